@@ -39,10 +39,9 @@ import numpy as np
 from absl import app, flags
 
 from experiments import airfoil, bodies, darcy, elasticity, navier_stokes, pipe
-from opjax import datasets, files
+from opjax import files
 from opjax.datasets import heat
 from opjax.learn.tables import table
-from opjax.learn.tasks.benchmark import load
 from opjax.problems import navier_stokes as equation
 from opjax.samples import Sample, Splits
 
@@ -57,20 +56,14 @@ _ROUNDING = 1e-5  # of the first singular value: components below are rounding
 Map = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 
 
-def _program(module: object, data: object, *own: str) -> Callable[[], Splits]:
-    config = module.PRESETS["fast"]
-    return functools.partial(load, config, data.splits, *own)
-
-
 SPLITS: dict[str, Callable[[], Splits]] = {
-    "elasticity": _program(elasticity, datasets.elasticity, "num_around", "num_across"),
-    "airfoil": _program(
-        airfoil,
-        datasets.airfoil,
-        *("num_airfoil", "num_wake", "num_radial", "tolerance", "deviations"),
-    ),
-    "pipe": _program(pipe, datasets.pipe, "split", "num_elements", "stride"),
-    "darcy": _program(darcy, datasets.darcy, "num_points", "stride", "tolerance"),
+    name: functools.partial(program.splits, program.PRESETS["fast"])
+    for name, program in {
+        "elasticity": elasticity,
+        "airfoil": airfoil,
+        "pipe": pipe,
+        "darcy": darcy,
+    }.items()
 }
 
 
@@ -320,7 +313,7 @@ def main(argv: Sequence[str]) -> None:
         config = dataclasses.replace(
             bodies.PRESETS["fast"], resolution=_RESOLUTION, num_train=_BODIES
         )
-        made = load(config, bodies.splits, "layout", "fields", "resolution")
+        made = bodies.splits(config)
         print(table(["prediction", "relative L2 error"], body_rows(made)))
     if "heat" in _NAMES.value:
         made = _heat(_HEAT[0], 1), _heat(_HEAT[1], 2)

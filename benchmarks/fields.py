@@ -97,9 +97,7 @@ def _solvers(
     train, test = (
         files.read(
             pathlib.Path(_CASES.value) / folder / part,
-            target=target,
-            scalars=scalars,
-            location=location,
+            files.ReadOptions(target=target, scalars=scalars, location=location),
         )
         for part in parts
     )

@@ -22,7 +22,6 @@ from opjax.learn.predict.quantities import measure
 from opjax.learn.predict.trained import Trained
 from opjax.learn.report import drawing
 from opjax.learn.run.folder import read_config
-from opjax.learn.tasks.benchmark import load
 from opjax.samples import Sample
 
 _RUN = flags.DEFINE_string("lift_run", "", "Folder of a run of experiments.lift.")
@@ -128,7 +127,7 @@ def main(argv: Sequence[str]) -> None:
     config = read_config(run, program.Config)
     if config is None:
         raise app.UsageError(f"{run} is no folder of a run; train there first.")
-    sample = load(config, lift.splits, *program.OWN).test[_SAMPLE.value]
+    sample = program.splits(config).test[_SAMPLE.value]
     trained = learn.load(run / f"{config.model}-{config.seed}")
     values = trained.both(sample).values
     polar = predicted_polar(trained, sample, np.linspace(*lift.ANGLES, 21))

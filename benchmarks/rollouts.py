@@ -30,6 +30,7 @@ import numpy as np
 from absl import app, flags
 
 from benchmarks import rollouts_baselines, rollouts_data
+from opjax.files import ReadOptions
 from opjax.files.series import read_series
 from opjax.learn.predict import trained
 from opjax.learn.report import drawing
@@ -137,7 +138,7 @@ def growth(
     found = trained.load(run)
     config = found.description["config"]
     files = sorted(pathlib.Path(config["test"]).glob("*.npz"))[:4]
-    several = read_series(files, grid_axes=config["grid_axes"]).series
+    several = read_series(files, ReadOptions(grid_axes=config["grid_axes"])).series
     errors = outcome.read(members([run])[0]).arrays["series"].mean(axis=0)
     predicted, true = [], []
     for series in several:
@@ -158,7 +159,7 @@ def strip(run: pathlib.Path, shown: Sequence[int] = (1, 10, 25, _STEPS)) -> Any:
     found = trained.load(run)
     config = found.description["config"]
     file = sorted(pathlib.Path(config["test"]).glob("*.npz"))[0]
-    (series,), _ = read_series(file, grid_axes=2)
+    (series,), _ = read_series(file, ReadOptions(grid_axes=2))
     frames = list(found.rollout(series, max(shown)))
     figure = drawing.new_figure(2.2 * len(shown), 6)
     axes = figure.subplots(3, len(shown), sharex=True, sharey=True)

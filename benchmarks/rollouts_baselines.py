@@ -28,6 +28,7 @@ import numpy as np
 
 from benchmarks import rollouts_data
 from opjax import metrics_time
+from opjax.files import ReadOptions
 from opjax.files.series import read_series
 from opjax.problems import advection, navier_stokes
 from opjax.problems.poisson_mesh import assemble, signed_areas
@@ -36,11 +37,12 @@ from opjax.samples import Series
 # From a series of which only the first frame is looked at, to the later ones `(t, n)`.
 Prediction = Callable[[Series], np.ndarray]
 READERS = {
-    "flow": partial(read_series, grid_axes=2),
+    "flow": partial(read_series, options=ReadOptions(grid_axes=2)),
     "advection": partial(
-        read_series, target="u", features="velocity", scalars="diffusivity"
+        read_series,
+        options=ReadOptions(target="u", features="velocity", scalars="diffusivity"),
     ),
-    "kuramoto_sivashinsky": partial(read_series, grid_axes=1),
+    "kuramoto_sivashinsky": partial(read_series, options=ReadOptions(grid_axes=1)),
 }
 _RATES = np.geomspace(1e-3, 10, 81)
 _REACHES = (0, 1, 2, 4)  # of stencils

@@ -106,7 +106,9 @@ def read(way: str, given: Data, folder: pathlib.Path) -> Any:
         numbers = [*sample.scalars.tolist(), *sample.target_scalars.tolist()]
         rows.append(",".join([name, *map(repr, numbers)]))
     (folder / "cases.csv").write_text("\n".join(rows) + "\n")
-    return files.read(folder, scalars="k,m", target_scalars="s,t", point_dim=2)
+    return files.read(
+        folder, files.ReadOptions(scalars="k,m", target_scalars="s,t", point_dim=2)
+    )
 
 
 class Outcome(NamedTuple):

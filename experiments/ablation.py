@@ -27,6 +27,7 @@ from experiments import (
 )
 from opjax import learn
 from opjax.learn import SizeOptions, option
+from opjax.learn.registry.entries import Operator
 
 # Table of the paper, and what is varied.
 STUDIES = {
@@ -42,6 +43,7 @@ _BASES = ("smoke", "quick", "fast", "paper")  # presets that variants start from
 # What 001's studies may be on; 004's is on Burgers' equation.
 PROBLEMS = {"darcy": darcy, "elasticity": elasticity, "airfoil": airfoil}
 TASKS = {m.Config: m.PROGRAM.make_task for m in (burgers, *PROBLEMS.values())}
+Member = burgers.Config | darcy.Config | elasticity.Config | airfoil.Config
 BASES = {"fourier": "fourier", "orthonormal": "orthonormal", "learned": "softmax"}
 MIXERS = ("galerkin", "softmax", "functional")
 PROJECTIONS = ("mean", "transpose", "pseudo_inverse")
@@ -263,13 +265,13 @@ PRESETS = {
 }
 
 
-def make_task(config: Any, cache_dir: str | None) -> learn.Task:
+def make_task(config: Member, cache_dir: str | None) -> learn.Task:
     """The task of a program, its headline named `error`; a divergence is a result."""
     task = TASKS[type(config)](config, cache_dir)
     look = task.evaluate
     assert look is not None
 
-    def evaluate(model: Any, folder: pathlib.Path) -> dict[str, float]:
+    def evaluate(model: Operator, folder: pathlib.Path) -> dict[str, float]:
         found = look(model, folder)
         cost = {}
         if folder.parent.name == "bases":  # the study of a member is its folder

@@ -9,6 +9,7 @@ from experiments import (
     ablation_ridge,
     ablation_start,
 )
+from experiments.ablation_figures import Results
 from opjax import learn
 from opjax.learn.json_files import write_json
 from opjax.learn.report import drawing, members
@@ -60,7 +61,7 @@ def _results(finished: learn.Finished, study: str) -> dict[str, list[dict[str, A
     return {label: finished.results[k] for k, label in labels.items() if label}
 
 
-def _tables(study: str, results: Any, problem: str) -> list[str]:
+def _tables(study: str, results: Results, problem: str) -> list[str]:
     columns = {"error": ("error, x 100", 100.0)}
     if study in _WITH_CONDITIONS:
         columns["condition"] = ("condition number", 1.0)
@@ -73,7 +74,11 @@ def _tables(study: str, results: Any, problem: str) -> list[str]:
     return parts
 
 
-def _draw(finished: learn.Finished, studies: Any, titles: Mapping[str, str]) -> None:
+def _draw(
+    finished: learn.Finished,
+    studies: Mapping[str, Results],
+    titles: Mapping[str, str],
+) -> None:
     """Errors of all studies in one figure, and a figure of condition numbers each."""
     folder, config = finished.folder / "figures", finished.config
     folder.mkdir(exist_ok=True)

@@ -1,11 +1,11 @@
 """Smallest usable ridge: float32 compared with float64, without training."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 import opjax
 from opjax.learn.tables import table
@@ -57,7 +57,7 @@ def _measured(logit: float) -> dict[str, float]:
     return dict(zip(_COLUMNS, found, strict=True))
 
 
-def _coefficients(dtype: Any) -> list[jax.Array]:
+def _coefficients(dtype: DTypeLike) -> list[jax.Array]:
     """Queries, keys and values, `(32, 16)`, of smooth functions of 256 points."""
     x = jnp.linspace(0, 1, 256, dtype=jnp.float64)[:, None]
     centres = jnp.linspace(0, 1, 32, dtype=jnp.float64)[None, :]
@@ -67,7 +67,9 @@ def _coefficients(dtype: Any) -> list[jax.Array]:
     return [opjax.project(modes @ m, basis).astype(dtype) for m in mixing]
 
 
-def _value_and_gradient(logit: float, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
+def _value_and_gradient(
+    logit: float, dtype: DTypeLike
+) -> tuple[np.ndarray, np.ndarray]:
     query, key, value = _coefficients(dtype)
     ridge = jax.nn.sigmoid(jnp.asarray(logit, dtype))
 

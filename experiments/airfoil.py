@@ -12,7 +12,6 @@ the mean training mesh.
 """
 
 import dataclasses
-from typing import Any
 
 from opjax.datasets import airfoil
 from opjax.learn import (
@@ -25,8 +24,10 @@ from opjax.learn import (
     option,
     published,
     quick,
+    recipe,
 )
-from opjax.learn.tasks.benchmark import benchmark
+from opjax.learn.tasks.benchmark import benchmark, request
+from opjax.samples import Splits
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,12 +57,7 @@ class FlowOptions(FieldOptions):
 
 
 # Flows that are solved in tenths of a second.
-COARSE: dict[str, Any] = {
-    "num_airfoil": 24,
-    "num_wake": 6,
-    "num_radial": 10,
-    "tolerance": 1e-2,
-}
+COARSE = recipe(FlowOptions, num_airfoil=24, num_wake=6, num_radial=10, tolerance=1e-2)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,40 +71,53 @@ class Config(FlowOptions):
     )
 
 
+_NOT_NORMALIZED = recipe(Config, normalize_target=False)
 PRESETS = {
-    "smoke": Config(
-        **SMOKE,
-        **COARSE,
-        num_train=8,
-        num_validation=4,
-        num_test=4,
-    ),
+    "smoke": (SMOKE | COARSE)(Config(num_train=8, num_validation=4, num_test=4)),
     # Smaller and shorter than of other programs: there are 2886 points.
     **quick(Config(width=32, num_epochs=16)),
     # Table 10, and the authors' program for what it leaves open.
     **published(
-        Config(
-            **PAPER,
-            deviations=False,
-            num_train=1000,
-            num_test=200,
-            num_airfoil=120,
-            num_wake=50,
-            num_radial=50,
-            batch_size=4,
+        PAPER(
+            Config(
+                deviations=False,
+                num_train=1000,
+                num_test=200,
+                num_airfoil=120,
+                num_wake=50,
+                num_radial=50,
+                batch_size=4,
+            )
         ),
-        transolver={"normalize_target": False},
-        flare={**FLARE_RECIPE, "num_basis": 256},
-        gnot={**GNOT_RECIPE, "normalize_target": False},
-        ono_original={"num_layers": 6, "num_basis": 8, "num_landmarks": 256},
+        {
+            "transolver": _NOT_NORMALIZED,
+            "flare": FLARE_RECIPE | recipe(Config, num_basis=256),
+            "gnot": GNOT_RECIPE | _NOT_NORMALIZED,
+            "ono_original": recipe(
+                Config, num_layers=6, num_basis=8, num_landmarks=256
+            ),
+        },
     ),
 }
+
+
+def splits(config: Config, cache_dir: str | None = None) -> Splits:
+    """Reads or solves for the flows."""
+    return airfoil.splits(
+        request(config, cache_dir),
+        num_airfoil=config.num_airfoil,
+        num_wake=config.num_wake,
+        num_radial=config.num_radial,
+        tolerance=config.tolerance,
+        deviations=config.deviations,
+    )
+
+
 PROGRAM = Program(
     "airfoil",
     PRESETS,
     benchmark(
-        airfoil.splits,
-        *("num_airfoil", "num_wake", "num_radial", "tolerance", "deviations"),
+        splits,
         notes="The target is the Mach number.",
         # Of a mesh with a radius of 40 chords, what is near the airfoil.
         window=(-0.5, 1.5, -0.8, 0.8),

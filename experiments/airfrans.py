@@ -10,7 +10,7 @@ the paper: the predicted fields are integrated over the airfoil.
 
 import dataclasses
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,12 +21,11 @@ from flax import nnx
 
 from opjax import learn, metrics, normalize, samples, training
 from opjax.datasets import airfrans
-from opjax.learn import SMOKE, BenchmarkOptions, option
+from opjax.learn import SMOKE, BenchmarkOptions, option, quick, recipe
 from opjax.learn.registry import operators
-from opjax.learn.registry.entries import Operator
+from opjax.learn.registry.entries import Columns, Operator
 from opjax.learn.tasks import outcome, supervised
-from opjax.learn.tasks.benchmark import load as load_splits
-from opjax.learn.tasks.benchmark import quick
+from opjax.learn.tasks.benchmark import request
 from opjax.quadrature import weighted_mean
 
 # Where the reference points of the published model are, in chords.
@@ -51,17 +50,18 @@ class Config(BenchmarkOptions):
     )
 
 
-_ALL: dict[str, Any] = {"mlp_ratio": 2, "weight_decay": 0.0, "shared_basis": False}
-_FEW: dict[str, Any] = {"num_train": 4, "num_validation": 2, "num_test": 3}
-_SOME: dict[str, Any] = {"num_train": 64, "num_validation": 8, "num_test": 32}
+_ALL = Config(mlp_ratio=2, weight_decay=0.0, shared_basis=False)
+_CLIPPED = recipe(Config, clip_norm=1.0)
+_FEW = recipe(Config, num_train=4, num_validation=2, num_test=3, num_points=128)
+_SOME = recipe(Config, num_train=64, num_validation=8, num_test=32, num_epochs=40)
 PRESETS = {
-    "smoke": Config(**SMOKE, **_ALL, **_FEW, num_points=128, clip_norm=1.0),
-    **quick(Config(**_ALL, **_SOME, num_epochs=40, clip_norm=1.0)),
+    "smoke": (SMOKE | _FEW | _CLIPPED)(_ALL),
+    **quick((_SOME | _CLIPPED)(_ALL)),
     # Table 10 and, for reference points and the width of perceptrons, the published
     # code; 504 training cases, the last tenth of them for validation. The other split
     # of Table 3 is --split=aoa --num_train=723 --num_validation=81 --num_test=196.
-    "paper": Config(
-        **_ALL,
+    "paper": recipe(
+        Config,
         preset="paper",
         models=("functional", "transolver"),
         equal_parameters=False,
@@ -79,7 +79,7 @@ PRESETS = {
         batch_size=1,
         clip_norm=0.0,
         checkpoint_every=10,
-    ),
+    )(_ALL),
 }
 
 
@@ -90,7 +90,7 @@ def load(config: Config, *, cache_dir: str | None = None) -> samples.Splits:
             "preset='paper' needs --data_dir, the folder of AirfRANS (see "
             "opjax.datasets.airfrans); the others run on potential flow."
         )
-    return load_splits(config, airfrans.splits, "split", cache_dir=cache_dir)
+    return airfrans.splits(request(config, cache_dir), split=config.split)
 
 
 def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
@@ -130,7 +130,7 @@ def build(config: Config, rngs: nnx.Rngs) -> Operator:
     return operators.build(config, operators.Sizes(2, *channels, box=_BOX), rngs=rngs)
 
 
-def parts(model: Any, sample: Any) -> tuple[jax.Array, jax.Array]:
+def parts(model: Operator, sample: Columns) -> tuple[jax.Array, jax.Array]:
     """Mean squared errors in the fluid and at the airfoil, of normalised fields."""
     surface = sample["surface"]
     weights = sample.get("quadrature_weights", jnp.ones_like(surface))
@@ -142,7 +142,7 @@ def parts(model: Any, sample: Any) -> tuple[jax.Array, jax.Array]:
     )
 
 
-def of_fields(model: Any, sample: Any) -> jax.Array:
+def of_fields(model: Operator, sample: Columns) -> jax.Array:
     """Mean squared errors of each normalised field, in the fluid and at the airfoil."""
     surface = sample["surface"]
     weights = sample.get("quadrature_weights", jnp.ones_like(surface))
@@ -152,16 +152,18 @@ def of_fields(model: Any, sample: Any) -> jax.Array:
     return mean(squares, shares)
 
 
-def error(config: Config, model: Any, sample: Any) -> jax.Array:
+def error(config: Config, model: Operator, sample: Columns) -> jax.Array:
     """The loss of one sample at all its points."""
     volume, surface = parts(model, sample)
     return volume + config.surface_weight * surface
 
 
-def loss(config: Config, model: Any, batch: Any, *, key: jax.Array) -> jax.Array:
+def loss(
+    config: Config, model: Operator, batch: Columns, *, key: jax.Array
+) -> jax.Array:
     """The loss at points drawn from every sample, see `make_task`."""
 
-    def one(sample: Any, key: jax.Array) -> jax.Array:
+    def one(sample: Columns, key: jax.Array) -> jax.Array:
         drawn = samples.draw_points(sample, key, num_points=config.num_points)
         return error(config, model, drawn)
 
@@ -173,14 +175,14 @@ def loss(config: Config, model: Any, batch: Any, *, key: jax.Array) -> jax.Array
 def evaluate(
     config: Config,
     cases: Sequence[samples.Sample],
-    test: tuple[Any, ...],
+    test: Sequence[Mapping[str, np.ndarray]],
     normalizers: dict[str, normalize.Normalizer],
-    model: Any,
+    model: Operator,
     folder: pathlib.Path,
 ) -> dict[str, float]:
     """Numbers of `Task.evaluate`, of the test cases and their buckets `test`."""
 
-    def one(model: Any, sample: Any) -> tuple[Any, jax.Array, jax.Array]:
+    def one(model: Operator, sample: Columns) -> tuple[Any, jax.Array, jax.Array]:
         predicted = operators.call(model, sample)
         decoded = normalize.decode(normalizers["target"], predicted)
         return parts(model, sample), decoded, of_fields(model, sample)
@@ -231,12 +233,12 @@ def _stack(
     def encoded(case: samples.Sample) -> samples.Sample:
         surface = np.zeros((case.num_points, 1), np.float32)
         surface[case.details.surface] = 1
-        found = {
-            name: np.asarray(normalize.encode(one, jnp.asarray(getattr(case, name))))
-            for name, one in normalizers.items()
-        }
-        found["features"] = np.concatenate([found["features"], surface], axis=1)
-        return case._replace(**found)
+        features, target = (
+            np.asarray(normalize.encode(normalizers[name], jnp.asarray(array)))
+            for name, array in (("features", case.features), ("target", case.target))
+        )
+        features = np.concatenate([features, surface], axis=1)
+        return case._replace(features=features, target=target)
 
     buckets = samples.stack(
         list(map(encoded, cases)), batch_size=batch_size, num_buckets=num_buckets

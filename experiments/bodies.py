@@ -10,13 +10,12 @@ friction of cars are read, see `opjax.datasets.cars`.
 """
 
 import dataclasses
-from typing import Any
+from functools import partial
 
 from opjax import learn
 from opjax.datasets import bodies, cars
-from opjax.datasets.requests import Request, benchmark
-from opjax.learn import SMOKE, FieldOptions, option, quick
-from opjax.learn.tasks.benchmark import load
+from opjax.learn import SMOKE, FieldOptions, option, quick, recipe
+from opjax.learn.tasks.benchmark import request
 from opjax.samples import Splits
 
 LAYOUTS = ("own", "drivaerml", "shapenet_car")
@@ -55,56 +54,55 @@ class Config(FieldOptions):
             raise ValueError(f"fields={self.fields} are of layout=drivaerml only.")
 
 
-_SOME: dict[str, Any] = {"num_train": 120, "num_validation": 10, "num_test": 20}
-_ALL: dict[str, Any] = {"models": ("functional",), "chunk_size": 512, "batch_size": 1}
-_SIZE: dict[str, Any] = {"width": 64, "num_layers": 4, "num_heads": 4}
+_SOME = recipe(Config, num_train=120, num_validation=10, num_test=20, num_epochs=10)
+_ALL = Config(models=("functional",), chunk_size=512, batch_size=1)
 PRESETS = {
-    "smoke": Config(
-        **{**SMOKE, **_ALL, "chunk_size": 0},
-        num_train=4,
-        num_validation=2,
-        num_test=2,
-        resolution=4,
-    ),
-    **quick(Config(**_ALL, **_SIZE, **_SOME, num_epochs=10)),
+    "smoke": (
+        SMOKE
+        | recipe(
+            Config,
+            chunk_size=0,
+            num_train=4,
+            num_validation=2,
+            num_test=2,
+            resolution=4,
+        )
+    )(_ALL),
+    **quick(_SOME(_ALL)),
     # A million points.
-    "full": Config(
-        **{**_ALL, "chunk_size": 1024},
-        **_SIZE,
+    "full": recipe(
+        Config,
+        chunk_size=1024,
         preset="full",
         resolution=418,
         num_train=2,
         num_validation=0,
         num_test=1,
         num_epochs=2,
-    ),
+    )(_ALL),
 }
 
 
-@benchmark
-def splits(
-    request: Request, *, layout: str, fields: tuple[str, ...], resolution: int
-) -> Splits:
+def splits(config: Config, cache_dir: str | None = None) -> Splits:
     """Our own flows, or those of files."""
-    source = f"{layout}, {request.data_dir}"
+    asked, layout = request(config, cache_dir), config.layout
+    source = f"{layout}, {config.data_dir}"
     if layout == "drivaerml":
-        return request.read(cars.drivaerml, source, fields=fields)
+        return asked.read(partial(cars.drivaerml, fields=config.fields), source)
     if layout == "shapenet_car":
-        return request.read(cars.shapenet_car, source)
-    source = f"own solver, {6 * resolution**2} points"
-    return request.generate(bodies.generate, source, resolution=resolution)
+        return asked.read(cars.shapenet_car, source)
+    make = partial(bodies.generate, resolution=config.resolution)
+    return asked.generate(make, f"own solver, {6 * config.resolution**2} points")
 
 
 def make_task(config: Config, cache_dir: str | None) -> learn.Task:
     """The task of a run."""
-    own = "layout", "fields", "resolution"
-    found = load(config, splits, *own, cache_dir=cache_dir)
+    found = splits(config, cache_dir)
     return learn.regression(
         config,
         found,
-        encode_points=True,
-        encode_target=config.normalize_target,
-        mean=config.mean_loss,
+        encoding=learn.Encoding(points=True, target=config.normalize_target),
+        loss=learn.Loss(mean=config.mean_loss),
         names={} if config.data_dir else {"target": ("cp", "U", "U", "U")},
         notes=""
         if config.data_dir

@@ -8,6 +8,7 @@ Models are trained on one grid and tested on several others without further trai
 
 import dataclasses
 import pathlib
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -18,11 +19,13 @@ from flax import nnx
 
 from opjax import grid_eigenfunctions, learn, metrics, nn, samples
 from opjax.datasets import burgers
-from opjax.learn import option
+from opjax.learn import option, recipe
 from opjax.learn.registry import operators
+from opjax.learn.registry.entries import Columns, Operator
 from opjax.learn.report import members
-from opjax.learn.tasks import latents, supervised
-from opjax.learn.tasks.benchmark import load
+from opjax.learn.tasks import latents
+from opjax.learn.tasks.benchmark import request
+from opjax.learn.tasks.evaluation import Evaluator, TestSet
 
 MODELS = (*operators.ATTENTIONS, "fno")
 _FINEST = 8192  # points of the data
@@ -87,54 +90,76 @@ class Config(
                 )
 
 
-_ALL: dict[str, Any] = {"weight_decay": 0.0, "clip_norm": 0.999, "div_factor": 1e4}
-_ALL |= {"num_heads": 1, "batch_size": 8}
-_FEW: dict[str, Any] = {"num_train": 16, "num_validation": 8, "num_test": 8}
-_FEW |= {"num_points": 128, "test_points": (128, 512)}
-_SOME: dict[str, Any] = {"num_train": 512, "num_validation": 50, "num_test": 100}
-_MANY: dict[str, Any] = {"num_train": 1024, "num_validation": 0, "num_test": 100}
-_TINY: dict[str, Any] = {"width": 16, "num_layers": 2, "num_basis": 8}
-_TINY |= {"feedforward": 16, "num_modes": 8, "decoder_width": 8, "num_epochs": 2}
-_LARGE: dict[str, Any] = {"width": 92, "num_basis": 64, "feedforward": 200}
-_LARGE |= {"decoder_width": 48, "num_epochs": 100, "models": ("functional",)}
-_CAO: dict[str, Any] = {"width": 96, "feedforward": 192}
+_ALL = Config(
+    weight_decay=0.0, clip_norm=0.999, div_factor=1e4, num_heads=1, batch_size=8
+)
+_FEW = recipe(Config, num_train=16, num_validation=8, num_test=8)
+_SOME = recipe(Config, num_train=512, num_validation=50, num_test=100)
+_MANY = recipe(Config, num_train=1024, num_validation=0, num_test=100)
+_GRIDS = recipe(Config, num_points=128, test_points=(128, 512))
+_TINY = recipe(
+    Config,
+    preset="smoke",
+    width=16,
+    num_layers=2,
+    num_basis=8,
+    feedforward=16,
+    num_modes=8,
+    decoder_width=8,
+    num_epochs=2,
+)
+_LARGE = recipe(
+    Config,
+    preset="paper",
+    models=("functional",),
+    width=92,
+    num_basis=64,
+    feedforward=200,
+    decoder_width=48,
+    num_epochs=100,
+)
+_CAO = recipe(Config, width=96, feedforward=192)
+_MORE_DROPOUT = _CAO | recipe(Config, dropout=0.1)
 PRESETS = {
-    "smoke": Config(preset="smoke", **_ALL, **_FEW, **_TINY),
-    "quick": Config(width=48, **_ALL, **_SOME),
+    "smoke": (_FEW | _GRIDS | _TINY)(_ALL),
+    "quick": (_SOME | recipe(Config, width=48))(_ALL),
     # The authors' program; other sizes are those of Cao, 2021, Table 5.
     **learn.published(
-        Config(preset="paper", **_ALL, **_MANY, **_LARGE),
-        galerkin=_CAO,
-        fourier={**_CAO, "dropout": 0.05},
-        softmax={**_CAO, "dropout": 0.1},
-        linear={**_CAO, "dropout": 0.1},
-        fno={"width": 64},
+        (_MANY | _LARGE)(_ALL),
+        {
+            "galerkin": _CAO,
+            "fourier": _CAO | recipe(Config, dropout=0.05),
+            "softmax": _MORE_DROPOUT,
+            "linear": _MORE_DROPOUT,
+            "fno": recipe(Config, width=64),
+        },
     ),
 }
 
 
 def build(config: Config, rngs: nnx.Rngs) -> nnx.Module:
     """Builds a model, which acts on grids of any size."""
-    sizes: Any = {"features": config.width, "num_layers": config.num_layers}
     if config.model == "fno":
         return nn.FourierNeuralOperator(
             grid_shape=(config.num_points,),
             feature_dim=1,
             out_features=1,
+            features=config.width,
+            num_layers=config.num_layers,
             modes=config.num_modes,
             rngs=rngs,
-            **sizes,
         )
     attention = attention_of(config)
     between_points = issubclass(attention.func, nn.attention.PointAttention)
     model = nn.SuperResolutionTransformer(
+        features=config.width,
+        num_layers=config.num_layers,
         attention=attention,
         hidden_features=config.feedforward,
         modes=config.num_modes,
         decoder_features=config.decoder_width,
         outer_norm=between_points and config.normalization == "features",
         rngs=rngs,
-        **sizes,
     )
     return nn.models.with_dropout(model, config.dropout)
 
@@ -168,12 +193,12 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
     with the periodic central difference `D`. The published loss takes `D t` from the
     finest grid and no difference across the ends, and does not vanish at `p = t`.
     """
-    finest = load(config, burgers.splits, cache_dir=cache_dir)
+    finest = burgers.splits(request(config, cache_dir))
 
-    def on(points: int, found: Any) -> Any:
-        return samples.coarsen(found, _FINEST // points)
+    def on(points: int, part: Sequence[samples.Sample]) -> list[samples.Sample]:
+        return samples.coarsen(part, _FINEST // points)
 
-    def loss(prediction: jax.Array, sample: Any) -> jax.Array:
+    def loss(prediction: jax.Array, sample: Columns) -> jax.Array:
         target = sample["target"]
         weight = (config.gradient_weight / target.shape[0]) ** 0.5
         error = partial(metrics.relative_l2, rescale=False)
@@ -187,22 +212,20 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
             validation=on(config.num_points, finest.validation),
             test=on(config.test_points[0], finest.test),
         ),
-        encode_features=False,
-        encode_target=False,
+        encoding=learn.Encoding(features=False, target=False),
         build=build,
-        loss=loss,
-        mean=True,
+        loss=learn.Loss(own=loss, mean=True),
     )
     assert task.metric is not None
     looks = {}
     for points in config.test_points:
         test = on(points, finest.test)
-        given = config, test, samples.stack(test), task.metric, operators.call
-        looks[f"error_{points}"] = supervised.evaluator(*given)
+        stacked = TestSet(test, samples.stack(test), config.batch_size)
+        looks[f"error_{points}"] = Evaluator(test=stacked, error=task.metric)
 
-    def evaluate(model: Any, folder: pathlib.Path) -> dict[str, float]:
+    def evaluate(model: Operator, folder: pathlib.Path) -> dict[str, float]:
         """The errors on all grids; the predictions of the last one remain."""
-        found = {name: look(model, folder, {}) for name, look in looks.items()}
+        found = {name: look(model, folder) for name, look in looks.items()}
         errors = {name: numbers["relative_l2"] for name, numbers in found.items()}
         values = list(errors.values())
         return {**errors, "ratio": values[-1] / values[0]}
@@ -211,7 +234,7 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
     return latents.beside(task, _waves)
 
 
-def _waves(model: Any, sample: Any) -> tuple[tuple[int, ...], Any]:
+def _waves(model: Operator, sample: Columns) -> tuple[tuple[int, ...], Any]:
     """Eigenfunctions of the periodic Laplacian, the viscous part of the equation."""
     del model
     shape = (len(sample["mesh_points"]),)

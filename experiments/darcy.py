@@ -35,9 +35,11 @@ from opjax.learn import (
     option,
     published,
     quick,
+    recipe,
 )
+from opjax.learn.registry.entries import Columns
 from opjax.learn.tasks import latents
-from opjax.learn.tasks.benchmark import load
+from opjax.learn.tasks.benchmark import request
 from opjax.problems import grids
 
 
@@ -75,47 +77,79 @@ class Config(FieldOptions):
         grids.check_stride(self.num_points, self.stride, periodic=False)
 
 
-_ALL: dict[str, Any] = {"reference_points": 8, "batch_size": 4}
-_ALL |= {"equal_parameters": False}
-_FEW: dict[str, Any] = {"num_train": 32, "num_validation": 8, "num_test": 8}
-_FEW |= {"num_points": 61}
-_SOME: dict[str, Any] = {"num_train": 900, "num_validation": 100, "num_test": 200}
-_MANY: dict[str, Any] = {"num_train": 1000, "num_test": 200, "num_points": 421}
+_ALL = Config(reference_points=8, batch_size=4, equal_parameters=False)
+_FEW = recipe(Config, num_train=32, num_validation=8, num_test=8, num_points=61)
+_SOME = recipe(Config, num_train=900, num_validation=100, num_test=200)
+_MANY = recipe(Config, num_train=1000, num_test=200, num_points=421)
 # Cao, "Choose a Transformer", 2021, Table 2b with 141 and 43 points per side, App. C.1;
 # its 211 and 61 points are --stride=2 --model_options=coarse_points=61.
-_CAO: dict[str, Any] = {"num_train": 1024, "num_test": 100, "stride": 3}
-_CAO |= {"pointwise": True, "mean_loss": True, "penalty": "flux"}
-_CAO |= {"gradient_weight": 0.5, "num_epochs": 100, "weight_decay": 0.0}
-_CAO |= {"clip_norm": 1.0, "div_factor": 1e4, "final_div_factor": 1.0}
-_CAO |= {"num_layers": 6, "num_heads": 4, "coarse_points": 43, "dropout": 0.05}
+_CAO = recipe(
+    Config,
+    num_train=1024,
+    num_test=100,
+    stride=3,
+    pointwise=True,
+    mean_loss=True,
+    penalty="flux",
+    gradient_weight=0.5,
+    num_epochs=100,
+    weight_decay=0.0,
+    clip_norm=1.0,
+    div_factor=1e4,
+    final_div_factor=1.0,
+    num_layers=6,
+    num_heads=4,
+    coarse_points=43,
+    dropout=0.05,
+)
 # The text gives the dropout of Fourier-type and Galerkin attention only.
-_SLOW = {**_CAO, "learning_rate": 5e-4, "dropout": 0.1}
-_OTHERS: Any = {"fourier2d": _SLOW, "softmax2d": _SLOW, "linear2d": _CAO}
+_SLOW = _CAO | recipe(Config, learning_rate=5e-4, dropout=0.1)
 # Its program has another grid, clips before and ends lower than the text says.
-_CAO_CODE = {**_CAO, "coarse_points": 71, "clip_norm": 0.999, "final_div_factor": 1e4}
+_CAO_CODE = _CAO | recipe(
+    Config, coarse_points=71, clip_norm=0.999, final_div_factor=1e4
+)
+_NO_PENALTY = recipe(Config, gradient_weight=0.0)
 # FNO2d in the same table, trained without the penalty.
-_FNO = {**_CAO, "width": 32, "num_layers": 4, "gradient_weight": 0.0}
-_FLARE = {**FLARE_RECIPE, "num_heads": 16, "num_basis": 256}
+_FNO = _CAO | _NO_PENALTY | recipe(Config, width=32, num_layers=4)
 # Grids of 241 points per side of another file, and no penalty.
-_LNO = {
-    **LNO_RECIPE,
-    "num_points": 241,
-    "stride": 1,
-    "num_train": 1024,
-    "num_test": 1024,
-}
-_LNO |= {"num_layers": 4, "gradient_weight": 0.0}
-_GNOT = {**GNOT_RECIPE, "num_layers": 3, "mlp_ratio": 2, "weight_decay": 5e-5}
-_GNOT |= {"reference_points": 0, "gradient_weight": 0.0}
-_ONO = {"num_layers": 10, "num_basis": 32, "num_landmarks": 256, "mlp_ratio": 2}
-_RIVALS: Any = {"flare": _FLARE, "lno": _LNO, "gnot": _GNOT, "ono_original": _ONO}
-_PAPER = Config(**{**PAPER, **_ALL, **_MANY})
+_LNO = LNO_RECIPE | recipe(
+    Config, num_points=241, stride=1, num_train=1024, num_test=1024, num_layers=4
+)
+_GNOT = GNOT_RECIPE | recipe(
+    Config, num_layers=3, mlp_ratio=2, weight_decay=5e-5, reference_points=0
+)
+_PAPER = (PAPER | _MANY)(_ALL)
 PRESETS = {
-    "smoke": Config(**{**SMOKE, **_ALL, **_FEW, "num_epochs": 6}, checkpoint_every=2),
-    **quick(Config(models=("functional",), num_epochs=12, **_ALL, **_SOME)),
-    **published(_PAPER, galerkin2d=_CAO, fno=_FNO, **_OTHERS, **_RIVALS),
-    **published(replace(_PAPER, preset="code"), galerkin2d=_CAO_CODE, fno=_FNO),
+    "smoke": (SMOKE | _FEW | recipe(Config, num_epochs=6, checkpoint_every=2))(_ALL),
+    **quick((_SOME | recipe(Config, models=("functional",), num_epochs=12))(_ALL)),
+    **published(
+        _PAPER,
+        {
+            "galerkin2d": _CAO,
+            "fno": _FNO,
+            "fourier2d": _SLOW,
+            "softmax2d": _SLOW,
+            "linear2d": _CAO,
+            "flare": FLARE_RECIPE | recipe(Config, num_heads=16, num_basis=256),
+            "lno": _LNO | _NO_PENALTY,
+            "gnot": _GNOT | _NO_PENALTY,
+            "ono_original": recipe(
+                Config, num_layers=10, num_basis=32, num_landmarks=256, mlp_ratio=2
+            ),
+        },
+    ),
+    **published(replace(_PAPER, preset="code"), {"galerkin2d": _CAO_CODE, "fno": _FNO}),
 }
+
+
+def splits(config: Config, cache_dir: str | None = None) -> learn.Splits:
+    """Reads or solves for the flows."""
+    return darcy.splits(
+        request(config, cache_dir),
+        num_points=config.num_points,
+        stride=config.stride,
+        tolerance=config.tolerance,
+    )
 
 
 def make_task(config: Config, cache_dir: str | None) -> learn.Task:
@@ -126,13 +160,12 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
 
     the latter, with the coefficient `a` and the spacing `h`, for the penalty "flux".
     """
-    own = ("num_points", "stride", "tolerance")
-    splits = load(config, darcy.splits, *own, cache_dir=cache_dir)
-    grid = splits.train[0].grid_shape
+    data = splits(config, cache_dir)
+    grid = data.train[0].grid_shape
     assert grid is not None
 
     def loss(
-        prediction: jax.Array, sample: Any, *, axis_name: str | None = None
+        prediction: jax.Array, sample: Columns, *, axis_name: str | None = None
     ) -> jax.Array:
         pair = prediction, sample["target"]
         if config.penalty == "flux":
@@ -152,20 +185,28 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
 
     task = learn.regression(
         config,
-        splits,
-        encode_target=config.normalize_target,
-        pointwise=config.pointwise,
-        mean=config.mean_loss,
-        loss=loss,
-        over_points=config.penalty == "gradient",
-        numbers=lambda e: {"relative_l2": e.mean(), "relative_l2_std": e.std()},
+        data,
+        encoding=learn.Encoding(
+            target=config.normalize_target, pointwise=config.pointwise
+        ),
+        loss=learn.Loss(
+            own=loss,
+            over_points=config.penalty == "gradient",
+            mean=config.mean_loss,
+        ),
+        evaluation=learn.Evaluation(
+            numbers=lambda e: {"relative_l2": e.mean(), "relative_l2_std": e.std()}
+        ),
     )
     task = latents.beside(task, partial(_eigenfunctions, task.extra["features"], grid))
     return dataclasses.replace(task, probe=probe(task), scan=True)
 
 
 def _eigenfunctions(
-    normalizer: Any, grid: tuple[int, ...], model: Any, sample: Any
+    normalizer: normalize.Normalizer,
+    grid: tuple[int, ...],
+    model: Any,
+    sample: Columns,
 ) -> tuple[tuple[int, ...], Any] | None:
     """Those of `-div(a grad u)`, zero at the boundary, on the grid of the attention."""
     shape = model.coarse_shape
@@ -195,7 +236,10 @@ def probe(task: learn.Task) -> Callable[[Any], dict[str, jax.Array]]:
 
 
 def _flux_error(
-    prediction: jax.Array, target: jax.Array, coefficient: jax.Array, grid: Any
+    prediction: jax.Array,
+    target: jax.Array,
+    coefficient: jax.Array,
+    grid: tuple[int, ...],
 ) -> jax.Array:
     """`|a (grad p - grad t)| / |a^1/2 grad t|`; published: `t` of the finest grid."""
     field, spacing = target.reshape(grid), 1 / grid[0]

@@ -9,7 +9,7 @@ Every model is trained with every noise level.
 
 import dataclasses
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -20,11 +20,12 @@ from flax import nnx
 
 from opjax import learn, nn, samples, training
 from opjax.datasets import darcy_inverse
-from opjax.learn import ModelOptions, option
+from opjax.learn import ModelOptions, option, recipe
 from opjax.learn.registry import operators
+from opjax.learn.registry.entries import Layer, Operator
 from opjax.learn.registry.models import PADDING, kept_modes
 from opjax.learn.tables import median_and_range, table
-from opjax.learn.tasks.benchmark import load
+from opjax.learn.tasks.benchmark import request
 from opjax.problems import grids
 
 MODELS = (*operators.ATTENTIONS, "fno")
@@ -107,35 +108,66 @@ class Config(
         return {f"{noise:g}": replace(self, noises=(noise,)) for noise in self.noises}
 
 
-_ALL: dict[str, Any] = {"weight_decay": 0.0, "div_factor": 1e4, "batch_size": 4}
-_CLIPPED: dict[str, Any] = {**_ALL, "clip_norm": 0.999}
-_TINY: dict[str, Any] = {"width": 12, "num_layers": 2, "num_heads": 2}
-_TINY |= {"fno_width": 8, "fno_layers": 2, "num_epochs": 4}
-_FEW: dict[str, Any] = {"num_train": 32, "num_validation": 4, "num_test": 4}
-_FEW |= {"num_points": 37, "noises": (0.0, 0.1), "test_noises": (0.0, 0.05)}
-_SOME: dict[str, Any] = {"num_train": 300, "num_validation": 50, "num_test": 100}
-_MANY: dict[str, Any] = {"num_train": 1024, "num_validation": 0, "num_test": 100}
-_MANY |= {"num_points": 421, "target_stride": 12}
+_ALL = Config(weight_decay=0.0, div_factor=1e4, batch_size=4)
+_CLIPPED = recipe(Config, clip_norm=0.999)
+_TINY = recipe(
+    Config,
+    width=12,
+    num_layers=2,
+    num_heads=2,
+    fno_width=8,
+    fno_layers=2,
+    num_epochs=4,
+)
+_FEW = recipe(
+    Config,
+    num_train=32,
+    num_validation=4,
+    num_test=4,
+    num_points=37,
+    noises=(0.0, 0.1),
+    test_noises=(0.0, 0.05),
+)
+_SOME = recipe(Config, num_train=300, num_validation=50, num_test=100)
+_MANY = recipe(
+    Config,
+    num_train=1024,
+    num_validation=0,
+    num_test=100,
+    num_points=421,
+    target_stride=12,
+)
 # Table 3 with 141 and 36 points per side, App. C.1; its 211 and 71 points per side are
 # --stride=2 --target_stride=6.
-_CAO: dict[str, Any] = {"width": 192, "num_layers": 6, "dropout": 0.05}
-_CAO |= {"num_epochs": 100, "clip_norm": 1.0, "final_div_factor": 1.0}
-_PAPER = Config(preset="paper", **_ALL, **_MANY, **_CAO)
+_CAO = recipe(
+    Config,
+    preset="paper",
+    width=192,
+    num_layers=6,
+    dropout=0.05,
+    num_epochs=100,
+    clip_norm=1.0,
+    final_div_factor=1.0,
+)
+_PAPER = (_MANY | _CAO)(_ALL)
 # The authors' program, whose --subsample-attn has another default than its text says.
-_OTHERWISE: dict[str, Any] = {"target_stride": 6, "batch_size": 2}
-_OTHERWISE |= {"clip_norm": 0.999, "final_div_factor": 1e4}
-_CODE = replace(_PAPER, preset="code", **_OTHERWISE)
+_CODE = recipe(
+    Config,
+    preset="code",
+    target_stride=6,
+    batch_size=2,
+    clip_norm=0.999,
+    final_div_factor=1e4,
+)(_PAPER)
 # The text says nothing of the dropout of softmax and linear attention.
-_OTHERS: dict[str, Any] = {
-    "fourier": {"learning_rate": 5e-4},
-    "softmax": {"learning_rate": 5e-4, "dropout": 0.1},
-    "linear": {"dropout": 0.1},
-}
+_SLOW, _DROPOUT = recipe(Config, learning_rate=5e-4), recipe(Config, dropout=0.1)
+_OTHERS = {"fourier": _SLOW, "softmax": _SLOW | _DROPOUT, "linear": _DROPOUT}
+_SHORT = recipe(Config, width=48, num_layers=3, num_epochs=12)
 PRESETS = {
-    "smoke": Config(preset="smoke", **_CLIPPED, **_FEW, **_TINY),
-    "quick": Config(width=48, num_layers=3, num_epochs=12, **_CLIPPED, **_SOME),
-    **learn.published(_PAPER, **_OTHERS),
-    **learn.published(_CODE, **_OTHERS),
+    "smoke": (_CLIPPED | _FEW | _TINY | recipe(Config, preset="smoke"))(_ALL),
+    "quick": (_CLIPPED | _SOME | _SHORT)(_ALL),
+    **learn.published(_PAPER, _OTHERS),
+    **learn.published(_CODE, _OTHERS),
 }
 
 
@@ -150,7 +182,12 @@ class OnCoarseGrid(nnx.Module):
     """
 
     def __init__(
-        self, operator: Any, grid_shape: tuple[int, int], step: int, *, coarse_features
+        self,
+        operator: Operator,
+        grid_shape: tuple[int, int],
+        step: int,
+        *,
+        coarse_features: bool,
     ):
         self.operator, self.coarse_features = operator, coarse_features
         self.grid_shape, self.step = grid_shape, step
@@ -166,7 +203,7 @@ class OnCoarseGrid(nnx.Module):
         return field.reshape(-1, values.shape[1])
 
 
-def attention_of(config: Config) -> Any:
+def attention_of(config: Config) -> Layer:
     """The constructor of a layer; only those between points are given what follows."""
     layer = operators.attention(
         config.model,
@@ -184,7 +221,7 @@ def _without_options(
     return layer(features, rngs=rngs)
 
 
-def _is_between_points(layer: Any) -> bool:
+def _is_between_points(layer: Layer) -> bool:
     return isinstance(layer.func, type) and issubclass(
         layer.func, nn.attention.PointAttention
     )
@@ -225,18 +262,25 @@ def build(config: Config, rngs: nnx.Rngs) -> OnCoarseGrid:
 def make_task(config: Config, cache_dir: str | None) -> learn.Task:
     """The task of a run: loss = mean_b |p - t| / |t|, physical, on the coarse grid."""
     (noise,) = config.noises
-    own = ("num_points", "stride", "target_stride", "tolerance")
 
     def measured(noise: float) -> samples.Splits:
-        make = partial(darcy_inverse.splits, noise=noise)
-        return load(config, make, *own, cache_dir=cache_dir)
+        return darcy_inverse.splits(
+            request(config, cache_dir),
+            num_points=config.num_points,
+            stride=config.stride,
+            target_stride=config.target_stride,
+            noise=noise,
+            tolerance=config.tolerance,
+        )
 
     task = learn.regression(
         config,
         measured(noise),
         build=build,
-        mean=True,
-        numbers=lambda e: {"error": e.mean(), "error_std": e.std()},
+        loss=learn.Loss(mean=True),
+        evaluation=learn.Evaluation(
+            numbers=lambda e: {"error": e.mean(), "error_std": e.std()}
+        ),
     )
     # All noises are multiples of the same numbers.
     (test,) = task.test
@@ -246,7 +290,7 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
     assert own_noise is not None
     look = partial(training.evaluate, task.metric, batch_size=config.batch_size)
 
-    def evaluate(model: Any, folder: pathlib.Path) -> dict[str, Any]:
+    def evaluate(model: Operator, folder: pathlib.Path) -> dict[str, Any]:
         found = own_noise(model, folder)
         for other in config.test_noises:
             noisy = test | {"features": test["features"] + (other - noise) * drawn}
@@ -296,7 +340,7 @@ def report(finished: learn.Finished) -> learn.Report:
     return learn.Report(text=text, result=result, head=head)
 
 
-def _percent(rows: Any, key: str) -> str:
+def _percent(rows: Sequence[Mapping[str, float]], key: str) -> str:
     """A number of the seeds, x 100."""
     return median_and_range([row[key] for row in rows], 100)
 

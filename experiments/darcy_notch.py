@@ -13,8 +13,9 @@ import dataclasses
 
 from opjax.datasets import darcy_notch
 from opjax.learn import PAPER, SMOKE, FieldOptions, Program, option, quick
-from opjax.learn.tasks.benchmark import benchmark
+from opjax.learn.tasks.benchmark import benchmark, request
 from opjax.problems.darcy_notch import NOTCHES
+from opjax.samples import Splits
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,24 +41,40 @@ class Config(FieldOptions):
 
 
 PRESETS = {
-    "smoke": Config(**SMOKE, num_train=8, num_validation=4, num_test=4, num_columns=6),
+    "smoke": SMOKE(
+        Config(num_train=8, num_validation=4, num_test=4, num_columns=6),
+    ),
     **quick(Config(num_epochs=40)),
     # Table 10; the authors' program for this data set is not public.
-    "paper": Config(
-        **PAPER,
-        layout="grid",
-        num_train=1900,
-        num_test=100,
-        num_columns=46,
-        batch_size=25,
+    "paper": PAPER(
+        Config(
+            layout="grid",
+            num_train=1900,
+            num_test=100,
+            num_columns=46,
+            batch_size=25,
+        )
     ),
 }
+
+
+def splits(config: Config, cache_dir: str | None = None) -> Splits:
+    """Reads or solves for the solutions."""
+    return darcy_notch.splits(
+        request(config, cache_dir),
+        layout=config.layout,
+        stride=config.stride,
+        num_columns=config.num_columns,
+        num_points=config.num_points,
+        notch=config.notch,
+    )
+
+
 PROGRAM = Program(
     "darcy_notch",
     PRESETS,
     benchmark(
-        darcy_notch.splits,
-        *("layout", "num_columns", "num_points", "stride", "notch"),
+        splits,
         notes="On a grid, points outside of the triangle count in the error.",
     ),
     title="Darcy flow in a notched triangle",

@@ -21,8 +21,10 @@ from opjax.learn import (
     option,
     published,
     quick,
+    recipe,
 )
-from opjax.learn.tasks.benchmark import benchmark
+from opjax.learn.tasks.benchmark import benchmark, request
+from opjax.samples import Splits
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,43 +48,51 @@ class Config(FieldOptions):
 
 
 PRESETS = {
-    "smoke": Config(
-        **SMOKE, num_train=8, num_validation=4, num_test=4, num_around=12, num_across=1
+    "smoke": SMOKE(
+        Config(num_train=8, num_validation=4, num_test=4, num_around=12, num_across=1)
     ),
     **quick(Config(num_epochs=30)),
     # Table 10, and the authors' program for what it leaves open.
     **published(
-        Config(
-            **PAPER,
-            num_train=1000,
-            num_test=200,
-            batch_size=1,
-            mlp_ratio=2,
-            clip_norm=0.0,
-            pct_start=0.1,
-            ridge_logit=1e-3,
-            min_temperature=0.0,
+        PAPER(
+            Config(
+                num_train=1000,
+                num_test=200,
+                batch_size=1,
+                mlp_ratio=2,
+                clip_norm=0.0,
+                pct_start=0.1,
+                ridge_logit=1e-3,
+                min_temperature=0.0,
+            )
         ),
-        transolver={"mlp_ratio": 1, "clip_norm": 0.1, "pct_start": 0.3},
-        flare=FLARE_RECIPE,
-        # A cosine from the first step on.
-        gnot={
-            **GNOT_RECIPE,
-            "batch_size": 1,
-            "pct_start": 0.0,
-            "cycle_momentum": False,
+        {
+            "transolver": recipe(Config, mlp_ratio=1, clip_norm=0.1, pct_start=0.3),
+            "flare": FLARE_RECIPE,
+            # A cosine from the first step on.
+            "gnot": GNOT_RECIPE
+            | recipe(Config, batch_size=1, pct_start=0.0, cycle_momentum=False),
+            "lno": LNO_RECIPE
+            | recipe(Config, width=192, num_layers=4, mlp_layers=3, num_test=1000),
         },
-        lno={**LNO_RECIPE, "width": 192, "num_layers": 4, "mlp_layers": 3}
-        | {"num_test": 1000},
     ),
 }
+
+
+def splits(config: Config, cache_dir: str | None = None) -> Splits:
+    """Reads or solves for the stresses."""
+    return elasticity.splits(
+        request(config, cache_dir),
+        num_around=config.num_around,
+        num_across=config.num_across,
+    )
+
+
 PROGRAM = Program(
     "elasticity",
     PRESETS,
     benchmark(
-        elasticity.splits,
-        "num_around",
-        "num_across",
+        splits,
         notes="The target is the von Mises stress.",
     ),
     grid_axes=0,

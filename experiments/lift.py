@@ -12,18 +12,21 @@ regression of the lift beside the models, see `experiments.lift_baselines`.
 
 import dataclasses
 import pathlib
-from typing import Any
 
 from experiments import lift_baselines
 from experiments.airfoil import COARSE, FlowOptions
 from opjax.datasets import lift
-from opjax.learn import SMOKE, option, quick
+from opjax.learn import SMOKE, option, quick, recipe
 from opjax.learn.cli.program import Program
 from opjax.learn.config.quantities import parse
+from opjax.learn.registry.entries import Operator
 from opjax.learn.report.members import Finished, Report, comparison
-from opjax.learn.tasks.benchmark import load
-from opjax.learn.tasks.supervised import regression
+from opjax.learn.tasks.benchmark import request
+from opjax.learn.tasks.errors import Loss
+from opjax.learn.tasks.evaluation import Evaluation
+from opjax.learn.tasks.supervised import Encoding, regression
 from opjax.learn.tasks.task import Task
+from opjax.samples import Splits
 
 (QUANTITY,) = parse(f"lift:pressure@{lift.WALL}:angle_deg=angle")
 COLUMNS = {
@@ -33,8 +36,6 @@ COLUMNS = {
     "lift_error": ("mean error of that lift", 1.0),
     "seconds": ("seconds", 1.0),
 }
-# Fields of a configuration that are options of the data set.
-OWN = ("num_airfoil", "num_wake", "num_radial", "tolerance", "point_features")
 BASELINES = {"pod_rbf": "POD + RBF", "linear": "linear regression"}
 
 
@@ -68,17 +69,23 @@ class Config(FlowOptions):
             )
 
 
-_SOME: dict[str, Any] = {"num_train": 400, "num_validation": 50, "num_test": 100}
+_SOME = recipe(Config, num_train=400, num_validation=50, num_test=100)
 PRESETS = {
-    "smoke": Config(
-        **SMOKE,
-        **COARSE,
-        num_train=12,
-        num_validation=2,
-        num_test=4,
-    ),
-    **quick(Config(models=("functional",), **_SOME, width=32, num_epochs=14)),
+    "smoke": (SMOKE | COARSE)(Config(num_train=12, num_validation=2, num_test=4)),
+    **quick(_SOME(Config(models=("functional",), width=32, num_epochs=14))),
 }
+
+
+def splits(config: Config, cache_dir: str | None = None) -> Splits:
+    """Solves for the flows."""
+    return lift.splits(
+        request(config, cache_dir),
+        num_airfoil=config.num_airfoil,
+        num_wake=config.num_wake,
+        num_radial=config.num_radial,
+        tolerance=config.tolerance,
+        point_features=config.point_features,
+    )
 
 
 def make_task(config: Config, cache_dir: str | None) -> Task:
@@ -86,7 +93,7 @@ def make_task(config: Config, cache_dir: str | None) -> Task:
 
     Without scalars the angle is not known, so no lift is integrated.
     """
-    found = load(config, lift.splits, *OWN, cache_dir=cache_dir)
+    found = splits(config, cache_dir)
     given = found
     if not config.scalars:
         train, validation, test = (
@@ -96,17 +103,19 @@ def make_task(config: Config, cache_dir: str | None) -> Task:
     task = regression(
         config,
         given,
-        encode_target=config.normalize_target,
-        mean=config.mean_loss,
+        encoding=Encoding(target=config.normalize_target),
+        loss=Loss(mean=config.mean_loss),
+        evaluation=Evaluation(
+            quantities=(QUANTITY,) if config.scalars else (),
+            window=(-0.5, 1.5, -0.8, 0.8),
+        ),
         names=found.channels,
-        quantities=(QUANTITY,) if config.scalars else (),
         notes="The target is the coefficient of the pressure.",
-        window=(-0.5, 1.5, -0.8, 0.8),
     )
     evaluate = task.evaluate
     assert evaluate is not None
 
-    def also(model: Any, folder: pathlib.Path) -> dict[str, float]:
+    def also(model: Operator, folder: pathlib.Path) -> dict[str, float]:
         others = lift_baselines.numbers(found.train, found.test, QUANTITY)
         return evaluate(model, folder) | others
 

@@ -11,8 +11,8 @@ own predictions, so errors accumulate. The error of every step is reported.
 import dataclasses
 import math
 import pathlib
+from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,11 +20,12 @@ import numpy as np
 
 from opjax import learn, metrics, metrics_time, samples, training
 from opjax.datasets import navier_stokes as dataset
-from opjax.learn import option
+from opjax.learn import option, recipe
 from opjax.learn.predict import stepping, trained
 from opjax.learn.predict.stepping import Stepping
+from opjax.learn.registry.entries import Columns, Operator
 from opjax.learn.tasks import outcome, supervised, time_evaluation
-from opjax.learn.tasks.benchmark import load as load_splits
+from opjax.learn.tasks.benchmark import request
 from opjax.problems import grids
 
 _STEPS = 10  # predicted frames, and frames of every input
@@ -57,39 +58,57 @@ class Config(learn.BenchmarkOptions):
         grids.check_stride(self.solver_points, self.stride, periodic=True)
 
 
-_TINY: dict[str, Any] = {"width": 8, "num_epochs": 1, "num_modes": 3}
-_FEW: dict[str, Any] = {"num_train": 4, "num_validation": 2, "num_test": 2}
-_SOME: dict[str, Any] = {"num_train": 96, "num_validation": 16, "num_test": 32}
-_MANY: dict[str, Any] = {"num_train": 1000, "num_test": 200, "solver_points": 256}
+_TINY = recipe(Config, width=8, num_epochs=1, num_modes=3, solver_points=32)
+_FEW = recipe(Config, num_train=4, num_validation=2, num_test=2)
+_SOME = recipe(Config, num_train=96, num_validation=16, num_test=32)
+_MANY = recipe(Config, num_train=1000, num_test=200, solver_points=256)
 # Table 10, and the authors' program for what it leaves open.
-_OWN: dict[str, Any] = {"width": 256, "num_basis": 32, "shared_basis": False}
-_OWN |= {"reference_points": 8, "coordinates": "published"}
-_OWN |= {"final_div_factor": 1e3, "checkpoint_every": 1}
-_LOWER: dict[str, Any] = {"final_div_factor": 1e4}
-_GNOT = {**learn.GNOT_RECIPE, **_LOWER, "reference_points": 0}
-_ONO = {**_GNOT, "num_basis": 16, "ono_attention": "efficient"}
+_OWN = recipe(
+    Config,
+    width=256,
+    num_basis=32,
+    shared_basis=False,
+    reference_points=8,
+    coordinates="published",
+    final_div_factor=1e3,
+    checkpoint_every=1,
+)
+_LOWER = recipe(Config, final_div_factor=1e4)
+_DISTANT = learn.GNOT_RECIPE | _LOWER | recipe(Config, reference_points=0)
+_GNOT = recipe(Config, num_layers=3, mlp_ratio=2, weight_decay=5e-5)
+_ONO = recipe(
+    Config, num_basis=16, ono_attention="efficient", batch_size=8, clip_norm=0.1
+)
 PRESETS = {
-    "smoke": Config(**{**learn.SMOKE, **_FEW, **_TINY}, solver_points=32),
+    "smoke": (learn.SMOKE | _FEW | _TINY)(Config()),
     # A fine enough solver would take an hour: these flows are another operator.
-    **learn.quick(Config(width=32, num_layers=3, num_epochs=10, **_SOME)),
+    **learn.quick(_SOME(Config(width=32, num_layers=3, num_epochs=10))),
     **learn.published(
-        Config(**{**learn.PAPER, **_MANY, **_OWN}),
-        transolver={**_LOWER, "clip_norm": 0.0},
-        lno={**learn.LNO_RECIPE, **_LOWER},
-        gnot={**_GNOT, "num_layers": 3, "mlp_ratio": 2, "weight_decay": 5e-5},
-        ono_original={**_ONO, "batch_size": 8, "clip_norm": 0.1},
+        (learn.PAPER | _MANY | _OWN)(Config()),
+        {
+            "transolver": _LOWER | recipe(Config, clip_norm=0.0),
+            "lno": learn.LNO_RECIPE | _LOWER,
+            "gnot": _DISTANT | _GNOT,
+            "ono_original": _DISTANT | _ONO,
+        },
     ),
 }
 
 
 def load(config: Config, *, cache_dir: str | None = None) -> learn.Splits:
     """Generates or reads the flows; the sets have none in common."""
-    splits = partial(dataset.splits, num_points=config.solver_points)
-    own = "stride", "file_stride", "coordinates"
-    return load_splits(config, splits, *own, cache_dir=cache_dir)
+    return dataset.splits(
+        request(config, cache_dir),
+        num_points=config.solver_points,
+        stride=config.stride,
+        file_stride=config.file_stride,
+        coordinates=config.coordinates,
+    )
 
 
-def step_errors(model: Any, sample: Any, *, axis_name: str | None = None) -> jax.Array:
+def step_errors(
+    model: Operator, sample: Columns, *, axis_name: str | None = None
+) -> jax.Array:
     """Relative L2 errors of single steps from true frames, shape `(10,)`.
 
     Args:
@@ -100,7 +119,9 @@ def step_errors(model: Any, sample: Any, *, axis_name: str | None = None) -> jax
     return time_evaluation.step_errors(HOW, {}, model, sample, axis_name=axis_name)
 
 
-def rollout(model: Any, sample: Any, *, axis_name: str | None = None) -> jax.Array:
+def rollout(
+    model: Operator, sample: Columns, *, axis_name: str | None = None
+) -> jax.Array:
     """Predicts ten frames, each from the ten before it, true or predicted, `(n, 10)`.
 
     Args:
@@ -113,13 +134,15 @@ def rollout(model: Any, sample: Any, *, axis_name: str | None = None) -> jax.Arr
     return frames[..., 0].T
 
 
-def loss(model: Any, batch: Any, *, axis_name: str | None = None) -> jax.Array:
+def loss(model: Operator, batch: Columns, *, axis_name: str | None = None) -> jax.Array:
     """Sum of `step_errors` over all steps and flows of a batch."""
     errors = partial(step_errors, model, axis_name=axis_name)
     return jnp.sum(training.over_samples(errors)(batch))
 
 
-def error(model: Any, sample: Any, *, axis_name: str | None = None) -> jax.Array:
+def error(
+    model: Operator, sample: Columns, *, axis_name: str | None = None
+) -> jax.Array:
     """Relative L2 error of a rollout, over all its frames together."""
     return metrics.relative_l2(
         rollout(model, sample, axis_name=axis_name),
@@ -143,13 +166,15 @@ def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
     both = zip(splits.test, flows["features"], flows["target"], strict=True)
     last = [s._replace(features=x[:, -1:], target=y[:, -1:]) for s, x, y in both]
 
-    def look(model: Any, sample: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def look(
+        model: Operator, sample: Columns
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
         frames = rollout(model, sample)
         by_step = metrics_time.errors_of_frames(frames.T, sample["target"].T)
         together = metrics.relative_l2(frames, sample["target"])
         return together, by_step, frames[:, -1:]
 
-    def evaluate(model: Any, folder: pathlib.Path) -> dict[str, float]:
+    def evaluate(model: Operator, folder: pathlib.Path) -> dict[str, float]:
         trained.save(folder, model, {}, description)
         errors, by_step = outcome.evaluate_steps(
             look,
@@ -183,7 +208,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
     )
 
 
-def _persistence(flows: Any) -> np.ndarray:
+def _persistence(flows: Mapping[str, np.ndarray]) -> np.ndarray:
     """Mean errors of the prediction that nothing moves any more."""
 
     def errors(features: jax.Array, target: jax.Array) -> jax.Array:

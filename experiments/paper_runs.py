@@ -14,6 +14,7 @@ SIGTERM and Ctrl-C stop the program under way as well, which saves. After SIGKIL
 program goes on alone; the next queue stops it, and continues from what it saved.
 """
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -25,10 +26,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from absl import flags
-
 from experiments.published import SETUPS, Setup
-from opjax.learn.cli.command_line import start
+from opjax.learn import Options, option
+from opjax.learn.cli.command_line import launch
+from opjax.learn.config.fields import required
 from opjax.learn.json_files import read_object, write_json
 from opjax.learn.predict import trained
 from opjax.learn.run.metrics_file import read_metrics
@@ -42,25 +43,23 @@ _LOOK = 0.2  # seconds between looks at the program under way
 _UNDER_WAY = "under_way.json"  # the process of the program under way
 _MIB = 2**20
 
-_MINUTES = flags.DEFINE_float("minutes", 9.0, "Time limit, in minutes", lower_bound=0.1)
-_STATE = flags.DEFINE_string(
-    "state", None, "Folder that keeps everything needed to continue"
-)
-_NAMES = flags.DEFINE_list(
-    "setups", [], "Names of the set-ups to run, in this order. All if empty"
-)
-_DATA_DIR = flags.DEFINE_string(
-    "data_dir", None, "Folder of the published files, with one folder per program"
-)
-_LIST = flags.DEFINE_bool(
-    "list", False, "Print the state of all set-ups and run nothing"
-)
-_MAX_MIB = flags.DEFINE_float(
-    "max_mib",
-    60.0,
-    "Maximum size of the state folder at the end, in MiB",
-    lower_bound=1.0,
-)
+
+@dataclasses.dataclass(frozen=True)
+class QueueOptions(Options):
+    """What to run, and for how long."""
+
+    state: str = required("Folder that keeps everything needed to continue")
+    minutes: float = option(9.0, "Time limit, in minutes", minimum=0.1)
+    setups: tuple[str, ...] = option(
+        (), "Names of the set-ups to run, in this order. All if empty"
+    )
+    data_dir: str | None = option(
+        None, "Folder of the published files, with one folder per program"
+    )
+    list: bool = option(False, "Print the state of all set-ups and run nothing")
+    max_mib: float = option(
+        60.0, "Maximum size of the state folder at the end, in MiB", minimum=1.0
+    )
 
 
 def run(
@@ -284,32 +283,32 @@ def _left(state: pathlib.Path, setup: Setup) -> float | None:
     return rows[-1]["seconds"] / done * (getattr(config, total) - done)
 
 
-def work() -> dict[str, Any]:
-    """Runs on the flags."""
-    known = {setup.name: setup for setup in SETUPS}
-    for name in _NAMES.value:
-        if name not in known:
-            raise ValueError(f"setups={name!r} is none of {', '.join(known)}.")
-    setups = [known[name] for name in _NAMES.value] or list(SETUPS)
-    assert _STATE.value is not None  # required
-    state = pathlib.Path(_STATE.value).absolute()
+def work(options: QueueOptions) -> dict[str, Any]:
+    """Runs what the options name."""
+    by_name = {setup.name: setup for setup in SETUPS}
+    for name in options.setups:
+        if name not in by_name:
+            raise ValueError(f"setups={name!r} is none of {', '.join(by_name)}.")
+    setups = [by_name[name] for name in options.setups] or SETUPS
+    state = pathlib.Path(options.state).absolute()
     state.mkdir(parents=True, exist_ok=True)
-    size = {"max_mib": _MAX_MIB.value}
     try:
-        if _LIST.value:
-            found = summary(setups, state, **size)
+        if options.list:
+            result = summary(setups, state, max_mib=options.max_mib)
         else:
-            seconds = 60 * _MINUTES.value
-            found = run(setups, state, seconds, data_dir=_DATA_DIR.value, **size)
+            result = run(
+                setups,
+                state,
+                60 * options.minutes,
+                data_dir=options.data_dir,
+                max_mib=options.max_mib,
+            )
     finally:  # also of what finished before a signal
         write_json(state / "published.json", reached(SETUPS, state))
     print(page(setups, state))
-    write_json(state / "queue.json", found)
-    return found
+    write_json(state / "queue.json", result)
+    return result
 
 
 if __name__ == "__main__":
-    flags.mark_flag_as_required("state")
-    start(
-        work, {"Flags": ["state", "minutes", "setups", "data_dir", "list", "max_mib"]}
-    )
+    launch(QueueOptions, work, doc=__doc__, continues=True)

@@ -8,7 +8,6 @@ solver. The preset quick keeps every second node of a solution on 32 x 32 elemen
 """
 
 import dataclasses
-from typing import Any
 
 from opjax import learn
 from opjax.datasets import pipe
@@ -21,8 +20,9 @@ from opjax.learn import (
     option,
     published,
     quick,
+    recipe,
 )
-from opjax.learn.tasks.benchmark import load
+from opjax.learn.tasks.benchmark import request
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,48 +52,68 @@ class Config(FieldOptions):
             )
 
 
-_RESCALED: Any = {"normalize_inputs": True, "normalize_target": True, "beta2": 0.999}
-_RESCALED |= {"split": "transolver"}
-_ONO = {"num_basis": 8, "num_landmarks": 256, "batch_size": 2, "clip_norm": 0.1}
+_RESCALED = recipe(
+    Config,
+    normalize_inputs=True,
+    normalize_target=True,
+    beta2=0.999,
+    split="transolver",
+)
+_ONO = recipe(Config, num_basis=8, num_landmarks=256, batch_size=2, clip_norm=0.1)
+_TRANSOLVER = recipe(Config, mlp_ratio=2, batch_size=8, clip_norm=0.1)
 PRESETS = {
-    "smoke": Config(
-        **SMOKE, num_train=8, num_validation=4, num_test=4, num_elements=8, stride=1
+    "smoke": SMOKE(
+        Config(num_train=8, num_validation=4, num_test=4, num_elements=8, stride=1)
     ),
     **quick(Config()),
     # Table 10, and the authors' program for what it leaves open.
     **published(
-        Config(
-            **PAPER,
-            split="functional",
-            normalize_inputs=False,
-            normalize_target=False,
-            num_train=1000,
-            num_test=200,
-            num_elements=64,
-            stride=1,
-            shared_basis=False,
-            batch_size=4,
-            clip_norm=1.0,
-            beta2=0.95,
+        PAPER(
+            Config(
+                split="functional",
+                normalize_inputs=False,
+                normalize_target=False,
+                num_train=1000,
+                num_test=200,
+                num_elements=64,
+                stride=1,
+                shared_basis=False,
+                batch_size=4,
+                clip_norm=1.0,
+                beta2=0.95,
+            )
         ),
-        transolver={**_RESCALED, "mlp_ratio": 2, "batch_size": 8, "clip_norm": 0.1},
-        flare={**FLARE_RECIPE, **_RESCALED, "num_basis": 128},
-        lno=LNO_RECIPE,
-        ono_original={**_RESCALED, **_ONO},
+        {
+            "transolver": _RESCALED | _TRANSOLVER,
+            "flare": FLARE_RECIPE | _RESCALED | recipe(Config, num_basis=128),
+            "lno": LNO_RECIPE,
+            "ono_original": _RESCALED | _ONO,
+        },
     ),
 }
 
 
+def splits(config: Config, cache_dir: str | None = None) -> learn.Splits:
+    """Reads or solves for the flows."""
+    return pipe.splits(
+        request(config, cache_dir),
+        split=config.split,
+        num_elements=config.num_elements,
+        stride=config.stride,
+    )
+
+
 def make_task(config: Config, cache_dir: str | None) -> learn.Task:
     """The task of a run."""
-    own = ("split", "num_elements", "stride")
     return learn.regression(
         config,
-        load(config, pipe.splits, *own, cache_dir=cache_dir),
-        encode_points=config.normalize_inputs,
-        encode_features=config.normalize_inputs,
-        encode_target=config.normalize_target,
-        mean=config.mean_loss,
+        splits(config, cache_dir),
+        encoding=learn.Encoding(
+            points=config.normalize_inputs,
+            features=config.normalize_inputs,
+            target=config.normalize_target,
+        ),
+        loss=learn.Loss(mean=config.mean_loss),
         notes="The target is the velocity along x.",
     )
 

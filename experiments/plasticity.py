@@ -16,7 +16,6 @@ import dataclasses
 import pathlib
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,13 +23,14 @@ import numpy as np
 
 from opjax import learn, metrics, training
 from opjax.datasets import plasticity as dataset
-from opjax.learn import GNOT_RECIPE, PAPER, SMOKE, option
+from opjax.learn import GNOT_RECIPE, PAPER, SMOKE, option, recipe
 from opjax.learn.predict import stepping, trained
 from opjax.learn.predict.stepping import Stepping
 from opjax.learn.registry import operators
+from opjax.learn.registry.entries import Columns, Operator
 from opjax.learn.run import buckets
 from opjax.learn.tasks import outcome, supervised, time_data
-from opjax.learn.tasks.benchmark import load as load_splits
+from opjax.learn.tasks.benchmark import request
 from opjax.learn.tasks.time_data import rolled
 from opjax.learn.tasks.time_evaluation import frame_errors, targets
 from opjax.normalize import Normalizer
@@ -89,34 +89,44 @@ class Config(learn.BenchmarkOptions):
                 )
 
 
-_FEW: dict[str, Any] = {"num_train": 4, "num_validation": 2, "num_test": 2}
-_FEW |= {"nodes_along": 13, "nodes_across": 5, "batch_size": 4}
-_SOME: dict[str, Any] = {"num_train": 64, "num_validation": 8, "num_test": 16}
-_MANY: dict[str, Any] = {"num_train": 900, "num_test": 80}
-_MANY |= {"nodes_along": 101, "nodes_across": 31, "batch_size": 8}
+_FEW = recipe(Config, num_train=4, num_validation=2, num_test=2, batch_size=4)
+_TINY = recipe(Config, nodes_along=13, nodes_across=5, width=8, num_epochs=1)
+_SOME = recipe(Config, num_train=64, num_validation=8, num_test=16, batch_size=8)
+_MANY = recipe(
+    Config, num_train=900, num_test=80, nodes_along=101, nodes_across=31, batch_size=8
+)
 # Table 10, and the authors' program for what it leaves open.
-_OWN: dict[str, Any] = {"shared_basis": False, "normalize_target": False}
-_OWN |= {"final_div_factor": 1e3, "checkpoint_every": 1}
-_PAPER = Config(**PAPER, **_MANY, **_OWN)
+_OWN = recipe(
+    Config,
+    shared_basis=False,
+    normalize_target=False,
+    final_div_factor=1e3,
+    checkpoint_every=1,
+)
+_PAPER = (PAPER | _MANY | _OWN)(Config())
 # Its points do not belong to the values.
 _CODE = dataclasses.replace(_PAPER, preset="code", coordinates="published")
-_LOWER: dict[str, Any] = {"final_div_factor": 1e4}
-_GNOT = {**GNOT_RECIPE, **_LOWER, "batch_size": 8}
-_ONO = {**_LOWER, "num_basis": 8, "ono_attention": "efficient"}
+_LOWER = recipe(Config, final_div_factor=1e4)
+_GNOT = GNOT_RECIPE | _LOWER | recipe(Config, batch_size=8)
+_ONO = _LOWER | recipe(Config, num_basis=8, ono_attention="efficient")
 PRESETS = {
-    "smoke": Config(**{**SMOKE, **_FEW, "width": 8, "num_epochs": 1}, num_modes=3),
+    "smoke": (SMOKE | _FEW | _TINY | recipe(Config, num_modes=3))(Config()),
     # A coarser mesh than the published one: stiffer, another operator.
-    **learn.quick(Config(width=32, num_layers=3, num_epochs=15, batch_size=8, **_SOME)),
-    **learn.published(_PAPER, transolver=_LOWER, gnot=_GNOT, ono_original=_ONO),
-    **learn.published(_CODE, transolver=_LOWER),
+    **learn.quick(_SOME(Config(width=32, num_layers=3, num_epochs=15))),
+    **learn.published(
+        _PAPER, {"transolver": _LOWER, "gnot": _GNOT, "ono_original": _ONO}
+    ),
+    **learn.published(_CODE, {"transolver": _LOWER}),
 }
 
 
 def load(config: Config, *, cache_dir: str | None = None) -> learn.Splits:
     """Generates or reads the samples; the sets have none in common."""
-    shape = config.nodes_along, config.nodes_across
-    splits = partial(dataset.splits, num_points=shape)
-    return load_splits(config, splits, "coordinates", cache_dir=cache_dir)
+    return dataset.splits(
+        request(config, cache_dir),
+        num_points=(config.nodes_along, config.nodes_across),
+        coordinates=config.coordinates,
+    )
 
 
 def as_series(dies: Sequence[Sample]) -> list[Series]:
@@ -163,7 +173,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
     both = zip(splits.test, test, strict=True)
     last = [die._replace(target=found.values[-1][:, 2:]) for die, found in both]
 
-    def evaluate(model: Any, folder: pathlib.Path) -> dict[str, float]:
+    def evaluate(model: Operator, folder: pathlib.Path) -> dict[str, float]:
         trained.save(folder, model, normalizers, description)
         errors, _, displacement = outcome.evaluate_steps(
             partial(_look, decoding),
@@ -201,23 +211,23 @@ def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
 Decoding = Mapping[str, Normalizer]
 
 
-def _loss(decoding: Decoding, model: Any, batch: Any) -> jax.Array:
+def _loss(decoding: Decoding, model: Operator, batch: Columns) -> jax.Array:
     """Sum of the relative errors of the pairs of a batch."""
     errors = partial(frame_errors, HOW, decoding, model)
     return jnp.sum(training.over_samples(errors)(batch))
 
 
-def _motion(decoding: Decoding, model: Any, die: Any) -> jax.Array:
+def _motion(decoding: Decoding, model: Operator, die: Columns) -> jax.Array:
     """Predicted coordinates and displacements, `(frames, n, channels)`."""
     return stepping.frames(HOW, decoding, model, die, die["lags"])
 
 
-def _metric(decoding: Decoding, model: Any, die: Any) -> jax.Array:
+def _metric(decoding: Decoding, model: Operator, die: Columns) -> jax.Array:
     """Relative error of the motion of a die."""
     return _joint_error(_motion(decoding, model, die), targets(HOW, die))
 
 
-def _look(decoding: Decoding, model: Any, die: Any) -> tuple[jax.Array, ...]:
+def _look(decoding: Decoding, model: Operator, die: Columns) -> tuple[jax.Array, ...]:
     """Error, errors by frame, last displacements, and error of displacements."""
     found, target = _motion(decoding, model, die), targets(HOW, die)
     moved, truth = found[..., 2:], target[..., 2:]

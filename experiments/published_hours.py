@@ -22,11 +22,11 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-from absl import flags
 
 from experiments.published import SETUPS, Setup
+from opjax.learn import Options, option
 from opjax.learn.cli import describe, study
-from opjax.learn.cli.command_line import start
+from opjax.learn.cli.command_line import launch
 from opjax.learn.json_files import write_json
 from opjax.learn.run.sources import make_batches
 
@@ -125,10 +125,21 @@ def cost_of(setup: Setup) -> tuple[str, ...]:
     return (setup.module, *kept)
 
 
-def work() -> dict[str, Any]:
-    """Measures the set-ups that the flags name, or all that have no hours."""
+@dataclasses.dataclass(frozen=True)
+class HoursOptions(Options):
+    """What to measure."""
+
+    setups: tuple[str, ...] = option((), "Names of set-ups. All without hours if empty")
+    cache_dir: str | None = option(None, "Folder of generated data")
+    data_dir: str | None = option(
+        None, "Folder of the published files, with one folder per program"
+    )
+
+
+def work(options: HoursOptions) -> dict[str, Any]:
+    """Measures the set-ups that the options name, or all that have no hours."""
     found = json.loads(FILE.read_text()) if FILE.exists() else {}
-    named = flags.FLAGS.setups
+    named = options.setups
     wanted = [s for s in SETUPS if (s.name in named if named else s.name not in found)]
     costs = {setup.name: cost_of(setup) for setup in SETUPS}
     done: set[tuple[str, ...]] = set()
@@ -137,7 +148,7 @@ def work() -> dict[str, Any]:
         if cost in done:
             continue
         done.add(cost)
-        measured = hours(setup, flags.FLAGS.cache_dir, flags.FLAGS.data_dir)
+        measured = hours(setup, options.cache_dir, options.data_dir)
         print(f"{setup.name}: {measured}", file=sys.stderr, flush=True)
         found |= {name: measured for name in costs if costs[name] == cost}
         write_json(FILE, found)
@@ -146,12 +157,7 @@ def work() -> dict[str, Any]:
 
 def main() -> None:
     """Measures what the flags ask for."""
-    flags.DEFINE_list("setups", [], "Names of set-ups. All without hours if empty")
-    flags.DEFINE_string("cache_dir", None, "Folder of generated data")
-    flags.DEFINE_string(
-        "data_dir", None, "Folder of the published files, with one folder per program"
-    )
-    start(work, {"Flags": ["setups", "cache_dir", "data_dir"]})
+    launch(HoursOptions, work, doc=__doc__, continues=True)
 
 
 if __name__ == "__main__":

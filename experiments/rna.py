@@ -16,7 +16,7 @@ Without --data_dir only the preset smoke and the tests run, on synthetic bumpy s
 
 import dataclasses
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -27,12 +27,12 @@ from flax import nnx
 
 from opjax import learn, point_clouds, samples, training
 from opjax.datasets import rna
-from opjax.learn import SMOKE, BenchmarkOptions, option
+from opjax.learn import SMOKE, BenchmarkOptions, option, recipe
 from opjax.learn.predict import trained
 from opjax.learn.registry import operators
-from opjax.learn.registry.entries import Operator
+from opjax.learn.registry.entries import Columns, Operator
 from opjax.learn.tasks import outcome
-from opjax.learn.tasks.benchmark import load as load_splits
+from opjax.learn.tasks.benchmark import request
 from opjax.quadrature import weighted_mean
 
 # How surfaces are turned before the model sees their coordinates.
@@ -100,21 +100,21 @@ class Config(BenchmarkOptions):
             )
 
 
-_ALL: dict[str, Any] = {"mlp_ratio": 2, "clip_norm": 1.0, "shared_basis": False}
-_FEW: dict[str, Any] = {"num_train": 8, "num_validation": 4, "num_test": 4}
-_MANY: dict[str, Any] = {"num_train": 507, "num_validation": 36, "num_test": 136}
-_SHORT: dict[str, Any] = {"num_epochs": 12, "learning_rate": 2e-3}
-_THREE = ("functional", "transolver", "softmax")
+_ALL = Config(mlp_ratio=2, clip_norm=1.0, shared_basis=False)
+_FEW = recipe(Config, num_train=8, num_validation=4, num_test=4)
+_MANY = recipe(Config, num_train=507, num_validation=36, num_test=136, num_epochs=12)
+_FAST = recipe(Config, learning_rate=2e-3)
+_SMALL = recipe(Config, num_points=48, test_points=64)
+_THREE = recipe(Config, models=("functional", "transolver", "softmax"))
 PRESETS = {
-    "smoke": Config(
-        **{**SMOKE, **_ALL, **_FEW, "learning_rate": 2e-3},
-        num_points=48,
-        test_points=64,
-    ),
-    **learn.quick(Config(models=_THREE, **_ALL, **_MANY, **_SHORT)),
+    "smoke": (SMOKE | _FEW | _FAST | _SMALL)(_ALL),
+    **learn.quick((_MANY | _FAST | _THREE)(_ALL)),
     # The authors' program, whose dropout of Transolver's attention weights is left out.
-    "paper": Config(
-        **{**_ALL, "clip_norm": 0.0, "weight_decay": 0.0, "final_div_factor": 1e3},
+    "paper": recipe(
+        Config,
+        clip_norm=0.0,
+        weight_decay=0.0,
+        final_div_factor=1e3,
         preset="paper",
         models=("functional", "transolver"),
         equal_parameters=False,
@@ -133,7 +133,7 @@ PRESETS = {
         num_epochs=200,
         batch_size=1,
         checkpoint_every=20,
-    ),
+    )(_ALL),
 }
 
 
@@ -150,8 +150,9 @@ def load(config: Config, *, cache_dir: str | None = None) -> samples.Splits:
         )
     signed, count = config.inputs == "hks", config.test_points
     enough = min(_AVAILABLE, max(_SIGNED, config.num_points, count))
-    splits = partial(rna.splits, num_points=enough if signed else _AVAILABLE)
-    found = load_splits(config, splits, cache_dir=cache_dir)
+    found = rna.splits(
+        request(config, cache_dir), num_points=enough if signed else _AVAILABLE
+    )
     if signed:
         found = _signed(config, found, cache_dir)
     test = found.test
@@ -169,9 +170,12 @@ def _signed(
 ) -> samples.Splits:
     """The surfaces with normalised signatures as features."""
     times = [time * config.length**2 for time in _TIMES]
-    given: dict[str, Any] = {"data_dir": config.data_dir, "cache_dir": cache_dir}
     train, validation, test = (
-        rna.with_signatures(part, times=times, **given) if part else []
+        rna.with_signatures(
+            part, times=times, data_dir=config.data_dir, cache_dir=cache_dir
+        )
+        if part
+        else []
         for part in found[:3]
     )
     every = np.concatenate([np.asarray(surface.features) for surface in train])
@@ -253,15 +257,19 @@ def seen(config: Config, surfaces: Sequence[samples.Sample]) -> list[samples.Sam
 class OnFeatures(nnx.Module):
     """A model of points that sees their features in place of their coordinates."""
 
-    def __init__(self, inner: Any):
+    def __init__(self, inner: Operator):
         self.inner = inner
 
     def __call__(
-        self, mesh_points: jax.Array, features: jax.Array, **given: Any
+        self,
+        mesh_points: jax.Array,
+        features: jax.Array,
+        *,
+        quadrature_weights: jax.Array | None = None,
     ) -> jax.Array:
         """Evaluates the model; coordinates are for figures only."""
         del mesh_points
-        return self.inner(features, **given)
+        return self.inner(features, quadrature_weights=quadrature_weights)
 
 
 def _sizes(config: Config) -> operators.Sizes:
@@ -280,10 +288,12 @@ def build(config: Config, rngs: nnx.Rngs) -> Operator | OnFeatures:
     return OnFeatures(model) if config.inputs == "hks" else model
 
 
-def loss(config: Config, model: Any, batch: Any, *, key: jax.Array) -> jax.Array:
+def loss(
+    config: Config, model: Operator, batch: Columns, *, key: jax.Array
+) -> jax.Array:
     """Cross-entropy of points drawn from every surface, see `make_task`."""
 
-    def one(sample: Any, key: jax.Array) -> jax.Array:
+    def one(sample: Columns, key: jax.Array) -> jax.Array:
         draw_key, rotation_key = jax.random.split(key)
         sample = samples.draw_points(sample, draw_key, num_points=config.num_points)
         if config.orientation == "random":
@@ -301,12 +311,12 @@ def loss(config: Config, model: Any, batch: Any, *, key: jax.Array) -> jax.Array
     return jnp.sum(training.over_samples(one)(batch, keys)) / config.batch_size
 
 
-def classify(model: Any, sample: Any) -> jax.Array:
+def classify(model: Operator, sample: Columns) -> jax.Array:
     """The likeliest class of every point, int32 of shape `(n,)`."""
     return jnp.argmax(operators.call(model, sample), axis=1).astype(jnp.int32)
 
 
-def wrong(model: Any, sample: Any) -> jax.Array:
+def wrong(model: Operator, sample: Columns) -> jax.Array:
     """Share of the points of a surface with another class than the true one."""
     differs = classify(model, sample) != sample["target"]
     weights = sample.get("quadrature_weights")
@@ -316,10 +326,10 @@ def wrong(model: Any, sample: Any) -> jax.Array:
 def evaluate(
     config: Config,
     surfaces: Sequence[samples.Sample],
-    test: tuple[Any, ...],
+    test: Sequence[Mapping[str, np.ndarray]],
     comparison: dict[str, float],
     description: dict[str, Any],
-    model: Any,
+    model: Operator,
     folder: pathlib.Path,
 ) -> dict[str, float]:
     """Numbers of `Task.evaluate`, of the test surfaces and their buckets `test`.
@@ -330,13 +340,13 @@ def evaluate(
     if config.inputs == "xyz":
         trained.save(folder, model, {}, description)
 
-    def classes(bucket: Any) -> jax.Array:
+    def classes(bucket: Mapping[str, np.ndarray]) -> jax.Array:
         size = min(config.batch_size, len(bucket["target"]))
         return training.evaluate(classify, model, bucket, batch_size=size)
 
     counts = [surface.num_points for surface in surfaces]
 
-    def predict(buckets: tuple[Any, ...]) -> list[np.ndarray]:
+    def predict(buckets: Sequence[Mapping[str, np.ndarray]]) -> list[np.ndarray]:
         found = list(map(classes, buckets))
         return samples.unstack(found, counts, num_buckets=config.num_buckets or 4)
 

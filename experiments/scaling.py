@@ -11,22 +11,28 @@ PyTorch's (needs the extra benchmark).
 """
 
 import dataclasses
+import pathlib
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
 
 from experiments import scaling_flops, scaling_layers, scaling_torch
 from opjax.learn import Options, Program, Report, option
+from opjax.learn.json_files import write_json
 from opjax.learn.report.drawing import new_figure, plain, save
-from opjax.learn.run.folder import write_json
+from opjax.learn.run.folder import RunDirectory
 from opjax.learn.tables import number, table
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Rows = Sequence[dict[str, Any]]  # of `measure`
 _PASSES = {"forward": "", "gradient": "gradient_"}  # with their parts of keys
 _SLOW = 500.0  # milliseconds; slower calls are timed three times at most
 _UNITS: dict[str, Callable[[dict[str, Any], int], float]] = {
@@ -259,7 +265,7 @@ def measure(config: Config, num_points: int) -> list[dict[str, Any]]:
             row[kind] = {"ms": [], "bytes": found.bytes, "flops": found.flops}
             calls.append((row[kind]["ms"], found.call))
             leaves = jax.tree.leaves(found.call())  # also the warm-up
-            if not all(bool(np.isfinite(leaf).all()) for leaf in leaves):
+            if not all(bool(np.isfinite(np.asarray(leaf)).all()) for leaf in leaves):
                 raise FloatingPointError(
                     f"{name}, n = {num_points}: {kind} not finite."
                 )
@@ -284,9 +290,7 @@ def _milliseconds(call: Callable[[], Any]) -> float:
     return 1e3 * (time.perf_counter() - begin) / count
 
 
-def curve(
-    rows: Sequence[dict[str, Any]], name: str, heads: int, kind: str, unit: str
-) -> dict[int, float]:
+def curve(rows: Rows, name: str, heads: int, kind: str, unit: str) -> dict[int, float]:
     """What was measured of a layer, by its numbers of points."""
     mine = [r for r in rows if (r["attention"], r["heads"]) == (name, heads)]
     known = [r for r in mine if unit != "MiB" or r[kind]["bytes"] is not None]
@@ -302,7 +306,7 @@ def slope(times: Mapping[int, float], first: int) -> float | None:
     return float(np.polyfit(sizes, values, 1)[0])
 
 
-def work(config: Config, directory: Any, cache_dir: str | None) -> Report:
+def work(config: Config, directory: RunDirectory, cache_dir: str | None) -> Report:
     """Measures all layers at all sizes; writes `measurements.json` and a figure."""
     del cache_dir
     if scaling_torch.NAME in config.models:
@@ -330,7 +334,7 @@ def _spell(heads: int) -> str:
     return "one head" if heads == 1 else f"{heads} heads"
 
 
-def _result(config: Config, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _result(config: Config, rows: Rows) -> dict[str, Any]:
     """The last line: keys of the first number of heads are without that number."""
     result: dict[str, Any] = {"seed": config.seed, "data": "random features"}
     for name, heads in config.cases():
@@ -367,7 +371,7 @@ def _head(config: Config) -> str:
     )
 
 
-def _published(config: Config, rows: Sequence[dict[str, Any]]) -> str:
+def _published(config: Config, rows: Rows) -> str:
     """Table 1 of Cao (2021), ours beside the published numbers."""
     columns = ["encoder", "points", "heads", "GFLOP", "GB", "iterations per second"]
     columns += ["published GFLOP", "CUDA GB", "allocated GB", "iterations per second"]
@@ -392,7 +396,7 @@ def _published(config: Config, rows: Sequence[dict[str, Any]]) -> str:
 _TABLE_1 = (8192, 10, 128, 4)
 
 
-def _table(config: Config, rows: Any, panel: tuple[int, str, str]) -> str:
+def _table(config: Config, rows: Rows, panel: tuple[int, str, str]) -> str:
     """The table of a panel, of some heads, one pass and one unit."""
     heads, kind, unit = panel
     sizes, timed = config.all_sizes(), unit == "milliseconds"
@@ -409,7 +413,7 @@ def _table(config: Config, rows: Any, panel: tuple[int, str, str]) -> str:
     return table(columns, lines)
 
 
-def _draw(config: Config, rows: Any, path: Any) -> None:
+def _draw(config: Config, rows: Rows, path: pathlib.Path) -> None:
     """Draws a row of panels for each unit, a column for each pass and heads."""
     across = [(heads, kind) for heads in config.heads for kind in _PASSES]
     figure = new_figure(3.1 * len(across) + 2.6, 9.0)
@@ -431,18 +435,25 @@ def _draw(config: Config, rows: Any, path: Any) -> None:
 _MARKERS = "osD^v"
 
 
-def _panel(axis: Any, config: Config, rows: Any, panel: tuple[int, str, str]) -> None:
+def _panel(
+    axis: "Axes", config: Config, rows: Rows, panel: tuple[int, str, str]
+) -> None:
     heads, kind, unit = panel
     for k, name in enumerate(config.models):
         found = curve(rows, name, heads, kind, unit)
         if not found:
             continue
-        style: dict[str, Any] = {"c": f"C{k % 10}", "marker": _MARKERS[k // 10]}
-        style |= {"lw": 2.6 if name.endswith("functional") else 1.0, "ms": 4}
-        style["ls"] = "--" if scaling_layers.is_quadratic(name) else "-"
         drawn = [_DRAWN[unit][1](value, n) for n, value in found.items()]
-        values = np.maximum(drawn, 1e-6)
-        axis.plot(found.keys(), values, label=name, **style)
+        axis.plot(
+            list(found),
+            np.maximum(drawn, 1e-6),
+            label=name,
+            c=f"C{k % 10}",
+            marker=_MARKERS[k // 10],
+            lw=2.6 if name.endswith("functional") else 1.0,
+            ms=4,
+            ls="--" if scaling_layers.is_quadratic(name) else "-",
+        )
     axis.set_yscale("log")
     axis.set_xscale("log", base=2)
     plain(axis)

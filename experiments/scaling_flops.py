@@ -6,11 +6,15 @@ all.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.core import ShapedArray
+from jax.extend import core
+
+Atom = core.Var | core.Literal
 
 
 def count(function: Callable, *given: Any) -> float:
@@ -24,7 +28,7 @@ def count(function: Callable, *given: Any) -> float:
     return _total(jax.make_jaxpr(function)(*given).jaxpr)
 
 
-def _total(jaxpr: Any) -> float:
+def _total(jaxpr: core.Jaxpr) -> float:
     """Sums over the equations that results need, each kind of them once."""
     names: dict[Any, Any] = {}  # of variables: that of what they are computed from
     known: dict[Any, int] = {}
@@ -41,13 +45,13 @@ def _total(jaxpr: Any) -> float:
     return total
 
 
-def _identity(variable: Any) -> Any:
+def _identity(variable: Atom) -> object:
     """A name of a variable; literals are known by their values."""
     value = getattr(variable, "val", None)
     return id(variable) if value is None else ("literal", str(value))
 
 
-def _needed(jaxpr: Any) -> list[Any]:
+def _needed(jaxpr: core.Jaxpr) -> list[core.JaxprEqn]:
     """Returns the equations that the results depend on, in order."""
     wanted, kept = set(map(_identity, jaxpr.outvars)), []
     for eqn in reversed(jaxpr.eqns):
@@ -57,14 +61,14 @@ def _needed(jaxpr: Any) -> list[Any]:
     return kept[::-1]
 
 
-def _of(eqn: Any) -> float:
+def _of(eqn: core.JaxprEqn) -> float:
     name, params = eqn.primitive.name, eqn.params
     if name in _RULES:
         return _RULES[name](eqn)
     if name == "cond":  # branches for several platforms do the same
         return max(map(_total, _inner(params)))
     if name == "one_by_one":
-        batch = math.prod(eqn.invars[0].aval.shape[: params["depth"]])
+        batch = math.prod(_shape(eqn.invars[0])[: params["depth"]])
         return batch * _total(params["jaxpr"].jaxpr)
     if name == "custom_linear_solve":
         return _total(params["jaxprs"].solve.jaxpr)
@@ -72,7 +76,7 @@ def _of(eqn: Any) -> float:
     return times * sum(map(_total, _inner(params)))
 
 
-def _inner(params: dict[str, Any]) -> Iterator[Any]:
+def _inner(params: Mapping[str, Any]) -> Iterator[Any]:
     """Programs among the parameters of an equation."""
     for name in ("jaxpr", "call_jaxpr", "body_jaxpr", "fun_jaxpr"):
         found = params.get(name)
@@ -81,30 +85,35 @@ def _inner(params: dict[str, Any]) -> Iterator[Any]:
     yield from (branch.jaxpr for branch in params.get("branches", ()))
 
 
-def _size(variable: Any) -> int:
-    return math.prod(variable.aval.shape)
+def _shape(variable: Atom) -> tuple[int, ...]:
+    assert isinstance(variable.aval, ShapedArray)
+    return variable.aval.shape
 
 
-def _factor(eqn: Any) -> int:
+def _size(variable: Atom) -> int:
+    return math.prod(_shape(variable))
+
+
+def _factor(eqn: core.JaxprEqn) -> int:
     """Operations for each multiplication with its addition."""
     return 8 if jnp.iscomplexobj(eqn.outvars[0].aval) else 2
 
 
-def _product(eqn: Any) -> float:
+def _product(eqn: core.JaxprEqn) -> float:
     (contracted, _), _ = eqn.params["dimension_numbers"]
-    shape = eqn.invars[0].aval.shape
+    shape = _shape(eqn.invars[0])
     inner = math.prod(shape[axis] for axis in contracted)
     return _factor(eqn) * inner * _size(eqn.outvars[0])
 
 
-def _convolution(eqn: Any) -> float:
+def _convolution(eqn: core.JaxprEqn) -> float:
     kernel = eqn.invars[1]
     out_axis = eqn.params["dimension_numbers"].rhs_spec[0]
-    per_output = _size(kernel) // kernel.aval.shape[out_axis]
+    per_output = _size(kernel) // _shape(kernel)[out_axis]
     return _factor(eqn) * per_output * _size(eqn.outvars[0])
 
 
-def _fourier(eqn: Any) -> float:
+def _fourier(eqn: core.JaxprEqn) -> float:
     lengths = eqn.params["fft_lengths"]
     n = math.prod(lengths)
     wider = max(eqn.invars[0], eqn.outvars[0], key=_size)
@@ -113,21 +122,21 @@ def _fourier(eqn: Any) -> float:
     return each * _size(wider) * math.log2(max(n, 2))
 
 
-def _square(scale: float) -> Callable[[Any], float]:
+def _square(scale: float) -> Callable[[core.JaxprEqn], float]:
     """A factorisation of `(m, n)` matrices, `scale m n min(m, n)`."""
 
-    def rule(eqn: Any) -> float:
-        *batch, m, n = eqn.invars[0].aval.shape
+    def rule(eqn: core.JaxprEqn) -> float:
+        *batch, m, n = _shape(eqn.invars[0])
         return scale * math.prod(batch) * m * n * min(m, n)
 
     return rule
 
 
-def _triangular(eqn: Any) -> float:
-    return eqn.invars[0].aval.shape[-1] * _size(eqn.invars[1])
+def _triangular(eqn: core.JaxprEqn) -> float:
+    return _shape(eqn.invars[0])[-1] * _size(eqn.invars[1])
 
 
-_RULES: dict[str, Callable[[Any], float]] = {
+_RULES: dict[str, Callable[[core.JaxprEqn], float]] = {
     "dot_general": _product,
     "conv_general_dilated": _convolution,
     "fft": _fourier,

@@ -1,8 +1,8 @@
 """Layers and models that `scaling` measures."""
 
+from collections.abc import Callable
 from functools import partial
-from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -10,12 +10,15 @@ from flax import nnx
 
 from experiments import scaling_torch
 from opjax import nn
-from opjax.learn.config import ModelOptions
+from opjax.learn import BenchmarkOptions
 from opjax.learn.registry import models, operators
+from opjax.learn.registry.entries import Entry, Layer, Operator
 from opjax.nn.models.encoder import EncoderLayer
 
+if TYPE_CHECKING:
+    from experiments.scaling import Config
+
 _BOX = ((0.0,), (1.0,))  # of the points, on a line
-_COUNTS = ("num_basis", "num_landmarks", "num_random", "num_projected", "num_modes")
 
 # Besides the attentions of the registry.
 FOURIER_BLOCK = "fourier_neural_operator"
@@ -23,7 +26,7 @@ FOURIER_BLOCK = "fourier_neural_operator"
 WHOLE = "model:"
 
 
-def _entry(name: str) -> Any:
+def _entry(name: str) -> Entry:
     return operators.entry(name.removeprefix(WHOLE))
 
 
@@ -89,7 +92,7 @@ class Stack(nnx.Module):
     """
 
     def __init__(
-        self, features: int, *, attention: Any, num_layers: int, rngs: nnx.Rngs
+        self, features: int, *, attention: Layer, num_layers: int, rngs: nnx.Rngs
     ):
         def layer(key: jax.Array) -> EncoderLayer:
             return EncoderLayer(
@@ -101,42 +104,50 @@ class Stack(nnx.Module):
 
         self.layers = jax.vmap(layer)(jax.random.split(rngs.params(), num_layers))
 
-    def __call__(self, x: jax.Array, **given: Any) -> jax.Array:
+    def __call__(self, x: jax.Array, *, mesh_points: jax.Array) -> jax.Array:
         """Maps features `(n, c)` to such, one layer after the other."""
 
         def step(x, layer):
-            return layer(x, **given), None
+            return layer(x, mesh_points=mesh_points), None
 
         return jax.lax.scan(step, x, self.layers)[0]
 
 
-def build(config: Any, name: str, num_heads: int, num_points: int) -> Any:
+def build(
+    config: "Config", name: str, num_heads: int, num_points: int
+) -> nnx.Module | Operator:
     """Builds what is measured, for points on a line."""
-    rngs = nnx.Rngs(config.seed)
-    grid: Any = (num_points,)
+    rngs, count = nnx.Rngs(config.seed), config.num_basis
+    grid = (num_points,)
     if name == FOURIER_BLOCK:
         modes = models.kept_modes(config.num_basis, grid)
         attention = partial(_FourierBlock, grid_shape=grid, modes=modes)
     else:
-        given: dict[str, Any] = {
-            "width": config.width,
-            "num_heads": num_heads,
-            "convolution": False,
-            **dict.fromkeys(_COUNTS, config.num_basis),
-        }
-        grid = grid if _entry(name).grid_axes else None
-        sizes = operators.Sizes(1, 1, 1, grid, num_points, _BOX)
+        options = BenchmarkOptions(
+            models=(name.removeprefix(WHOLE),),
+            equal_parameters=False,
+            width=config.width,
+            num_layers=1,
+            num_heads=num_heads,
+            convolution=False,
+            num_basis=count,
+            num_landmarks=count,
+            num_random=count,
+            num_projected=count,
+            num_modes=count,
+        )
+        on_grid = grid if _entry(name).grid_axes else None
+        sizes = operators.Sizes(1, 1, 1, on_grid, num_points, _BOX)
         if name.startswith(WHOLE):
-            given |= {"models": (name.removeprefix(WHOLE),), "num_layers": 1}
-            return operators.build(SimpleNamespace(**given), sizes, rngs=rngs)
-        attention = operators.attention(name, sizes, ModelOptions(**given))
+            return operators.build(options, sizes, rngs=rngs)
+        attention = operators.attention(name, sizes, options)
     if not config.num_layers:
         return attention(config.width, rngs=rngs)
     layers = config.num_layers
     return Stack(config.width, attention=attention, num_layers=layers, rngs=rngs)
 
 
-def inputs(config: Any, name: str, num_points: int) -> tuple[jax.Array, jax.Array]:
+def inputs(config: "Config", name: str, num_points: int) -> tuple[jax.Array, jax.Array]:
     """Returns random features of a batch, and the points: what `forward` is given."""
     channels = 1 if name.startswith(WHOLE) else config.width
     shape = config.batch_size, num_points, channels
@@ -145,7 +156,9 @@ def inputs(config: Any, name: str, num_points: int) -> tuple[jax.Array, jax.Arra
     return x, points
 
 
-def forward(name: str, layer: Any, x: jax.Array, points: jax.Array) -> jax.Array:
+def forward(
+    name: str, layer: Callable[..., jax.Array], x: jax.Array, points: jax.Array
+) -> jax.Array:
     """Evaluates a layer or model on a batch `(b, n, c)`."""
     if name.startswith(WHOLE):
         return jax.vmap(lambda features: layer(points, features))(x)

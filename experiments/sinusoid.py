@@ -23,7 +23,8 @@ import numpy as np
 import optax
 from flax import nnx
 
-from experiments.sinusoid_models import MODELS, PUBLISHED, has_ridges
+from experiments.sinusoid_models import MODELS, PUBLISHED
+from experiments.sinusoid_regressors import Regressor
 from opjax import learn, training
 from opjax.learn import RunOptions, StepOptions, option
 from opjax.learn.report import drawing
@@ -35,7 +36,6 @@ from opjax.samples import Sample
 CONTEXTS = (5, 10, 15, 20, 25, 30, 35, 40)  # of Fig. 2 of the paper
 _COMPARED_FROM = 10  # observations; errors with fewer are not in the mean
 _errors = jax.jit(sinusoid.errors_by_context, static_argnames="sizes")
-_SHOWN = {"num_context": 4, "num_query": 300}  # of the task in Fig. 2, top
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Config(RunOptions, StepOptions):
 
     def variants_of(self, model: str) -> dict[str, "Config"]:
         """Configurations of one model by name: one for each ridge, if it has some."""
-        several = len(self.ridges) > 1 and has_ridges(MODELS[model])
+        several = len(self.ridges) > 1 and MODELS[model].has_ridges
         return {
             f"{model}_{ridge:g}" if several else model: dataclasses.replace(
                 self, models=(model,), ridges=(ridge,)
@@ -166,23 +166,20 @@ PRESETS = {
 }
 
 
-def build(config: Config, rngs: nnx.Rngs | None = None) -> Any:
+def build(config: Config, rngs: nnx.Rngs | None = None) -> Regressor:
     """Builds the model of a member at the start of its training."""
     del rngs
-    found = MODELS[config.model]
-    width = max(found.features // found.num_heads // config.shrink, 1)
-    given = {name: getattr(config, field) for name, field in found.options.items()}
-    if found.num_heads > 1:
-        given["num_heads"] = found.num_heads
+    model = MODELS[config.model]
+    width = max(model.features // model.num_heads // config.shrink, 1)
     key = jax.random.fold_in(jax.random.key(config.seed), 0)
-    return found.cls(width * found.num_heads, rngs=nnx.Rngs(key), **given)
+    return model.build(config, width * model.num_heads, nnx.Rngs(key))
 
 
 def make_task(config: Config, cache_dir: str | None) -> learn.FreshTask:
     """Fresh tasks in every step; the same test tasks for all models and seeds."""
     del cache_dir
 
-    def sample(key: jax.Array, step: jax.Array) -> sinusoid.Tasks:
+    def sample(key: jax.Array, step: jax.Array) -> sinusoid.WaveTasks:
         return sinusoid.sample(
             jax.random.fold_in(key, step),
             num_tasks=config.batch_size,
@@ -211,13 +208,13 @@ def make_optimizer(config: Config, total_steps: int) -> optax.GradientTransforma
     return config.around(optax.adam(rate))
 
 
-def loss(model: Any, tasks: sinusoid.Tasks) -> jax.Array:
+def loss(model: Regressor, tasks: sinusoid.WaveTasks) -> jax.Array:
     """Mean square error of the queries."""
     *given, target = tasks[:4]
     return jnp.mean((jax.vmap(model)(*given) - target) ** 2)
 
 
-def evaluate(model: Any, folder: pathlib.Path, config: Config) -> dict[str, Any]:
+def evaluate(model: Regressor, folder: pathlib.Path, config: Config) -> dict[str, Any]:
     """Errors on the test tasks, and on the task that the figure shows."""
     tasks, found = errors(model, config)
     of_tasks = found[:, config.compared].mean(axis=1)
@@ -241,7 +238,7 @@ def evaluate(model: Any, folder: pathlib.Path, config: Config) -> dict[str, Any]
     return {"mse": float(mse[config.compared].mean()), "mse_by_context": mse.tolist()}
 
 
-def errors(model: Any, config: Config) -> tuple[sinusoid.Tasks, np.ndarray]:
+def errors(model: Regressor, config: Config) -> tuple[sinusoid.WaveTasks, np.ndarray]:
     """Test tasks, always the same, and their errors for every number of observations.
 
     Raises:
@@ -266,7 +263,8 @@ def errors(model: Any, config: Config) -> tuple[sinusoid.Tasks, np.ndarray]:
 def _shown_task() -> tuple[jax.Array, ...]:
     """Observations of one task, and sorted points of its wave."""
     key = jax.random.fold_in(jax.random.key(0), 3)
-    tasks = sinusoid.sample(key, num_tasks=1, **_SHOWN)
+    # As in Fig. 2, top.
+    tasks = sinusoid.sample(key, num_tasks=1, num_context=4, num_query=300)
     x, y, points, truth = (leaf[0] for leaf in tasks[:4])
     order = jnp.argsort(points[:, 0])
     return x, y, points[order], truth[order]
@@ -332,7 +330,7 @@ def report(finished: learn.Finished) -> learn.Report:
 def label_of(member: Config) -> str:
     """The model of a member in words, with its ridge if that is one of the sweep."""
     found = MODELS[member.model]
-    if not has_ridges(found):
+    if not found.has_ridges:
         return found.label
     start = " from" if member.model == "functional_learned" else ", ridge"
     return f"{found.label}{start} {member.ridge:g}"

@@ -1,72 +1,99 @@
 """Regressors of the sine waves, at the sizes and rates of the paper."""
 
-import functools
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
-from experiments import sinusoid_regressors
+from flax import nnx
+
+from experiments import sinusoid_regressors as regressors
+
+if TYPE_CHECKING:
+    from experiments.sinusoid import Config
 
 
 class Model(NamedTuple):
     """A regressor with the width and heads of the authors' script.
 
     Widths, heads and rates are those of the authors' program. Table 8 of the paper
-    gives Transolver half of its width and Intention eight heads. `options` are fields
-    of a configuration by argument.
+    gives Transolver half of its width and Intention eight heads. `build` takes the
+    configuration, the width and the source of the initial parameters; a model that
+    `has_ridges` is trained with each of the configuration.
     """
 
     label: str
     rate: float
-    cls: Any
+    build: "Callable[[Config, int, nnx.Rngs], regressors.Regressor]"
     features: int
     num_heads: int = 1
-    options: dict[str, str] = {}  # noqa: RUF012 - never changed
+    has_ridges: bool = False
 
 
-_BASIS = {"num_basis": "num_basis"}
-_RIDGE = {"ridge": "ridge"}
-_LEARNED = functools.partial(sinusoid_regressors.FunctionalRegressor, learn_ridge=True)
 MODELS = {
     "attention": Model(
-        "softmax attention", 1e-3, sinusoid_regressors.SoftmaxAttentionRegressor, 256, 4
+        "softmax attention",
+        1e-3,
+        lambda config, width, rngs: regressors.SoftmaxAttentionRegressor(
+            width, num_heads=4, rngs=rngs
+        ),
+        256,
+        4,
     ),
     "linear": Model(
-        "linear attention", 1e-4, sinusoid_regressors.LinearAttentionRegressor, 128
+        "linear attention",
+        1e-4,
+        lambda config, width, rngs: regressors.LinearAttentionRegressor(
+            width, rngs=rngs
+        ),
+        128,
     ),
     "transolver": Model(
-        "Transolver", 1e-4, sinusoid_regressors.TransolverRegressor, 256, 8, _BASIS
+        "Transolver",
+        1e-4,
+        lambda config, width, rngs: regressors.TransolverRegressor(
+            width, num_basis=config.num_basis, num_heads=8, rngs=rngs
+        ),
+        256,
+        8,
     ),
     "intention": Model(
         "intention",
         3e-4,
-        sinusoid_regressors.IntentionRegressor,
+        lambda config, width, rngs: regressors.IntentionRegressor(
+            width, num_heads=4, ridge=config.intention_ridge, rngs=rngs
+        ),
         1000,
         4,
-        {"ridge": "intention_ridge"},
     ),
     "functional": Model(
         "functional attention",
         1e-4,
-        sinusoid_regressors.FunctionalRegressor,
+        lambda config, width, rngs: regressors.FunctionalRegressor(
+            width, num_basis=config.num_basis, ridge=config.ridge, rngs=rngs
+        ),
         128,
-        1,
-        _BASIS | _RIDGE,
+        has_ridges=True,
     ),
     "functional_learned": Model(
-        "functional, learned ridge", 1e-4, _LEARNED, 128, 1, _BASIS | _RIDGE
+        "functional, learned ridge",
+        1e-4,
+        lambda config, width, rngs: regressors.FunctionalRegressor(
+            width,
+            num_basis=config.num_basis,
+            ridge=config.ridge,
+            learn_ridge=True,
+            rngs=rngs,
+        ),
+        128,
+        has_ridges=True,
     ),
     "functional_gcv": Model(
         "functional, GCV",
         1e-4,
-        sinusoid_regressors.CrossValidatedRegressor,
+        lambda config, width, rngs: regressors.CrossValidatedRegressor(
+            width, num_basis=config.num_basis, rngs=rngs
+        ),
         128,
-        1,
-        _BASIS,
     ),
 }
 # The paper's, in its order.
 PUBLISHED = ("attention", "linear", "transolver", "intention", "functional")
-
-
-def has_ridges(found: Model) -> bool:
-    """Whether the ridges of a sweep are a model's."""
-    return found.options.get("ridge") == "ridge"

@@ -12,7 +12,6 @@ References:
 
 import abc
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -30,11 +29,17 @@ from opjax.nn.layers.initializers import orthogonal
 _normal = jax.nn.initializers.normal
 
 
-class _Regressor(nnx.Module, abc.ABC):
+class Regressor(nnx.Module, abc.ABC):
     """Checks observations and masks some of them, for all kinds of attention."""
 
     @abc.abstractmethod
-    def attend(self, query: Any, points: Any, values: Any, weights: Any) -> jax.Array:
+    def attend(
+        self,
+        query: jax.Array,
+        points: jax.Array,
+        values: jax.Array,
+        weights: jax.Array | None,
+    ) -> jax.Array:
         """Predicts from observations whose masked ones are zero."""
 
     def __call__(
@@ -59,7 +64,7 @@ class _Regressor(nnx.Module, abc.ABC):
         return self.attend(query_points, points, values, context_weights)
 
 
-class _TokenRegressor(_Regressor):
+class _TokenRegressor(Regressor):
     """Averages of encoded observations, one for each basis function on the context."""
 
     def __init__(self, features, *, point_dim, num_basis, kernel_init, rngs):
@@ -125,8 +130,13 @@ class FunctionalRegressor(_TokenRegressor):
                 f"{ridge=} must be between zero and one, and neither, to be learned."
             )
         self.fixed_ridge = None if learn_ridge else ridge
-        sizes = {"point_dim": point_dim, "num_basis": num_basis}
-        super().__init__(features, **sizes, kernel_init=_normal(0.01), rngs=rngs)
+        super().__init__(
+            features,
+            point_dim=point_dim,
+            num_basis=num_basis,
+            kernel_init=_normal(0.01),
+            rngs=rngs,
+        )
         if learn_ridge:
             logit = math.log(ridge) - math.log1p(-ridge)
             self.ridge_logit = nnx.Param(jnp.asarray(logit, jnp.float32))
@@ -166,8 +176,13 @@ class CrossValidatedRegressor(_TokenRegressor):
     def __init__(
         self, features: int, *, num_basis: int, point_dim: int = 1, rngs: nnx.Rngs
     ):
-        sizes = {"point_dim": point_dim, "num_basis": num_basis}
-        super().__init__(features, **sizes, kernel_init=_normal(0.01), rngs=rngs)
+        super().__init__(
+            features,
+            point_dim=point_dim,
+            num_basis=num_basis,
+            kernel_init=_normal(0.01),
+            rngs=rngs,
+        )
 
     def attend(self, query, points, values, weights):
         """Transports values by the functional map."""
@@ -202,8 +217,13 @@ class TransolverRegressor(_TokenRegressor):
     ):
         _checks.positive(num_heads=num_heads)
         self.num_heads = num_heads
-        sizes = {"point_dim": point_dim, "num_basis": num_basis}
-        super().__init__(features, **sizes, kernel_init=None, rngs=rngs)
+        super().__init__(
+            features,
+            point_dim=point_dim,
+            num_basis=num_basis,
+            kernel_init=None,
+            rngs=rngs,
+        )
 
     def attend(self, query, points, values, weights):
         """Averages the values of the tokens."""
@@ -212,7 +232,7 @@ class TransolverRegressor(_TokenRegressor):
         return opjax.softmax_attention(query, key, value)
 
 
-class IntentionRegressor(_Regressor):
+class IntentionRegressor(Regressor):
     r"""Sum over heads of ridge regressions of observed values on encoded points.
 
         y(x_q) = sum_h Q_h K_h^T (K_h K_h^T + ridge I)^{-1} y.
@@ -275,7 +295,7 @@ class IntentionRegressor(_Regressor):
         return hidden @ (kernel @ coefficients) + (bias @ coefficients)[None]
 
 
-class _DecodedRegressor(_Regressor):
+class _DecodedRegressor(Regressor):
     """Encoders of points and values and a decoder, around an attention."""
 
     def __init__(self, features, *, num_layers, point_dim, value_dim, rngs):
@@ -285,7 +305,13 @@ class _DecodedRegressor(_Regressor):
         self.decoder = _perceptron(features, features, value_dim, num_layers, rngs=rngs)
 
     @abc.abstractmethod
-    def mix(self, query: Any, key: Any, value: Any, weights: Any) -> jax.Array:
+    def mix(
+        self,
+        query: jax.Array,
+        key: jax.Array,
+        value: jax.Array,
+        weights: jax.Array | None,
+    ) -> jax.Array:
         """Returns features `(m, d)` of the queries."""
 
     def attend(self, query, points, values, weights):
@@ -319,8 +345,13 @@ class SoftmaxAttentionRegressor(_DecodedRegressor):
     ):
         head_width(features, num_heads)  # refuses heads of unequal width
         self.num_heads = num_heads
-        dims = {"point_dim": point_dim, "value_dim": value_dim}
-        super().__init__(features, num_layers=2, **dims, rngs=rngs)
+        super().__init__(
+            features,
+            num_layers=2,
+            point_dim=point_dim,
+            value_dim=value_dim,
+            rngs=rngs,
+        )
         glorot = jax.nn.initializers.glorot_uniform()
         shape = (features, 3 * features)
         self.kernel = nnx.Param(glorot(rngs.params(), shape, jnp.float32))
@@ -358,8 +389,13 @@ class LinearAttentionRegressor(_DecodedRegressor):
         value_dim: int = 1,
         rngs: nnx.Rngs,
     ):
-        dims = {"point_dim": point_dim, "value_dim": value_dim}
-        super().__init__(features, num_layers=3, **dims, rngs=rngs)
+        super().__init__(
+            features,
+            num_layers=3,
+            point_dim=point_dim,
+            value_dim=value_dim,
+            rngs=rngs,
+        )
 
     def mix(self, query, key, value, weights):
         """Returns features `(m, d)` of the queries."""

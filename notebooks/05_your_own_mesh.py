@@ -135,9 +135,9 @@ print(f"116 files in {time.perf_counter() - begin:.1f} s")
 # by name.
 
 # %%
-fields = {"features": "f,distance", "target": "u", "quadrature": True}
+options = files.ReadOptions(features="f,distance", target="u", quadrature=True)
 train, test, fine = (
-    files.read(folder / name, **fields) for name in ("train", "test", "fine")
+    files.read(folder / name, options) for name in ("train", "test", "fine")
 )
 counts = [[sample.num_points for sample in part] for part in (train, test, fine)]
 for name, points in zip(("train", "test", "fine"), counts, strict=True):
@@ -248,7 +248,7 @@ sample = fine[0]
 prediction = np.asarray(jax.jit(jax.vmap(predict, (None, 0)))(state.model, stacked)[0])
 out = folder / "predicted" / f"000{SUFFIX}"
 files.write(out, sample, prediction, names=("prediction_u",))
-(again,) = files.read(out, features="f,u", target="prediction_u")
+(again,) = files.read(out, files.ReadOptions(features="f,u", target="prediction_u"))
 
 truth, predicted = again.features[:, 1], again.target[:, 0]
 shown = {"truth": truth, "prediction": predicted, "error": predicted - truth}

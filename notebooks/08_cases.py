@@ -86,7 +86,8 @@ for part, count in (("known", 80), ("new", 16)):
 exact = np.array(exact[-16:])
 
 (case,) = files.read(
-    folder / "new/000.npz", target="cp", boundary_names="wall", scalars="angle"
+    folder / "new/000.npz",
+    files.ReadOptions(target="cp", boundary_names="wall", scalars="angle"),
 )
 print(f"{case.num_points} points, angle {case.scalars[0]:.1f} degrees,", end=" ")
 print(f"{len(case.boundaries['wall'])} points on the wall")
@@ -134,7 +135,9 @@ for name, value in result.items():
 # warned of by name.
 
 # %%
-predict.run(folder / "run", inputs=str(folder / "new"), output=folder / "out")
+predict.run(
+    predict.PredictOptions(folder / "run", input=folder / "new", output=folder / "out")
+)
 rows = json.loads((folder / "out/report.json").read_text())
 print(json.dumps(rows[0], indent=1))
 ((name, _),) = rows[0]["quantities"].items()
@@ -149,7 +152,7 @@ of_pressure = np.array([row["true_quantities"][name] for row in rows])
 # %%
 print(f"forty sides: largest difference {np.abs(of_pressure - exact).max():.3f}")
 print(f"operator: largest error {np.abs(lift - of_pressure).max():.3f}")
-(shown,) = files.read(folder / "out/000.npz", target="prediction_cp")
+(shown,) = files.read(folder / "out/000.npz", files.ReadOptions(target="prediction_cp"))
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.2))
 x = case.mesh_points[:AROUND, 0]

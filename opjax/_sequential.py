@@ -23,7 +23,7 @@ from jax import lax
 from jax.interpreters import ad, batching, mlir
 
 
-def one_by_one(function: Callable) -> Callable:
+def one_by_one(function: Callable, *, columns: int | None = None) -> Callable:
     """Makes `jax.vmap` run the samples in turn on the CPU, and together elsewhere.
 
     Holds for any nesting of `jax.vmap` and for derivatives of any order, forward and
@@ -31,6 +31,8 @@ def one_by_one(function: Callable) -> Callable:
 
     Args:
       function: of arrays, or pytrees of them, to the same; without side effects.
+      columns: number of an argument whose columns, and those of all results, have
+        nothing to do with each other: a batch of this argument alone is more columns.
 
     Returns:
       A function of the same arguments and with the same results.
@@ -43,7 +45,8 @@ def one_by_one(function: Callable) -> Callable:
         if jaxpr.consts:  # traced values, possibly: arguments like others
             leaves = [*jaxpr.consts, *leaves]
             jaxpr = _trace(_opened(jaxpr), leaves)
-        results = _bind(jaxpr, leaves, depth=0)
+        wider = None if columns is None else (function, columns)
+        results = _bind(jaxpr, leaves, 0, wider)
         return jax.tree.unflatten(jax.tree.structure(shapes), results)
 
     return guarded
@@ -78,11 +81,17 @@ _one_by_one = jax.extend.core.Primitive("one_by_one")
 _one_by_one.multiple_results = True
 
 
-def _bind(jaxpr: jax.extend.core.ClosedJaxpr, arguments: Iterable, depth: int) -> list:
-    return _one_by_one.bind(*arguments, jaxpr=jaxpr, depth=depth)
+def _bind(
+    jaxpr: jax.extend.core.ClosedJaxpr,
+    arguments: Iterable,
+    depth: int,
+    wider: tuple[Callable, int] | None = None,
+) -> list:
+    return _one_by_one.bind(*arguments, jaxpr=jaxpr, depth=depth, wider=wider)
 
 
-def _evaluate(*arguments, jaxpr, depth):
+def _evaluate(*arguments, jaxpr, depth, wider=None):
+    del wider  # for batches
     function = jax.extend.core.jaxpr_as_fun(jaxpr)
     if depth == 0:
         return function(*arguments)
@@ -99,12 +108,15 @@ def _evaluate(*arguments, jaxpr, depth):
     return lax.platform_dependent(*arguments, cpu=in_turn, default=together)
 
 
-def _types(*arguments, jaxpr, depth):
+def _types(*arguments, jaxpr, depth, wider):
     batch = arguments[0].shape[:depth]
     return [aval.update(shape=(*batch, *aval.shape)) for aval in jaxpr.out_avals]
 
 
-def _batch(arguments, axes, *, jaxpr, depth):
+def _batch(arguments, axes, *, jaxpr, depth, wider):
+    mapped = [i for i, axis in enumerate(axes) if axis is not None]
+    if wider is not None and mapped == [wider[1]]:
+        return _more_columns(arguments, axes, depth=depth, wider=wider)
     (size,) = {
         a.shape[i] for a, i in zip(arguments, axes, strict=True) if i is not None
     }
@@ -114,11 +126,23 @@ def _batch(arguments, axes, *, jaxpr, depth):
         else jnp.moveaxis(a, axis, 0)
         for a, axis in zip(arguments, axes, strict=True)
     ]
-    results = _bind(jaxpr, arguments, depth + 1)
+    results = _bind(jaxpr, arguments, depth + 1, wider)
     return results, [0] * len(results)
 
 
-def _jvp(primals, tangents, *, jaxpr, depth):
+def _more_columns(arguments, axes, *, depth, wider):
+    function, index = wider
+    narrow = jnp.moveaxis(arguments[index], axes[index], -2)
+    wide = narrow.reshape(*narrow.shape[:-2], math.prod(narrow.shape[-2:]))
+    arguments = [*arguments[:index], wide, *arguments[index + 1 :]]
+    one = [jax.ShapeDtypeStruct(a.shape[depth:], a.dtype) for a in arguments]
+    results = _bind(_trace(function, one), arguments, depth, wider)
+    results = [r.reshape(*r.shape[:-1], *narrow.shape[-2:]) for r in results]
+    return results, [r.ndim - 2 for r in results]
+
+
+def _jvp(primals, tangents, *, jaxpr, depth, wider):
+    del wider
     moving = tuple(type(tangent) is not ad.Zero for tangent in tangents)
     first, second = _linearized(jaxpr, moving)
     computed = _bind(first, primals, depth)
@@ -134,7 +158,8 @@ def _jvp(primals, tangents, *, jaxpr, depth):
     return results, _merge(real, pushed, constant)
 
 
-def _transpose(cotangents, *arguments, jaxpr, depth):
+def _transpose(cotangents, *arguments, jaxpr, depth, wider):
+    del wider
     linear = tuple(map(ad.is_undefined_primal, arguments))
     _, others = _split(linear, arguments)
     cotangents = map(ad.instantiate_zeros, cotangents)
@@ -142,7 +167,7 @@ def _transpose(cotangents, *arguments, jaxpr, depth):
     return _merge(linear, pulled, [None] * len(others))
 
 
-_one_by_one.def_impl(jax.jit(_evaluate, static_argnames=("jaxpr", "depth")))
+_one_by_one.def_impl(jax.jit(_evaluate, static_argnames=("jaxpr", "depth", "wider")))
 _one_by_one.def_abstract_eval(_types)
 mlir.register_lowering(_one_by_one, mlir.lower_fun(_evaluate, multiple_results=True))
 batching.primitive_batchers[_one_by_one] = _batch

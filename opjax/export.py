@@ -38,7 +38,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -70,17 +70,54 @@ _NAMED_GENERIC = re.compile(r'call_target_name\s*=\s*"((?:[^"\\]|\\.)*)"')
 _NORMALIZED = ("mesh_points", "features", "scalars", "target")
 
 
+class Inputs(NamedTuple):
+    """What calls of an exported operator take, one sample.
+
+    Attributes:
+      point_dim: dimension `p` of space.
+      feature_dim: channels `c` of the input function; zero for none, and then calls
+        take none.
+      scalar_dim: scalars `s` of a sample, which the function takes as further channels
+        of its features, the same at all points; calls take them behind the features,
+        shape `(s,)`.
+      weighted: whether calls take `quadrature_weights`, shape `(n,)`, last.
+      num_points: the number of points of calls; None for any.
+      min_points: if any, at least so many.
+    """
+
+    point_dim: int
+    feature_dim: int = 0
+    scalar_dim: int = 0
+    weighted: bool = False
+    num_points: int | None = None
+    min_points: int = 1
+
+    def shapes(self) -> list[jax.ShapeDtypeStruct]:
+        """Returns the shapes of the arguments of a call.
+
+        Raises:
+          ValueError: if a size is out of range.
+        """
+        _checks.positive(point_dim=self.point_dim, min_points=self.min_points)
+        _checks.non_negative(feature_dim=self.feature_dim, scalar_dim=self.scalar_dim)
+        n: Any = self.num_points
+        if n is None:
+            (n,) = export.symbolic_shape("n", constraints=[f"n >= {self.min_points}"])
+        else:
+            _checks.positive(num_points=n)
+        shapes = [(n, self.point_dim)]
+        shapes += [(n, self.feature_dim)] if self.feature_dim else []
+        shapes += [(self.scalar_dim,)] if self.scalar_dim else []
+        shapes += [(n,)] if self.weighted else []
+        return [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
+
+
 def save(
     path: str | os.PathLike[str],
     function: Callable[..., jax.Array],
+    inputs: Inputs,
     *,
-    point_dim: int,
-    feature_dim: int,
     normalizers: Mapping[str, Normalizer] | None = None,
-    scalar_dim: int = 0,
-    weighted: bool = False,
-    num_points: int | None = None,
-    min_points: int = 1,
     platforms: Sequence[str] = PLATFORMS,
 ) -> None:
     """Exports an operator to a file that appears when complete.
@@ -95,17 +132,9 @@ def save(
       function: a model or a function, called as `nn.OperatorTransformer`:
         `function(mesh_points, features, quadrature_weights=...)`, without what is not
         there.
-      point_dim: dimension `p` of space.
-      feature_dim: channels `c` of the input function; zero for none, and then calls of
-        the file take none.
+      inputs: what calls of the file take.
       normalizers: of `"mesh_points"`, `"features"` and `"scalars"`, which encode
         arguments, and of `"target"`, which decodes the result.
-      scalar_dim: scalars `s` of a sample, which the function takes as further channels
-        of its features, the same at all points; calls of the file take them behind the
-        features, shape `(s,)`.
-      weighted: whether calls of the file take `quadrature_weights`, shape `(n,)`, last.
-      num_points: the number of points of calls; None for any.
-      min_points: if any, at least so many.
       platforms: where the file can run.
 
     Raises:
@@ -114,13 +143,8 @@ def save(
       ValueError: if a size is out of range, a normaliser unknown, the operator cannot
         be traced for any number of points, or its result is not `(n, q)`.
     """
-    exported = _export(
-        _physical(function, feature_dim, scalar_dim, normalizers or {}, weighted),
-        _arguments(
-            point_dim, feature_dim, scalar_dim, weighted, num_points, min_points
-        ),
-        platforms,
-    )
+    operator = _physical(function, inputs, normalizers or {})
+    exported = _export(operator, inputs.shapes(), platforms)
     content = bytes(exported.serialize())
     path = Path(path).expanduser()
     with replacing(path) as temporary:
@@ -212,13 +236,13 @@ def _content(path: Path, max_bytes: int, trusted: bool) -> bytes:
             f"{path} has {size} bytes, above the limit of {max_bytes}; if you trust "
             "it, raise max_bytes."
         )
-    found = path.read_bytes()
-    start = max(found.rfind(b"opjax operator"), len(found) - _LONGEST_END, 0)
-    content, end = found[:start], _END.fullmatch(found, start)
+    whole = path.read_bytes()
+    start = max(whole.rfind(b"opjax operator"), len(whole) - _LONGEST_END, 0)
+    content, end = whole[:start], _END.fullmatch(whole, start)
     number = int(end[1] or 0) if end else 0
-    if trusted and b"opjax operator" not in found[-_LONGEST_END:]:
-        return found
-    if not end or found[start:] != _end(content, number):
+    if trusted and b"opjax operator" not in whole[-_LONGEST_END:]:
+        return whole
+    if not end or whole[start:] != _end(content, number):
         raise ValueError(
             f"{path} ({size} bytes) does not end with the checksum of what it holds: "
             "it is damaged, incomplete, or no operator that opjax exported. Get it "
@@ -261,10 +285,8 @@ def _check(path: Path, exported: export.Exported, text: str) -> None:
 
 def _physical(
     function: Callable[..., jax.Array],
-    feature_dim: int,
-    scalar_dim: int,
+    inputs: Inputs,
     normalizers: Mapping[str, Normalizer],
-    weighted: bool,
 ) -> Callable[..., jax.Array]:
     """Wraps an operator between normalised values into one between physical ones."""
     for name in normalizers:
@@ -275,48 +297,27 @@ def _physical(
             return values
         return normalize.encode(normalizers[name], values)
 
-    def operator(mesh_points: jax.Array, *rest: jax.Array) -> jax.Array:
-        rest_of = list(rest)
+    def operator(mesh_points: jax.Array, *others: jax.Array) -> jax.Array:
+        rest = list(others)
         arguments = [encode("mesh_points", mesh_points)]
         features: list[jax.Array] = []
-        if feature_dim:
-            features.append(encode("features", rest_of.pop(0)))
-        if scalar_dim:
-            scalars = encode("scalars", rest_of.pop(0))
-            shape = mesh_points.shape[0], scalar_dim
+        if inputs.feature_dim:
+            features.append(encode("features", rest.pop(0)))
+        if inputs.scalar_dim:
+            scalars = encode("scalars", rest.pop(0))
+            shape = mesh_points.shape[0], inputs.scalar_dim
             features.append(jnp.broadcast_to(scalars, shape))
         if features:
             arguments.append(jnp.concatenate(features, axis=1))
-        given = {"quadrature_weights": rest_of.pop(0)} if weighted else {}
-        values = function(*arguments, **given)
+        if inputs.weighted:
+            values = function(*arguments, quadrature_weights=rest.pop(0))
+        else:
+            values = function(*arguments)
         if "target" not in normalizers:
             return values
         return normalize.decode(normalizers["target"], values)
 
     return operator
-
-
-def _arguments(
-    point_dim: int,
-    feature_dim: int,
-    scalar_dim: int,
-    weighted: bool,
-    num_points: int | None,
-    min_points: int,
-) -> list[jax.ShapeDtypeStruct]:
-    """Shapes of the arguments of a call."""
-    _checks.positive(point_dim=point_dim, min_points=min_points)
-    _checks.non_negative(feature_dim=feature_dim, scalar_dim=scalar_dim)
-    n: Any = num_points
-    if num_points is None:
-        (n,) = export.symbolic_shape("n", constraints=[f"n >= {min_points}"])
-    else:
-        _checks.positive(num_points=num_points)
-    shapes = [(n, point_dim)]
-    shapes += [(n, feature_dim)] if feature_dim else []
-    shapes += [(scalar_dim,)] if scalar_dim else []
-    shapes += [(n,)] if weighted else []
-    return [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
 
 
 def _export(

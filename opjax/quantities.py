@@ -5,7 +5,7 @@ area vectors of a boundary, so that `sum_i f(x_i) a_i ~ int f n dA`
 (`opjax.geometry.point_area_vectors`). A point of weight zero takes part in nothing.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,8 @@ from jaxtyping import Float
 
 from opjax import _checks
 
+# Of the host or of JAX; results are of the kind of the arguments.
+_Array = TypeVar("_Array", np.ndarray, jax.Array)
 _ROUNDING = 16  # units in the last place of the terms, that their sum may be off
 
 
@@ -154,7 +156,7 @@ def force(
     """
     pressure, vectors = _on_wall(pressure, area_vectors)
     if isinstance(pressure, np.ndarray) and isinstance(vectors, np.ndarray):
-        return _force(*_centred(np, pressure, vectors), shear)
+        return _force(*_centred(pressure, vectors), shear)
     return _force_of_arrays(pressure, vectors, shear)
 
 
@@ -200,10 +202,11 @@ def moment(
             f"area_vectors have shape {vectors.shape}: moments are those of forces in "
             "2 or 3 dimensions."
         )
-    given = pressure, vectors, points, center
-    if all(isinstance(array, np.ndarray) for array in given):
-        return _moment(*_centred(np, *given), shear)
-    return _moment_of_arrays(*given, shear)
+    arrays = pressure, vectors, points, center
+    on_host = [array for array in arrays if isinstance(array, np.ndarray)]
+    if len(on_host) == len(arrays):
+        return _moment(*_centred(*on_host), shear)
+    return _moment_of_arrays(*arrays, shear)
 
 
 @jax.jit
@@ -297,18 +300,21 @@ class _Centred(NamedTuple):
 
 
 def _centred(
-    xp: Any, pressure: Any, vectors: Any, points: Any = None, center: Any = None
+    pressure: _Array,
+    vectors: _Array,
+    points: _Array | None = None,
+    center: _Array | None = None,
 ) -> _Centred:
     """Takes the mean off a pressure, in at least single precision, on the host double.
 
     Args:
-      xp: `numpy` for arrays of the host, or `jax.numpy`.
       pressure: at the points, `(n,)`.
       vectors: area vectors, `(n, p)`.
       points: where they act, `(n, p)`; None for forces.
       center: of moments, `(p,)`.
     """
-    arrays = pressure, vectors, *(() if points is None else (points, center))
+    xp = _namespace(pressure)
+    arrays = [a for a in (pressure, vectors, points, center) if a is not None]
     eps = max(float(jnp.finfo(a.dtype).eps) for a in arrays[1:])
     dtype = xp.result_type(*(a.dtype for a in arrays))
     wide = np.float64 if xp is np else np.promote_types(dtype, np.float32)
@@ -321,29 +327,35 @@ def _centred(
         level = jax.lax.stop_gradient(level)
     gauge = xp.where(wall, pressure - level, 0)
     if points is None:
-        whole = _closed(xp, vectors.sum(axis=0), sizes.sum(axis=0), eps)
-        found = gauge, vectors, level * whole
+        whole = _closed(vectors.sum(axis=0), sizes.sum(axis=0), eps)
+        centred = gauge, vectors, level * whole
     else:
         points, center = others
         arms = points - center[None, :]
         reach = xp.abs(points).max(axis=1) + xp.abs(center).max()
-        turned = _turned(xp, arms, vectors)
+        turned = _turned(arms, vectors)
         rounding = (reach * shares).sum()
-        whole = _closed(xp, turned, rounding, eps)
-        found = gauge, vectors, level * whole, arms
-    return _Centred(*(array.astype(dtype) for array in found))
+        whole = _closed(turned, rounding, eps)
+        centred = gauge, vectors, level * whole, arms
+    return _Centred(*(array.astype(dtype) for array in centred))
 
 
-def _closed(xp: Any, whole: Any, sizes: Any, eps: float) -> Any:
+def _namespace(array: ArrayLike) -> Any:
+    return jnp if isinstance(array, jax.Array) else np
+
+
+def _closed(whole: _Array, sizes: _Array, eps: float) -> _Array:
     """Sums over a wall; zero where they are zero up to the rounding of their terms."""
+    xp = _namespace(whole)
     closed = xp.where(xp.abs(whole) <= _ROUNDING * eps * sizes, 0, whole)
     if xp is np:
         return closed
     return whole + jax.lax.stop_gradient(closed - whole)  # keeps the gradient
 
 
-def _turned(xp: Any, arms: Any, forces: Any) -> Any:
+def _turned(arms: _Array, forces: _Array) -> _Array:
     """Sum of the moments of forces: a scalar in the plane, `(3,)` in space."""
+    xp = _namespace(arms)
     if forces.shape[1] == 3:
         return xp.sum(xp.cross(arms, forces), axis=0)
     return xp.sum(arms[:, 0] * forces[:, 1] - arms[:, 1] * forces[:, 0])
@@ -351,7 +363,11 @@ def _turned(xp: Any, arms: Any, forces: Any) -> Any:
 
 @jax.jit
 def _force(
-    gauge: Any, vectors: Any, constant: Any, arms: None, shear: ArrayLike | None
+    gauge: ArrayLike,
+    vectors: ArrayLike,
+    constant: ArrayLike,
+    arms: None,
+    shear: ArrayLike | None,
 ) -> Array:
     del arms
     return jnp.sum(_forces(gauge, vectors, shear), axis=0) + constant
@@ -359,31 +375,40 @@ def _force(
 
 @jax.jit
 def _moment(
-    gauge: Any, vectors: Any, constant: Any, arms: Any, shear: ArrayLike | None
+    gauge: ArrayLike,
+    vectors: ArrayLike,
+    constant: ArrayLike,
+    arms: ArrayLike,
+    shear: ArrayLike | None,
 ) -> Array:
-    arms = jnp.asarray(arms)
-    return _turned(jnp, arms, _forces(gauge, vectors, shear)) + constant
+    return _turned(jnp.asarray(arms), _forces(gauge, vectors, shear)) + constant
 
 
 @jax.jit
-def _force_of_arrays(pressure: Any, vectors: Any, shear: ArrayLike | None) -> Array:
-    return _force(*_centred(jnp, *map(jnp.asarray, (pressure, vectors))), shear)
+def _force_of_arrays(
+    pressure: ArrayLike, vectors: ArrayLike, shear: ArrayLike | None
+) -> Array:
+    return _force(*_centred(*map(jnp.asarray, (pressure, vectors))), shear)
 
 
 @jax.jit
 def _moment_of_arrays(
-    pressure: Any, vectors: Any, points: Any, center: Any, shear: ArrayLike | None
+    pressure: ArrayLike,
+    vectors: ArrayLike,
+    points: ArrayLike,
+    center: ArrayLike,
+    shear: ArrayLike | None,
 ) -> Array:
-    given = map(jnp.asarray, (pressure, vectors, points, center))
-    return _moment(*_centred(jnp, *given), shear)
+    arrays = map(jnp.asarray, (pressure, vectors, points, center))
+    return _moment(*_centred(*arrays), shear)
 
 
-def _forces(gauge: Any, vectors: Any, shear: ArrayLike | None) -> Array:
+def _forces(gauge: ArrayLike, vectors: ArrayLike, shear: ArrayLike | None) -> Array:
     """Forces at the points, `(n, p)`, without those of the mean pressure."""
     gauge, vectors = jnp.asarray(gauge), jnp.asarray(vectors)
-    found = gauge[:, None] * vectors
+    normal = gauge[:, None] * vectors
     if shear is None:
-        return found
+        return normal
     shear = jnp.asarray(shear)
     _checks.floating(shear=shear)
     _checks.rank(2, shear=shear)
@@ -395,7 +420,7 @@ def _forces(gauge: Any, vectors: Any, shear: ArrayLike | None) -> Array:
     squares = jnp.sum((vectors / unit) ** 2, axis=1, keepdims=True)
     # The root has no gradient at zero, where a point is not at the wall.
     areas = jnp.where(squares == 0, 0, jnp.sqrt(jnp.where(squares == 0, 1, squares)))
-    return found + shear * (unit * areas)
+    return normal + shear * (unit * areas)
 
 
 def _field(values: ArrayLike, weights: ArrayLike) -> tuple[Array, Array]:

@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from benchmarks import rollouts, rollouts_data
+from opjax.files import ReadOptions
 from opjax.files.series import read_series
 from opjax.learn.report import drawing
 
@@ -99,7 +100,7 @@ def test_flows_are_series_on_a_grid(tmp_path, monkeypatch):
     with jax.enable_x64(False):
         rollouts_data.write_flow(tmp_path, {"train": 1, "test": 1})
     for part in ("train", "test"):
-        (flow,), _ = read_series(tmp_path / part, grid_axes=2)
+        (flow,), _ = read_series(tmp_path / part, ReadOptions(grid_axes=2))
         assert flow.values.shape == (3, 256, 1)
         assert flow.times.tolist() == [1, 2, 3]
         assert flow.grid_shape == (16, 16)
@@ -109,7 +110,10 @@ def test_parts_of_advection_have_cases_of_their_own(tmp_path, monkeypatch):
     monkeypatch.setattr(rollouts_data, "STEPS", 2)
     rollouts_data.write_advection(tmp_path, {"train": 1, "test": 1})
     names = {"target": "u", "features": "velocity", "scalars": "diffusivity"}
-    both = [read_series(tmp_path / part, **names).series for part in ("train", "test")]
+    both = [
+        read_series(tmp_path / part, ReadOptions(**names)).series
+        for part in ("train", "test")
+    ]
     (train,), (test,) = both
     assert train.values.shape == (3, train.num_points, 1)
     assert train.scalars != test.scalars
@@ -120,7 +124,7 @@ def test_lines_of_exponax_are_chaotic_series_with_a_mean_of_zero(tmp_path):
     lenient = jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow")
     with jax.enable_x64(False), lenient[0], lenient[1]:
         rollouts_data.write_kuramoto_sivashinsky(tmp_path, {"train": 2})
-    first, second = read_series(tmp_path / "train", grid_axes=1).series
+    first, second = read_series(tmp_path / "train", ReadOptions(grid_axes=1)).series
     assert first.values.shape == (51, 160, 1)
     assert first.grid_shape == (160,)
     for one in (first, second):

@@ -5,6 +5,7 @@ import pytest
 
 from benchmarks import rollouts_baselines as baselines
 from benchmarks import rollouts_data
+from opjax.files import ReadOptions
 from opjax.files.series import read_series
 from opjax.problems import advection
 from opjax.samples import Series
@@ -98,5 +99,5 @@ def test_the_solver_on_the_grid_of_a_flow_is_near_that_of_the_data(
     monkeypatch.setattr(rollouts_data, "_START", 1)
     monkeypatch.setattr(rollouts_data, "STEPS", 2)
     rollouts_data.write_flow(tmp_path, {"test": 1})
-    (series,) = read_series(tmp_path / "test", grid_axes=2).series
+    (series,) = read_series(tmp_path / "test", ReadOptions(grid_axes=2)).series
     assert baselines.errors(series, baselines.flow(series)).max() < 0.1

@@ -88,10 +88,7 @@ def test_every_attention_is_exported_for_any_number_of_points(attention, rng, tm
     export.save(
         tmp_path / "operator",
         trained,
-        point_dim=2,
-        feature_dim=2,
-        weighted=True,
-        min_points=min_points,
+        export.Inputs(2, 2, weighted=True, min_points=min_points),
     )
     exported = operator(tmp_path / "operator")
     assert exported.platforms == ("cpu", "cuda", "tpu")
@@ -118,8 +115,7 @@ def test_the_file_alone_repeats_the_model_in_physical_units(rng, tmp_path):
     export.save(
         tmp_path / "operator",
         trained,
-        point_dim=2,
-        feature_dim=2,
+        export.Inputs(point_dim=2, feature_dim=2),
         normalizers=NORMALIZERS,
     )
     expected = {}
@@ -138,7 +134,7 @@ def test_the_file_alone_repeats_the_model_in_physical_units(rng, tmp_path):
 
 def test_operators_of_the_mesh_alone_take_no_features(rng, tmp_path):
     trained = model(feature_dim=0)
-    export.save(tmp_path / "operator", trained, point_dim=2, feature_dim=0)
+    export.save(tmp_path / "operator", trained, export.Inputs(2))
     x, *_ = sample(rng, 50)
     actual = operator(tmp_path / "operator").call(x)
     np.testing.assert_allclose(actual, trained(x), atol=2e-6)
@@ -175,11 +171,11 @@ def test_grid_models_convolve_as_is_best_on_every_platform(chunk_size):
 
 def test_grid_models_have_the_number_of_points_of_their_grid(rng, tmp_path):
     trained = model(grid_shape=(4, 5))
-    given = {"point_dim": 2, "feature_dim": 2}
+    inputs = export.Inputs(point_dim=2, feature_dim=2)
     with pytest.raises(ValueError, match="cannot be exported for any .* num_points"):
-        export.save(tmp_path / "operator", trained, **given)
+        export.save(tmp_path / "operator", trained, inputs)
     assert not list(tmp_path.iterdir())
-    export.save(tmp_path / "operator", trained, num_points=20, **given)
+    export.save(tmp_path / "operator", trained, inputs._replace(num_points=20))
     x, a, _ = sample(rng, 20)
     actual = operator(tmp_path / "operator").call(x, a)
     np.testing.assert_allclose(actual, trained(x, a), atol=2e-6)
@@ -188,36 +184,36 @@ def test_grid_models_have_the_number_of_points_of_their_grid(rng, tmp_path):
 
 
 def test_what_cannot_be_exported_is_named(tmp_path):
-    path, given = tmp_path / "operator", {"point_dim": 2, "feature_dim": 2}
+    path, inputs = tmp_path / "operator", export.Inputs(2, 2)
     with pytest.raises(ValueError, match="give min_points"):
-        export.save(path, model("orthogonal"), **given)
+        export.save(path, model("orthogonal"), inputs)
     with pytest.raises(ValueError, match="any number of points.*subdomains"):
-        export.save(path, model("subdomains"), **given)
+        export.save(path, model("subdomains"), inputs)
     with pytest.raises(ValueError, match="must have 2 channels"):
-        export.save(path, model(), point_dim=2, feature_dim=0)
+        export.save(path, model(), export.Inputs(2))
     with pytest.raises(ValueError, match=r"shapes \[\(2, n\)\], expected .*\(n,"):
-        export.save(path, lambda x, a: a.T, **given)
+        export.save(path, lambda x, a: a.T, inputs)
     with pytest.raises(ValueError, match="normalizers='feature' is unknown"):
         export.save(
-            path, model(), normalizers={"feature": NORMALIZERS["target"]}, **given
+            path, model(), inputs, normalizers={"feature": NORMALIZERS["target"]}
         )
     with pytest.raises(ValueError, match="min_points"):
-        export.save(path, model(), min_points=0, **given)
+        export.save(path, model(), inputs._replace(min_points=0))
     with pytest.raises(ValueError, match="feature_dim"):
-        export.save(path, model(), point_dim=2, feature_dim=-1)
+        export.save(path, model(), export.Inputs(2, -1))
     assert not list(tmp_path.iterdir())
 
 
 def test_without_flatbuffers_the_package_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"opjax\[export\]"):
-        export.save(tmp_path / "operator", model(), point_dim=2, feature_dim=2)
+        export.save(tmp_path / "operator", model(), export.Inputs(2, 2))
 
 
 def test_an_operator_is_checked_before_it_is_run(rng, tmp_path):
-    path, given = tmp_path / "operator", {"point_dim": 2, "feature_dim": 2}
+    path, inputs = tmp_path / "operator", export.Inputs(2, 2)
     matrix = rng.normal(size=(2, 3)).astype(np.float32)
-    export.save(path, lambda x, a: jnp.tanh(x @ matrix) + a[:, :1], **given)
+    export.save(path, lambda x, a: jnp.tanh(x @ matrix) + a[:, :1], inputs)
     x, a, _ = sample(rng, 12)
     expected = np.tanh(x @ matrix) + a[:, :1]
     np.testing.assert_allclose(export.load(path).call(x, a), expected, atol=1e-6)
@@ -252,7 +248,7 @@ def test_what_ends_or_hangs_the_parser_is_refused_and_ends_another_process(
     program, message, tmp_path, monkeypatch
 ):
     path = tmp_path / "operator"
-    export.save(path, lambda x: x, point_dim=2, feature_dim=0)
+    export.save(path, lambda x: x, export.Inputs(2))
     (tmp_path / "python").write_text(f"#!/bin/sh\n{program}\n")
     (tmp_path / "python").chmod(0o755)
     if "sleep" in program:
@@ -302,7 +298,7 @@ def test_linear_algebra_is_none_of_the_foreign_functions(rng, tmp_path):
         values, _ = jnp.linalg.eigh(x.T @ x)
         return jnp.linalg.solve(x.T @ x, q.T).T * values[None]
 
-    export.save(tmp_path / "operator", solved, point_dim=2, feature_dim=0, num_points=5)
+    export.save(tmp_path / "operator", solved, export.Inputs(2, num_points=5))
     x = sample(rng, 5)[0]
     actual = export.load(tmp_path / "operator").call(x)
     np.testing.assert_allclose(actual, solved(x), rtol=1e-3)

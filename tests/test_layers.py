@@ -15,7 +15,7 @@ PURE = {"_checks", "_sequential", "linalg", "quadrature", "basis", "attention"}
 PURE |= {"_winograd", "convolution", "schwarz", "spectral", "interpolation"}
 PURE |= {"point_clouds", "projection", "eigenfunctions", "adaptive_ridge"}
 PURE |= {"_stiffness", "_halo", "precision", "geometry", "rollouts"}
-PURE |= {"quantities"}
+PURE |= {"quantities", "_jitted"}
 
 ALL = PURE | {
     "metrics",
@@ -26,7 +26,16 @@ ALL = PURE | {
     "streaming",
     "samples",
 }
-ALL |= {"_files", "_formats", "files", "problems", "datasets", "nn", "uncertainty"}
+ALL |= {
+    "_files",
+    "_formats",
+    "_trees",
+    "files",
+    "problems",
+    "datasets",
+    "nn",
+    "uncertainty",
+}
 # and nothing imports `learn`
 
 # Part of opjax (a module or a subpackage): the parts that it may import.
@@ -35,18 +44,28 @@ PARTS = {
     "_files": set(),
     "_formats": set(),
     "_export_apart": set(),
+    "_trees": set(),
     "_sequential": set(),
-    "linalg": {"_checks", "_sequential"},
-    "adaptive_ridge": {"_checks", "_sequential", "linalg"},
+    "_jitted": {"_checks"},
+    "linalg": {"_checks", "_jitted", "_sequential"},
+    "adaptive_ridge": {"_checks", "_jitted", "_sequential", "linalg"},
     "quadrature": {"_checks"},
     "_halo": set(),
     "_winograd": set(),
     "convolution": {"_checks", "_halo", "_sequential", "_winograd"},
     "precision": set(),
-    "projection": {"_checks", "linalg", "precision", "quadrature"},
-    "basis": {"_checks", "_sequential", "linalg", "projection", "quadrature"},
+    "projection": {"_checks", "_jitted", "linalg", "precision", "quadrature"},
+    "basis": {
+        "_checks",
+        "_jitted",
+        "_sequential",
+        "linalg",
+        "projection",
+        "quadrature",
+    },
     "attention": {
         "_checks",
+        "_jitted",
         "_sequential",
         "linalg",
         "basis",
@@ -55,8 +74,8 @@ PARTS = {
     },
     "_stiffness": set(),
     "eigenfunctions": {"_checks", "_stiffness"},
-    "schwarz": {"_checks", "linalg"},
-    "spectral": {"_checks"},
+    "schwarz": {"_checks", "_jitted", "linalg"},
+    "spectral": {"_checks", "_jitted"},
     "interpolation": {"_checks"},
     "geometry": {"_checks"},
     "quantities": {"_checks"},
@@ -67,8 +86,8 @@ PARTS = {
     "normalize": {"_checks"},
     "uncertainty": {"_checks", "linalg", "quadrature"},
     "export": {"_checks", "_files", "_formats", "normalize"},
-    "training": {"_checks", "_files", "_formats"},
-    "streaming": {"_checks", "nn", "precision", "quadrature", "training"},
+    "training": {"_checks", "_files", "_formats", "_trees"},
+    "streaming": {"_checks", "_trees", "nn", "precision", "quadrature", "training"},
     "samples": {"_checks", "normalize", "quadrature"},
     "files": {"_files", "geometry", "quadrature", "samples"},
     "problems": PURE,
@@ -133,9 +152,14 @@ def outer_imports(source, *, nested):
 
 
 def _executed(statements):
-    """Yields the statements that run on import: not the bodies of functions."""
+    """Yields the statements that run on import: not the bodies of functions.
+
+    Nor what is for the checker of types alone.
+    """
     for node in statements:
         yield node
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield from _executed(ast.iter_child_nodes(node))
 
@@ -152,6 +176,8 @@ except ImportError:
     pass
 class A:
     import orbax
+if TYPE_CHECKING:
+    import vtkmodules
 def function():
     import matplotlib.pyplot
     from opjax.training import fit
@@ -159,7 +185,10 @@ def function():
     assert inner_imports(source) == {"__init__", "linalg", "basis", "nn", "training"}
     at_import = {"numpy", "h5py", "scipy", "orbax"}
     assert outer_imports(source, nested=False) == at_import
-    assert outer_imports(source, nested=True) == at_import | {"matplotlib"}
+    assert outer_imports(source, nested=True) == at_import | {
+        "matplotlib",
+        "vtkmodules",
+    }
 
 
 def test_every_module_has_its_place():

@@ -107,6 +107,20 @@ def test_right_hand_sides_in_a_batch_share_the_factors(rng):
     assert program.count("getrf_ffi") == 1
     before, _ = program.split("getrf_ffi")
     assert "while" not in before.split("@main")[-1]
+    systems, rhs = rng.normal(size=(2, 3, 3)), rng.normal(size=(5, 3, 2))
+
+    def loss(systems, rhs, solve):
+        every = jax.vmap(jax.vmap(solve, (None, 2), 1), (0, None))
+        found = every(systems, jnp.moveaxis(rhs, 0, 2))
+        return jnp.sum(found**3), found
+
+    actual, expected = (
+        jax.jit(jax.value_and_grad(loss, (0, 1), has_aux=True), static_argnums=2)(
+            systems, rhs, solve
+        )
+        for solve in (linalg.solve, jnp.linalg.solve)
+    )
+    chex.assert_trees_all_close(actual, expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("function", ["solve", "heads"])

@@ -52,9 +52,11 @@ class Grid:
         """The coefficient between points where it varies, shape `(n + 1,)`."""
         if self.coefficient == "constant":
             return None
-        given = {"contrast": self.contrast, "seed": self.coefficient_seed}
         return poisson_coefficients.coefficient(
-            self.coefficient, self.num_points, **given
+            self.coefficient,
+            self.num_points,
+            contrast=self.contrast,
+            seed=self.coefficient_seed,
         )
 
     def solver(self) -> jax.tree_util.Partial:
@@ -68,8 +70,9 @@ class Grid:
     def problem(self, num_modes: int, decay: float) -> poisson.FourierProblem:
         """Modes and their solutions, as many modes as the points can tell apart."""
         num_modes = min(num_modes, *self.shape)
-        given = {"num_modes": num_modes, "decay": decay, "solver": self.solver()}
-        return poisson.fourier_problem(self.shape, **given)
+        return poisson.fourier_problem(
+            self.shape, num_modes=num_modes, decay=decay, solver=self.solver()
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,8 +124,9 @@ class LShape:
 
     def problem(self, num_modes: int, decay: float) -> poisson.FourierProblem:
         """Modes and their solutions."""
-        given = {"num_modes": num_modes, "decay": decay}
-        return poisson_mesh.fourier_problem(self.elements, **given)
+        return poisson_mesh.fourier_problem(
+            self.elements, num_modes=num_modes, decay=decay
+        )
 
 
 @lru_cache(maxsize=2)

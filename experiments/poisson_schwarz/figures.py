@@ -7,7 +7,7 @@ import math
 import pathlib
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -21,11 +21,17 @@ from opjax.learn.report.drawing import add_colorbar, new_figure, plain, save
 from opjax.learn.tasks import outcome
 from opjax.schwarz.boxes import interval_starts
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from experiments.poisson_schwarz import Config
+
 _MAX_STEPS = 500  # points of a curve; more are thinner than a pixel
 _MAX_BLOCKS = 16
 
 
-def draw(folder: pathlib.Path, config: Any, rows: Rows) -> None:
+def draw(folder: pathlib.Path, config: "Config", rows: Rows) -> None:
     """Writes the figures of the paper, numbered like there, to the folder of a run."""
     folder = folder / "figures"
     folder.mkdir(exist_ok=True)
@@ -79,10 +85,10 @@ def _anatomy(folder: pathlib.Path, row: Row) -> None:
         model = jax.tree.unflatten(structure, map(jax.numpy.asarray, stored))
         query, key, cover = model.query[...], model.key[...], model.cover
         one_level = partial(schwarz.two_level_attention, query, key, cover=cover)
-        local, full = (schwarz.assemble(f, size) for f in (one_level, model))
+        local, full = (schwarz.matrix_of(f, size) for f in (one_level, model))
         count = model.coarse_space.num_subdomains
-        prolong = partial(schwarz.coarse_prolong, model.coarse_space)
-        phi, coarse = (schwarz.assemble(f, count) for f in (prolong, model.coarse))
+        prolong = partial(schwarz.coarse_prolong, coarse_space=model.coarse_space)
+        phi, coarse = (schwarz.matrix_of(f, count) for f in (prolong, model.coarse))
         exact = jax.vmap(setup.domain.solver(), 1, 1)(np.eye(size))
         products = query @ key.swapaxes(1, 2)
     panels = map(np.asarray, (local, full - local, exact, phi))
@@ -224,13 +230,19 @@ def hats(
 
 
 def _panels(
-    count: int, columns: int, size: tuple[float, float], x: str, y: str, **axes: Any
+    count: int,
+    columns: int,
+    size: tuple[float, float],
+    x: str,
+    y: str,
+    *,
+    sharey: bool = False,
 ) -> tuple[Any, list[Any]]:
     """Returns a figure and its panels, with labels on the rim."""
     rows, columns = math.ceil(count / columns), min(columns, count)
     width, height = columns * size[0] + 0.6, rows * size[1] + 0.8
     figure = new_figure(width, height, "constrained")
-    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, **axes)
+    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=sharey)
     for number, axis in enumerate(grid.flat):
         axis.set_visible(number < count)
         axis.set_ylabel(y if number % columns == 0 else "")
@@ -242,7 +254,9 @@ def _panels(
     return figure, list(grid.flat[:count])
 
 
-def _finish(figure: Any, axis: Any, path: pathlib.Path, columns: int = 3) -> None:
+def _finish(
+    figure: "Figure", axis: "Axes", path: pathlib.Path, columns: int = 3
+) -> None:
     """Puts the legend of an axis below its figure and saves it."""
     entries = axis.get_legend_handles_labels()
     figure.legend(*entries, loc="outside lower center", ncols=columns, frameon=False)
@@ -256,13 +270,19 @@ def _spread(values: ndarray) -> ndarray:
     return np.transpose([(row.min(), np.median(row), row.max()) for row in rows])
 
 
-def _show(axis: Any, values: ndarray, title: str, limit: float, **options: Any) -> Any:
+def _show(
+    axis: "Axes",
+    values: ndarray,
+    title: str,
+    limit: float,
+    extent: tuple[float, float, float, float] | None = None,
+) -> Any:
     axis.set_title(title, fontsize=10)
-    axis.locator_params(nbins=2 if options else 4, integer=not options)
-    return axis.imshow(values, cmap="RdBu_r", vmin=-limit, vmax=limit, **options)
+    axis.locator_params(nbins=4 if extent is None else 2, integer=extent is None)
+    return axis.imshow(values, cmap="RdBu_r", vmin=-limit, vmax=limit, extent=extent)
 
 
-def _draw_hats(axis: Any, mesh_points: ndarray, hats: ndarray) -> None:
+def _draw_hats(axis: "Axes", mesh_points: ndarray, hats: ndarray) -> None:
     for hat in hats.T:
         support = np.convolve(hat > 0, np.ones(3), "same") > 0
         axis.plot(mesh_points[support], hat[support], linewidth=1.3)

@@ -3,7 +3,7 @@
 import math
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from experiments.poisson_schwarz.further import STARTS
 from experiments.poisson_schwarz.tables import Row, Rows
 from opjax import schwarz
 from opjax.learn.report.drawing import new_figure, plain, save
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _ERROR = "weighted MSE (population)"
 SCALING_LABELS = {
@@ -39,7 +42,7 @@ def draw(path: pathlib.Path, rows: Rows) -> None:
     save(figure, path)
 
 
-def _by_rate(axis: Any, rows: Mapping[str, Row]) -> None:
+def _by_rate(axis: "Axes", rows: Mapping[str, Row]) -> None:
     for kind, label in SCALING_LABELS.items():
         row = rows[f"{kind}_256"]
         rates = row.study.rates
@@ -48,19 +51,19 @@ def _by_rate(axis: Any, rows: Mapping[str, Row]) -> None:
     _finish(axis, _ERROR)
 
 
-def _initial(axis: Any, rows: Mapping[str, Row]) -> None:
+def _initial(axis: "Axes", rows: Mapping[str, Row]) -> None:
     sizes = (256, 512, 1024)
     for kind, label in SCALING_LABELS.items():
         found = [rows[f"{kind}_{size}"] for size in sizes]
         values = [row.values("initial", row.study.rate) for row in found]
         _curve(axis, sizes, values, label)
     axis.set(xscale="log", xlabel="points n", title="Scaling, first batch")
-    axis.set_xticks(sizes, sizes, minor=False)
+    axis.set_xticks(sizes, list(map(str, sizes)), minor=False)
     axis.minorticks_off()
     _finish(axis, "initial loss", legend=False)
 
 
-def _by_space(axis: Any, rows: Mapping[str, Row]) -> None:
+def _by_space(axis: "Axes", rows: Mapping[str, Row]) -> None:
     for i, start in enumerate(STARTS):
         found = {k: row for k, row in rows.items() if k.endswith(f", {start}")}
         uniform = [row for k, row in found.items() if "uniform" in k]
@@ -78,7 +81,7 @@ def _by_space(axis: Any, rows: Mapping[str, Row]) -> None:
     _finish(axis, _ERROR)
 
 
-def _dots(axis: Any, rows: Mapping[str, Row]) -> None:
+def _dots(axis: "Axes", rows: Mapping[str, Row]) -> None:
     labels = list(rows)
     for i, row in enumerate(rows.values()):
         values = row.values("weighted_mse", row.study.rate)
@@ -91,7 +94,7 @@ def _dots(axis: Any, rows: Mapping[str, Row]) -> None:
     plain(axis)
 
 
-def _coefficients(axis: Any, rows: Mapping[str, Row]) -> None:
+def _coefficients(axis: "Axes", rows: Mapping[str, Row]) -> None:
     shown = {k: row for k, row in rows.items() if "our start" in k}
     short = {"Schwarz, ": "", ", our start": "", "channels 0": "channels"}
     _dots(axis, {_replaced(k, short): row for k, row in shown.items()})
@@ -99,18 +102,19 @@ def _coefficients(axis: Any, rows: Mapping[str, Row]) -> None:
     axis.tick_params("y", labelsize=6)
 
 
-def _mesh_errors(axis: Any, rows: Mapping[str, Row]) -> None:
+def _mesh_errors(axis: "Axes", rows: Mapping[str, Row]) -> None:
     short = {"Schwarz, ": "", ", our start": "", ", the": ",\nthe"}
     _dots(axis, {_replaced(k, short): row for k, row in rows.items()})
     axis.set_title("Triangles on an L, our start if not said")
     axis.tick_params("y", labelsize=6)
 
 
-def _mesh(axis: Any, rows: Mapping[str, Row]) -> None:
+def _mesh(axis: "Axes", rows: Mapping[str, Row]) -> None:
     setup: Any = next(iter(rows.values())).study.setup
     points, edges = setup.domain.mesh_points, setup.domain.elements.edges
-    sizes = {"num_points": len(points), "num_subdomains": setup.num_subdomains}
-    labels = schwarz.partition_graph(edges, **sizes)
+    labels = schwarz.partition_graph(
+        edges, num_points=len(points), num_subdomains=setup.num_subdomains
+    )
     axis.plot(*points[edges].transpose(2, 1, 0), color="0.8", lw=0.4, zorder=0)
     axis.scatter(*points.T, c=labels * 7 % 20, cmap="tab20", s=6)
     axis.set_aspect("equal")
@@ -132,11 +136,11 @@ def _replaced(text: str, parts: Mapping[str, str]) -> str:
 
 
 def _curve(
-    axis: Any,
+    axis: "Axes",
     x: Sequence[float],
     values: Sequence[np.ndarray],
     label: str,
-    **style: Any,
+    color: str | None = None,
 ) -> None:
     """Medians with bars; what diverged is left out."""
     values = [v[np.isfinite(v)] for v in values]
@@ -145,11 +149,12 @@ def _curve(
     low, high = (np.array([f(values[i]) for i in kept]) for f in (np.min, np.max))
     bars = np.stack([middle - low, high - middle])
     x = [x[i] for i in kept]
-    given = {"capsize": 2, "marker": "o", "ms": 3, "lw": 1.2, "label": label, **style}
-    axis.errorbar(x, middle, bars, **given)
+    axis.errorbar(
+        x, middle, bars, capsize=2, marker="o", ms=3, lw=1.2, label=label, color=color
+    )
 
 
-def _finish(axis: Any, label: str, *, legend: bool = True) -> None:
+def _finish(axis: "Axes", label: str, *, legend: bool = True) -> None:
     axis.set(yscale="log", ylabel=label)
     if legend:
         axis.legend(fontsize=6, frameon=False)

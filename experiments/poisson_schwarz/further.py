@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from typing import Any
 
 from experiments.poisson_schwarz.studies import (
     DEFAULT,
@@ -42,18 +41,19 @@ def scaling(base: Study) -> dict[str, Study]:
 
 def coarse_spaces(base: Study) -> dict[str, Study]:
     """Hats on interfaces and on uniform grids, as many columns as functions."""
-    spaces: dict[str, dict[str, Any]] = {
-        "none": {"coarse_space": "none"},
-        "7 interface hats": {"coarse_rank": 7},
-        "8 subdomains, their partition of unity": {"coarse_space": "partition"},
+    spaces = {
+        "none": Setup(coarse_space="none"),
+        "7 interface hats": Setup(coarse_rank=7),
+        "8 subdomains, their partition of unity": Setup(coarse_space="partition"),
     }
     for count in (3, 7, 15, 31):
-        given = {"coarse_space": "uniform", "coarse_hats": count, "coarse_rank": count}
-        spaces[f"{count} uniform hats"] = given
+        spaces[f"{count} uniform hats"] = Setup(
+            coarse_space="uniform", coarse_hats=count, coarse_rank=count
+        )
     return {
-        f"{space}, {label}": base.variant(f"coarse/{i}_{j}", Setup(**given), start)
+        f"{space}, {label}": base.variant(f"coarse/{i}_{j}", setup, start)
         for j, (label, start) in enumerate(STARTS.items())
-        for i, (space, given) in enumerate(spaces.items())
+        for i, (space, setup) in enumerate(spaces.items())
     }
 
 
@@ -61,9 +61,8 @@ def coefficients(base: Study) -> dict[str, Study]:
     """`-(a u')' = f`, hats linear in the distance and hats that know the equation."""
     studies = {}
     for (kind, seed), complete in EQUATIONS.items():
-        given: Any = {"coefficient": kind, "contrast": CONTRAST}
-        setup = Setup(coefficient_seed=seed, **given)
-        rows: dict[str, Any] = {
+        setup = Setup(coefficient=kind, contrast=CONTRAST, coefficient_seed=seed)
+        rows = {
             f"Schwarz, {space} hats, {label}": (
                 replace(setup, coarse_space=space),
                 start,
@@ -88,7 +87,7 @@ def mesh(base: Study) -> dict[str, Study]:
     size = 2 * setup.domain.num_points
     smoothed = base.variant("mesh/smoothed", setup, DEFAULT)
     rank = math.ceil(smoothed.num_parameters() / size)
-    rows: dict[str, Any] = {
+    rows = {
         "Schwarz, 49 smoothed aggregates, the paper's start": (setup, PAPER),
         "Schwarz, 49 smoothed aggregates, our start": (setup, DEFAULT),
         "Schwarz, partition of unity of 16, our start": (

@@ -1,7 +1,7 @@
 """Sections of the report: the models that are compared in each."""
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from experiments.poisson_schwarz.studies import (
     DEFAULT,
@@ -13,23 +13,25 @@ from experiments.poisson_schwarz.studies import (
     Setup,
     Start,
     Study,
-    Training,
-    common,
     setup_of,
 )
+from opjax.learn.config import fields
+
+if TYPE_CHECKING:
+    from experiments.poisson_schwarz import Config
 
 
-def main(config: Any) -> dict[str, Study]:
+def main(config: "Config") -> dict[str, Study]:
     """The configured Schwarz model, beside global baselines; the first one is main."""
-    base = Study(
+    base = fields.part(
+        Study,
+        config,
         name="schwarz",
         setup=setup_of(config),
         start=replace(STARTS[config.init], scaling=config.scaling),
         rates=(config.rate,),
-        seeds=config.seeds,
         rate=config.rate,
         updates=config.updates,
-        **common(config, Training),
     )
     setup, rates = base.setup, {config.rate, *(RATES if config.sweep else ())}
     swept = replace(base, rates=tuple(sorted(rates)))
@@ -96,21 +98,22 @@ def ablation(base: Study) -> dict[str, Study]:
 def two_dimensions(base: Study) -> dict[str, Study]:
     """The square with 32 x 32 points."""
     base = replace(base, num_modes=4)
-    uniform: Any = {"coarse_space": "uniform", "coarse_rank": 49}
-    setup = Setup(4, local_rank=8, grid_shape=(32, 32), **uniform)
+    setup = Setup(
+        4, local_rank=8, coarse_rank=49, coarse_space="uniform", grid_shape=(32, 32)
+    )
     wide = replace(setup, coarse_hats=9, coarse_rank=30)
     low, high = (replace(setup, global_rank=r) for r in (17, 73))
-    rows: dict[str, Any] = {
-        "Schwarz, 7 x 7 hats, small start": ("small", setup, SMALL),
-        "Schwarz, 7 x 7 hats": ("schwarz", setup, DEFAULT),
-        "Schwarz, 9 x 9 hats, coarse rank 30": ("wide", wide, DEFAULT),
-        "global, rank 17": ("global_17", low, DEFAULT),
-        "global, rank 73, small start": ("global_small", high, GLOBAL_START),
-        "global, rank 73": ("global", high, DEFAULT),
-    }
     return {
-        label: base.variant(f"square/{name}", *given)
-        for label, (name, *given) in rows.items()
+        "Schwarz, 7 x 7 hats, small start": base.variant("square/small", setup, SMALL),
+        "Schwarz, 7 x 7 hats": base.variant("square/schwarz", setup, DEFAULT),
+        "Schwarz, 9 x 9 hats, coarse rank 30": base.variant(
+            "square/wide", wide, DEFAULT
+        ),
+        "global, rank 17": base.variant("square/global_17", low, DEFAULT),
+        "global, rank 73, small start": base.variant(
+            "square/global_small", high, GLOBAL_START
+        ),
+        "global, rank 73": base.variant("square/global", high, DEFAULT),
     }
 
 

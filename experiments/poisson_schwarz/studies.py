@@ -2,7 +2,7 @@
 
 import dataclasses
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -11,8 +11,13 @@ from flax import nnx
 from experiments.poisson_schwarz.domains import Grid, LShape
 from opjax import nn, schwarz
 from opjax.learn import UpdateOptions, option
+from opjax.learn.config import fields
+from opjax.nn.layers import Initializer
 from opjax.nn.schwarz import boxes
 from opjax.problems import poisson_coefficients
+
+if TYPE_CHECKING:
+    from experiments.poisson_schwarz import Config
 
 COARSE_SPACES = (*boxes.COARSE_SPACES, "harmonic")
 SCALINGS = ("none", "points", "blocks", "start")
@@ -123,21 +128,18 @@ class Setup(Equation, Structure):
     @property
     def domain(self) -> Grid:
         """Points, right-hand sides and exact inverse."""
-        return Grid(self.grid_shape, **common(self, Equation))
+        return fields.part(Grid, self, shape=self.grid_shape)
 
-    def schwarz(self, **given: Any) -> nn.SchwarzAttention:
-        """The Schwarz model; `given` are initialiser and source of its factors."""
+    def schwarz(self, factor_init: Initializer, rngs: nnx.Rngs) -> nn.SchwarzAttention:
+        """The Schwarz model, with the initialiser and the source of its factors."""
         if self.coarse_space == "harmonic":
             coefficient = self.domain.values
             assert coefficient is not None
-            return _two_levels(
-                self,
-                schwarz.box_cover(
-                    self.grid_shape, self.num_boxes, overlap=self.overlap
-                ),
-                schwarz.harmonic_hats(coefficient, self.num_boxes),
-                **given,
+            cover = schwarz.box_cover(
+                self.grid_shape, self.num_boxes, overlap=self.overlap
             )
+            space = schwarz.harmonic_hats(coefficient, self.num_boxes)
+            return _two_levels(self, cover, space, factor_init, rngs)
         return nn.schwarz.box_attention(
             self.grid_shape,
             num_boxes=self.num_boxes,
@@ -148,7 +150,8 @@ class Setup(Equation, Structure):
             num_hats=self.coarse_hats,
             levels=self.levels,
             coarse_boxes=self.coarse_boxes,
-            **given,
+            factor_init=factor_init,
+            rngs=rngs,
         )
 
 
@@ -189,8 +192,8 @@ class MeshSetup:
         """Columns of the coarse factors."""
         return self.num_aggregates
 
-    def schwarz(self, **given: Any) -> nn.SchwarzAttention:
-        """The Schwarz model; `given` are initialiser and source of its factors."""
+    def schwarz(self, factor_init: Initializer, rngs: nnx.Rngs) -> nn.SchwarzAttention:
+        """The Schwarz model, with the initialiser and the source of its factors."""
         domain = self.domain
         edges, size = domain.elements.edges, domain.num_points
 
@@ -200,7 +203,9 @@ class MeshSetup:
         labels = parts(self.num_subdomains)
         cover = schwarz.partition_cover(labels, overlap=self.overlap, edges=edges)
         if self.coarse_space == "none":
-            return nn.SchwarzAttention(cover, rank=self.local_rank, **given)
+            return nn.SchwarzAttention(
+                cover, rank=self.local_rank, factor_init=factor_init, rngs=rngs
+            )
         space = cover
         if self.coarse_space == "smoothed":
             space = schwarz.smoothed_aggregates(
@@ -211,16 +216,30 @@ class MeshSetup:
         # In the coordinates of the problem, values times roots of masses.
         roots = domain.root_masses[np.asarray(space.indices)]
         space = dataclasses.replace(space, weights=roots * np.asarray(space.weights))
-        return _two_levels(self, cover, space, **given)
+        return _two_levels(self, cover, space, factor_init, rngs)
 
 
 def _two_levels(
-    setup: Any, cover: schwarz.Cover, space: schwarz.Cover, **given: Any
+    setup: Setup | MeshSetup,
+    cover: schwarz.Cover,
+    space: schwarz.Cover,
+    factor_init: Initializer,
+    rngs: nnx.Rngs,
 ) -> nn.SchwarzAttention:
-    count, rank = space.num_subdomains, setup.coarse_rank
-    coarse = nn.schwarz.LowRankAttention(count, rank=rank, **given)
-    given |= {"coarse_space": space, "coarse": coarse}
-    return nn.SchwarzAttention(cover, rank=setup.local_rank, **given)
+    coarse = nn.schwarz.LowRankAttention(
+        space.num_subdomains,
+        rank=setup.coarse_rank,
+        factor_init=factor_init,
+        rngs=rngs,
+    )
+    return nn.SchwarzAttention(
+        cover,
+        rank=setup.local_rank,
+        coarse_space=space,
+        coarse=coarse,
+        factor_init=factor_init,
+        rngs=rngs,
+    )
 
 
 def build(setup: Setup | MeshSetup, start: Start, key: jax.Array) -> Any:
@@ -229,7 +248,7 @@ def build(setup: Setup | MeshSetup, start: Start, key: jax.Array) -> Any:
     if setup.global_rank:
         size, rank = setup.domain.num_points, setup.global_rank
         return nn.schwarz.LowRankAttention(size, rank=rank, factor_init=init, rngs=rngs)
-    return setup.schwarz(factor_init=init, rngs=rngs)
+    return setup.schwarz(init, rngs)
 
 
 # Table 1 of the paper.
@@ -291,17 +310,12 @@ class Study(Training):
     def variant(self, name: str, setup: Setup | MeshSetup, start: Start) -> "Study":
         """Another model or start, at the rate of that start."""
         rate = start.learning_rate
-        changes: dict[str, Any] = {"rates": (rate,), "rate": rate}
-        return replace(self, name=name, setup=setup, start=start, **changes)
+        return replace(
+            self, name=name, setup=setup, start=start, rates=(rate,), rate=rate
+        )
 
 
-def common(config: Any, cls: type) -> dict[str, Any]:
-    """Values of the fields that a configuration has of a group."""
-    return {f.name: getattr(config, f.name) for f in dataclasses.fields(cls)}
-
-
-def setup_of(config: Any) -> Setup:
+def setup_of(config: "Config") -> Setup:
     """Domain and Schwarz model of a configuration."""
     shape = (config.num_points,) * config.dim
-    given = common(config, Structure) | common(config, Equation)
-    return Setup(**given, grid_shape=shape)
+    return fields.part(Setup, config, grid_shape=shape, global_rank=0)

@@ -2,7 +2,7 @@
 
 import pathlib
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -10,6 +10,9 @@ from experiments.poisson_schwarz.studies import RATES, Study
 from opjax.learn import Finished
 from opjax.learn.json_files import write_json
 from opjax.learn.tables import median_and_range, number, table
+
+if TYPE_CHECKING:
+    from experiments.poisson_schwarz import Config
 
 # Table 1 of the paper: final weighted MSE, mean and maximum relative L2 error of 16
 # right-hand sides, relative Frobenius error; by model and learning rate.
@@ -110,7 +113,7 @@ def rows(finished: Finished) -> Rows:
     }
 
 
-def write(folder: pathlib.Path, config: Any, rows: Rows) -> tuple[str, str]:
+def write(folder: pathlib.Path, config: "Config", rows: Rows) -> tuple[str, str]:
     """Writes `studies.json` into the folder of a run; returns tables and their head."""
 
     def as_json(row: Row) -> dict[str, Any]:

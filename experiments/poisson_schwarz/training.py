@@ -4,9 +4,9 @@ All rates and seeds of a study are trained at once.
 """
 
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,8 @@ from opjax.problems import poisson
 from opjax.samples import Sample
 
 _COLUMNS = 256  # right-hand sides at once
+_Tree = TypeVar("_Tree")
+Model = Callable[[jax.Array], jax.Array]  # of right-hand sides `(n, b)`, a pytree
 
 
 class Problem(NamedTuple):
@@ -84,7 +86,7 @@ def make_task(study: Study, cache_dir: str | None = None) -> FreshTask:
     start = jax.jit(jax.vmap(partial(_start, study), in_axes=(0, None)))
     model, sizes = start(seeds, data.single)
 
-    def for_every_rate(tree: Any) -> Any:
+    def for_every_rate(tree: _Tree) -> _Tree:
         repeats = len(study.rates)
         return jax.tree.map(lambda x: jnp.concatenate([x] * repeats), tree)
 
@@ -102,12 +104,14 @@ def make_task(study: Study, cache_dir: str | None = None) -> FreshTask:
     )
 
 
-def loss(model: Any, samples: poisson.Samples) -> jax.Array:
+def loss(model: Model, samples: poisson.Samples) -> jax.Array:
     """Weighted mean square error of a batch."""
     return poisson.weighted_mse(model(samples.right_sides), samples.solutions)
 
 
-def optimizer(study: Study, total: int, hyper: Any) -> optax.GradientTransformation:
+def optimizer(
+    study: Study, total: int, hyper: Mapping[str, Any]
+) -> optax.GradientTransformation:
     """Adam (AdamW without decay), its updates in units of the sizes of the factors."""
     start, schedule = study.start, hyper["rate"]
     if start.cosine:
@@ -142,12 +146,17 @@ def _start(
     return scaled, (None if start.scaling == "start" else sizes)
 
 
-def _batch(study: Study, key: jax.Array, step: Any, data: Any) -> poisson.Samples:
+def _batch(
+    study: Study,
+    key: jax.Array,
+    step: jax.Array | int,
+    data: poisson.FourierProblem,
+) -> poisson.Samples:
     key = jax.random.fold_in(key, step)
     return poisson.sample(key, data, num_samples=study.batch_size)
 
 
-def _evaluate(study: Study, models: Any, folder: pathlib.Path) -> dict[str, Any]:
+def _evaluate(study: Study, models: Model, folder: pathlib.Path) -> dict[str, Any]:
     """Errors of all rates and seeds; keeps predictions of the first seed."""
     data, shape = problem(study), (len(study.rates), len(study.seeds))
     stacked = jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), models)
@@ -188,7 +197,7 @@ def _evaluate(study: Study, models: Any, folder: pathlib.Path) -> dict[str, Any]
     }
 
 
-def evaluate(models: Any, data: Problem) -> dict[str, np.ndarray]:
+def evaluate(models: Model, data: Problem) -> dict[str, np.ndarray]:
     """Compares models, stacked along axes of rates and seeds, with the exact inverse.
 
     Args:
@@ -240,7 +249,9 @@ def _errors(models, problem, moment, samples, solver, mass_factor, *, shape):
     return jax.lax.map(errors, models)
 
 
-def _relative_l2(model: Any, pairs: poisson.Samples, factor: Any = None) -> jax.Array:
+def _relative_l2(
+    model: Model, pairs: poisson.Samples, factor: jax.Array | None = None
+) -> jax.Array:
     """Relative errors of all samples, some at a time; after a factor, if given."""
 
     def relative(pair):

@@ -5,11 +5,13 @@ from jax import Array
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
+from opjax._jitted import jitted
 from opjax.attention._arguments import attended, features, integrand
 from opjax.attention._expansion import Expansion
 from opjax.attention.flare import softmax_means
 
 
+@jitted()
 def linear_attention(
     query: Float[ArrayLike, "m d"],
     key: Float[ArrayLike, "n d"],
@@ -63,6 +65,7 @@ def linear_expansion(
     return Expansion(over_features.astype(value.dtype), averages)
 
 
+@jitted()
 def galerkin_attention(
     query: Float[ArrayLike, "m d"],
     key: Float[ArrayLike, "n d"],

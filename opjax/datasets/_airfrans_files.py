@@ -11,7 +11,7 @@ import numpy as np
 
 from opjax.files import extras, limits
 from opjax.files.vtk import fields as vtk_fields
-from opjax.files.vtk.mesh import Mesh
+from opjax.files.vtk.mesh import VtkMesh
 
 # VTK's numbers of cells.
 _LINE, _POLYLINE = 3, 4
@@ -71,7 +71,7 @@ def write(stem: Path, arrays: Mapping[str, Any]) -> None:
     contour.save(f"{stem}_aerofoil.vtp")
 
 
-def open_mesh(path: Path, source: str) -> Mesh:
+def open_mesh(path: Path, source: str) -> VtkMesh:
     """Reads a published mesh.
 
     Args:
@@ -91,7 +91,7 @@ def open_mesh(path: Path, source: str) -> Mesh:
     return mesh
 
 
-def _point_data(mesh: Mesh, key: str, path: Path) -> np.ndarray:
+def _point_data(mesh: VtkMesh, key: str, path: Path) -> np.ndarray:
     arrays = mesh.point_data.arrays
     if key not in arrays:
         raise ValueError(
@@ -104,13 +104,13 @@ def _point_data(mesh: Mesh, key: str, path: Path) -> np.ndarray:
     return values
 
 
-def _quadrilaterals(mesh: Mesh, path: Path) -> np.ndarray:
+def _quadrilaterals(mesh: VtkMesh, path: Path) -> np.ndarray:
     if np.any(np.diff(mesh.offsets) != 4):
         raise ValueError(f"{path} has cells that are no quadrilaterals.")
     return mesh.corners.reshape(-1, 4).astype(np.int32)
 
 
-def _around(contour: Mesh, path: Path) -> np.ndarray:
+def _around(contour: VtkMesh, path: Path) -> np.ndarray:
     """Returns point indices in the order of the lines of a closed contour."""
     wrong = ValueError(f"The lines of {path} are no closed contour of segments.")
     polylines = np.any(contour.types == _POLYLINE)

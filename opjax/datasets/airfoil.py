@@ -10,6 +10,7 @@ Generated samples have the published distribution and mesh, but another scheme: 
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -17,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from opjax.datasets import _airfoils, _arrays, _generated, _structured
-from opjax.datasets.requests import Request, benchmark
+from opjax.datasets.requests import Request
 from opjax.problems import airfoil
 from opjax.samples import Sample, Splits
 
@@ -28,7 +29,6 @@ _FILES = _structured.Files(
 )
 
 
-@benchmark
 def splits(
     request: Request,
     *,
@@ -38,7 +38,7 @@ def splits(
     tolerance: float = 1e-4,
     deviations: bool = False,
 ) -> Splits:
-    """The samples of a benchmark (`requests.benchmark`); the target is the Mach number.
+    """The samples of a benchmark (`requests.Request`); the target is the Mach number.
 
     With `deviations` features are the deviations of the mesh points from their mean
     over the training samples. Other options are as for `generate`.
@@ -47,12 +47,14 @@ def splits(
         found = request.read(load, f"published files in {request.data_dir}")
     else:
         found = request.generate_together(
-            generate,
+            partial(
+                generate,
+                num_airfoil=num_airfoil,
+                num_wake=num_wake,
+                num_radial=num_radial,
+                tolerance=tolerance,
+            ),
             "own solver",
-            num_airfoil=num_airfoil,
-            num_wake=num_wake,
-            num_radial=num_radial,
-            tolerance=tolerance,
         )
     if not deviations:
         return found

@@ -14,6 +14,7 @@ import math
 import os
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ import numpy as np
 
 from opjax import _checks, samples
 from opjax.datasets import _airfrans_files, _arrays, _generated
-from opjax.datasets.requests import Request, benchmark, divide
+from opjax.datasets.requests import Request, divide
 from opjax.files import variables
 from opjax.problems import airfoil_forces, joukowski
 from opjax.samples import Sample, Splits
@@ -57,7 +58,6 @@ class Details(NamedTuple):
     angle: float
 
 
-@benchmark
 def splits(
     request: Request,
     *,
@@ -65,13 +65,13 @@ def splits(
     num_radii: int = 24,
     num_angles: int = 64,
 ) -> Splits:
-    """The flows of a benchmark, see `requests.benchmark`, or potential flows instead.
+    """The flows of a benchmark, see `requests.Request`, or potential flows instead.
 
     The split is that of AirfRANS, as for `load`; other options are as for `generate`.
     """
     if request.data_dir:
         source = f"AirfRANS, {split}, {request.data_dir}"
-        return request.read(load, source, split=split)
+        return request.read(partial(load, split=split), source)
     first, test = (
         generate(
             count,

@@ -87,7 +87,7 @@ def body_of(seed: int, i: int, *, num_bumps: int = 4) -> bodies.Body:
     return bodies.random_body(np.random.default_rng([seed, i]), num_bumps=num_bumps)
 
 
-def flow(body: bodies.Body, mesh: bodies.Mesh) -> dict[str, np.ndarray]:
+def flow(body: bodies.Body, mesh: bodies.SphereMesh) -> dict[str, np.ndarray]:
     """Returns `points`, `normals`, `target` and `areas` at the middles of the cells."""
     found = bodies.surface(body, mesh.centres)
     velocity = bodies.velocity(bodies.solve(body), found.points)

@@ -6,31 +6,31 @@ coordinates scaled to [0, 1], both `(n, 1)`; all samples share their mesh points
 
 import os
 from collections.abc import Sequence
+from functools import partial
 
 import jax
 import numpy as np
 
 from opjax import _checks
 from opjax.datasets import _arrays, _generated, _structured
-from opjax.datasets.requests import Request, benchmark
+from opjax.datasets.requests import Request
 from opjax.files import variables
 from opjax.problems import burgers, grids
 from opjax.samples import Sample, Splits
 
 
-@benchmark
 def splits(
     request: Request,
     *,
     stride: int = 1,
 ) -> Splits:
-    """The samples of a benchmark (`requests.benchmark`), of the published 8192 points.
+    """The samples of a benchmark (`requests.Request`), of the published 8192 points.
 
     Keeps every `stride`-th point; for further grids there is `samples.coarsen`.
     """
     if request.data_dir:
-        return request.read(load, stride=stride)
-    return request.generate(generate, "own solver", stride=stride)
+        return request.read(partial(load, stride=stride))
+    return request.generate(partial(generate, stride=stride), "own solver")
 
 
 def generate(

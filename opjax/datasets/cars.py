@@ -25,7 +25,7 @@ import numpy as np
 from opjax import samples
 from opjax.datasets import _airfrans_files
 from opjax.files import extras
-from opjax.files.vtk.mesh import Data, Mesh
+from opjax.files.vtk.mesh import NamedArrays, VtkMesh
 from opjax.quadrature import cell_weights
 from opjax.samples import Sample
 
@@ -184,7 +184,7 @@ def _normals(points: np.ndarray, triangles: np.ndarray) -> np.ndarray:
     return total / np.where(length > 0, length, 1)
 
 
-def _open(path: Path, source: str) -> Mesh:
+def _open(path: Path, source: str) -> VtkMesh:
     """A mesh with cells."""
     mesh = _airfrans_files.open_mesh(path, source)
     if not mesh.num_cells:
@@ -192,7 +192,7 @@ def _open(path: Path, source: str) -> Mesh:
     return mesh
 
 
-def _columns(data: Data, fields: Sequence[str], path: Path) -> np.ndarray:
+def _columns(data: NamedArrays, fields: Sequence[str], path: Path) -> np.ndarray:
     """Returns fields beside each other, `(n, q)`."""
     arrays = data.arrays
     if missing := [name for name in fields if name not in arrays]:

@@ -7,13 +7,14 @@ are views on one array, and share their mesh points.
 import logging
 import os
 from collections.abc import Sequence
+from functools import partial
 
 import jax
 import numpy as np
 
 from opjax import _checks
 from opjax.datasets import _arrays, _generated, _structured
-from opjax.datasets.requests import Request, benchmark
+from opjax.datasets.requests import Request
 from opjax.files import variables
 from opjax.problems import darcy, grids
 from opjax.samples import Sample, Splits
@@ -25,7 +26,6 @@ _SOURCE = (
 )
 
 
-@benchmark
 def splits(
     request: Request,
     *,
@@ -33,12 +33,13 @@ def splits(
     stride: int = 5,
     tolerance: float = 1e-9,
 ) -> Splits:
-    """The samples of a benchmark (`requests.benchmark`); options as for `generate`."""
+    """The samples of a benchmark (`requests.Request`); options as for `generate`."""
     if request.data_dir:
-        return request.read(load, num_points=num_points, stride=stride)
+        return request.read(partial(load, num_points=num_points, stride=stride))
     source = f"own solver, {num_points} points"
     return request.generate(
-        generate, source, num_points=num_points, stride=stride, tolerance=tolerance
+        partial(generate, num_points=num_points, stride=stride, tolerance=tolerance),
+        source,
     )
 
 
@@ -63,7 +64,7 @@ def generate(
       num_points: cell centres per side of the grid of the solve. 421 was published;
         169 with stride 2 gives the same 85 x 85 points several times faster.
       stride: keep every `stride`-th cell centre; must divide `num_points - 1`.
-      tolerance: relative residual of the solver, see `problems.darcy.Solution`.
+      tolerance: relative residual of the solver, see `problems.darcy.DarcySolution`.
       cache_dir: folder of the cache; `$OPJAX_CACHE` or else `~/.cache/opjax`.
 
     Returns:

@@ -13,14 +13,13 @@ from numpy.typing import ArrayLike
 
 from opjax import _checks, normalize
 from opjax.datasets import _structured, darcy
-from opjax.datasets.requests import Request, benchmark
+from opjax.datasets.requests import Request
 from opjax.samples import Sample, Splits
 
 # Sample numbers, which are folded into the same keys, do not reach it.
 _NOISE_STREAM = 2**31 - 1
 
 
-@benchmark
 def splits(
     request: Request,
     *,
@@ -30,10 +29,8 @@ def splits(
     noise: float = 0.01,
     tolerance: float = 1e-9,
 ) -> Splits:
-    """The samples of a benchmark, see `requests.benchmark` and `measure`."""
-    found = darcy.splits(
-        **request._asdict(), num_points=num_points, stride=1, tolerance=tolerance
-    )
+    """The samples of a benchmark, see `requests.Request` and `measure`."""
+    found = darcy.splits(request, num_points=num_points, stride=1, tolerance=tolerance)
     return measure(
         found,
         seed=request.seed,

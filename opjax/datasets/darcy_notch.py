@@ -20,13 +20,14 @@ import logging
 import os
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from opjax import _checks
 from opjax.datasets import _arrays, _generated
-from opjax.datasets.requests import Request, benchmark
+from opjax.datasets.requests import Request
 from opjax.files import variables
 from opjax.problems import darcy_notch
 from opjax.samples import Sample, Splits
@@ -36,7 +37,6 @@ LAYOUTS = {"mesh": "Darcy_Triangular", "grid": "Darcy_Triangular_FNO"}
 _SOURCE = "the data of the wavelet neural operator, github.com/TapasTripura/WNO"
 
 
-@benchmark
 def splits(
     request: Request,
     *,
@@ -46,20 +46,22 @@ def splits(
     num_points: int = 51,
     notch: str = "boundary",
 ) -> Splits:
-    """The samples of a benchmark (`requests.benchmark`); options as for `generate`.
+    """The samples of a benchmark (`requests.Request`); options as for `generate`.
 
     The stride is that of the grid of the file, as for `load`.
     """
     if request.data_dir:
         source = f"published {layout} in {request.data_dir}"
-        return request.read(load, source, layout=layout, stride=stride)
+        return request.read(partial(load, layout=layout, stride=stride), source)
     found = request.generate_together(
-        generate,
+        partial(
+            generate,
+            layout=layout,
+            num_columns=num_columns,
+            num_points=num_points,
+            notch=notch,
+        ),
         "own solver",
-        layout=layout,
-        num_columns=num_columns,
-        num_points=num_points,
-        notch=notch,
     )
     size = f"{layout} of {found.train[0].num_points} points"
     source = f"own solver, {size}, notch: {notch}, seed {request.seed}"

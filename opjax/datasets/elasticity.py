@@ -8,13 +8,14 @@ points of a mesh of our own: models trained on one set are not exact on the othe
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import jax
 import numpy as np
 
 from opjax.datasets import _arrays, _generated
-from opjax.datasets.requests import Request, benchmark
+from opjax.datasets.requests import Request
 from opjax.files import variables
 from opjax.problems import elasticity
 from opjax.samples import Sample, Splits
@@ -23,19 +24,18 @@ _POINTS, _STRESS = "Random_UnitCell_XY_10.npy", "Random_UnitCell_sigma_10.npy"
 _FOLDERS = ("elasticity/Meshes", "Meshes", "elasticity", ".")
 
 
-@benchmark
 def splits(
     request: Request,
     *,
     num_around: int = 36,
     num_across: int = 3,
 ) -> Splits:
-    """The samples of a benchmark (`requests.benchmark`); options as for `generate`."""
+    """The samples of a benchmark (`requests.Request`); options as for `generate`."""
     if request.data_dir:
         return request.read(load, f"published files in {request.data_dir}")
     source = f"own solver on {num_around} x {num_across} elements"
     return request.generate_together(
-        generate, source, num_around=num_around, num_across=num_across
+        partial(generate, num_around=num_around, num_across=num_across), source
     )
 
 

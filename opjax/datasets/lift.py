@@ -12,6 +12,7 @@ the lift as that of the polygon of the points at the wall, for a chord of one.
 """
 
 import os
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -20,7 +21,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from opjax.datasets import _airfoils, _generated
-from opjax.datasets.requests import Request, benchmark
+from opjax.datasets.requests import Request
 from opjax.geometry import nearest_facets
 from opjax.problems import airfoil, euler
 from opjax.problems.airfoil_forces import force_coefficients
@@ -59,7 +60,6 @@ class Flow(NamedTuple):
     residual: float
 
 
-@benchmark
 def splits(
     request: Request,
     *,
@@ -69,7 +69,7 @@ def splits(
     tolerance: float = 1e-4,
     point_features: str = "deviations",
 ) -> Splits:
-    r"""The samples of a benchmark (`requests.benchmark`); options as for `generate`.
+    r"""The samples of a benchmark (`requests.Request`); options as for `generate`.
 
     Features of the points resolve the neighbourhood of the airfoil on meshes of forty
     chords, by coordinates about the middle `c` of the chord,
@@ -93,12 +93,14 @@ def splits(
             "no published files; leave it out."
         )
     found = request.generate(
-        generate,
+        partial(
+            generate,
+            num_airfoil=num_airfoil,
+            num_wake=num_wake,
+            num_radial=num_radial,
+            tolerance=tolerance,
+        ),
         "own solver",
-        num_airfoil=num_airfoil,
-        num_wake=num_wake,
-        num_radial=num_radial,
-        tolerance=tolerance,
     )
     if point_features == "none":
         return found._replace(channels={**CHANNELS, "features": ()})

@@ -24,7 +24,7 @@ import numpy as np
 
 from opjax import _checks
 from opjax.datasets import _arrays, _generated, _structured
-from opjax.datasets.requests import Request, benchmark
+from opjax.datasets.requests import Request
 from opjax.files import variables
 from opjax.problems import grids, navier_stokes
 from opjax.samples import Sample, Splits, check
@@ -33,7 +33,6 @@ _NAME = "NavierStokes_V1e-5_N1200_T20"
 COORDINATES = ("nodes", "published")
 
 
-@benchmark
 def splits(
     request: Request,
     *,
@@ -42,18 +41,17 @@ def splits(
     file_stride: int = 1,
     coordinates: str = "nodes",
 ) -> Splits:
-    """The flows of a benchmark (`requests.benchmark`); options as for `generate`.
+    """The flows of a benchmark (`requests.Request`); options as for `generate`.
 
     The stride is that of our own solver, `file_stride` that of the file.
     """
     if request.data_dir:
-        return request.read(load, stride=file_stride, coordinates=coordinates)
+        return request.read(partial(load, stride=file_stride, coordinates=coordinates))
     return request.generate(
-        generate,
+        partial(
+            generate, num_points=num_points, stride=stride, coordinates=coordinates
+        ),
         f"own solver on {num_points} x {num_points} points",
-        num_points=num_points,
-        stride=stride,
-        coordinates=coordinates,
     )
 
 

@@ -10,6 +10,7 @@ but with our own solver, from distributions of the shape that are estimates; see
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -17,7 +18,7 @@ import numpy as np
 
 from opjax import _checks
 from opjax.datasets import _arrays, _generated, _structured
-from opjax.datasets.requests import Request, benchmark
+from opjax.datasets.requests import Request
 from opjax.problems import grids, pipe
 from opjax.samples import Sample, Splits
 
@@ -27,7 +28,6 @@ SPLITS = ("transolver", "functional")
 _FILES = _structured.Files("Pipe", ("pipe",), CHANNELS)
 
 
-@benchmark
 def splits(
     request: Request,
     *,
@@ -35,7 +35,7 @@ def splits(
     num_elements: int = 64,
     stride: int = 1,
 ) -> Splits:
-    """The samples of a benchmark, see `requests.benchmark`; the target is `u`.
+    """The samples of a benchmark, see `requests.Request`; the target is `u`.
 
     The split is as for `load`; of generated samples it says where mesh points are.
     Other options are as for `generate`.
@@ -43,10 +43,10 @@ def splits(
     _checks.option("split", split, SPLITS)
     if request.data_dir:
         source = f"published files in {request.data_dir}, split {split}"
-        return request.read(load, source, split=split)
+        return request.read(partial(load, split=split), source)
     source = f"own solver on {num_elements} x {num_elements} elements"
     found = request.generate_together(
-        generate, source, num_elements=num_elements, stride=stride
+        partial(generate, num_elements=num_elements, stride=stride), source
     )
     if split == "transolver":
         return found

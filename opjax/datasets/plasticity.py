@@ -25,7 +25,7 @@ import numpy as np
 
 from opjax import _checks
 from opjax.datasets import _arrays, _generated, _structured
-from opjax.datasets.requests import Request, benchmark
+from opjax.datasets.requests import Request
 from opjax.files import variables
 from opjax.problems import plasticity
 from opjax.samples import Sample, Splits, check
@@ -35,22 +35,19 @@ NUM_CHANNELS = 4  # x, y and their displacements
 COORDINATES = ("nodes", "published")
 
 
-@benchmark
 def splits(
     request: Request,
     *,
     num_points: tuple[int, int] = (101, 31),
     coordinates: str = "nodes",
 ) -> Splits:
-    """The samples of a benchmark (`requests.benchmark`); options as for `generate`."""
+    """The samples of a benchmark (`requests.Request`); options as for `generate`."""
     if request.data_dir:
-        return request.read(load, coordinates=coordinates)
+        return request.read(partial(load, coordinates=coordinates))
     along, across = num_points
     return request.generate(
-        generate,
+        partial(generate, num_points=num_points, coordinates=coordinates),
         f"own solver, {along} x {across} nodes",
-        num_points=num_points,
-        coordinates=coordinates,
     )
 
 

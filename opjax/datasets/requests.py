@@ -1,9 +1,8 @@
 """What every benchmark asks of its data set, and who answers."""
 
-import functools
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from opjax.samples import Sample, Splits
 
@@ -34,23 +33,25 @@ class Request(NamedTuple):
         return self[:3]
 
     def read(
-        self, load: Callable[..., Any], source: str = "", **options: Any
+        self, load: Callable[..., tuple[Sequence[Sample], ...]], source: str = ""
     ) -> Splits:
-        """Splits of files that `load` reads; says `data_dir` for no source."""
+        """Splits of files that `load` reads; says `data_dir` for no source.
+
+        Raises:
+          OSError: if a file is missing or cannot be read.
+          ValueError: if there are too few samples, or they are damaged.
+        """
         train, test = load(
             self.data_dir,
             num_train=self.num_train + self.num_validation,
             num_test=self.num_test,
-            **options,
         )
         return divide([*train, *test], self.sizes, source or self.data_dir)
 
-    def generate(
-        self, make: Callable[..., Sequence[Sample]], source: str, **options: Any
-    ) -> Splits:
+    def generate(self, make: Callable[..., Sequence[Sample]], source: str) -> Splits:
         """Splits from a seed for each set: none changes with the size of another."""
         train, validation, test = (
-            make(count, seed=3 * self.seed + i, cache_dir=self.cache_dir, **options)
+            make(count, seed=3 * self.seed + i, cache_dir=self.cache_dir)
             if count
             else []
             for i, count in enumerate(self.sizes)
@@ -58,41 +59,12 @@ class Request(NamedTuple):
         return Splits(train, validation, test, f"{source}, seed {self.seed}")
 
     def generate_together(
-        self, make: Callable[..., Sequence[Sample]], source: str, **options: Any
+        self, make: Callable[..., Sequence[Sample]], source: str
     ) -> Splits:
         """Splits from one seed, for sets that are parts of one."""
         count = sum(self.sizes)
-        found = make(count, seed=self.seed, cache_dir=self.cache_dir, **options)
+        found = make(count, seed=self.seed, cache_dir=self.cache_dir)
         return divide(found, self.sizes, f"{source}, seed {self.seed}")
-
-
-def benchmark(splits: Callable[..., Splits]) -> Callable[..., Splits]:
-    """Gives a data set's `splits` the arguments that all have in common.
-
-    Args:
-      splits: takes a `Request` and options of the data set.
-
-    Returns:
-      `splits` with the fields of the request as keyword arguments. It raises OSError
-      if a file is missing or cannot be read, and otherwise what `generate` and `load`
-      of the data set raise.
-    """
-
-    @functools.wraps(splits)
-    def call(
-        *,
-        num_train: int,
-        num_validation: int,
-        num_test: int,
-        data_dir: str = "",
-        seed: int = 0,
-        cache_dir: str | os.PathLike[str] | None = None,
-        **options: Any,
-    ) -> Splits:
-        sizes = num_train, num_validation, num_test
-        return splits(Request(*sizes, data_dir, seed, cache_dir), **options)
-
-    return call
 
 
 def divide(found: Sequence[Sample], sizes: Sequence[int], source: str) -> Splits:

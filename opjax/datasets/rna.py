@@ -12,6 +12,7 @@ import hashlib
 import logging
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +22,7 @@ import numpy as np
 from opjax import _checks, point_clouds, samples
 from opjax.datasets import _off, _rna_files, _rna_signatures
 from opjax.datasets.cache import cached
-from opjax.datasets.requests import Request, benchmark, divide
+from opjax.datasets.requests import Request, divide
 from opjax.samples import Sample, Splits
 
 NUM_CLASSES = _rna_files.NUM_CLASSES
@@ -45,18 +46,15 @@ class Vertices(NamedTuple):
     nearest: np.ndarray
 
 
-@benchmark
 def splits(request: Request, *, num_points: int = 4096) -> Splits:
-    """The surfaces of a benchmark, see `requests.benchmark`, or bumpy spheres instead.
+    """The surfaces of a benchmark, see `requests.Request`, or bumpy spheres instead.
 
     RNA surfaces have `num_points` points at most, spheres have 256.
     """
     if request.data_dir:
         return request.read(
-            load,
+            partial(load, num_points=num_points, cache_dir=request.cache_dir),
             f"RNA surfaces, {request.data_dir}",
-            num_points=num_points,
-            cache_dir=request.cache_dir,
         )
     found = generate(sum(request.sizes), seed=request.seed)
     source = f"synthetic bumpy spheres, no RNA, seed {request.seed}"

@@ -2,18 +2,20 @@
 
 import math
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from opjax import quadrature as rules
 from opjax.files import boundaries, cases, conversion, hdf5, matlab
 from opjax.files.gridded import on_grid
 from opjax.files.npz import Arrays
+from opjax.files.options import Names, ReadOptions
 from opjax.files.topology import at_cells, other_location
-from opjax.files.vtk.fields import Fields, Plane
+from opjax.files.vtk.fields import MeshArrays, Plane
 from opjax.samples import Sample, Series, layout
 from opjax.samples.base import is_real
 from opjax.samples.digests import digest, digest_of_series
@@ -22,38 +24,6 @@ from opjax.samples.narrowing import narrow
 # Points may move by this share of the width of a mesh; an offset of ten times the width
 # moves them as far.
 _LOST = 3e-7
-
-
-class Wanted(NamedTuple):
-    """What a sample is made of.
-
-    Attributes:
-      features: names of the fields of the input function; empty for `features`, where
-        it exists.
-      target: names of the fields of the output function; empty for `target`, where it
-        exists.
-      need_target: whether a missing field of the target is an error.
-      quadrature: whether to make weights from the cells where there are none.
-      grid_axes: number of axes of the grid that fields lie on, in files without points;
-        zero for files with points.
-      location: whether a row of the sample is a point, `"points"`, or the centre of a
-        cell, `"cells"`.
-      boundary_names: named boundaries that become features, an indicator for each.
-      geometry: features of the shape, of `boundaries.GEOMETRY`.
-      scalars: names of the numbers that are given for the whole sample.
-      target_scalars: names of those to predict.
-    """
-
-    features: tuple[str, ...]
-    target: tuple[str, ...]
-    need_target: bool
-    quadrature: bool
-    grid_axes: int = 0
-    location: str = "points"
-    boundary_names: tuple[str, ...] = ()
-    geometry: tuple[str, ...] = ()
-    scalars: tuple[str, ...] = ()
-    target_scalars: tuple[str, ...] = ()
 
 
 class Built(NamedTuple):
@@ -80,49 +50,38 @@ class Built(NamedTuple):
 def build(
     name: str,
     arrays: Arrays,
-    wanted: Wanted,
-    *,
-    table: cases.Table | None = None,
-    row: Mapping[str, str] | None = None,
+    options: ReadOptions,
+    row: cases.Row | None = None,
 ) -> Built:
     """Builds a sample of named arrays.
 
     Args:
       name: of the sample, for messages.
       arrays: all arrays of the sample in its file.
-      wanted: which of them to use.
-      table: of cases, where there is one.
-      row: what it says of the sample.
+      options: which of them to use.
+      row: what a table of cases says of the sample.
 
     Raises:
       ValueError: if an array is missing or not what it has to be.
     """
-    given = arrays
-    if wanted.grid_axes:
-        fields = {*(wanted.features or ["features"]), *(wanted.target or ["target"])}
-        arrays = on_grid(name, arrays, sorted(fields), wanted.grid_axes)
+    stored = arrays
+    if options.grid_axes:
+        arrays = on_grid(name, arrays, sorted({*options.fields}), options.grid_axes)
     whole = arrays
-    if wanted.location == "cells":
-        fields = (*(wanted.features or ["features"]), *(wanted.target or ["target"]))
-        arrays = at_cells(name, arrays, fields)
+    if options.location == "cells":
+        arrays = at_cells(name, arrays, options.fields)
     if "mesh_points" not in arrays:
         raise missing(name, "mesh_points", arrays)
     points = numbers(name, "mesh_points", arrays["mesh_points"])
     points = narrow(_column(points, name, "mesh_points"))
-    _check_location(name, wanted, whole, arrays)
-    features = _field(name, "features", wanted.features, arrays, len(points), True)
+    _check_location(name, options, whole, arrays)
+    features = _field(name, "features", options.features, arrays, len(points), True)
     target = _field(
-        name, "target", wanted.target, arrays, len(points), wanted.need_target
+        name, "target", options.target, arrays, len(points), options.need_target
     )
     named = None
-    if wanted.boundary_names or wanted.geometry:
-        shape = boundaries.of(
-            name,
-            whole,
-            location=wanted.location,
-            boundary_names=wanted.boundary_names,
-            features=wanted.geometry,
-        )
+    if options.boundary_names or options.geometry:
+        shape = boundaries.of(name, whole, options)
         features, named = _with(name, features, shape), shape.boundaries
     cells = None
     if "cells" in arrays:
@@ -131,18 +90,11 @@ def build(
     if "quadrature_weights" in arrays:
         weights = numbers(name, "quadrature_weights", arrays["quadrature_weights"])
         weights = weights.astype(np.float32, copy=False)
-    elif wanted.quadrature:
+    elif options.quadrature:
         weights = _weights(name, points, cells)
-    path = None if table is None else table.path
-    scalars = cases.read(name, given, row, wanted.scalars, table=path)
-    target_scalars = cases.read(
-        name,
-        given,
-        row,
-        wanted.target_scalars,
-        table=path,
-        needed=wanted.need_target,
-    )
+    scalars = cases.read(name, stored, row, options.scalars)
+    needed, asked = options.need_target, options.target_scalars
+    target_scalars = cases.read(name, stored, row, asked, needed=needed)
     sample = Sample(
         points,
         target=target.values,
@@ -156,31 +108,33 @@ def build(
         target_scalars=target_scalars,
     )
     channels = {"features": features.channels, "target": target.channels}
-    if wanted.scalars:
-        channels["scalars"] = wanted.scalars
-    if wanted.target_scalars:
-        channels["target_scalars"] = wanted.target_scalars
-    part = "" if row is None else row.get("split", "")
-    plane = given.plane if isinstance(given, Fields) else None
-    return Built(sample, channels, _moved(points), part, plane, time_of(given))
+    if options.scalars:
+        channels["scalars"] = tuple(options.scalars)
+    if options.target_scalars:
+        channels["target_scalars"] = tuple(options.target_scalars)
+    part = "" if row is None else row.part
+    plane = stored.plane if isinstance(stored, MeshArrays) else None
+    return Built(sample, channels, _moved(points), part, plane, time_of(stored))
 
 
 def time_of(arrays: Arrays) -> float:
     """The time that a file says it is of; NaN if it says none."""
-    known = arrays.mesh.field_data.arrays if isinstance(arrays, Fields) else {}
-    found = np.asarray(known.get("TimeValue", math.nan))
-    if found.size != 1 or found.dtype.kind not in "fiu":
+    data = arrays.mesh.field_data.arrays if isinstance(arrays, MeshArrays) else {}
+    time = np.asarray(data.get("TimeValue", math.nan))
+    if time.size != 1 or time.dtype.kind not in "fiu":
         return math.nan
-    return float(found.ravel()[0])
+    return float(time.ravel()[0])
 
 
-def _check_location(name: str, wanted: Wanted, whole: Arrays, arrays: Arrays) -> None:
+def _check_location(
+    name: str, options: ReadOptions, whole: Arrays, arrays: Arrays
+) -> None:
     """Raises ValueError for a field that the file has at the other location only."""
-    target = wanted.target if wanted.need_target else ()
-    for key in (*wanted.features, *target):
+    target = options.target if options.need_target else ()
+    for key in (*options.features, *target):
         if key in arrays:
             continue
-        if note := other_location(name, key, whole, wanted.location):
+        if note := other_location(name, key, whole, options.location):
             raise ValueError(note)
         raise missing(name, key, whole)
 
@@ -214,7 +168,7 @@ class _Field(NamedTuple):
 def _field(
     name: str,
     role: str,
-    names: tuple[str, ...],
+    names: Names,
     arrays: Arrays,
     num_points: int,
     needed: bool,
@@ -286,7 +240,7 @@ def _grid_shape(name: str, arrays: Arrays) -> tuple[int, ...] | None:
     return tuple(map(int, shape))
 
 
-def numbers(name: str, key: str, array: Any) -> np.ndarray:
+def numbers(name: str, key: str, array: ArrayLike) -> np.ndarray:
     """Returns an array in single precision, or in double if it came in more digits.
 
     Raises:
@@ -413,12 +367,12 @@ def warn_of_duplicates(counts: Iterable[tuple[str, int]]) -> None:
     Args:
       counts: what `num_duplicates` returns, of all samples.
     """
-    known = dict(counts)
-    bad = {name: count for name, count in known.items() if count}
+    every = dict(counts)
+    bad = {name: count for name, count in every.items() if count}
     if bad:
         name, count = next(iter(bad.items()))
         warnings.warn(
-            f"{sum(bad.values())} points in {len(bad)} of {len(known)} samples are in "
+            f"{sum(bad.values())} points in {len(bad)} of {len(every)} samples are in "
             f"the place of another point, in float32; {count} in {name}. They count "
             "as points of their own: merge them unless they are meant, and subtract "
             "large offsets of the coordinates.",
@@ -435,12 +389,12 @@ def warn_of_offsets(
       found: names of samples, and `Built.moved` of each.
       told: names and numbers of coinciding points, of which users are told already.
     """
-    known, warned = dict(found), {name for name, count in told if count}
-    bad = {k: moved for k, moved in known.items() if moved > _LOST and k not in warned}
+    moves, warned = dict(found), {name for name, count in told if count}
+    bad = {k: moved for k, moved in moves.items() if moved > _LOST and k not in warned}
     if bad:
         name, moved = max(bad.items(), key=lambda pair: pair[1])
         warnings.warn(
-            f"Coordinates of {len(bad)} of {len(known)} samples lose digits in "
+            f"Coordinates of {len(bad)} of {len(moves)} samples lose digits in "
             f"float32: points of {name} move by up to {moved:.1e} of the width of the "
             "mesh. Subtract their offset, the same one from all files.",
             stacklevel=3,

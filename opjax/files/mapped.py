@@ -12,17 +12,46 @@ from collections.abc import (
     Sequence,
 )
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from opjax._files import replacing
 from opjax.files import building, cases, hdf5, limits
+from opjax.files.options import DEFAULT, ReadOptions
 from opjax.files.vtk import fields as vtk_fields
 from opjax.files.vtk import vtu_slices, xml_files
 from opjax.files.vtk.vtu_copy import Copy
-from opjax.samples.base import SCALARS
-from opjax.samples.sliced import Column, Numbers
+from opjax.samples.sliced import Column, Numbers, Rows
+from opjax.samples.stored import Place
+
+if TYPE_CHECKING:
+    import h5py
+
+# Options that meshes in slices have.
+_OPTIONS = (
+    "features",
+    "target",
+    "scalars",
+    "target_scalars",
+    "point_dim",
+    "need_target",
+    "max_bytes",
+)
+
+
+class Array(Rows, Protocol):
+    """An array of a file, of which no value has been read."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the whole array."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of its values."""
+        ...
 
 
 class Columns:
@@ -37,7 +66,7 @@ class Columns:
       ValueError: if fields are not real numbers, or differ in axes or length.
     """
 
-    def __init__(self, name: str, fields: Mapping[str, Any], *, flat: bool = False):
+    def __init__(self, name: str, fields: Mapping[str, Array], *, flat: bool = False):
         self._name, self._fields, self._flat = name, dict(fields), flat
         for key, array in self._fields.items():
             building.check_numbers(name, key, array.dtype)
@@ -127,14 +156,7 @@ class Written(NamedTuple):
 
 @contextlib.contextmanager
 def copied(
-    source: Path,
-    path: Path,
-    *,
-    features: Sequence[str] = (),
-    target: Sequence[str] = (),
-    point_dim: int | None = None,
-    scalars: Sequence[str] = (),
-    target_scalars: Sequence[str] = (),
+    source: Path, path: Path, options: ReadOptions = DEFAULT
 ) -> Generator[list[Mapped]]:
     """Copies a file and opens its samples, to which fields can be added.
 
@@ -143,46 +165,41 @@ def copied(
     Args:
       source: an `.h5` file of one sample, or of one group for each; or a `.vtu` file.
       path: the copy.
-      features: names of fields that together are the input function; by default
-        `features`, where it exists.
-      target: likewise, of the output function, where all of them exist.
-      point_dim: of `.vtu` files, as for `files.read`.
-      scalars: names of the numbers that are given for the whole sample.
-      target_scalars: names of those to predict, where all of them exist.
+      options: what a sample is made of; fields are those of points.
 
     Raises:
       FileNotFoundError: if the source does not exist.
       ImportError: if h5py is missing.
       OSError: if the copy cannot be written.
-      ValueError: if the source is of another format or damaged, or a field is missing
-        or not what it has to be. Reading a slice raises it, too.
+      ValueError: if the source is of another format or damaged, a field is missing or
+        not what it has to be, or an option means nothing for slices. Reading a slice
+        raises it, too.
     """
     suffix = source.suffix.lower()
     if suffix not in _OPENED:
-        known = ".h5 and .vtu"
-        raise ValueError(f"{source} cannot be read in slices, only {known} files can.")
-    if point_dim is not None and suffix != ".vtu":
+        suffixes = ".h5 and .vtu"
         raise ValueError(
-            f"{point_dim=} has no effect on {source}, only on .vtu files; leave it out."
+            f"{source} cannot be read in slices, only {suffixes} files can."
+        )
+    if options.point_dim is not None and suffix != ".vtu":
+        raise ValueError(
+            f"point_dim={options.point_dim} has no effect on {source}, only on .vtu "
+            "files; leave it out."
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and path.samefile(source):
         raise ValueError(f"{path} is the source itself; write to another folder.")
-    asked = {"features": tuple(features), "target": tuple(target)}
-    asked |= {"scalars": tuple(scalars), "target_scalars": tuple(target_scalars)}
     with (
         replacing(path) as temporary,
-        _OPENED[suffix](source, temporary, asked, point_dim) as samples,
+        _OPENED[suffix](source, temporary, options) as samples,
     ):
         yield samples
 
 
 @contextlib.contextmanager
-def _hdf5(
-    source: Path, path: Path, asked: Mapping[str, tuple[str, ...]], _: int | None
-) -> Generator[list[Mapped]]:
-    def mapped(key: str, group: Any) -> Mapped:
-        def lookup(field: str) -> Any:
+def _hdf5(source: Path, path: Path, options: ReadOptions) -> Generator[list[Mapped]]:
+    def mapped(key: str, group: "h5py.Group") -> Mapped:
+        def lookup(field: str) -> Array:
             return hdf5.dataset(Path(name), group, field)
 
         def create(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
@@ -192,9 +209,9 @@ def _hdf5(
                     for field, shape in shapes.items()
                 }
 
-        name = str(source / key) if key else str(source)
-        present = set(hdf5.names(source, group))
-        arrays = columns(name, present, lookup, asked, place=(source, key))
+        place = Place(str(source), key)
+        name, present = place.name, set(hdf5.names(source, group))
+        arrays = columns(place, present, lookup, options)
         return Mapped(name, arrays, present, create)
 
     shutil.copyfile(source, path)
@@ -203,52 +220,50 @@ def _hdf5(
 
 
 @contextlib.contextmanager
-def _vtu(
-    source: Path,
-    path: Path,
-    asked: Mapping[str, tuple[str, ...]],
-    point_dim: int | None,
-) -> Generator[list[Mapped]]:
+def _vtu(source: Path, path: Path, options: ReadOptions) -> Generator[list[Mapped]]:
     with vtu_slices.open_mesh(source) as mesh, open(path, "wb") as file:
-        axes = vtk_fields.axes(source, *mesh.ranges(), point_dim)
-        found = mesh.fields | {"mesh_points": vtu_slices.Axes(mesh.points, axes)}
-        place = source, ""
-        arrays = columns(str(source), found, found.__getitem__, asked, place=place)
+        arrays = fields_of(source, mesh, options)
+        place = Place(str(source), "")
+        by_role = columns(place, arrays, arrays.__getitem__, options)
         copy = Copy(file, mesh)
-        yield [Mapped(str(source), arrays, set(found), copy.create)]
+        yield [Mapped(str(source), by_role, set(arrays), copy.create)]
         copy.check()
+
+
+def fields_of(
+    file: Path, mesh: vtu_slices.SlicedMesh, options: ReadOptions
+) -> Mapping[str, Array]:
+    """Arrays of the points of a `.vtu` file, of which slices are read, by name."""
+    axes = vtk_fields.axes(file, *mesh.ranges(), options.point_dim)
+    return mesh.fields | {"mesh_points": vtu_slices.Axes(mesh.points, axes)}
 
 
 _OPENED = {**dict.fromkeys(hdf5.SUFFIXES, _hdf5), ".vtu": _vtu}
 
 
 def columns(
-    name: str,
+    place: Place,
     present: Collection[str],
-    lookup: Callable[[str], Any],
-    asked: Mapping[str, tuple[str, ...]],
-    *,
-    place: tuple[Path, str],
-    need_scalars: bool = False,
+    lookup: Callable[[str], Array],
+    options: ReadOptions,
 ) -> dict[str, Column]:
     """Finds the arrays of a sample among those of a file.
 
     Args:
-      name: of the sample.
+      place: of the sample.
       present: names of all arrays of the file.
       lookup: returns an array by its name.
-      asked: names of the fields that are `features` and `target`, none for the arrays
-        of these names; and of the `scalars` and `target_scalars`.
-      place: the file, and the group in it.
-      need_scalars: whether missing target scalars are an error.
+      options: what a sample is made of.
 
     Returns:
       The arrays of `Sample` that there are. Targets are left out where one is missing.
 
     Raises:
-      ValueError: if `mesh_points` or a feature is missing, or an array is not what it
-        has to be.
+      ValueError: if `mesh_points`, a feature or a scalar is missing, an array is not
+        what it has to be, or an option means nothing for slices.
     """
+    options.check_only(_OPTIONS, "meshes that are read in slices")
+    name = place.name
 
     def fields(names: Sequence[str], *, flat: bool = False) -> Columns:
         return Columns(name, {key: lookup(key) for key in names}, flat=flat)
@@ -256,10 +271,8 @@ def columns(
     if "mesh_points" not in present:
         raise building.missing(name, "mesh_points", present)
     arrays: dict[str, Column] = {"mesh_points": fields(["mesh_points"])}
-    for key, names in asked.items():
-        if key in SCALARS:
-            continue
-        names = names or ((key,) if key in present else ())
+    for key, asked in {"features": options.features, "target": options.target}.items():
+        names = asked or ((key,) if key in present else ())
         absent = [n for n in names if n not in present]
         if absent and key == "features":
             raise building.missing(name, absent[0], present)
@@ -267,40 +280,27 @@ def columns(
             arrays[key] = fields(names)
     if "quadrature_weights" in present:
         arrays["quadrature_weights"] = fields(["quadrature_weights"], flat=True)
-    wanted = {key: asked[key] for key in SCALARS if asked.get(key)}
-    if wanted:
-        small = _Small(place[0], present, lookup)
-        row, table = row_of(*place)
-        for key, names in wanted.items():
-            needed = key == "scalars" or need_scalars
-            values = cases.read(name, small, row, names, table=table, needed=needed)
-            if values is not None:
-                arrays[key] = Numbers(values, names)
+    if not options.has_scalars:
+        return arrays
+    file = Path(place.file)
+    small = _Small(file, present, lookup)
+    row = cases.row_of(file, place.group, named=True)
+    for key, names in {
+        "scalars": options.scalars,
+        "target_scalars": options.target_scalars,
+    }.items():
+        needed = key == "scalars" or options.need_target
+        values = cases.read(name, small, row, names, needed=needed)
+        if values is not None:
+            arrays[key] = Numbers(values, names)
     return arrays
-
-
-def row_of(
-    file: Path, group: str, *, named: bool = True
-) -> tuple[Mapping[str, str] | None, Path | None]:
-    """Returns what a table of cases says of a sample, and where it is, if it is.
-
-    Args:
-      file: of the sample.
-      group: its group in the file, if any.
-      named: see `cases.table_of`.
-
-    Raises:
-      ValueError: if the table is damaged, or lacks the sample.
-    """
-    table = cases.table_of(file, named=named)
-    return (None, None) if table is None else (table.row(file, group), table.path)
 
 
 class _Small(Mapping[str, np.ndarray]):
     """Arrays of one number; of larger ones type and shape are known and no values."""
 
     def __init__(
-        self, file: Path, present: Collection[str], lookup: Callable[[str], Any]
+        self, file: Path, present: Collection[str], lookup: Callable[[str], Array]
     ):
         vtk = file.suffix.lower() == ".vtu"
         self._data = xml_files.field_data(file) if vtk else dict[str, np.ndarray]()
@@ -311,7 +311,7 @@ class _Small(Mapping[str, np.ndarray]):
             return self._data[key]
         if key not in self._present:
             raise KeyError(key)
-        array = self._lookup(key)
+        array: Any = self._lookup(key)
         if math.prod(array.shape) == 1:
             return np.asarray(array[:] if len(array.shape) else array[()])
         return np.broadcast_to(np.zeros((), array.dtype), array.shape)

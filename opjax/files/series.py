@@ -13,8 +13,9 @@ A folder may hold many of one kind, folders of cases among them. Scalars of a ca
 in its file, or in a table beside it, see `opjax.files.cases`.
 """
 
+import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -22,36 +23,35 @@ from typing import NamedTuple
 import numpy as np
 
 from opjax.files import building, cases, frames, matlab, stored_frames
-from opjax.files.building import Wanted
-from opjax.files.division import rows_at_random
+from opjax.files.division import check_apart
 from opjax.files.formats import OnePath, Paths, opened
 from opjax.files.frames import Listed, find_cases
 from opjax.files.npz import Arrays
-from opjax.files.reading import MAX_BYTES, Names, parse_names, wanted_of
+from opjax.files.options import DEFAULT, ReadOptions
 from opjax.files.stored_frames import StoredFrames
 from opjax.samples import Sample, Series
 from opjax.samples import series as rules
+from opjax.samples.division import SHARES, Divided, Shares
 from opjax.samples.narrowing import narrow
 from opjax.samples.series import Frames
+from opjax.samples.stored import Place
+
+# Options that series have.
+_OPTIONS = (
+    "features",
+    "target",
+    "scalars",
+    "point_dim",
+    "quadrature",
+    "grid_axes",
+    "max_bytes",
+)
 
 
-class SeriesSplits(NamedTuple):
-    """The series of a task.
+class SeriesSplits(Divided[Sequence[Series]]):
+    """The series of a task, divided."""
 
-    Attributes:
-      train: for training.
-      validation: chooses the model.
-      test: used once.
-      source: where they come from.
-      channels: names of the channels of "features" (constant fields) and "target"
-        (fields that evolve).
-    """
-
-    train: Sequence[Series]
-    validation: Sequence[Series]
-    test: Sequence[Series]
-    source: str
-    channels: Mapping[str, tuple[str, ...]]
+    elements = "series"
 
 
 class Cases(NamedTuple):
@@ -69,49 +69,32 @@ class _Found(NamedTuple):
     part: str
 
 
-class How(NamedTuple):
+class _How(NamedTuple):
     """How series are read, see `read_series`."""
 
-    wanted: Wanted
-    point_dim: int | None
+    options: ReadOptions
     min_frames: int
-    max_bytes: int
     in_memory: bool
 
 
 def read_series(
     paths: Paths,
+    options: ReadOptions = DEFAULT,
     *,
-    target: Names = None,
-    features: Names = None,
-    scalars: Names = None,
-    point_dim: int | None = None,
-    quadrature: bool = False,
-    grid_axes: int = 0,
     min_frames: int = 2,
     in_memory: bool = True,
-    max_bytes: int = MAX_BYTES,
 ) -> Cases:
     """Reads series, never unpickling, and checks that all fit the same model.
 
     Args:
       paths: folder, files, or folders of cases, see the top of this module.
-      target: names of the fields that evolve, as a sequence or with commas; by default
-        `target`.
-      features: names of constant fields that models see beside them; by default
-        `features`, where it exists.
-      scalars: names of numbers of the case that models see too, see `files.cases`:
-        arrays of one number, field data of the first `.vtu` file, or columns of
-        `cases.csv` in the folder of the cases.
-      point_dim: of VTK files, see `files.read`.
-      quadrature: make weights of the points from the cells where a file has none.
-      grid_axes: number of axes of the grid on which fields `(t, h, w)` lie in files
-        that have no points; 0 for files with points.
+      options: what a series is made of. Fields are those of points; `target` are the
+        fields that evolve, `features` constant ones that models see beside them.
+        Scalars may be field data of the first `.vtu` file.
       min_frames: fewest frames of a series. With one, fields without an axis of time
         are its only frame, and times may be missing.
       in_memory: whether frames are kept in memory. Otherwise a frame is read from its
         file whenever it is looked up; not for `.npz` files.
-      max_bytes: largest size of the arrays of a file.
 
     Returns:
       The series in float32, with times in float64; their `name` is the file or folder.
@@ -120,181 +103,67 @@ def read_series(
       FileNotFoundError: if there is no file.
       ImportError: if h5py is needed and missing.
       ValueError: if a file is damaged or too large; an array is missing or of the wrong
-        shape; numbers of files have a gap; the mesh changes within a series; or as from
-        `samples.series.check`. The message names the file, and the frame.
+        shape; numbers of files have a gap; the mesh changes within a series; an option
+        means nothing for series; or as from `samples.series.check`. The message names
+        the file, and the frame.
     """
-    how = _how(
-        target,
-        features,
-        scalars,
-        quadrature=quadrature,
-        grid_axes=grid_axes,
-        point_dim=point_dim,
-        min_frames=min_frames,
-        max_bytes=max_bytes,
-        in_memory=in_memory,
-    )
-    found = _read_all(paths, how)
-    return Cases([one.series for one in found], found[0].channels)
+    read = _read_all(paths, _how(options, min_frames, in_memory))
+    return Cases([one.series for one in read], read[0].channels)
 
 
-def _how(
-    target: Names,
-    features: Names,
-    scalars: Names,
-    *,
-    quadrature: bool,
-    grid_axes: int,
-    point_dim: int | None,
-    min_frames: int,
-    max_bytes: int,
-    in_memory: bool,
-) -> How:
+def _how(options: ReadOptions, min_frames: int, in_memory: bool) -> _How:
     """How series are read; a field that evolves is called target if it has no name."""
-    wanted = wanted_of(
-        features,
-        parse_names(target) or ("target",),
-        True,
-        quadrature,
-        grid_axes,
-        scalars=scalars,
-    )
-    return How(wanted, point_dim, min_frames, max_bytes, in_memory)
+    options.check_only(_OPTIONS, "series")
+    target = options.target or ("target",)
+    return _How(dataclasses.replace(options, target=target), min_frames, in_memory)
 
 
-def _read_all(paths: Paths, how: How) -> list[_Found]:
+def _read_all(paths: Paths, how: _How) -> list[_Found]:
     """Reads series, at least one, and checks that all fit the same model."""
-    found = [one for case in find_cases(paths) for one in _read(case, how)]
-    rules.check([one.series for one in found], min_frames=how.min_frames)
-    return found
+    every = [one for case in find_cases(paths) for one in _read(case, how)]
+    rules.check([one.series for one in every], min_frames=how.min_frames)
+    return every
 
 
 def series_splits(
     train: Sequence[OnePath],
     test: Sequence[OnePath] = (),
+    options: ReadOptions = DEFAULT,
+    shares: Shares = SHARES,
     *,
-    validation_fraction: float = 0.1,
-    test_fraction: float = 0.2,
-    num_train: int = 0,
-    num_validation: int = 0,
-    num_test: int = 0,
-    seed: int = 0,
-    target: Names = None,
-    features: Names = None,
-    scalars: Names = None,
-    point_dim: int | None = None,
-    quadrature: bool = False,
-    grid_axes: int = 0,
     min_frames: int = 2,
     in_memory: bool = True,
-    max_bytes: int = MAX_BYTES,
 ) -> SeriesSplits:
-    """Reads series and divides them at random.
+    """Reads series and divides them.
 
     Args:
       train: folders or files of the training series, see `read_series`.
-      test: likewise, of the test set. If empty, a part of the training series.
-      validation_fraction: part of the training series for validation, at least one.
-      test_fraction: part of the training series for the test set, if `test` is empty.
-      num_train: maximum number of training series. 0 uses all of them.
-      num_validation: maximum number of validation series, likewise.
-      num_test: maximum number of test series, likewise.
-      seed: of the division.
-      target: see `read_series`; likewise the others.
-      features: names of constant fields.
-      scalars: names of numbers of the case. A column `split` of `cases.csv` divides the
-        series in place of the fractions, also without scalars.
-      point_dim: of VTK files.
-      quadrature: make weights of the points from the cells.
-      grid_axes: number of axes of the grid of files without points.
+      test: those of the test set. If empty, a part of the training series.
+      options: what a series is made of.
+      shares: how series are divided. A column `split` of `cases.csv` divides them in
+        place of the fractions, also without scalars.
       min_frames: fewest frames of a series.
       in_memory: whether frames are kept in memory.
-      max_bytes: largest size of the arrays of a file.
 
     Raises:
       OSError: if there are no files.
       ValueError: as for `read_series`; or if a case is in both lists, or there are too
         few to be divided.
     """
-    how = _how(
-        target,
-        features,
-        scalars,
-        quadrature=quadrature,
-        grid_axes=grid_axes,
-        point_dim=point_dim,
-        min_frames=min_frames,
-        max_bytes=max_bytes,
-        in_memory=in_memory,
-    )
+    how = _how(options, min_frames, in_memory)
     read, tests = _read_all(train, how), None
-    found = [one.series for one in read]
+    data = [one.series for one in read]
     if test:
-        both = {*map(Path.resolve, find_cases(train))}
-        both &= {*map(Path.resolve, find_cases(test))}
-        if both:
-            raise ValueError(
-                f"{len(both)} cases are in train and in test, such as {min(both)}; a "
-                "test needs other cases."
-            )
+        check_apart(find_cases(train), find_cases(test), "cases", "cases")
         tests = [one.series for one in _read_all(test, how)]
-        rules.check([found[0], *tests], min_frames=min_frames)
-    if any(one.part for one in read):
-        rows = cases.rows_of_parts([one.part for one in read], given=bool(test))
-        parts = [[found[row] for row in rows[part]] for part in cases.PARTS]
-        divided = SeriesSplits(parts[0], parts[1], parts[2], "own series", {})
-    else:
-        divided = divide(
-            found,
-            tests,
-            validation_fraction=validation_fraction,
-            test_fraction=test_fraction,
-            seed=seed,
-        )
-    return SeriesSplits(
-        divided.train[: num_train or None],
-        divided.validation[: num_validation or None],
-        divided.test[: num_test or None],
-        f"own series ({','.join(map(str, train))})",
-        read[0].channels,
-    )
+        rules.check([data[0], *tests], min_frames=min_frames)
+    parts = [one.part for one in read]
+    divided = SeriesSplits.divide(data, tests, shares, parts=parts)
+    source = f"own series ({','.join(map(str, train))})"
+    return divided._replace(source=source, channels=read[0].channels)
 
 
-def divide(
-    found: Sequence[Series],
-    tests: Sequence[Series] | None = None,
-    *,
-    validation_fraction: float = 0.1,
-    test_fraction: float = 0.2,
-    seed: int = 0,
-) -> SeriesSplits:
-    """Divides series at random for training, validation and tests.
-
-    Args:
-      found: the series.
-      tests: the test set; a part of `found` if None.
-      validation_fraction: part of the training series for validation, at least one.
-      test_fraction: part of the series for the test set, if it is not given.
-      seed: of the division.
-
-    Raises:
-      ValueError: if they are too few to be divided.
-    """
-    rows = rows_at_random(
-        len(found),
-        validation_fraction=validation_fraction,
-        test_fraction=test_fraction if tests is None else None,
-        seed=seed,
-        what="series",
-    )
-    kept, validation, test = (
-        [found[row] for row in rows[part]] for part in cases.PARTS
-    )
-    test = test if tests is None else tests
-    return SeriesSplits(kept, validation, test, "own series", {})
-
-
-def _read(case: Path, how: How) -> Iterator[_Found]:
+def _read(case: Path, how: _How) -> Iterator[_Found]:
     """Reads the series of a file or folder."""
     if case.is_dir() or case.suffix.lower() in (".pvd", ".series", ".vtu"):
         yield _of_frames(case, list(frames.listed(case)), how)
@@ -304,24 +173,24 @@ def _read(case: Path, how: How) -> Iterator[_Found]:
             f"{case}: frames of an .npz archive cannot be read one by one, as series "
             "that stay on disk are; save .h5 or .vtu files, or read all of it."
         )
-    with opened(case, max_bytes=how.max_bytes) as groups:
+    with opened(case, how.options) as groups:
         for group, arrays in groups.items():
             one = _of_arrays(case, group, arrays, how)
             if not how.in_memory:
                 series = one.series
-                fields, points = how.wanted.target, series.num_points
+                fields, points = how.options.target, series.num_points
                 read = partial(stored_frames.of_hdf5, case, group, fields, points)
                 later = StoredFrames(read, series.values.shape, series.name)
                 one = one._replace(series=series._replace(values=later))
             yield one
 
 
-def _of_arrays(case: Path, group: str, arrays: Arrays, how: How) -> _Found:
-    name, wanted = str(case / group) if group else str(case), how.wanted
-    for key in wanted.target:
+def _of_arrays(case: Path, group: str, arrays: Arrays, how: _How) -> _Found:
+    name, options = Place(str(case), group).name, how.options
+    for key in options.target:
         if key not in arrays:
             raise building.missing(name, key, arrays)
-    fields = {key: np.asarray(arrays[key]) for key in wanted.target}
+    fields = {key: np.asarray(arrays[key]) for key in options.target}
     if "times" not in arrays and how.min_frames > 1:
         raise ValueError(
             f"{name} has no array 'times', only {sorted(arrays)}; add the times of the "
@@ -353,12 +222,12 @@ def _of_arrays(case: Path, group: str, arrays: Arrays, how: How) -> _Found:
     fields = {k: building.numbers(name, k, field) for k, field in fields.items()}
     for key, field in fields.items():
         if field.ndim > 1:
-            _check_finite(name, key, field, wanted.grid_axes)
+            _check_finite(name, key, field, options.grid_axes)
     first = {key: field[0] for key, field in fields.items()}
-    built = _build(name, case, group, first | others, wanted)
+    built = _build(name, case, group, first | others, options)
     values = [
         narrow(fields[key].reshape(len(times), built.sample.num_points, -1))
-        for key in wanted.target
+        for key in options.target
     ]
     return _found(built, times, np.concatenate(values, axis=2))
 
@@ -385,19 +254,17 @@ def _check_finite(name: str, key: str, field: np.ndarray, axes: int) -> None:
 
 
 def _build(
-    name: str, case: Path, group: str, arrays: Arrays, wanted: Wanted
+    name: str, case: Path, group: str, arrays: Arrays, options: ReadOptions
 ) -> building.Built:
     """Builds the first frame of a series, with the scalars of the case."""
-    for key in wanted.features:
+    for key in options.features:
         if key in arrays and np.ndim(arrays[key]) == 0:
             raise ValueError(
                 f"{name}: {key} is one number for the whole case, and no field; give "
                 f"it as a scalar, --scalar_names={key}, not among --feature_names."
             )
-    table = cases.table_of_series(case, group, named=bool(wanted.scalars))
-    if table is None:
-        return building.build(name, arrays, wanted)
-    return building.build(name, arrays, wanted, table=table[0], row=table[1])
+    row = cases.row_of_series(case, group, named=options.has_scalars)
+    return building.build(name, arrays, options, row)
 
 
 def _still(name: str, points: np.ndarray) -> np.ndarray:
@@ -416,7 +283,7 @@ def _found(built: building.Built, times: np.ndarray, values: Frames) -> _Found:
     """A series whose mesh, constants and scalars are those of its first frame."""
     sample = built.sample
     names = built.channels.get("scalars", ())
-    given = () if sample.scalars is None else sample.scalars.tolist()
+    numbers = () if sample.scalars is None else sample.scalars.tolist()
     series = Series(
         sample.mesh_points,
         np.asarray(times, np.float64),
@@ -425,30 +292,26 @@ def _found(built: building.Built, times: np.ndarray, values: Frames) -> _Found:
         quadrature_weights=sample.quadrature_weights,
         cells=sample.cells,
         grid_shape=sample.grid_shape,
-        scalars=dict(zip(names, given, strict=True)) or None,
+        scalars=dict(zip(names, numbers, strict=True)) or None,
         name=sample.name,
     )
     return _Found(series, built.channels, built.part)
 
 
-def _of_frames(case: Path, listed: list[Listed], how: How) -> _Found:
+def _of_frames(case: Path, listed: list[Listed], how: _How) -> _Found:
     """Reads a series of `.vtu` files."""
     values: list[np.ndarray] = []
     times: list[float] = []
     first: building.Built | None = None
+    # Weights, features and scalars are those of the first frame.
+    later = dataclasses.replace(how.options, features=(), quadrature=False, scalars=())
     for number, (file, time) in enumerate(listed):
-        with opened(
-            file,
-            max_bytes=how.max_bytes,
-            point_dim=how.point_dim,
-            # Weights are those of the first frame.
-            quadrature=how.wanted.quadrature and first is None,
-        ) as groups:
+        with opened(file, later if first else how.options) as groups:
             arrays = groups[""]
             if first is None:
-                built = first = _build(str(file), case, "", arrays, how.wanted)
+                built = first = _build(str(file), case, "", arrays, how.options)
             else:
-                built = building.build(str(file), arrays, _of_later_frames(how.wanted))
+                built = building.build(str(file), arrays, later)
                 _check_same_scalars(case, number, file, arrays, first)
             _check_same_mesh(case, number, file, first.sample, built.sample)
             now = built.sample.target
@@ -466,20 +329,9 @@ def _of_frames(case: Path, listed: list[Listed], how: How) -> _Found:
     first = first._replace(sample=first.sample._replace(name=str(case)))
     if how.in_memory:
         return _found(first, np.asarray(times), np.stack(values))
-    read = partial(
-        stored_frames.of_vtu,
-        [file for file, _ in listed],
-        _of_later_frames(how.wanted),
-        how.point_dim,
-        how.max_bytes,
-    )
-    later = StoredFrames(read, (len(times), *values[0].shape), str(case))
-    return _found(first, np.asarray(times), later)
-
-
-def _of_later_frames(wanted: Wanted) -> Wanted:
-    """What is read of the frames after the first one, which has what is constant."""
-    return wanted._replace(features=(), quadrature=False, scalars=())
+    read = partial(stored_frames.of_vtu, [file for file, _ in listed], later)
+    stored = StoredFrames(read, (len(times), *values[0].shape), str(case))
+    return _found(first, np.asarray(times), stored)
 
 
 def _check_same_mesh(
@@ -500,10 +352,10 @@ def _check_same_scalars(
     case: Path, number: int, file: Path, arrays: Arrays, first: building.Built
 ) -> None:
     """Raises ValueError for a scalar that a later frame says otherwise."""
-    known = first.sample.scalars
-    if known is None:
+    scalars = first.sample.scalars
+    if scalars is None:
         return
-    for key, value in zip(first.channels["scalars"], known, strict=True):
+    for key, value in zip(first.channels["scalars"], scalars, strict=True):
         now = cases.read(str(file), arrays, None, (key,), needed=False)
         if now is not None and now[0] != value:
             raise ValueError(

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from opjax.files import building, hdf5
-from opjax.files.building import Wanted
 from opjax.files.formats import opened
+from opjax.files.options import ReadOptions
+from opjax.samples.stored import Place
 
 
 class StoredFrames:
@@ -40,20 +41,20 @@ class StoredFrames:
           OSError: if its file is missing.
           ValueError: if it is damaged, or not what it was when the run began.
         """
-        found = self._read(range(len(self))[frame])
-        if found.size != self.shape[1] * self.shape[2]:
+        values = self._read(range(len(self))[frame])
+        if values.size != self.shape[1] * self.shape[2]:
             raise ValueError(
                 f"{self._name}: frame {frame} has other points or channels than when "
                 "the run began; leave files alone while they are read."
             )
-        return found.reshape(self.shape[1:])
+        return values.reshape(self.shape[1:])
 
 
 def of_hdf5(
     file: Path, group: str, names: Sequence[str], num_points: int, frame: int
 ) -> np.ndarray:
     """Reads a frame of fields of an `.h5` file, joined along their channels."""
-    name = str(file / group) if group else str(file)
+    name = Place(str(file), group).name
     with hdf5.open_groups(file) as groups:
         if group not in groups:
             raise ValueError(f"{file} has no group {group!r} any more.")
@@ -68,16 +69,10 @@ def of_hdf5(
     return np.concatenate([part.reshape(num_points, -1) for part in parts], axis=1)
 
 
-def of_vtu(
-    files: Sequence[Path],
-    wanted: Wanted,
-    point_dim: int | None,
-    max_bytes: int,
-    frame: int,
-) -> np.ndarray:
+def of_vtu(files: Sequence[Path], options: ReadOptions, frame: int) -> np.ndarray:
     """Reads the fields of one of many `.vtu` files, joined along their channels."""
     file = files[frame]
-    with opened(file, max_bytes=max_bytes, point_dim=point_dim) as groups:
-        found = building.build(str(file), groups[""], wanted).sample.target
-    assert found is not None
-    return found
+    with opened(file, options) as groups:
+        values = building.build(str(file), groups[""], options).sample.target
+    assert values is not None
+    return values

@@ -8,10 +8,9 @@ import numpy as np
 from opjax import geometry, quadrature
 from opjax.files import matlab
 from opjax.files.npz import Arrays
-from opjax.files.vtk.fields import Fields
-from opjax.files.vtk.mesh import Mesh
+from opjax.files.vtk.fields import MeshArrays
+from opjax.files.vtk.mesh import VtkMesh
 
-LOCATIONS = ("points", "cells")
 # Kinds of cells by VTK's numbers, and by dimension and number of corners.
 _OF_VTK = {
     **{3: "line", 4: "line", 5: "triangle", 6: "strip", 7: "polygon", 8: "pixel"},
@@ -92,9 +91,9 @@ class Topology(NamedTuple):
           ValueError: if the cells have no facets.
         """
         cells = {kind: block.cells for kind, block in self.blocks.items()}
-        found = geometry.boundary_facets(self.points, cells)
+        facets = geometry.boundary_facets(self.points, cells)
         rows = np.concatenate([block.rows for block in self.blocks.values()])
-        return geometry.Facets(found.corners, rows[found.cells])
+        return geometry.Facets(facets.corners, rows[facets.cells])
 
     def gathered(self, per_block: Mapping[str, np.ndarray]) -> np.ndarray:
         """Puts values of the cells of each kind into the order of the file."""
@@ -126,7 +125,7 @@ def topology(name: str, arrays: Arrays) -> Topology:
         raise ValueError(
             f"{name}: mesh_points have values that are not finite in single precision."
         )
-    if isinstance(arrays, Fields):
+    if isinstance(arrays, MeshArrays):
         found, num_cells = _of_mesh(name, arrays.mesh), arrays.mesh.num_cells
     else:
         found, num_cells = _of_array(name, arrays, points)
@@ -159,35 +158,35 @@ def at_cells(name: str, arrays: Arrays, fields: Iterable[str]) -> dict[str, np.n
     Raises:
       ValueError: if cells are missing, not linear, inside out, flat or crossed.
     """
-    found = topology(name, arrays)
-    if isinstance(arrays, Fields):
-        _check_straight(name, arrays.mesh, found)
-    check_cells(name, found)
+    cells = topology(name, arrays)
+    if isinstance(arrays, MeshArrays):
+        _check_straight(name, arrays.mesh, cells)
+    check_cells(name, cells)
     measured = {
         kind: (
-            np.abs(geometry.cell_volumes(found.points, block.cells, kind)),
-            geometry.cell_centers(found.points, block.cells, kind),
+            np.abs(geometry.cell_volumes(cells.points, block.cells, kind)),
+            geometry.cell_centers(cells.points, block.cells, kind),
         )
-        for kind, block in found.blocks.items()
+        for kind, block in cells.blocks.items()
     }
-    volumes = found.gathered({kind: pair[0] for kind, pair in measured.items()})
-    centers = found.gathered({kind: pair[1] for kind, pair in measured.items()})
+    volumes = cells.gathered({kind: pair[0] for kind, pair in measured.items()})
+    centers = cells.gathered({kind: pair[1] for kind, pair in measured.items()})
     located = {"mesh_points": centers, "quadrature_weights": volumes}
-    data = arrays.mesh.cell_data.arrays if isinstance(arrays, Fields) else arrays
+    data = arrays.mesh.cell_data.arrays if isinstance(arrays, MeshArrays) else arrays
     for key in fields:
         if key in data and key not in located:
             array = np.asarray(data[key])
-            if array.ndim == 0 or len(array) != found.num_cells:
+            if array.ndim == 0 or len(array) != cells.num_cells:
                 raise ValueError(
                     f"{name}: {key} has shape {array.shape}, but there are "
-                    f"{found.num_cells} cells: one row for each cell is needed. Leave "
+                    f"{cells.num_cells} cells: one row for each cell is needed. Leave "
                     "out --location=cells if it belongs to the points."
                 )
-            located[key] = array[found.rows]
+            located[key] = array[cells.rows]
     return located
 
 
-def _check_straight(name: str, mesh: Mesh, found: Topology) -> None:
+def _check_straight(name: str, mesh: VtkMesh, found: Topology) -> None:
     """Raises ValueError for cells of higher order, whose volumes are not known."""
     if all(block.between is None for block in found.blocks.values()):
         return
@@ -230,26 +229,26 @@ def spread(arrays: Arrays, values: np.ndarray, name: str) -> np.ndarray:
 
     Cells of lower dimensions, of which nothing is predicted, get NaN.
     """
-    found = topology(name, arrays)
-    rows = found.rows
-    if len(rows) == found.num_cells:
+    cells = topology(name, arrays)
+    rows = cells.rows
+    if len(rows) == cells.num_cells:
         return values
-    whole = np.full((found.num_cells, *values.shape[1:]), np.nan, values.dtype)
+    whole = np.full((cells.num_cells, *values.shape[1:]), np.nan, values.dtype)
     whole[rows] = values
     return whole
 
 
-def _of_mesh(name: str, mesh: Mesh) -> dict[str, Block]:
+def _of_mesh(name: str, mesh: VtkMesh) -> dict[str, Block]:
     """Cells of a VTK mesh by kind, without vertices."""
-    kinds, known = set(np.unique(mesh.types).tolist()) - _WITHOUT_EXTENT, _NAMES
-    if others := sorted(kinds - set(known)):
+    kinds, names = set(np.unique(mesh.types).tolist()) - _WITHOUT_EXTENT, _NAMES
+    if others := sorted(kinds - set(names)):
         raise ValueError(
             f"{name} has cells of VTK's kinds {others}, whose corners are not known: "
             "save a mesh of triangles, quads, tetrahedra or hexahedra, of any order."
         )
     sizes, blocks = np.diff(mesh.offsets), dict[str, Block]()
-    for kind in dict.fromkeys(known[k] for k in sorted(kinds)):
-        numbers = [k for k, other in known.items() if other == kind]
+    for kind in dict.fromkeys(names[k] for k in sorted(kinds)):
+        numbers = [k for k, other in names.items() if other == kind]
         rows = np.flatnonzero(np.isin(mesh.types, numbers))
         if sizes[rows].max() * len(rows) > _PADDING * mesh.corners.size:
             raise ValueError(
@@ -302,7 +301,7 @@ def _of_array(
 
 def other_location(name: str, key: str, arrays: Arrays, location: str) -> str:
     """Says how to read a field that is at the other location of a VTK file, if so."""
-    if not isinstance(arrays, Fields):
+    if not isinstance(arrays, MeshArrays):
         return ""
     mesh = arrays.mesh
     if location == "points" and key in mesh.cell_data.arrays:

@@ -13,12 +13,13 @@ from opjax._files import replacing
 from opjax.files import building, hdf5, npz
 from opjax.files.formats import check_suffix, opened, written_suffix
 from opjax.files.npz import Arrays
-from opjax.files.reading import MAX_BYTES, How, Names, wanted_of
+from opjax.files.options import DEFAULT, ReadOptions
+from opjax.files.reading import build
 from opjax.files.topology import spread, topology
 from opjax.files.vtk import fields as vtk_fields
 from opjax.samples import Place, Sample, check
 
-_FAR = 2**62  # no limit on sizes
+_WHOLE = ReadOptions(max_bytes=2**62)  # no limit on sizes
 
 
 def write(
@@ -64,7 +65,7 @@ def write(
         _create(path, _arrays(sample, fields))
         return
     _check_place(file, path)
-    with opened(file, max_bytes=_FAR) as groups:
+    with opened(file, _WHOLE) as groups:
         if group not in groups:
             raise ValueError(f"{file} has groups {sorted(groups)}, not {group!r}.")
         arrays = groups[group]
@@ -125,19 +126,7 @@ class Extended(NamedTuple):
 def extended(
     source: str | os.PathLike[str],
     path: str | os.PathLike[str],
-    *,
-    features: Names = None,
-    target: Names = None,
-    point_dim: int | None = None,
-    quadrature: bool = False,
-    grid_axes: int = 0,
-    need_target: bool = True,
-    max_bytes: int = MAX_BYTES,
-    location: str = "points",
-    boundary_names: Names = None,
-    geometry: Names = None,
-    scalars: Names = None,
-    target_scalars: Names = None,
+    options: ReadOptions = DEFAULT,
 ) -> Generator[list[Extended]]:
     """Reads the samples of a file once, and copies it with predictions beside them.
 
@@ -148,19 +137,9 @@ def extended(
     Args:
       source: the file.
       path: its copy, which appears when the context ends without an error.
-      features: see `read`; likewise the others.
-      target: names of the fields to predict.
-      point_dim: number of leading axes that are space.
-      quadrature: make weights of the points from the cells.
-      grid_axes: number of axes of the grid of files without points.
-      need_target: whether missing fields of `target` are an error.
-      max_bytes: largest size of the arrays of the file.
-      location: whether fields are at points or at cells; predictions are there, too.
-        Cells of lower dimensions than others get NaN.
-      boundary_names: named boundaries that become features.
-      geometry: features of the shape.
-      scalars: numbers that are given for the whole sample.
-      target_scalars: numbers of the whole sample to predict.
+      options: what a sample is made of. Predictions are at its points or cells; cells
+        of lower dimensions than others get NaN. Files of stacked samples are not
+        copied.
 
     Raises:
       FileNotFoundError: if there is no file.
@@ -171,33 +150,23 @@ def extended(
     source, path = Path(source).expanduser(), Path(path).expanduser()
     check_suffix(source)
     _check_place(source, path)
-    wanted = wanted_of(
-        features,
-        target,
-        need_target,
-        quadrature,
-        grid_axes,
-        location=location,
-        boundary_names=boundary_names,
-        geometry=geometry,
-        scalars=scalars,
-        target_scalars=target_scalars,
-    )
-    how = How(wanted, point_dim, False, max_bytes)
+    if options.stacked:
+        raise ValueError(f"stacked=True: {source} cannot be copied with predictions.")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as temporary, how.open(source) as groups:
+    with replacing(path) as temporary, opened(source, options) as groups:
         _start_copy(source, temporary)
-        found: list[Extended] = []
+        several: list[Extended] = []
         for group, arrays in groups.items():
-            sample = how.build(Place(str(source), group), arrays).sample
-            found.append(Extended(sample, temporary, source, group, arrays, location))
-            building.check_agree(found[0].sample, sample)
-        read = [each.sample for each in found]
-        check(read)
-        building.warn_of_duplicates(map(building.num_duplicates, read))
-        yield found
+            sample = build(Place(str(source), group), arrays, options).sample
+            place = temporary, source, group, arrays, options.location
+            several.append(Extended(sample, *place))
+            building.check_agree(several[0].sample, sample)
+        samples = [each.sample for each in several]
+        check(samples)
+        building.warn_of_duplicates(map(building.num_duplicates, samples))
+        yield several
         if not temporary.exists():  # nothing was added to a mesh
-            _extend(temporary, source, "", found[0].arrays, {}, location)
+            _extend(temporary, source, "", several[0].arrays, {}, options.location)
 
 
 def _arrays(sample: Sample, fields: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -206,7 +175,7 @@ def _arrays(sample: Sample, fields: Mapping[str, np.ndarray]) -> dict[str, np.nd
     Raises:
       ValueError: if the sample has an array of the name of a field.
     """
-    given = {
+    columns = {
         "mesh_points": sample.mesh_points,
         "features": sample.features,
         "target": sample.target,
@@ -214,7 +183,7 @@ def _arrays(sample: Sample, fields: Mapping[str, np.ndarray]) -> dict[str, np.nd
         "cells": sample.cells,
         "grid_shape": sample.grid_shape,
     }
-    arrays = {name: np.asarray(a) for name, a in given.items() if a is not None}
+    arrays = {name: np.asarray(a) for name, a in columns.items() if a is not None}
     _check_free(sample.name, arrays, fields)
     return arrays | dict(fields)
 
@@ -275,7 +244,7 @@ def _at(
 
 def _present(arrays: Arrays, location: str) -> Collection[str]:
     """Names of the fields that a location of a file has."""
-    if location == "cells" and isinstance(arrays, vtk_fields.Fields):
+    if location == "cells" and isinstance(arrays, vtk_fields.MeshArrays):
         return arrays.mesh.cell_data.arrays
     return arrays
 
@@ -350,7 +319,7 @@ def _extend(
       fields: arrays to add.
       location: whether their rows are points or cells.
     """
-    if isinstance(arrays, vtk_fields.Fields):
+    if isinstance(arrays, vtk_fields.MeshArrays):
         vtk_fields.extend(path, file, arrays.mesh, fields, location)
     elif path.suffix.lower() == ".npz":
         npz.add(path, fields)

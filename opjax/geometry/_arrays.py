@@ -1,6 +1,6 @@
 """Checks and small vector algebra that NumPy and JAX arrays share."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -9,8 +9,11 @@ from jax.typing import ArrayLike
 
 from opjax import _checks
 
+# Of the host or of JAX; results are of the kind of the arguments.
+Array = TypeVar("Array", np.ndarray, jax.Array)
 
-def namespace(points: Any) -> Any:
+
+def namespace(points: ArrayLike) -> Any:
     """Returns `jax.numpy` for arrays of JAX and `numpy` for all others."""
     return jnp if isinstance(points, jax.Array) else np
 
@@ -22,14 +25,14 @@ def coordinates(points: ArrayLike, name: str = "mesh_points") -> Any:
       TypeError: if they are not floating point.
       ValueError: if they have another shape.
     """
-    found: Any = points if isinstance(points, jax.Array) else np.asarray(points)
-    _checks.floating(**{name: found})
-    _checks.rank(2, **{name: found})
-    if not 1 <= found.shape[1] <= 3:
+    array: Any = points if isinstance(points, jax.Array) else np.asarray(points)
+    _checks.floating(**{name: array})
+    _checks.rank(2, **{name: array})
+    if not 1 <= array.shape[1] <= 3:
         raise ValueError(
-            f"{name} has shape {found.shape}, expected points in 1, 2 or 3 dimensions."
+            f"{name} has shape {array.shape}, expected points in 1, 2 or 3 dimensions."
         )
-    return found if isinstance(found, jax.Array) else found.astype(np.float64)
+    return array if isinstance(array, jax.Array) else array.astype(np.float64)
 
 
 def indices(name: str, array: ArrayLike, num_points: int) -> np.ndarray:
@@ -39,42 +42,42 @@ def indices(name: str, array: ArrayLike, num_points: int) -> np.ndarray:
       TypeError: if they are not integers.
       ValueError: if there are no rows and columns, or a point does not exist.
     """
-    found = np.asarray(array)
-    if not np.issubdtype(found.dtype, np.integer):
-        raise TypeError(f"{name} have dtype {found.dtype}, expected integers.")
-    if found.ndim != 2:
-        raise ValueError(f"{name} have shape {found.shape}, expected (m, corners).")
-    outside = found[(found < 0) | (found >= num_points)]
+    rows = np.asarray(array)
+    if not np.issubdtype(rows.dtype, np.integer):
+        raise TypeError(f"{name} have dtype {rows.dtype}, expected integers.")
+    if rows.ndim != 2:
+        raise ValueError(f"{name} have shape {rows.shape}, expected (m, corners).")
+    outside = rows[(rows < 0) | (rows >= num_points)]
     if outside.size:
         raise ValueError(
             f"{name} contain point {outside[0]}, but points are numbered from 0 to "
             f"{num_points - 1}."
         )
-    return found.astype(np.int64)
+    return rows.astype(np.int64)
 
 
-def in_space(xp: Any, points: Any) -> Any:
+def in_space(points: Array) -> Array:
     """Returns points in three dimensions, with zeros for those they lack."""
-    return xp.pad(points, [(0, 0), (0, 3 - points.shape[1])])
+    return namespace(points).pad(points, [(0, 0), (0, 3 - points.shape[1])])
 
 
-def cross(xp: Any, a: Any, b: Any) -> Any:
+def cross(a: Array, b: Array) -> Array:
     """Cross product along the last axis, of length three."""
     turned = [a[..., i] * b[..., j] - a[..., j] * b[..., i] for i, j in _TURNS]
-    return xp.stack(turned, axis=-1)
+    return namespace(a).stack(turned, axis=-1)
 
 
 _TURNS = ((1, 2), (2, 0), (0, 1))
 
 
-def norm(xp: Any, vectors: Any) -> Any:
+def norm(vectors: Array) -> Array:
     """Lengths along the last axis, with gradient zero where they are zero."""
-    squares = (vectors * vectors).sum(axis=-1)
+    xp, squares = namespace(vectors), (vectors * vectors).sum(axis=-1)
     zero = squares == 0
     return xp.where(zero, 0, xp.sqrt(xp.where(zero, 1, squares)))
 
 
-def unit(xp: Any, vectors: Any) -> Any:
+def unit(vectors: Array) -> Array:
     """Vectors of length one along the last axis; zero where they are zero."""
-    lengths = norm(xp, vectors)[..., None]
-    return vectors / xp.where(lengths == 0, 1, lengths)
+    lengths = norm(vectors)[..., None]
+    return vectors / namespace(vectors).where(lengths == 0, 1, lengths)

@@ -143,10 +143,10 @@ def invalid_cells(
     corners = _corners(_arrays.coordinates(points), cells, kind)
     volumes = _measured(points, cells, kind)[0]
     sides = corners - np.roll(corners, 1, axis=1)
-    longest = np.max(_arrays.norm(np, sides), axis=1, initial=0)
+    longest = np.max(_arrays.norm(sides), axis=1, initial=0)
     bad = volumes <= _FLAT * longest ** KINDS[kind].dimension
     if kind in ("pixel", "quad"):
-        turns = _arrays.cross(np, sides, np.roll(sides, -1, axis=1))
+        turns = _arrays.cross(sides, np.roll(sides, -1, axis=1))
         along = (turns * turns.sum(axis=1, keepdims=True)).sum(axis=2)
         bad |= (along < 0).sum(axis=1) > 1
     return bad
@@ -162,27 +162,27 @@ def dimension_of(kind: str) -> int:
     return KINDS[kind].dimension
 
 
-def _corners(points: Any, cells: ArrayLike, kind: str) -> Any:
+def _corners(points: _arrays.Array, cells: ArrayLike, kind: str) -> _arrays.Array:
     """Coordinates of corners in space, `(t, corners, 3)`, in the order of formulas."""
     _checks.option("kind", kind, KINDS)
-    known = KINDS[kind]
-    found = _arrays.indices("cells", cells, len(points))
-    fits = found.shape[1] == known.corners or (
-        known.free and found.shape[1] > known.corners
+    shape = KINDS[kind]
+    indices = _arrays.indices("cells", cells, len(points))
+    fits = indices.shape[1] == shape.corners or (
+        shape.free and indices.shape[1] > shape.corners
     )
     if not fits:
-        more = " or more" if known.free else ""
+        more = " or more" if shape.free else ""
         raise ValueError(
-            f"cells have shape {found.shape}, but a {kind} has {known.corners}{more} "
+            f"cells have shape {indices.shape}, but a {kind} has {shape.corners}{more} "
             "corners."
         )
-    if known.dimension > points.shape[1]:
+    if shape.dimension > points.shape[1]:
         raise ValueError(
             f"mesh_points has shape {points.shape}, but a {kind} has "
-            f"{known.dimension} dimensions."
+            f"{shape.dimension} dimensions."
         )
-    order = list(known.order or range(found.shape[1]))
-    return _arrays.in_space(_arrays.namespace(points), points)[found[:, order]]
+    order = list(shape.order or range(indices.shape[1]))
+    return _arrays.in_space(points)[indices[:, order]]
 
 
 def _measured(mesh_points: ArrayLike, cells: ArrayLike, kind: str) -> tuple[Any, Any]:
@@ -191,7 +191,7 @@ def _measured(mesh_points: ArrayLike, cells: ArrayLike, kind: str) -> tuple[Any,
     xp = _arrays.namespace(points)
     corners = _corners(points, cells, kind)
     middle = corners.mean(axis=1, keepdims=True)
-    sizes, centres = _pieces(xp, corners - middle, kind)
+    sizes, centres = _pieces(corners - middle, kind)
     volumes = sizes.sum(axis=1)
     flat = volumes == 0
     moments = (sizes[:, :, None] * centres).sum(axis=1)
@@ -200,21 +200,21 @@ def _measured(mesh_points: ArrayLike, cells: ArrayLike, kind: str) -> tuple[Any,
     return (abs(volumes) if kind == "wedge" else volumes), centers
 
 
-def _pieces(xp: Any, corners: Any, kind: str) -> tuple[Any, Any]:
+def _pieces(corners: _arrays.Array, kind: str) -> tuple[Any, Any]:
     """Simplices that make up cells around the origin: signed sizes and centres."""
     if kind == "line":
         a, b = corners[:, :-1], corners[:, 1:]
-        return _arrays.norm(xp, b - a), (a + b) / 2
+        return _arrays.norm(b - a), (a + b) / 2
     if kind == "strip":
         a, b, c = corners[:, :-2], corners[:, 1:-1], corners[:, 2:]
-        turned = _arrays.cross(xp, b - a, c - a)
-        return _arrays.norm(xp, turned) / 2, (a + b + c) / 3
+        turned = _arrays.cross(b - a, c - a)
+        return _arrays.norm(turned) / 2, (a + b + c) / 3
     if KINDS[kind].dimension == 2:
-        after = xp.roll(corners, -1, axis=1)
-        vectors = _arrays.cross(xp, corners, after) / 2
-        normal = _arrays.unit(xp, vectors.sum(axis=1, keepdims=True))
+        after = _arrays.namespace(corners).roll(corners, -1, axis=1)
+        vectors = _arrays.cross(corners, after) / 2
+        normal = _arrays.unit(vectors.sum(axis=1, keepdims=True))
         return (vectors * normal).sum(axis=2), (corners + after) / 3
     triangles = np.array(KINDS[kind].sides)[:, _WAYS].reshape(-1, 3)
     a, b, c = (corners[:, triangles[:, i]] for i in range(3))
-    sizes = (a * _arrays.cross(xp, b, c)).sum(axis=2) / 12  # each face is there twice
+    sizes = (a * _arrays.cross(b, c)).sum(axis=2) / 12  # each face is there twice
     return sizes, (a + b + c) / 4

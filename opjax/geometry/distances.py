@@ -97,13 +97,13 @@ def nearest_facets(
             raise ValueError(f"{name} have coordinates that are not finite.")
     simplices, owners = triangles.facet_triangles(mesh, corners)
     search = _prepared(mesh[simplices])
-    found = [
-        _resolved(search, where[i : i + _CHUNK], owners, _arrays.unit(np, vectors))
+    chunks = [
+        _resolved(search, where[i : i + _CHUNK], owners, _arrays.unit(vectors))
         for i in range(0, len(where), _CHUNK)
     ]
-    if not found:
+    if not chunks:
         return Nearest(np.zeros(0), np.zeros(0, np.int64), np.zeros_like(where))
-    return Nearest(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+    return Nearest(*(np.concatenate(parts) for parts in zip(*chunks, strict=True)))
 
 
 class _Level(NamedTuple):
@@ -146,7 +146,7 @@ def _prepared(corners: np.ndarray) -> _Simplices:
     from scipy.spatial import KDTree
 
     centers = corners.mean(axis=1)
-    radii = _arrays.norm(np, corners - centers[:, None]).max(axis=1)
+    radii = _arrays.norm(corners - centers[:, None]).max(axis=1)
     largest = max(radii.max(), np.finfo(float).tiny)
     with np.errstate(divide="ignore"):
         halvings = np.minimum(np.floor(np.log2(largest / radii)), _LEVELS)
@@ -158,7 +158,7 @@ def _prepared(corners: np.ndarray) -> _Simplices:
     normals = np.zeros_like(centers)
     if corners.shape[1] == 3:
         a, b, c = (corners[:, i] for i in range(3))
-        normals = _arrays.unit(np, _arrays.cross(np, b - a, c - a))
+        normals = _arrays.unit(_arrays.cross(b - a, c - a))
     width = float(np.ptp(corners.reshape(-1, corners.shape[2]), axis=0).max())
     near = KDTree(centers)
     return _Simplices(corners, centers, radii, normals, levels, near, _TIE * width)
@@ -173,8 +173,8 @@ def _resolved(
     first = np.searchsorted(pairs[:, 0], np.arange(len(points)))
     sums = np.zeros_like(points)
     np.add.at(sums, pairs[:, 0], normals[pairs[:, 1]])
-    sums[_arrays.norm(np, sums) < 1e-6] = 0  # they cancel
-    return Nearest(distances, pairs[first, 1], _arrays.unit(np, sums))
+    sums[_arrays.norm(sums) < 1e-6] = 0  # they cancel
+    return Nearest(distances, pairs[first, 1], _arrays.unit(sums))
 
 
 def _search(
@@ -186,7 +186,7 @@ def _search(
     rows = np.repeat(np.arange(len(points)), count)
     best = _distances(search, points[rows], close.reshape(-1)).reshape(-1, count)
     bounds = best.min(axis=1)
-    found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+    candidates: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     for level in search.levels:
         reach = (bounds + level.radius) * (1 + 1e-9) + search.tie
         sizes = level.tree.query_ball_point(points, reach, return_length=True)
@@ -203,9 +203,9 @@ def _search(
             values = _distances(search, points[rows], simplices)
             np.minimum.at(bounds, rows, values)
             keep = values <= bounds[rows] + search.tie
-            found.append((rows[keep], simplices[keep], values[keep]))
+            candidates.append((rows[keep], simplices[keep], values[keep]))
     rows, simplices, values = (
-        np.concatenate(parts) for parts in zip(*found, strict=True)
+        np.concatenate(parts) for parts in zip(*candidates, strict=True)
     )
     keep = values <= bounds[rows] + search.tie
     return bounds, rows[keep], simplices[keep]
@@ -241,7 +241,7 @@ def _distances(
     normal = search.normals[simplices]
     inside = np.any(normal != 0, axis=1)
     for p, q in ((a, b), (b, c), (c, a)):
-        turned = _arrays.cross(np, q - p, points - p)
+        turned = _arrays.cross(q - p, points - p)
         inside &= np.sum(turned * normal, axis=1) >= 0
     above = np.abs(np.sum((points - a) * normal, axis=1))
     return np.where(inside, above, nearest)
@@ -252,4 +252,4 @@ def _to_side(points: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     squares = np.sum(along * along, axis=1)
     shares = np.sum((points - a) * along, axis=1) / np.where(squares == 0, 1, squares)
     feet = a + np.clip(shares, 0, 1)[:, None] * along
-    return _arrays.norm(np, points - feet)
+    return _arrays.norm(points - feet)

@@ -6,6 +6,8 @@ one with fewer corners than others repeats its last one.
 
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float, Int
@@ -100,7 +102,7 @@ def point_normals(
     vectors = _triangles(points, facets).sum(axis=1, keepdims=True)
     repeated = np.pad(facets[:, 1:] == facets[:, :-1], [(0, 0), (1, 0)])
     shares = xp.where(repeated[:, :, None], 0, vectors)
-    return _arrays.unit(xp, _sums(points, facets, shares))
+    return _arrays.unit(_sums(points, facets, shares))
 
 
 def enclosed_volume(
@@ -129,31 +131,33 @@ def enclosed_volume(
 
 def _checked(mesh_points: ArrayLike, facets: ArrayLike) -> tuple[Any, np.ndarray]:
     points = _arrays.coordinates(mesh_points)
-    found = _arrays.indices("facets", facets, len(points))
-    corners, p = found.shape[1], points.shape[1]
+    indices = _arrays.indices("facets", facets, len(points))
+    corners, p = indices.shape[1], points.shape[1]
     if not (corners == p == 2 or (corners >= p == 3)):
         raise ValueError(
-            f"facets have shape {found.shape} and mesh_points {points.shape}: facets "
+            f"facets have shape {indices.shape} and mesh_points {points.shape}: facets "
             "have 2 corners in the plane, 3 or more in space."
         )
-    return points, found
+    return points, indices
 
 
-def _triangles(points: Any, facets: np.ndarray) -> Any:
+def _triangles(points: _arrays.Array, facets: np.ndarray) -> Any:
     """Area vectors of triangles around the middle of each facet, or of the side."""
     xp, corners = _arrays.namespace(points), points[facets]
     if points.shape[1] == 2:
         along = corners[:, 1:] - corners[:, :1]
         return xp.stack([along[..., 1], -along[..., 0]], axis=-1)
     corners = corners - corners.mean(axis=1, keepdims=True)
-    return _arrays.cross(xp, corners, xp.roll(corners, -1, axis=1)) / 2
+    return _arrays.cross(corners, xp.roll(corners, -1, axis=1)) / 2
 
 
-def _sums(points: Any, facets: np.ndarray, shares: Any) -> Any:
+def _sums(
+    points: _arrays.Array, facets: np.ndarray, shares: _arrays.Array
+) -> _arrays.Array:
     """Adds up the shares `(m, corners, p)` of points."""
-    xp, rows = _arrays.namespace(points), shares.reshape(-1, points.shape[1])
-    zeros = xp.zeros_like(points)
-    if xp is np:
-        np.add.at(zeros, facets.reshape(-1), rows)
-        return zeros
-    return zeros.at[facets.reshape(-1)].add(rows)
+    rows = shares.reshape(-1, points.shape[1])
+    if isinstance(points, jax.Array):
+        return jnp.zeros_like(points).at[facets.reshape(-1)].add(rows)
+    sums = np.zeros_like(points)
+    np.add.at(sums, facets.reshape(-1), rows)
+    return sums

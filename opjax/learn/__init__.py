@@ -26,6 +26,20 @@ from opjax.learn.config import (
     UpdateOptions,
 )
 from opjax.learn.config.fields import option
+from opjax.learn.config.presets import (
+    FAST,
+    FLARE_RECIPE,
+    GNOT_RECIPE,
+    LNO_RECIPE,
+    PAPER,
+    SMOKE,
+    BenchmarkOptions,
+    FieldOptions,
+    Recipe,
+    published,
+    quick,
+    recipe,
+)
 from opjax.learn.predict.calibration import (
     Calibration,
     calibrate,
@@ -38,20 +52,10 @@ from opjax.learn.report.members import Finished, Report
 from opjax.learn.run.fitting import Fitted, fit
 from opjax.learn.run.settings import Settings
 from opjax.learn.run.stopping import Stopped
-from opjax.learn.tasks.benchmark import (
-    FAST,
-    FLARE_RECIPE,
-    GNOT_RECIPE,
-    LNO_RECIPE,
-    PAPER,
-    SMOKE,
-    BenchmarkOptions,
-    FieldOptions,
-    benchmark,
-    published,
-    quick,
-)
-from opjax.learn.tasks.supervised import regression
+from opjax.learn.tasks.benchmark import benchmark
+from opjax.learn.tasks.errors import Loss
+from opjax.learn.tasks.evaluation import Evaluation
+from opjax.learn.tasks.supervised import Encoding, regression
 from opjax.learn.tasks.task import FreshTask, Task
 from opjax.samples import Splits
 from opjax.training.replicas import Replicas
@@ -66,14 +70,18 @@ __all__ = [
     "BenchmarkOptions",
     "Calibration",
     "DataOptions",
+    "Encoding",
+    "Evaluation",
     "Field",
     "FieldOptions",
     "Finished",
     "Fitted",
     "FreshTask",
+    "Loss",
     "ModelOptions",
     "Options",
     "Program",
+    "Recipe",
     "Replicas",
     "Report",
     "RunOptions",
@@ -96,6 +104,7 @@ __all__ = [
     "option",
     "published",
     "quick",
+    "recipe",
     "regression",
     "siblings",
     "train",

@@ -40,7 +40,7 @@ _HALF_HEIGHT = 0.1
 _GROWTH = 1.02  # of the spacing in the first three quarters of a stretched line
 
 
-class Flow(NamedTuple):
+class EulerFlow(NamedTuple):
     """Flow at the nodes of a mesh, in units of density and pressure far away.
 
     Attributes:
@@ -73,8 +73,10 @@ def random_displacements(key: jax.Array) -> jax.Array:
       Li et al., "Fourier Neural Operator with Learned Deformations", JMLR 24, 2023
       (arXiv:2207.05209), Section 4.3.
     """
-    found = jax.random.uniform(key, (NUM_DISPLACEMENTS,), minval=-0.05, maxval=0.05)
-    return found.at[0].set(0)
+    displacements = jax.random.uniform(
+        key, (NUM_DISPLACEMENTS,), minval=-0.05, maxval=0.05
+    )
+    return displacements.at[0].set(0)
 
 
 @partial(jax.jit, static_argnames=("num_airfoil",))
@@ -164,7 +166,7 @@ def solve(
     courant_number: float = 2.0,
     tolerance: float = 1e-4,
     max_steps: int = 20000,
-) -> Flow:
+) -> EulerFlow:
     """Solves for the steady flow around a profile.
 
     Args:
@@ -215,12 +217,12 @@ def _solve(
     courant_number: float,
     tolerance: float,
     max_steps: int,
-) -> Flow:
+) -> EulerFlow:
     angle = jnp.deg2rad(angle_of_attack)
     speed = mach * math.sqrt(euler.GAMMA)
     one = jnp.ones_like(speed)
     stream = jnp.stack([one, speed * jnp.cos(angle), speed * jnp.sin(angle), one])
-    found = euler.steady(
+    flow = euler.steady(
         euler.metrics(mesh_points),
         stream,
         num_wake=num_wake,
@@ -228,14 +230,14 @@ def _solve(
         tolerance=tolerance,
         max_steps=max_steps,
     )
-    nodes = euler.at_nodes(found.state, num_wake=num_wake)
-    return Flow(
+    nodes = euler.at_nodes(flow.state, num_wake=num_wake)
+    return EulerFlow(
         density=nodes[0],
         velocity=jnp.moveaxis(nodes[1:3], 0, -1),
         pressure=nodes[3],
         mach=euler.mach_number(nodes),
-        num_steps=found.num_steps,
-        residual=found.residual,
+        num_steps=flow.num_steps,
+        residual=flow.residual,
     )
 
 

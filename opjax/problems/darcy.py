@@ -24,7 +24,7 @@ from opjax.problems import grids, random_fields, splines
 from opjax.problems.laplacian import laplacian_inverse
 
 
-class Solution(NamedTuple):
+class DarcySolution(NamedTuple):
     """A discrete solution, and the residual and iterations of the solver.
 
     `residual` is `|b - A u| / |b|` in the norm `|r|^2 = r^T L^-1 r` of the discrete
@@ -74,7 +74,7 @@ def solve(
     source: ArrayLike = 1.0,
     tolerance: float = 1e-9,
     max_iterations: int = 200,
-) -> Solution:
+) -> DarcySolution:
     r"""Solves `-div(a grad u) = f`, `u = 0` on the boundary, for one coefficient.
 
     At an interior node, with spacing `h = 1 / (K - 1)` and a spline `a` at the nodes,
@@ -132,7 +132,9 @@ def solve(
         has_aux=True,
     )
     residual = _relative_residual(apply, inverse, interior, right_side)
-    return Solution(splines.nodes_to_cells(jnp.pad(interior, 1)), residual, iterations)
+    return DarcySolution(
+        splines.nodes_to_cells(jnp.pad(interior, 1)), residual, iterations
+    )
 
 
 @partial(

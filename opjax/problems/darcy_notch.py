@@ -43,7 +43,7 @@ _CORNERS = (
 )
 
 
-class Operator(NamedTuple):
+class BoundaryOperator(NamedTuple):
     """The affine map from boundary values to the solution, at `n` points.
 
     Attributes:
@@ -95,7 +95,7 @@ def operator(
     num_columns: int = 46,
     num_values: int = 101,
     notch: str = "boundary",
-) -> Operator:
+) -> BoundaryOperator:
     """Solves the equation for every boundary value.
 
     Quadratic elements on the mesh of `mesh`, refined towards the tips of the notch.
@@ -130,10 +130,10 @@ def operator(
     if points is None:
         # Refinement appends its nodes, and vertices come before the other unknowns.
         nodes = solutions[: coarse.nvertices]
-        return Operator(coarse.p.T, nodes[:, :-1], nodes[:, -1], coarse.t.T)
+        return BoundaryOperator(coarse.p.T, nodes[:, :-1], nodes[:, -1], coarse.t.T)
     points = np.asarray(points, np.float64)
-    found = _evaluate(basis, solutions, points, notch)
-    return Operator(points, found[:, :-1], found[:, -1])
+    values = _evaluate(basis, solutions, points, notch)
+    return BoundaryOperator(points, values[:, :-1], values[:, -1])
 
 
 def mesh(*, num_columns: int = 46) -> Any:

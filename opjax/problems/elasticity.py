@@ -28,7 +28,7 @@ _C1, _C2 = 1.863e5, 9.79e3
 _TOLERANCE, _MAX_STEPS = 1e-10, 20
 
 
-class Solution(NamedTuple):
+class DeformedCell(NamedTuple):
     """A deformed cell at its `n` Gauss points.
 
     Attributes:
@@ -190,7 +190,7 @@ def von_mises(stress: ArrayLike) -> np.ndarray:
     return np.sqrt(first**2 - first * second + second**2 + 3 * shear**2)
 
 
-def solve(mesh: Any, *, traction: float = 100.0) -> Solution:
+def solve(mesh: Any, *, traction: float = 100.0) -> DeformedCell:
     """Pulls a cell by its upper side while the lower one is clamped.
 
     Quadratic displacements, three by three Gauss points for each element; about 50 ms
@@ -214,7 +214,7 @@ def solve(mesh: Any, *, traction: float = 100.0) -> Solution:
     side = skfem.FacetBasis(mesh, basis.elem, facets=top)
     load = skfem.LinearForm(lambda v, _: traction * v[1]).assemble(side)
     field = basis.interpolate(equilibrium(basis, load))
-    return Solution(
+    return DeformedCell(
         points=_rows(np.asarray(basis.global_coordinates())),
         stress=stress(_rows(_symmetric(field.grad))),
         displacement=_rows(np.asarray(field)),

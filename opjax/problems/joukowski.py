@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike, DTypeLike
 
 
-class Flow(NamedTuple):
+class PotentialFlow(NamedTuple):
     """A flow at the nodes of a mesh around an airfoil of unit chord.
 
     Attributes:
@@ -44,7 +44,7 @@ def flow(
     num_angles: int = 64,
     extent: ArrayLike = 4.0,
     dtype: DTypeLike = float,
-) -> Flow:
+) -> PotentialFlow:
     r"""Evaluates the flow on a mesh of circles around the circle of the map.
 
     With the circle of radius `R = |1 - mu|` around `mu` and `d = zeta - mu`,
@@ -105,7 +105,7 @@ def flow(
     # The map turns the normals of the circle by the argument of its derivative.
     normals = (offset * slope)[0]
     normals = normals / _real(jnp.abs(normals))
-    return Flow(
+    return PotentialFlow(
         points=_pair((zeta + 1 / zeta - _real(left)) / _real(chord)),
         velocity=_pair(velocity),
         pressure=(speed**2 - jnp.abs(velocity) ** 2) / 2,

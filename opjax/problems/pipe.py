@@ -129,7 +129,7 @@ def solve(
     length: float = 10.0,
     tolerance: float = 1e-10,
     max_iterations: int = 20,
-) -> taylor_hood.Flow:
+) -> taylor_hood.SteadyFlow:
     """Solves for the steady flow by Newton's method.
 
     It starts from the parabola of the inlet carried along the channel, and each step is

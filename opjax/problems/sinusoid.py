@@ -24,7 +24,7 @@ _AMPLITUDE = (0.1, 5.0)
 _PHASE = (0.0, math.pi)
 
 
-class Tasks(NamedTuple):
+class WaveTasks(NamedTuple):
     """A batch of tasks.
 
     Attributes:
@@ -52,7 +52,7 @@ def sample(
     num_context: int,
     num_query: int,
     dtype: DTypeLike | None = None,
-) -> Tasks:
+) -> WaveTasks:
     """Draws tasks, with points uniform in [-6, 6], all of them independent.
 
     The wave and the query points of a task do not depend on `num_context`.
@@ -78,7 +78,7 @@ def sample(
     _checks.positive(num_tasks=num_tasks, num_context=num_context, num_query=num_query)
     dtype = available_dtype(dtype)
 
-    def task(key: jax.Array) -> Tasks:
+    def task(key: jax.Array) -> WaveTasks:
         uniform = partial(_uniform, dtype=dtype)
         keys = jax.random.split(key, 4)
         amplitude, phase = (
@@ -89,14 +89,14 @@ def sample(
         query = uniform(keys[3], (num_query, 1), _DOMAIN)
         values = (amplitude * jnp.sin(x - phase) for x in (context, query))
         context_values, query_values = values
-        return Tasks(context, context_values, query, query_values, amplitude, phase)
+        return WaveTasks(context, context_values, query, query_values, amplitude, phase)
 
     return jax.vmap(task)(jax.random.split(key, num_tasks))
 
 
 def errors_by_context(
     model: Callable[..., jax.Array],
-    tasks: Tasks,
+    tasks: WaveTasks,
     sizes: Sequence[int],
     *,
     batch_size: int = 20,
@@ -121,12 +121,12 @@ def errors_by_context(
     if max(sizes) > available:
         raise ValueError(f"{sizes=} must be at most the {available} context points.")
 
-    def of_task(task: Tasks) -> jax.Array:
-        *given, target = task[:4]
+    def of_task(task: WaveTasks) -> jax.Array:
+        *arguments, target = task[:4]
 
         def of_size(size: jax.Array) -> jax.Array:
             weights = (jnp.arange(available) < size).astype(target.dtype)
-            return jnp.mean((model(*given, context_weights=weights) - target) ** 2)
+            return jnp.mean((model(*arguments, context_weights=weights) - target) ** 2)
 
         return jax.vmap(of_size)(jnp.asarray(sizes))
 

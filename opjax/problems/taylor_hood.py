@@ -16,7 +16,7 @@ _GAUSS_POINTS = 4  # a direction: convection of biquadratics on parallelograms i
 _LEAF = 150  # unknowns that nested dissection leaves together
 
 
-class Flow(NamedTuple):
+class SteadyFlow(NamedTuple):
     """Solution at the nodes of `n x m` biquadratic elements.
 
     Attributes:
@@ -43,7 +43,7 @@ def newton(
     force: np.ndarray | None = None,
     tolerance: float = 1e-9,
     max_iterations: int = 20,
-) -> Flow:
+) -> SteadyFlow:
     """Solves for velocity and pressure.
 
     Args:
@@ -98,7 +98,7 @@ def newton(
             f"steps, above {tolerance=}; take a larger viscosity or more elements."
         )
     pressure = _refine(_refine(p.reshape(layout.corner_shape)).T).T
-    return Flow(mesh_points, u.reshape(shape), pressure, iteration, size / first)
+    return SteadyFlow(mesh_points, u.reshape(shape), pressure, iteration, size / first)
 
 
 class _Elements:

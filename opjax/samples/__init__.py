@@ -10,10 +10,10 @@ from opjax.samples.base import (
     FIELDS,
     SCALARS,
     Sample,
-    Splits,
     check,
     check_same_channels,
 )
+from opjax.samples.division import Divided, Shares, Splits
 from opjax.samples.draw import draw_points
 from opjax.samples.from_arrays import columns, from_arrays, grid_points
 from opjax.samples.padding import (
@@ -29,14 +29,17 @@ from opjax.samples.padding import (
     unstack,
 )
 from opjax.samples.series import Series
-from opjax.samples.stored import Place, Stored
+from opjax.samples.stored import OnDisk, Place, Stored
 
 __all__ = [
     "FIELDS",
     "SCALARS",
+    "Divided",
+    "OnDisk",
     "Place",
     "Sample",
     "Series",
+    "Shares",
     "Splits",
     "Stored",
     "arrays",

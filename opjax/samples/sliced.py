@@ -1,20 +1,26 @@
 """Samples that are larger than memory: arrays that are read in slices of points."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 
 from opjax.samples.base import SCALARS
-from opjax.samples.stored import Place
+from opjax.samples.stored import OnDisk, Place
 from opjax.samples.summaries import FIELDS, Summary
 
 _T = TypeVar("_T")
 
 
-class Column(Protocol):
+class Rows(Protocol):
+    """What slices of points are read of."""
+
+    def __getitem__(self, rows: slice, /) -> np.ndarray: ...
+
+
+class Column(Rows, Protocol):
     """An array of a file; slices of its points are read."""
 
     @property
@@ -28,8 +34,6 @@ class Column(Protocol):
         ...
 
     def __len__(self) -> int: ...
-
-    def __getitem__(self, rows: slice, /) -> np.ndarray: ...
 
 
 class Numbers:
@@ -64,7 +68,7 @@ class WithConstants:
       num_points: `n`.
     """
 
-    def __init__(self, features: Any, scalars: np.ndarray, num_points: int):
+    def __init__(self, features: "Rows | None", scalars: np.ndarray, num_points: int):
         self._features, self._scalars, self._n = features, scalars, num_points
 
     def __len__(self) -> int:
@@ -78,7 +82,7 @@ class WithConstants:
         return np.concatenate([self._features[rows], constant], axis=1)
 
 
-class Sliced:
+class Sliced(OnDisk):
     """A data set of which no sample has to fit into memory.
 
     Args:
@@ -97,11 +101,8 @@ class Sliced:
         weighted: bool,
         opened: Callable[[Place], AbstractContextManager[Mapping[str, Column]]],
     ):
-        self.places, self.summaries = list(places), list(known)
+        super().__init__(places, known)
         self.weighted, self._opened = weighted, opened
-
-    def __len__(self) -> int:
-        return len(self.places)
 
     def open(self, row: int) -> AbstractContextManager[Mapping[str, Column]]:
         """Opens the arrays of one sample, by the names of `Sample`.
@@ -116,16 +117,6 @@ class Sliced:
         """Returns what a function finds in the arrays of one sample."""
         with self.open(row) as arrays:
             return function(arrays)
-
-    def take(self, rows: Iterable[int]) -> "Sliced":
-        """Returns some of the samples, in this order."""
-        chosen = list(rows)
-        return Sliced(
-            [self.places[row] for row in chosen],
-            [self.summaries[row] for row in chosen],
-            weighted=self.weighted,
-            opened=self._opened,
-        )
 
 
 def summarize(

@@ -1,8 +1,10 @@
 """Samples that stay in their files and are read when they are looked up."""
 
+import copy
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, overload
+from pathlib import Path
+from typing import NamedTuple, Self, overload
 
 from opjax.samples import base, summaries
 from opjax.samples.base import SCALARS, Sample
@@ -15,9 +17,42 @@ class Place(NamedTuple):
     file: str
     group: str
 
+    @property
+    def name(self) -> str:
+        """What messages call the sample."""
+        return str(Path(self.file) / self.group) if self.group else self.file
 
-class Stored(Sequence[Sample]):
+
+class OnDisk:
     """A data set on disk. Only places and summaries of samples are in memory.
+
+    Args:
+      places: of the samples.
+      known: their summaries, from one pass over all files.
+    """
+
+    def __init__(self, places: Sequence[Place], known: Sequence[Summary]):
+        self.places, self.summaries = list(places), list(known)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def take(self, rows: Iterable[int]) -> Self:
+        """Returns some of the samples, in this order."""
+        chosen, part = list(rows), copy.copy(self)
+        part.places = [self.places[row] for row in chosen]
+        part.summaries = [self.summaries[row] for row in chosen]
+        return part
+
+    def __add__(self, other: Self) -> Self:
+        both = copy.copy(self)
+        both.places = self.places + other.places
+        both.summaries = self.summaries + other.summaries
+        return both
+
+
+class Stored(OnDisk, Sequence[Sample]):
+    """A data set on disk whose samples are read as a whole.
 
     Args:
       places: of the samples.
@@ -31,10 +66,8 @@ class Stored(Sequence[Sample]):
         known: Sequence[Summary],
         read: Callable[[Place], Sample],
     ):
-        self.places, self.summaries, self._read = list(places), list(known), read
-
-    def __len__(self) -> int:
-        return len(self.places)
+        super().__init__(places, known)
+        self._read = read
 
     @overload
     def __getitem__(self, index: int) -> Sample: ...
@@ -42,7 +75,7 @@ class Stored(Sequence[Sample]):
     @overload
     def __getitem__(self, index: slice) -> "Stored": ...
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: int | slice) -> "Sample | Stored":
         """Reads a sample; of a slice, says where its samples are.
 
         Raises:
@@ -66,18 +99,10 @@ class Stored(Sequence[Sample]):
             )
         return sample
 
-    def __add__(self, other: "Stored") -> "Stored":
-        places = self.places + other.places
-        return Stored(places, self.summaries + other.summaries, self._read)
 
-    def take(self, rows: Iterable[int]) -> "Stored":
-        """Returns some of the samples, in this order."""
-        chosen = list(rows)
-        places = [self.places[row] for row in chosen]
-        return Stored(places, [self.summaries[row] for row in chosen], self._read)
-
-
-def _shapes(sample: Sample) -> Any:
+def _shapes(
+    sample: Sample,
+) -> tuple[int, tuple[int, ...] | None, dict[str, int]]:
     arrays = {name: getattr(sample, name) for name in summaries.FIELDS}
     channels = {k: math.prod(a.shape[1:]) for k, a in arrays.items() if a is not None}
     scalars = {name: getattr(sample, name) for name in SCALARS}

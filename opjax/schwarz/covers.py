@@ -12,6 +12,7 @@ from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Float, Int
 
 from opjax import _checks
+from opjax._jitted import jitted
 
 
 @functools.partial(
@@ -129,12 +130,13 @@ def padded(
     return Cover(indices.astype(np.int32), weights.astype(float), num_points)
 
 
-def restrict(cover: Cover, values: Float[ArrayLike, "n c"]) -> Float[Array, "s m c"]:
+@jitted()
+def restrict(values: Float[ArrayLike, "n c"], cover: Cover) -> Float[Array, "s m c"]:
     """Returns the values on every subdomain, `R_i u`, zero on padding.
 
     Args:
-      cover: subdomains.
       values: values at all points, shape `(n, c)`.
+      cover: subdomains.
 
     Returns:
       Local values, shape `(s, m, c)`.
@@ -145,17 +147,18 @@ def restrict(cover: Cover, values: Float[ArrayLike, "n c"]) -> Float[Array, "s m
     """
     values = checked_values(cover, values=values)
     inside = cover.weights_as(values.dtype)[..., None] > 0
-    return jnp.where(inside, gather(cover, values), 0)
+    return jnp.where(inside, gather(values, cover), 0)
 
 
-def prolong(cover: Cover, local: Float[ArrayLike, "s m c"]) -> Float[Array, "n c"]:
+@jitted()
+def prolong(local: Float[ArrayLike, "s m c"], cover: Cover) -> Float[Array, "n c"]:
     """Returns the sum of local values extended by zero, `sum_i R_i^T u_i`.
 
     The exact adjoint of `restrict`: values on padding are ignored.
 
     Args:
-      cover: subdomains.
       local: values on every subdomain, shape `(s, m, c)`.
+      cover: subdomains.
 
     Returns:
       Values at all points, shape `(n, c)`.
@@ -173,10 +176,10 @@ def prolong(cover: Cover, local: Float[ArrayLike, "s m c"]) -> Float[Array, "n c
             f"{jnp.shape(cover.indices)}; expected shape (s, m, c)."
         )
     inside = cover.weights_as(local.dtype)[..., None] > 0
-    return sum_to_points(cover, jnp.where(inside, local, 0))
+    return sum_to_points(jnp.where(inside, local, 0), cover)
 
 
-def sum_to_points(cover: Cover, local: Float[Array, "s m c"]) -> Float[Array, "n c"]:
+def sum_to_points(local: Float[Array, "s m c"], cover: Cover) -> Float[Array, "n c"]:
     """`prolong` for values that are zero on padding."""
     indices = jnp.asarray(cover.indices).reshape(-1)
     flat, count = local.reshape(-1, local.shape[-1]), cover.num_points
@@ -191,7 +194,7 @@ def sum_to_points(cover: Cover, local: Float[Array, "s m c"]) -> Float[Array, "n
     return found
 
 
-def gather(cover: Cover, values: Float[Array, "n c"]) -> Float[Array, "s m c"]:
+def gather(values: Float[Array, "n c"], cover: Cover) -> Float[Array, "s m c"]:
     """`restrict` with whatever values on padding."""
     parts = [values]
     for points, offset in zip(*_exchange(cover), strict=True):

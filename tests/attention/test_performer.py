@@ -188,3 +188,13 @@ def test_bad_input_is_named_in_the_error(points, directions):
         at(directions)(q, k, v[1:])
     with pytest.raises(ValueError, match="num_features=0 must be positive"):
         opjax.orthogonal_random_features(jax.random.key(0), 0, 4)
+
+
+def test_masked_keys_of_any_size_change_nothing(sample, directions):
+    q, k, v, *_ = sample
+    weights = (np.arange(len(k)) > 0) * 1.0
+    found = [
+        attend("softmax", q, np.append([row], k[1:], axis=0), v, directions, weights)
+        for row in (0 * k[0], 1e3 * k[0])
+    ]
+    np.testing.assert_allclose(*found, rtol=1e-9)

@@ -78,7 +78,7 @@ def write(target: pathlib.Path) -> None:
             features=sample.features,
             values=trained(sample),
         )
-        predict.run(whole, export_path=target / "operator.jax")
+        predict.run(predict.PredictOptions(whole, export=target / "operator.jax"))
 
 
 if __name__ == "__main__":

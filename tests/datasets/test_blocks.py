@@ -37,7 +37,9 @@ def test_blocks_of_lower_dimension_are_boundaries(tmp_path):
     mesh = box()
     sides = {"wall": side(mesh, 2, 0), "inlet": side(mesh, 0, 0)}
     path = saved(tmp_path / "a.vtm", fluid=mesh, boundary=sides)
-    (sample,) = files.read(path, boundary_names="wall,inlet", geometry="distance")
+    (sample,) = files.read(
+        path, files.ReadOptions(boundary_names="wall,inlet", geometry="distance")
+    )
     x = sample.mesh_points
     np.testing.assert_array_equal(x, mesh.points)
     np.testing.assert_array_equal(sample.target[:, 0], x[:, 0])
@@ -49,10 +51,10 @@ def test_blocks_of_lower_dimension_are_boundaries(tmp_path):
         sample.boundaries["wall"], np.flatnonzero(x[:, 2] == 0)
     )
     cells = {"location": "cells", "target": "p", "boundary_names": "inlet"}
-    (sample,) = files.read(path, **cells)
+    (sample,) = files.read(path, files.ReadOptions(**cells))
     np.testing.assert_array_equal(sample.features[:, 0], sample.mesh_points[:, 0] < 1)
     with pytest.raises(ValueError, match=r"no boundary 'outlet'; it has inlet, wall"):
-        files.read(path, boundary_names="outlet")
+        files.read(path, files.ReadOptions(boundary_names="outlet"))
 
 
 def test_predictions_on_blocks_are_written_to_the_mesh(tmp_path):

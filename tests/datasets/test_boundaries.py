@@ -83,7 +83,7 @@ FORMATS = {
 @pytest.mark.parametrize("form", FORMATS)
 def test_boundaries_become_indicators_and_sets_of_points(form, tmp_path):
     path = FORMATS[form](tmp_path)
-    (sample,) = files.read(path, boundary_names="wall")
+    (sample,) = files.read(path, files.ReadOptions(boundary_names="wall"))
     expected = WALL
     if form == "vtu mask of cells":  # whose other points may be on another boundary
         expected = np.sort([*WALL, 1, WALL[-1] + 1])
@@ -97,14 +97,16 @@ def test_cells_touch_a_boundary_by_a_facet(form, tmp_path):
     if path.suffix == ".npz":
         content = dict(np.load(path)) | {"target": np.ones(len(QUADS))}
         np.savez(path, **content)
-    (sample,) = files.read(path, boundary_names="wall", location="cells")
+    (sample,) = files.read(
+        path, files.ReadOptions(boundary_names="wall", location="cells")
+    )
     np.testing.assert_array_equal(sample.features[:, 0], BESIDE)
     np.testing.assert_array_equal(sample.boundaries["wall"], np.flatnonzero(BESIDE))
 
 
 def test_numbers_are_names_without_a_table(tmp_path):
     path = npz(tmp_path / "a.npz", boundary=NUMBERS)
-    (sample,) = files.read(path, boundary_names="2,1")
+    (sample,) = files.read(path, files.ReadOptions(boundary_names="2,1"))
     # The corner has one number, and is the end of both boundaries.
     np.testing.assert_array_equal(sample.boundaries["2"], INLET)
     np.testing.assert_array_equal(sample.boundaries["1"], WALL)
@@ -116,7 +118,7 @@ def test_hdf5_files_have_boundaries(tmp_path):
         for name, array in dict(np.load(npz(tmp_path / "a.npz"))).items():
             file[f"one/{name}"] = array
         file["one/boundary_wall"] = WALL
-    (sample,) = files.read(tmp_path / "a.h5", boundary_names="wall")
+    (sample,) = files.read(tmp_path / "a.h5", files.ReadOptions(boundary_names="wall"))
     np.testing.assert_array_equal(sample.boundaries["wall"], WALL)
 
 
@@ -125,7 +127,7 @@ def test_channels_are_fields_then_boundaries_then_geometry(tmp_path):
     for name in "abcdef":
         npz(tmp_path / f"{name}.npz", **given)
     options = {"boundary_names": "wall,inlet", "geometry": "distance,normals"}
-    found = files.splits([tmp_path], features="k", **options)
+    found = files.splits([tmp_path], options=files.ReadOptions(features="k", **options))
     assert found.channels["features"] == (
         *("k", "boundary_wall", "boundary_inlet"),
         *("normal_x_wall", "normal_y_wall", "distance_wall"),
@@ -143,7 +145,9 @@ def test_channels_are_fields_then_boundaries_then_geometry(tmp_path):
 def test_distances_to_the_boundary_of_the_mesh(location, tmp_path):
     rows = len(QUADS) if location == "cells" else N * N
     path = npz(tmp_path / "a.npz", target=np.ones(rows))
-    (sample,) = files.read(path, geometry="normals,distance", location=location)
+    (sample,) = files.read(
+        path, files.ReadOptions(geometry="normals,distance", location=location)
+    )
     x = sample.mesh_points
     exact = np.minimum(x, 1 - x).min(axis=1)
     np.testing.assert_allclose(sample.features[:, 2], exact, atol=1e-6)
@@ -161,7 +165,7 @@ def test_distances_to_a_sphere_and_a_box_in_space(tmp_path):
     mesh = box.cast_to_unstructured_grid()
     mesh.point_data["target"] = np.zeros(125)
     mesh.save(tmp_path / "a.vtu")
-    (sample,) = files.read(tmp_path / "a.vtu", geometry="distance")
+    (sample,) = files.read(tmp_path / "a.vtu", files.ReadOptions(geometry="distance"))
     x = sample.mesh_points
     exact = np.minimum(x, 1 - x).min(axis=1)
     np.testing.assert_allclose(sample.features[:, 0], exact, atol=1e-6)
@@ -173,14 +177,14 @@ def test_a_surface_has_normals_if_it_is_closed(tmp_path):
     mesh = sphere.cast_to_unstructured_grid()
     mesh.point_data["target"] = np.zeros(mesh.n_points)
     mesh.save(tmp_path / "a.vtu")
-    (sample,) = files.read(tmp_path / "a.vtu", geometry="normals")
+    (sample,) = files.read(tmp_path / "a.vtu", files.ReadOptions(geometry="normals"))
     outwards = sample.mesh_points / np.linalg.norm(sample.mesh_points, axis=1)[:, None]
     assert np.sum(sample.features * outwards, axis=1).min() > 0.99
     with pytest.raises(ValueError, match="a.vtu is a surface.*leave out distance"):
-        files.read(tmp_path / "a.vtu", geometry="normals,distance")
+        files.read(tmp_path / "a.vtu", files.ReadOptions(geometry="normals,distance"))
     mesh.extract_cells(np.arange(5, mesh.n_cells)).save(tmp_path / "b.vtu")
     with pytest.raises(ValueError, match="b.vtu is an open surface"):
-        files.read(tmp_path / "b.vtu", geometry="normals")
+        files.read(tmp_path / "b.vtu", files.ReadOptions(geometry="normals"))
 
 
 def test_files_without_the_options_are_read_as_before(tmp_path):
@@ -205,27 +209,27 @@ def test_files_without_the_options_are_read_as_before(tmp_path):
 def test_bad_boundaries_are_refused(changes, names, message, tmp_path):
     path = npz(tmp_path / "a.npz", **changes)
     with pytest.raises(ValueError, match=rf"a.npz.*{message}"):
-        files.read(path, boundary_names=names)
+        files.read(path, files.ReadOptions(boundary_names=names))
 
 
 def test_bad_boundaries_of_meshes_are_refused(tmp_path):
     path = vtu(tmp_path / "a.vtu", point_boundary_wall=POINTS)
     with pytest.raises(ValueError, match="one number for each point or cell"):
-        files.read(path, boundary_names="wall")
+        files.read(path, files.ReadOptions(boundary_names="wall"))
     path = vtu(tmp_path / "a.vtu", point_boundary=NUMBERS, field_boundary_names=["a"])
     with pytest.raises(ValueError, match="no boundary 'wall'; it has a"):
-        files.read(path, boundary_names="wall")
+        files.read(path, files.ReadOptions(boundary_names="wall"))
 
 
 def test_a_boundary_without_facets_has_no_distance(tmp_path):
     path = npz(tmp_path / "a.npz", boundary_probe=[7])
     with pytest.raises(ValueError, match="a.npz: no facet.*'probe'"):
-        files.read(path, boundary_names="probe", geometry="distance")
+        files.read(path, files.ReadOptions(boundary_names="probe", geometry="distance"))
     np.savez(path, mesh_points=POINTS, target=np.ones(N * N))
     with pytest.raises(ValueError, match="a.npz has no array 'cells'"):
-        files.read(path, geometry="distance")
+        files.read(path, files.ReadOptions(geometry="distance"))
     with pytest.raises(ValueError, match="unknown; choose from"):
-        files.read(path, geometry="curvature")
+        files.read(path, files.ReadOptions(geometry="curvature"))
 
 
 SIDES = {"wall": (1, 0), "right": (0, 1), "top": (1, 1), "inlet": (0, 0)}
@@ -255,7 +259,8 @@ def test_patches_share_their_corners_whoever_has_the_number(
         names = [str(order.index(name) + 1) for name in SIDES]
     names = [*SIDES] if form == "npz" else names
     (sample,) = files.read(
-        path, boundary_names=names, geometry="distance", target="target"
+        path,
+        files.ReadOptions(boundary_names=names, geometry="distance", target="target"),
     )
     for place, name in enumerate(SIDES):
         axis, value = SIDES[name]
@@ -280,7 +285,7 @@ def test_patches_of_a_smooth_boundary_share_no_facet(tmp_path):
         target=np.ones(21),
         boundary=np.repeat([0, 1, 2], [1, 10, 10]),
     )
-    (sample,) = files.read(tmp_path / "a.npz", boundary_names="1,2")
+    (sample,) = files.read(tmp_path / "a.npz", files.ReadOptions(boundary_names="1,2"))
     wanted = parse("integral:u@1,integral:u@2")
     (row,) = measure(wanted, sample, [sample.target], {"target": ["u"]})
     assert sum(row.values()) == pytest.approx(40 * np.sin(np.pi / 20))
@@ -299,7 +304,7 @@ def test_patches_of_a_solid_share_edges_and_corners(tmp_path):
     mesh.save(tmp_path / "a.vtu")
     names = list("123456")
     (sample,) = files.read(
-        tmp_path / "a.vtu", boundary_names=names, geometry="distance"
+        tmp_path / "a.vtu", files.ReadOptions(boundary_names=names, geometry="distance")
     )
     for place in range(6):
         axis, value = divmod(place, 2)
@@ -340,14 +345,18 @@ def test_normals_of_every_body_point_outwards_however_it_is_listed(which, tmp_pa
     count = len(centers)
     for names, rows in (("a", centers[:, 0] == 0), ("b", centers[:, 0] == 3)):
         (sample,) = files.read(
-            tmp_path / "a.vtu", geometry="normals", boundary_names=names
+            tmp_path / "a.vtu",
+            files.ReadOptions(geometry="normals", boundary_names=names),
         )
         outwards = sample.mesh_points[:count][rows] - centers[rows]
         along = np.sum(sample.features[:count, 1:][rows] * outwards, axis=1)
         assert along.min() > 0
     for names in ("ground", ""):
         with pytest.raises(ValueError, match="a.vtu is an open surface: 8 edges"):
-            files.read(tmp_path / "a.vtu", geometry="normals", boundary_names=names)
+            files.read(
+                tmp_path / "a.vtu",
+                files.ReadOptions(geometry="normals", boundary_names=names),
+            )
 
 
 def test_a_surface_of_quads_in_an_array_is_one(tmp_path):
@@ -356,11 +365,13 @@ def test_a_surface_of_quads_in_an_array_is_one(tmp_path):
     arrays = {"mesh_points": np.asarray(box.points, float), "target": np.ones(8)}
     arrays["cells"] = box.regular_faces
     np.savez(tmp_path / "a.npz", **arrays)
-    (sample,) = files.read(tmp_path / "a.npz", geometry="normals", quadrature=True)
+    (sample,) = files.read(
+        tmp_path / "a.npz", files.ReadOptions(geometry="normals", quadrature=True)
+    )
     assert (np.sum(sample.features * sample.mesh_points, axis=1) > 0.8).all()
     assert sample.quadrature_weights.sum() == pytest.approx(6)
     np.savez(tmp_path / "a.npz", **arrays | {"target": np.ones(6)})
-    (sample,) = files.read(tmp_path / "a.npz", location="cells")
+    (sample,) = files.read(tmp_path / "a.npz", files.ReadOptions(location="cells"))
     np.testing.assert_allclose(sample.quadrature_weights, 1, rtol=1e-6)
     surface = sample._replace(cells=arrays["cells"], mesh_points=arrays["mesh_points"])
     surface = surface._replace(quadrature_weights=None, target=None)
@@ -406,12 +417,15 @@ def test_second_order_cells_have_the_distances_of_their_corners(kind, tmp_path):
         return (points[:, 2] == 0).astype(int)
 
     curved(kind, tmp_path / "a.vtu", boundary_wall=below)
-    (sample,) = files.read(tmp_path / "a.vtu", geometry="distance,normals")
+    (sample,) = files.read(
+        tmp_path / "a.vtu", files.ReadOptions(geometry="distance,normals")
+    )
     x = sample.mesh_points
     exact = np.minimum(x, 1 - x).min(axis=1)
     np.testing.assert_allclose(sample.features[:, 3], exact, atol=1e-6)
     (sample,) = files.read(
-        tmp_path / "a.vtu", geometry="distance", boundary_names="wall"
+        tmp_path / "a.vtu",
+        files.ReadOptions(geometry="distance", boundary_names="wall"),
     )
     np.testing.assert_allclose(sample.features[:, 1], x[:, 2], atol=1e-6)
     np.testing.assert_array_equal(sample.features[:, 0], x[:, 2] == 0)
@@ -423,20 +437,22 @@ def test_the_way_out_for_centres_of_second_order_cells_works(kind, tmp_path):
     mesh.cell_data["q"] = np.arange(mesh.n_cells, dtype=float)
     mesh.save(tmp_path / "a.vtu")
     with pytest.raises(ValueError, match=rf"VTK's kinds \[{kind}\]") as error:
-        files.read(tmp_path / "a.vtu", target="q", location="cells")
+        files.read(tmp_path / "a.vtu", files.ReadOptions(target="q", location="cells"))
     advice = str(error.value).split("corners, ")[1].split(", and the cell")[0]
     linear = eval(advice, {"pyvista": pyvista, "mesh": mesh})  # noqa: S307
     linear.cell_data["q"] = mesh.cell_data["q"]
     linear.save(tmp_path / "b.vtu")
     given = {"target": "q", "location": "cells", "geometry": "distance"}
-    (sample,) = files.read(tmp_path / "b.vtu", **given)
+    (sample,) = files.read(tmp_path / "b.vtu", files.ReadOptions(**given))
     x = sample.mesh_points
     exact = np.minimum(x, 1 - x).min(axis=1)
     np.testing.assert_allclose(sample.features[:, 0], exact, atol=1e-6)
     assert sample.quadrature_weights.sum() == pytest.approx(1)
     weighted = sample.quadrature_weights @ sample.mesh_points
     np.testing.assert_allclose(weighted, 0.5, rtol=1e-5)
-    (points,) = files.read(tmp_path / "a.vtu", quadrature=True, target="target")
+    (points,) = files.read(
+        tmp_path / "a.vtu", files.ReadOptions(quadrature=True, target="target")
+    )
     assert points.quadrature_weights.sum() == pytest.approx(1, rel=1e-5)
 
 
@@ -447,7 +463,7 @@ def test_what_triangulate_makes_of_second_order_cells_is_refused(tmp_path):
     if found.n_cells == mesh.n_cells:
         pytest.skip("this pyvista leaves second-order cells as they are")
     with pytest.raises(ValueError, match=r"b.vtu: about \d+% of the faces"):
-        files.read(tmp_path / "b.vtu", geometry="distance")
+        files.read(tmp_path / "b.vtu", files.ReadOptions(geometry="distance"))
 
 
 def test_boxes_that_triangulate_divides_conform(tmp_path):
@@ -455,7 +471,7 @@ def test_boxes_that_triangulate_divides_conform(tmp_path):
     mesh = pyvista.ImageData(dimensions=(4, 4, 4)).cast_to_unstructured_grid()
     mesh.point_data["target"] = np.ones(64)
     mesh.triangulate().save(tmp_path / "a.vtu")
-    (sample,) = files.read(tmp_path / "a.vtu", geometry="distance")
+    (sample,) = files.read(tmp_path / "a.vtu", files.ReadOptions(geometry="distance"))
     x = sample.mesh_points
     exact = np.minimum(x, 3 - x).min(axis=1)
     np.testing.assert_allclose(sample.features[:, 0], exact, atol=1e-6)
@@ -466,7 +482,7 @@ def test_cells_beside_a_boundary_mark_its_points_of_higher_order(tmp_path):
     corners = mesh.points[mesh.cells_dict[25]]
     mesh.cell_data["boundary_wall"] = (corners[..., 2] == 0).any(axis=1).astype(int)
     mesh.save(tmp_path / "a.vtu")
-    (sample,) = files.read(tmp_path / "a.vtu", boundary_names="wall")
+    (sample,) = files.read(tmp_path / "a.vtu", files.ReadOptions(boundary_names="wall"))
     below = np.flatnonzero(sample.mesh_points[:, 2] == 0)
     assert np.isin(below, sample.boundaries["wall"]).all()
 
@@ -477,8 +493,8 @@ def test_weights_of_lagrange_cells_have_the_way_out_that_is_named(tmp_path):
     found.point_data["target"] = np.ones(mesh.n_points)
     found.save(tmp_path / "b.vtu")
     with pytest.raises(ValueError, match=r"b.vtu.*save pyvista.read.*triangulate"):
-        files.read(tmp_path / "b.vtu", quadrature=True)
+        files.read(tmp_path / "b.vtu", files.ReadOptions(quadrature=True))
     pyvista.read(tmp_path / "b.vtu").triangulate().save(tmp_path / "c.vtu")
-    (sample,) = files.read(tmp_path / "c.vtu", quadrature=True)
+    (sample,) = files.read(tmp_path / "c.vtu", files.ReadOptions(quadrature=True))
     assert sample.num_points == mesh.n_points
     assert sample.quadrature_weights.sum() == pytest.approx(1, rel=1e-5)

@@ -30,14 +30,14 @@ def _machs(count=6):
 def test_scalars_come_from_files_and_tables_in_the_order_of_their_names(tmp_path):
     folder = _files(tmp_path / "a")
     _table(folder, _machs())
-    found = files.read(folder, **BOTH)
+    found = files.read(folder, files.ReadOptions(**BOTH))
     np.testing.assert_allclose(found[3].scalars, [3, 0.3], rtol=1e-6)
     np.testing.assert_array_equal(found[3].target_scalars, [6])
     assert found[3].scalars.dtype == np.float32
-    divided = files.splits([folder], **BOTH)
+    divided = files.splits([folder], options=files.ReadOptions(**BOTH))
     assert divided.channels["scalars"] == ("angle", "mach")
     assert divided.channels["target_scalars"] == ("lift",)
-    on_disk = files.stored(folder, **BOTH)
+    on_disk = files.stored(folder, files.ReadOptions(**BOTH))
     # In the type of the file; samples in memory are narrowed.
     np.testing.assert_array_equal(np.float32(on_disk[3].scalars), found[3].scalars)
     assert on_disk.summaries[0].channels["scalars"] == 2
@@ -53,19 +53,23 @@ def test_a_column_of_the_table_divides_the_samples(tmp_path):
     rows = [f"{row},{part}" for row, part in zip(_machs(), parts, strict=True)]
     _table(folder, rows, "file,mach,split")
     for in_memory in (True, False):
-        found = files.splits([folder], in_memory=in_memory, **BOTH)
+        found = files.splits(
+            [folder], options=files.ReadOptions(**BOTH), in_memory=in_memory
+        )
         assert [len(found.train), len(found.validation), len(found.test)] == [4, 1, 1]
         assert found.test[0].name.endswith("c0.npz")
     other = _files(tmp_path / "b")
     _table(other, rows, "file,mach,split")
     with pytest.raises(ValueError, match="split of cases.csv names the test"):
-        files.splits([folder], [other], **BOTH)
+        files.splits([folder], [other], files.ReadOptions(**BOTH))
 
 
 def test_files_of_fields_on_a_grid_have_scalars(tmp_path):
     arrays = {"u": np.ones((3, 4), np.float32), "angle": 2.5}
     np.savez(tmp_path / "a.npz", **arrays)
-    (found,) = files.read(tmp_path, target="u", scalars="angle", grid_axes=2)
+    (found,) = files.read(
+        tmp_path, files.ReadOptions(target="u", scalars="angle", grid_axes=2)
+    )
     np.testing.assert_array_equal(found.scalars, [2.5])
 
 
@@ -76,7 +80,7 @@ def test_field_data_of_vtk_files_and_rows_of_stacked_files_are_scalars(tmp_path)
     mesh["target"] = mesh.points[:, 0]
     mesh.field_data["angle"] = [2.5]
     mesh.save(tmp_path / "one.vtu")
-    (found,) = files.read(tmp_path / "one.vtu", scalars="angle")
+    (found,) = files.read(tmp_path / "one.vtu", files.ReadOptions(scalars="angle"))
     assert found.scalars == pytest.approx([2.5])
     _check_legacy_files(tmp_path, mesh)
     count = 4
@@ -86,7 +90,9 @@ def test_field_data_of_vtk_files_and_rows_of_stacked_files_are_scalars(tmp_path)
         target=np.ones((count, 6)),
         angle=np.arange(count),
     )
-    found = files.read(tmp_path / "all.npz", stacked=True, scalars="angle")
+    found = files.read(
+        tmp_path / "all.npz", files.ReadOptions(stacked=True, scalars="angle")
+    )
     assert [float(one.scalars[0]) for one in found] == [0, 1, 2, 3]
 
 
@@ -95,23 +101,27 @@ def _check_legacy_files(folder, mesh):
     old = folder / "one.vtk"
     mesh.save(old)
     for source in (old, folder / "one.vtu"):
-        (found,) = files.read(source, scalars="angle")
+        (found,) = files.read(source, files.ReadOptions(scalars="angle"))
         assert found.scalars == pytest.approx([2.5])
         with pytest.raises(ValueError, match=r"no scalar 'mach', only.*'angle'"):
-            files.read(source, scalars="mach")
-    with files.extended(old, folder / "more.vtk", scalars="angle") as several:
+            files.read(source, files.ReadOptions(scalars="mach"))
+    with files.extended(
+        old, folder / "more.vtk", files.ReadOptions(scalars="angle")
+    ) as several:
         for each in several:
             each.add(each.sample.target, ["prediction"])
-    (found,) = files.read(folder / "more.vtk", scalars="angle", target="prediction")
+    (found,) = files.read(
+        folder / "more.vtk", files.ReadOptions(scalars="angle", target="prediction")
+    )
     assert found.scalars == pytest.approx([2.5])
     mesh.field_data["angle"] = [2.5, 3]
     mesh.save(old)
     with pytest.raises(ValueError, match=r"angle has shape \(2,\).*one number"):
-        files.read(old, scalars="angle")
+        files.read(old, files.ReadOptions(scalars="angle"))
     mesh.field_data["angle"] = [np.nan]
     mesh.save(old)
     with pytest.raises(ValueError, match="one.vtk: the scalar angle is nan"):
-        files.read(old, scalars="angle")
+        files.read(old, files.ReadOptions(scalars="angle"))
 
 
 @pytest.mark.parametrize(
@@ -130,7 +140,7 @@ def test_bad_tables_are_refused_by_file_and_line(tmp_path, lines, message):
     folder = _files(tmp_path / "a")
     _table(folder, lines)
     with pytest.raises(ValueError, match=message):
-        files.read(folder, **BOTH)
+        files.read(folder, files.ReadOptions(**BOTH))
 
 
 @pytest.mark.parametrize(
@@ -148,7 +158,7 @@ def test_tables_that_are_none_are_told_what_they_need(tmp_path, text, message):
     folder = _files(tmp_path / "a")
     (folder / "cases.csv").write_text(text)
     with pytest.raises(ValueError, match=message):
-        files.read(folder, scalars="mach")
+        files.read(folder, files.ReadOptions(scalars="mach"))
 
 
 def test_line_ends_and_marks_of_other_systems_make_no_difference(tmp_path):
@@ -162,7 +172,12 @@ def test_line_ends_and_marks_of_other_systems_make_no_difference(tmp_path):
         text.replace(",", " , ").encode(),
     ):
         (folder / "cases.csv").write_bytes(data)
-        found.append([one.scalars for one in files.read(folder, scalars="mach")])
+        found.append(
+            [
+                one.scalars
+                for one in files.read(folder, files.ReadOptions(scalars="mach"))
+            ]
+        )
     for other in found[1:]:
         np.testing.assert_array_equal(other, found[0])
 
@@ -170,34 +185,34 @@ def test_line_ends_and_marks_of_other_systems_make_no_difference(tmp_path):
 def test_scalars_that_are_named_as_fields_are_told_where_they_belong(tmp_path):
     folder = _files(tmp_path / "a")
     with pytest.raises(ValueError, match="angle has 1 rows.*give --scalar_names"):
-        files.read(folder, features="angle")
+        files.read(folder, files.ReadOptions(features="angle"))
 
 
 def test_bad_scalars_are_refused_by_file_and_name(tmp_path):
     folder = _files(tmp_path / "a")
     with pytest.raises(ValueError, match=r"c0\.npz has no scalar 'mach'.*cases\.csv"):
-        files.read(folder, scalars="mach")
+        files.read(folder, files.ReadOptions(scalars="mach"))
     _table(folder, [f"c{i}.npz,1" for i in range(6)], "file,angle")
     with pytest.raises(ValueError, match="angle is in the file and in"):
-        files.read(folder, scalars="angle")
+        files.read(folder, files.ReadOptions(scalars="angle"))
     bad = _files(tmp_path / "b", angle=np.ones(6))
     with pytest.raises(ValueError, match=r"angle has shape \(6,\).*--feature_names"):
-        files.read(bad, scalars="angle")
+        files.read(bad, files.ReadOptions(scalars="angle"))
     bad = _files(tmp_path / "c", angle=np.inf)
     with pytest.raises(ValueError, match=r"c0\.npz: the scalar angle is inf"):
-        files.read(bad, scalars="angle")
+        files.read(bad, files.ReadOptions(scalars="angle"))
     bad = _files(tmp_path / "d", angle=np.array("two"))
     with pytest.raises(ValueError, match="angle has dtype"):
-        files.read(bad, scalars="angle")
+        files.read(bad, files.ReadOptions(scalars="angle"))
     with pytest.raises(ValueError, match="angle is named as a scalar and as"):
-        files.read(folder, scalars="angle", features="angle")
+        files.read(folder, files.ReadOptions(scalars="angle", features="angle"))
     head = "file,mach,split"
     _table(folder, [f"{row},learn" for row in _machs()], head)
     with pytest.raises(ValueError, match="split='learn'"):
-        files.read(folder, scalars="mach")
+        files.read(folder, files.ReadOptions(scalars="mach"))
     (folder / "cases.csv").write_text("name,mach\nc0.npz,1\n")
     with pytest.raises(ValueError, match=r"no column file, but \['name', 'mach'\]"):
-        files.read(folder, scalars="mach")
+        files.read(folder, files.ReadOptions(scalars="mach"))
 
 
 def _sample(**given):
@@ -285,7 +300,9 @@ def test_the_column_split_divides_samples_without_scalars(in_memory, tmp_path):
     folder = _files(tmp_path / "a")
     _divided(folder)
     for seed in range(3):
-        found = files.splits([folder], in_memory=in_memory, seed=seed)
+        found = files.splits(
+            [folder], shares=files.Shares(seed=seed), in_memory=in_memory
+        )
         names = [[s.name[-6:-4] for s in part] for part in found[:3]]
         assert names == [["c1", "c2", "c4"], ["c3"], ["c0", "c5"]]
     with pytest.raises(ValueError, match="split of cases.csv names the test"):

@@ -37,7 +37,9 @@ def mixed(path, *, lines=False):
 def test_samples_are_centres_with_areas_for_weights(tmp_path, suffix):
     path = tmp_path / f"a{suffix}"
     mesh = mixed(path)
-    (sample,) = files.read(path, location="cells", features="k", target="u")
+    (sample,) = files.read(
+        path, files.ReadOptions(location="cells", features="k", target="u")
+    )
     sizes = mesh.compute_cell_sizes().cell_data["Area"]
     np.testing.assert_allclose(sample.quadrature_weights, sizes, rtol=1e-6)
     centers = [[0.5, 0.5], [1.5, 0.5], [0.5, 4 / 3], [7 / 3, 0.5]]
@@ -55,7 +57,7 @@ def test_predictions_become_cell_data_of_the_same_file(tmp_path, suffix, lines):
     mesh = mixed(path, lines=lines)
     values = np.arange(8, dtype=np.float32).reshape(4, 2)
     options = {"location": "cells", "features": "k", "target": "u"}
-    with files.extended(path, copy, **options) as (each,):
+    with files.extended(path, copy, files.ReadOptions(**options)) as (each,):
         each.add(values, ["prediction", "prediction"])
     files.write(other, each.sample, values, location="cells")
     for file in (copy, other):
@@ -65,7 +67,7 @@ def test_predictions_become_cell_data_of_the_same_file(tmp_path, suffix, lines):
         assert np.isnan(predicted[: 2 * lines]).all()  # nothing is predicted on lines
         np.testing.assert_array_equal(found.point_data["p"], mesh.point_data["p"])
         assert "prediction" not in found.point_data
-        (again,) = files.read(file, **options)
+        (again,) = files.read(file, files.ReadOptions(**options))
         np.testing.assert_array_equal(again.target, each.sample.target)
 
 
@@ -79,12 +81,12 @@ def test_arrays_with_one_row_for_each_cell(tmp_path):
     path, copy = tmp_path / "a.npz", tmp_path / "b.npz"
     np.savez(path, **arrays())
     options = {"location": "cells", "features": "k", "target": "u"}
-    with files.extended(path, copy, **options) as (each,):
+    with files.extended(path, copy, files.ReadOptions(**options)) as (each,):
         each.add(np.array([[3.0], [4.0]]))
     np.testing.assert_allclose(each.sample.mesh_points, [[0.5, 0.5], [1.5, 0.5]])
     np.testing.assert_allclose(each.sample.quadrature_weights, 1)
     np.testing.assert_array_equal(np.load(copy)["prediction"], [3, 4])
-    stored = files.stored(path, **options)
+    stored = files.stored(path, files.ReadOptions(**options))
     np.testing.assert_array_equal(stored[0].target, each.sample.target)
 
 
@@ -93,7 +95,7 @@ def test_hexahedra_are_weighted_by_their_volumes(tmp_path):
     mesh = pyvista.RectilinearGrid(*axes).cast_to_unstructured_grid()
     mesh.cell_data["target"] = np.zeros(4)
     mesh.save(tmp_path / "a.vtu")
-    (sample,) = files.read(tmp_path / "a.vtu", location="cells")
+    (sample,) = files.read(tmp_path / "a.vtu", files.ReadOptions(location="cells"))
     np.testing.assert_allclose(sample.quadrature_weights, [1, 2, 1, 2])
 
 
@@ -101,17 +103,17 @@ def test_a_field_at_the_other_location_is_named_with_the_flag(tmp_path):
     path = tmp_path / "a.vtu"
     mixed(path)
     with pytest.raises(ValueError, match=r"a.vtu has 'u' as cell data.*=cells"):
-        files.read(path, target="u")
+        files.read(path, files.ReadOptions(target="u"))
     with pytest.raises(ValueError, match=r"a.vtu has 'p' as point data.*leave out"):
-        files.read(path, location="cells", target="p")
+        files.read(path, files.ReadOptions(location="cells", target="p"))
     with pytest.raises(ValueError, match=r"a.vtu has no array 'q'"):
-        files.read(path, location="cells", target="q")
+        files.read(path, files.ReadOptions(location="cells", target="q"))
     np.savez(tmp_path / "a.npz", **arrays())
     with pytest.raises(ValueError, match=r"a.npz: u has 2 rows.*=cells"):
-        files.read(tmp_path / "a.npz", target="u")
+        files.read(tmp_path / "a.npz", files.ReadOptions(target="u"))
     np.savez(tmp_path / "a.npz", **arrays(u=np.ones(8)))
     with pytest.raises(ValueError, match=r"a.npz: u has shape \(8,\).*2 cells"):
-        files.read(tmp_path / "a.npz", location="cells", target="u")
+        files.read(tmp_path / "a.npz", files.ReadOptions(location="cells", target="u"))
 
 
 @pytest.mark.parametrize(
@@ -131,7 +133,10 @@ def test_a_field_at_the_other_location_is_named_with_the_flag(tmp_path):
 def test_bad_cells_are_refused_by_number(tmp_path, changes, message):
     np.savez(tmp_path / "a.npz", **arrays(**changes))
     with pytest.raises(ValueError, match=rf"a.npz.*{message}"):
-        files.read(tmp_path / "a.npz", location="cells", features="k", target="u")
+        files.read(
+            tmp_path / "a.npz",
+            files.ReadOptions(location="cells", features="k", target="u"),
+        )
 
 
 def test_tetrahedra_are_inside_out_only_against_others(tmp_path):
@@ -139,25 +144,29 @@ def test_tetrahedra_are_inside_out_only_against_others(tmp_path):
     cells = np.array([[0, 2, 1, 3], [4, 1, 2, 3]])  # all mirrored
     given = {"mesh_points": points, "target": np.ones(2)}
     np.savez(tmp_path / "a.npz", cells=cells, **given)
-    (sample,) = files.read(tmp_path / "a.npz", location="cells")
+    (sample,) = files.read(tmp_path / "a.npz", files.ReadOptions(location="cells"))
     assert (sample.quadrature_weights > 0).all()
     np.savez(tmp_path / "a.npz", cells=[cells[0], cells[1, [1, 0, 2, 3]]], **given)
     with pytest.raises(ValueError, match=r"inside out.*the first one is cell 0"):
-        files.read(tmp_path / "a.npz", location="cells")
+        files.read(tmp_path / "a.npz", files.ReadOptions(location="cells"))
 
 
 def test_meshes_without_linear_cells_are_refused(tmp_path):
     mesh = pyvista.PolyData(np.pad(POINTS, [(0, 0), (0, 1)]))
     mesh.cast_to_unstructured_grid().save(tmp_path / "a.vtu")
     with pytest.raises(ValueError, match=r"a.vtu has no cells: its mesh is points"):
-        files.read(tmp_path / "a.vtu", location="cells", need_target=False)
+        files.read(
+            tmp_path / "a.vtu", files.ReadOptions(location="cells", need_target=False)
+        )
     curved = pyvista.UnstructuredGrid([6, 0, 1, 2, 3, 4, 5], [22], mesh.points)
     curved.save(tmp_path / "b.vtu")
     with pytest.raises(ValueError, match=r"b.vtu has cells of VTK's kinds \[22\]"):
-        files.read(tmp_path / "b.vtu", location="cells", need_target=False)
+        files.read(
+            tmp_path / "b.vtu", files.ReadOptions(location="cells", need_target=False)
+        )
     np.savez(tmp_path / "c.npz", mesh_points=POINTS, target=np.ones(8))
     with pytest.raises(ValueError, match=r"c.npz has no array 'cells'"):
-        files.read(tmp_path / "c.npz", location="cells")
+        files.read(tmp_path / "c.npz", files.ReadOptions(location="cells"))
 
 
 @pytest.mark.parametrize(
@@ -170,12 +179,12 @@ def test_meshes_without_linear_cells_are_refused(tmp_path):
 )
 def test_options_that_mean_nothing_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        files.read("none", **options)
+        files.read("none", files.ReadOptions(**options))
 
 
 def test_a_sample_of_other_cells_is_not_written(tmp_path):
     mixed(tmp_path / "a.vtu")
-    (sample,) = files.read(tmp_path / "a.vtu", target="p")
+    (sample,) = files.read(tmp_path / "a.vtu", files.ReadOptions(target="p"))
     with pytest.raises(ValueError, match=r"has 4 cells, but the sample has 8 points"):
         files.write(tmp_path / "b.vtu", sample, np.ones((8, 1)), location="cells")
 
@@ -206,11 +215,11 @@ def test_a_run_on_cells_predicts_cells(tmp_path):
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         with jax.enable_x64(False):
             train.run(config, workdir=tmp_path / "run")
-        given = {"inputs": str(tmp_path / "data"), "output": tmp_path / "out"}
-        result = predict.run(tmp_path / "run", **given)
+        given = {"input": str(tmp_path / "data"), "output": tmp_path / "out"}
+        result = predict.run(predict.PredictOptions(tmp_path / "run", **given))
         assert result["num_points"] == 4 * 6
         with pytest.raises(ValueError, match="location=cells, which needs whole"):
-            predict.run(tmp_path / "run", **given, stream=True)
+            predict.run(predict.PredictOptions(tmp_path / "run", **given, stream=True))
     found = pyvista.read(tmp_path / "out/3.vtu")
     assert found.cell_data["prediction_u"].shape == (4, 2)
 

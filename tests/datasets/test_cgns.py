@@ -27,7 +27,9 @@ def plaid(tmp_path):
 def check(folder):
     """Compares samples with what was written."""
     points, triangles = write.mesh()
-    found = files.read(folder, features="v", target="u", boundary_names="wall")
+    found = files.read(
+        folder, files.ReadOptions(features="v", target="u", boundary_names="wall")
+    )
     assert [Path(s.name).parts[-3] for s in found] == [
         f"sample_{i:09d}" for i in range(4)
     ]
@@ -41,14 +43,14 @@ def check(folder):
         mesh = cgns.read(Path(sample.name), 2**24)
         assert set(mesh.field_data.arrays) == {"angle"}  # and no texts
         np.testing.assert_array_equal(mesh.field_data.arrays["angle"], 1.5 * number)
-    found = files.read(folder, target="p", location="cells")
+    found = files.read(folder, files.ReadOptions(target="p", location="cells"))
     np.testing.assert_allclose(found[1].target[:, 0], write.fields(1)["p"], rtol=1e-6)
     np.testing.assert_allclose(found[1].quadrature_weights.sum(), 1, rtol=1e-6)
 
 
 def test_samples_of_plaid_are_read(plaid):
     check(plaid)
-    (one,) = files.read(plaid / FIRST, target="u")
+    (one,) = files.read(plaid / FIRST, files.ReadOptions(target="u"))
     np.testing.assert_allclose(one.target[:, 0], write.fields(0)["u"], rtol=1e-6)
 
 
@@ -63,9 +65,13 @@ def test_predictions_on_samples_of_plaid_are_named_after_them(plaid, tmp_path):
 
     (file,) = files.find(plaid / FIRST)
     assert written_name(file) == f"{FIRST}.vtu"
-    with files.extended(file, tmp_path / written_name(file), target="u") as (each,):
+    with files.extended(
+        file, tmp_path / written_name(file), files.ReadOptions(target="u")
+    ) as (each,):
         each.add(np.ones((16, 1), np.float32))
-    (again,) = files.read(tmp_path / f"{FIRST}.vtu", features="prediction", target="u")
+    (again,) = files.read(
+        tmp_path / f"{FIRST}.vtu", files.ReadOptions(features="prediction", target="u")
+    )
     np.testing.assert_array_equal(again.features, 1)
     np.testing.assert_array_equal(again.target, each.sample.target)
     assert again.mesh_points.shape == (16, 2)
@@ -75,7 +81,7 @@ def test_a_sample_of_several_times_is_refused(plaid):
     meshes = plaid / FIRST / "meshes"
     shutil.copy(meshes / "mesh_000000000.cgns", meshes / "mesh_000000001.cgns")
     with pytest.raises(ValueError, match=f"{FIRST} has 2 meshes, one for each time"):
-        files.read(plaid, target="u")
+        files.read(plaid, files.ReadOptions(target="u"))
 
 
 def changed(plaid, change):
@@ -127,7 +133,7 @@ def linked(tree):
 def test_trees_that_are_not_read_are_refused(plaid, change, message):
     file = changed(plaid, change)
     with pytest.raises(ValueError, match=rf"{FIRST}.*{message}"):
-        files.read(file, target="u")
+        files.read(file, files.ReadOptions(target="u"))
 
 
 def test_elements_of_all_dimensions_and_their_boundaries(plaid):
@@ -147,10 +153,12 @@ def test_elements_of_all_dimensions_and_their_boundaries(plaid):
             zone[f"{name}/ data"] = np.asarray(values)
 
     file = changed(plaid, change)
-    (sample,) = files.read(file, target="u", boundary_names="wall", geometry="distance")
+    (sample,) = files.read(
+        file, files.ReadOptions(target="u", boundary_names="wall", geometry="distance")
+    )
     np.testing.assert_array_equal(sample.boundaries["wall"], write.WALL)
     np.testing.assert_allclose(
         sample.features[:, 1], sample.mesh_points[:, 1], atol=1e-6
     )
-    (sample,) = files.read(file, target="p", location="cells")
+    (sample,) = files.read(file, files.ReadOptions(target="p", location="cells"))
     np.testing.assert_allclose(sample.target[:, 0], write.fields(0)["p"], rtol=1e-6)

@@ -119,7 +119,9 @@ def test_the_line_that_converts_a_file_makes_one_that_is_read(
         files.read(path)
     run(advice(str(said.value)), tmp_path, monkeypatch)
     (converted,) = [*tmp_path.glob(f"{path.stem}.vtu"), *tmp_path.glob("*.npz")]
-    (sample,) = files.read(converted, grid_axes=2 * (name == "a.npy"))
+    (sample,) = files.read(
+        converted, files.ReadOptions(grid_axes=2 * (name == "a.npy"))
+    )
     assert sample.num_points >= 3
 
 
@@ -172,11 +174,13 @@ def test_parts_of_frames_are_joined_by_the_line_of_the_message(tmp_path, monkeyp
     text = f"<VTKFile type='Collection'><Collection>{''.join(rows)}"
     (tmp_path / "all.pvd").write_text(f"{text}</Collection></VTKFile>")
     with pytest.raises(ValueError, match="lists 2 parts of the mesh at time 0") as said:
-        files.series.read_series(tmp_path / "all.pvd", target="u")
+        files.series.read_series(tmp_path / "all.pvd", files.ReadOptions(target="u"))
     line = re.search(r"To join them: (.*), and give the folder", str(said.value))
     assert line is not None
     run(line[1], tmp_path, monkeypatch)
-    ((series,), _) = files.series.read_series(tmp_path / "all", target="u")
+    ((series,), _) = files.series.read_series(
+        tmp_path / "all", files.ReadOptions(target="u")
+    )
     np.testing.assert_array_equal(series.times, [0, 0.5])
     assert series.num_points == 42  # a face is common
 

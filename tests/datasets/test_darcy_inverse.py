@@ -128,9 +128,8 @@ def test_test_samples_do_not_depend_on_the_number_of_validation_samples(data, no
 
 
 def test_generated_data_make_samples_of_the_published_grids(tmp_path):
-    sizes = {"num_train": 2, "num_validation": 1, "num_test": 1}
-    strides = {"num_points": 29, "stride": 2, "target_stride": 6}
-    found = darcy_inverse.splits(cache_dir=tmp_path, **sizes, **strides)
+    asked = requests.Request(2, 1, 1, cache_dir=tmp_path)
+    found = darcy_inverse.splits(asked, num_points=29, stride=2, target_stride=6)
     assert found.source == "own solver, 29 points, seed 0"
     (sample,) = found.test
     assert sample.features.shape == (15**2, 1)

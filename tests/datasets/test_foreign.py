@@ -85,10 +85,10 @@ def test_other_suffixes_of_hdf5_are_read_and_written_alike(suffix, tmp_path):
     with h5py.File(path, "w") as file:
         for name, array in arrays.items():
             file[name] = array
-    (sample,) = files.read(path, features="k")
+    (sample,) = files.read(path, files.ReadOptions(features="k"))
     assert sample.target is not None
     files.write(tmp_path / "out" / path.name, sample, sample.target)
-    (again,) = files.read(tmp_path / "out", target="prediction")
+    (again,) = files.read(tmp_path / "out", files.ReadOptions(target="prediction"))
     np.testing.assert_array_equal(again.target, sample.target)
 
 
@@ -105,11 +105,11 @@ def test_a_name_with_a_slash_is_refused_where_it_would_make_a_group(tmp_path):
 
 def test_a_name_with_a_comma_is_given_in_quotes(tmp_path):
     arrays = save(tmp_path / "a.npz", **{"Stress, Mises": np.arange(12.0)})
-    (sample,) = files.read(tmp_path, features='"Stress, Mises",k')
+    (sample,) = files.read(tmp_path, files.ReadOptions(features='"Stress, Mises",k'))
     assert sample.features is not None
     np.testing.assert_allclose(sample.features[:, 1], arrays["k"], rtol=1e-6)
     with pytest.raises(ValueError, match='needs quotes: "Stress, Mises"'):
-        files.read(tmp_path, features="Stress, Mises")
+        files.read(tmp_path, files.ReadOptions(features="Stress, Mises"))
 
 
 @pytest.mark.parametrize("shape", [(1, 3), (3, 1)])
@@ -136,7 +136,7 @@ def test_whole_doubles_of_matlab_are_indices_of_points(location, tmp_path):
     target = np.arange(4.0 if location == "points" else 2.0)
     arrays = {"mesh_points": points, "target": target, "k": target}
     save(tmp_path / "a.npz", cells=cells, **arrays)
-    (sample,) = files.read(tmp_path, location=location)
+    (sample,) = files.read(tmp_path, files.ReadOptions(location=location))
     assert sample.num_points == len(target)
     save(tmp_path / "a.npz", cells=cells + 1, **arrays)
     if location == "points":
@@ -149,7 +149,7 @@ def test_notes_of_matlab_files_are_no_arrays_of_samples(tmp_path):
     points = np.random.default_rng(0).uniform(size=(5, 7, 2))
     io.savemat(tmp_path / "v5.mat", {"mesh_points": points, "target": points[..., 0]})
     np.savez(tmp_path / "m.npz", **io.loadmat(tmp_path / "v5.mat"))
-    assert len(files.read(tmp_path / "m.npz", stacked=True)) == 5
+    assert len(files.read(tmp_path / "m.npz", files.ReadOptions(stacked=True))) == 5
 
 
 TYPES = [">f8", ">f4", "f2", "i8", "i2", "u1", "?", "longdouble"]
@@ -167,7 +167,7 @@ def test_real_numbers_of_any_type_are_one_rule_for_files_and_arrays(dtype, tmp_p
         assert sample.features.dtype.isnative
         np.testing.assert_array_equal(sample.features[:, 0], values[0].astype(float))
     save(tmp_path / "a.npz", k=values[0], target=values[0])
-    (read,) = files.read(tmp_path, features="k")
+    (read,) = files.read(tmp_path, files.ReadOptions(features="k"))
     np.testing.assert_allclose(read.features, found[0].features, rtol=1e-6)
 
 
@@ -201,7 +201,7 @@ def test_weights_of_cells_know_nothing_of_an_offset(offset, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the offset
         for name in ("q.npz", "q.vtu"):
-            (sample,) = files.read(tmp_path / name, quadrature=True)
+            (sample,) = files.read(tmp_path / name, files.ReadOptions(quadrature=True))
             assert sample.quadrature_weights is not None
             found.append(sample.quadrature_weights)
     np.testing.assert_allclose([one.sum() for one in found], 1, rtol=1e-6)
@@ -241,7 +241,7 @@ def test_a_plane_anywhere_in_space_is_two_dimensional(height, tmp_path):
         mesh.points = plane(third)
     mesh.save(tmp_path / "a.vtu")
     for options in ({}, {"point_dim": 2}):
-        (sample,) = files.read(tmp_path, **options)
+        (sample,) = files.read(tmp_path, files.ReadOptions(**options))
         np.testing.assert_allclose(sample.mesh_points, points[:, :2], rtol=1e-6)
 
 
@@ -271,12 +271,18 @@ def test_meshes_in_different_planes_are_refused_by_both_names(tmp_path):
         (tmp_path / name).rename(folder / name)
     with pytest.raises(ValueError, match=said):
         files.splits([a], [b])
-    assert files.read([a, b], point_dim=3)[1].mesh_points.shape == (12, 3)
+    assert files.read([a, b], files.ReadOptions(point_dim=3))[1].mesh_points.shape == (
+        12,
+        3,
+    )
     mesh.points = plane(0.5)
     mesh.save(b / "b.vtu")
     with pytest.raises(ValueError, match="b.vtu lies at z = 0.5, but .*a.vtu at 0"):
         files.read([a, b])
-    assert files.read([a, b], point_dim=2)[1].mesh_points.shape == (12, 2)
+    assert files.read([a, b], files.ReadOptions(point_dim=2))[1].mesh_points.shape == (
+        12,
+        2,
+    )
 
 
 def on_grid(path, shape, order, **changes):
@@ -363,7 +369,7 @@ def test_channels_first_are_warned_of_with_what_is_understood(tmp_path, rng):
     with pytest.warns(
         UserWarning, match="a.npz: features is understood .* axis 0"
     ) as found:
-        files.read(tmp_path, features="k", grid_axes=2)
+        files.read(tmp_path, files.ReadOptions(features="k", grid_axes=2))
     assert len(found) == 1
 
 
@@ -400,11 +406,11 @@ def test_one_input_with_several_answers_is_named_and_last_times_are_fine(tmp_pat
         save(tmp_path / f"{name}.npz")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        files.splits([tmp_path], features="k")
+        files.splits([tmp_path], options=files.ReadOptions(features="k"))
     np.savez(tmp_path / "g.npz", **arrays | {"target": arrays["target"] + 1})
     said = "2 of 7 samples have the same input as others, .*a.npz and .*g.npz"
     with pytest.warns(UserWarning, match=said):
-        files.splits([tmp_path], features="k")
+        files.splits([tmp_path], options=files.ReadOptions(features="k"))
 
 
 def test_a_table_may_say_that_files_are_here_and_the_message_where_it_has_to_be(
@@ -412,23 +418,23 @@ def test_a_table_may_say_that_files_are_here_and_the_message_where_it_has_to_be(
 ):
     save(tmp_path / "data" / "a.npz")
     (tmp_path / "data" / "cases.csv").write_text("file,load\n./a.npz,3\n")
-    (sample,) = files.read(tmp_path / "data", scalars="load")
+    (sample,) = files.read(tmp_path / "data", files.ReadOptions(scalars="load"))
     assert sample.scalars is not None
     assert sample.scalars[0] == 3
     (tmp_path / "data" / "cases.csv").rename(tmp_path / "cases.csv")
     (tmp_path / "cases.csv").write_text("file,load\ndata/a.npz,3\n")
     with pytest.raises(ValueError, match="where it has to be; .*cases.csv is not read"):
-        files.read(tmp_path / "data", scalars="load")
+        files.read(tmp_path / "data", files.ReadOptions(scalars="load"))
 
 
 def test_a_column_is_a_scalar_where_a_field_has_its_name(tmp_path):
     save(tmp_path / "a.npz", U=np.zeros((12, 2)))
     (tmp_path / "cases.csv").write_text("file,U\na.npz,3\n")
-    (sample,) = files.read(tmp_path, scalars="U")
+    (sample,) = files.read(tmp_path, files.ReadOptions(scalars="U"))
     assert sample.scalars is not None
     assert sample.scalars[0] == 3
     with pytest.raises(ValueError, match="for example to U_inlet in cases.csv"):
-        files.read(tmp_path, scalars="U", features="U")
+        files.read(tmp_path, files.ReadOptions(scalars="U", features="U"))
 
 
 def test_predictions_over_predictions_say_what_to_predict_on(tmp_path):

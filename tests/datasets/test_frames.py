@@ -39,7 +39,7 @@ def frame(path, value=0.0, time=None):
 def test_frames_have_the_times_of_their_names(names, times, tmp_path):
     for name, value in zip(names.split(), range(9), strict=False):
         frame(tmp_path / f"{name}.vtu", value)
-    ((series,), _) = files.series.read_series(tmp_path, target="u")
+    ((series,), _) = files.series.read_series(tmp_path, files.ReadOptions(target="u"))
     np.testing.assert_allclose(series.times, times)
     values = {name: value for value, name in enumerate(names.split())}
     known = numbers(tmp_path, [tmp_path / f"{name}.vtu" for name in values])
@@ -51,7 +51,9 @@ def test_frames_have_the_times_of_their_names(names, times, tmp_path):
 def test_the_time_in_a_file_goes_before_that_of_its_name(in_memory, tmp_path):
     for number in range(3):
         frame(tmp_path / f"u_{number / 10}.vtu", number, time=5.0 + number)
-    ((series,), _) = files.series.read_series(tmp_path, target="u", in_memory=in_memory)
+    ((series,), _) = files.series.read_series(
+        tmp_path, files.ReadOptions(target="u"), in_memory=in_memory
+    )
     np.testing.assert_array_equal(series.times, [5, 6, 7])
     assert series.values[2][0, 0] == 2
 
@@ -61,7 +63,7 @@ def test_frames_of_two_series_in_one_folder_are_refused(tmp_path):
         for number in range(2):
             frame(tmp_path / f"{case}_{number}.vtu")
     with pytest.raises(ValueError, match="have one number, 0: a folder holds"):
-        files.series.read_series(tmp_path, target="u")
+        files.series.read_series(tmp_path, files.ReadOptions(target="u"))
 
 
 @pytest.mark.parametrize("suffix", [".vtu", ".vtk"])
@@ -83,12 +85,15 @@ def test_lists_of_paraview_give_files_their_times(suffix, tmp_path):
     for name in ("case.pvd", f"case{suffix}.series"):
         for in_memory in (True, False):
             ((series,), _) = files.series.read_series(
-                tmp_path / name, target="u", in_memory=in_memory
+                tmp_path / name, files.ReadOptions(target="u"), in_memory=in_memory
             )
             np.testing.assert_array_equal(series.times, [0, 0.25, 0.5])
             assert series.values[2][0, 0] == 2
     (tmp_path / "case.pvd").unlink()
-    assert len(files.series.read_series(tmp_path, target="u").series) == 1
+    assert (
+        len(files.series.read_series(tmp_path, files.ReadOptions(target="u")).series)
+        == 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -108,7 +113,9 @@ def test_lists_of_paraview_are_not_trusted(text, said, tmp_path):
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "a.vtu.series").write_text(text)
     with pytest.raises(ValueError, match=said):
-        files.series.read_series(tmp_path / "x" / "a.vtu.series", target="u")
+        files.series.read_series(
+            tmp_path / "x" / "a.vtu.series", files.ReadOptions(target="u")
+        )
 
 
 def test_patterns_of_series_are_found(tmp_path):
@@ -116,7 +123,9 @@ def test_patterns_of_series_are_found(tmp_path):
         (tmp_path / f"case [{case}]" / "VTK").mkdir(parents=True)
         for number in range(2):
             frame(tmp_path / f"case [{case}]" / "VTK" / f"u_{number}.vtu")
-    found = files.series.read_series(tmp_path / "*" / "VTK", target="u").series
+    found = files.series.read_series(
+        tmp_path / "*" / "VTK", files.ReadOptions(target="u")
+    ).series
     assert len(found) == 2
     with pytest.raises(FileNotFoundError, match="matches none"):
-        files.series.read_series(tmp_path / "*" / "vtk", target="u")
+        files.series.read_series(tmp_path / "*" / "vtk", files.ReadOptions(target="u"))

@@ -38,7 +38,7 @@ def write(place, kind, arrays):
 @pytest.mark.parametrize("kind", ["npz", "h5", "npy"])
 def test_stacked_grids_are_the_samples_of_their_arrays(arrays, tmp_path, kind):
     path = write(tmp_path, kind, arrays)
-    found = files.read(path, **NAMES, stacked=True, grid_axes=2)
+    found = files.read(path, files.ReadOptions(stacked=True, grid_axes=2, **NAMES))
     expected = from_arrays(target=arrays["y"], features=arrays["x"])
     assert len(found) == len(expected) == 5
     for one, other in zip(found, expected, strict=True):
@@ -52,12 +52,12 @@ def test_a_stacked_archive_of_meshes_is_read_as_well(rng, tmp_path):
     points = rng.uniform(size=(7, 2))  # that all samples share
     target = rng.normal(size=(3, 7))
     np.savez(tmp_path / "all.npz", mesh_points=points, target=target)
-    found = files.read(tmp_path / "all.npz", stacked=True)
+    found = files.read(tmp_path / "all.npz", files.ReadOptions(stacked=True))
     assert [one.name[-2:] for one in found] == ["/0", "/1", "/2"]
     np.testing.assert_allclose(found[2].target[:, 0], target[2], rtol=1e-6)
     np.testing.assert_allclose(found[1].mesh_points, points, rtol=1e-6)
     with pytest.raises(ValueError, match="cannot be read by row"):
-        files.stored(tmp_path / "all.npz", stacked=True)
+        files.stored(tmp_path / "all.npz", files.ReadOptions(stacked=True))
 
 
 @pytest.mark.parametrize("axes", [1, 2, 3])
@@ -65,7 +65,7 @@ def test_a_file_of_one_sample_has_a_grid_of_any_axes(rng, tmp_path, axes):
     shape = (4, 3, 5)[:axes]
     target = rng.normal(size=shape)
     np.savez(tmp_path / "one.npz", target=target)
-    (found,) = files.read(tmp_path / "one.npz", grid_axes=axes)
+    (found,) = files.read(tmp_path / "one.npz", files.ReadOptions(grid_axes=axes))
     assert found.grid_shape == shape
     np.testing.assert_allclose(found.target[:, 0], target.reshape(-1), rtol=1e-6)
     np.testing.assert_allclose(found.mesh_points, grid_points(shape), rtol=1e-6)
@@ -97,7 +97,7 @@ def test_what_is_on_no_common_grid_is_refused(
     own = arrays | {name: rng.normal(size=shape) for name, shape in changes.items()}
     path = write(tmp_path, "npz", {name: a for name, a in own.items()})
     with pytest.raises(ValueError, match=message):
-        files.read(path, **NAMES, stacked=True, **options)
+        files.read(path, files.ReadOptions(stacked=True, **NAMES, **options))
 
 
 def test_from_a_stacked_archive_to_predictions_on_the_grid(arrays, tmp_path):
@@ -121,7 +121,11 @@ def test_from_a_stacked_archive_to_predictions_on_the_grid(arrays, tmp_path):
     train.run(config, workdir=tmp_path / "run")
     trained = learn.load(tmp_path / "run")
     np.savez(tmp_path / "new.npz", x=arrays["x"][0])
-    predict.run(tmp_path / "run", inputs=tmp_path / "new.npz", output=tmp_path / "out")
+    predict.run(
+        predict.PredictOptions(
+            tmp_path / "run", input=tmp_path / "new.npz", output=tmp_path / "out"
+        )
+    )
     with np.load(tmp_path / "out" / "new.npz") as found:
         assert found["prediction_y"].shape == (4, 3, 2)
         expected = trained(arrays["x"][0].astype(np.float32)[..., None])

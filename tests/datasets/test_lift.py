@@ -6,6 +6,7 @@ import pytest
 
 from opjax import samples
 from opjax.datasets import lift
+from opjax.datasets.requests import Request
 from opjax.learn.config.quantities import parse
 from opjax.learn.predict.quantities import measure
 from opjax.problems import airfoil
@@ -77,9 +78,7 @@ def test_a_smaller_data_set_is_the_start_of_a_larger_one(made, folder):
 
 
 def test_splits_do_not_share_flows_and_centre_their_features(folder):
-    found = lift.splits(
-        num_train=3, num_validation=1, num_test=1, cache_dir=folder, **TINY
-    )
+    found = lift.splits(Request(3, 1, 1, cache_dir=folder), **TINY)
     parts = found.train, found.validation, found.test
     assert tuple(map(len, parts)) == (3, 1, 1)
     assert len({tuple(one.scalars) for part in parts for one in part}) == 5
@@ -98,13 +97,13 @@ def test_splits_do_not_share_flows_and_centre_their_features(folder):
 
 @pytest.mark.parametrize(("kind", "names"), [("none", ()), ("geometry", lift.GEOMETRY)])
 def test_splits_may_have_what_any_mesh_has(kind, names, folder):
-    sizes = {"num_train": 3, "num_validation": 0, "num_test": 1, **TINY}
-    found = lift.splits(point_features=kind, cache_dir=folder, **sizes)
+    asked = Request(3, 0, 1, cache_dir=folder)
+    found = lift.splits(asked, point_features=kind, **TINY)
     samples.check(found.train)
     assert found.channels == {**lift.CHANNELS, "features": names}
     (one,) = found.test
     assert one.features is None if kind == "none" else one.features.shape == (225, 6)
-    full = lift.splits(cache_dir=folder, **sizes)
+    full = lift.splits(asked, **TINY)
     assert one.target_scalars == full.test[0].target_scalars
 
 
@@ -142,9 +141,9 @@ def test_bad_input_is_refused(tmp_path):
     with pytest.raises(ValueError, match="num_airfoil=17 must be even"):
         lift.generate(1, seed=0, num_airfoil=17, cache_dir=tmp_path)
     with pytest.raises(ValueError, match="point_features='all' must be one of"):
-        lift.splits(num_train=1, num_validation=0, num_test=1, point_features="all")
+        lift.splits(Request(1, 0, 1), point_features="all")
     with pytest.raises(ValueError, match="no published files"):
-        lift.splits(num_train=1, num_validation=0, num_test=1, data_dir="files")
+        lift.splits(Request(1, 0, 1, data_dir="files"))
 
 
 def test_no_steady_flow_is_an_error_and_no_sample(tmp_path, monkeypatch):

@@ -5,7 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from opjax.files import mapped
+from opjax.files import ReadOptions, mapped
 from opjax.files.vtk import vtu_bytes, vtu_slices
 
 pyvista = pytest.importorskip("pyvista", reason='needs `pip install "opjax[vtk]"`')
@@ -43,7 +43,7 @@ def save(mesh, path, *, mode="Binary", base64=True, compressor="None", **given):
 
 def copy(source, path, values, names, **asked):
     """Copies a file with fields, in slices of 999 points, and reads what it has."""
-    with mapped.copied(source, path, **asked) as (sample,):
+    with mapped.copied(source, path, ReadOptions(**asked)) as (sample,):
         arrays = {name: array[:] for name, array in sample.arrays.items()}
         written = sample.add(names)
         for start in range(0, len(values), 999):
@@ -124,7 +124,7 @@ def refused(path, words, **asked):
     out = path.with_name("out") / path.name
     with (
         pytest.raises(ValueError, match=words) as info,
-        mapped.copied(path, out, **asked) as (sample,),
+        mapped.copied(path, out, ReadOptions(**asked)) as (sample,),
     ):
         sample.add(["u"]).put(0, np.zeros((len(sample.arrays["mesh_points"]), 1)))
     assert str(path) in str(info.value)

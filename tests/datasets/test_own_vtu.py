@@ -24,14 +24,16 @@ def mesh(rng):
 
 def raises(path, match, **options):
     with pytest.raises(ValueError, match=match) as info:
-        files.read(path, **options)
+        files.read(path, files.ReadOptions(**options))
     assert str(path) in str(info.value)
 
 
 @pytest.mark.parametrize("suffix", [".vtu", ".vtk"])
 def test_a_planar_mesh_is_two_dimensional_with_fields_by_name(suffix, mesh, tmp_path):
     mesh.save(tmp_path / f"a{suffix}")
-    (sample,) = files.read(tmp_path, features="k", target="wind", quadrature=True)
+    (sample,) = files.read(
+        tmp_path, files.ReadOptions(features="k", target="wind", quadrature=True)
+    )
     np.testing.assert_allclose(sample.mesh_points, mesh.points[:, :2], rtol=1e-6)
     np.testing.assert_allclose(sample.features, mesh["k"][:, None], rtol=1e-6)
     np.testing.assert_allclose(sample.target, mesh["wind"], rtol=1e-6)
@@ -44,7 +46,7 @@ def test_a_planar_mesh_is_two_dimensional_with_fields_by_name(suffix, mesh, tmp_
 def test_axes_of_a_constant_are_no_space_and_point_dim_overrules(mesh, tmp_path):
     path = tmp_path / "a.vtu"
     mesh.save(path)
-    shape = files.read(path, point_dim=3)[0].mesh_points.shape
+    shape = files.read(path, files.ReadOptions(point_dim=3))[0].mesh_points.shape
     assert shape == (30, 3)
     mesh.points = mesh.points[:, [0, 2, 1]]
     mesh.save(path)
@@ -55,13 +57,16 @@ def test_axes_of_a_constant_are_no_space_and_point_dim_overrules(mesh, tmp_path)
     mesh.points = mesh.points[:, [0, 2, 1]] + np.array([0, 0, 1.0])
     mesh.save(path)
     assert files.read(path)[0].mesh_points.shape == (30, 2)
-    assert files.read(path, point_dim=3)[0].mesh_points.shape == (30, 3)
+    assert files.read(path, files.ReadOptions(point_dim=3))[0].mesh_points.shape == (
+        30,
+        3,
+    )
 
 
 def test_weights_of_a_volume_mesh_sum_to_its_volume(tmp_path):
     box = pyvista.ImageData(dimensions=(4, 3, 3), spacing=(1, 2, 0.5))
     box.cast_to_unstructured_grid().save(tmp_path / "a.vtu")  # voxels
-    (sample,) = files.read(tmp_path, quadrature=True)
+    (sample,) = files.read(tmp_path, files.ReadOptions(quadrature=True))
     assert sample.quadrature_weights is not None
     np.testing.assert_allclose(sample.quadrature_weights.sum(), 3 * 4 * 1, rtol=1e-6)
     assert sample.cells is None  # voxels are not linear cells with the usual order
@@ -70,7 +75,7 @@ def test_weights_of_a_volume_mesh_sum_to_its_volume(tmp_path):
 def test_weights_of_the_file_are_kept(mesh, tmp_path):
     mesh.point_data["quadrature_weights"] = np.arange(30.0)
     mesh.save(tmp_path / "a.vtu")
-    (sample,) = files.read(tmp_path, quadrature=True)
+    (sample,) = files.read(tmp_path, files.ReadOptions(quadrature=True))
     np.testing.assert_array_equal(sample.quadrature_weights, np.arange(30))
 
 
@@ -78,7 +83,7 @@ def test_weights_of_the_file_are_kept(mesh, tmp_path):
 def test_a_prediction_is_attached_to_the_mesh(suffix, mesh, tmp_path):
     path, out = tmp_path / f"a{suffix}", tmp_path / "out" / f"a{suffix}"
     mesh.save(path)
-    (sample,) = files.read(path, features="k")
+    (sample,) = files.read(path, files.ReadOptions(features="k"))
     prediction = np.arange(90, dtype=np.float32).reshape(30, 3)
     files.write(out, sample, prediction, names=("u", "u", "p"))
     written = pyvista.read(out)
@@ -132,7 +137,9 @@ def test_empty_meshes_and_blocks_are_refused(mesh, tmp_path):
     points = pyvista.PolyData(mesh.points).cast_to_unstructured_grid()
     points.clear_data()
     points.save(path)
-    weights = files.read(path, quadrature=False)[0].quadrature_weights
+    weights = files.read(path, files.ReadOptions(quadrature=False))[
+        0
+    ].quadrature_weights
     assert weights is None
     raises(path, "no cells", quadrature=True)
 
@@ -170,9 +177,10 @@ import sys
 sys.modules["pyvista"] = sys.modules["vtkmodules"] = None
 import numpy as np
 from opjax import files
-(sample,) = files.read({str(tmp_path / "a.vtu")!r}, quadrature=True)
+(sample,) = files.read({str(tmp_path / "a.vtu")!r}, files.ReadOptions(quadrature=True))
 files.write({str(tmp_path / "b.vtu")!r}, sample, np.ones((30, 1)))
-print(len(files.read({str(tmp_path / "b.vtu")!r}, target="prediction")))
+options = files.ReadOptions(target="prediction")
+print(len(files.read({str(tmp_path / "b.vtu")!r}, options)))
 try:
     files.read({str(tmp_path / "a.vtk")!r})
 except ImportError as error:

@@ -6,6 +6,7 @@ import pytest
 
 from opjax import samples
 from opjax.datasets import pipe
+from opjax.datasets.requests import Request
 from opjax.problems import pipe as problem
 
 
@@ -99,9 +100,10 @@ def test_the_published_axes_are_expected(made, tmp_path):
 
 
 def test_own_samples_have_the_points_of_either_split(tmp_path):
-    sizes = {"num_train": 1, "num_validation": 0, "num_test": 1}
-    given = {**sizes, "num_elements": 2, "cache_dir": str(tmp_path)}
-    one, other = (pipe.splits(**given, split=split) for split in pipe.SPLITS)
+    asked = Request(1, 0, 1, cache_dir=tmp_path)
+    one, other = (
+        pipe.splits(asked, num_elements=2, split=split) for split in pipe.SPLITS
+    )
     assert (one.validation, other.validation) == ([], [])
     for mine, theirs in zip(
         one.train + one.test, other.train + other.test, strict=True
@@ -110,7 +112,7 @@ def test_own_samples_have_the_points_of_either_split(tmp_path):
         np.testing.assert_array_equal(theirs.target, mine.target)
         np.testing.assert_array_equal(theirs.mesh_points[[0, -1]], [[0, 0], [1, 1]])
     with pytest.raises(ValueError, match="split='last' is unknown"):
-        pipe.splits(**given, split="last")
+        pipe.splits(asked, split="last")
 
 
 def test_wrong_arguments_and_missing_files_are_named_in_the_error(made, tmp_path):

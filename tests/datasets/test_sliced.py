@@ -59,8 +59,8 @@ def test_parts_have_the_summary_of_the_whole(rng):
 
 def test_samples_in_slices_are_those_in_memory(folder):
     names = {"features": ["k"], "target": ["u"]}
-    whole = files.read(folder, **names)
-    found = read_sliced(folder, **names)
+    whole = files.read(folder, files.ReadOptions(**names))
+    found = read_sliced(folder, files.ReadOptions(**names))
     assert len(found) == len(whole) == 5
     assert found.weighted
     for row, sample in enumerate(whole):
@@ -84,7 +84,7 @@ def test_vtu_files_are_read_in_slices(rng, tmp_path):
     mesh = pyvista.UnstructuredGrid([3, 0, 1, 2], [5], points)
     mesh.point_data["u"] = rng.normal(size=(30, 3))
     mesh.save(tmp_path / "a.vtu")
-    found = read_sliced(tmp_path, target=["u"])
+    found = read_sliced(tmp_path, files.ReadOptions(target=["u"]))
     with found.open(0) as arrays:
         np.testing.assert_array_equal(arrays["mesh_points"][3:9], points[3:9, :2])
         assert arrays["target"].channel_names == ("u", "u", "u")
@@ -93,7 +93,9 @@ def test_vtu_files_are_read_in_slices(rng, tmp_path):
 
 def test_every_sample_is_in_one_part(folder):
     found = sliced_splits(
-        [folder], features=["k"], target=["u"], test_fraction=0.4, seed=1
+        [folder],
+        options=files.ReadOptions(features=["k"], target=["u"]),
+        shares=files.Shares(test_fraction=0.4, seed=1),
     )
     parts = [found.train, found.validation, found.test]
     assert [len(part) for part in parts] == [2, 1, 2]
@@ -101,7 +103,9 @@ def test_every_sample_is_in_one_part(folder):
 
 
 def test_one_mesh_is_trained_on_and_tested(folder):
-    found = sliced_splits([folder / "0.h5"], features=["k"], target=["u"])
+    found = sliced_splits(
+        [folder / "0.h5"], options=files.ReadOptions(features=["k"], target=["u"])
+    )
     assert [len(p) for p in found[:3]] == [1, 0, 1]
 
 
@@ -119,13 +123,15 @@ def test_bad_files_are_named(folder, change, message):
     with h5py.File(folder / "1.h5", "r+") as file:
         change(file)
     with pytest.raises(ValueError, match=message) as info:
-        read_sliced(folder, features=["k"], target=["u"])
+        read_sliced(folder, files.ReadOptions(features=["k"], target=["u"]))
     assert "1.h5" in str(info.value)
 
 
 def test_files_in_both_parts_are_refused(folder):
     with pytest.raises(ValueError, match="are in train and in test"):
-        sliced_splits([folder], [folder / "1.h5"], features=["k"], target=["u"])
+        sliced_splits(
+            [folder], [folder / "1.h5"], files.ReadOptions(features=["k"], target=["u"])
+        )
 
 
 def test_files_without_slices_are_refused(rng, tmp_path):

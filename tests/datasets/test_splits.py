@@ -1,7 +1,5 @@
 """The samples of benchmarks: the same from `splits` as from `generate` and `load`."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -18,8 +16,9 @@ from opjax.datasets import (
     plasticity,
     rna,
 )
+from opjax.datasets.requests import Request
 
-SIZES: dict[str, Any] = {"num_train": 3, "num_validation": 1, "num_test": 2}
+ASKED = Request(3, 1, 2, seed=2)
 # As in the tests of the data sets, to share their compilations.
 AIRFOIL = {"num_airfoil": 16, "num_wake": 4, "num_radial": 8, "tolerance": 0.5}
 
@@ -46,7 +45,7 @@ def same(found, expected):
     ],
 )
 def test_sets_have_seeds_of_their_own(module, options, cache_dir):
-    found = module.splits(seed=2, cache_dir=cache_dir, **SIZES, **options)
+    found = module.splits(ASKED._replace(cache_dir=cache_dir), **options)
     made = [
         module.generate(count, seed=seed, cache_dir=cache_dir, **options)
         for count, seed in ((3, 6), (1, 7), (2, 8))
@@ -70,25 +69,27 @@ def test_sets_have_seeds_of_their_own(module, options, cache_dir):
 def test_sets_are_parts_of_one(module, options, cache_dir):
     if module in (elasticity, darcy_notch):
         pytest.importorskip("skfem")
-    if module is not rna:
-        options = options | {"cache_dir": cache_dir}
-    made = module.generate(6, seed=2, **options)
-    found = module.splits(seed=2, **SIZES, **options)
+    kept = {} if module is rna else {"cache_dir": cache_dir}
+    made = module.generate(6, seed=2, **kept, **options)
+    found = module.splits(ASKED._replace(**kept), **options)
     same(found, (made[:3], made[3:4], made[4:]))
     assert "seed 2" in found.source
 
 
 def test_flows_for_training_and_tests_have_seeds_of_their_own(tmp_path):
-    options = {"num_radii": 3, "num_angles": 8, "cache_dir": tmp_path}
-    found = airfrans.splits(seed=2, **SIZES, **options)
-    first = airfrans.generate(4, seed=4, **options)
-    same(found, (first[:3], first[3:], airfrans.generate(2, seed=5, **options)))
+    options, kept = {"num_radii": 3, "num_angles": 8}, {"cache_dir": tmp_path}
+    found = airfrans.splits(ASKED._replace(**kept), **options)
+    first, last = (
+        airfrans.generate(count, seed=seed, **options, **kept)
+        for count, seed in ((4, 4), (2, 5))
+    )
+    same(found, (first[:3], first[3:], last))
     assert found.train[0].details.speed == first[0].details.speed
 
 
 def test_airfoils_can_be_told_by_their_deviations(cache_dir):
-    options = {"cache_dir": cache_dir, "seed": 2, **AIRFOIL}
-    found = airfoil.splits(deviations=True, **SIZES, **options)
+    asked = ASKED._replace(cache_dir=cache_dir)
+    found = airfoil.splits(asked, deviations=True, **AIRFOIL)
     mean = np.mean([s.mesh_points for s in found.train], axis=0)
     for sample in found.test:
         np.testing.assert_array_equal(sample.features, sample.mesh_points - mean)
@@ -97,7 +98,7 @@ def test_airfoils_can_be_told_by_their_deviations(cache_dir):
 def test_files_take_the_place_of_the_solver(tmp_path, rng):
     made = burgers.to_samples(*rng.normal(size=(2, 9, 8192)))
     burgers.save(tmp_path / "burgers_data_R10.npz", made)
-    found = burgers.splits(data_dir=str(tmp_path), stride=4096, **SIZES)
+    found = burgers.splits(ASKED._replace(data_dir=str(tmp_path)), stride=4096)
     coarse = samples.coarsen(made, 4096)
     same(found, (coarse[:3], coarse[3:4], coarse[-2:]))
     assert found.source == str(tmp_path)

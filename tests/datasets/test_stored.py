@@ -70,41 +70,38 @@ def test_samples_of_files_are_read_when_they_are_looked_up(suffix, found, tmp_pa
 def test_rows_of_arrays_are_samples(place, found, tmp_path):
     path = tmp_path / place
     write_stacked(path, stack(found))
-    equal(files.read(path, stacked=True), found)
-    stored = files.stored(path, stacked=True)
+    equal(files.read(path, files.ReadOptions(stacked=True)), found)
+    stored = files.stored(path, files.ReadOptions(stacked=True))
     equal(stored, found)
     assert stored[1].name == str(path / "1")
     mesh = {"mesh_points": found[0].mesh_points, "quadrature_weights": np.ones(5)}
     write_stacked(path, stack(found, u=np.arange(15.0)) | mesh)
     with pytest.raises(ValueError, match="as many samples along axis 0 .*, u 15"):
-        files.stored(path, stacked=True)
+        files.stored(path, files.ReadOptions(stacked=True))
     values = np.arange(15.0).reshape(3, 5)
     write_stacked(path, stack(found, grid_shape=np.array([5]), u=values) | mesh)
-    shared = files.stored(path, target="u", stacked=True)
+    shared = files.stored(path, files.ReadOptions(target="u", stacked=True))
     for row, sample in enumerate(shared):
         np.testing.assert_array_equal(sample.mesh_points, found[0].mesh_points)
         np.testing.assert_array_equal(sample.target, values[row, :, None])
         assert sample.grid_shape == (5,)
-    assert files.channels(path, "features,u", stacked=True) == ("features",) * 3 + (
-        "u",
-    )
 
 
 def test_what_cannot_be_stacked_is_named(found, tmp_path):
     files.write(tmp_path / "a.npz", found[0])
     with pytest.raises(ValueError, match="a.npz cannot be read by row"):
-        files.stored(tmp_path, stacked=True)
+        files.stored(tmp_path, files.ReadOptions(stacked=True))
     with h5py.File(tmp_path / "groups.h5", "w") as file:
         file["0/mesh_points"] = found[0].mesh_points
     with pytest.raises(ValueError, match="'0' is not an array stored in this file"):
-        files.stored(tmp_path / "groups.h5", stacked=True)
+        files.stored(tmp_path / "groups.h5", files.ReadOptions(stacked=True))
     write_stacked(tmp_path / "few", stack(found))
-    stored = files.stored(tmp_path / "few", stacked=True)
+    stored = files.stored(tmp_path / "few", files.ReadOptions(stacked=True))
     write_stacked(tmp_path / "few", stack(found[:2]))
     with pytest.raises(ValueError, match="few has 2 samples, no 2"):
         stored[2]
     with pytest.raises(ValueError, match="'features' take 60 bytes, above the limit"):
-        files.stored(tmp_path / "few", stacked=True, max_bytes=50)
+        files.stored(tmp_path / "few", files.ReadOptions(stacked=True, max_bytes=50))
     (tmp_path / "few" / "target.npy").write_bytes(b"damaged")
     with pytest.raises(ValueError, match="Cannot read .*target.npy"):
         stored[0]
@@ -112,8 +109,9 @@ def test_what_cannot_be_stacked_is_named(found, tmp_path):
 
 def test_samples_on_disk_are_divided_as_those_in_memory(found, tmp_path):
     write_stacked(tmp_path / "many.h5", stack(found * 4))
-    given = {"stacked": True, "seed": 3, "num_train": 5}
-    in_memory = files.splits([tmp_path / "many.h5"], **given)
-    on_disk = files.splits([tmp_path / "many.h5"], in_memory=False, **given)
+    paths, options = [tmp_path / "many.h5"], files.ReadOptions(stacked=True)
+    given = paths, (), options, files.Shares(seed=3, num_train=5)
+    in_memory = files.splits(*given)
+    on_disk = files.splits(*given, in_memory=False)
     for name in ("train", "validation", "test"):
         equal(getattr(on_disk, name), getattr(in_memory, name))

@@ -1,11 +1,13 @@
 """Surfaces in `.vtp`, `.stl` and `.ply` files: read as PyVista does, and written."""
 
 import struct
+import sys
 
 import numpy as np
 import pytest
 
 from opjax import files, geometry
+from opjax.files.formats import written_name
 from opjax.files.vtk import fields
 from tests.hostile import originals
 
@@ -52,13 +54,63 @@ def test_ply_files_of_all_orders_have_fields_of_points_and_faces(seed, tmp_path)
     assert sample.target.shape == (12, 1)
 
 
+PLY_HEAD = """ply
+format {} 1.0
+element vertex 4
+property float x
+property float y
+property float z
+element face 3
+property double before
+property list uchar int vertex_indices
+property short behind
+end_header
+"""
+
+
+@pytest.mark.parametrize("order", ["ascii", "binary_big_endian"])
+def test_numbers_beside_lists_of_different_lengths_are_those_of_their_rows(
+    order, tmp_path
+):
+    faces = [[0, 1, 2, 3], [1, 2], [3, 2, 0]]
+    data, points = PLY_HEAD.format(order).encode(), np.arange(12.0)
+    if order == "ascii":
+        numbers = [*points, *(n for f in faces for n in (0.5, len(f), *f, -len(f)))]
+        data += " ".join(map(str, numbers)).encode()
+    else:
+        data += points.astype(">f4").tobytes()
+        for f in faces:
+            data += struct.pack(f">dB{len(f)}ih", 0.5, len(f), *f, -len(f))
+    (tmp_path / "a.ply").write_bytes(data)
+    found = fields.load(tmp_path / "a.ply", MOST)
+    np.testing.assert_array_equal(found.points.reshape(-1), points)
+    np.testing.assert_array_equal(found.corners, np.concatenate(faces))
+    np.testing.assert_array_equal(found.offsets, [0, 4, 6, 9])
+    np.testing.assert_array_equal(found.cell_data.arrays["before"], 3 * [0.5])
+    np.testing.assert_array_equal(found.cell_data.arrays["behind"], [-4, -2, -3])
+
+
+@pytest.mark.parametrize("name", ["a.vtu", "a.vtp", "a.stl", "a.ply", "a.cgns"])
+def test_meshes_are_read_and_written_without_vtk(name, tmp_path, monkeypatch):
+    """Half a gigabyte that `opjax[learn]` does not install."""
+    suffix, path = name.split(".")[1], tmp_path / name
+    path.write_bytes(getattr(originals, suffix)(0))
+    for module in ("vtkmodules", "pyvista"):
+        monkeypatch.setitem(sys.modules, module, None)
+    copy = tmp_path / f"copy_{written_name(path)}"
+    with files.extended(path, copy, files.ReadOptions(need_target=False)) as (each,):
+        each.add(np.ones((each.sample.num_points, 1), np.float32))
+    (sample,) = files.read(copy, files.ReadOptions(target="prediction"))
+    assert sample.target.min() == 1
+
+
 @pytest.mark.parametrize("suffix", [".stl", ".ply", ".vtp"])
 @pytest.mark.parametrize("location", ["points", "cells"])
 def test_predictions_on_surfaces_are_written_to_vtp(suffix, location, tmp_path):
     path, copy = tmp_path / f"a{suffix}", tmp_path / "out.vtp"
     sphere().triangulate().save(path)
     given = {"need_target": False, "geometry": "normals", "location": location}
-    with files.extended(path, copy, **given) as (each,):
+    with files.extended(path, copy, files.ReadOptions(**given)) as (each,):
         values = np.arange(each.sample.num_points, dtype=np.float32)[:, None]
         each.add(values)
     found = pyvista.read(copy)
@@ -83,9 +135,9 @@ def test_surfaces_keep_all_their_parts_and_fields(rng, tmp_path):
     )
     mesh.point_data["p"], mesh.cell_data["q"] = np.arange(9.0), np.arange(6)
     mesh.save(tmp_path / "a.vtp")
-    with files.extended(tmp_path / "a.vtp", tmp_path / "b.vtp", need_target=False) as (
-        each,
-    ):
+    with files.extended(
+        tmp_path / "a.vtp", tmp_path / "b.vtp", files.ReadOptions(need_target=False)
+    ) as (each,):
         each.add(np.ones((9, 1), np.float32))
     found, expected = pyvista.read(tmp_path / "b.vtp"), mesh
     for part in ("faces", "lines", "verts", "strips"):
@@ -98,7 +150,7 @@ def test_surfaces_keep_all_their_parts_and_fields(rng, tmp_path):
 def test_a_box_has_the_area_and_the_normals_of_a_box(tmp_path):
     cube().save(tmp_path / "a.vtp")
     given = {"need_target": False, "geometry": "normals", "location": "cells"}
-    (sample,) = files.read(tmp_path / "a.vtp", **given)
+    (sample,) = files.read(tmp_path / "a.vtp", files.ReadOptions(**given))
     np.testing.assert_allclose(sample.quadrature_weights.sum(), 24, rtol=1e-6)
     side = np.abs(sample.mesh_points).argmax(axis=1)
     exact = np.eye(3)[side] * np.sign(sample.mesh_points)
@@ -108,7 +160,9 @@ def test_a_box_has_the_area_and_the_normals_of_a_box(tmp_path):
 def test_an_open_surface_has_no_normals(tmp_path):
     sphere().clip("z").triangulate().save(tmp_path / "a.stl")
     with pytest.raises(ValueError, match=r"a.stl is an open surface: \d+ edges"):
-        files.read(tmp_path / "a.stl", need_target=False, geometry="normals")
+        files.read(
+            tmp_path / "a.stl", files.ReadOptions(need_target=False, geometry="normals")
+        )
 
 
 def test_surfaces_beside_meshes_are_passed_over(tmp_path):
@@ -122,8 +176,8 @@ def test_surfaces_beside_meshes_are_passed_over(tmp_path):
 def test_a_surface_without_fields_names_the_way_out(tmp_path):
     sphere().save(tmp_path / "a.stl")
     with pytest.raises(ValueError, match=r"a.stl has no array 'p'.*as .vtp"):
-        files.read(tmp_path / "a.stl", target="p")
-    (sample,) = files.read(tmp_path / "a.stl", need_target=False)
+        files.read(tmp_path / "a.stl", files.ReadOptions(target="p"))
+    (sample,) = files.read(tmp_path / "a.stl", files.ReadOptions(need_target=False))
     values = np.ones((sample.num_points, 1))
     with pytest.raises(ValueError, match=r"b.stl must have the suffix .vtp"):
         files.write(tmp_path / "b.stl", sample, values)
@@ -152,4 +206,4 @@ def test_a_surface_without_fields_names_the_way_out(tmp_path):
 def test_damaged_surfaces_are_refused(name, content, message, tmp_path):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=rf"(?s){name}.*{message}"):
-        files.read(tmp_path / name, need_target=False)
+        files.read(tmp_path / name, files.ReadOptions(need_target=False))

@@ -5,7 +5,7 @@ import pytest
 
 from opjax import files
 from opjax.files.vtk import fields, vtu_write
-from opjax.files.vtk.mesh import Data, Mesh
+from opjax.files.vtk.mesh import NamedArrays, VtkMesh
 
 pyvista = pytest.importorskip("pyvista", reason='needs `pip install "opjax[vtk]"`')
 MOST = 2**24
@@ -261,7 +261,7 @@ def test_curved_cells_are_read_without_weights(tmp_path):
     pyvista.UnstructuredGrid([3, 0, 1, 2], [68], corners).save(path)
     assert files.read(path)[0].cells is None
     with pytest.raises(ValueError, match=r"kinds \[68\]"):
-        files.read(path, quadrature=True)
+        files.read(path, files.ReadOptions(quadrature=True))
 
 
 @pytest.mark.parametrize("make", [surface, strips, structured, rectilinear, image])
@@ -298,6 +298,6 @@ def test_written_meshes_are_what_pyvista_reads(make, rng, tmp_path):
 
 def test_numbers_that_vtk_lacks_are_not_written(tmp_path):
     empty = np.zeros(0, np.int64)
-    mesh = Mesh(np.zeros((1, 3)), np.zeros(1, np.int64), empty, empty, Data())
+    mesh = VtkMesh(np.zeros((1, 3)), np.zeros(1, np.int64), empty, empty, NamedArrays())
     with pytest.raises(ValueError, match="complex128"):
         vtu_write.write(tmp_path / "a.vtu", mesh, {"u": np.ones(1) * 1j})

@@ -66,7 +66,7 @@ def test_a_value_that_is_not_finite_is_called_by_its_field(tmp_path):
     folder = write(tmp_path / "a", 1, k=k)
     said = r"0.npz: k has 2 values that are not finite, the first one at point 7"
     with pytest.raises(ValueError, match=said):
-        files.read(folder, features="k")
+        files.read(folder, files.ReadOptions(features="k"))
     files.read(folder)  # it is not asked for
 
 

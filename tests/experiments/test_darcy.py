@@ -68,6 +68,7 @@ def count(config, grid_shape):
     return sum(leaf.size for leaf in jax.tree.leaves(model))
 
 
+@pytest.mark.nightly
 def test_a_run_leaves_everything_in_its_folder(finished):
     workdir, result = finished
     member = workdir / "functional-0"
@@ -81,6 +82,7 @@ def test_a_run_leaves_everything_in_its_folder(finished):
     assert all(1e3 < size < 1e6 for size in sizes.values())
 
 
+@pytest.mark.nightly
 def test_the_result_says_how_it_came_about(finished):
     workdir, result = finished
     assert result.keys() == set(KEYS.split())
@@ -95,6 +97,7 @@ def test_the_result_says_how_it_came_about(finished):
     assert result.items() >= expected.items()
 
 
+@pytest.mark.nightly
 def test_the_reported_error_is_that_of_the_predictions(finished):
     workdir, result = finished
     seen = outcome.read(workdir / "functional-0")
@@ -111,6 +114,7 @@ def test_the_reported_error_is_that_of_the_predictions(finished):
         np.testing.assert_allclose(np.unique(features), [3, 12], rtol=1e-5)
 
 
+@pytest.mark.nightly
 def test_a_finished_run_is_read_and_not_repeated(finished, capsys):
     workdir, result = finished
     path = workdir / "functional-0" / "metrics.jsonl"
@@ -120,6 +124,7 @@ def test_a_finished_run_is_read_and_not_repeated(finished, capsys):
     assert path.stat().st_mtime_ns == before
 
 
+@pytest.mark.nightly
 def test_another_configuration_is_refused_with_its_fields(finished):
     workdir, _ = finished
     other = dataclasses.replace(TINY, learning_rate=0.5)

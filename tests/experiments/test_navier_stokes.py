@@ -96,7 +96,7 @@ def test_published_flows_are_split_in_three(tmp_path, rng):
             np.testing.assert_array_equal(sample.target, fine)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_reports_and_draws_every_step(tmp_path, capsys):
     config = dataclasses.replace(
         navier_stokes.PRESETS["smoke"],

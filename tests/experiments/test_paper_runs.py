@@ -4,7 +4,6 @@ import signal
 import subprocess
 import sys
 import time
-import types
 
 import pytest
 
@@ -113,12 +112,8 @@ def test_numbers_of_finished_programs_are_kept_when_the_queue_is_stopped(
         raise Stopped("by a signal")
 
     monkeypatch.setattr(paper_runs, "run", stopped)
-    given = {"STATE": str(tmp_path), "NAMES": [], "LIST": False, "MINUTES": 1.0}
-    for name, value in (given | {"DATA_DIR": None, "MAX_MIB": 60.0}).items():
-        flag = types.SimpleNamespace(value=value)
-        monkeypatch.setattr(paper_runs, f"_{name}", flag)
     with pytest.raises(Stopped):
-        paper_runs.work()
+        paper_runs.work(paper_runs.QueueOptions(str(tmp_path), minutes=1.0))
     kept = json.loads((tmp_path / "published.json").read_text())
     assert kept[SOME[0].name].startswith("50 %; seed 0; data: D; H200; 7 s")
 

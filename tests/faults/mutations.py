@@ -1,4 +1,4 @@
-"""Breaks what protects runs, one at a time, and shows which tests see it.
+"""Breaks what protects runs and the numerics, and shows which tests see it.
 
     python -m tests.faults.mutations
 
@@ -12,16 +12,18 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import sys
 import tempfile
-from typing import NamedTuple
 
 import flax.nnx
 import jax
 import optax
 import orbax.checkpoint as ocp
 import pytest
+
+from tests.faults.mutations_numerics import NUMERICS, Mutation
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _FAULTS = "tests/faults/"
@@ -31,17 +33,7 @@ _BROKEN = 70  # EX_SOFTWARE
 _KILLS = "tests/faults/test_kills.py -k killed_programs"
 
 
-class Mutation(NamedTuple):
-    """What is broken: `old` becomes `new` in a file, and `tests` have to fail."""
-
-    name: str
-    file: str
-    old: str
-    new: str
-    tests: str
-
-
-MUTATIONS = (
+RUNS = (
     Mutation(
         "files are written in their place",
         "opjax/_files.py",
@@ -192,6 +184,8 @@ MUTATIONS = (
         _KILLS,
     ),
 )
+MUTATIONS = (*RUNS, *NUMERICS)
+_TABLES = {"runs": RUNS, "numerics": NUMERICS}
 
 
 def copied(folder: pathlib.Path) -> None:
@@ -221,8 +215,8 @@ def tested(folder: pathlib.Path, tests: str) -> tuple[bool, str]:
             os.environ["PYTHONPATH"] = str(folder)
             for name in [n for n in sys.modules if n.partition(".")[0] in _OWN]:
                 del sys.modules[name]
-            given = ["-n", "0", "-m", "", "-x", "-q", "-p", "no:cacheprovider"]
-            status = int(pytest.main([*given, *tests.split()]))
+            given = ["-n", "0", "-m", "", "-x", "-q"]
+            status = int(pytest.main([*given, *shlex.split(tests)]))
         finally:
             sys.stdout.flush()
             os._exit(status)
@@ -250,9 +244,11 @@ def seen(mutation: Mutation, folder: pathlib.Path) -> str:
 def main() -> int:
     """Runs on the flags; returns the status."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="mutations with these words")
+    parser.add_argument("--only", default="", help="with these words in name or file")
+    parser.add_argument("--table", choices=_TABLES, help="one of the two tables")
     given = parser.parse_args()
-    chosen = [m for m in MUTATIONS if given.only in m.name]
+    table = _TABLES.get(given.table, MUTATIONS)
+    chosen = [m for m in table if given.only in f"{m.name} {m.file}"]
     with tempfile.TemporaryDirectory(prefix="opjax-mutations-") as place:
         folder = pathlib.Path(place) / "opjax-copy"
         copied(folder)

@@ -73,7 +73,13 @@ def own_files(root: pathlib.Path, given: pathlib.Path) -> None:
     train.run(config, workdir=root / "run")
     for file in (given / "new.h5", given / "samples" / "heat_0013.npz"):
         output = root / "predicted" / file.stem
-        print(json.dumps(predict.run(root / "run", inputs=str(file), output=output)))
+        print(
+            json.dumps(
+                predict.run(
+                    predict.PredictOptions(root / "run", input=str(file), output=output)
+                )
+            )
+        )
     page = root / "pages" / "page.md"
     print(json.dumps(report.report(page, [root / "run"], html=True, figures=True)))
 

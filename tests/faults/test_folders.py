@@ -22,6 +22,7 @@ import pytest
 
 from opjax import learn
 from opjax.datasets import cache, heat
+from opjax.files import ReadOptions
 from opjax.learn.cli import predict, report, train
 from opjax.learn.predict.prediction import Limits, Predicted
 from opjax.learn.report import members
@@ -184,7 +185,7 @@ def test_a_file_of_several_predictions_appears_when_all_are_made(tmp_path, monke
         description: ClassVar = {"channels": {"target": 1}, "names": {}, "ranges": {}}
 
         def read_options(self, *, point_dim):
-            return {"point_dim": point_dim, "need_target": False}
+            return ReadOptions(point_dim=point_dim, need_target=False)
 
         def both(self, sample, **limits):
             if sample.name.endswith("2"):

@@ -16,7 +16,7 @@ from opjax._files import REFUSALS
 from opjax.datasets import _airfrans_files, _arrays, _off
 from opjax.files import mapped
 from opjax.files.vtk import vtu_write
-from opjax.files.vtk.mesh import Mesh
+from opjax.files.vtk.mesh import VtkMesh
 from tests.hostile import crafted, mutations, originals
 
 MAX_BYTES = 2**24
@@ -63,32 +63,37 @@ def _places(path: Path) -> list[Path]:
 
 
 def _own(path: Path) -> None:
-    files.read([path], max_bytes=MAX_BYTES)
+    files.read([path], files.ReadOptions(max_bytes=MAX_BYTES))
 
 
 def _own_weights(path: Path) -> None:
-    files.read([path], max_bytes=MAX_BYTES, quadrature=True, point_dim=2)
+    files.read(
+        [path], files.ReadOptions(max_bytes=MAX_BYTES, quadrature=True, point_dim=2)
+    )
 
 
 def _own_cells(path: Path) -> None:
-    files.read([path], max_bytes=MAX_BYTES, location="cells", need_target=False)
+    files.read(
+        [path],
+        files.ReadOptions(max_bytes=MAX_BYTES, location="cells", need_target=False),
+    )
 
 
 def _own_geometry(path: Path) -> None:
     files.read(
         [path],
-        max_bytes=MAX_BYTES,
-        boundary_names="wall",
-        geometry="normals,distance",
+        files.ReadOptions(
+            max_bytes=MAX_BYTES, boundary_names="wall", geometry="normals,distance"
+        ),
     )
 
 
 def _own_surface(path: Path) -> None:
     """Reads a surface, and writes a field beside it."""
     copy = path.with_name("copy.vtp")
-    given = {"max_bytes": MAX_BYTES, "need_target": False}
+    options = files.ReadOptions(max_bytes=MAX_BYTES, need_target=False)
     try:
-        with files.extended(path, copy, **given) as samples:
+        with files.extended(path, copy, options) as samples:
             for each in samples:
                 each.add(np.zeros((each.sample.num_points, 1), np.float32))
     finally:
@@ -96,15 +101,15 @@ def _own_surface(path: Path) -> None:
 
 
 def _own_stacked(path: Path) -> None:
-    files.read([path], max_bytes=MAX_BYTES, stacked=True)
+    files.read([path], files.ReadOptions(max_bytes=MAX_BYTES, stacked=True))
 
 
 def _own_folder(path: Path) -> None:
-    files.read([path.parent], max_bytes=MAX_BYTES, stacked=True)
+    files.read([path.parent], files.ReadOptions(max_bytes=MAX_BYTES, stacked=True))
 
 
 def _own_stored(path: Path) -> None:
-    found = files.stored([path], max_bytes=MAX_BYTES)
+    found = files.stored([path], files.ReadOptions(max_bytes=MAX_BYTES))
     assert all(sample.num_points for sample in found)
 
 
@@ -170,9 +175,9 @@ def _operator(seed: int) -> bytes:
     def function(points, features):
         return jnp.tanh(points @ matrix) + features[:, :1]
 
-    given = {"num_points": 5 if seed % 2 else None, "point_dim": 2, "feature_dim": 2}
+    inputs = export.Inputs(2, 2, num_points=5 if seed % 2 else None)
     with tempfile.TemporaryDirectory() as folder:
-        export.save(Path(folder, "operator"), function, **given)
+        export.save(Path(folder, "operator"), function, inputs)
         return Path(folder, "operator").read_bytes()
 
 
@@ -223,7 +228,7 @@ def _save_blocks(path: Path) -> None:
     (path.parent / "blocks/mesh.vtu").write_bytes(originals.vtu(0))
     points = np.pad(originals.arrays(0)["mesh_points"], ((0, 0), (0, 1)))
     lines = np.stack([np.arange(3), np.arange(1, 4)], axis=1).reshape(-1)
-    wall = Mesh(points, np.arange(0, 7, 2), lines, np.full(3, 3))
+    wall = VtkMesh(points, np.arange(0, 7, 2), lines, np.full(3, 3))
     vtu_write.write(path.parent / "blocks/wall.vtp", wall, {})
     kind = "vtkMultiBlockDataSet"
     rows = [

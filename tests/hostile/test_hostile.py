@@ -31,7 +31,7 @@ FILES = {"vtu": 25, "vtp": 25, "checkpoint": 8, "exported": 30}
 
 def refused(path, message, **options):
     with pytest.raises(ValueError, match=message):
-        files.read(path, **options)
+        files.read(path, files.ReadOptions(**options))
 
 
 @pytest.fixture(scope="module")

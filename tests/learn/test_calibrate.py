@@ -37,15 +37,21 @@ def run(rng, tmp_path):
 
 def test_calibration_cases_lie_inside_as_their_quantile_says(run, tmp_path):
     folder, new = run
-    before = predict.run(folder, inputs=str(new), output=tmp_path / "before")
+    before = predict.run(
+        predict.PredictOptions(folder, input=str(new), output=tmp_path / "before")
+    )
     assert not {"coverage", "coverage_pointwise", "width"} & set(before)
-    line = program.run(folder, inputs=str(new))
+    line = program.run(program.CalibrateOptions(folder, input=str(new)))
     assert line["calibration_samples"] == line["samples"] == 20
     assert json.dumps(line)
-    after = predict.run(folder, inputs=str(new), output=tmp_path / "after")
+    after = predict.run(
+        predict.PredictOptions(folder, input=str(new), output=tmp_path / "after")
+    )
     assert after["coverage"] == 19 / 20  # ceil(21 * 0.9) = 19
     points = predict.run(
-        folder, inputs=str(new), output=tmp_path / "points", band="pointwise"
+        predict.PredictOptions(
+            folder, input=str(new), output=tmp_path / "points", band="pointwise"
+        )
     )
     assert 0.9 <= points["coverage_pointwise"] < after["coverage_pointwise"]
     assert points["width"] < after["width"]
@@ -88,6 +94,7 @@ def test_masked_points_and_weights_count_as_they_do_elsewhere(rng, tmp_path):
     assert row["inside"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("width", ["constant", "residual"])
 def test_the_order_of_files_does_not_matter(width, rng, tmp_path):
     found = operator(rng, tmp_path)
@@ -113,6 +120,7 @@ def noisy(rng, count, size):
     return cases, lambda sample: known[sample.name]
 
 
+@pytest.mark.nightly
 def test_a_residual_width_is_narrow_where_errors_are_small(rng, tmp_path):
     found = operator(rng, tmp_path)
     samples, predicted = noisy(
@@ -166,7 +174,9 @@ def write_two_seeds(rng, folder):
 def test_an_ensemble_is_as_wide_as_its_seeds_are_apart(rng, tmp_path):
     write_two_seeds(rng, tmp_path)
     new = cases(rng, tmp_path / "new", 10)
-    line = program.run(tmp_path, inputs=str(new), width="ensemble")
+    line = program.run(
+        program.CalibrateOptions(tmp_path, input=str(new), width="ensemble")
+    )
     assert line["members"] == 1
     loaded = trained_operators.load(tmp_path)
     known = calibration.load_calibration(loaded)
@@ -186,11 +196,16 @@ def test_an_ensemble_is_as_wide_as_its_seeds_are_apart(rng, tmp_path):
     np.savez(path, **kept)
     (tmp_path / "functional-1" / "result.json").rename(tmp_path / "away")
     with pytest.raises(ValueError, match="1 of 1 other seeds .* not beside"):
-        predict.run(tmp_path, inputs=str(new), output=tmp_path / "out")
+        predict.run(
+            predict.PredictOptions(tmp_path, input=str(new), output=tmp_path / "out")
+        )
     with pytest.raises(ValueError, match="no other seeds beside it.*--seeds"):
-        program.run(tmp_path, inputs=str(new), width="ensemble")
+        program.run(
+            program.CalibrateOptions(tmp_path, input=str(new), width="ensemble")
+        )
 
 
+@pytest.mark.nightly
 def test_a_combined_width_is_narrow_where_seeds_agree(rng, tmp_path):
     """Errors whose size no feature of a point knows, but another seed does."""
     found = operator(rng, tmp_path)
@@ -234,7 +249,9 @@ def other_seed(found, predictions):
 def test_a_combined_width_is_saved_and_refused_without_its_seeds(rng, tmp_path):
     write_two_seeds(rng, tmp_path)
     new = cases(rng, tmp_path / "new", 18)
-    line = program.run(tmp_path, inputs=str(new), width="combined")
+    line = program.run(
+        program.CalibrateOptions(tmp_path, input=str(new), width="combined")
+    )
     assert (line["members"], line["calibration_samples"]) == (1, 12)
     loaded = trained_operators.load(tmp_path)
     sample = make(rng, 9)
@@ -248,10 +265,12 @@ def test_a_combined_width_is_saved_and_refused_without_its_seeds(rng, tmp_path):
         calibration.load_calibration(loaded)
     few = ",".join(str(new / f"{i:02d}.npz") for i in range(10)).split(",")
     with pytest.raises(ValueError, match="width='combined', whose fit takes a third"):
-        program.run(tmp_path, inputs=few, width="combined")
+        program.run(program.CalibrateOptions(tmp_path, input=few, width="combined"))
     (tmp_path / "functional-1" / "result.json").rename(tmp_path / "away")
     with pytest.raises(ValueError, match="no other seeds beside it.*--seeds"):
-        program.run(tmp_path, inputs=str(new), width="combined")
+        program.run(
+            program.CalibrateOptions(tmp_path, input=str(new), width="combined")
+        )
 
 
 def test_a_residual_width_of_an_earlier_commit_is_read(rng, tmp_path):
@@ -292,7 +311,7 @@ def test_a_calibration_is_loaded_as_it_was_saved(rng, tmp_path):
 
 def test_calibrations_of_other_operators_or_formats_are_refused(run, tmp_path):
     folder, new = run
-    program.run(folder, inputs=str(new))
+    program.run(program.CalibrateOptions(folder, input=str(new)))
     path = folder / calibration.FILE
     found = trained_operators.load(folder)
     text = path.read_bytes()
@@ -326,7 +345,7 @@ def test_samples_of_the_training_are_refused(run, tmp_path):
     folder, new = run
     (tmp_path / "seen" / "one.npz").rename(new / "copied.npz")
     with pytest.raises(ValueError, match=r"1 of 21 .* were in the training.*copied"):
-        program.run(folder, inputs=str(new))
+        program.run(program.CalibrateOptions(folder, input=str(new)))
     assert not (folder / calibration.FILE).exists()
 
 
@@ -341,22 +360,32 @@ def test_bad_input_is_refused(run, rng, tmp_path):
     given = str(new)
     for coverage in (0.0, 1.0, 1.5, -1.0):
         with pytest.raises(ValueError, match="coverage=.* inside"):
-            program.run(folder, inputs=given, coverage=coverage)
+            program.run(
+                program.CalibrateOptions(folder, input=given, coverage=coverage)
+            )
     with pytest.raises(
         ValueError, match="20 .* too few for coverage=0.99: at least 99"
     ):
-        program.run(folder, inputs=given, coverage=0.99)
+        program.run(program.CalibrateOptions(folder, input=given, coverage=0.99))
     with pytest.raises(ValueError, match="1 calibration cases .* at least 9 "):
-        program.run(folder, inputs=str(new / "00.npz"))
+        program.run(program.CalibrateOptions(folder, input=str(new / "00.npz")))
     with pytest.raises(ValueError, match="residual.* at least 28 are needed"):
-        program.run(folder, inputs=given, coverage=0.95, width="residual")
+        program.run(
+            program.CalibrateOptions(
+                folder, input=given, coverage=0.95, width="residual"
+            )
+        )
     with pytest.raises(ValueError, match="--band=pointwise .* not calibrated"):
-        predict.run(folder, inputs=given, output=tmp_path / "out", band="pointwise")
+        predict.run(
+            predict.PredictOptions(
+                folder, input=given, output=tmp_path / "out", band="pointwise"
+            )
+        )
     sample = make(rng, 9)
     bare = tmp_path / "bare" / "a.npz"
     files.write(bare, sample._replace(name="", target=None))
     with pytest.raises(ValueError, match="a.npz has no target"):
-        program.run(folder, inputs=str(bare))
+        program.run(program.CalibrateOptions(folder, input=str(bare)))
     found = trained_operators.load(folder)
     with pytest.raises(
         ValueError, match=r"target of shape \(9, 2\), expected \(9, 1\)"
@@ -375,19 +404,21 @@ def test_fields_of_other_names_are_refused(rng, tmp_path):
     write(found, 0.5)
     new = cases(rng, tmp_path / "new", 10)
     with pytest.raises(ValueError, match="has no array 'u', only .*target"):
-        program.run(found.folder, inputs=str(new))
+        program.run(program.CalibrateOptions(found.folder, input=str(new)))
 
 
 def test_slices_of_points_have_no_bands(run, tmp_path):
     folder, new = run
-    program.run(folder, inputs=str(new))
+    program.run(program.CalibrateOptions(folder, input=str(new)))
     with pytest.raises(ValueError, match="--band=pointwise .* slices"):
         predict.run(
-            folder,
-            inputs=str(new),
-            output=tmp_path / "o",
-            band="pointwise",
-            stream=True,
+            predict.PredictOptions(
+                folder,
+                input=str(new),
+                output=tmp_path / "o",
+                band="pointwise",
+                stream=True,
+            )
         )
 
 

@@ -289,7 +289,9 @@ def test_every_field_has_its_error_in_the_last_line_and_the_table(trained):
 def test_printed_errors_are_those_of_the_written_predictions(trained, plates, tmp_path):
     workdir, _ = trained
     output = tmp_path / "out"
-    summary = predict.run(workdir, inputs=str(plates), output=output)
+    summary = predict.run(
+        predict.PredictOptions(workdir, input=str(plates), output=output)
+    )
     rows = json.loads((output / "report.json").read_text())
     by_hand = {"U": [], "S": []}
     for number, row in enumerate(rows):
@@ -317,6 +319,7 @@ def test_a_constant_channel_is_predicted_as_it_is(trained, plates):
     assert operator.fields.names == ("U", "S")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("mode", ["one_step", "one_shot"])
 def test_series_that_start_from_rest_are_learned(rng, mode):
     times = 0.1 * np.arange(8)
@@ -370,3 +373,22 @@ def test_fields_by_their_names_are_arrays_side_by_side(rng):
     data["target"]["p"] = p[:, :4]
     with pytest.raises(ValueError, match="'U': .12, 5., 'p': .12, 4."):
         train_samples._divided(data, learn.TRAIN_PRESETS["smoke"])
+
+
+def test_the_error_of_a_case_is_over_what_it_varies_and_a_floor():
+    sizes = field_losses.Sizes(np.array([0.2]), np.array([1.0]), np.array([0.3]))
+    expected = 0.2 / np.sqrt(0.3**2 + field_losses.FLOOR**2)
+    np.testing.assert_allclose(field_losses.over_case(sizes), [expected])
+
+
+def test_sizes_of_points_on_several_devices_are_those_of_all(rng):
+    target, predicted, weights = case(rng)
+    scales, _, normalizer = scales_of(target)
+    z, t = (jnp.asarray(encode_target(x, normalizer)) for x in (predicted, target))
+    w = jnp.asarray(weights, jnp.float32)
+    whole = scales.sizes(z, t, quadrature_weights=w)
+    parts = jax.vmap(
+        lambda z, t, w: scales.sizes(z, t, quadrature_weights=w, axis_name="points"),
+        axis_name="points",
+    )(*(a.reshape(2, 15, *a.shape[1:]) for a in (z, t, w)))
+    np.testing.assert_allclose(np.stack(parts)[:, 1], np.stack(whole), rtol=1e-5)

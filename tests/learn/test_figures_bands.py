@@ -62,15 +62,17 @@ def test_the_program_draws_as_many_cases_as_asked_for(rng, tmp_path, monkeypatch
     for i in range(10):
         sample = make(rng, 12)._replace(name="")
         files.write(tmp_path / "new" / f"{i:02d}.npz", sample)
-    given = {"inputs": str(tmp_path / "new"), "output": tmp_path / "out"}
+    given = {"input": str(tmp_path / "new"), "output": tmp_path / "out"}
     with pytest.raises(ValueError, match="--band_figures=2 .* opjax-calibrate first"):
-        predict.run(found.folder, **given, band_figures=2)
-    program.run(found.folder, inputs=given["inputs"])
+        predict.run(predict.PredictOptions(found.folder, **given, band_figures=2))
+    program.run(program.CalibrateOptions(found.folder, input=given["input"]))
     with pytest.raises(ValueError, match="--band_figures=2 .* slices"):
-        predict.run(found.folder, **given, band_figures=2, stream=True)
+        predict.run(
+            predict.PredictOptions(found.folder, **given, band_figures=2, stream=True)
+        )
     saved = []
     monkeypatch.setattr(drawing, "save", lambda figure, path: saved.append(path.name))
-    line = predict.run(found.folder, **given, band_figures=2)
+    line = predict.run(predict.PredictOptions(found.folder, **given, band_figures=2))
     assert line["figures"] == 2
     assert saved == ["band_00_00.png", "band_01_01.png"]
-    assert "figures" not in predict.run(found.folder, **given)
+    assert "figures" not in predict.run(predict.PredictOptions(found.folder, **given))

@@ -38,11 +38,13 @@ def rows_of(folder):
 
 def test_unlike_cases_are_warned_of_and_refused_when_strict(run, rng, tmp_path, capsys):
     folder, new = run
-    line = program.run(folder, inputs=str(new))
+    line = program.run(program.CalibrateOptions(folder, input=str(new)))
     assert line["false_alarms"] == 0.05
     odd = cases(rng, tmp_path / "odd", 3, stretch=4.0)
     capsys.readouterr()
-    after = predict.run(folder, inputs=str(odd), output=tmp_path / "out")
+    after = predict.run(
+        predict.PredictOptions(folder, input=str(odd), output=tmp_path / "out")
+    )
     assert after["unlike"] == 3
     shown = "".join(capsys.readouterr())
     assert shown.count("unlike the calibration cases (p = 0.024") == 3
@@ -52,20 +54,30 @@ def test_unlike_cases_are_warned_of_and_refused_when_strict(run, rng, tmp_path, 
         assert row["likeness_p_value"] == pytest.approx(1 / 41)
         assert row["likeness_distance"] > 3
     with pytest.raises(ValueError, match="3 of 3 cases are unlike.*leave --strict out"):
-        predict.run(folder, inputs=str(odd), output=tmp_path / "strict", strict=True)
+        predict.run(
+            predict.PredictOptions(
+                folder, input=str(odd), output=tmp_path / "strict", strict=True
+            )
+        )
     assert len(rows_of(tmp_path / "strict")) == 3  # all is written before
     one = str(odd / "00.npz")
     with pytest.raises(ValueError, match="1 of 1 cases"):
-        predict.run(folder, inputs=one, output=tmp_path / "one", strict=True)
+        predict.run(
+            predict.PredictOptions(
+                folder, input=one, output=tmp_path / "one", strict=True
+            )
+        )
 
 
 def test_cases_alike_pass_when_strict(run, tmp_path, capsys):
     folder, new = run
-    program.run(folder, inputs=str(new), false_alarms=0.03)
+    program.run(program.CalibrateOptions(folder, input=str(new), false_alarms=0.03))
     # Each of them is among the 40, so that its p-value is 2 / 41 at least.
     more = [str(new / f"{i:02d}.npz") for i in range(4)]
     capsys.readouterr()
-    found = predict.run(folder, inputs=more, output=tmp_path / "out", strict=True)
+    found = predict.run(
+        predict.PredictOptions(folder, input=more, output=tmp_path / "out", strict=True)
+    )
     assert found["unlike"] == 0
     shown = "".join(capsys.readouterr())
     assert shown.count(": not told apart from the calibration cases (p = ") == 4
@@ -75,7 +87,7 @@ def test_cases_alike_pass_when_strict(run, tmp_path, capsys):
 
 def test_what_the_cases_are_able_to_tell_apart_is_said_before(run, tmp_path, capsys):
     folder, new = run
-    line = program.run(folder, inputs=str(new))
+    line = program.run(program.CalibrateOptions(folder, input=str(new)))
     (said,) = re.findall("^40 calibration cases: .*", capsys.readouterr().err, re.M)
     assert line["likeness_cases"] == 40
     shifts = line["likeness_shifts"]
@@ -83,7 +95,9 @@ def test_what_the_cases_are_able_to_tell_apart_is_said_before(run, tmp_path, cap
     assert "no p-value is below 0.024, and a case is called unlike at 0.05. " in said
     assert f"in 80 % of cases if it is {shifts['moments']:.2g} (moments)" in said
     one = str(new / "00.npz")
-    result = predict.run(folder, inputs=one, output=tmp_path / "out")
+    result = predict.run(
+        predict.PredictOptions(folder, input=one, output=tmp_path / "out")
+    )
     assert said in capsys.readouterr().err
     assert not any("likeness" in key for key in result)
     (row,) = rows_of(tmp_path / "out")
@@ -120,6 +134,7 @@ def with_scalars(rng, load, modulus):
     return make(rng, 30)._replace(scalars=np.asarray([load, modulus], np.float32))
 
 
+@pytest.mark.nightly
 def test_a_scalar_beyond_training_is_unlike_with_twenty_cases(rng, loaded):
     trained, cases = loaded
     flat = np.zeros((30, 1), np.float32)
@@ -164,6 +179,7 @@ def test_the_sentence_names_scalars_outside_the_training(rng, loaded):
     assert re.fullmatch(r"not told apart .* calibration cases \(p = 0\.\d+\)", said)
 
 
+@pytest.mark.nightly
 def test_about_as_many_new_cases_are_unlike_as_promised(run, rng):
     trained = learn.load(run[0])
     result = learn.calibrate(trained, trained.read(str(run[1])), false_alarms=0.25)
@@ -241,7 +257,11 @@ def test_a_calibration_keeps_what_its_cases_are_like(run, tmp_path):
     old = learn.load_calibration(trained)  # as before there were any
     assert old.likeness(sample) is None
     with pytest.raises(ValueError, match="--strict .* earlier opjax .* 19 cases"):
-        predict.run(folder, inputs=str(new), output=tmp_path / "out", strict=True)
+        predict.run(
+            predict.PredictOptions(
+                folder, input=str(new), output=tmp_path / "out", strict=True
+            )
+        )
 
 
 def test_a_calibration_that_knows_moments_alone_is_read_as_before(run):
@@ -286,6 +306,7 @@ def test_a_wavy_edge_is_seen_by_its_shape_and_not_by_moments(rng, tmp_path, caps
         assert uncertainty.likeness(moments, reference.features).p_value > 0.05
 
 
+@pytest.mark.nightly
 def test_fewer_points_alone_are_no_alarm(rng, tmp_path):
     """Scattered points: means over a quarter of them differ twice as much."""
     found = operator(rng, tmp_path)
@@ -304,26 +325,32 @@ def test_fewer_points_alone_are_no_alarm(rng, tmp_path):
 def test_few_cases_give_no_warning_but_a_note(run, tmp_path, capsys):
     folder, new = run
     few = ",".join(str(new / f"{i:02d}.npz") for i in range(10))
-    line = program.run(folder, inputs=few.split(","))
+    line = program.run(program.CalibrateOptions(folder, input=few.split(",")))
     assert "false_alarms" not in line
     assert "10 cases are too few to warn" in "".join(capsys.readouterr())
-    found = predict.run(folder, inputs=few.split(","), output=tmp_path / "out")
+    found = predict.run(
+        predict.PredictOptions(folder, input=few.split(","), output=tmp_path / "out")
+    )
     assert "unlike" not in found
     with pytest.raises(ValueError, match="10 .* too few for false_alarms=0.05.* 19"):
-        program.run(folder, inputs=few.split(","), false_alarms=0.05)
+        program.run(
+            program.CalibrateOptions(folder, input=few.split(","), false_alarms=0.05)
+        )
     for rate in (0.0, 1.0, -1.0):
         with pytest.raises(ValueError, match="false_alarms=.* inside"):
-            program.run(folder, inputs=str(new), false_alarms=rate)
+            program.run(
+                program.CalibrateOptions(folder, input=str(new), false_alarms=rate)
+            )
 
 
 def test_strict_needs_a_calibration(run, tmp_path):
     folder, new = run
-    given = {"inputs": str(new), "output": tmp_path / "out", "strict": True}
+    given = {"input": str(new), "output": tmp_path / "out", "strict": True}
     with pytest.raises(ValueError, match="--strict .* opjax-calibrate first"):
-        predict.run(folder, **given)
-    program.run(folder, inputs=str(new))
+        predict.run(predict.PredictOptions(folder, **given))
+    program.run(program.CalibrateOptions(folder, input=str(new)))
     with pytest.raises(ValueError, match="--strict .* slices"):
-        predict.run(folder, **given, stream=True)
+        predict.run(predict.PredictOptions(folder, **given, stream=True))
 
 
 @pytest.fixture(scope="module")
@@ -356,9 +383,11 @@ def numbers(tmp_path_factory):
 @pytest.mark.nightly
 def test_scalars_and_quantities_have_intervals(numbers, tmp_path):
     folder, new = numbers
-    line = program.run(folder, inputs=str(new), coverage=0.75)
+    line = program.run(program.CalibrateOptions(folder, input=str(new), coverage=0.75))
     assert set(line["half_widths"]) == {"lift", "max:target"}
-    result = predict.run(folder, inputs=str(new), output=tmp_path)
+    result = predict.run(
+        predict.PredictOptions(folder, input=str(new), output=tmp_path)
+    )
     # Of the calibration cases themselves, ceil(13 * 0.75) = 10 of 12 lie inside.
     assert result["coverage_lift"] == result["coverage_max_target"] == 10 / 12
     rows = rows_of(tmp_path)
@@ -370,7 +399,9 @@ def test_scalars_and_quantities_have_intervals(numbers, tmp_path):
         low, high = (row[f"quantities_{e}"]["max:target"] for e in ("lower", "upper"))
         assert (low, high) == pytest.approx((value - half, value + half))
     other = predict.run(
-        folder, inputs=str(new), output=tmp_path / "min", quantities="min:target"
+        predict.PredictOptions(
+            folder, input=str(new), output=tmp_path / "min", quantities="min:target"
+        )
     )
     assert "coverage_min_target" not in other  # it was not calibrated
     assert "coverage_lift" in other

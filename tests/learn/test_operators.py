@@ -90,6 +90,7 @@ def test_every_name_is_built_and_called_alike(name, rng):
     assert_can_be_called(abstract(name, sample, equal_parameters=False), sample)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("basis", operators.BASES)
 @pytest.mark.parametrize("mixer", operators.MIXERS)
 def test_any_basis_goes_with_any_mixer(basis, mixer, rng):
@@ -146,6 +147,7 @@ def test_rivals_take_time(name, rng):
     assert found.shape == sample.target.shape
 
 
+@pytest.mark.nightly
 def test_parameters_are_made_about_equal(rng):
     def count(name, **changes):
         model = abstract(name, grid(rng), width=32, **changes)

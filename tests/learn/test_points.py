@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from opjax import samples, training
+from opjax import learn, samples, training
 from opjax.learn.cli import train
 from opjax.learn.run import points, stages
 from opjax.learn.run.batches import ArrayBatches
@@ -161,6 +161,7 @@ def same(one, other):
     np.testing.assert_array_equal(one.best_model, other.best_model)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("steps", [6, 8])
 def test_a_run_that_is_killed_at_a_change_of_stage_ends_with_the_same_bits(
     sample, tmp_path, monkeypatch, steps
@@ -270,15 +271,17 @@ def test_models_that_need_all_points_are_refused_by_name(rng, changes, shape, me
 def test_losses_and_targets_that_need_all_points_are_refused(rng):
     given = config(train_points=(0.5,))
     with pytest.raises(ValueError, match="loss or the model of this program"):
-        regression(given, splits(rng), loss=lambda prediction, sample: 0)
+        regression(
+            given, splits(rng), loss=learn.Loss(own=lambda prediction, sample: 0)
+        )
     with pytest.raises(ValueError, match="normalised by itself"):
-        regression(given, splits(rng), pointwise=True)
+        regression(given, splits(rng), encoding=learn.Encoding(pointwise=True))
     task = dataclasses.replace(regression(given, splits(rng)), draws_points=False)
     with pytest.raises(ValueError, match="train_points=0.5 means nothing"):
         task.settings(given)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "name",
     by_day(["functional", "transolver", "galerkin", "flare"], day=["functional"]),

@@ -305,7 +305,11 @@ def test_meshes_without_targets_are_predicted(rng, tmp_path):
         sample = make(rng, 9 + number)
         arrays = {"mesh_points": sample.mesh_points, "k": sample.features}
         np.savez(tmp_path / "new" / f"{number}.npz", **arrays)
-    line = predict.run(folder, inputs=str(tmp_path / "new"), output=tmp_path / "out")
+    line = predict.run(
+        predict.PredictOptions(
+            folder, input=str(tmp_path / "new"), output=tmp_path / "out"
+        )
+    )
     assert line["samples"] == 2
     assert "relative_l2" not in line
     with np.load(tmp_path / "out" / "1.npz") as written:
@@ -355,14 +359,16 @@ def test_from_files_to_predictions_in_the_same_format(suffix, tmp_path, monkeypa
     result = train.run(config, workdir="run")
     assert 0 < result["relative_l2"] < 2
     assert result["data"] == f"own files ({tmp_path / 'train'})"
-    line = predict.run("run", inputs="new", output="out")
+    line = predict.run(predict.PredictOptions("run", input="new", output="out"))
     assert line["samples"] == 3
     assert 0 < line["relative_l2"] < 2
     rows = json.loads((tmp_path / "out" / "report.json").read_text())
     assert [row["name"] for row in rows] == [f"new/{n}{suffix}" for n in (10, 11, 12)]
     for sample, old in zip(
-        files.read("out", features="heat,later", target="prediction_later"),
-        files.read("new", features="heat,later"),
+        files.read(
+            "out", files.ReadOptions(features="heat,later", target="prediction_later")
+        ),
+        files.read("new", files.ReadOptions(features="heat,later")),
         strict=True,
     ):
         np.testing.assert_array_equal(sample.features, old.features)
@@ -372,14 +378,16 @@ def test_from_files_to_predictions_in_the_same_format(suffix, tmp_path, monkeypa
         row = rows[[row["name"] for row in rows].index(old.name)]
         assert error == pytest.approx(row["relative_l2"], rel=1e-4)
     with pytest.raises(ValueError, match="--output"):
-        predict.run("run", inputs="new")
+        predict.run(predict.PredictOptions("run", input="new"))
     shutil.copytree("new", "copy/new")
     with pytest.raises(ValueError, match="called new/10"):
-        predict.run("run", inputs=["new", "copy/new"], output="twice")
+        predict.run(
+            predict.PredictOptions("run", input=["new", "copy/new"], output="twice")
+        )
     with pytest.raises(ValueError, match="the output of a prediction"):
-        predict.run("run", inputs=["out"], output="twice")
+        predict.run(predict.PredictOptions("run", input=["out"], output="twice"))
     with pytest.raises(FileNotFoundError, match="matches none"):
-        predict.run("run", inputs="nowhere", output="twice")
+        predict.run(predict.PredictOptions("run", input="nowhere", output="twice"))
 
 
 @pytest.mark.slow
@@ -407,15 +415,17 @@ def test_files_are_predicted_in_slices(suffix, rng, tmp_path, monkeypatch):
     found = operator(rng, tmp_path, weighted=True)
     monkeypatch.setattr(trained_operators, "load", lambda _, **__: found)
     files.write(tmp_path / f"a{suffix}", make(rng, 101, weighted=True))
-    limits = {"inputs": str(tmp_path / f"a{suffix}"), "chunk_size": 40}
+    limits = {"input": str(tmp_path / f"a{suffix}"), "chunk_size": 40}
     lines, samples = [], []
     for stream in (False, True):
         output = tmp_path / f"out{stream}"
-        line = predict.run(found.folder, output=output, stream=stream, **limits)
+        line = predict.run(
+            predict.PredictOptions(found.folder, output=output, stream=stream, **limits)
+        )
         report = json.loads((output / "report.json").read_text())
         report[0] |= report[0].pop("fields")["u"]
         lines.append([report[0].pop("name"), *report, line["relative_l2"]])
-        samples += files.read(output, target="prediction_u")
+        samples += files.read(output, files.ReadOptions(target="prediction_u"))
     assert lines[0][0] == lines[1][0]
     for one, other in zip(lines[0][1:], lines[1][1:], strict=True):
         assert one == pytest.approx(other, rel=1e-5)
@@ -456,12 +466,20 @@ def test_what_cannot_be_predicted_in_slices_is_named(rng, tmp_path, monkeypatch)
     files.write(tmp_path / "a.npz", sample)
     given = {"stream": True, "output": tmp_path / "out"}
     with pytest.raises(ValueError, match="only .h5 and .vtu files can"):
-        predict.run(found.folder, inputs=str(tmp_path / "a.npz"), **given)
+        predict.run(
+            predict.PredictOptions(found.folder, input=str(tmp_path / "a.npz"), **given)
+        )
     files.write(tmp_path / "a.h5", sample, sample.target, names=["prediction_u"])
     with pytest.raises(ValueError, match="point_dim=2 has no effect on .*a.h5"):
-        predict.run(found.folder, inputs=str(tmp_path / "a.h5"), point_dim=2, **given)
+        predict.run(
+            predict.PredictOptions(
+                found.folder, input=str(tmp_path / "a.h5"), point_dim=2, **given
+            )
+        )
     with pytest.raises(ValueError, match="has fields .'prediction_u'. already"):
-        predict.run(found.folder, inputs=str(tmp_path / "a.h5"), **given)
+        predict.run(
+            predict.PredictOptions(found.folder, input=str(tmp_path / "a.h5"), **given)
+        )
     bad = {"mesh_points": sample.mesh_points, "features": np.ones((8, 1))}
     cases = [
         ({"features": sample.features}, "has no array 'mesh_points'"),
@@ -475,12 +493,18 @@ def test_what_cannot_be_predicted_in_slices_is_named(rng, tmp_path, monkeypatch)
             for name, array in arrays.items():
                 file[name] = array
         with pytest.raises(ValueError, match=words):
-            predict.run(found.folder, inputs=str(tmp_path / "b.h5"), **given)
+            predict.run(
+                predict.PredictOptions(
+                    found.folder, input=str(tmp_path / "b.h5"), **given
+                )
+            )
     found.description["config"]["quadrature"] = True
     pytest.importorskip("pyvista", reason='needs `pip install "opjax[vtk]"`')
     files.write(tmp_path / "a.vtu", sample)
     with pytest.raises(ValueError, match="weights, which are not made of cells in sli"):
-        predict.run(found.folder, inputs=str(tmp_path / "a.vtu"), **given)
+        predict.run(
+            predict.PredictOptions(found.folder, input=str(tmp_path / "a.vtu"), **given)
+        )
     assert not list((tmp_path / "out").iterdir())  # no file is left half done
 
 
@@ -492,11 +516,13 @@ def test_files_of_one_name_keep_the_folders_of_their_cases(rng, tmp_path, monkey
         files.write(
             tmp_path / "nest" / case / "mesh.npz", sample, sample.features, names=["k"]
         )
-    line = predict.run("run", inputs="nest/*/mesh.npz", output="out")
+    line = predict.run(
+        predict.PredictOptions("run", input="nest/*/mesh.npz", output="out")
+    )
     assert line["samples"] == 2
     for case in ("run_0", "run_1"):
-        (there,) = files.read(tmp_path / "nest" / case, features="k")
-        (here,) = files.read(tmp_path / "out" / case, features="k")
+        (there,) = files.read(tmp_path / "nest" / case, files.ReadOptions(features="k"))
+        (here,) = files.read(tmp_path / "out" / case, files.ReadOptions(features="k"))
         np.testing.assert_array_equal(here.features, there.features)
 
 
@@ -514,4 +540,4 @@ def test_an_error_at_time_0_is_doubted(rng, tmp_path, monkeypatch):
         mesh.field_data["TimeValue"] = [time]
         mesh.save(tmp_path / "new" / f"{time}.vtu")
     with pytest.warns(UserWarning, match="1 of 2 samples are at time 0, new.0.vtu"):
-        predict.run("run", inputs="new", output="out")
+        predict.run(predict.PredictOptions("run", input="new", output="out"))

@@ -243,7 +243,7 @@ def trained(tmp_path_factory):
     return place, result
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_programs_report_quantities(trained):
     place, result = trained
     (member,) = (place / "run").glob("*/quantities.json")
@@ -253,13 +253,22 @@ def test_programs_report_quantities(trained):
     if len(lift["true"]) > 1:
         assert "r2_max_p" in result
         assert "r2 max p" in (place / "run" / "tables.md").read_text()
-    predict.run(place / "run", inputs=str(place / "data"), output=place / "out")
+    predict.run(
+        predict.PredictOptions(
+            place / "run", input=str(place / "data"), output=place / "out"
+        )
+    )
     rows = json.loads((place / "out" / "report.json").read_text())
     assert rows[0]["true_quantities"]["lift:p@wall:angle_deg=alpha"] == pytest.approx(
         2 * area(1), rel=1e-5
     )
     predict.run(
-        place / "run", inputs=str(place / "new"), output=place / "b", quantities="min:p"
+        predict.PredictOptions(
+            place / "run",
+            input=str(place / "new"),
+            output=place / "b",
+            quantities="min:p",
+        )
     )
     (row,) = json.loads((place / "b" / "report.json").read_text())
     assert row["quantities"].keys() == {"min:p"}

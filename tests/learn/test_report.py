@@ -118,6 +118,7 @@ def test_markdown_of_the_programs_becomes_html():
         assert part in html.replace(">\n<", "><")
 
 
+@pytest.mark.nightly
 def test_the_program_reports_a_bad_run(tmp_path):
     command = [sys.executable, "-m", "experiments.publish"]
     command += [f"--page={tmp_path}/page.md", f"--runs={tmp_path}/none"]

@@ -55,9 +55,16 @@ def test_files_with_scalars_are_learned_and_predicted(folder, run, tmp_path):
     assert trained.description["names"]["scalars"] == ["angle", "mach"]
     assert trained.description["channels"]["target_scalars"] == 1
     assert len(trained.description["ranges"]["scalars"][0]) == 2
-    predicting.run(workdir, inputs=str(folder / "c0.npz"), output=tmp_path)
+    predicting.run(
+        predicting.PredictOptions(
+            workdir, input=str(folder / "c0.npz"), output=tmp_path
+        )
+    )
     (row,) = json.loads((tmp_path / "report.json").read_text())
-    sample = files.read(folder / "c0.npz", scalars="angle,mach", target_scalars="lift")
+    sample = files.read(
+        folder / "c0.npz",
+        files.ReadOptions(scalars="angle,mach", target_scalars="lift"),
+    )
     both = trained.both(sample[0])
     assert row["scalars"]["angle"] == pytest.approx(float(sample[0].scalars[0]))
     assert row["predicted_scalars"]["lift"] == pytest.approx(float(both.scalars[0]))
@@ -123,7 +130,7 @@ def test_what_does_not_go_with_scalars_is_refused(folder, run, tmp_path):
     with pytest.raises(ValueError, match="scalars belong to the points"):
         trained(bare, scalars=np.ones(2))
     with pytest.raises(ValueError, match="predicts scalars, but an exported one"):
-        predicting.run(workdir, export_path=tmp_path / "model")
+        predicting.run(predicting.PredictOptions(workdir, export=tmp_path / "model"))
     with pytest.raises(ValueError, match="lift means nothing with time=one_step"):
         dataclasses.replace(TINY, target_scalars="lift", time="one_step")
     given = dataclasses.replace(
@@ -140,7 +147,9 @@ def test_other_units_are_told_with_both_ranges(folder, run, tmp_path):
         np.savez(place / "c0.npz", **{**arrays, "angle": 1000 * arrays["angle"]})
     (place / "cases.csv").write_text("file,mach\nc0.npz,0.3\n")
     with pytest.warns(UserWarning, match="scalar angle is .* here, and .* in training"):
-        predicting.run(run[0], inputs=str(place), output=tmp_path / "out")
+        predicting.run(
+            predicting.PredictOptions(run[0], input=str(place), output=tmp_path / "out")
+        )
 
 
 @pytest.mark.nightly
@@ -161,7 +170,7 @@ def test_samples_of_nothing_to_learn_are_refused_with_the_way_out(tmp_path):
     points = np.random.default_rng(0).random((9, 2)).astype(np.float32)
     np.savez(tmp_path / "c0.npz", mesh_points=points, angle=1.0)
     with pytest.raises(ValueError, match=r"c0.npz has no array 'target'.*target_scal"):
-        files.splits([tmp_path], scalars="angle")
+        files.splits([tmp_path], options=files.ReadOptions(scalars="angle"))
     samples = [Sample(points)]
     with pytest.raises(ValueError, match=r"train samples: .*no targets.*target_scal"):
         supervised.check(Splits(samples, samples, samples, source="test"))
@@ -201,10 +210,13 @@ def test_scalars_modulate_the_norms_of_a_run(folder, tmp_path):
         operators.check_options(other, TINY)
 
 
+@pytest.mark.nightly
 def test_exported_operators_take_scalars_in_physical_units(folder, tmp_path):
     given = dataclasses.replace(TINY, train=str(folder), scalar_names="angle,mach")
     program.run(given, workdir=tmp_path / "run")
-    predicting.run(tmp_path / "run", export_path=tmp_path / "operator.jax")
+    predicting.run(
+        predicting.PredictOptions(tmp_path / "run", export=tmp_path / "operator.jax")
+    )
     trained = learn.load(tmp_path / "run")
     operator = export.load(tmp_path / "operator.jax", trusted=True)
     for name in ("c0.npz", "c7.npz"):

@@ -119,7 +119,9 @@ def test_loss_and_gradient_are_those_of_the_formula():
 
 def test_predictions_are_a_table_and_no_fields(run, others, tmp_path):
     workdir, _ = run
-    result = predicting.run(workdir, inputs=str(others), output=tmp_path / "out")
+    result = predicting.run(
+        predicting.PredictOptions(workdir, input=str(others), output=tmp_path / "out")
+    )
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
         "report.json",
         "scalars.csv",
@@ -152,7 +154,9 @@ def test_scalars_outside_the_training_are_named_with_their_values(
     for number, angle in enumerate((low, 40.0, -30.0)):
         path = place / f"c{number:02}.npz"
         np.savez(path, **{**np.load(path), "angle": angle})
-    result = predicting.run(workdir, inputs=str(place), output=tmp_path / "out")
+    result = predicting.run(
+        predicting.PredictOptions(workdir, input=str(place), output=tmp_path / "out")
+    )
     assert result["scalars_beyond"] == {"angle": 2}
     inside, above, below = json.loads((tmp_path / "out/report.json").read_text())
     assert inside["scalars_beyond"] == {}
@@ -170,7 +174,9 @@ def test_scalars_outside_the_training_are_named_with_their_values(
 def test_intervals_are_the_conformal_quantiles(run, others, tmp_path):
     workdir = tmp_path / "run"
     shutil.copytree(run[0], workdir)
-    found = calibrating.run(workdir, inputs=str(others), coverage=0.8)
+    found = calibrating.run(
+        calibrating.CalibrateOptions(workdir, input=str(others), coverage=0.8)
+    )
     trained = learn.load(workdir)
     guess, true = _known(trained, others)
     rank = int(np.ceil(21 * 0.8)) - 1
@@ -186,7 +192,9 @@ def test_intervals_are_the_conformal_quantiles(run, others, tmp_path):
     assert known.likeness(sample)["unlike"] in (True, False)
     with pytest.raises(ValueError, match="predicts scalars alone, which have interv"):
         known.band(sample)
-    result = predicting.run(workdir, inputs=str(others), output=tmp_path / "out")
+    result = predicting.run(
+        predicting.PredictOptions(workdir, input=str(others), output=tmp_path / "out")
+    )
     assert result["coverage_lift"] >= 0.8
     with open(tmp_path / "out/scalars.csv", newline="") as file:
         line = next(csv.DictReader(file))
@@ -194,14 +202,20 @@ def test_intervals_are_the_conformal_quantiles(run, others, tmp_path):
     assert half == pytest.approx(found["half_widths"]["lift"], rel=1e-5)
     with pytest.raises(ValueError, match="--band=pointwise means nothing here"):
         predicting.run(
-            workdir, inputs=str(others), output=tmp_path / "out", band="pointwise"
+            predicting.PredictOptions(
+                workdir, input=str(others), output=tmp_path / "out", band="pointwise"
+            )
         )
     with pytest.raises(ValueError, match="--band_figures=1 means nothing here"):
         predicting.run(
-            workdir, inputs=str(others), output=tmp_path / "out", band_figures=1
+            predicting.PredictOptions(
+                workdir, input=str(others), output=tmp_path / "out", band_figures=1
+            )
         )
     with pytest.raises(ValueError, match="width='residual' means nothing"):
-        calibrating.run(workdir, inputs=str(others), width="residual")
+        calibrating.run(
+            calibrating.CalibrateOptions(workdir, input=str(others), width="residual")
+        )
 
 
 def test_the_report_has_table_and_parity_plot(run, tmp_path):
@@ -227,9 +241,13 @@ def test_what_needs_a_field_is_refused(run, folder, others, tmp_path):
         with pytest.raises(ValueError, match=r"trained.both\(sample\).scalars"):
             call()
     with pytest.raises(ValueError, match="leave --quantities out"):
-        predicting.run(workdir, inputs=str(others), output=tmp_path, quantities="max:p")
+        predicting.run(
+            predicting.PredictOptions(
+                workdir, input=str(others), output=tmp_path, quantities="max:p"
+            )
+        )
     with pytest.raises(ValueError, match="predicts scalars, but an exported one"):
-        predicting.run(workdir, export_path=tmp_path / "model")
+        predicting.run(predicting.PredictOptions(workdir, export=tmp_path / "model"))
     given = dataclasses.replace(TINY, train=str(folder), quantities="max:p")
     with pytest.raises(ValueError, match="max:p is one of predicted fields"):
         program.run(given, workdir=tmp_path / "run")
@@ -256,7 +274,7 @@ def test_a_field_called_target_is_predicted_too(tmp_path):
         points = rng.random((12, 2))
         arrays = {"mesh_points": points, "target": points[:, 0], "lift": float(i)}
         np.savez(place / f"c{i}.npz", **arrays)
-    (sample, *_) = files.read(place, target_scalars="lift")
+    (sample, *_) = files.read(place, files.ReadOptions(target_scalars="lift"))
     assert sample.target.shape == (12, 1)
     assert sample.target_scalars.shape == (1,)
 

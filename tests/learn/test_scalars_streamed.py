@@ -17,7 +17,8 @@ from opjax.learn.cli import predict as predicting
 from opjax.learn.cli import train as program
 from opjax.learn.predict.prediction import call_both, in_units
 from opjax.learn.registry import operators
-from opjax.learn.tasks import field_losses, streamed, supervised
+from opjax.learn.tasks import field_losses, streamed
+from opjax.learn.tasks.errors import SampleError
 from opjax.normalize import Normalizer
 from opjax.samples import fields, summaries
 from opjax.samples.normalizers import encode_stored
@@ -104,9 +105,15 @@ def _whole(normalizers, model, sample):
     """The error of `regression`, of all points at once."""
     of_field, _ = _fields(normalizers)
     if of_field is None:
-        return supervised._error_of_scalars(None, model, sample)
-    of_values = partial(supervised._by_field, of_field.scales, of_field.form)
-    return supervised._error_of_both(of_values, None, model, sample)
+        of_field = streamed._Fields(None, field_losses.over_case)
+    error = SampleError(
+        normalizers=normalizers,
+        form=of_field.form,
+        scales=of_field.scales,
+        field=of_field.scales is not None,
+        scalars=True,
+    )
+    return error(model, sample)
 
 
 def _encoded(normalizers, arrays):
@@ -199,15 +206,20 @@ def _table(path):
         return list(csv.DictReader(file))
 
 
+@pytest.mark.nightly
 def test_predictions_in_slices_are_those_of_whole_meshes(run, folder, tmp_path):
     workdir, _ = run
-    whole = predicting.run(workdir, inputs=str(folder), output=tmp_path / "whole")
+    whole = predicting.run(
+        predicting.PredictOptions(workdir, input=str(folder), output=tmp_path / "whole")
+    )
     found = predicting.run(
-        workdir,
-        inputs=str(folder),
-        output=tmp_path / "slices",
-        stream=True,
-        chunk_size=16,
+        predicting.PredictOptions(
+            workdir,
+            input=str(folder),
+            output=tmp_path / "slices",
+            stream=True,
+            chunk_size=16,
+        )
     )
     for name in ("relative_l2", "scalars_distance_worst", "lift_error", "lift_r2"):
         assert found[name] == pytest.approx(whole[name], rel=1e-3)
@@ -234,7 +246,9 @@ def test_scalars_alone_are_learned_and_predicted_in_slices(tmp_path):
     for name in ("error_over_std", "validation", "lift_error"):
         np.testing.assert_allclose(result[name], whole[name], rtol=2e-3)
     found = predicting.run(
-        tmp_path / "run", inputs=str(place), output=tmp_path / "out", stream=True
+        predicting.PredictOptions(
+            tmp_path / "run", input=str(place), output=tmp_path / "out", stream=True
+        )
     )
     assert math.isfinite(found["lift_r2"])
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
@@ -245,8 +259,8 @@ def test_scalars_alone_are_learned_and_predicted_in_slices(tmp_path):
 
 def test_summaries_are_those_of_whole_samples(folder):
     names = {"scalars": ("angle", "mach"), "target_scalars": ("lift",)}
-    found = read_sliced(folder, **names)
-    whole = summaries.of(files.read(folder, **names))
+    found = read_sliced(folder, files.ReadOptions(**names))
+    whole = summaries.of(files.read(folder, files.ReadOptions(**names)))
     for one, other in zip(found.summaries, whole, strict=True):
         for role in ("scalars", "target_scalars"):
             # In the type of the file; whole samples are narrowed.
@@ -265,25 +279,25 @@ def test_field_data_of_a_vtu_file_are_scalars(tmp_path):
     mesh["target"], mesh["p"] = mesh.points[:, 0], mesh.points[:, 1]
     mesh.field_data["angle"] = [2.5]
     mesh.save(tmp_path / "one.vtu")
-    found = read_sliced(tmp_path / "one.vtu", scalars=("angle",))
+    found = read_sliced(tmp_path / "one.vtu", files.ReadOptions(scalars=("angle",)))
     with found.open(0) as arrays:
         np.testing.assert_array_equal(arrays["scalars"][:], [2.5])
     with pytest.raises(ValueError, match=r"one.vtu: the scalar p has shape.*fields"):
-        read_sliced(tmp_path / "one.vtu", scalars=("p",))
+        read_sliced(tmp_path / "one.vtu", files.ReadOptions(scalars=("p",)))
 
 
 def test_bad_scalars_are_refused_by_file_and_name(folder, tmp_path):
     with pytest.raises(ValueError, match=r"0\.h5 has no scalar 'load'.*'angle'"):
-        read_sliced(folder, scalars=("load",))
+        read_sliced(folder, files.ReadOptions(scalars=("load",)))
     with pytest.raises(ValueError, match=r"0\.h5 has no scalar 'drag'"):
-        read_sliced(folder, target_scalars=("drag",))
+        read_sliced(folder, files.ReadOptions(target_scalars=("drag",)))
     with pytest.raises(ValueError, match=r"the scalar target has shape \(40,\)"):
-        read_sliced(folder, scalars=("target",))
+        read_sliced(folder, files.ReadOptions(scalars=("target",)))
     (place := tmp_path / "bad").mkdir()
     with h5py.File(_write(place, 2, table=False) / "1.h5", "r+") as file:
         file["angle"][...] = np.nan
     with pytest.raises(ValueError, match=r"1\.h5: the scalar angle is nan"):
-        read_sliced(place, scalars=("angle",))
+        read_sliced(place, files.ReadOptions(scalars=("angle",)))
 
 
 def test_the_column_split_divides_meshes_in_slices(tmp_path):
@@ -291,7 +305,7 @@ def test_the_column_split_divides_meshes_in_slices(tmp_path):
     rows = [f"{i}.h5,{i},{part}" for i, part in enumerate(parts)]
     text = "\n".join(["file,mach,split", *rows])
     (_write(tmp_path, 5) / "cases.csv").write_text(text)
-    found = files.sliced_splits(tmp_path, scalars=("mach",))
+    found = files.sliced_splits(tmp_path, options=files.ReadOptions(scalars=("mach",)))
     assert [p.file[-4] for p in found.train.places] == ["0", "3"]
     assert [p.file[-4] for p in found.test.places] == ["1", "4"]
     assert [p.file[-4] for p in found.validation.places] == ["2"]

@@ -21,6 +21,8 @@ from opjax.learn import (
 from opjax.learn.predict import prediction
 from opjax.learn.registry import operators
 from opjax.learn.tasks import supervised
+from opjax.learn.tasks.errors import Loss
+from opjax.learn.tasks.supervised import Encoding
 from opjax.samples import Sample
 from opjax.samples.normalizers import encode
 
@@ -78,7 +80,7 @@ def test_padded_equals_unpadded_in_value_and_gradient(rng, name):
     config = dataclasses.replace(TINY, models=(name,))
     data = splits(rng)
     sample = make(rng, 9, np.float64)
-    task = supervised.regression(config, data, encode_points=True)
+    task = supervised.regression(config, data, encoding=Encoding(points=True))
     model = jax.tree.map(
         lambda leaf: jnp.asarray(leaf, jnp.float64), task.build(config, nnx.Rngs(0))
     )
@@ -165,7 +167,9 @@ def test_the_loss_may_be_a_mean_and_normalisers_of_every_point(rng):
     grid = [make(rng, 12, grid_shape=(4, 3)) for _ in range(6)]
     found = Splits(grid, [], grid[:2], "made up")
     total, task = (
-        supervised.regression(TINY, found, pointwise=True, mean=mean)
+        supervised.regression(
+            TINY, found, encoding=Encoding(pointwise=True), loss=Loss(mean=mean)
+        )
         for mean in (False, True)
     )
     batch = jax.tree.map(lambda x: x[:2], task.train[0])

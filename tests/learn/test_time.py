@@ -11,7 +11,7 @@ from flax import nnx
 
 from opjax import learn
 from opjax.datasets import heat
-from opjax.files import series_writing
+from opjax.files import ReadOptions, series_writing
 from opjax.files.series import SeriesSplits, read_series
 from opjax.learn.cli import predict, train
 from opjax.learn.config.time import MODES
@@ -154,6 +154,7 @@ class Rated(nnx.Module):
         return -features[:, -1:] * features[:, :1] * (1.0 if time is None else time)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("mode", by_day(MODES, day=["one_step"]))
 def test_scalars_are_constant_features_in_every_mode(mode):
     """Of frames, and of the model in training, whose scalars are normalised."""
@@ -191,6 +192,7 @@ def test_scalars_are_constant_features_in_every_mode(mode):
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", by_day(["npz", "pvd"], day=["npz"]))
 def test_scalars_from_files_to_a_report(kind, tmp_path):
     """Of an untrained operator; the table has the scalars, and what are the tests."""
@@ -228,7 +230,11 @@ def test_scalars_from_files_to_a_report(kind, tmp_path):
     with pytest.warns(
         UserWarning, match="The scalar rate is 1000 .*, and 1 to 1 in tr"
     ):
-        predict.run(folder, inputs=tmp_path / "new", output=tmp_path / "out", steps=3)
+        predict.run(
+            predict.PredictOptions(
+                folder, input=tmp_path / "new", output=tmp_path / "out", steps=3
+            )
+        )
     (row,) = json.loads((tmp_path / "out" / "report.json").read_text())
     assert row["scalars"] == {"rate": 1000}
     assert row["scalars_outside"] == 1
@@ -567,11 +573,13 @@ def test_from_frames_on_a_mesh_to_an_animation(tmp_path):
         w(2.0, decaying(1)[0].values[0])
     with pytest.warns(UserWarning, match="The rollout reaches 1.2, and the longest"):
         said = predict.run(
-            tmp_path / "run",
-            inputs=str(new),
-            output=tmp_path / "out",
-            steps=12,
-            gif=True,
+            predict.PredictOptions(
+                tmp_path / "run",
+                input=str(new),
+                output=tmp_path / "out",
+                steps=12,
+                gif=True,
+            )
         )
     assert said["samples"] == 1
     reader = pyvista.get_reader(tmp_path / "out" / "part" / "part.pvd")
@@ -587,7 +595,9 @@ def test_from_frames_on_a_mesh_to_an_animation(tmp_path):
         assert block.n_cells == 3
     assert (tmp_path / "out" / "part.gif").read_bytes().startswith(b"GIF8")
     # What was written is a series again.
-    (again,), _ = read_series(tmp_path / "out" / "part", target="prediction_u")
+    (again,), _ = read_series(
+        tmp_path / "out" / "part", ReadOptions(target="prediction_u")
+    )
     np.testing.assert_array_equal(again.values[..., 0], archive["prediction_u"])
 
 
@@ -664,9 +674,15 @@ def test_what_an_operator_cannot_do_is_named(operator, tmp_path):
         in_time.frames(operator, wrong, np.array([0.1]))
     heat.write_series(tmp_path / "new", 1)
     with pytest.raises(ValueError, match="give the number of --steps"):
-        predict.run(operator.folder, inputs=tmp_path / "new", output=tmp_path / "out")
+        predict.run(
+            predict.PredictOptions(
+                operator.folder, input=tmp_path / "new", output=tmp_path / "out"
+            )
+        )
     with pytest.raises(ValueError, match="a step in time is not exported"):
-        predict.run(operator.folder, export_path=tmp_path / "a.opjax")
+        predict.run(
+            predict.PredictOptions(operator.folder, export=tmp_path / "a.opjax")
+        )
     huge = operator._replace(
         model=jax.tree.map(lambda x: x * np.float32(np.nan), operator.model)
     )

@@ -77,6 +77,7 @@ def test_a_saved_operator_predicts_the_same(trained, grids, tmp_path):
         trained.save(tmp_path / "kept")
 
 
+@pytest.mark.nightly
 def test_a_folder_has_a_report_and_takes_the_same_samples_only(grids, tmp_path):
     features, target = grids
     given = {"features": features, "target": target}
@@ -171,6 +172,7 @@ def test_operators_are_called_with_real_numbers_of_any_type(dtype, trained, grid
         trained(given * 1j)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("dtype", ["f2", "?"])
 def test_arrays_of_any_type_train_an_operator_that_can_be_called(dtype, grids):
     features, target = (
@@ -186,6 +188,7 @@ def test_arrays_of_any_type_train_an_operator_that_can_be_called(dtype, grids):
         assert one.features.dtype == other.features.dtype  # pyright: ignore
 
 
+@pytest.mark.nightly
 def test_a_model_of_one_grid_refuses_another_with_as_many_points(grids, capsys):
     features, target = grids
     smoke = learn.TRAIN_PRESETS["smoke"]

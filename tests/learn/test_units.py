@@ -156,6 +156,7 @@ def test_a_component_is_constant_at_the_size_of_its_field(rng):
     assert normalizers.varies(cases, "target").all()  # a field each
 
 
+@pytest.mark.nightly
 def test_half_precision_is_trained_and_predicted_in_single(rng):
     x = rng.normal(size=(8, 6, 5)).astype(np.float16)
     given = {"features": x, "target": np.tanh(x)}

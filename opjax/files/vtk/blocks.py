@@ -10,7 +10,7 @@ import numpy as np
 from opjax.files import limits
 from opjax.files.vtk import lists, xml_files
 from opjax.files.vtk import mesh as meshes
-from opjax.files.vtk.mesh import Data, Mesh
+from opjax.files.vtk.mesh import NamedArrays, VtkMesh
 
 _KIND = "vtkMultiBlockDataSet"
 _MAX_BLOCKS = 1000
@@ -23,7 +23,7 @@ _DIMENSIONS = {
 }
 
 
-def read(path: Path, max_bytes: int) -> Mesh:
+def read(path: Path, max_bytes: int) -> VtkMesh:
     """Reads the block of the highest dimension; others are boundaries of it.
 
     Args:
@@ -41,29 +41,29 @@ def read(path: Path, max_bytes: int) -> Mesh:
         mesh.
     """
     root = lists.read(path, _KIND)
-    found: list[tuple[str, Mesh]] = []
+    named: list[tuple[str, VtkMesh]] = []
     for name, file in _blocks(path, root):
         if not lists.is_inside(path, file):
             raise ValueError(f"{path}: the block {name!r}, {file}, is missing.")
-        found.append((name, xml_files.read(file, max_bytes)))
-        if len(found) > _MAX_BLOCKS:
+        named.append((name, xml_files.read(file, max_bytes)))
+        if len(named) > _MAX_BLOCKS:
             raise limits.damaged(path, f"more than {_MAX_BLOCKS} blocks")
-    found = [(name, mesh) for name, mesh in found if mesh.num_cells]
-    dimensions = [_dimension(mesh) for _, mesh in found]
+    named = [(name, mesh) for name, mesh in named if mesh.num_cells]
+    dimensions = [_dimension(mesh) for _, mesh in named]
     if dimensions.count(max(dimensions, default=0)) != 1:
         raise ValueError(
-            f"{path} has {len(found)} blocks of cells, of dimensions {dimensions}: one "
+            f"{path} has {len(named)} blocks of cells, of dimensions {dimensions}: one "
             "of the highest dimension is needed, the mesh; save "
             "pyvista.read(old).combine() as .vtu."
         )
-    _, mesh = found.pop(dimensions.index(max(dimensions)))
+    _, mesh = named.pop(dimensions.index(max(dimensions)))
     masks: dict[str, np.ndarray] = {}
-    for name, block in found:
+    for name, block in named:
         mask = masks.setdefault(f"boundary_{name}", np.zeros(mesh.num_points, np.uint8))
         mask[_points_of(path, name, block, mesh)] = 1
     if taken := sorted(set(masks) & set(mesh.point_data.arrays)):
         raise ValueError(f"{path}: the mesh has fields {taken} already.")
-    data = Data(mesh.point_data.arrays | masks, mesh.point_data.active)
+    data = NamedArrays(mesh.point_data.arrays | masks, mesh.point_data.active)
     mesh = dataclasses.replace(mesh, point_data=data)
     meshes.check(path, mesh)
     return mesh
@@ -87,11 +87,11 @@ def _blocks(path: Path, root: Element) -> Iterator[tuple[str, Path]]:
         yield from inside(part, "", 0)
 
 
-def _dimension(mesh: Mesh) -> int:
+def _dimension(mesh: VtkMesh) -> int:
     return max(_DIMENSIONS.get(kind, 3) for kind in np.unique(mesh.types).tolist())
 
 
-def _points_of(path: Path, name: str, block: Mesh, mesh: Mesh) -> np.ndarray:
+def _points_of(path: Path, name: str, block: VtkMesh, mesh: VtkMesh) -> np.ndarray:
     """Which points of the mesh are those of a block, by their coordinates."""
     from scipy.spatial import KDTree
 
@@ -99,7 +99,7 @@ def _points_of(path: Path, name: str, block: Mesh, mesh: Mesh) -> np.ndarray:
         if not (np.abs(points) < np.finfo(np.float32).max).all():
             raise limits.damaged(path, "coordinates that are not finite")
     width = np.ptp(mesh.points, axis=0).max()
-    distances, found = KDTree(mesh.points).query(block.points)
+    distances, nearest = KDTree(mesh.points).query(block.points)
     far = distances > _NEAR * width
     if far.any():
         raise ValueError(
@@ -107,4 +107,4 @@ def _points_of(path: Path, name: str, block: Mesh, mesh: Mesh) -> np.ndarray:
             f"points of the mesh, the first one is point {int(np.argmax(far))}; "
             "boundaries are parts of the same mesh."
         )
-    return np.asarray(found)
+    return np.asarray(nearest)

@@ -11,7 +11,7 @@ import numpy as np
 from opjax.files import cgns, limits
 from opjax.files.npz import Groups
 from opjax.files.vtk import blocks, legacy, ply, stl, vtu_write, xml_files
-from opjax.files.vtk.mesh import CURVED, Mesh
+from opjax.files.vtk.mesh import CURVED, VtkMesh
 from opjax.quadrature import cell_weights, kind_of_four
 
 # VTK's numbers of the linear cells, by dimension: number of corners to kind.
@@ -37,7 +37,7 @@ class Plane(NamedTuple):
     width: float
 
 
-class Fields(dict[str, np.ndarray]):
+class MeshArrays(dict[str, np.ndarray]):
     """Arrays of a mesh by name, and the mesh.
 
     Args:
@@ -48,7 +48,7 @@ class Fields(dict[str, np.ndarray]):
       plane: where the points are, where the file was read with its points.
     """
 
-    def __init__(self, mesh: Mesh, arrays: Mapping[str, np.ndarray]):
+    def __init__(self, mesh: VtkMesh, arrays: Mapping[str, np.ndarray]):
         super().__init__(arrays)
         self.mesh = mesh
         self.plane: Plane | None = None
@@ -75,7 +75,7 @@ def open_vtk(
     mesh = load(path, max_bytes)
     if not mesh.num_points:
         raise ValueError(f"{path} has no points: the mesh is empty.")
-    points, arrays = mesh.points, Fields(mesh, mesh.point_data.arrays)
+    points, arrays = mesh.points, MeshArrays(mesh, mesh.point_data.arrays)
     low, high = points.min(axis=0), points.max(axis=0)
     chosen = axes(path, low, high, point_dim)
     arrays["mesh_points"] = points[:, chosen]
@@ -89,7 +89,7 @@ def open_vtk(
     yield {"": arrays}
 
 
-def load(path: Path, max_bytes: int) -> Mesh:
+def load(path: Path, max_bytes: int) -> VtkMesh:
     """Reads a mesh with all its data.
 
     Args:
@@ -111,7 +111,7 @@ def load(path: Path, max_bytes: int) -> Mesh:
 def extend(
     path: Path,
     source: Path,
-    mesh: Mesh,
+    mesh: VtkMesh,
     fields: Mapping[str, np.ndarray],
     location: str,
 ) -> None:
@@ -150,7 +150,7 @@ def create(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
         )
     cells, kind = _cells_of(arrays.get("cells"), points)
     offsets = cells.shape[1] * np.arange(len(cells) + 1)
-    mesh = Mesh(
+    mesh = VtkMesh(
         np.pad(points, [(0, 0), (0, 3 - points.shape[1])]),
         offsets,
         cells.reshape(-1).astype(np.int64),
@@ -190,20 +190,20 @@ def axes(
     return list(range(point_dim))
 
 
-def _cells(mesh: Mesh) -> np.ndarray | None:
+def _cells(mesh: VtkMesh) -> np.ndarray | None:
     """Returns the cells of the highest dimension, if all are linear and of one kind."""
     linear = {kind for kinds in _LINEAR.values() for kind in kinds.values()}
     if not set(np.unique(mesh.types).tolist()) <= linear | {_VERTEX}:
         return None
     cells = mesh.cells()
     for kinds in reversed(_LINEAR.values()):
-        found = [cells[kind] for kind in kinds.values() if kind in cells]
-        if found:
-            return found[0] if len(found) == 1 else None
+        of_dimension = [cells[kind] for kind in kinds.values() if kind in cells]
+        if of_dimension:
+            return of_dimension[0] if len(of_dimension) == 1 else None
     return None
 
 
-def _weights(path: Path, mesh: Mesh) -> np.ndarray:
+def _weights(path: Path, mesh: VtkMesh) -> np.ndarray:
     kinds = set(np.unique(mesh.types).tolist())
     if curved := CURVED & kinds:
         raise ValueError(

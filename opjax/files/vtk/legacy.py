@@ -7,12 +7,12 @@ import numpy as np
 
 from opjax.files import apart, extras, limits
 from opjax.files.vtk import mesh as meshes
-from opjax.files.vtk.mesh import Data, Mesh
+from opjax.files.vtk.mesh import NamedArrays, VtkMesh
 
 _FAR = 2**62  # no limit on sizes
 
 
-def read(path: Path, max_bytes: int) -> Mesh:
+def read(path: Path, max_bytes: int) -> VtkMesh:
     """Reads a mesh, surface, grid or image as an unstructured mesh.
 
     Args:
@@ -26,19 +26,19 @@ def read(path: Path, max_bytes: int) -> Mesh:
     extras.require("vtkmodules", path, extra="vtk")
     values, arrays = apart.ask("read_vtk", path, max_bytes=max_bytes)
     with limits.reading(path):
-        found = _mesh(path, arrays)
-        found.point_data = Data(_with_prefix(arrays, "point "))
-        found.cell_data = Data(_with_prefix(arrays, "cell "))
-        found.field_data = Data(_with_prefix(arrays, "field "))
+        mesh = _mesh(path, arrays)
+        mesh.point_data = NamedArrays(_with_prefix(arrays, "point "))
+        mesh.cell_data = NamedArrays(_with_prefix(arrays, "cell "))
+        mesh.field_data = NamedArrays(_with_prefix(arrays, "field "))
         if values["scalars"] is not None:
-            found.point_data.active["Scalars"] = str(values["scalars"])
-    meshes.check(path, found)
-    return found
+            mesh.point_data.active["Scalars"] = str(values["scalars"])
+    meshes.check(path, mesh)
+    return mesh
 
 
 def write(
     path: Path,
-    mesh: Mesh | None,
+    mesh: VtkMesh | None,
     fields: Mapping[str, np.ndarray],
     source: Path | None,
     location: str = "points",
@@ -64,7 +64,7 @@ def write(
     apart.ask("write_vtk", source or path, values, arrays, max_bytes=_FAR)
 
 
-def simplices(path: Path, mesh: Mesh) -> Mesh:
+def simplices(path: Path, mesh: VtkMesh) -> VtkMesh:
     """Divides the cells of a mesh into tetrahedra, triangles and segments.
 
     Raises:
@@ -74,12 +74,12 @@ def simplices(path: Path, mesh: Mesh) -> Mesh:
     extras.require("vtkmodules", path, extra="vtk")
     _, arrays = apart.ask("triangulate", path, {}, _geometry(mesh), max_bytes=_FAR)
     with limits.reading(path):
-        found = _mesh(path, arrays)
-    meshes.check(path, found)
-    return found
+        divided = _mesh(path, arrays)
+    meshes.check(path, divided)
+    return divided
 
 
-def _geometry(mesh: Mesh) -> dict[str, np.ndarray]:
+def _geometry(mesh: VtkMesh) -> dict[str, np.ndarray]:
     return {
         "points": mesh.points,
         "offsets": mesh.offsets,
@@ -88,12 +88,12 @@ def _geometry(mesh: Mesh) -> dict[str, np.ndarray]:
     }
 
 
-def _mesh(path: Path, arrays: Mapping[str, np.ndarray]) -> Mesh:
+def _mesh(path: Path, arrays: Mapping[str, np.ndarray]) -> VtkMesh:
     offsets, corners, types = (
         meshes.integers(path, name, arrays[name])
         for name in ("offsets", "corners", "types")
     )
-    return Mesh(meshes.coordinates(arrays["points"]), offsets, corners, types)
+    return VtkMesh(meshes.coordinates(arrays["points"]), offsets, corners, types)
 
 
 def _with_prefix(

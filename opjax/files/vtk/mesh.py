@@ -24,7 +24,7 @@ ATTRIBUTES = ("Scalars", "Vectors", "Normals", "TCoords", "Tensors")
 
 
 @dataclasses.dataclass
-class Data:
+class NamedArrays:
     """Named arrays.
 
     Attributes:
@@ -41,7 +41,7 @@ class Data:
 
 
 @dataclasses.dataclass
-class Mesh:
+class VtkMesh:
     """A mesh of cells of any kinds.
 
     Attributes:
@@ -59,9 +59,9 @@ class Mesh:
     offsets: np.ndarray
     corners: np.ndarray
     types: np.ndarray
-    point_data: Data = dataclasses.field(default_factory=Data)
-    cell_data: Data = dataclasses.field(default_factory=Data)
-    field_data: Data = dataclasses.field(default_factory=Data)
+    point_data: NamedArrays = dataclasses.field(default_factory=NamedArrays)
+    cell_data: NamedArrays = dataclasses.field(default_factory=NamedArrays)
+    field_data: NamedArrays = dataclasses.field(default_factory=NamedArrays)
 
     @property
     def num_points(self) -> int:
@@ -75,12 +75,12 @@ class Mesh:
 
     def cells(self) -> dict[int, np.ndarray]:
         """Returns point indices `(m, corners)` by kind, of kinds of one size."""
-        found: dict[int, np.ndarray] = {}
+        by_kind: dict[int, np.ndarray] = {}
         for kind in np.unique(self.types).tolist():
             if size := _CORNERS.get(kind):
                 starts = self.offsets[:-1][self.types == kind]
-                found[kind] = self.corners[starts[:, None] + np.arange(size)]
-        return found
+                by_kind[kind] = self.corners[starts[:, None] + np.arange(size)]
+        return by_kind
 
 
 def coordinates(array: np.ndarray) -> np.ndarray:
@@ -101,7 +101,7 @@ def integers(path: Path, name: str, array: np.ndarray) -> np.ndarray:
     return array.astype(np.int64, copy=False)
 
 
-def check(path: Path, mesh: Mesh) -> None:
+def check(path: Path, mesh: VtkMesh) -> None:
     """Checks that the arrays of a mesh fit each other.
 
     Raises:
@@ -127,7 +127,7 @@ def check(path: Path, mesh: Mesh) -> None:
                 raise limits.damaged(path, what)
 
 
-def _check_cells(path: Path, mesh: Mesh) -> None:
+def _check_cells(path: Path, mesh: VtkMesh) -> None:
     offsets, corners = mesh.offsets, mesh.corners
     if len(offsets) != mesh.num_cells + 1:
         what = f"{mesh.num_cells} types of {len(offsets) - 1} cells"
@@ -140,11 +140,11 @@ def _check_cells(path: Path, mesh: Mesh) -> None:
         raise limits.damaged(path, what + str(mesh.num_points))
 
 
-def _check_types(path: Path, mesh: Mesh) -> None:
+def _check_types(path: Path, mesh: VtkMesh) -> None:
     kinds, every = np.unique(mesh.types).tolist(), np.diff(mesh.offsets)
     for kind in kinds:
-        wanted, sizes = _CORNERS.get(kind), every[mesh.types == kind]
-        fits = (sizes == wanted).all() if wanted is not None else kind in CURVED
+        corners, sizes = _CORNERS.get(kind), every[mesh.types == kind]
+        fits = (sizes == corners).all() if corners is not None else kind in CURVED
         if kind in _FEWEST:
             fits = (sizes >= _FEWEST[kind]).all()
         if not fits:

@@ -1,4 +1,7 @@
-"""Surfaces of `.ply` files with the properties of their points and faces."""
+"""Surfaces of `.ply` files with the properties of their points and faces.
+
+VTK's reader leaves out all properties but those that it knows, so fields are lost.
+"""
 
 import re
 from collections.abc import Iterator
@@ -10,7 +13,7 @@ import numpy as np
 from opjax.files import limits
 from opjax.files.vtk import mesh as meshes
 from opjax.files.vtk import text
-from opjax.files.vtk.mesh import Data, Mesh
+from opjax.files.vtk.mesh import NamedArrays, VtkMesh
 
 _TYPES = {
     **{"char": "i1", "uchar": "u1", "short": "i2", "ushort": "u2", "int": "i4"},
@@ -27,11 +30,17 @@ _POLYGON = 7
 
 
 class _Property(NamedTuple):
-    """A number of each row, or a list of numbers behind their count."""
+    """A number of each row, or a list of numbers behind their count.
+
+    Attributes:
+      name: of the property.
+      dtype: type of the numbers.
+      counted: type of the count of a list.
+    """
 
     name: str
     dtype: str
-    length: str = ""
+    counted: str = ""
 
 
 class _Element(NamedTuple):
@@ -42,15 +51,15 @@ class _Element(NamedTuple):
     properties: list[_Property]
 
 
-class _Table(NamedTuple):
-    """Columns of an element, and the lists of its rows, if it has any."""
+class _Rows(NamedTuple):
+    """Columns of an element; lengths and values of the lists of its rows."""
 
     columns: dict[str, np.ndarray]
-    sizes: np.ndarray
-    values: np.ndarray
+    sizes: np.ndarray = np.zeros(0, np.int64)
+    values: np.ndarray = np.zeros(0, np.int64)
 
 
-def read(path: Path, max_bytes: int) -> Mesh:
+def read(path: Path, max_bytes: int) -> VtkMesh:
     """Reads a surface; its properties are point data and cell data.
 
     Args:
@@ -64,53 +73,43 @@ def read(path: Path, max_bytes: int) -> Mesh:
     limits.check_size(path, "its elements", path.stat().st_size, max_bytes)
     data = path.read_bytes()
     with limits.reading(path):
-        tables = dict(_tables(data))
-        mesh = _mesh(tables)
+        mesh = _mesh(dict(_elements(data)))
     meshes.check(path, mesh)
     return mesh
 
 
-def _mesh(tables: dict[str, _Table]) -> Mesh:
-    if "vertex" not in tables:
+def _mesh(elements: dict[str, _Rows]) -> VtkMesh:
+    if "vertex" not in elements:
         raise ValueError("no element vertex")
-    point_data = dict(tables["vertex"].columns)
+    point_data = dict(elements["vertex"].columns)
     if missing := [axis for axis in "xyz" if axis not in point_data]:
         raise ValueError(f"no property {missing[0]} of points")
     points = np.stack([point_data.pop(axis) for axis in "xyz"], axis=1)
-    empty = np.zeros(0, np.int64)
-    faces = tables.get("face", _Table({}, empty, empty))
+    faces = elements.get("face", _Rows({}))
     sizes = faces.sizes
-    kinds = np.where(sizes < 5, _KINDS[np.minimum(sizes, 4)], _POLYGON)
-    return Mesh(
+    return VtkMesh(
         meshes.coordinates(points),
         np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]),
         faces.values.astype(np.int64),
-        kinds,
-        Data(point_data),
-        Data(faces.columns),
+        np.where(sizes < 5, _KINDS[np.minimum(sizes, 4)], _POLYGON),
+        NamedArrays(point_data),
+        NamedArrays(faces.columns),
     )
 
 
-def _tables(data: bytes) -> Iterator[tuple[str, _Table]]:
+def _elements(data: bytes) -> Iterator[tuple[str, _Rows]]:
     """Reads the elements up to faces, one after the other."""
     end = _END.search(data, 0, _MOST)
     if end is None or not data.startswith(b"ply"):
         raise ValueError("no header of this format")
     order, elements = _header(data[: end.start()].decode("ascii"))
-    start = 0
-    # Numbers of text are exact in double precision, whichever type they have.
-    body = data[end.end() :] if order else text.parse(data[end.end() :], np.dtype("f8"))
+    body, start = data[end.end() :], 0
+    if not order:  # numbers of text are exact in double precision
+        body = text.parse(body, np.dtype("f8")).tobytes()
+    numbers = _Numbers(body, order)
     for element in elements:
-        lists = [i for i, one in enumerate(element.properties) if one.length]
-        if len(lists) > 1:
-            raise ValueError(f"element {element.name} has several lists")
-        types = [order + one.dtype if order else "f8" for one in element.properties]
-        count = order + element.properties[lists[0]].length if lists else ""
-        rows = _Rows(
-            element, types, lists[0] if lists else -1, count if order else "f8"
-        )
-        found, start = rows.read(body, start)
-        yield element.name, found
+        rows, start = _rows(numbers, start, element)
+        yield element.name, rows
         if element.name == "face":
             return
 
@@ -127,10 +126,11 @@ def _header(content: str) -> tuple[str, list[_Element]]:
             case ["element", name, rows] if rows.isdecimal() and len(rows) < 12:
                 elements.append(_Element(name, int(rows), []))
             case ["property", "list", count, kind, name] if elements:
-                given = _Property(name, _TYPES[kind], _TYPES[count])
-                if given.length[0] == "f":
+                if _TYPES[count][0] == "f":
                     raise ValueError(f"a list whose length is of type {count}")
-                elements[-1].properties.append(given)
+                elements[-1].properties.append(
+                    _Property(name, _TYPES[kind], _TYPES[count])
+                )
             case ["property", kind, name] if elements:
                 elements[-1].properties.append(_Property(name, _TYPES[kind]))
             case _:
@@ -140,97 +140,86 @@ def _header(content: str) -> tuple[str, list[_Element]]:
     return order, elements
 
 
-class _Rows(NamedTuple):
-    """How the rows of an element are stored.
+class _Numbers:
+    """The numbers of a file by the byte at which they begin.
 
-    Attributes:
-      element: what they are.
-      types: of the properties; of all numbers where they are text.
-      place: which property is a list; -1 for none.
-      counted: type of the length of a list.
+    Args:
+      body: all bytes behind the header; numbers of text as float64.
+      order: of the bytes of a number; empty for numbers of text.
     """
 
-    element: _Element
-    types: list[str]
-    place: int
-    counted: str
+    def __init__(self, body: bytes, order: str):
+        self._body, self._order = body, order
+        self.size = len(body)
 
-    def read(self, body: bytes | np.ndarray, start: int) -> tuple[_Table, int]:
-        """Reads all rows from a place on, in bytes or numbers, and says where they end.
+    def of(self, kind: str) -> np.ndarray:
+        """Those of a type, which overlap each other."""
+        dtype = np.dtype(self._order + kind if self._order else "f8")
+        count = max(self.size - dtype.itemsize + 1, 0)
+        return np.ndarray((count,), dtype, self._body, strides=(1,))
 
-        Raises:
-          ValueError: if the body is too short or a length is negative.
-        """
-        rows, empty = self.element.rows, np.zeros(0, np.int64)
-        if self.place < 0 or not rows:
-            found, start = self._equal(body, start, rows, 0)
-            return _Table(self._columns(found), empty, empty), start
-        length = self._length(body, start)
-        try:
-            found, end = self._equal(body, start, rows, length)
-        except ValueError:  # too short for so long lists
-            found, end = None, start
-        if found is None or (found["count"] != length).any():
-            return self._one_by_one(body, start)
-        lists = found[f"p{self.place}"].reshape(-1).astype(np.int64)
-        sizes = np.full(rows, length, np.int64)
-        return _Table(self._columns(found), sizes, lists), end
 
-    def _type(self, length: int) -> np.dtype:
-        fields: list[tuple[str, str, tuple[int, ...]]] = []
-        for i, kind in enumerate(self.types):
-            if i == self.place:
-                fields.append(("count", self.counted, ()))
-            fields.append((f"p{i}", kind, (length,) if i == self.place else ()))
-        return np.dtype(fields)
+def _rows(numbers: _Numbers, start: int, element: _Element) -> tuple[_Rows, int]:
+    """Reads the rows of an element from a byte on, and says where they end.
 
-    def _equal(
-        self, body: bytes | np.ndarray, start: int, rows: int, length: int
-    ) -> tuple[np.ndarray, int]:
-        """Rows whose lists have one length."""
-        dtype = self._type(length)
-        unit = 1 if isinstance(body, bytes) else 8
-        size = rows * dtype.itemsize // unit
-        if start + size > len(body):
-            raise ValueError(f"{rows} rows of {self.element.name}, but fewer numbers")
-        if not size:
-            return np.zeros(rows, dtype), start
-        if isinstance(body, bytes):
-            return np.frombuffer(body, dtype, rows, start), start + size
-        return body[start : start + size].view(dtype), start + size
+    Raises:
+      ValueError: if there are fewer bytes, or several lists, or a negative length.
+    """
+    properties, num_rows = element.properties, element.rows
+    widths = [numbers.of(one.counted or one.dtype).itemsize for one in properties]
+    width, offsets = sum(widths), np.cumsum([0, *widths])
+    lists = [i for i, one in enumerate(properties) if one.counted]
+    if len(lists) > 1:
+        raise ValueError(f"element {element.name} has several lists")
+    if start + num_rows * width > numbers.size:
+        raise _fewer(element)
+    starts = start + width * np.arange(num_rows if width else 0)
+    rows, behind = _Rows({}), np.zeros_like(starts)  # bytes of the list of each row
+    for i in lists if num_rows else ():
+        items = numbers.of(properties[i].dtype)
+        counts = numbers.of(properties[i].counted)[start + offsets[i] :]
+        sizes = _sizes(counts, width, items.itemsize, element)
+        behind = items.itemsize * sizes
+        before = np.cumsum(behind) - behind
+        starts += before
+        if starts[-1] + width + behind[-1] > numbers.size:
+            raise _fewer(element)
+        places = np.repeat(starts + offsets[i + 1] - before, sizes)
+        places += items.itemsize * np.arange(len(places))
+        rows = _Rows({}, sizes, items[places].astype(np.int64))
+    for i, one in enumerate(properties):
+        if not one.counted:
+            after = behind if lists and i > lists[0] else 0
+            places = starts + offsets[i] + after
+            rows.columns[one.name] = numbers.of(one.dtype)[places].astype(one.dtype)
+    return rows, start + num_rows * width + int(behind.sum())
 
-    def _length(self, body: bytes | np.ndarray, start: int) -> int:
-        """The length of the list of the row that begins there."""
-        before = self._type(0)
-        offset = before.fields["count"][1] if before.fields else 0
-        if isinstance(body, bytes):
-            found = np.frombuffer(
-                body[: start + offset + 8], self.counted, 1, start + offset
-            )
-        else:
-            found = body[start + offset // 8 : start + offset // 8 + 1]
-        length = float(found[0]) if len(found) else -1.0
-        if not 0 <= length <= len(body):
-            raise ValueError(f"a list of {length:g} numbers")
-        return int(length)
 
-    def _one_by_one(self, body: bytes | np.ndarray, start: int) -> tuple[_Table, int]:
-        """Rows whose lists differ in length."""
-        columns: list[dict[str, np.ndarray]] = []
-        lists: list[np.ndarray] = []
-        for _ in range(self.element.rows):
-            found, start = self._equal(body, start, 1, self._length(body, start))
-            lists.append(found[f"p{self.place}"].reshape(-1).astype(np.int64))
-            columns.append(self._columns(found))
-        sizes = np.array([len(one) for one in lists], np.int64)
-        names = columns[0] if columns else {}
-        joined = {k: np.concatenate([one[k] for one in columns]) for k in names}
-        return _Table(joined, sizes, np.concatenate(lists)), start
+def _sizes(counts: np.ndarray, width: int, item: int, element: _Element) -> np.ndarray:
+    """Lengths of the lists of all rows.
 
-    def _columns(self, found: np.ndarray) -> dict[str, np.ndarray]:
-        """Scalar properties in the order of bytes of this machine."""
-        columns: dict[str, np.ndarray] = {}
-        for i, one in enumerate(self.element.properties):
-            if i != self.place:
-                columns[one.name] = found[f"p{i}"].astype(one.dtype)
-        return columns
+    Args:
+      counts: the number that begins at each byte, from the first length on.
+      width: bytes of a row with an empty list.
+      item: bytes of a number of a list.
+      element: what the rows are.
+    """
+    sizes, place = list[int](), 0
+    while len(sizes) < element.rows:
+        if place >= len(counts):
+            raise _fewer(element)
+        size = int(counts[place])
+        if not 0 <= size <= len(counts):
+            raise ValueError(f"a list of {size} numbers")
+        step = width + item * size
+        if not sizes:  # most files have lists of one length
+            alike = counts[::step][: element.rows] == size
+            if len(alike) == element.rows and alike.all():
+                return np.full(element.rows, size, np.int64)
+        sizes.append(size)
+        place += step
+    return np.array(sizes, np.int64)
+
+
+def _fewer(element: _Element) -> ValueError:
+    return ValueError(f"{element.rows} rows of {element.name}, but fewer numbers")

@@ -6,7 +6,7 @@ import numpy as np
 
 from opjax.files import limits
 from opjax.files.vtk import mesh as meshes
-from opjax.files.vtk.mesh import Mesh
+from opjax.files.vtk.mesh import VtkMesh
 
 _TRIANGLE = np.dtype(
     [("normal", "<f4", 3), ("corners", "<f4", (3, 3)), ("attribute", "<u2")]
@@ -15,7 +15,7 @@ _HEAD = 84  # bytes before the triangles, of which the last four are their numbe
 _TRIANGLES = 5  # VTK's number of the kind
 
 
-def read(path: Path, max_bytes: int) -> Mesh:
+def read(path: Path, max_bytes: int) -> VtkMesh:
     """Reads a surface, binary or text.
 
     Args:
@@ -35,7 +35,7 @@ def read(path: Path, max_bytes: int) -> Mesh:
             raise ValueError("coordinates that are not finite")
         points, indices = _merged(corners.reshape(-1, 3))
         count = len(corners)
-        mesh = Mesh(
+        mesh = VtkMesh(
             points,
             3 * np.arange(count + 1),
             indices,
@@ -63,8 +63,10 @@ def _text(data: bytes) -> np.ndarray:
     if len(parts) != 3 * words.count(b"endfacet"):
         raise ValueError(f"{len(parts)} corners of {words.count(b'endfacet')} facets")
     values = [part.split(None, 3)[:3] for part in parts]
-    found = np.array([[float(word) for word in three] for three in values], np.float32)
-    return found.reshape(-1, 3, 3)
+    corners = np.array(
+        [[float(word) for word in three] for three in values], np.float32
+    )
+    return corners.reshape(-1, 3, 3)
 
 
 def _merged(corners: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import numpy as np
 
 from opjax.files import limits
-from opjax.files.vtk.vtu_slices import Mesh, Slices
+from opjax.files.vtk.vtu_slices import SlicedMesh, Slices
 
 _HEADER = np.dtype("<u8")
 
@@ -20,11 +20,13 @@ class Copy:
       mesh: the mesh to copy.
     """
 
-    def __init__(self, file: BinaryIO, mesh: Mesh):
+    def __init__(self, file: BinaryIO, mesh: SlicedMesh):
         self._file, self._mesh = file, mesh
-        self.fields: dict[str, Field] = {}
+        self.fields: dict[str, WrittenField] = {}
 
-    def create(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, "Field"]:
+    def create(
+        self, shapes: Mapping[str, tuple[int, ...]]
+    ) -> dict[str, "WrittenField"]:
         """Writes the copy with room for fields. Call it once.
 
         Args:
@@ -59,7 +61,7 @@ class Copy:
         for array in self._mesh.arrays.values():
             self._copy(array)
         for (name, shape), place in zip(shapes.items(), places, strict=True):
-            self.fields[name] = Field(self._file, origin + place, shape)
+            self.fields[name] = WrittenField(self._file, origin + place, shape)
         self._file.seek(origin + end)
         self._file.write(b"\n</AppendedData>\n</VTKFile>\n")
         return self.fields
@@ -93,7 +95,7 @@ class Copy:
             raise limits.damaged(self._mesh.path, what)
 
 
-class Field:
+class WrittenField:
     """A field of float32 whose rows are written in any order."""
 
     def __init__(self, file: BinaryIO, start: int, shape: tuple[int, ...]):

@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element
 import numpy as np
 
 from opjax.files import limits
-from opjax.files.vtk.vtu_bytes import Compressed, Encoding, Plain, Stored
+from opjax.files.vtk.vtu_bytes import Compressed, Encoding, Plain, StoredBytes
 from opjax.files.vtk.vtu_head import Head, read_head
 
 # Bytes that are looked at or copied at once.
@@ -67,7 +67,7 @@ class Axes:
         return self._array[rows][:, self._axes]
 
 
-class Mesh(NamedTuple):
+class SlicedMesh(NamedTuple):
     """A file, open.
 
     Attributes:
@@ -88,13 +88,13 @@ class Mesh(NamedTuple):
 
     def ranges(self) -> tuple[np.ndarray, np.ndarray]:
         """Returns the smallest and the largest coordinate on each axis."""
-        found = [(p.min(axis=0), p.max(axis=0)) for p in self.points.parts()]
-        low, high = zip(*found, strict=True)
+        of_parts = [(p.min(axis=0), p.max(axis=0)) for p in self.points.parts()]
+        low, high = zip(*of_parts, strict=True)
         return np.min(low, axis=0), np.max(high, axis=0)
 
 
 @contextlib.contextmanager
-def open_mesh(path: Path) -> Generator[Mesh]:
+def open_mesh(path: Path) -> Generator[SlicedMesh]:
     """Opens a file of an unstructured grid without reading values.
 
     Raises:
@@ -105,7 +105,7 @@ def open_mesh(path: Path) -> Generator[Mesh]:
     order, encoding = encoding_of(path, head.root)
     reader = reader_of(encoding)
     with open(path, "rb") as file:
-        stored = Stored(path, file)
+        stored = StoredBytes(path, file)
         arrays = {
             element: _slices(path, element, order, reader(stored, span, encoding))
             for element, span in head.spans.items()
@@ -147,12 +147,14 @@ def _slices(
     return Slices(values, dtype, channels)
 
 
-def _mesh(path: Path, head: Head, arrays: dict[Element, Slices]) -> Mesh:
+def _mesh(path: Path, head: Head, arrays: dict[Element, Slices]) -> SlicedMesh:
     """Checks that arrays fit each other, and finds the arrays at the points."""
 
     def of(where: str) -> dict[str, Slices]:
-        found = head.piece.findall(f"{where}/DataArray")
-        return {e.get("Name", ""): arrays[e] for e in found if e.get("type") in TYPES}
+        elements = head.piece.findall(f"{where}/DataArray")
+        return {
+            e.get("Name", ""): arrays[e] for e in elements if e.get("type") in TYPES
+        }
 
     def check(name: str, fits: bool) -> None:
         if not fits:
@@ -175,7 +177,7 @@ def _mesh(path: Path, head: Head, arrays: dict[Element, Slices]) -> Mesh:
     corners = cells["connectivity"]
     last = cells["offsets"][num_cells - 1 :][-1] if num_cells else 0
     check("connectivity", corners.shape == (last,))
-    return Mesh(path, head, arrays, points[0], fields, corners)
+    return SlicedMesh(path, head, arrays, points[0], fields, corners)
 
 
 def number(path: Path, element: Element, key: str, default: str = "") -> int:

@@ -7,7 +7,7 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 
 import numpy as np
 
-from opjax.files.vtk.mesh import Data, Mesh
+from opjax.files.vtk.mesh import NamedArrays, VtkMesh
 from opjax.files.vtk.vtu_slices import TYPES
 
 _HEADER = np.dtype("<u8")
@@ -23,7 +23,7 @@ _SURFACE = (
 _NAMES = {code: name for name, code in TYPES.items()}
 
 
-def write(path: Path, mesh: Mesh, fields: Mapping[str, np.ndarray]) -> None:
+def write(path: Path, mesh: VtkMesh, fields: Mapping[str, np.ndarray]) -> None:
     """Writes a mesh with all its data.
 
     Args:
@@ -75,7 +75,7 @@ def write(path: Path, mesh: Mesh, fields: Mapping[str, np.ndarray]) -> None:
         file.write(b"\n</AppendedData>\n" + closing + b"\n")
 
 
-def _order(path: Path, mesh: Mesh) -> np.ndarray:
+def _order(path: Path, mesh: VtkMesh) -> np.ndarray:
     """Returns the order in which the cells of a surface are stored.
 
     Raises:
@@ -88,7 +88,7 @@ def _order(path: Path, mesh: Mesh) -> np.ndarray:
     return np.argsort(groups, kind="stable")
 
 
-def _groups(mesh: Mesh) -> np.ndarray:
+def _groups(mesh: VtkMesh) -> np.ndarray:
     """Which part of a surface each cell is; -1 for cells that are none."""
     groups = np.full(mesh.num_cells, -1)
     for number, (_, kinds) in enumerate(_SURFACE):
@@ -96,7 +96,7 @@ def _groups(mesh: Mesh) -> np.ndarray:
     return groups
 
 
-def _add_surface(appended: "_Appended", piece: Element, mesh: Mesh) -> None:
+def _add_surface(appended: "_Appended", piece: Element, mesh: VtkMesh) -> None:
     """Adds vertices, lines, polygons and strips."""
     groups, sizes = _groups(mesh), np.diff(mesh.offsets)
     of_corner = np.repeat(groups, sizes)
@@ -115,7 +115,7 @@ class _Appended:
         self._end = 0
 
     def add_data(
-        self, parent: Element, data: Data, arrays: Mapping[str, np.ndarray]
+        self, parent: Element, data: NamedArrays, arrays: Mapping[str, np.ndarray]
     ) -> None:
         """Adds arrays, of which some are active."""
         for name, array in arrays.items():

@@ -13,8 +13,8 @@ import numpy as np
 from opjax.files import limits
 from opjax.files.vtk import mesh as meshes
 from opjax.files.vtk import text
-from opjax.files.vtk.mesh import Data, Mesh
-from opjax.files.vtk.vtu_bytes import Stored
+from opjax.files.vtk.mesh import NamedArrays, VtkMesh
+from opjax.files.vtk.vtu_bytes import StoredBytes
 from opjax.files.vtk.vtu_head import Head, read_head
 from opjax.files.vtk.vtu_slices import TYPES, encoding_of, number, reader_of
 
@@ -28,7 +28,7 @@ _SURFACE: tuple[tuple[str, dict[int, int], int], ...] = (
 )
 
 
-def read(path: Path, max_bytes: int) -> Mesh:
+def read(path: Path, max_bytes: int) -> VtkMesh:
     """Reads a mesh.
 
     Args:
@@ -42,12 +42,12 @@ def read(path: Path, max_bytes: int) -> Mesh:
     kind = _KINDS[path.suffix.lower()]
     head = read_head(path, kind=kind, sliced=False)
     with open(path, "rb") as file:
-        arrays = _Arrays(path, head, Stored(path, file), max_bytes)
+        arrays = _Arrays(path, head, StoredBytes(path, file), max_bytes)
         pieces = [_piece(path, kind, piece, arrays) for piece in head.pieces]
         fields = arrays.of(head.root.find(f"{kind}/FieldData"), None)
     if not pieces:
         raise limits.damaged(path, "it has no piece")
-    return _one(path, pieces, Data(fields))
+    return _one(path, pieces, NamedArrays(fields))
 
 
 def field_data(path: Path, max_bytes: int = 2**20) -> dict[str, np.ndarray]:
@@ -64,14 +64,14 @@ def field_data(path: Path, max_bytes: int = 2**20) -> dict[str, np.ndarray]:
     kind = _KINDS[path.suffix.lower()]
     head = read_head(path, kind=kind, sliced=False)
     with open(path, "rb") as file:
-        arrays = _Arrays(path, head, Stored(path, file), max_bytes)
+        arrays = _Arrays(path, head, StoredBytes(path, file), max_bytes)
         return arrays.of(head.root.find(f"{kind}/FieldData"), None)
 
 
 class _Arrays:
     """Reads the arrays of a file, and counts their bytes."""
 
-    def __init__(self, path: Path, head: Head, stored: Stored, max_bytes: int):
+    def __init__(self, path: Path, head: Head, stored: StoredBytes, max_bytes: int):
         self._path, self._head, self._stored = path, head, stored
         self._most, self._total = max_bytes, 0
         self._order, self._encoding = encoding_of(path, head.root)
@@ -86,7 +86,7 @@ class _Arrays:
 
     def of(self, parent: Element | None, rows: int | None) -> dict[str, np.ndarray]:
         """Reads the arrays of an element by name, each of `rows` rows unless None."""
-        data = Data()
+        data = NamedArrays()
         for element in () if parent is None else parent:
             if element.tag in ("DataArray", "Array"):
                 data.add(element.get("Name", ""), self._read(element, rows))
@@ -98,22 +98,22 @@ class _Arrays:
             raise limits.damaged(self._path, f"{name!r} has the type {kind!r}")
         dtype = np.dtype(self._order + TYPES.get(kind, "i1"))
         channels = max(number(self._path, element, "NumberOfComponents", "1"), 1)
-        found = self._values(element, dtype)
+        values = self._values(element, dtype)
         if kind == "String":
-            return self._texts(found)
+            return self._texts(values)
         if rows is None:
-            rows = len(found) // channels
-        if len(found) != rows * channels:
-            what = f"{name!r} has {len(found)} values, not {rows} rows of {channels}"
+            rows = len(values) // channels
+        if len(values) != rows * channels:
+            what = f"{name!r} has {len(values)} values, not {rows} rows of {channels}"
             raise limits.damaged(self._path, what)
-        return found.reshape(rows, channels) if channels > 1 else found
+        return values.reshape(rows, channels) if channels > 1 else values
 
     def _texts(self, codes: np.ndarray) -> np.ndarray:
         """Splits texts that end with zeros."""
-        found = bytes(codes.astype(np.uint8)).split(b"\0")[:-1]
+        texts = bytes(codes.astype(np.uint8)).split(b"\0")[:-1]
         # NumPy makes all texts as wide as the widest, with four bytes a letter.
-        self.spend(4 * len(found) * max(map(len, found), default=0))
-        return np.array([part.decode("utf-8", "replace") for part in found], object)
+        self.spend(4 * len(texts) * max(map(len, texts), default=0))
+        return np.array([part.decode("utf-8", "replace") for part in texts], object)
 
     def _values(self, element: Element, dtype: np.dtype) -> np.ndarray:
         span = self._head.spans[element]
@@ -129,11 +129,11 @@ class _Arrays:
         if values.size % dtype.itemsize:
             what = f"{element.get('Name')!r} has {values.size} bytes"
             raise self._stored.damaged(what)
-        found = np.frombuffer(bytearray(values.read(0, values.size)), dtype)
-        return found.astype(dtype.newbyteorder("="), copy=False)
+        numbers = np.frombuffer(bytearray(values.read(0, values.size)), dtype)
+        return numbers.astype(dtype.newbyteorder("="), copy=False)
 
 
-def _piece(path: Path, kind: str, piece: Element, arrays: _Arrays) -> Mesh:
+def _piece(path: Path, kind: str, piece: Element, arrays: _Arrays) -> VtkMesh:
     count = number(path, piece, "NumberOfPoints", "0")
     arrays.spend(12 * count)
     points = list(arrays.of(piece.find("Points"), count).values())
@@ -141,31 +141,33 @@ def _piece(path: Path, kind: str, piece: Element, arrays: _Arrays) -> Mesh:
         raise limits.damaged(path, f"no {count} points in space")
     coordinates = meshes.coordinates(points[0] if points else np.zeros((0, 3)))
     read = _grid if kind == "UnstructuredGrid" else _surface
-    found = read(path, piece, arrays, coordinates)
+    mesh = read(path, piece, arrays, coordinates)
     for where, data, rows in (
-        ("PointData", found.point_data, count),
-        ("CellData", found.cell_data, found.num_cells),
+        ("PointData", mesh.point_data, count),
+        ("CellData", mesh.cell_data, mesh.num_cells),
     ):
         element = piece.find(where)
         data.arrays = arrays.of(element, rows)
         attributes = {} if element is None else element.attrib
         data.active = {k: v for k, v in attributes.items() if k in meshes.ATTRIBUTES}
-    meshes.check(path, found)
-    return found
+    meshes.check(path, mesh)
+    return mesh
 
 
-def _grid(path: Path, piece: Element, arrays: _Arrays, points: np.ndarray) -> Mesh:
+def _grid(path: Path, piece: Element, arrays: _Arrays, points: np.ndarray) -> VtkMesh:
     count = number(path, piece, "NumberOfCells", "0")
     arrays.spend(12 * count)
     stored = arrays.of(piece.find("Cells"), None)
     types = stored.get("types", np.zeros(0, np.uint8))
     offsets, corners = _cells(path, stored, count)
-    return Mesh(
+    return VtkMesh(
         points, offsets, corners, meshes.integers(path, "types of cells", types)
     )
 
 
-def _surface(path: Path, piece: Element, arrays: _Arrays, points: np.ndarray) -> Mesh:
+def _surface(
+    path: Path, piece: Element, arrays: _Arrays, points: np.ndarray
+) -> VtkMesh:
     """Reads vertices, lines, polygons and strips, in VTK's order."""
     parts: list[tuple[np.ndarray, np.ndarray]] = []
     types: list[np.ndarray] = []
@@ -174,11 +176,11 @@ def _surface(path: Path, piece: Element, arrays: _Arrays, points: np.ndarray) ->
         arrays.spend(12 * count)
         parts.append(_cells(path, arrays.of(piece.find(name), None), count))
         sizes = np.diff(parts[-1][0])
-        found = np.full(count, many)
+        own = np.full(count, many)
         for size, kind in kinds.items():
-            found[sizes == size] = kind
-        types.append(found)
-    return Mesh(points, *_follow(parts), np.concatenate(types))
+            own[sizes == size] = kind
+        types.append(own)
+    return VtkMesh(points, *_follow(parts), np.concatenate(types))
 
 
 def _cells(
@@ -207,7 +209,7 @@ def _follow(
     return offsets, np.concatenate([corners for _, corners in parts])
 
 
-def _one(path: Path, pieces: list[Mesh], fields: Data) -> Mesh:
+def _one(path: Path, pieces: list[VtkMesh], fields: NamedArrays) -> VtkMesh:
     """Returns pieces as one mesh."""
     first, *others = pieces
     if not others:
@@ -215,15 +217,15 @@ def _one(path: Path, pieces: list[Mesh], fields: Data) -> Mesh:
         return first
     starts = np.cumsum([0, *(piece.num_points for piece in pieces[:-1])])
     cells = [(p.offsets, p.corners + s) for p, s in zip(pieces, starts, strict=True)]
-    return Mesh(
+    return VtkMesh(
         np.concatenate([piece.points for piece in pieces]),
         *_follow(cells),
         np.concatenate([piece.types for piece in pieces]),
-        Data(
+        NamedArrays(
             meshes.joined(path, (p.point_data.arrays for p in pieces)),
             first.point_data.active,
         ),
-        Data(
+        NamedArrays(
             meshes.joined(path, (p.cell_data.arrays for p in pieces)),
             first.cell_data.active,
         ),

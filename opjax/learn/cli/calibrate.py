@@ -17,18 +17,19 @@ calibration cases. Of cases drawn like these, no more than `--false_alarms` are 
 unlike. How large a difference these cases are able to tell apart is printed.
 """
 
+import dataclasses
 import functools
-import os
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from absl import flags
 
-from opjax.files.formats import listed
-from opjax.learn.cli import command_line
+from opjax.files.formats import OnePath, Paths
+from opjax.learn.cli import command_line, shared
+from opjax.learn.config import Options, option
+from opjax.learn.config.fields import required
 from opjax.learn.json_files import to_json
 from opjax.learn.messages import say
 from opjax.learn.predict import (
@@ -45,33 +46,42 @@ from opjax.learn.report.figures_bands import Pictures
 from opjax.samples import Sample, ranges
 
 
-def run(
-    workdir: str | os.PathLike[str],
-    *,
-    inputs: str | Sequence[str],
-    coverage: float = 0.9,
-    width: str = "constant",
-    false_alarms: float | None = None,
-    point_dim: int | None = None,
-    own_model: str | None = None,
-    chunk_size: int = 2**14,
-    memory_gib: float = 8.0,
-    scratch: str | os.PathLike[str] | None = None,
-) -> dict[str, Any]:
-    """Calibrates an operator and saves the calibration beside it.
+@dataclasses.dataclass(frozen=True)
+class CalibrateOptions(Options):
+    """What to calibrate, and on which cases."""
 
-    Args:
-      workdir: see `learn.load`.
-      inputs: folder, files or patterns of the calibration cases, see `files.find`.
-      coverage: see `learn.calibrate`.
-      width: see `learn.calibrate`; the members of an ensemble are the other seeds of
-        the study.
-      false_alarms: see `learn.calibrate`.
-      point_dim: as for `files.read`; as in training by default.
-      own_model: see `learn.load`.
-      chunk_size: see `Trained.__call__`; likewise the others.
-      memory_gib: largest memory of an evaluation, in GiB.
-      scratch: folder for a temporary file.
+    workdir: OnePath = shared.workdir()
+    input: Paths = required(
+        "Folder, files or patterns of the calibration cases, separated by commas. They "
+        "have targets, and the run has not seen them"
+    )
+    coverage: float = option(
+        0.9,
+        "Share of cases whose whole field is to lie inside the band, between 0 and 1. "
+        "0.9 needs at least 9 calibration cases, 0.99 at least 99",
+    )
+    width: str = option(
+        "constant",
+        "Where the band is wide: constant, the same everywhere; residual, learned from "
+        "a third of the cases; ensemble, by how far the seeds of the study are apart; "
+        "combined, learned from a third of the cases and from the seeds",
+        choices=calibration.WIDTHS,
+    )
+    false_alarms: float | None = option(
+        None,
+        "Share of cases drawn like the calibration cases that opjax-predict may call "
+        "unlike them, between 0 and 1. 0.05 needs at least 19 cases, 0.01 at least 99. "
+        "By default 0.05, or no such warning with fewer than 19 cases",
+    )
+    own_model: str | None = shared.own_model()
+    point_dim: int | None = shared.point_dim()
+    chunk_size: int = shared.chunk_size()
+    memory_gib: float = shared.memory_gib()
+    scratch: OnePath | None = shared.scratch()
+
+
+def run(options: CalibrateOptions) -> dict[str, Any]:
+    """Calibrates an operator and saves the calibration beside it.
 
     Returns:
       What the last line of the program says.
@@ -83,27 +93,23 @@ def run(
     """
     begin = time.monotonic()
     with jax.enable_x64(False):
-        found = trained.load(workdir, own_model=own_model)
-        cases = calibration.read_cases(found, inputs, point_dim=point_dim)
-        members: list[Trained] = []
-        if width in widths.OF_SEEDS:
-            members = calibration.siblings(found, own_model=own_model)
-            if not members:
-                raise ValueError(
-                    f"{found.folder} has no other seeds beside it. Train several, "
-                    "opjax-train --seeds=0,1,2, or give another --width."
-                )
-        predict = functools.partial(
-            found.both, chunk_size=chunk_size, memory_gib=memory_gib, scratch=scratch
-        )
+        found = trained.load(options.workdir, own_model=options.own_model)
+        inputs = shared.divided(options.input)
+        cases = calibration.read_cases(found, inputs, point_dim=options.point_dim)
+        members = _siblings(found, options)
         result = calibration.calibrate(
             found,
             cases,
-            coverage=coverage,
-            width=width,
+            coverage=options.coverage,
+            width=options.width,
             members=members,
-            false_alarms=false_alarms,
-            predict=predict,
+            false_alarms=options.false_alarms,
+            predict=functools.partial(
+                found.both,
+                chunk_size=options.chunk_size,
+                memory_gib=options.memory_gib,
+                scratch=options.scratch,
+            ),
         )
         if result.reference is None:
             least = likeness.least_cases(likeness.RATE)
@@ -118,8 +124,8 @@ def run(
     row: dict[str, Any] = {
         "model": str(found.folder),
         "calibration": str(path),
-        "coverage_asked": coverage,
-        "width_model": width,
+        "coverage_asked": options.coverage,
+        "width_model": options.width,
         "samples": len(cases),
         "calibration_samples": len(result.scores),
         "members": len(members),
@@ -134,6 +140,19 @@ def run(
         row["false_alarms"] = result.reference.false_alarms
         row |= result.reference.power()
     return to_json(row | {"seconds": time.monotonic() - begin})
+
+
+def _siblings(found: Trained, options: CalibrateOptions) -> list[Trained]:
+    """The other seeds of the study, if the width of the band depends on them."""
+    if options.width not in widths.OF_SEEDS:
+        return []
+    members = calibration.siblings(found, own_model=options.own_model)
+    if not members:
+        raise ValueError(
+            f"{found.folder} has no other seeds beside it. Train several, "
+            "opjax-train --seeds=0,1,2, or give another --width."
+        )
+    return members
 
 
 class Bands(NamedTuple):
@@ -276,89 +295,9 @@ def bands_of(
     return Bands(known, kind or calibration.BANDS[0])
 
 
-# In the order of --help.
-_FLAGS = (
-    "workdir",
-    "input",
-    "coverage",
-    "width",
-    "false_alarms",
-    "own_model",
-    "point_dim",
-    "chunk_size",
-    "memory_gib",
-    "scratch",
-)
-
-
 def main() -> None:
     """Runs the program on its flags."""
-    flags.DEFINE_string("workdir", None, "Folder of a finished run", required=True)
-    flags.DEFINE_list(
-        "input",
-        None,
-        "Folder, files or patterns of the calibration cases, separated by commas. They "
-        "have targets, and the run has not seen them",
-        required=True,
-    )
-    flags.DEFINE_float(
-        "coverage",
-        0.9,
-        "Share of cases whose whole field is to lie inside the band, between 0 and 1. "
-        "0.9 needs at least 9 calibration cases, 0.99 at least 99",
-    )
-    flags.DEFINE_enum(
-        "width",
-        "constant",
-        calibration.WIDTHS,
-        "Where the band is wide: constant, the same everywhere; residual, learned from "
-        "a third of the cases; ensemble, by how far the seeds of the study are apart; "
-        "combined, learned from a third of the cases and from the seeds",
-    )
-    flags.DEFINE_float(
-        "false_alarms",
-        None,
-        "Share of cases drawn like the calibration cases that opjax-predict may call "
-        "unlike them, between 0 and 1. 0.05 needs at least 19 cases, 0.01 at least 99. "
-        "By default 0.05, or no such warning with fewer than 19 cases",
-    )
-    flags.DEFINE_string(
-        "own_model",
-        None,
-        "Name of your own model, package.module:function, if the run trained one",
-    )
-    flags.DEFINE_integer(
-        "point_dim",
-        None,
-        "Dimension of space, as for opjax-train. By default, as in training",
-        lower_bound=1,
-    )
-    flags.DEFINE_integer(
-        "chunk_size", 2**14, "Number of points evaluated at a time", lower_bound=1
-    )
-    flags.DEFINE_float(
-        "memory_gib", 8.0, "Maximum memory of one evaluation, in GiB", lower_bound=0
-    )
-    flags.DEFINE_string(
-        "scratch", None, "Folder for a temporary file with the features of all points"
-    )
-    given = flags.FLAGS
-
-    def work() -> dict[str, Any]:
-        return run(
-            given.workdir,
-            inputs=listed(given.input),
-            coverage=given.coverage,
-            width=given.width,
-            false_alarms=given.false_alarms,
-            point_dim=given.point_dim,
-            own_model=given.own_model,
-            chunk_size=given.chunk_size,
-            memory_gib=given.memory_gib,
-            scratch=given.scratch,
-        )
-
-    command_line.start(work, {"Flags": _FLAGS}, doc=__doc__, continues=False)
+    command_line.launch(CalibrateOptions, run, doc=__doc__)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,9 @@ import contextlib
 import dataclasses
 import json
 import logging
+import math
 import sys
+import types
 import typing
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from functools import partial
@@ -32,6 +34,7 @@ from opjax.learn.run import devices, hosts, stopping
 from opjax.learn.run.folder import read_config
 
 _Config = TypeVar("_Config", bound=fields.Preset)
+_Options = TypeVar("_Options", bound=fields.Configuration)
 _HELP = ("--help", "-help", "--helpshort", "-helpshort", "-?", "-h")
 _HELP_FULL = ("--helpfull", "-helpfull")
 _OUTPUT = "Folders and output"
@@ -239,7 +242,7 @@ def _title(cls: type, owner: type) -> str:
 
 def _define(
     field: dataclasses.Field[Any],
-    hint: Any,
+    hint: object,
     presets: Mapping[str, fields.Preset],
     place: _Place,
 ) -> None:
@@ -260,14 +263,47 @@ def _define(
             text += f" ({', '.join(pairs)})"
         elif values[0] != "":  # of which the text says what it means
             text += f" (default {shown[0]})"
-    if several:
-        parser = _TupleParser(typing.get_args(hint)[0])
+    _define_flag(field.name, hint, text, place, choices=choices)
+
+
+def _define_flag(
+    name: str,
+    hint: object,
+    text: str,
+    place: _Place,
+    *,
+    choices: Collection[str] | None = None,
+    default: fields.Default | None = None,
+    minimum: float = -math.inf,
+) -> None:
+    """Defines a flag of the type of an annotation: `float`, `int | None`, `Paths`."""
+    if element := _element(hint):
+        parser = _TupleParser(element)
         define = partial(flags.DEFINE, serializer=flags.CsvListSerializer(","))
-        place.flag(define, parser, field.name, None, text)
+        place.flag(define, parser, name, default or None, text)
     elif choices is not None:
-        place.flag(flags.DEFINE_enum, field.name, None, list(choices), text)
+        place.flag(flags.DEFINE_enum, name, default, list(choices), text)
+    elif minimum > -math.inf:
+        define = partial(_DEFINE[_plain(hint)], lower_bound=minimum)
+        place.flag(define, name, default, text)
     else:
-        place.flag(_DEFINE[hint], field.name, None, text)
+        place.flag(_DEFINE[_plain(hint)], name, default, text)
+
+
+def _element(hint: object) -> type | None:
+    """The type of the elements, if a flag has several: of a tuple or a sequence."""
+    several = (tuple, Sequence)
+    for one in typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,):
+        if typing.get_origin(one) in several:
+            return _plain(typing.get_args(one)[0])
+    return None
+
+
+def _plain(hint: Any) -> type:
+    """The type of the values of a flag: the first one of a union that a flag has."""
+    if isinstance(hint, types.UnionType):
+        return next(one for one in typing.get_args(hint) if one in _DEFINE)
+    return hint
 
 
 def _of_model(name: str, preset: fields.Preset) -> bool:
@@ -292,6 +328,64 @@ def read_flags(
     models = tuple(given.get("models", ()))
     preset = fields.preset_of(presets, given.pop("preset", _default(presets)), models)
     return dataclasses.replace(preset, **given)
+
+
+def launch(
+    cls: type[_Options],
+    run: Callable[[_Options], dict[str, Any]],
+    *,
+    doc: str | None,
+    continues: bool = False,
+) -> None:
+    """Runs a program without presets on its flags; does not return.
+
+    Args:
+      cls: its options.
+      run: what it does with them; prints the result as JSON.
+      doc: what --help says at its start.
+      continues: whether the same command goes on with what was stopped.
+    """
+    names = define_options(cls)
+    start(
+        lambda: run(read_options(cls)), {"Flags": names}, doc=doc, continues=continues
+    )
+
+
+def define_options(
+    cls: type[fields.Configuration], *, flag_values: flags.FlagValues = flags.FLAGS
+) -> list[str]:
+    """Defines one flag for each option of a program without presets.
+
+    Args:
+      cls: the options.
+      flag_values: where to define them.
+
+    Returns:
+      Names of the flags, in the order of `--help`.
+    """
+    hints, place = typing.get_type_hints(cls), _Place(flag_values, cls.__module__)
+    for field in dataclasses.fields(cls):
+        needed = field.default is dataclasses.MISSING
+        _define_flag(
+            field.name,
+            hints[field.name],
+            field.metadata["text"],
+            place,
+            choices=field.metadata["choices"],
+            default=None if needed else typing.cast(Any, field.default),
+            minimum=field.metadata["limits"]["at least"],
+        )
+        if needed:
+            flags.mark_flag_as_required(field.name, flag_values)
+    return [field.name for field in dataclasses.fields(cls)]
+
+
+def read_options(
+    cls: type[_Options], *, flag_values: flags.FlagValues = flags.FLAGS
+) -> _Options:
+    """Returns the options with the values of their flags, see `define_options`."""
+    values = {f.name: flag_values[f.name].value for f in dataclasses.fields(cls)}
+    return cls(**{name: value for name, value in values.items() if value is not None})
 
 
 def start(

@@ -28,8 +28,8 @@ see `opjax.export`.
 """
 
 import contextlib
+import dataclasses
 import math
-import os
 import pathlib
 import time
 import warnings
@@ -39,14 +39,14 @@ from typing import Any
 
 import jax
 import numpy as np
-from absl import app, flags
 
 from opjax import export, files
 from opjax._files import remove_leftovers
 from opjax.files.building import time_of
-from opjax.files.formats import listed, written_name
-from opjax.learn.cli import command_line, predict_series
+from opjax.files.formats import OnePath, Paths, written_name
+from opjax.learn.cli import command_line, predict_series, shared
 from opjax.learn.cli.calibrate import Bands, bands_of
+from opjax.learn.config import Options, option
 from opjax.learn.config.quantities import Quantity, parse
 from opjax.learn.json_files import to_json, write_json
 from opjax.learn.messages import say
@@ -60,111 +60,157 @@ from opjax.learn.tasks import scalars
 from opjax.samples import Sample, ranges
 
 
-def run(
-    workdir: str | os.PathLike[str],
-    *,
-    inputs: str | Sequence[str] = (),
-    output: str | os.PathLike[str] | None = None,
-    export_path: str | os.PathLike[str] | None = None,
-    point_dim: int | None = None,
-    stream: bool = False,
-    own_model: str | None = None,
-    quantities: str | None = None,
-    steps: int = 0,
-    time_step: float | None = None,
-    gif: bool = False,
-    band: str | None = None,
-    strict: bool = False,
-    band_figures: int = 0,
-    chunk_size: int = 2**14,
-    memory_gib: float = 8.0,
-    scratch: str | os.PathLike[str] | None = None,
-) -> dict[str, Any]:
-    """Predicts on all samples of the input, and exports the operator if asked.
+@dataclasses.dataclass(frozen=True)
+class PredictOptions(Options):
+    """What to predict, and how."""
 
-    Args:
-      workdir: see `learn.load`.
-      inputs: folder, files or patterns, see `files.find`.
-      output: folder for the files with predictions and `report.json`.
-      export_path: file for the exported operator; None for none.
-      point_dim: as for `files.read`; as in training by default.
-      stream: read and write `.vtu` or `.h5` files in slices, never all of a mesh.
-      own_model: see `learn.load`.
-      quantities: see `opjax.learn.config.quantities`; by default, those of training.
-      steps: number of steps of a rollout, by an operator that was trained on series.
-      time_step: time of a step; by default, as in training.
-      gif: draw an animation of every rollout.
-      band: `"whole_field"`, which is the default, or `"pointwise"`, of a calibrated
-        operator.
-      strict: raise ValueError after all predictions are written, if a case is unlike
-        the calibration cases.
-      band_figures: number of cases with targets that are drawn with their band and
-        their error, by a calibrated operator.
-      chunk_size: points that are evaluated at once, see `Trained.__call__`.
-      memory_gib: maximum memory of an evaluation, in GiB.
-      scratch: folder for a temporary file with the features of all points.
+    workdir: OnePath = shared.workdir()
+    input: Paths = option(
+        (), "Folder, files or patterns of the input, separated by commas"
+    )
+    output: OnePath | None = option(
+        None, "Folder for the files with predictions and for report.json"
+    )
+    own_model: str | None = shared.own_model()
+    export: OnePath | None = option(None, "File to write the exported operator to")
+    point_dim: int | None = shared.point_dim()
+    quantities: str | None = option(
+        None,
+        "Quantities of interest of the predicted fields, written into report.json, as "
+        "for opjax-train. By default, those of training",
+    )
+    steps: int = option(
+        0,
+        "Number of steps of a rollout from the first frames in the input, by an "
+        "operator that was trained with --time",
+        minimum=0,
+    )
+    time_step: float | None = option(
+        None,
+        "Time of a step, with --steps. By default, the interval of the training frames",
+        minimum=0,
+    )
+    gif: bool = option(False, "Draw an animation of every rollout, with --steps")
+    band: str | None = option(
+        None,
+        "Band to write after opjax-calibrate: whole_field, in which the whole field of "
+        "the promised share of cases lies, or pointwise, in which that share of points "
+        "does. By default whole_field",
+        choices=calibration.BANDS,
+    )
+    strict: bool = option(
+        False,
+        "Exit with an error, after all predictions are written, if a case is unlike "
+        "the calibration cases of opjax-calibrate",
+    )
+    band_figures: int = option(
+        0,
+        "Number of cases with targets to draw into the folder figures of the output, "
+        "with their band and their error, after opjax-calibrate",
+        minimum=0,
+    )
+    stream: bool = option(
+        False,
+        "Read and write .vtu or .h5 files in slices of points. A mesh then need not "
+        "fit into memory",
+    )
+    chunk_size: int = shared.chunk_size()
+    memory_gib: float = shared.memory_gib()
+    scratch: OnePath | None = shared.scratch()
+
+    def __post_init__(self):
+        """Refuses options that mean nothing together."""
+        super().__post_init__()
+        if not self.input and self.export is None:
+            raise ValueError("Give --input and --output, or --export.")
+        for name in ("band", "strict", "band_figures"):
+            if getattr(self, name) and not self.input:
+                raise ValueError(f"--{name} means nothing without --input.")
+        if self.input and self.output is None:
+            raise ValueError("Name a folder for the predictions, --output=...")
+        if not self.steps and (self.time_step or self.gif):
+            raise ValueError("--time_step and --gif mean nothing without --steps.")
+
+    @property
+    def limits(self) -> Limits:
+        """Bounds of the memory of an evaluation."""
+        return Limits(self.chunk_size, self.memory_gib, self.scratch)
+
+
+def run(options: PredictOptions) -> dict[str, Any]:
+    """Predicts on all samples of the input, and exports the operator if asked.
 
     Returns:
       What the last line of the program says.
     """
-    begin, limits = time.monotonic(), Limits(chunk_size, memory_gib, scratch)
+    begin = time.monotonic()
     with jax.enable_x64(False):
-        found = trained.load(workdir, own_model=own_model)
+        found = trained.load(options.workdir, own_model=options.own_model)
         result: dict[str, Any] = {"model": str(found.folder)}
-        wanted = _quantities(found, quantities, whole=not (steps or stream))
-        if export_path is not None:
-            _export(found, export_path)
-            result["export"] = str(export_path)
-        if inputs:
-            if output is None:
-                raise ValueError("Name a folder for the predictions, --output=...")
-            place = pathlib.Path(output)
-            bands = bands_of(
-                found,
-                band,
-                strict=strict,
-                stream=stream,
-                own_model=own_model,
-                figures=band_figures,
-            )
-            if bands is not None and band_figures:
-                bands = bands._replace(
-                    pictures=Pictures(place / "figures", band_figures)
-                )
-            if steps or "time" in found.description:
-                if not steps or stream:
-                    raise ValueError(
-                        f"The operator in {found.folder} was trained on series; give "
-                        "the number of --steps, and leave --stream out."
-                    )
-                rows = predict_series.predict(
-                    found,
-                    inputs,
-                    place,
-                    steps=steps,
-                    time_step=time_step,
-                    gif=gif,
-                    point_dim=point_dim,
-                )
-                result |= _summary(rows) | {"output": str(output)}
-                return to_json(result | {"seconds": time.monotonic() - begin})
-            remove_leftovers(place, "report", "scalars")
-            names = _places(inputs).values()
-            for folder in {name.parent for name in names}:
-                stems = [name.stem for name in names if name.parent == folder]
-                remove_leftovers(place / folder, *stems)
-            if stream:
-                rows = _stream_all(found, inputs, place, point_dim, limits)
-            else:
-                rows = _predict_all(
-                    found, inputs, place, point_dim, limits, wanted, bands
-                )
-            result |= _summary(rows) | {"output": str(output)}
-            if bands is not None and bands.pictures is not None:
-                result["figures"] = len(bands.pictures.drawn)
-            if strict:
-                _refuse_unlike(rows, place)
+        whole = not (options.steps or options.stream)
+        wanted = _quantities(found, options.quantities, whole=whole)
+        if options.export is not None:
+            _export(found, options.export)
+            result["export"] = str(options.export)
+        if options.input:
+            result |= _predict(found, options, wanted)
     return to_json(result | {"seconds": time.monotonic() - begin})
+
+
+def _predict(
+    found: trained.Trained, options: PredictOptions, wanted: tuple[Quantity, ...]
+) -> dict[str, Any]:
+    """Predicts on the input; returns what the last line says of it."""
+    assert options.output is not None  # checked by the options
+    place = pathlib.Path(options.output)
+    inputs = shared.divided(options.input)
+    bands = bands_of(
+        found,
+        options.band,
+        strict=options.strict,
+        stream=options.stream,
+        own_model=options.own_model,
+        figures=options.band_figures,
+    )
+    if options.steps or "time" in found.description:
+        if not options.steps or options.stream:
+            raise ValueError(
+                f"The operator in {found.folder} was trained on series; give "
+                "the number of --steps, and leave --stream out."
+            )
+        rows = predict_series.predict(
+            found,
+            inputs,
+            place,
+            steps=options.steps,
+            time_step=options.time_step,
+            gif=options.gif,
+            point_dim=options.point_dim,
+        )
+        return _summary(rows) | {"output": str(options.output)}
+    if bands is not None and options.band_figures:
+        pictures = Pictures(place / "figures", options.band_figures)
+        bands = bands._replace(pictures=pictures)
+    _remove_former(place, inputs)
+    if options.stream:
+        rows = _stream_all(found, inputs, place, options.point_dim, options.limits)
+    else:
+        rows = _predict_all(found, inputs, place, options, wanted, bands)
+    result = _summary(rows) | {"output": str(options.output)}
+    if bands is not None and bands.pictures is not None:
+        result["figures"] = len(bands.pictures.drawn)
+    if options.strict:
+        _refuse_unlike(rows, place)
+    return result
+
+
+def _remove_former(place: pathlib.Path, inputs: Sequence[str]) -> None:
+    """Removes what a run that was stopped has left in the output."""
+    remove_leftovers(place, "report", "scalars")
+    names = _places(inputs).values()
+    for folder in {name.parent for name in names}:
+        stems = [name.stem for name in names if name.parent == folder]
+        remove_leftovers(place / folder, *stems)
 
 
 def _refuse_unlike(rows: Sequence[dict[str, Any]], output: pathlib.Path) -> None:
@@ -202,7 +248,7 @@ def _quantities(
     return wanted
 
 
-def _places(inputs: str | Sequence[str]) -> dict[pathlib.Path, pathlib.Path]:
+def _places(inputs: Sequence[str]) -> dict[pathlib.Path, pathlib.Path]:
     """Files of the input, and what the output calls them.
 
     Where several have one name, as in a folder for each case, their folders go along.
@@ -231,7 +277,7 @@ def _names(found: trained.Trained) -> list[str]:
 
 def _stream_all(
     found: trained.Trained,
-    inputs: str | Sequence[str],
+    inputs: Sequence[str],
     output: pathlib.Path,
     point_dim: int | None,
     limits: Limits,
@@ -253,10 +299,9 @@ def _stream_all(
 
 def _predict_all(
     found: trained.Trained,
-    inputs: str | Sequence[str],
+    inputs: Sequence[str],
     output: pathlib.Path,
-    point_dim: int | None,
-    limits: Limits,
+    options: PredictOptions,
     wanted: tuple[Quantity, ...],
     bands: Bands | None,
 ) -> list[dict[str, Any]]:
@@ -268,14 +313,14 @@ def _predict_all(
         place = output / name
         if place.exists() and place.samefile(file):
             raise ValueError(f"{place} is the input itself; give another --output.")
-        options = found.read_options(point_dim=point_dim)
-        with _opened(file, place, options, copied=bool(names)) as several:
+        how = found.read_options(point_dim=options.point_dim)
+        with _opened(file, place, how, copied=bool(names)) as several:
             for sample, add, when in several:
                 both = found.both(
                     sample,
-                    chunk_size=limits.chunk_size,
-                    memory_gib=limits.memory_gib,
-                    scratch=limits.scratch,
+                    chunk_size=options.chunk_size,
+                    memory_gib=options.memory_gib,
+                    scratch=options.scratch,
                 )
                 values = _finite(sample, both.values)
                 row = _row(found, sample, values, wanted)
@@ -319,10 +364,10 @@ def _opened(
     Not copied, nothing is added: there are no fields to add.
     """
     if copied:
-        with files.extended(file, place, **options) as several:
+        with files.extended(file, place, options) as several:
             yield [(e.sample, e.add, time_of(e.arrays)) for e in several]
     else:
-        samples = files.read(file, **options)
+        samples = files.read(file, options)
         yield [(sample, lambda *_: None, math.nan) for sample in samples]
 
 
@@ -388,7 +433,7 @@ def _of_scalars(rows: list[dict[str, Any]]) -> dict[str, float]:
     return scalars.errors(*case_table.known(rows), names[0]) if names else {}
 
 
-def _export(found: trained.Trained, path: str | os.PathLike[str]) -> None:
+def _export(found: trained.Trained, path: OnePath) -> None:
     description, entry = found.description, operators.entry(found.name)
     if "time" in description:
         raise ValueError(
@@ -402,152 +447,20 @@ def _export(found: trained.Trained, path: str | os.PathLike[str]) -> None:
             "--target_scalars."
         )
     least = description["config"][entry.min_points] if entry.min_points else 1
-    export.save(
-        path,
-        found.model,
+    inputs = export.Inputs(
         point_dim=description["channels"]["mesh_points"],
         feature_dim=description["channels"]["features"],
-        normalizers=found.normalizers,
         scalar_dim=description["channels"].get("scalars", 0),
         weighted=description["weighted"],
         num_points=description["sizes"]["num_points"] if found.fixed_points else None,
         min_points=least,
     )
-
-
-# In the order of --help.
-_FLAGS = (
-    "workdir",
-    "input",
-    "output",
-    "own_model",
-    "export",
-    "point_dim",
-    "quantities",
-    "steps",
-    "time_step",
-    "gif",
-    "band",
-    "strict",
-    "band_figures",
-    "stream",
-    "chunk_size",
-    "memory_gib",
-    "scratch",
-)
+    export.save(path, found.model, inputs, normalizers=found.normalizers)
 
 
 def main() -> None:
     """Runs the program on its flags."""
-    flags.DEFINE_string("workdir", None, "Folder of a finished run", required=True)
-    flags.DEFINE_list(
-        "input", [], "Folder, files or patterns of the input, separated by commas"
-    )
-    flags.DEFINE_string(
-        "output", None, "Folder for the files with predictions and for report.json"
-    )
-    flags.DEFINE_string(
-        "own_model",
-        None,
-        "Name of your own model, package.module:function, if the run trained one",
-    )
-    flags.DEFINE_string("export", None, "File to write the exported operator to")
-    flags.DEFINE_integer(
-        "point_dim",
-        None,
-        "Dimension of space, as for opjax-train. By default, as in training",
-        lower_bound=1,
-    )
-    flags.DEFINE_string(
-        "quantities",
-        None,
-        "Quantities of interest of the predicted fields, written into report.json, as "
-        "for opjax-train. By default, those of training",
-    )
-    flags.DEFINE_integer(
-        "steps",
-        0,
-        "Number of steps of a rollout from the first frames in the input, by an "
-        "operator that was trained with --time",
-        lower_bound=0,
-    )
-    flags.DEFINE_float(
-        "time_step",
-        None,
-        "Time of a step, with --steps. By default, the interval of the training frames",
-        lower_bound=0,
-    )
-    flags.DEFINE_bool("gif", False, "Draw an animation of every rollout, with --steps")
-    flags.DEFINE_enum(
-        "band",
-        None,
-        calibration.BANDS,
-        "Band to write after opjax-calibrate: whole_field, in which the whole field of "
-        "the promised share of cases lies, or pointwise, in which that share of points "
-        "does. By default whole_field",
-    )
-    flags.DEFINE_bool(
-        "strict",
-        False,
-        "Exit with an error, after all predictions are written, if a case is unlike "
-        "the calibration cases of opjax-calibrate",
-    )
-    flags.DEFINE_integer(
-        "band_figures",
-        0,
-        "Number of cases with targets to draw into the folder figures of the output, "
-        "with their band and their error, after opjax-calibrate",
-        lower_bound=0,
-    )
-    flags.DEFINE_bool(
-        "stream",
-        False,
-        "Read and write .vtu or .h5 files in slices of points. A mesh then need not "
-        "fit into memory",
-    )
-    flags.DEFINE_integer(
-        "chunk_size", 2**14, "Number of points evaluated at a time", lower_bound=1
-    )
-    flags.DEFINE_float(
-        "memory_gib", 8.0, "Maximum memory of one evaluation, in GiB", lower_bound=0
-    )
-    flags.DEFINE_string(
-        "scratch", None, "Folder for a temporary file with the features of all points"
-    )
-    given = flags.FLAGS
-
-    def work() -> dict[str, Any]:
-        if not given.input and not given.export:
-            raise app.UsageError("Give --input and --output, or --export.")
-        if given.band and not given.input:
-            raise app.UsageError("--band means nothing without --input.")
-        if given.strict and not given.input:
-            raise app.UsageError("--strict means nothing without --input.")
-        if given.band_figures and not given.input:
-            raise app.UsageError("--band_figures means nothing without --input.")
-        if not given.steps and (given.time_step or given.gif):
-            raise app.UsageError("--time_step and --gif mean nothing without --steps.")
-        return run(
-            given.workdir,
-            inputs=listed(given.input),
-            output=given.output,
-            export_path=given.export,
-            point_dim=given.point_dim,
-            stream=given.stream,
-            chunk_size=given.chunk_size,
-            memory_gib=given.memory_gib,
-            scratch=given.scratch,
-            own_model=given.own_model,
-            quantities=given.quantities,
-            band=given.band,
-            strict=given.strict,
-            band_figures=given.band_figures,
-            steps=given.steps,
-            time_step=given.time_step,
-            gif=given.gif,
-        )
-
-    command_line.start(work, {"Flags": _FLAGS}, doc=__doc__, continues=False)
+    command_line.launch(PredictOptions, run, doc=__doc__)
 
 
 if __name__ == "__main__":

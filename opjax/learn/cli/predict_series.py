@@ -1,6 +1,7 @@
 """Rollouts from files: what `opjax-predict --steps` does."""
 
 import contextlib
+import dataclasses
 import pathlib
 import warnings
 from collections.abc import Iterator
@@ -9,9 +10,11 @@ from typing import Any
 import numpy as np
 
 from opjax.files import frames as lists
-from opjax.files import reading, series_writing
+from opjax.files import series_writing
 from opjax.files.formats import Paths
+from opjax.files.options import MAX_BYTES
 from opjax.files.series import read_series
+from opjax.learn.config.reading import read_options
 from opjax.learn.json_files import to_json, write_json
 from opjax.learn.messages import say
 from opjax.learn.predict import in_time, stepping
@@ -74,19 +77,11 @@ def _cases(
     found: Trained, how: Stepping, inputs: Paths, point_dim: int | None
 ) -> Iterator[tuple[pathlib.Path, str, Series]]:
     """Files or folders, names for their results, and their series one by one."""
-    config = found.description["config"]
+    options = read_options(found.description["config"])
+    options = dataclasses.replace(options, point_dim=point_dim or options.point_dim)
     taken = set[str]()
     for case in lists.find_cases(inputs):
-        several = read_series(
-            case,
-            target=config.get("target_names"),
-            features=config.get("feature_names"),
-            scalars=config.get("scalar_names"),
-            point_dim=point_dim or config.get("point_dim") or None,
-            quadrature=config.get("quadrature", False),
-            grid_axes=config.get("grid_axes", 0),
-            min_frames=how.history,
-        ).series
+        several = read_series(case, options, min_frames=how.history).series
         for number, series in enumerate(several):
             stem = case.name.split(".")[0] if case.suffix == ".series" else case.stem
             name = stem if len(several) == 1 else f"{stem}_{number}"
@@ -162,7 +157,7 @@ def _mesh(case: pathlib.Path) -> Any:
     if not case.is_dir() and case.suffix.lower() not in (".pvd", ".series", ".vtu"):
         return None
     first = next(iter(lists.listed(case)))
-    return series_writing.mesh_of(first.file, reading.MAX_BYTES)
+    return series_writing.mesh_of(first.file, MAX_BYTES)
 
 
 def _errors(

@@ -10,6 +10,7 @@ one HTML file with all figures inside, to be sent or read anywhere.
 """
 
 import base64
+import dataclasses
 import html as markup
 import pathlib
 import re
@@ -18,10 +19,11 @@ import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from absl import flags
-
 from opjax._files import remove_leftovers
+from opjax.files.formats import OnePath
 from opjax.learn.cli import command_line
+from opjax.learn.config import Options, option
+from opjax.learn.config.fields import required
 from opjax.learn.json_files import replacing, write_text
 
 MARK = "<!-- tables -->"
@@ -183,31 +185,33 @@ def to_html(text: str, images: Mapping[str, pathlib.Path]) -> str:
     )
 
 
-def main() -> None:
-    """Writes the page that the flags ask for."""
-    flags.DEFINE_string("page", None, "Markdown page to write", required=True)
-    flags.DEFINE_list(
-        "runs", None, "Folders of finished runs, separated by commas", required=True
+@dataclasses.dataclass(frozen=True)
+class ReportOptions(Options):
+    """Which page to write, of which runs."""
+
+    page: OnePath = required("Markdown page to write")
+    runs: tuple[OnePath, ...] = required(
+        "Folders of finished runs, separated by commas"
     )
-    flags.DEFINE_bool(
-        "html", False, "Write an HTML page with all figures inside as well"
-    )
-    flags.DEFINE_bool("figures", False, "Show figures in the Markdown page as well")
-    flags.DEFINE_list(
-        "shown",
-        [],
+    html: bool = option(False, "Write an HTML page with all figures inside as well")
+    figures: bool = option(False, "Show figures in the Markdown page as well")
+    shown: tuple[str, ...] = option(
+        (),
         "Names of the figures to show, as in the run's figures folder. All if empty",
     )
-    given = flags.FLAGS
 
-    def work() -> dict[str, Any]:
-        page, *runs = (pathlib.Path(p).expanduser() for p in [given.page, *given.runs])
-        return report(
-            page, runs, html=given.html, figures=given.figures, shown=given.shown
-        )
 
-    names = ("page", "runs", "html", "figures", "shown")
-    command_line.start(work, {"Flags": names}, doc=__doc__, continues=False)
+def run(options: ReportOptions) -> dict[str, Any]:
+    """Writes the page that options ask for, see `report`."""
+    page, *runs = (pathlib.Path(p).expanduser() for p in (options.page, *options.runs))
+    return report(
+        page, runs, html=options.html, figures=options.figures, shown=options.shown
+    )
+
+
+def main() -> None:
+    """Writes the page that the flags ask for."""
+    command_line.launch(ReportOptions, run, doc=__doc__)
 
 
 if __name__ == "__main__":

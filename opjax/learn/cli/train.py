@@ -26,26 +26,28 @@ from opjax.datasets import heat
 from opjax.files.building import copies
 from opjax.files.fingerprints import fingerprint
 from opjax.files.formats import listed
-from opjax.files.reading import wanted_of
+from opjax.files.options import LOCATIONS
 from opjax.files.series import SeriesSplits, series_splits
-from opjax.files.topology import LOCATIONS
 from opjax.learn.cli.program import Program
 from opjax.learn.config import ModelOptions, Options, RunOptions, TrainingOptions
-from opjax.learn.config.fields import option
+from opjax.learn.config.fields import added, option
+from opjax.learn.config.presets import PAPER, SMOKE, quick, recipe
 from opjax.learn.config.quantities import parse
+from opjax.learn.config.reading import read_options
 from opjax.learn.config.time import TimeOptions
 from opjax.learn.messages import say
 from opjax.learn.predict import trained
 from opjax.learn.predict.trained import Trained
 from opjax.learn.run.folder import DataFiles
-from opjax.learn.tasks.benchmark import PAPER, SMOKE, quick
+from opjax.learn.tasks.errors import Loss
+from opjax.learn.tasks.evaluation import Evaluation
 from opjax.learn.tasks.field_losses import FORMS, Form
 from opjax.learn.tasks.start import check_options
 from opjax.learn.tasks.streamed import StreamedTask, Streaming, streamed_regression
-from opjax.learn.tasks.supervised import regression
+from opjax.learn.tasks.supervised import Encoding, regression
 from opjax.learn.tasks.task import Task
 from opjax.learn.tasks.time import rollouts
-from opjax.samples import SCALARS, Splits, summaries
+from opjax.samples import SCALARS, Shares, Splits, summaries
 from opjax.samples.summaries import Summary
 
 DEMONSTRATION = "demonstration"
@@ -182,6 +184,18 @@ class FileOptions(Options):
         4.0, "Memory of a training step in GiB, with --stream_points", above=0
     )
 
+    @property
+    def shares(self) -> Shares:
+        """How samples are divided."""
+        return Shares(
+            self.validation_fraction,
+            self.test_fraction,
+            self.num_train,
+            self.num_validation,
+            self.num_test,
+            self.data_seed,
+        )
+
 
 @dataclasses.dataclass(frozen=True)
 class StartOptions(Options):
@@ -199,15 +213,17 @@ class StartOptions(Options):
 class LossOptions(Options):
     """Loss."""
 
-    loss: str = option(
-        "case",
-        "Error of each field, whose mean is the loss and selects the best epoch. case: "
-        "root mean square error over the variation of the field in the case, at least "
-        "a tenth of its spread in training; spread: over its spread in training; "
-        "relative: over the size of the field in the case. joint: relative error of "
-        "all channels together in physical units, as papers have it, in which the "
-        "field with the largest numbers counts most",
-        choices=(*FORMS, "joint"),
+    loss: str = added(
+        option(
+            "case",
+            "Error of each field, whose mean is the loss and selects the best epoch. "
+            "case: root mean square error over the variation of the field in the case, "
+            "at least a tenth of its spread in training; spread: over its spread in "
+            "training; relative: over the size of the field in the case. joint: "
+            "relative error of all channels together in physical units, as papers have "
+            "it, in which the field with the largest numbers counts most",
+            choices=(*FORMS, "joint"),
+        ),
         before="joint",
     )
 
@@ -233,18 +249,7 @@ class Config(
                     f"{name} means nothing with train={DEMONSTRATION}, whose few "
                     "samples are made on the spot; leave it out."
                 )
-        wanted_of(
-            self.feature_names,
-            self.target_names,
-            True,
-            self.quadrature,
-            self.grid_axes,
-            location=self.location,
-            boundary_names=self.boundary_names,
-            geometry=self.geometry,
-            scalars=self.scalar_names,
-            target_scalars=self.target_scalars,
-        )
+        read_options(vars(self))  # refuses those that do not go together
         parse(self.quantities)
         if self.time != "none":
             self._refuse_with_time()
@@ -334,14 +339,11 @@ _BEFORE = {"num_buckets": 4}
 # Convolutions are off: they tie a model to one grid.
 _DEFAULT = Config(models=("functional",), num_epochs=100, convolution=False)
 PRESETS = {
-    "smoke": dataclasses.replace(
-        _DEFAULT,
-        **{**SMOKE, "num_epochs": 30},
-        train=DEMONSTRATION,
-        num_buckets=1,
-    ),
+    "smoke": (
+        SMOKE | recipe(Config, num_epochs=30, train=DEMONSTRATION, num_buckets=1)
+    )(_DEFAULT),
     **quick(_DEFAULT),
-    "paper": dataclasses.replace(_DEFAULT, **PAPER, loss="joint"),
+    "paper": (PAPER | recipe(Config, loss="joint"))(_DEFAULT),
 }
 
 
@@ -360,11 +362,11 @@ def make_task(config: Config, cache_dir: str | None = None) -> Task | StreamedTa
     return regression(
         config,
         splits,
-        encode_points=True,
+        encoding=Encoding(points=True),
         names=names,
         start=start,
-        quantities=parse(config.quantities),
-        form=form_of(config, summaries.of(splits.train[:1])[0]),
+        evaluation=Evaluation(quantities=parse(config.quantities)),
+        loss=Loss(form=form_of(config, summaries.of(splits.train[:1])[0])),
     )
 
 
@@ -421,14 +423,8 @@ def make_streamed_task(config: Config) -> StreamedTask:
     splits = files.sliced_splits(
         listed(config.train),
         listed(config.test),
-        features=files.parse_names(config.feature_names),
-        target=files.parse_names(config.target_names),
-        point_dim=config.point_dim or None,
-        scalars=files.parse_names(config.scalar_names),
-        target_scalars=files.parse_names(config.target_scalars),
-        validation_fraction=config.validation_fraction,
-        test_fraction=config.test_fraction,
-        seed=config.data_seed,
+        read_options(vars(config)),
+        config.shares,
     )
     if len(splits.train) < config.batch_size:
         raise ValueError(
@@ -457,20 +453,10 @@ def load_series(config: Config) -> SeriesSplits:
         splits = series_splits(
             paths,
             listed(config.test),
-            target=config.target_names,
-            features=config.feature_names,
-            scalars=config.scalar_names,
-            point_dim=config.point_dim or None,
-            quadrature=config.quadrature,
-            grid_axes=config.grid_axes,
+            read_options(vars(config)),
+            config.shares,
             min_frames=config.history + 1,
             in_memory=not config.stream_samples,
-            seed=config.data_seed,
-            validation_fraction=config.validation_fraction,
-            test_fraction=config.test_fraction,
-            num_train=config.num_train,
-            num_validation=config.num_validation,
-            num_test=config.num_test,
         )
     if not config.stream_samples:
         _warn_of_copies(splits)
@@ -505,24 +491,9 @@ def load(config: Config) -> tuple[Splits, dict[str, tuple[str, ...]]]:
         splits = files.splits(
             paths,
             listed(config.test),
-            features=config.feature_names,
-            target=config.target_names,
-            point_dim=config.point_dim or None,
-            seed=config.data_seed,
+            read_options(vars(config)),
+            config.shares,
             in_memory=not config.stream_samples,
-            quadrature=config.quadrature,
-            grid_axes=config.grid_axes,
-            stacked=config.stacked,
-            location=config.location,
-            boundary_names=config.boundary_names,
-            geometry=config.geometry,
-            scalars=config.scalar_names,
-            target_scalars=config.target_scalars,
-            validation_fraction=config.validation_fraction,
-            test_fraction=config.test_fraction,
-            num_train=config.num_train,
-            num_validation=config.num_validation,
-            num_test=config.num_test,
         )
     if len(splits.train) < config.batch_size:
         raise ValueError(

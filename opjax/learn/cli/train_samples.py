@@ -17,10 +17,8 @@ import jax
 import numpy as np
 from jax.typing import ArrayLike
 
-from opjax import files
 from opjax.files import repeats
 from opjax.files.series import SeriesSplits
-from opjax.files.series import divide as divide_series
 from opjax.learn.cli import study
 from opjax.learn.cli.train import (
     ARRAYS,
@@ -41,9 +39,11 @@ from opjax.learn.run.devices import Devices
 from opjax.learn.run.fitting import fit
 from opjax.learn.run.folder import RunDirectory, open_run, run_once
 from opjax.learn.run.stopping import Stopped
+from opjax.learn.tasks.errors import Loss
+from opjax.learn.tasks.evaluation import Evaluation
 from opjax.learn.tasks.field_losses import FORMS
 from opjax.learn.tasks.start import check_options
-from opjax.learn.tasks.supervised import regression
+from opjax.learn.tasks.supervised import Encoding, regression
 from opjax.learn.tasks.task import Task
 from opjax.learn.tasks.time import rollouts
 from opjax.samples import (
@@ -197,12 +197,7 @@ def _divided(data: Data | Mapping[str, Any], config: Config) -> Splits | SeriesS
     repeats.warn(map(repeats.seen, found))
     grids = [(one.name, layout.sense(one.mesh_points, one.grid_shape)) for one in found]
     layout.check_axes(grids)
-    splits = files.divide(
-        found,
-        validation_fraction=config.validation_fraction,
-        test_fraction=config.test_fraction,
-        seed=config.data_seed,
-    )
+    splits = Splits.divide(found, shares=config.shares)
     return splits._replace(channels=channels) if channels else splits
 
 
@@ -217,12 +212,7 @@ def _divided_series(
     rules.check(series, min_frames=config.history + 1)
     if splits is not None:
         return splits
-    return divide_series(
-        series,
-        validation_fraction=config.validation_fraction,
-        test_fraction=config.test_fraction,
-        seed=config.data_seed,
-    )
+    return SeriesSplits.divide(series, shares=config.shares)
 
 
 def _joined(
@@ -385,11 +375,11 @@ def _task(config: Config, splits: Splits | SeriesSplits, start: Trained | None) 
     return regression(
         config,
         splits,
-        encode_points=True,
+        encoding=Encoding(points=True),
         names=names,
         start=start,
-        quantities=parse(config.quantities),
-        form=form_of(config, summaries.of(splits.train[:1])[0]),
+        evaluation=Evaluation(quantities=parse(config.quantities)),
+        loss=Loss(form=form_of(config, summaries.of(splits.train[:1])[0])),
     )
 
 

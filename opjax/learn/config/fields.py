@@ -36,10 +36,11 @@ class Preset(Configuration, Protocol):
 
 
 _Preset = TypeVar("_Preset", bound=Preset)
+_Part = TypeVar("_Part", bound=Configuration)
 
 
 def option(
-    default: Default,
+    default: Default | None,
     text: str,
     *,
     minimum: float = -math.inf,
@@ -49,14 +50,12 @@ def option(
     choices: Collection[str] | None = None,
     members: bool = False,
     within: str = "",
-    repeats: bool = False,
-    before: Default | None = None,
 ) -> Any:
     """Declares a field of a configuration.
 
     Args:
-      default: a bool, int, float or str, or a tuple of them; its type is that of the
-        flag, the annotation `tuple[int, ...]` that of the elements.
+      default: a bool, int, float or str, or a tuple of them, or None for no value; the
+        type of the flag is that of the annotation, `int | None` or `tuple[int, ...]`.
       text: help text of the flag.
       minimum: smallest value of a number.
       above: a number must be larger than this.
@@ -67,25 +66,58 @@ def option(
         of its own, so that it may change in the folder of the study.
       within: name of the field whose flag gives this one too, as option=value; empty
         for a field with a flag of its own.
-      repeats: whether elements of a tuple may be equal.
-      before: value of runs of earlier versions, which had no such option; the default
-        if None.
 
     Returns:
       A dataclass field.
     """
     limits = {"at least": minimum, "above": above, "at most": maximum, "below": below}
-    choices = None if choices is None else tuple(choices)
-    given: dict[str, Any] = {
+    metadata: dict[str, Any] = {
         "text": text,
         "limits": limits,
-        "choices": choices,
+        "choices": None if choices is None else tuple(choices),
         "members": members,
         "within": within,
-        "repeats": repeats,
-        "before": default if before is None else before,
+        "repeats": False,
+        "before": default,
     }
-    return dataclasses.field(default=default, metadata=given)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def required(text: str) -> Any:
+    """Declares a field without a default, whose flag must be given, see `option`."""
+    return dataclasses.field(metadata=option(None, text).metadata)
+
+
+def repeating(field: Any) -> Any:
+    """Returns an `option` whose elements may be equal."""
+    return _marked(field, "repeats", True)
+
+
+def added(field: Any, *, before: Default) -> Any:
+    """Returns an `option` that runs of earlier versions lack; they did as `before`."""
+    return _marked(field, "before", before)
+
+
+def _marked(field: dataclasses.Field[Any], mark: str, value: Default) -> Any:
+    metadata = {**field.metadata, mark: value}
+    return dataclasses.field(default=field.default, metadata=metadata)
+
+
+def part(cls: type[_Part], config: Configuration, **own: object) -> _Part:
+    """Returns an object of another class with the fields that a configuration has.
+
+    Args:
+      cls: the class, a dataclass.
+      config: the configuration.
+      **own: fields of the object that have other values, or that only it has.
+    """
+    common = {field.name for field in dataclasses.fields(config)} - own.keys()
+    values = {
+        field.name: getattr(config, field.name)
+        for field in dataclasses.fields(cls)
+        if field.name in common
+    }
+    return cls(**(values | own))
 
 
 def check(config: Configuration) -> None:
@@ -102,10 +134,10 @@ def check(config: Configuration) -> None:
                 raise ValueError(f"{field.name}={spell(value)} has {element} twice.")
 
 
-def _check_value(field: dataclasses.Field[Any], value: Value) -> None:
+def _check_value(field: dataclasses.Field[Any], value: object) -> None:
     choices, limits = field.metadata["choices"], field.metadata["limits"]
-    if isinstance(value, str):
-        if choices is not None and value not in choices:
+    if not isinstance(value, int | float):
+        if None not in (choices, value) and value not in choices:
             raise ValueError(
                 f"{field.name}={value!r} is unknown; choose from {', '.join(choices)}."
             )

@@ -1,5 +1,6 @@
 """Calibration of a trained operator: bands for its predictions, see `calibrate`."""
 
+import dataclasses
 import hashlib
 import json
 import pathlib
@@ -478,8 +479,7 @@ def read_cases(
       ValueError: if a file is damaged or has no field of the name of the target.
     """
     options = operator.read_options(point_dim=point_dim)
-    options["need_target"] = True
-    return files.read(inputs, **options)
+    return files.read(inputs, dataclasses.replace(options, need_target=True))
 
 
 def siblings(operator: Trained, *, own_model: str | None = None) -> list[Trained]:

@@ -1,5 +1,6 @@
 """Predictions from one file to another in slices, without holding the mesh."""
 
+import dataclasses
 import pathlib
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -7,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from opjax import files
 from opjax.files import mapped, sliced
 from opjax.files.mapped import Written
 from opjax.learn.predict import case_table, prediction
@@ -46,23 +46,21 @@ def predict_file(
     """
     config = found.description["config"]
     _refuse(config)
-    if point_dim is None and file.suffix.lower() == ".vtu":
-        point_dim = config.get("point_dim") or None
-    asked = {
-        "features": files.parse_names(config.get("feature_names")),
-        "target": files.parse_names(config.get("target_names")),
-        "scalars": files.parse_names(config.get("scalar_names")),
-        "target_scalars": files.parse_names(config.get("target_scalars")),
-    }
+    options = found.read_options(point_dim=point_dim)
+    if file.suffix.lower() == ".vtu":
+        point_dim = options.point_dim
+    options = dataclasses.replace(
+        options, point_dim=point_dim, quadrature=False, grid_axes=0
+    )
     if not names:  # no field, so no copy
         rows: list[dict[str, Any]] = []
         for place in sliced.places_of(file):
-            with sliced.opened(place, asked=asked, point_dim=point_dim) as arrays:
-                name = sliced.name_of(place)
+            with sliced.opened(place, options) as arrays:
+                name = place.name
                 _check_weights(config, name, arrays)
                 rows.append(_predict(found, name, arrays, None, limits))
         return rows
-    with mapped.copied(file, output, point_dim=point_dim, **asked) as samples:
+    with mapped.copied(file, output, options) as samples:
         for sample in samples:
             _check_weights(config, sample.name, sample.arrays)
         return [
@@ -78,7 +76,7 @@ def _check_weights(
         raise ValueError(
             f"{name} has no quadrature_weights, which are not made of cells in slices: "
             "add them to its fields, they are those of `files.read(..., "
-            "quadrature=True)`; or predict without --stream."
+            "files.ReadOptions(quadrature=True))`; or predict without --stream."
         )
 
 

@@ -1,5 +1,6 @@
 """What a run has learned: a model, and how data for it are read."""
 
+import dataclasses
 import os
 import pathlib
 from collections.abc import Sequence
@@ -8,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from opjax import files
+from opjax.learn.config.reading import read_options
 from opjax.learn.json_files import tuples
 from opjax.learn.registry import operators
 from opjax.learn.registry.entries import Sizes
@@ -109,7 +111,7 @@ class Learned(NamedTuple):
           paths: as for `files.read`.
           point_dim: as for `files.read`; as in training by default.
         """
-        found = files.read(paths, **self.read_options(point_dim=point_dim))
+        found = files.read(paths, self.read_options(point_dim=point_dim))
         known = self.normalizers.get("scalars")
         if known is None or not is_single(known):
             return found
@@ -124,17 +126,10 @@ class Learned(NamedTuple):
         Args:
           point_dim: as for `files.read`; as in training by default.
         """
-        config = self.description["config"]
-        return {
-            "features": config.get("feature_names"),
-            "target": config.get("target_names"),
-            "point_dim": point_dim or config.get("point_dim") or None,
-            "quadrature": config.get("quadrature", False),
-            "grid_axes": config.get("grid_axes", 0),
-            "need_target": False,
-            "location": config.get("location", "points"),
-            "boundary_names": config.get("boundary_names"),
-            "geometry": config.get("geometry"),
-            "scalars": config.get("scalar_names"),
-            "target_scalars": config.get("target_scalars"),
-        }
+        options = read_options(self.description["config"])
+        return dataclasses.replace(
+            options,
+            point_dim=point_dim or options.point_dim,
+            stacked=False,
+            need_target=False,
+        )

@@ -3,7 +3,8 @@
 import os
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -282,32 +283,47 @@ def refuse_whole(trained: Learned) -> None:
         )
 
 
-class _Encoded:
-    """Rows of an array as the model sees them, encoded when they are read."""
+class Encoded:
+    """Rows of an array as a model sees them, encoded when they are read.
 
-    def __init__(self, array: Any, normalizer: Normalizer):
-        self._array, self._normalizer = array, normalizer
+    Args:
+      column: whatever can be sliced.
+      encode: of some of its rows.
+    """
+
+    def __init__(self, column: Any, encode: Callable[[np.ndarray], np.ndarray]):
+        self._column, self._encode = column, encode
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the column."""
+        return self._column.shape
 
     def __len__(self) -> int:
-        return len(self._array)
+        return len(self._column)
 
     def __getitem__(self, rows: slice) -> np.ndarray:
-        found = normalize.encode_host(self._normalizer, np.asarray(self._array[rows]))
-        return found.astype(np.float32, copy=False)
+        return self._encode(np.asarray(self._column[rows]))
+
+
+def _single(normalizer: Normalizer, values: np.ndarray) -> np.ndarray:
+    """Encoded values in float32."""
+    encoded = normalize.encode_host(normalizer, values)
+    return encoded.astype(np.float32, copy=False)
 
 
 def encoded(trained: Learned, arrays: Mapping[str, Any]) -> dict[str, Any]:
     """Sliceable arrays as the model sees them, scalars being features."""
     normalizers = trained.normalizers
     found: dict[str, Any] = {
-        k: _Encoded(a, normalizers[k]) if k in normalizers and k in _ARRAYS else a
+        k: Encoded(a, partial(_single, normalizers[k]))
+        if k in normalizers and k in _ARRAYS
+        else a
         for k, a in arrays.items()
         if k != "scalars"
     }
     if "scalars" in arrays:
-        given = np.asarray(arrays["scalars"])
-        scalars = normalize.encode_host(normalizers["scalars"], given)
-        scalars = scalars.astype(np.float32, copy=False)
+        scalars = _single(normalizers["scalars"], np.asarray(arrays["scalars"]))
         n = len(arrays["mesh_points"])
         found["features"] = WithConstants(found.get("features"), scalars, n)
     return found

@@ -230,9 +230,13 @@ def _value(
     if vectors is None:
         return float(simple[wanted.kind](*_padded(values, weights)))
     force = quantities.force(*_padded(values, vectors))
-    given = {key: _constant(value, sample, names) for key, value in wanted.references}
-    if given:
-        force = quantities.coefficient(force, **given)
+    if wanted.references:
+        references = dict(wanted.references)
+        density, speed, area = (
+            _constant(references.get(key, 1.0), sample, names)
+            for key in ("density", "speed", "area")
+        )
+        force = quantities.coefficient(force, density=density, speed=speed, area=area)
     if wanted.kind in FORCES:
         axis = FORCES.index(wanted.kind)
         if axis >= len(force):

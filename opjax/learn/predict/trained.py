@@ -28,7 +28,7 @@ from opjax.samples.sliced import Sliced
 from opjax.training import checkpoint
 
 # A sample, a file, points of a mesh, or values on grids.
-Mesh = Sample | str | os.PathLike[str] | ArrayLike
+MeshLike = Sample | str | os.PathLike[str] | ArrayLike
 
 FOLDER = "operator"  # of a trained operator, inside the folder of its member
 _MAX_LAYERS = 10_000
@@ -53,7 +53,7 @@ class Trained(Learned):
 
     def __call__(
         self,
-        mesh: Mesh,
+        mesh: MeshLike,
         features: ArrayLike | None = None,
         *,
         quadrature_weights: ArrayLike | None = None,

@@ -16,6 +16,8 @@ from opjax.learn.config import ModelOptions, RunOptions
 # `quadrature_weights (n,)`, `target (n, q)`, `scalars (s,)` and `target_scalars (t,)`
 # where there are any.
 Encoded = Mapping[str, ArrayLike]
+# The same on a device, of one sample or of a batch.
+Columns = Mapping[str, jax.Array]
 # The options of a program, or the values that were read from the folder of a run.
 Configuration = RunOptions | SimpleNamespace
 # Constructors of layers, called as `layer(features, rngs=)` and

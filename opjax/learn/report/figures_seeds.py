@@ -10,14 +10,18 @@ from opjax.learn.report import drawing
 _TITLES = {"train_loss": "training loss, mean", "validation": "validation"}
 
 
-def seeds(histories: Mapping[str, Sequence[Sequence[dict[str, Any]]]]) -> Any:
+def seeds(
+    histories: Mapping[str, Sequence[Sequence[dict[str, Any]]]],
+    titles: Mapping[str, str] = _TITLES,
+) -> Any:
     """Draws the median over the seeds and their range, a colour for each model.
 
     Args:
       histories: of models, the rows of `metrics.jsonl` of each seed.
+      titles: of the panels, by columns of the rows.
     """
     known = {key for group in histories.values() for key in _shared(group)}
-    columns = [name for name in _TITLES if name in known]
+    columns = [name for name in titles if name in known]
     figure = drawing.new_figure(4.6 * len(columns), 3.4, "constrained")
     axes = figure.subplots(1, len(columns), squeeze=False)[0]
     for axis, column in zip(axes, columns, strict=True):
@@ -31,7 +35,7 @@ def seeds(histories: Mapping[str, Sequence[Sequence[dict[str, Any]]]]) -> Any:
         if lowest > 0:
             axis.set_yscale("log")
         drawing.plain(axis)
-        axis.set_title(f"{_TITLES[column]}: median and range", fontsize=10)
+        axis.set_title(f"{titles[column]}: median and range", fontsize=10)
         axis.set_xlabel("epoch")
         axis.locator_params(axis="x", integer=True)
     axes[0].legend(frameon=False, fontsize=8)
@@ -51,12 +55,16 @@ def _curves(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Epochs `(e,)` that all seeds have, and their values `(seeds, e)`."""
     curves = [
-        {row.get("epoch", row["step"]): row[column] for row in rows if column in row}
+        {row[_clock(row)]: row[column] for row in rows if column in row}
         for rows in group
     ]
     shared = sorted(set.intersection(*({*curve} for curve in curves)))
     values = [[curve[epoch] for epoch in shared] for curve in curves]
     return np.asarray(shared), np.asarray(values, np.float64)
+
+
+def _clock(row: Mapping[str, Any]) -> str:
+    return "epoch" if "epoch" in row else "step"
 
 
 def _band(axis: Any, epochs: np.ndarray, values: np.ndarray, **style: Any) -> None:

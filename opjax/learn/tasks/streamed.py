@@ -2,7 +2,7 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,14 +12,16 @@ import numpy as np
 from jax.sharding import Mesh
 
 from opjax import normalize, streaming
+from opjax._trees import Model, PyTree
 from opjax.files import SlicedSplits
 from opjax.learn.predict import trained
 from opjax.learn.predict.field_errors import FieldErrors, joined, keys
 from opjax.learn.predict.learned import Learned
-from opjax.learn.predict.prediction import Means, in_units, of_function
+from opjax.learn.predict.prediction import Encoded, Means, in_units, of_function
 from opjax.learn.registry import operators
 from opjax.learn.run.settings import Settings
 from opjax.learn.tasks import outcome, scalars
+from opjax.learn.tasks.evaluation import Names, Scalars, arrays_of
 from opjax.learn.tasks.field_losses import (
     Form,
     Scales,
@@ -39,20 +41,6 @@ from opjax.samples.normalizers import encode_target, fit_normalizers
 from opjax.samples.sliced import Column, Sliced, WithConstants
 
 _SHOWN = 2**14  # points of a figure
-
-
-class Encoded:
-    """An array of a file, encoded in double precision where it is sliced, float32."""
-
-    def __init__(self, column: Column, normalizer: Normalizer):
-        self._column, self._normalizer = column, normalizer
-        self.shape = column.shape
-
-    def __len__(self) -> int:
-        return len(self._column)
-
-    def __getitem__(self, rows: slice) -> np.ndarray:
-        return encode_target(self._column[rows], self._normalizer)
 
 
 Arrays = Mapping[str, Any]  # columns as the model sees them
@@ -182,7 +170,7 @@ def streamed_regression(
     splits: SlicedSplits,
     how: Streaming,
     *,
-    names: Mapping[str, Sequence[str]] | None = None,
+    names: Names | None = None,
     start: Learned | None = None,
     form: Form | None = None,
 ) -> StreamedTask:
@@ -223,40 +211,12 @@ def streamed_regression(
     gradient = partial(_gradient, _loss(normalizers, of_fields), how)
     look = partial(_look, normalizers, of_fields, fields, how)
 
-    def metric(model: Any, arrays: Mapping[str, Column]) -> float:
+    def metric(model: Model, arrays: Mapping[str, Column]) -> float:
         return look(model, encode(arrays)).metric
 
     build = builder(sizes)
+    test = _Test(splits.test, encode, look, fields, names or {})
     description = trained.describe(train, sizes=sizes, names=names, fields=fields)
-
-    def evaluate(model: Any, folder: pathlib.Path) -> dict[str, float]:
-        trained.save(folder, model, normalizers, description)
-        seen: list[_Seen] = []
-        for row in range(len(splits.test)):
-            with splits.test.open(row) as arrays:
-                one = look(model, encode(arrays))
-                seen.append(one if not row else one._replace(shown=None))
-        with splits.test.open(0) as arrays:
-            sample = _every(arrays, _stride(len(arrays["mesh_points"])))
-        errors = np.asarray([one.metric for one in seen])
-        extra, more = _scalars_of(seen, names or {})
-        numbers = scalars.mean_and_worst(errors)
-        if fields is not None:
-            by_field = joined([one.errors for one in seen if one.errors is not None])
-            errors, numbers = by_field.of_samples, by_field.numbers()
-            extra |= by_field.arrays(fields)
-        shown = seen[0].shown
-        assert shown is not None
-        outcome.write(
-            folder,
-            errors=errors,
-            rows=[0],
-            samples=[sample],
-            predicted=[shown],
-            extra=extra,
-        )
-        return numbers | more
-
     return StreamedTask(
         train=train,
         gradient=gradient,
@@ -266,7 +226,7 @@ def streamed_regression(
         validation=(splits.validation,) if len(splits.validation) else (),
         test=(splits.test,),
         build=build if start is None else build_from(start, build),
-        evaluate=evaluate,
+        evaluate=partial(_evaluate, test, normalizers, description),
         extra=normalizers,
         source=splits.source,
         notes="" if fields is None else fields.sentence(),
@@ -301,8 +261,7 @@ def _encode(
 ) -> Arrays:
     """The arrays of a sample as the model sees them, and predicts them."""
     found: dict[str, Any] = {
-        name: Encoded(column, normalizers[name]) if name in normalizers else column
-        for name, column in arrays.items()
+        name: _encoded(column, normalizers.get(name)) for name, column in arrays.items()
     }
     n = len(arrays["mesh_points"])
     if "scalars" in found:
@@ -311,6 +270,13 @@ def _encode(
     if "target" not in found:
         found["target"] = _Nothing(n)
     return found
+
+
+def _encoded(column: Column, normalizer: Normalizer | None) -> Any:
+    """A column, encoded in double precision where it is sliced, float32."""
+    if normalizer is None:
+        return column
+    return Encoded(column, partial(encode_target, normalizer=normalizer))
 
 
 def _loss(
@@ -328,7 +294,7 @@ def _loss(
 
 
 def _gradient(
-    loss: streaming.SumLoss, how: Streaming, model: Any, arrays: Arrays
+    loss: streaming.SumLoss, how: Streaming, model: PyTree, arrays: Arrays
 ) -> tuple[jax.Array, Any]:
     """Loss and gradients of one sample."""
     given = {name: array for name, array in arrays.items() if name != "target_scalars"}
@@ -370,19 +336,64 @@ class _Seen(NamedTuple):
     read: tuple[np.ndarray, np.ndarray] | None
 
 
-def _scalars_of(
-    seen: Sequence[_Seen], names: Mapping[str, Sequence[str]]
-) -> tuple[dict[str, np.ndarray], dict[str, float]]:
-    """Scalars of the test samples, as arrays to be written, and their numbers."""
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Test:
+    """The test samples, and how they are looked at.
+
+    Attributes:
+      samples: on disk.
+      encode: see `StreamedTask`.
+      look: `look(model, arrays)`, of encoded arrays.
+      fields: of the output function.
+      names: of the channels, by array.
+    """
+
+    samples: Sliced
+    encode: Callable[[Mapping[str, Column]], Arrays]
+    look: Callable[[Model, Arrays], _Seen]
+    fields: Fields | None
+    names: Names
+
+
+def _evaluate(
+    test: _Test,
+    normalizers: Mapping[str, Normalizer],
+    description: Mapping[str, Any],
+    model: Model,
+    folder: pathlib.Path,
+) -> dict[str, float]:
+    """Saves the operator, and evaluates it on one test sample after the other."""
+    trained.save(folder, model, normalizers, description)
+    seen: list[_Seen] = []
+    for row in range(len(test.samples)):
+        with test.samples.open(row) as arrays:
+            one = test.look(model, test.encode(arrays))
+            seen.append(one if not row else one._replace(shown=None))
+    with test.samples.open(0) as arrays:
+        sample = _every(arrays, _stride(len(arrays["mesh_points"])))
+    errors = np.asarray([one.metric for one in seen])
+    by_field, numbers = None, {}
+    if test.fields is None:
+        numbers = scalars.mean_and_worst(errors)
+    else:
+        by_field = joined([one.errors for one in seen if one.errors is not None])
+        errors, numbers = by_field.of_samples, by_field.numbers()
     pairs = [one.read for one in seen if one.read is not None]
-    if not pairs:
-        return {}, {}
-    guess, known = (np.stack(part) for part in zip(*pairs, strict=True))
-    listed = names.get("target_scalars")
-    arrays = {"predicted_scalars": guess, "target_scalars": known}
-    if listed:
-        arrays["target_scalars_names"] = np.asarray(listed, str)
-    return arrays, scalars.errors(guess, known, listed)
+    read = Scalars(*map(np.stack, zip(*pairs, strict=True))) if pairs else None
+    extra = arrays_of(read, by_field, test.fields)
+    if read is not None and test.names.get("target_scalars"):
+        extra["target_scalars_names"] = np.asarray(test.names["target_scalars"], str)
+    shown = seen[0].shown
+    assert shown is not None
+    outcome.write(
+        folder,
+        errors=errors,
+        rows=[0],
+        samples=[sample],
+        predicted=[shown],
+        extra=extra,
+    )
+    return numbers if read is None else numbers | read.numbers(test.names)
 
 
 def _look(
@@ -390,7 +401,7 @@ def _look(
     of_fields: _Fields | None,
     fields: Fields | None,
     how: Streaming,
-    model: Any,
+    model: Model,
     arrays: Arrays,
 ) -> _Seen:
     """Errors of a sample, its scalars, and the prediction at one point of many."""

@@ -1,9 +1,10 @@
 """The ordinary benchmark task: fields on meshes to fields on the same meshes."""
 
+import dataclasses
 import functools
 import math
 import pathlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,59 +13,58 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from opjax import metrics, normalize, samples, training
-from opjax.learn.config.quantities import Quantity
+from opjax import normalize, samples
+from opjax._trees import Batch, Model
 from opjax.learn.predict import trained
-from opjax.learn.predict.field_errors import FieldErrors, errors_of, keys
+from opjax.learn.predict.field_errors import keys
 from opjax.learn.predict.learned import Learned
-from opjax.learn.predict.prediction import (
-    call_both,
-    decode_target,
-    in_units,
-    predict_sample,
-)
-from opjax.learn.predict.quantities import measure
 from opjax.learn.registry import operators
-from opjax.learn.run import batches, buckets
-from opjax.learn.tasks import outcome, points, scalars
-from opjax.learn.tasks import quantities as measured
-from opjax.learn.tasks.field_losses import (
-    Form,
-    Scales,
-    Sizes,
-    fields_of_training,
-    without_constants,
-)
-from opjax.learn.tasks.start import build_from, check_options, check_sizes
+from opjax.learn.run import buckets
+from opjax.learn.tasks import errors, points, scalars
+from opjax.learn.tasks.errors import Loss, SampleError
+from opjax.learn.tasks.evaluation import Evaluation, Evaluator, Names, TestSet
+from opjax.learn.tasks.field_losses import Scales, fields_of_training, without_constants
+from opjax.learn.tasks.start import Build, build_from, check_options, check_sizes
 from opjax.learn.tasks.task import Task
 from opjax.normalize import Normalizer
 from opjax.samples import Sample, Splits, summaries
 from opjax.samples.digests import digests
-from opjax.samples.fields import Fields
-from opjax.samples.narrowing import narrow
 from opjax.samples.normalizers import encode_stored, fit_normalizers
 from opjax.samples.stored import Stored
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Encoding:
+    """What is normalised.
+
+    Attributes:
+      points: map the box of the training meshes to [-1, 1] along its longest side, for
+        coordinates in any unit.
+      features: normalise every channel of the features.
+      target: normalise every channel of the target.
+      pointwise: normalise every point by itself, on grids that all samples share.
+    """
+
+    points: bool = False
+    features: bool = True
+    target: bool = True
+    pointwise: bool = False
+
+
+LOSS, EVALUATION, ENCODING = Loss(), Evaluation(), Encoding()  # by default
 
 
 def regression(
     config: Any,
     splits: Splits,
     *,
-    encode_points: bool = False,
-    encode_features: bool = True,
-    encode_target: bool = True,
-    notes: str = "",
-    names: Mapping[str, Sequence[str]] | None = None,
-    window: tuple[float, float, float, float] | None = None,
-    loss: Callable[..., jax.Array] | None = None,
-    build: Callable[[Any, nnx.Rngs], Any] | None = None,
-    numbers: Callable[[np.ndarray], dict[str, float]] | None = None,
-    pointwise: bool = False,
-    mean: bool = False,
-    over_points: bool = False,
+    encoding: Encoding = ENCODING,
+    loss: Loss = LOSS,
+    evaluation: Evaluation = EVALUATION,
+    names: Names | None = None,
+    build: Build | None = None,
     start: Learned | None = None,
-    quantities: Sequence[Quantity] = (),
-    form: Form | None = None,
+    notes: str = "",
 ) -> Task:
     """Builds the task to predict the target from mesh and features.
 
@@ -72,8 +72,8 @@ def regression(
 
     in physical units, the relative L2 error over all points and channels of a sample,
     summed over the batch, as in most published runs: with clipping, scale matters. With
-    `form` it is the mean of the errors of the fields, each in units of its own, see
-    `field_losses`. Where samples have target scalars `s`, with predictions `r` and
+    `loss.form` it is the mean of the errors of the fields, each in units of its own,
+    see `field_losses`. Where samples have target scalars `s`, with predictions `r` and
     their standard deviation `d` over the training samples, every sample adds
 
         0.1 sqrt(mean_j ((r_j - s_j) / d_j)^2)
@@ -85,28 +85,15 @@ def regression(
       config: has `batch_size`, `num_buckets` and the fields of `ModelOptions`.
       splits: the samples; their own normalisers, if they have some, take the place of
         the fitted ones.
-      encode_points: map the box of the training meshes to [-1, 1] along its longest
-        side, for coordinates in any unit.
-      encode_features: normalise every channel of the features.
-      encode_target: normalise every channel of the target.
-      notes: as in `Task`.
+      encoding: what is normalised.
+      loss: what is minimised.
+      evaluation: what is said of the test samples.
       names: of the channels of `features` and `target`, to be saved.
-      window: left, right, bottom and top of what figures show; None for all.
-      loss: `loss(prediction, sample)` of a sample, in physical units, in place of the
-        error.
-      over_points: whether that loss takes `axis_name=`, the axis of the devices that
-        have the other points, see `Task.over_points`.
       build: as in `Task`, for models that `operators.build` does not know; `learn.load`
         cannot read them.
-      numbers: `numbers(errors)` of the test samples, `mean_and_worst` by default.
-      pointwise: normalise every point by itself, on grids that all samples share.
-      mean: divide the loss by the samples of the batch.
       start: trained operator whose parameters the training starts with, and whose
         normalisers take the place of the fitted ones.
-      quantities: computed of predictions and targets of the test samples, see
-        `tasks.quantities`.
-      form: of the error of a field, one of `field_losses.FORMS`; every field then has
-        its own numbers. None for the error of all channels together.
+      notes: as in `Task`.
 
     Returns:
       The task. The folder of every member gets the operator, see `trained`, and
@@ -118,107 +105,65 @@ def regression(
         the operator to start with was trained on.
     """
     check(splits)
-    given = dict(splits.normalizers or {})
-    fitted = fit_normalizers(
-        splits.train,
-        points=encode_points,
-        features=encode_features and "features" not in given,
-        target=encode_target and "target" not in given,
-        pointwise=pointwise,
-        names=names,
-        published=form is None,
-    )
+    names = names or {}
+    own, fitted = _normalizers(splits, encoding, loss, names)
     if start is not None:
         check_options(start, config)
-    found = operators.sizes(all_samples(splits), fitted | given)
+    sizes = operators.sizes(all_samples(splits), fitted | own)
     if start is not None:
-        found = check_sizes(start, found, names or {})
+        sizes = check_sizes(start, sizes, names)
         fitted = {name: start.normalizers[name] for name in fitted}
     fields = None
-    by_channel = "target" in fitted and not pointwise
-    if by_channel and (form is not None or found.out_features > 1):
+    by_channel = "target" in fitted and not encoding.pointwise
+    if by_channel and (loss.form is not None or sizes.out_features > 1):
         fields = fields_of_training(splits.train, fitted["target"], names, start=start)
-    if form is not None and fields is not None:
+    if loss.form is not None and fields is not None:
         fitted["target"] = without_constants(fitted["target"], fields)
-    obstacle = _obstacle(splits.train[0], loss=loss, build=build, pointwise=pointwise)
-    points.check(config, splits.train, found, obstacle=obstacle)
-    normalizers = fitted | given
-    predict = partial(predict_sample, normalizers)
+    obstacle = _obstacle(splits.train[0], loss, encoding, own_model=build is not None)
+    points.check(config, splits.train, sizes, obstacle=obstacle)
+    normalizers = fitted | own
+    error = SampleError(
+        normalizers=normalizers,
+        form=loss.form,
+        scales=None if fields is None else Scales(fields, fitted["target"]),
+        field=sizes.out_features > 0,
+        scalars=sizes.target_scalars > 0,
+    )
     stacked = partial(
-        _stacked, config, splits, encoder(fitted, target=form is not None)
+        _stacked, config, splits, encoder(fitted, target=loss.form is not None)
     )
-
-    of_values: OfValues = partial(_together, normalizers)
-    error: Callable[..., Any] = partial(_error, of_values)
-    if form is not None and fields is not None:
-        scales = Scales(fields, fitted["target"])
-        of_values = partial(_by_field, scales, form)
-        error = partial(_sizes_of_fields, scales)
-    metric = partial(_error, of_values)
-    if found.target_scalars:
-        read = normalizers["target_scalars"] if form is None else None
-        metric = partial(_error_of_both, of_values, read)
-        if not found.out_features:
-            error = metric = partial(_error_of_scalars, read)
-            numbers = scalars.mean_and_worst
-
-    of_sample = metric
-    if loss is not None:
-        of_sample = partial(_own_loss, predict, loss, over_points=over_points)
-
-    make = build or builder(found)
-    shown: dict[str, Any] = {} if window is None else {"window": window}
-    for role, listed in (names or {}).items():
-        shown[f"{role}_names"] = np.asarray(listed, str)
-    description = trained.describe(
-        splits.train, sizes=found, names=names, fields=fields
+    test = _test_set(
+        config, splits, stacked("test"), normalizers, decode="features" in own
     )
-    description |= _seen(splits, start)
-    physical: Sequence[Sample] = splits.test
-    if "features" in given:
-        physical = [_decoded(given["features"], sample) for sample in splits.test]
-    if quantities:
-        _check_quantities(quantities, physical, names or {})
-    test = stacked("test")
-    rows = [chosen for _, chosen in _rows(config, splits, "test")]
-
-    def also(values: Iterator[np.ndarray], folder: pathlib.Path) -> dict[str, float]:
-        if not quantities:
-            return {}
-        return measured.evaluate(quantities, physical, values, names or {}, folder)
-
-    look = evaluator(
-        config,
-        physical,
-        test,
-        error,
-        operators.call,
-        numbers,
-        decode=partial(in_units, normalizers, "target"),
-        rows=rows,
-        further=also,
+    evaluation.check(test.samples, names)
+    if not sizes.out_features:
+        evaluation = dataclasses.replace(evaluation, numbers=scalars.mean_and_worst)
+    evaluate = Evaluator(
+        test=test,
+        error=error.measured,
+        what=evaluation,
         fields=fields,
+        names=names,
+        scalars=sizes.target_scalars > 0,
     )
-
-    def evaluate(model: Any, folder: pathlib.Path) -> dict[str, float]:
-        if build is None:
-            trained.save(folder, model, normalizers, description)
-        if not found.target_scalars:
-            return look(model, folder, shown)
-        read = scalars.predicted(call_both, model, test, rows, config.batch_size)
-        read = in_units(normalizers, "target_scalars", read)
-        known = narrow(np.stack([s.target_scalars for s in splits.test]))  # pyright: ignore
-        arrays = {"predicted_scalars": read, "target_scalars": known}
-        listed = (names or {}).get("target_scalars")
-        return look(model, folder, shown | arrays) | scalars.errors(read, known, listed)
-
+    if build is None:
+        description = trained.describe(
+            splits.train, sizes=sizes, names=names, fields=fields
+        )
+        description |= _seen(splits, start)
+        evaluate = partial(_save_and_evaluate, evaluate, normalizers, description)
+    make = build or builder(sizes)
     return Task(
         train=stacked("train"),
         validation=stacked("validation"),
-        test=test,
+        test=test.buckets,
         build=make if start is None else build_from(start, make),
-        loss=partial(_total, of_sample, config.batch_size if mean else None),
-        metric=metric,
+        loss=partial(
+            errors.total,
+            errors.of_sample(loss, error),
+            config.batch_size if loss.mean else None,
+        ),
+        metric=error,
         evaluate=evaluate,
         extra=normalizers,
         source=splits.source,
@@ -226,67 +171,66 @@ def regression(
             filter(None, [notes, "" if fields is None else fields.sentence()])
         ),
         # Normalisers of every point are whole on every device.
-        over_points=(loss is None or over_points) and not pointwise,
-        row=math.prod((found.grid_shape or (1,))[1:]),
-        mean=mean,
+        over_points=(loss.own is None or loss.over_points) and not encoding.pointwise,
+        row=math.prod((sizes.grid_shape or (1,))[1:]),
+        mean=loss.mean,
         draws_points=not obstacle,
         fields=() if fields is None else tuple(keys(fields.names)),
     )
 
 
-def _own_loss(
-    predict: Callable[..., jax.Array],
-    loss: Callable[..., jax.Array],
-    model: Any,
-    sample: Any,
+def _normalizers(
+    splits: Splits, encoding: Encoding, loss: Loss, names: Names
+) -> tuple[dict[str, Normalizer], dict[str, Normalizer]]:
+    """Those that the samples have, and those that are fitted to them."""
+    own = dict(splits.normalizers or {})
+    fitted = fit_normalizers(
+        splits.train,
+        points=encoding.points,
+        features=encoding.features and "features" not in own,
+        target=encoding.target and "target" not in own,
+        pointwise=encoding.pointwise,
+        names=names,
+        published=loss.form is None,
+    )
+    return own, fitted
+
+
+def _test_set(
+    config: Any,
+    splits: Splits,
+    stacked: tuple[Batch, ...],
+    normalizers: Mapping[str, Normalizer],
     *,
-    over_points: bool,
-    axis_name: str | None = None,
-) -> jax.Array:
-    """The loss of a program for a sample, which may take the axis of the devices."""
-    values = predict(model, sample, axis_name=axis_name)
-    if over_points:
-        return loss(values, sample, axis_name=axis_name)
-    return loss(values, sample)
+    decode: bool,
+) -> TestSet:
+    """The test samples; those of a data set that encodes its features are decoded."""
+    physical: Sequence[Sample] = splits.test
+    if decode:
+        physical = [_decoded(normalizers["features"], sample) for sample in physical]
+    rows = [chosen for _, chosen in _rows(config, splits, "test")]
+    return TestSet(physical, stacked, config.batch_size, normalizers, rows)
 
 
-def _total(
-    of_sample: Callable[..., jax.Array],
-    divisor: int | None,
-    model: Any,
-    batch: Any,
-    *,
-    axis_name: str | None = None,
-) -> jax.Array:
-    """The sum of a loss over the samples of a batch, divided if there is a divisor."""
-    each = training.over_samples(partial(of_sample, model, axis_name=axis_name))
-    value = jnp.sum(each(batch))
-    return value if divisor is None else value / divisor
-
-
-def _check_quantities(
-    quantities: Sequence[Quantity],
-    physical: Sequence[Sample],
-    names: Mapping[str, Sequence[str]],
-) -> None:
-    """Raises, before any training, where quantities of targets cannot be computed."""
-    for sample in physical:
-        if sample.target is None:
-            raise ValueError(
-                f"quantities={quantities[0].text} is one of predicted fields, but "
-                "scalars alone are predicted; name a field, target_names=..., or "
-                "leave it out."
-            )
-        measure(quantities, sample, [sample.target], names)
+def _save_and_evaluate(
+    evaluate: Evaluator,
+    normalizers: Mapping[str, Normalizer],
+    description: Mapping[str, Any],
+    model: Model,
+    folder: pathlib.Path,
+) -> dict[str, float]:
+    """Saves the operator first."""
+    trained.save(folder, model, normalizers, description)
+    return evaluate(model, folder)
 
 
 def _obstacle(
-    sample: Sample, *, loss: object | None, build: object | None, pointwise: bool
+    sample: Sample, loss: Loss, encoding: Encoding, *, own_model: bool
 ) -> str:
     """What needs all points of a sample in training; empty if nothing does."""
-    if loss is not None or build is not None:
+    if loss.own is not None or own_model:
         return "the loss or the model of this program needs all points"
-    if pointwise:
+    if encoding.pointwise:
         return "every point is normalised by itself"
     if sample.target_grid is not None:
         return "the target is on a grid of its own"
@@ -301,103 +245,6 @@ def _seen(splits: Splits, start: Learned | None) -> dict[str, list[str]]:
     found = digests(splits.train, splits.validation)
     before = [] if start is None else start.description.get("seen")
     return {} if found is None or before is None else {"seen": [*before, *found]}
-
-
-# `of_values(values, sample, axis_name=)`: the error of normalised predictions.
-OfValues = Callable[..., jax.Array]
-
-
-def _together(
-    normalizers: Mapping[str, Normalizer],
-    values: jax.Array,
-    sample: Any,
-    *,
-    axis_name: str | None = None,
-) -> jax.Array:
-    """The relative error of all channels together, in physical units."""
-    return metrics.relative_l2(
-        decode_target(normalizers, values),
-        sample["target"],
-        quadrature_weights=sample.get("quadrature_weights"),
-        axis_name=axis_name,
-        rescale=False,
-    )
-
-
-def _sizes(
-    scales: Scales, values: jax.Array, sample: Any, axis_name: str | None
-) -> Sizes:
-    return scales.sizes(
-        values,
-        sample["target"],
-        quadrature_weights=sample.get("quadrature_weights"),
-        axis_name=axis_name,
-    )
-
-
-def _by_field(
-    scales: Scales,
-    form: Form,
-    values: jax.Array,
-    sample: Any,
-    *,
-    axis_name: str | None = None,
-) -> jax.Array:
-    """The mean of the errors of the fields."""
-    return jnp.mean(form(_sizes(scales, values, sample, axis_name)))
-
-
-def _sizes_of_fields(scales: Scales, model: Any, sample: Any) -> Sizes:
-    return _sizes(scales, call_both(model, sample).values, sample, None)
-
-
-def _error(
-    of_values: OfValues, model: Any, sample: Any, *, axis_name: str | None = None
-) -> jax.Array:
-    """The error of a sample.
-
-    `axis_name` is that of the devices that have the other points, if there are any.
-    """
-    values = operators.call(model, sample, axis_name=axis_name)
-    return of_values(values, sample, axis_name=axis_name)
-
-
-def _error_of_both(
-    of_values: OfValues,
-    normalizer: Normalizer | None,
-    model: Any,
-    sample: Any,
-    *,
-    axis_name: str | None = None,
-) -> jax.Array:
-    """The error of a sample, and that of its scalars over their deviation."""
-    values, read = call_both(model, sample, axis_name=axis_name)
-    error = of_values(values, sample, axis_name=axis_name)
-    return error + scalars.WEIGHT * _over_std(normalizer, read, sample)
-
-
-def _error_of_scalars(
-    normalizer: Normalizer | None,
-    model: Any,
-    sample: Any,
-    *,
-    axis_name: str | None = None,
-) -> jax.Array:
-    """The error of the scalars of a sample over their deviation."""
-    read = call_both(model, sample, axis_name=axis_name).scalars
-    return _over_std(normalizer, read, sample)
-
-
-def _over_std(normalizer: Normalizer | None, read: Any, sample: Any) -> jax.Array:
-    """The error of scalars, which are in units of their deviation without a normaliser.
-
-    Of published programs they are in physical units.
-    """
-    known = sample["target_scalars"]
-    if normalizer is None:
-        return scalars.over_std(read, known, jnp.ones_like(read))
-    found = normalize.decode(normalizer, read)
-    return scalars.over_std(found, known, jnp.asarray(normalizer.std, found.dtype))
 
 
 def _stacked(
@@ -544,123 +391,3 @@ def _decoded(normalizer: Normalizer, sample: Sample) -> Sample:
     """A sample whose features were encoded by its data set, in physical units."""
     features = normalize.decode(normalizer, jnp.asarray(sample.features))
     return sample._replace(features=np.asarray(features))
-
-
-def evaluator(
-    config: Any,
-    physical: Sequence[Sample],
-    test: tuple[Any, ...],
-    error: Callable[[Any, Any], Any],
-    predict: Callable[[Any, Any], Any],
-    numbers: Callable[[np.ndarray], dict[str, float]] | None = None,
-    *,
-    decode: Callable[[np.ndarray], np.ndarray] = np.asarray,
-    rows: Sequence[np.ndarray] | None = None,
-    further: Callable[[Iterator[np.ndarray], pathlib.Path], dict[str, float]]
-    | None = None,
-    fields: Fields | None = None,
-) -> Callable[[Any, pathlib.Path, Mapping[str, Any]], dict[str, float]]:
-    """Makes what evaluates a model on the test samples and writes `predictions.npz`.
-
-    Args:
-      config: has `batch_size`.
-      physical: the test samples, in physical units.
-      test: the same, encoded and stacked.
-      error: `error(model, sample)`, of one encoded sample, or its `Sizes`.
-      predict: `predict(model, sample)`.
-      numbers: `numbers(errors)`, what to return of them.
-      decode: gives predictions in physical units, on the host.
-      rows: places of the samples of every bucket in `physical`; those of
-        `samples.stack` if None.
-      further: `further(predictions, folder)`, further numbers of the predictions for
-        all samples in their order, in physical units.
-      fields: of the output function, each of which then has its own numbers.
-    """
-    if rows is None:
-        counts = summaries.num_points(physical)
-        rows = [chosen for _, chosen in samples.bucket_rows(counts)]
-    where = {
-        int(row): (bucket, place)
-        for bucket, chosen in zip(test, rows, strict=True)
-        for place, row in enumerate(chosen)
-    }
-
-    def one(row: int) -> dict[str, np.ndarray]:
-        bucket, place = where[row]
-        arrays = buckets.rows(bucket, [place])
-        return {name: np.asarray(array[0]) for name, array in arrays.items()}
-
-    shown = jax.jit(predict)
-
-    def predicted(model: Any, row: int) -> np.ndarray:
-        return decode(np.asarray(shown(model, one(row))))
-
-    def evaluate(
-        model: Any, folder: pathlib.Path, extra: Mapping[str, Any]
-    ) -> dict[str, float]:
-        looked = _of_buckets(error, model, test, rows, config.batch_size)
-
-        def values() -> Iterator[np.ndarray]:
-            for row, sample in enumerate(physical):
-                yield predicted(model, row)[: sample.num_points]
-
-        errors, by_field = looked, None
-        if isinstance(looked, Sizes):
-            assert fields is not None
-            by_field = FieldErrors.of(fields.names, looked.error, looked.target)
-            errors = by_field.of_samples
-        elif fields is not None:
-            by_field = errors_of(fields, physical, values())
-        known = dict(extra)
-        if fields is not None and by_field is not None:
-            known |= by_field.arrays(fields)
-        chosen = outcome.rows(errors)
-        kept = [physical[row] for row in chosen]
-        outcome.write(
-            folder,
-            errors=errors,
-            rows=chosen,
-            samples=kept,
-            predicted=[
-                predicted(model, int(row))[: _num_rows(sample)]
-                for row, sample in zip(chosen, kept, strict=True)
-            ],
-            inspected=outcome.inspect(
-                model, one(chosen[0]), num_points=kept[0].num_points
-            ),
-            extra=known,
-        )
-        found = {} if by_field is None else by_field.numbers()
-        if not isinstance(looked, Sizes):  # of all channels together
-            found |= (numbers or mean_and_worst)(errors)
-        return found if further is None else found | further(values(), folder)
-
-    return evaluate
-
-
-def _of_buckets(
-    look: Callable[[Any, Any], Any],
-    model: Any,
-    test: Sequence[Any],
-    rows: Sequence[np.ndarray],
-    batch_size: int,
-) -> Any:
-    """What `look(model, sample)` returns of all samples in their order, float64."""
-    parts = [batches.evaluate(look, model, b, batch_size=batch_size) for b in test]
-    order = np.argsort(np.concatenate(rows))
-
-    def ordered(*values: Any) -> np.ndarray:
-        return np.concatenate(values).astype(np.float64)[order]
-
-    return jax.tree.map(ordered, *parts)
-
-
-def _num_rows(sample: Sample) -> int:
-    """Rows of the target, which may be on a grid of its own."""
-    return len(sample.mesh_points if sample.target is None else sample.target)
-
-
-def mean_and_worst(errors: np.ndarray) -> dict[str, float]:
-    """Returns the mean and the largest error of the test samples."""
-    worst = float(errors.max())
-    return {"relative_l2": float(errors.mean()), "relative_l2_worst": worst}

@@ -150,7 +150,8 @@ def _names(
     splits: SeriesSplits, history: int, channels: int
 ) -> dict[str, tuple[str, ...]]:
     """Names of the channels that the model sees and predicts."""
-    target = tuple(splits.channels.get("target", ()))
+    known = splits.channels or {}
+    target = tuple(known.get("target", ()))
     scalars = splits.train[0].scalar_names
     named = {"scalars": scalars} if scalars else {}
     if not target:
@@ -161,7 +162,7 @@ def _names(
         for back in reversed(range(history))
         for name in target
     ]
-    constants = splits.channels.get("features", ())
+    constants = known.get("features", ())
     return {"features": (*seen, *constants), "target": target, **named}
 
 

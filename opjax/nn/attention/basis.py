@@ -28,7 +28,6 @@ from opjax.projection import (
     check_projection,
     check_weights,
     reconstruct,
-    unchecked_moments,
 )
 
 # Parameters of one head, keywords of the methods of a mixer.
@@ -186,10 +185,10 @@ class BasisAttention(nnx.Module, PointSums):
           phi: basis functions, shape `(n, k)`.
           weights: of the points, shape `(n,)`.
         """
-        return unchecked_moments(
+        return opjax.moments(
             values,
             phi,
-            weights,
+            quadrature_weights=weights,
             with_gram=self.projection_in(basis).needs_gram,
             compute_dtype=self.compute_dtype,
         )

@@ -110,6 +110,7 @@ def test_jit_vmap_and_single_precision_change_nothing(x, name):
     oracles.check_transforms(function, [x], rtol32=1e-3)
 
 
+@pytest.mark.nightly
 @names
 def test_refining_the_mesh_converges_at_second_order(name):
     layer = make(name)

@@ -104,12 +104,12 @@ def test_coefficients_of_one_head_are_mapped_instead_of_its_points(
 
 # Pure functions, where modules look them up, and layers that have to reach them.
 REACHED = [
-    (basis, "unchecked_moments", "physics"),
+    (opjax, "moments", "physics"),
     (basis, "reconstruct", "physics"),
     (opjax, "softmax_attention", "physics"),
     (opjax, "softmax_basis", "physics"),
     (opjax, "transport", "functional"),
-    (basis, "unchecked_moments", "functional"),
+    (opjax, "moments", "functional"),
     (opjax, "flare_attention", "flare"),
     (key_sums, "galerkin_coefficients", "galerkin"),
     (key_sums, "softmax_moments", "linear"),

@@ -192,6 +192,7 @@ def test_coefficients_of_every_subdomain_come_from_its_own_points(x):
     assert np.all(run(layer, x.at[12].add(1.0), **given) != run(layer, x, **given))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("space", SPACES)
 def test_permuting_points_and_cover_permutes_the_output(x, rng, space):
     order = rng.permutation(POINTS)
@@ -269,6 +270,7 @@ def test_jit_vmap_and_single_precision(x, weights):
     np.testing.assert_allclose(output, expected, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "order", by_day(["grad of vmap", "vmap of grad"], day=["grad of vmap"])
 )
@@ -317,6 +319,7 @@ def test_a_shared_basis_is_the_owned_one(x):
     np.testing.assert_array_equal(actual, run(layer, x, **given))
 
 
+@pytest.mark.nightly
 def test_inspection_shows_the_maps_of_both_levels(x, weights):
     layer, cover, space = make(), COVERS["by hand"](), SPACES["hats"]()
     given = {"quadrature_weights": weights}
@@ -398,6 +401,7 @@ def test_every_mixer_acts_on_both_levels(x, mixer):
 GRID = nn.attention.GridSubdomains((4, 5), 2, overlap=1)
 
 
+@pytest.mark.nightly
 def test_subdomains_of_grids_are_boxes_with_hats(x):
     cover = schwarz.box_cover((4, 5), (2, 2), overlap=1)
     hats = schwarz.partition_hats((4, 5), (3, 3))

@@ -171,8 +171,8 @@ def test_chunks_of_masked_points_and_scores_of_any_size_change_nothing(sample):
 
 
 class Doubled(nn.GalerkinAttention):
-    def coefficients(self, key, value, weights):
-        return 2 * super().coefficients(key, value, weights)
+    def evaluate(self, x, mesh_points, weights):
+        return 2 * super().evaluate(x, mesh_points, weights)
 
 
 class Bypassed(nn.FunctionalAttention):
@@ -239,6 +239,7 @@ def test_a_model_may_have_a_chunk_size_of_its_own(sample):
     assert program(model) == asked != program(model, chunk_size=7)
 
 
+@pytest.mark.nightly
 def test_temporary_memory_of_gradients_is_that_of_the_features():
     model = nn.OperatorTransformer(
         position=nn.Coordinates(2),

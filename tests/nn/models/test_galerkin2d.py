@@ -117,6 +117,7 @@ def test_the_model_is_the_chain_of_its_parts(values):
     np.testing.assert_allclose(latents, passed, rtol=1e-9)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("decoder", [SPECTRAL, POINTWISE])
 def test_without_a_coarse_grid_there_are_no_scalers(values, decoder):
     model = make(down=None, up=None, decoder=decoder)
@@ -154,6 +155,7 @@ def test_the_output_may_live_on_the_coarse_grid(values):
     assert run(model, grid_points(COARSE), values).shape == (20, 1)
 
 
+@pytest.mark.nightly
 def test_rematerialization_changes_no_gradient(values):
     def gradient(model):
         return jax.jit(jax.grad(lambda m: jnp.sum(m(POINTS, values) ** 2)))(model)

@@ -100,6 +100,7 @@ def test_every_block_starts_from_the_points_again(data):
     np.testing.assert_allclose(actual, expected(*data), rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.nightly
 def test_the_stream_of_the_original_goes_on(data):
     model, time = original(time_embedding=True), jnp.asarray(0.3)
 
@@ -116,24 +117,7 @@ def test_the_stream_of_the_original_goes_on(data):
     np.testing.assert_allclose(actual, expected(*data), rtol=1e-8, atol=1e-10)
 
 
-@both
-def test_padding_and_the_unit_of_the_weights_change_nothing(data, build):
-    model = build()
-    points, features = data
-    expected = run(model, points[:7], features[:7])
-    weights = jnp.where(jnp.arange(N) < 7, 3.0, 0.0)
-    padded = run(model, *data, quadrature_weights=weights)
-    np.testing.assert_allclose(padded[:7], expected, rtol=1e-8, atol=1e-10)
-
-
-@both
-def test_permuted_points_permute_the_output(data, build, rng):
-    model, order = build(), rng.permutation(N)
-    expected = run(model, *data)[order]
-    actual = run(model, *(a[order] for a in data))
-    np.testing.assert_allclose(actual, expected, rtol=1e-8, atol=1e-10)
-
-
+@pytest.mark.nightly
 @both
 def test_rematerialised_batches_and_single_precision(data, build):
     points, features = data

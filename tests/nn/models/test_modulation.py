@@ -76,6 +76,7 @@ def test_a_specialized_model_is_the_model_at_its_scalars(sample):
     assert jnp.abs(call(model, points, other) - found).max() > 1e-3
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("options", [{}, {"rematerialize": True}, {"chunk_size": 8}])
 def test_gradients_are_those_of_finite_differences(sample, options):
     points, features, scalars = sample

@@ -81,6 +81,7 @@ CASES = [("softmax", mixer, None) for mixer in layers.MIXERS]
 CASES += [("given", "functional", None), ("softmax", "softmax", "least_squares")]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("basis", "mixer", "projection"), by_day(CASES, CASES[::3]))
 def test_attention_stays_within_a_few_unit_roundoffs(basis, mixer, projection, arrays):
     def call(layer, points, x):

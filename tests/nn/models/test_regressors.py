@@ -215,6 +215,7 @@ def test_small_normal_kernels_and_zero_biases(method, scale):
             assert not np.any(leaf)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("method", UNIFORM)
 def test_uniform_kernels_and_biases(method):
     model = published(method)

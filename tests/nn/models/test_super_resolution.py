@@ -98,6 +98,7 @@ def test_the_scan_equals_the_equations(attention, outer_norm):
     np.testing.assert_allclose(run(model, points, features), expected, rtol=1e-9)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("attention", ["functional", *ATTENTIONS])
 def test_every_attention_gives_the_same_function_on_a_finer_grid(attention):
     model = make(scale=1, attention=attention, heads=2)
@@ -116,6 +117,7 @@ def test_fewer_points_than_wave_numbers_are_possible():
     assert run(make(), *grid(4)).shape == (4, 1)
 
 
+@pytest.mark.nightly
 def test_batches_by_vmap_and_single_precision():
     model = make(scale=1)
     points, features = grid(16)

@@ -13,6 +13,7 @@ def build(shape=(24,), **options):
     return nn.schwarz.box_attention(shape, rngs=nnx.Rngs(0), **options)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("coarse_space", "size"), [("interface", 9), ("uniform", 25), ("partition", 16)]
 )

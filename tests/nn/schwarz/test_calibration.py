@@ -146,6 +146,7 @@ def principal_keys(model, f, u, whitening=1e-2):
 # principal keys
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("whitening", [1e-2, 0.3, None])
 def test_keys_are_scaled_and_filtered_singular_vectors(model, whitening):
     inputs, targets = data(model)
@@ -278,8 +279,8 @@ def level_outputs(model, f):
     if model.coarse is None:
         return [local]
     space = model.coarse_space
-    rest = level_outputs(model.coarse, schwarz.coarse_restrict(space, f))
-    return [local, *(schwarz.coarse_prolong(space, c) for c in rest)]
+    rest = level_outputs(model.coarse, schwarz.coarse_restrict(f, space))
+    return [local, *(schwarz.coarse_prolong(c, space) for c in rest)]
 
 
 @pytest.mark.parametrize("name", ["one level", "two levels", "by hand"])
@@ -384,6 +385,7 @@ def test_the_order_of_samples_does_not_matter(model, rng):
         np.testing.assert_allclose(other, one, rtol=1e-9)
 
 
+@pytest.mark.nightly
 def test_batches_are_mapped_over_seeds():
     model = MODELS["three levels"]()
     samples = [data(model, seed=seed) for seed in range(3)]

@@ -18,6 +18,7 @@ def build(size=23, boxes=4, rank=9, coarse_rank=8, overlap=1, space=None):
     return nn.SchwarzAttention(cover, rank=rank, rngs=rngs, **given)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("overlap", [0, 1, 3])
 def test_with_full_rank_the_inverse_is_exact(rng, overlap):
     model = build(overlap=overlap)

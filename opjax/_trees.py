@@ -1,0 +1,11 @@
+"""Names of pytrees, whose leaves no type of Python tells apart."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+
+PyTree = Any  # of arrays
+Batch = Any  # a pytree of arrays with samples along axis 0
+Model = Callable[..., Any]  # a pytree that is called, such as a module of Flax
+Arrays = Mapping[str, jax.Array]  # of one sample, by name

@@ -1,0 +1,50 @@
+"""Options that several programs have."""
+
+import os
+from typing import Any
+
+from opjax.files.formats import Paths, listed
+from opjax.learn.config.fields import option, required
+
+
+def workdir() -> Any:
+    """Folder of a run."""
+    return required("Folder of a finished run")
+
+
+def own_model() -> Any:
+    """Name of a model of the user."""
+    return option(
+        None,
+        "Name of your own model, package.module:function, if the run trained one",
+    )
+
+
+def point_dim() -> Any:
+    """Dimension of space."""
+    return option(
+        None,
+        "Dimension of space, as for opjax-train. By default, as in training",
+        minimum=1,
+    )
+
+
+def chunk_size() -> Any:
+    """See `Limits`."""
+    return option(2**14, "Number of points evaluated at a time", minimum=1)
+
+
+def memory_gib() -> Any:
+    """See `Limits`."""
+    return option(8.0, "Maximum memory of one evaluation, in GiB", minimum=0)
+
+
+def scratch() -> Any:
+    """See `Limits`."""
+    return option(None, "Folder for a temporary file with the features of all points")
+
+
+def divided(paths: Paths) -> list[str]:
+    """Returns the paths of an input, divided at commas, see `files.formats.listed`."""
+    several = [paths] if isinstance(paths, str | os.PathLike) else paths
+    return listed([os.fspath(path) for path in several])

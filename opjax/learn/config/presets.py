@@ -1,0 +1,164 @@
+"""Presets: configurations composed of recipes, whose options a type checker checks.
+
+SMALL = recipe(Config, width=16, num_layers=2)
+PRESETS = {
+    "small": SMALL(Config(num_train=8)),
+    "slow": (SMALL | recipe(Config, num_epochs=99))(Config()),
+}
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import ParamSpec, TypeVar
+
+from opjax.learn.config import fields
+from opjax.learn.config.fields import option
+from opjax.learn.config.groups import (
+    DataOptions,
+    ModelOptions,
+    RunOptions,
+    TrainingOptions,
+)
+
+_P = ParamSpec("_P")
+_Config = TypeVar("_Config", bound=fields.Configuration)
+_Preset = TypeVar("_Preset", bound=fields.Preset)
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """Values of some options, for every configuration that has them.
+
+    `recipe` makes it, so that names and types of the options are checked.
+
+    Attributes:
+      values: by option.
+    """
+
+    values: Mapping[str, object]
+
+    def __or__(self, other: "Recipe") -> "Recipe":
+        """Returns both together, with the values of `other` where both have one."""
+        return Recipe({**self.values, **other.values})
+
+    def __call__(self, config: _Config) -> _Config:
+        """Returns a configuration with these values."""
+        return dataclasses.replace(config, **self.values)
+
+
+def recipe(
+    cls: Callable[_P, fields.Configuration], /, *args: _P.args, **values: _P.kwargs
+) -> Recipe:
+    """Returns values of some options of a configuration.
+
+    Args:
+      cls: class of the configuration.
+      *args: none; options are named.
+      **values: by option.
+    """
+    if args:
+        raise TypeError(f"{args} have no names; give options as name=value.")
+    return Recipe(values)
+
+
+@dataclasses.dataclass(frozen=True)
+class BenchmarkOptions(RunOptions, DataOptions, ModelOptions, TrainingOptions):
+    """All options that benchmarks have in common."""
+
+
+@dataclasses.dataclass(frozen=True)
+class FieldOptions(BenchmarkOptions):
+    """Fields and their loss."""
+
+    normalize_target: bool = option(True, "Train models to predict normalised values")
+    mean_loss: bool = option(
+        False,
+        "Average the loss over a batch instead of summing it. Gradient clipping "
+        "depends on this scale",
+    )
+
+
+# A model that is trained in seconds.
+SMOKE = recipe(
+    BenchmarkOptions,
+    preset="smoke",
+    models=("functional",),
+    width=16,
+    num_layers=2,
+    num_heads=2,
+    num_basis=8,
+    num_epochs=2,
+)
+# The model and the epochs of the functional attention paper. No validation samples, as
+# published: the model is that of the last epoch.
+PAPER = recipe(
+    BenchmarkOptions,
+    preset="paper",
+    models=("functional",),
+    equal_parameters=False,
+    num_validation=0,
+    width=128,
+    num_layers=8,
+    num_heads=8,
+    num_basis=64,
+    num_epochs=500,
+)
+# What `--preset=fast` has otherwise than `quick`, see results/recipes.md.
+FAST = recipe(
+    BenchmarkOptions,
+    preset="fast",
+    optimizer="muon",
+    learning_rate=3e-3,
+    ridge_unit="mean",
+    initial_kernels="unit_variance",
+)
+# What the published set-ups of other models have in common.
+FLARE_RECIPE = recipe(
+    FieldOptions,
+    width=64,
+    mlp_ratio=1,
+    batch_size=2,
+    mean_loss=True,
+    clip_norm=1.0,
+    pct_start=0.1,
+    div_factor=1e4,
+)
+LNO_RECIPE = recipe(
+    BenchmarkOptions,
+    num_basis=256,
+    batch_size=4,
+    weight_decay=5e-5,
+    beta2=0.99,
+    clip_norm=1e3,
+    pct_start=0.2,
+    div_factor=1e4,
+)
+GNOT_RECIPE = recipe(BenchmarkOptions, width=128, batch_size=4, clip_norm=0.0)
+
+
+def quick(config: _Preset) -> dict[str, _Preset]:
+    """Returns the preset `quick`, and `fast`, the same with the recipe `FAST`.
+
+    Args:
+      config: the preset, of the name `quick`.
+    """
+    return {config.preset: config, "fast": FAST(config)}
+
+
+def published(paper: _Preset, models: Mapping[str, Recipe]) -> dict[str, _Preset]:
+    """Returns the preset of a paper, and one for every model that differs from it.
+
+    Args:
+      paper: the preset, called as it says.
+      models: by the name of a model, what its published set-up has otherwise.
+
+    Returns:
+      Presets by name; `--preset=paper --models=fno` takes `paper_fno` where there is
+      one, see `fields.preset_of`.
+    """
+    presets = {paper.preset: paper}
+    for model, changes in models.items():
+        name = f"{paper.preset}_{model}"
+        named = recipe(RunOptions, preset=name, models=(model,))
+        presets[name] = (named | changes)(paper)
+    return presets

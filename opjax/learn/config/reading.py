@@ -1,0 +1,31 @@
+"""How the files of a run are read, from the values of its flags."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from opjax.files import ReadOptions
+
+# Flags of other names than the options that they give.
+_FLAGS = {
+    "features": "feature_names",
+    "target": "target_names",
+    "scalars": "scalar_names",
+}
+
+
+def read_options(config: Mapping[str, Any]) -> ReadOptions:
+    """Returns how files are read.
+
+    Args:
+      config: values by the names of flags. Options are as by default where there is no
+        value, as in the runs of earlier versions, or an empty one.
+
+    Raises:
+      ValueError: as from `ReadOptions`.
+    """
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(ReadOptions):
+        value = config.get(_FLAGS.get(field.name, field.name))
+        values[field.name] = value or field.default
+    return ReadOptions(**values)

@@ -1,0 +1,238 @@
+"""Evaluation of a model on the test samples, and what is written of it."""
+
+import dataclasses
+import functools
+import pathlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from numpy.typing import ArrayLike
+
+from opjax import samples
+from opjax._trees import Arrays, Batch, Model, PyTree
+from opjax.learn.config.quantities import Quantity
+from opjax.learn.predict.field_errors import FieldErrors, errors_of
+from opjax.learn.predict.prediction import call_both, in_units
+from opjax.learn.predict.quantities import measure
+from opjax.learn.registry import operators
+from opjax.learn.run import batches, buckets
+from opjax.learn.tasks import outcome, scalars
+from opjax.learn.tasks import quantities as measured
+from opjax.learn.tasks.field_losses import Sizes
+from opjax.normalize import Normalizer
+from opjax.samples import Sample, summaries
+from opjax.samples.fields import Fields
+from opjax.samples.narrowing import narrow
+
+# `names[array]`: names of the channels of an array.
+Names = Mapping[str, Sequence[str]]
+Numbers = Callable[[np.ndarray], dict[str, float]]
+
+
+def mean_and_worst(errors: np.ndarray) -> dict[str, float]:
+    """Returns the mean and the largest error of the test samples."""
+    worst = float(errors.max())
+    return {"relative_l2": float(errors.mean()), "relative_l2_worst": worst}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """What is said of the test samples.
+
+    Attributes:
+      numbers: `numbers(errors)`, what to return of the errors of all channels together.
+      quantities: computed of predictions and targets, see `tasks.quantities`.
+      window: left, right, bottom and top of what figures show; None for all.
+    """
+
+    numbers: Numbers = mean_and_worst
+    quantities: Sequence[Quantity] = ()
+    window: tuple[float, float, float, float] | None = None
+
+    def check(self, physical: Sequence[Sample], names: Names) -> None:
+        """Raises ValueError, before a training, if targets have no such quantities."""
+        for sample in physical if self.quantities else ():
+            if sample.target is None:
+                raise ValueError(
+                    f"quantities={self.quantities[0].text} is one of predicted fields, "
+                    "but scalars alone are predicted; name a field, "
+                    "target_names=..., or leave it out."
+                )
+            measure(self.quantities, sample, [sample.target], names)
+
+
+class Scalars(NamedTuple):
+    """Scalars of the test samples in physical units, `(b, t)`."""
+
+    predicted: np.ndarray
+    target: np.ndarray
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Returns what `predictions.npz` has of them."""
+        return {"predicted_scalars": self.predicted, "target_scalars": self.target}
+
+    def numbers(self, names: Names) -> dict[str, float]:
+        """Returns the numbers of each scalar, see `scalars.errors`."""
+        return scalars.errors(self.predicted, self.target, names.get("target_scalars"))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TestSet:
+    """Test samples, as they are and as a model sees them.
+
+    Attributes:
+      samples: in physical units.
+      buckets: the same, encoded and stacked.
+      batch_size: samples evaluated at once.
+      normalizers: of predictions.
+      rows: places of the samples of every bucket in `samples`; those of
+        `samples.stack` if None.
+    """
+
+    samples: Sequence[Sample]
+    buckets: tuple[Batch, ...]
+    batch_size: int
+    normalizers: Mapping[str, Normalizer] = dataclasses.field(default_factory=dict)
+    rows: Sequence[np.ndarray] | None = None
+
+    __test__ = False  # no class of tests
+
+    @functools.cached_property
+    def places(self) -> Sequence[np.ndarray]:
+        """Places of the samples of every bucket in `samples`."""
+        if self.rows is not None:
+            return self.rows
+        counts = summaries.num_points(self.samples)
+        return [chosen for _, chosen in samples.bucket_rows(counts)]
+
+    @functools.cached_property
+    def _where(self) -> dict[int, tuple[Batch, int]]:
+        return {
+            int(row): (bucket, place)
+            for bucket, chosen in zip(self.buckets, self.places, strict=True)
+            for place, row in enumerate(chosen)
+        }
+
+    def encoded(self, row: int) -> dict[str, np.ndarray]:
+        """Returns the arrays of one sample as a model sees them, maybe padded."""
+        bucket, place = self._where[row]
+        arrays = buckets.rows(bucket, [place])
+        return {name: np.asarray(array[0]) for name, array in arrays.items()}
+
+    def predicted(self, model: Model, row: int) -> np.ndarray:
+        """Returns the prediction for one sample in physical units, `(n, q)`."""
+        sample = self.samples[row]
+        target = sample.mesh_points if sample.target is None else sample.target
+        values = np.asarray(_values(model, self.encoded(row)))
+        return in_units(self.normalizers, "target", values)[: len(target)]
+
+    def fields(self, model: Model) -> Iterator[np.ndarray]:
+        """Yields the predictions at the mesh points of all samples."""
+        for row, sample in enumerate(self.samples):
+            yield self.predicted(model, row)[: sample.num_points]
+
+    def scalars(self, model: Model) -> Scalars:
+        """Returns predicted and true scalars."""
+        read = scalars.predicted(
+            call_both, model, self.buckets, self.places, self.batch_size
+        )
+        target = np.stack([np.asarray(one.target_scalars) for one in self.samples])
+        return Scalars(
+            in_units(self.normalizers, "target_scalars", read), narrow(target)
+        )
+
+    def measured(self, error: Callable[..., PyTree], model: Model) -> PyTree:
+        """Returns `error(model, sample)` of all samples in their order, float64."""
+        parts = [
+            batches.evaluate(error, model, bucket, batch_size=self.batch_size)
+            for bucket in self.buckets
+        ]
+        order = np.argsort(np.concatenate(self.places))
+
+        def ordered(*values: np.ndarray) -> np.ndarray:
+            return np.concatenate(values).astype(np.float64)[order]
+
+        return jax.tree.map(ordered, *parts)
+
+
+@jax.jit
+def _values(model: Model, sample: Arrays) -> jax.Array:
+    return operators.call(model, sample)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Evaluator:
+    """Evaluates a model on the test samples and writes `predictions.npz`.
+
+    Attributes:
+      test: the test samples.
+      error: `error(model, sample)`, of one encoded sample, or its `Sizes`.
+      what: what is said of them.
+      fields: of the output function, each of which then has its own numbers.
+      names: of the channels.
+      scalars: whether scalars are predicted.
+    """
+
+    test: TestSet
+    error: Callable[..., jax.Array | Sizes]
+    what: Evaluation = Evaluation()
+    fields: Fields | None = None
+    names: Names = dataclasses.field(default_factory=dict)
+    scalars: bool = False
+
+    def __call__(self, model: Model, folder: pathlib.Path) -> dict[str, float]:
+        """Returns the numbers of the test samples, the headline first."""
+        test, names, what = self.test, self.names, self.what
+        read = test.scalars(model) if self.scalars else None
+        sizes = test.measured(self.error, model)
+        errors, by_field = sizes, None
+        if isinstance(sizes, Sizes):
+            assert self.fields is not None
+            by_field = FieldErrors.of(self.fields.names, sizes.error, sizes.target)
+            errors = by_field.of_samples
+        elif self.fields is not None:
+            by_field = errors_of(self.fields, test.samples, test.fields(model))
+        chosen = outcome.rows(errors)
+        first = test.samples[chosen[0]]
+        outcome.write(
+            folder,
+            errors=errors,
+            rows=chosen,
+            samples=[test.samples[row] for row in chosen],
+            predicted=[test.predicted(model, row) for row in chosen],
+            inspected=outcome.inspect(
+                model, test.encoded(chosen[0]), num_points=first.num_points
+            ),
+            extra=self._shown() | arrays_of(read, by_field, self.fields),
+        )
+        numbers = {} if by_field is None else by_field.numbers()
+        if not isinstance(sizes, Sizes):  # of all channels together
+            numbers |= what.numbers(errors)
+        if what.quantities:
+            fields = test.fields(model)
+            numbers |= measured.evaluate(
+                what.quantities, test.samples, fields, names, folder
+            )
+        return numbers if read is None else numbers | read.numbers(names)
+
+    def _shown(self) -> dict[str, ArrayLike]:
+        shown: dict[str, ArrayLike] = {}
+        if self.what.window is not None:
+            shown["window"] = self.what.window
+        for role, listed in self.names.items():
+            shown[f"{role}_names"] = np.asarray(listed, str)
+        return shown
+
+
+def arrays_of(
+    read: Scalars | None, by_field: FieldErrors | None, fields: Fields | None
+) -> dict[str, ArrayLike]:
+    """Returns what `predictions.npz` has of scalars and of the errors of fields."""
+    found: dict[str, ArrayLike] = {}
+    if read is not None:
+        found |= read.arrays()
+    if by_field is not None and fields is not None:
+        found |= by_field.arrays(fields)
+    return found

@@ -1,0 +1,117 @@
+"""Options of readers: declared once, checked once, and added in two files."""
+
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import opjax
+from opjax import files
+from opjax.files import ReadOptions
+from opjax.files.series import read_series
+from opjax.learn.config.reading import read_options
+
+# A new option, `scale`: where it is declared, and where the reader uses it.
+PATCH = {
+    "files/options.py": (
+        "    max_bytes: int = MAX_BYTES\n",
+        "    max_bytes: int = MAX_BYTES\n    scale: float = 1.0\n",
+    ),
+    "files/building.py": (
+        "        target=target.values,\n",
+        "        target=target.values * options.scale,\n",
+    ),
+}
+PROGRAM = """
+import dataclasses
+import sys
+
+from opjax import files
+from opjax.files.series import read_series
+from opjax.learn.config.reading import read_options
+
+folder = sys.argv[1]
+options = read_options({"scale": 3.0})
+every = files.read(folder, options), files.stored(folder, options)
+every += (files.splits([folder], (), options).train, )
+assert all(sample.target.max() == 3 for found in every for sample in found)
+with files.extended(f"{folder}/a.npz", f"{folder}/out/a.npz", options) as (each,):
+    assert each.sample.target.max() == 3
+for read in (read_series, files.read_sliced):
+    try:
+        read(f"{folder}/h5", options)
+    except ValueError as error:
+        print(error)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Four samples, and one of another format."""
+    h5py = pytest.importorskip("h5py", reason='needs `pip install "opjax[h5]"`')
+    (tmp_path / "data" / "h5").mkdir(parents=True)
+    for name in "abcd":
+        points = np.random.default_rng(ord(name)).uniform(size=(5, 2))
+        arrays = {"mesh_points": points, "target": np.linspace(0, 1, 5)}
+        np.savez(tmp_path / "data" / f"{name}.npz", **arrays)
+    with h5py.File(tmp_path / "data" / "h5" / "a.h5", "w") as file:
+        for key, array in (arrays | {"times": np.arange(5.0)}).items():
+            file[key] = array
+    return tmp_path / "data"
+
+
+def test_a_new_option_touches_two_files(folder, tmp_path):
+    tree = tmp_path / "tree" / "opjax"
+    ignore = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(pathlib.Path(opjax.__file__).parent, tree, ignore=ignore)
+    for name, (before, after) in PATCH.items():
+        text = (tree / name).read_text()
+        assert text.count(before) == 1
+        (tree / name).write_text(text.replace(before, after))
+    run = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(folder)],
+        cwd=tree.parent,
+        env={"PYTHONPATH": str(tree.parent), "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.splitlines() == [
+        "scale=3.0 means nothing for series; leave it out.",
+        "scale=3.0 means nothing for meshes that are read in slices; leave it out.",
+    ]
+
+
+def test_names_are_kept_as_tuples_whatever_is_given():
+    options = ReadOptions(features='k, "a,b"', target=["u"])
+    assert (options.features, options.target) == (("k", "a,b"), ("u",))
+    assert options == ReadOptions(features=("k", "a,b"), target="u")
+    assert options.given() == ["features", "target"]
+
+
+def test_options_are_those_of_the_flags():
+    flags = {"feature_names": "k", "scalar_names": None, "point_dim": 0, "geometry": ""}
+    flags |= {"location": "cells", "num_epochs": 3}
+    expected = ReadOptions(features="k", location="cells")
+    assert read_options(flags) == expected
+
+
+@pytest.mark.parametrize("name", ["location", "boundary_names", "stacked"])
+def test_options_without_effect_are_refused(name, folder):
+    values = {"location": "cells", "boundary_names": "wall", "stacked": True}
+    options = ReadOptions(**{name: values[name]})
+    for read in (read_series, files.read_sliced):
+        with pytest.raises(ValueError, match=f"{name}=.* means nothing for"):
+            read(folder / "h5", options)
+
+
+@pytest.mark.parametrize(
+    "shares", [{"test_fraction": 1.0}, {"validation_fraction": 0.0}, {"num_test": -1}]
+)
+def test_shares_that_divide_nothing_are_refused(shares):
+    ((name, value),) = shares.items()
+    with pytest.raises(ValueError, match=f"{name}={value} must be"):
+        files.Shares(**shares)
