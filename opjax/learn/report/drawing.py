@@ -3,17 +3,14 @@
 import importlib.util
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from opjax.learn.json_files import replacing
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-else:  # matplotlib is imported where something is drawn
-    Axes = Figure = Any
+# Of matplotlib, which is imported where something is drawn.
+Axes = Figure = Any
 
 
 def require_matplotlib() -> None:
@@ -39,7 +36,7 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> None:
 
 def add_colorbar(figure: Figure, image: Any, axes: Any) -> None:
     """Draws the colours of an image beside its axes."""
-    bar: Any = figure.colorbar(image, ax=axes, pad=0.02, aspect=15)
+    bar = figure.colorbar(image, ax=axes, pad=0.02, aspect=15)
     bar.formatter.set_powerlimits((-3, 4))
 
 
