@@ -1,10 +1,9 @@
 """Functional attention: coefficients, a small map between them, reconstruction."""
 
-import functools
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import Array
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
@@ -297,16 +296,13 @@ def intention_coefficients(
     return linalg.ridge_solve(key, value, ridge=ridge)
 
 
-def intention_of_gram(
-    gram: Float[Array, "e e"],
-    key_map: Float[Array, "e d"],
-    value_map: Float[Array, "e c"],
-    *,
-    ridge: ArrayLike,
+def regression(
+    gram: Float[Array, "d d"], products: Float[Array, "d c"], *, ridge: ArrayLike
 ) -> Float[Array, "d c"]:
-    """Returns `intention_coefficients` of keys `z A`, values `z B`, from `z^T W z`."""
-    product = functools.partial(jnp.matmul, precision=lax.Precision.HIGHEST)
-    left = product(key_map.T, gram)
-    system = product(left, key_map)
-    weight = jnp.asarray(ridge, system.dtype) * jnp.eye(*system.shape, dtype=gram.dtype)
-    return linalg.solve(system + weight, product(left, value_map))
+    """Returns the regression of `intention`, from `K^T W K` and `K^T W V`, unchecked.
+
+    Both are sums over the points, which are added for points in several chunks.
+    """
+    identity = jnp.eye(gram.shape[0], dtype=gram.dtype)
+    system = gram + jnp.asarray(ridge, gram.dtype) * identity
+    return linalg.solve(system, products)

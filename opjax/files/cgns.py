@@ -2,7 +2,7 @@
 
 A node of the tree is a group with a label, and its value the array ` data` in it. A
 sample of PLAID is a folder `sample_*` with such a file, `meshes/mesh_*.cgns`: globals
-are field data, nodal tags are boundaries.
+are field data, nodal tags are boundaries. VTK's reader leaves out both.
 """
 
 from collections.abc import Mapping

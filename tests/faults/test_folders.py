@@ -14,7 +14,8 @@ import sys
 import tempfile
 import textwrap
 import time
-from typing import Any, ClassVar
+import types
+from typing import Any
 
 import h5py
 import numpy as np
@@ -24,6 +25,7 @@ from opjax import learn
 from opjax.datasets import cache, heat
 from opjax.files import ReadOptions
 from opjax.learn.cli import predict, report, train
+from opjax.learn.predict.description import Channels
 from opjax.learn.predict.prediction import Limits, Predicted
 from opjax.learn.report import members
 from opjax.learn.run import folder, metrics_file, stopping
@@ -182,7 +184,9 @@ def test_outside_of_training_sigterm_ends_with_the_same_status():
 
 def test_a_file_of_several_predictions_appears_when_all_are_made(tmp_path, monkeypatch):
     class Trained:
-        description: ClassVar = {"channels": {"target": 1}, "names": {}, "ranges": {}}
+        description = types.SimpleNamespace(
+            channels=Channels(2, 0, 1), names={}, training={"ranges": {}}
+        )
 
         def read_options(self, *, point_dim):
             return ReadOptions(point_dim=point_dim, need_target=False)

@@ -50,7 +50,7 @@ _DECOMPRESSORS: dict[str, Any] = {
 }
 
 
-class Encoding(NamedTuple):
+class ByteFormat(NamedTuple):
     """How a file stores values.
 
     Attributes:
@@ -117,7 +117,7 @@ class StoredBytes:
 class Plain:
     """Uncompressed values."""
 
-    def __init__(self, stored: StoredBytes, span: Span, encoding: Encoding):
+    def __init__(self, stored: StoredBytes, span: Span, encoding: ByteFormat):
         self._stored, self._span, self._start = stored, span, encoding.header.itemsize
         header = stored.read(span, 0, self._start)
         self.size = int(np.frombuffer(header, encoding.header)[0])
@@ -133,7 +133,7 @@ class Plain:
 class Compressed:
     """Values in blocks, each of which is compressed."""
 
-    def __init__(self, stored: StoredBytes, span: Span, encoding: Encoding):
+    def __init__(self, stored: StoredBytes, span: Span, encoding: ByteFormat):
         self._stored, word = stored, encoding.header
         assert encoding.compressor is not None
         self._decompressor = _DECOMPRESSORS[encoding.compressor]

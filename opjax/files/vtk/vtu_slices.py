@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element
 import numpy as np
 
 from opjax.files import limits
-from opjax.files.vtk.vtu_bytes import Compressed, Encoding, Plain, StoredBytes
+from opjax.files.vtk.vtu_bytes import ByteFormat, Compressed, Plain, StoredBytes
 from opjax.files.vtk.vtu_head import Head, read_head
 
 # Bytes that are looked at or copied at once.
@@ -113,7 +113,7 @@ def open_mesh(path: Path) -> Generator[SlicedMesh]:
         yield _mesh(path, head, arrays)
 
 
-def encoding_of(path: Path, root: Element) -> tuple[str, Encoding]:
+def encoding_of(path: Path, root: Element) -> tuple[str, ByteFormat]:
     """Returns the byte order of a file, as NumPy writes it, and how it stores values.
 
     Raises:
@@ -123,12 +123,12 @@ def encoding_of(path: Path, root: Element) -> tuple[str, Encoding]:
     header = root.get("header_type", "UInt32")
     if order is None or header not in ("UInt32", "UInt64"):
         raise limits.damaged(path, f"its types are unknown: {root.attrib}")
-    encoding = Encoding(np.dtype(order + TYPES[header]), root.get("compressor"))
+    encoding = ByteFormat(np.dtype(order + TYPES[header]), root.get("compressor"))
     encoding.check(path)
     return order, encoding
 
 
-def reader_of(encoding: Encoding) -> type[Plain] | type[Compressed]:
+def reader_of(encoding: ByteFormat) -> type[Plain] | type[Compressed]:
     """Returns the class that reads values."""
     return Plain if encoding.compressor is None else Compressed
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from opjax.learn.report import drawing
+from opjax.learn.report.drawing import Axes
 
 _TITLES = {"train_loss": "training loss, mean", "validation": "validation"}
 
@@ -67,7 +68,7 @@ def _clock(row: Mapping[str, Any]) -> str:
     return "epoch" if "epoch" in row else "step"
 
 
-def _band(axis: Any, epochs: np.ndarray, values: np.ndarray, **style: Any) -> None:
+def _band(axis: Axes, epochs: np.ndarray, values: np.ndarray, **style: Any) -> None:
     marker = "." if len(epochs) < 20 else ""
     axis.plot(epochs, np.median(values, axis=0), marker=marker, linewidth=1.4, **style)
     low, high = values.min(axis=0), values.max(axis=0)

@@ -12,7 +12,7 @@ from flax import nnx
 
 from opjax import Moments, _checks, schwarz
 from opjax.nn import division
-from opjax.nn.attention.basis import BasisAttention, head_moments
+from opjax.nn.attention.basis import BasisAttention
 from opjax.nn.attention.heads import map_heads
 from opjax.nn.bases.expansions import Basis
 from opjax.nn.division import Use
@@ -297,8 +297,8 @@ class SubdomainAttention(nnx.Module):
             weights: jax.Array | None,
         ):
             values, phi = self._expand(module, f, shared, weights)
-            coefficients = project(head_moments(project, values, phi, weights))
-            return mixer.matrix(coefficients, **own)
+            moments = self.local.moments(module, values, phi, weights)
+            return mixer.matrix(project(moments), **own)
 
         def head(
             own: dict[str, jax.Array],
@@ -336,7 +336,9 @@ class SubdomainAttention(nnx.Module):
         mixer: Mixer | None = None,
     ):
         values, phi = self._expand(module, f, shared, weights)
-        return self.local.head(module, mixer)(values, phi, weights, **own)
+        moments = self.local.moments(module, values, phi, weights)
+        mixed = self.local.coefficients(module, moments, own, mixer)
+        return self.local.expansion(mixed, phi)
 
     def _expand(
         self, module: Basis, f: jax.Array, shared: Any, weights: jax.Array | None
