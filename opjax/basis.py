@@ -262,19 +262,23 @@ def orthonormalize(
             f"basis {basis.shape}: {n} points cannot carry {k} orthonormal functions."
         )
     if quadrature_weights is None:
-        counted = jnp.ones((n, 1), bool)
-        root = jnp.ones((n, 1), basis.dtype)
-    else:
-        weights = check_weights(quadrature_weights, basis=basis)[:, None]
-        weights = weights.astype(basis.dtype)
-        counted = active(weights)
-        root = jnp.sqrt(jnp.where(counted, weights, 1))
+        return _orthonormal(basis, basis, method).astype(dtype)
+    weights = check_weights(quadrature_weights, basis=basis)[:, None]
+    weights = weights.astype(basis.dtype)
+    counted = active(weights)
+    root = jnp.sqrt(jnp.where(counted, weights, 1))
     basis = jnp.where(counted, basis, 0)
+    q = _orthonormal(basis, root * basis, method)
     if method == "qr":
-        q = jnp.where(counted, _orthonormal_columns(root * basis) / root, 0)
-    else:
-        q = linalg.whiten(basis, gram(root * basis), repair=False)
+        q = jnp.where(counted, q / root, 0)
     return q.astype(dtype)
+
+
+def _orthonormal(basis: Array, weighted: Array, method: str) -> Array:
+    """Orthonormalises weighted functions ("qr"), or functions by the Gram matrix."""
+    if method == "qr":
+        return _orthonormal_columns(weighted)
+    return linalg.whiten(basis, gram(weighted), repair=False)
 
 
 def _positive_qr(a: jax.Array) -> tuple[jax.Array, jax.Array]:
