@@ -1,8 +1,9 @@
-"""How public functions are compiled: values are checked, then one program runs."""
+"""How public functions are compiled, and the objects that their programs tell apart."""
 
+import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import ParamSpec, TypeVar
 
 import jax
@@ -12,6 +13,7 @@ from opjax import _checks
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 def jitted(
@@ -56,3 +58,39 @@ def jitted(
         return checked
 
     return decorate
+
+
+def pytree(cls: type[T]) -> type[T]:
+    """Registers a dataclass as a pytree, whose `static` fields are no data.
+
+    To `jax.tree_util.register_dataclass` (jax 0.10 to 0.12) structures of two classes
+    are equal if their static fields are, and `jax.jit` may then run the program of one
+    for the other.
+
+    Args:
+      cls: a dataclass.
+
+    Returns:
+      The class.
+    """
+    fields = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
+    static = [f.name for f in fields if f.metadata.get("static")]
+    data = [f.name for f in fields if f.name not in static]
+
+    def values(tree: T, names: list[str]) -> tuple[object, ...]:
+        return tuple(getattr(tree, name) for name in names)
+
+    def with_keys(tree: T):
+        keys = [jax.tree_util.GetAttrKey(name) for name in data]
+        return tuple(zip(keys, values(tree, data), strict=True)), values(tree, static)
+
+    def build(constants: tuple[object, ...], leaves: Iterable[object]) -> T:
+        tree = object.__new__(cls)
+        tree.__dict__.update(zip(data, leaves, strict=True))
+        tree.__dict__.update(zip(static, constants, strict=True))
+        return tree
+
+    jax.tree_util.register_pytree_with_keys(
+        cls, with_keys, build, lambda tree: (values(tree, data), values(tree, static))
+    )
+    return cls

@@ -17,14 +17,14 @@ from jaxtyping import Float
 
 from opjax import _checks
 from opjax._checks import at_least_single
-from opjax._jitted import jitted
+from opjax._jitted import jitted, pytree
 from opjax._sequential import one_by_one
 
 # Keys of no size at all keep a map with finite gradients, of next to nothing.
 _SMALLEST_UNIT = 1e-12
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclasses.dataclass(frozen=True)
 class Additive:
     """The regularised system `A A^T + ridge u I`, as a plain number as `ridge` has it.
@@ -40,7 +40,7 @@ class Additive:
     relative: bool = dataclasses.field(default=False, metadata={"static": True})
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclasses.dataclass(frozen=True)
 class Convex:
     """The regularised system `(1 - ridge) A A^T + ridge u I`.

@@ -17,11 +17,11 @@ from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from opjax import _checks, linalg, precision
-from opjax._jitted import jitted
+from opjax._jitted import jitted, pytree
 from opjax.quadrature import active, select
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclasses.dataclass(frozen=True)
 class Moments:
     r"""Weighted sums over points, which are added for points in several chunks.
@@ -138,7 +138,7 @@ class Projection(Protocol):
         ...
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclasses.dataclass(frozen=True)
 class Means:
     """Weighted means over basis functions of one sign, see `Moments.means`.
@@ -156,7 +156,7 @@ class Means:
         return moments.means(offset=self.offset)
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclasses.dataclass(frozen=True)
 class InnerProducts:
     """Inner products with the basis functions, `Phi^T W f`."""
@@ -168,7 +168,7 @@ class InnerProducts:
         return moments.integrals
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclasses.dataclass(frozen=True)
 class LeastSquares:
     """Best fit, the pseudo-inverse of the basis, see `Moments.least_squares`.
@@ -327,7 +327,7 @@ def project(
     values: Float[ArrayLike, "n d"],
     basis: Float[ArrayLike, "n k"],
     *,
-    projection: Projection = Means(),
+    projection: Projection = InnerProducts(),
     quadrature_weights: Float[ArrayLike, " n"] | None = None,
 ) -> Float[Array, "k d"]:
     r"""Projects values at points to coefficients in a basis (analysis).

@@ -71,3 +71,13 @@ def test_other_values_are_no_other_program():
         function(**arrays, ridge=opjax.Convex(2.0))
     with pytest.raises(ValueError, match="^key_weights="):
         function(**arrays | {"key_weights": -arrays["key_weights"]}, ridge=0.1)
+
+
+def test_programs_of_one_class_of_objects_are_not_run_for_another():
+    """`register_dataclass` of jax 0.10 to 0.12 takes their structures for equal."""
+    objects = [opjax.Additive(0.3), opjax.Convex(0.3), opjax.Means(0.3)]
+    objects += [opjax.LeastSquares(0.3), opjax.InnerProducts()]
+    structures = [jax.tree.structure(one) for one in objects]
+    for i, one in enumerate(structures):
+        assert [one == other for other in structures].count(True) == 1, objects[i]
+        assert jax.tree.unflatten(one, jax.tree.leaves(objects[i])) == objects[i]

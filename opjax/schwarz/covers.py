@@ -1,7 +1,6 @@
 """Covers of points by overlapping subdomains, and functions supported on them."""
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 
 import jax
@@ -12,12 +11,10 @@ from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Float, Int
 
 from opjax import _checks
-from opjax._jitted import jitted
+from opjax._jitted import jitted, pytree
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass, data_fields=("sends",), meta_fields=("offsets",)
-)
+@pytree
 @dataclasses.dataclass(frozen=True, eq=False)
 class Exchange:
     """Points that the devices of an axis send each other, see `split_cover`.
@@ -29,14 +26,10 @@ class Exchange:
     """
 
     sends: tuple[Int[ArrayLike, " m"], ...]
-    offsets: tuple[int, ...]
+    offsets: tuple[int, ...] = dataclasses.field(metadata={"static": True})
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=("indices", "weights", "exchange"),
-    meta_fields=("num_points", "axis_name"),
-)
+@pytree
 @dataclasses.dataclass(frozen=True, eq=False)
 class Cover:
     """Subdomains `I_i` of `n` points, padded to one size, with weights on them.
@@ -59,9 +52,9 @@ class Cover:
 
     indices: Int[ArrayLike, "s m"]
     weights: Float[ArrayLike, "s m"]
-    num_points: int
+    num_points: int = dataclasses.field(metadata={"static": True})
     exchange: Exchange | None = None
-    axis_name: str | None = None
+    axis_name: str | None = dataclasses.field(default=None, metadata={"static": True})
 
     @property
     def num_subdomains(self) -> int:

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import lax
 
+from opjax._jitted import pytree
 from opjax.nn.attention import columns
 from opjax.nn.bases.expansions import Basis
 from opjax.nn.division import Use
@@ -30,7 +31,7 @@ Local = tuple[jax.Array, ...]
 Added = tuple[jax.Array | None, ...]
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclasses.dataclass(frozen=True)
 class Sums:
     """Sums over points, which are added for points in several chunks.
