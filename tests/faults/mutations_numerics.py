@@ -102,8 +102,8 @@ NUMERICS = (
         ("one hat too many", "0, 1) * (m - 1)", "0, 1) * m"),
         (
             "orthonormal without weights",
-            "_orthonormal_columns(root * basis) / root",
-            "_orthonormal_columns(basis)",
+            "_orthonormal(basis, root * basis, method)",
+            "root * _orthonormal(basis, basis, method)",
         ),
         (
             "columns of any sign",
@@ -141,8 +141,16 @@ NUMERICS = (
     *_of(
         "attention/linear",
         "attention/test_linear",
-        ("keys over features", "key.dtype), axis=1)", "key.dtype), axis=0)"),
-        ("keys without weights", "key.T + log_weights(weights, key.dtype)", "key.T"),
+        (
+            "keys over features",
+            "softmax_means(value, key,",
+            "softmax_means(value, jax.nn.log_softmax(key, axis=1),",
+        ),
+        (
+            "keys without weights",
+            "softmax_means(value, key, quadrature_weights=weights)",
+            "softmax_means(value, key)",
+        ),
         (
             "queries over points",
             "jax.nn.softmax(query, axis=1)",
@@ -265,7 +273,7 @@ NUMERICS = (
     ),
     *_of(
         "nn/attention/basis",
-        "nn/attention/test_basis nn/attention/test_folding",
+        "nn/attention/test_basis nn/attention/test_steps",
         (
             "equal weights sum to n",
             "return jnp.full(x.shape[0], 1 / x.shape[0], x.dtype)",
@@ -282,8 +290,8 @@ NUMERICS = (
         "nn/attention/test_pointwise nn/attention/test_inputs",
         (
             "instance norm without weights",
-            "epsilon=self.epsilon, weights=quadrature_weights)",
-            "epsilon=self.epsilon)",
+            "axis=1, epsilon=self.epsilon, weights=quadrature_weights)",
+            "axis=1, epsilon=self.epsilon)",
         ),
         (
             "head norm without bias",
@@ -292,8 +300,8 @@ NUMERICS = (
         ),
         (
             "coordinates at the end",
-            "return jnp.concatenate([points, made], axis=2)",
-            "return jnp.concatenate([made, points], axis=2)",
+            "return jnp.concatenate([rows, made], axis=2)",
+            "return jnp.concatenate([made, rows], axis=2)",
         ),
         (
             "norm of the wrong partner",
@@ -302,17 +310,26 @@ NUMERICS = (
         ),
     ),
     *_of(
-        "nn/attention/pointwise",
-        "nn/attention/test_pointwise nn/attention/test_inputs",
+        "nn/attention/key_sums",
+        "nn/attention/test_pointwise nn/attention/test_steps",
         (
-            "linear: padding is counted",
-            "averages / count.astype(averages.dtype)",
-            "averages / key.shape[0]",
+            "sums over the points in place of means",
+            "found / jnp.where(weight > 0, weight, 1).astype(found.dtype)",
+            "found",
         ),
         (
+            "one map of the input without its bias",
+            "else offset + bias @ functions",
+            "else offset",
+        ),
+    ),
+    *_of(
+        "nn/attention/sums",
+        "nn/attention/test_pointwise nn/attention/test_steps",
+        (
             "equal weights of points sum to n",
-            "return jnp.full(values.shape[0], 1 / values.shape[0], values.dtype)",
-            "return jnp.ones(values.shape[0], values.dtype)",
+            "equal = 1 if self.equal_weights_cancel() else 1 / x.shape[0]",
+            "equal = 1",
         ),
     ),
     *_of(
