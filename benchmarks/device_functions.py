@@ -60,7 +60,10 @@ LINEAR: dict[str, tuple[Function, Function]] = {
         _heads(lambda q, k, v, p: opjax.galerkin_attention(q, k, v)),
         _heads(lambda q, k, v, p: q @ (k.T @ v)),
     ),
-    "schwarz": (lambda *a: schwarz.additive(_low_rank, *a), lambda *a: _gathered(*a)),
+    "schwarz": (
+        lambda cover, values, *a: schwarz.additive(values, cover, _low_rank, *a),
+        lambda *a: _gathered(*a),
+    ),
 }
 
 

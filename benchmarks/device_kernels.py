@@ -65,7 +65,7 @@ def sums(sizes: Sizes) -> Numbers:
         flat = local.reshape(-1, local.shape[-1])
         return jnp.sum(jnp.take(flat, table, axis=0, fill_value=0, mode="fill"), axis=1)
 
-    scattered = functools.partial(schwarz.prolong, cover)
+    scattered = functools.partial(schwarz.prolong, cover=cover)
     numbers = _time(sizes, {"scatter": scattered, "table": gathered}, local)
     call = jax.jit(scattered)
     again = [np.asarray(call(local)) for _ in range(10)]

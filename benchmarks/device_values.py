@@ -89,7 +89,7 @@ FUNCTIONS = {
     ),
     "whiten": Check(lambda x: linalg.whiten(x, x.T @ x / len(x)), "k"),
     "additive": Check(
-        lambda f, *a: schwarz.additive(_low_rank, _COVER, f, *a), "field left right"
+        lambda f, *a: schwarz.additive(f, _COVER, _low_rank, *a), "field left right"
     ),
     "convolution": Check(
         lambda *a: convolution.grid_convolution(*a, grid_shape=_GRID), "field stencil"

@@ -62,7 +62,7 @@ def operator(run: pathlib.Path | None = None) -> Any:
     size = Setup().domain.num_points
     query, key, cover = model.query[...], model.key[...], model.cover
     one_level = partial(schwarz.two_level_attention, query, key, cover=cover)
-    local, full = (np.asarray(schwarz.assemble(f, size)) for f in (one_level, model))
+    local, full = (np.asarray(schwarz.matrix_of(f, size)) for f in (one_level, model))
     exact = np.asarray(jax.vmap(Setup().domain.solver(), 1, 1)(jnp.eye(size)))
     drawn = style.figure(5.6)
     above, below = drawn.subfigures(2, 1, height_ratios=(1.5, 4.1))

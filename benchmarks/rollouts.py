@@ -136,7 +136,7 @@ def growth(
       shown: steps, the last one of which is that of the growth.
     """
     found = trained.load(run)
-    config = found.description["config"]
+    config = found.description.config
     files = sorted(pathlib.Path(config["test"]).glob("*.npz"))[:4]
     several = read_series(files, ReadOptions(grid_axes=config["grid_axes"])).series
     errors = outcome.read(members([run])[0]).arrays["series"].mean(axis=0)
@@ -157,7 +157,7 @@ def growth(
 def strip(run: pathlib.Path, shown: Sequence[int] = (1, 10, 25, _STEPS)) -> Any:
     """Draws frames of the first test flow: true, predicted, and their difference."""
     found = trained.load(run)
-    config = found.description["config"]
+    config = found.description.config
     file = sorted(pathlib.Path(config["test"]).glob("*.npz"))[0]
     (series,), _ = read_series(file, ReadOptions(grid_axes=2))
     frames = list(found.rollout(series, max(shown)))

@@ -156,7 +156,7 @@ def torch_sides(
     def tensor(array) -> "torch.Tensor":
         return torch.tensor(np.asarray(array, np.float32))
 
-    dense_hats = tensor(schwarz.coarse_prolong(hats, jnp.eye(hats.num_subdomains)))
+    dense_hats = tensor(schwarz.coarse_prolong(jnp.eye(hats.num_subdomains), hats))
     coarse = [factors["coarse_query"], factors["coarse_key"]]
     indices, weights = np.asarray(cover.indices), np.asarray(cover.weights)
     sizes = cover.sizes

@@ -19,7 +19,6 @@ from absl import app, flags
 from flax import nnx
 
 from opjax.learn.tables import number, table
-from opjax.nn.attention.basis import head_moments
 
 _PROGRAM = flags.DEFINE_string(
     "program", "elasticity", "Program of experiments to examine"
@@ -81,7 +80,7 @@ def _of_heads(attention: Any, x: jax.Array, **given: Any) -> dict[str, jax.Array
     projected = attention.projection_in(basis)
 
     def head(values: jax.Array, phi: jax.Array) -> dict[str, jax.Array]:
-        found = projected(head_moments(projected, values, phi, None))
+        found = projected(attention.moments(basis, values, phi, None))
         key = mixer.key(found)
         eigenvalues = jnp.linalg.eigvalsh(key @ key.T)
         unit = jnp.mean(eigenvalues) if mixer.ridge_unit == "mean" else 1.0

@@ -53,11 +53,13 @@ def measure(model: Any, sizes: dict[str, Any]) -> dict[str, Any]:
         mesh = write_mesh(pathlib.Path(name), n)
         step = streaming.make_step(
             optimizer,
+            streaming.Chunks(
+                sizes["chunk_size"],
+                store_every=every,
+                storage=name if every else None,
+                storage_dtype=narrow if every else None,
+            ),
             loss=streaming.MEAN_SQUARED_ERROR,
-            chunk_size=sizes["chunk_size"],
-            store_every=every,
-            storage=name if every else None,
-            storage_dtype=narrow if every else None,
         )
         state, begin = training.init(model, optimizer), time.perf_counter()
         few = {k: a[: 2 * sizes["chunk_size"]] for k, a in mesh.items()}

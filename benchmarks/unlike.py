@@ -305,7 +305,9 @@ def coefficients(trained: Trained, sample: Sample) -> np.ndarray:
     }
     arrays["quadrature_weights"] = np.append(np.full(n, 1 / n), np.zeros(missing))
     source = prediction.encoded(trained, arrays)
-    return np.ravel(streaming.coefficients(trained.model, source, chunk_size=2**14))
+    return np.ravel(
+        streaming.coefficients(trained.model, source, streaming.Chunks(2**14))
+    )
 
 
 def measure(

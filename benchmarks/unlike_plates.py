@@ -142,13 +142,13 @@ def _drawn(trained: Trained, cases: Sequence[Case], count: int, seed: int) -> Re
 
 
 def _is_beyond(trained: Trained, sample: Sample) -> bool:
-    return bool(ranges.compare(trained.description, sample).get(ranges.BEYOND))
+    return bool(ranges.compare(trained.description.training, sample).get(ranges.BEYOND))
 
 
 def _fields(trained: Trained) -> dict[str, list[int]]:
     """Channels of each field, by its name."""
     description = trained.description
-    names, count = description["names"].get("target"), description["channels"]["target"]
+    names, count = description.names.get("target"), description.channels.target
     return dict(fields.groups(names, count))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from opjax.learn.report import drawing
+from opjax.learn.report import drawing, figures_seeds
 from opjax.learn.run.metrics_file import read_metrics
 
 Results = Mapping[str, Sequence[Mapping[str, Any]]]
@@ -56,34 +56,18 @@ def conditions(folders: Mapping[str, Sequence[pathlib.Path]], title: str) -> Any
     Returns:
       The figure; None if no member has a condition number.
     """
-    histories = {name: map(_history, group) for name, group in folders.items()}
-    found = {name: [one for one in group if one] for name, group in histories.items()}
-    shown = {name: group for name, group in found.items() if group}
-    if not shown:
-        return None
-    figure = drawing.new_figure(5.2, 3.4, "constrained")
-    axis = figure.subplots()
-    for number, (name, group) in enumerate(shown.items()):
-        epochs = sorted(set.intersection(*map(set, group)))
-        values = np.array([[one[epoch] for epoch in epochs] for one in group])
-        color = f"C{number % 10}"
-        median = np.median(values, axis=0)
-        axis.plot(epochs, median, ".-", label=name, lw=1.3, color=color)
-        if len(group) > 1:
-            low, high = values.min(axis=0), values.max(axis=0)
-            axis.fill_between(epochs, low, high, alpha=0.2, lw=0, color=color)
-    axis.set_yscale("log")
-    axis.locator_params(axis="x", integer=True)
-    axis.set(xlabel="epoch", ylabel="condition number")
-    axis.set_title(f"{title}: mean of layers and heads", fontsize=10)
-    axis.legend(frameon=False, fontsize=8)
-    drawing.plain(axis)
-    return figure
+    histories = {name: list(map(_history, group)) for name, group in folders.items()}
+    shown = {
+        name: [rows for rows in group if rows]
+        for name, group in histories.items()
+        if any(group)
+    }
+    label = f"{title}: mean of layers and heads"
+    return figures_seeds.seeds(shown, {"condition": label}) if shown else None
 
 
-def _history(folder: pathlib.Path) -> dict[int, float]:
-    """Condition numbers by epoch, where they are finite."""
+def _history(folder: pathlib.Path) -> list[dict[str, Any]]:
+    """The rows of a member with a condition number that is finite."""
     if not (folder / "metrics.jsonl").exists():
-        return {}
-    rows = read_metrics(folder)
-    return {row["epoch"]: row["condition"] for row in rows if row.get("condition")}
+        return []
+    return [row for row in read_metrics(folder) if row.get("condition")]

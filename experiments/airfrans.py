@@ -233,12 +233,12 @@ def _stack(
     def encoded(case: samples.Sample) -> samples.Sample:
         surface = np.zeros((case.num_points, 1), np.float32)
         surface[case.details.surface] = 1
-        found = {
-            name: np.asarray(normalize.encode(one, jnp.asarray(getattr(case, name))))
-            for name, one in normalizers.items()
-        }
-        found["features"] = np.concatenate([found["features"], surface], axis=1)
-        return case._replace(**found)
+        features, target = (
+            np.asarray(normalize.encode(normalizers[name], jnp.asarray(array)))
+            for name, array in (("features", case.features), ("target", case.target))
+        )
+        features = np.concatenate([features, surface], axis=1)
+        return case._replace(features=features, target=target)
 
     buckets = samples.stack(
         list(map(encoded, cases)), batch_size=batch_size, num_buckets=num_buckets

@@ -22,7 +22,7 @@ from opjax import learn, metrics, metrics_time, samples, training
 from opjax.datasets import navier_stokes as dataset
 from opjax.learn import option, recipe
 from opjax.learn.predict import stepping, trained
-from opjax.learn.predict.stepping import Stepping
+from opjax.learn.predict.description import Stepping, describe
 from opjax.learn.registry.entries import Columns, Operator
 from opjax.learn.tasks import outcome, supervised, time_evaluation
 from opjax.learn.tasks.benchmark import request
@@ -160,7 +160,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
     sizes = supervised.grid_sizes(splits, out_features=1, box=box)
     sets = splits.train, splits.validation, splits.test
     train, validation, test = map(samples.stack, sets)
-    description = trained.describe(splits.train, sizes=sizes)
+    description = describe(splits.train, sizes=sizes)
     (flows,) = test
     # Last frames of input and target are drawn.
     both = zip(splits.test, flows["features"], flows["target"], strict=True)

@@ -310,5 +310,10 @@ def work(options: QueueOptions) -> dict[str, Any]:
     return result
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Runs what the flags ask for."""
     launch(QueueOptions, work, doc=__doc__, continues=True)
+
+
+if __name__ == "__main__":
+    main()

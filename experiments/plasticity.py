@@ -25,7 +25,7 @@ from opjax import learn, metrics, training
 from opjax.datasets import plasticity as dataset
 from opjax.learn import GNOT_RECIPE, PAPER, SMOKE, option, recipe
 from opjax.learn.predict import stepping, trained
-from opjax.learn.predict.stepping import Stepping
+from opjax.learn.predict.description import Stepping, describe
 from opjax.learn.registry import operators
 from opjax.learn.registry.entries import Columns, Operator
 from opjax.learn.run import buckets
@@ -168,7 +168,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
     )
     whole = [rolled(found, history=HOW.history) for found in (validation, test)]
     (motions,) = tests = bucketed(whole[1])
-    description = trained.describe(splits.train, sizes=sizes)
+    description = describe(splits.train, sizes=sizes)
     # The last displacements are drawn.
     both = zip(splits.test, test, strict=True)
     last = [die._replace(target=found.values[-1][:, 2:]) for die, found in both]

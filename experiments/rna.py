@@ -18,7 +18,6 @@ import dataclasses
 import pathlib
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +28,7 @@ from opjax import learn, point_clouds, samples, training
 from opjax.datasets import rna
 from opjax.learn import SMOKE, BenchmarkOptions, option, recipe
 from opjax.learn.predict import trained
+from opjax.learn.predict.description import Description, describe
 from opjax.learn.registry import operators
 from opjax.learn.registry.entries import Columns, Operator
 from opjax.learn.tasks import outcome
@@ -224,9 +224,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
     points.
     """
     data = load(config, cache_dir=cache_dir)
-    description = trained.describe(
-        data.train, sizes=_sizes(config), layout=_layout(config)
-    )
+    description = describe(data.train, sizes=_sizes(config), layout=_layout(config))
     train, validation, test = (
         samples.stack(part, batch_size=size, num_buckets=config.num_buckets or 4)
         for part, size in zip(data[:3], (config.batch_size, 1, 1), strict=True)
@@ -328,7 +326,7 @@ def evaluate(
     surfaces: Sequence[samples.Sample],
     test: Sequence[Mapping[str, np.ndarray]],
     comparison: dict[str, float],
-    description: dict[str, Any],
+    description: Description,
     model: Operator,
     folder: pathlib.Path,
 ) -> dict[str, float]:

@@ -1,6 +1,6 @@
 """Spaces that the heads of a layer expand in, and their inf-sup constants."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -11,6 +11,13 @@ from opjax import nn
 
 # Pairs of spaces, and what their constant is called.
 FORMS = ("value", "key", "operator", "softmax")
+# Between points; all but softmax are then divided by the number of points.
+ATTENTIONS: dict[type, Callable[..., jax.Array]] = {
+    nn.GalerkinAttention: opjax.galerkin_attention,
+    nn.LinearAttention: opjax.linear_attention,
+    nn.FourierAttention: opjax.fourier_attention,
+    nn.SoftmaxAttention: opjax.softmax_attention,
+}
 
 
 class Spaces(NamedTuple):
@@ -51,10 +58,10 @@ def spaces(attention: Any, x: jax.Array, mesh_points: jax.Array) -> Spaces:
         return _in_basis(attention, x, mesh_points)
     query, key, value = attention.head_inputs(x, mesh_points=mesh_points)
 
-    def attend(heads: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
-        return attention.attend(*heads, None)
-
-    attended = jax.lax.map(attend, (query, key, value))
+    attend = ATTENTIONS[type(attention)]
+    attended = jax.lax.map(lambda heads: attend(*heads), (query, key, value))
+    if not isinstance(attention, nn.SoftmaxAttention):
+        attended = attended / len(x)
     if not isinstance(attention, nn.LinearAttention):
         return Spaces(query, key, value, attended, None)
     over_points = len(x) * jax.nn.softmax(key, axis=1)

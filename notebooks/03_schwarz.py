@@ -82,10 +82,10 @@ cover = schwarz.box_cover(n, num_subdomains, overlap=2)
 print("points of the subdomains:", cover.sizes)
 
 f = samples.right_sides
-local = schwarz.restrict(cover, f)
+local = schwarz.restrict(f, cover)
 weighted = jnp.asarray(cover.weights, f.dtype)[..., None] * local
 print("restricted:", local.shape)
-print("lost:", jnp.abs(schwarz.prolong(cover, weighted) - f).max())
+print("lost:", jnp.abs(schwarz.prolong(weighted, cover) - f).max())
 
 # %% [markdown]
 # The coarse space has one hat function for every border between two subdomains. It is
@@ -217,13 +217,13 @@ plt.show()
 # %% [markdown]
 # ## Taken apart
 #
-# `assemble` turns an operator into a matrix to look at. The local blocks carry the
+# `matrix_of` turns an operator into a matrix to look at. The local blocks carry the
 # detail near the diagonal, the coarse block the rest, and neither makes sense alone.
 
 # %%
-full = schwarz.assemble(model, n)
+full = schwarz.matrix_of(model, n)
 local_factors = model.query[...], model.key[...]
-local = schwarz.assemble(
+local = schwarz.matrix_of(
     lambda f: schwarz.two_level_attention(*local_factors, f, cover), n
 )
 exact = jax.vmap(poisson.solve, in_axes=1, out_axes=1)(jnp.eye(n))

@@ -175,9 +175,8 @@ with tempfile.TemporaryDirectory() as folder:
     streamed, streamed_slope = streaming.value_and_grad(
         build(),
         files,
-        chunk_size=2048,
+        streaming.Chunks(2048, storage=folder),
         loss=streaming.MEAN_SQUARED_ERROR,
-        storage=folder,
     )
 print(f"loss {streamed:.7f} from the file")
 print(f"gradients differ by {distance(streamed_slope, dense_slope):.0e}")

@@ -21,9 +21,10 @@ import jax.extend.core
 import jax.numpy as jnp
 from jax import lax
 from jax.interpreters import ad, batching, mlir
+from jax.sharding import NamedSharding, PartitionSpec
 
 
-def one_by_one(function: Callable) -> Callable:
+def one_by_one(function: Callable, *, columns: int | None = None) -> Callable:
     """Makes `jax.vmap` run the samples in turn on the CPU, and together elsewhere.
 
     Holds for any nesting of `jax.vmap` and for derivatives of any order, forward and
@@ -31,6 +32,8 @@ def one_by_one(function: Callable) -> Callable:
 
     Args:
       function: of arrays, or pytrees of them, to the same; without side effects.
+      columns: number of an argument whose columns, and those of all results, have
+        nothing to do with each other: a batch of this argument alone is more columns.
 
     Returns:
       A function of the same arguments and with the same results.
@@ -43,7 +46,8 @@ def one_by_one(function: Callable) -> Callable:
         if jaxpr.consts:  # traced values, possibly: arguments like others
             leaves = [*jaxpr.consts, *leaves]
             jaxpr = _trace(_opened(jaxpr), leaves)
-        results = _bind(jaxpr, leaves, depth=0)
+        wider = None if columns is None else (function, columns)
+        results = _bind(jaxpr, leaves, 0, wider)
         return jax.tree.unflatten(jax.tree.structure(shapes), results)
 
     return guarded
@@ -78,11 +82,17 @@ _one_by_one = jax.extend.core.Primitive("one_by_one")
 _one_by_one.multiple_results = True
 
 
-def _bind(jaxpr: jax.extend.core.ClosedJaxpr, arguments: Iterable, depth: int) -> list:
-    return _one_by_one.bind(*arguments, jaxpr=jaxpr, depth=depth)
+def _bind(
+    jaxpr: jax.extend.core.ClosedJaxpr,
+    arguments: Iterable,
+    depth: int,
+    wider: tuple[Callable, int] | None = None,
+) -> list:
+    return _one_by_one.bind(*arguments, jaxpr=jaxpr, depth=depth, wider=wider)
 
 
-def _evaluate(*arguments, jaxpr, depth):
+def _evaluate(*arguments, jaxpr, depth, wider=None):
+    del wider  # for batches
     function = jax.extend.core.jaxpr_as_fun(jaxpr)
     if depth == 0:
         return function(*arguments)
@@ -96,29 +106,73 @@ def _evaluate(*arguments, jaxpr, depth):
     together = function
     for _ in range(depth):
         together = jax.vmap(together)
+    if any(
+        _batch_axes(map(jax.typeof, arguments), depth)
+    ):  # every device has samples of its own
+        return together(*arguments)
     return lax.platform_dependent(*arguments, cpu=in_turn, default=together)
 
 
-def _types(*arguments, jaxpr, depth):
-    batch = arguments[0].shape[:depth]
-    return [aval.update(shape=(*batch, *aval.shape)) for aval in jaxpr.out_avals]
+def _types(*arguments, jaxpr, depth, wider):
+    batch, axes = arguments[0].shape[:depth], _batch_axes(arguments, depth)
+    meshes = [a.sharding.mesh for a in arguments if not a.sharding.mesh.empty]
+    found = []
+    for aval in jaxpr.out_avals:
+        aval_of_batch = aval.update(shape=(*batch, *aval.shape))
+        if meshes:
+            spec = PartitionSpec(*axes, *aval.sharding.spec)
+            sharding = NamedSharding(meshes[0], spec)
+            aval_of_batch = aval_of_batch.update(sharding=sharding)
+        found.append(aval_of_batch)
+    return found
 
 
-def _batch(arguments, axes, *, jaxpr, depth):
-    (size,) = {
-        a.shape[i] for a, i in zip(arguments, axes, strict=True) if i is not None
-    }
+def _batch_axes(types: Iterable, depth: int) -> list[Any]:
+    """Returns the axes of an explicit mesh over which batches are split, or None."""
+    specs = [one.sharding.spec[:depth] for one in types]
+    return [
+        next((axis for axis in axes if axis is not None), None)
+        for axes in zip(*specs, strict=True)
+    ]
+
+
+def _broadcast(a: jax.Array, like: jax.Array, axis: int) -> jax.Array:
+    """Returns `a` for every sample, split over devices as `axis` of another array."""
+    size, sharding = like.shape[axis], jax.typeof(like).sharding
+    repeated = jnp.broadcast_to(a, (size, *a.shape))
+    if sharding.mesh.empty or sharding.spec[axis] is None:
+        return repeated
+    spec = PartitionSpec(sharding.spec[axis], *jax.typeof(a).sharding.spec)
+    return jax.sharding.reshard(repeated, NamedSharding(sharding.mesh, spec))
+
+
+def _batch(arguments, axes, *, jaxpr, depth, wider):
+    mapped = [i for i, axis in enumerate(axes) if axis is not None]
+    like, along = arguments[mapped[0]], axes[mapped[0]]
+    whole = jax.typeof(like).sharding.spec[along] is None
+    if wider is not None and mapped == [wider[1]] and whole:
+        return _more_columns(arguments, axes, depth=depth, wider=wider)
     arguments = [
-        jnp.broadcast_to(a, (size, *a.shape))
-        if axis is None
-        else jnp.moveaxis(a, axis, 0)
+        _broadcast(a, like, along) if axis is None else jnp.moveaxis(a, axis, 0)
         for a, axis in zip(arguments, axes, strict=True)
     ]
-    results = _bind(jaxpr, arguments, depth + 1)
+    results = _bind(jaxpr, arguments, depth + 1, wider)
     return results, [0] * len(results)
 
 
-def _jvp(primals, tangents, *, jaxpr, depth):
+def _more_columns(arguments, axes, *, depth, wider):
+    function, index = wider
+    narrow = jnp.moveaxis(arguments[index], axes[index], -2)
+    wide = narrow.reshape(*narrow.shape[:-2], math.prod(narrow.shape[-2:]))
+    arguments = [*arguments[:index], wide, *arguments[index + 1 :]]
+    one = [jax.ShapeDtypeStruct(a.shape[depth:], a.dtype) for a in arguments]
+    results = _bind(_trace(function, one), arguments, depth, wider)
+    results = [r.reshape(*r.shape[:-1], *narrow.shape[-2:]) for r in results]
+    return results, [r.ndim - 2 for r in results]
+
+
+def _jvp(primals, tangents, *, jaxpr, depth, wider):
+    del wider
     moving = tuple(type(tangent) is not ad.Zero for tangent in tangents)
     first, second = _linearized(jaxpr, moving)
     computed = _bind(first, primals, depth)
@@ -134,7 +188,8 @@ def _jvp(primals, tangents, *, jaxpr, depth):
     return results, _merge(real, pushed, constant)
 
 
-def _transpose(cotangents, *arguments, jaxpr, depth):
+def _transpose(cotangents, *arguments, jaxpr, depth, wider):
+    del wider
     linear = tuple(map(ad.is_undefined_primal, arguments))
     _, others = _split(linear, arguments)
     cotangents = map(ad.instantiate_zeros, cotangents)
@@ -142,7 +197,7 @@ def _transpose(cotangents, *arguments, jaxpr, depth):
     return _merge(linear, pulled, [None] * len(others))
 
 
-_one_by_one.def_impl(jax.jit(_evaluate, static_argnames=("jaxpr", "depth")))
+_one_by_one.def_impl(jax.jit(_evaluate, static_argnames=("jaxpr", "depth", "wider")))
 _one_by_one.def_abstract_eval(_types)
 mlir.register_lowering(_one_by_one, mlir.lower_fun(_evaluate, multiple_results=True))
 batching.primitive_batchers[_one_by_one] = _batch

@@ -9,12 +9,14 @@ from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from opjax import _checks
+from opjax._jitted import jitted
 from opjax._sequential import one_by_one
 from opjax.linalg import at_least_single
 
 _eigh = one_by_one(jnp.linalg.eigh)
 
 
+@jitted(static=("num_candidates", "smallest", "largest"))
 def gcv_ridge(
     matrix: Float[ArrayLike, "k d"],
     target: Float[ArrayLike, "k c"],

@@ -16,6 +16,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from opjax import _checks, linalg
+from opjax._jitted import jitted
 from opjax._sequential import one_by_one
 from opjax.projection import check_weights, gram
 from opjax.quadrature import active
@@ -23,6 +24,7 @@ from opjax.quadrature import active
 ORTHONORMALIZATIONS = ("qr", "cholesky")
 
 
+@jitted(temperature=_checks.positive)
 def softmax_basis(
     scores: Float[ArrayLike, "n k"],
     *,
@@ -70,7 +72,6 @@ def softmax_basis(
         _checks.same_points(scores=scores, temperature=temperature)
     else:
         _checks.single_numbers(temperature=temperature)
-    _checks.positive(temperature=temperature)
     temperature = jnp.asarray(temperature, scores.dtype)
     if temperature.ndim:
         temperature = temperature[:, None]
@@ -85,6 +86,7 @@ def softmax_basis(
     return jax.nn.softmax(scores / temperature, axis=1)
 
 
+@jitted()
 def indicator_basis(scores: Float[ArrayLike, "n k"]) -> Float[Array, "n k"]:
     r"""Returns piecewise-constant (P0) functions, the limit of `softmax_basis`.
 
@@ -111,6 +113,7 @@ def indicator_basis(scores: Float[ArrayLike, "n k"]) -> Float[Array, "n k"]:
     return jax.nn.one_hot(jnp.argmax(scores, 1), scores.shape[1], dtype=scores.dtype)
 
 
+@jitted(static=("num_frequencies", "lengths"))
 def fourier_basis(
     mesh_points: Float[ArrayLike, "n p"],
     *,
@@ -164,6 +167,7 @@ def fourier_basis(
     return functools.reduce(_row_wise_product, factors)
 
 
+@jitted(static=("num_nodes", "lower", "upper"))
 def hat_basis(
     mesh_points: Float[ArrayLike, "n p"],
     *,
@@ -217,6 +221,7 @@ def hat_basis(
     return functools.reduce(_row_wise_product, factors)
 
 
+@jitted(static=("method",))
 def orthonormalize(
     basis: Float[ArrayLike, "n k"],
     *,
@@ -257,19 +262,23 @@ def orthonormalize(
             f"basis {basis.shape}: {n} points cannot carry {k} orthonormal functions."
         )
     if quadrature_weights is None:
-        counted = jnp.ones((n, 1), bool)
-        root = jnp.ones((n, 1), basis.dtype)
-    else:
-        weights = check_weights(quadrature_weights, basis=basis)[:, None]
-        weights = weights.astype(basis.dtype)
-        counted = active(weights)
-        root = jnp.sqrt(jnp.where(counted, weights, 1))
+        return _orthonormal(basis, basis, method).astype(dtype)
+    weights = check_weights(quadrature_weights, basis=basis)[:, None]
+    weights = weights.astype(basis.dtype)
+    counted = active(weights)
+    root = jnp.sqrt(jnp.where(counted, weights, 1))
     basis = jnp.where(counted, basis, 0)
+    q = _orthonormal(basis, root * basis, method)
     if method == "qr":
-        q = jnp.where(counted, _orthonormal_columns(root * basis) / root, 0)
-    else:
-        q = linalg.whiten(basis, gram(root * basis), repair=False)
+        q = jnp.where(counted, q / root, 0)
     return q.astype(dtype)
+
+
+def _orthonormal(basis: Array, weighted: Array, method: str) -> Array:
+    """Orthonormalises weighted functions ("qr"), or functions by the Gram matrix."""
+    if method == "qr":
+        return _orthonormal_columns(weighted)
+    return linalg.whiten(basis, gram(weighted), repair=False)
 
 
 def _positive_qr(a: jax.Array) -> tuple[jax.Array, jax.Array]:

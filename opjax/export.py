@@ -236,13 +236,13 @@ def _content(path: Path, max_bytes: int, trusted: bool) -> bytes:
             f"{path} has {size} bytes, above the limit of {max_bytes}; if you trust "
             "it, raise max_bytes."
         )
-    found = path.read_bytes()
-    start = max(found.rfind(b"opjax operator"), len(found) - _LONGEST_END, 0)
-    content, end = found[:start], _END.fullmatch(found, start)
+    whole = path.read_bytes()
+    start = max(whole.rfind(b"opjax operator"), len(whole) - _LONGEST_END, 0)
+    content, end = whole[:start], _END.fullmatch(whole, start)
     number = int(end[1] or 0) if end else 0
-    if trusted and b"opjax operator" not in found[-_LONGEST_END:]:
-        return found
-    if not end or found[start:] != _end(content, number):
+    if trusted and b"opjax operator" not in whole[-_LONGEST_END:]:
+        return whole
+    if not end or whole[start:] != _end(content, number):
         raise ValueError(
             f"{path} ({size} bytes) does not end with the checksum of what it holds: "
             "it is damaged, incomplete, or no operator that opjax exported. Get it "

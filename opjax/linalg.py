@@ -17,13 +17,14 @@ from jaxtyping import Float
 
 from opjax import _checks
 from opjax._checks import at_least_single
+from opjax._jitted import jitted, pytree
 from opjax._sequential import one_by_one
 
 # Keys of no size at all keep a map with finite gradients, of next to nothing.
 _SMALLEST_UNIT = 1e-12
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclasses.dataclass(frozen=True)
 class Additive:
     """The regularised system `A A^T + ridge u I`, as a plain number as `ridge` has it.
@@ -39,7 +40,7 @@ class Additive:
     relative: bool = dataclasses.field(default=False, metadata={"static": True})
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclasses.dataclass(frozen=True)
 class Convex:
     """The regularised system `(1 - ridge) A A^T + ridge u I`.
@@ -56,12 +57,22 @@ class Convex:
 Ridge = ArrayLike | Additive | Convex
 
 
+def check_ridge(ridge: Ridge) -> None:
+    """Raises an error unless `ridge_solve` takes a ridge."""
+    number = ridge.ridge if isinstance(ridge, Additive | Convex) else ridge
+    _checks.single_numbers(ridge=number)
+    _checks.non_negative(ridge=number)
+    if isinstance(ridge, Convex):
+        _checks.at_most(1, ridge=number)
+
+
+@jitted()
 def solve(
     system: Float[ArrayLike, "k k"], rhs: Float[ArrayLike, "k c"]
 ) -> Float[Array, "k c"]:
     """Solves a square system, in float32 or better.
 
-    LU as in `jnp.linalg.solve`, on the CPU of one system after the other, forward and
+    By `jnp.linalg.solve`, on the CPU of one system after the other, forward and
     backward, however they are batched: see `opjax._sequential`. Cholesky is up to 1.4
     times faster on systems of this size (`benchmarks/solves.py`), a thousandth of a
     training step, but it turns a Gram matrix that rounding made slightly indefinite
@@ -84,22 +95,12 @@ def solve(
     if system.shape[0] != system.shape[1]:
         raise ValueError(f"system has shape {system.shape}, expected a square matrix.")
     _checks.same_axis(0, "rows", system=system, rhs=rhs)
-    return unchecked_solve(system, rhs)
-
-
-def unchecked_solve(system: Array, rhs: Array) -> Array:
-    """`solve` of checked arrays, for callers that have checked them."""
     matrix = at_least_single(system)
-    factors = _factorise(lax.stop_gradient(matrix))
-    solution = lax.custom_linear_solve(
-        functools.partial(_product, matrix),
-        at_least_single(rhs).astype(matrix.dtype),
-        solve=lambda _, b: _substitute(*factors, b),
-        transpose_solve=lambda _, b: _substitute_transposed(*factors, b),
-    )
-    return solution.astype(rhs.dtype)
+    columns = at_least_single(rhs).astype(matrix.dtype)
+    return _solve(matrix, columns).astype(rhs.dtype)
 
 
+@jitted(static=("repair",))
 def whiten(
     values: Float[ArrayLike, "n k"],
     covariance: Float[ArrayLike, "k k"],
@@ -145,6 +146,7 @@ def whiten(
     return _half_solve(matrix, rows).T.astype(values.dtype)
 
 
+@jitted(ridge=check_ridge)
 def ridge_solve(
     matrix: Float[ArrayLike, "k d"],
     target: Float[ArrayLike, "k c"],
@@ -196,22 +198,17 @@ def ridge_solve(
     _checks.floating(matrix=matrix, target=target)
     _checks.rank(2, matrix=matrix, target=target)
     _checks.same_axis(0, "rows", matrix=matrix, target=target)
-    check_ridge(ridge)
-    return unchecked_ridge_solve(matrix, target, ridge=ridge)
-
-
-def unchecked_ridge_solve(matrix: Array, target: Array, *, ridge: Ridge) -> Array:
-    """`ridge_solve` of checked arguments, for callers that have checked them."""
     k, d = matrix.shape
     a, b = at_least_single(matrix), at_least_single(target)
     factors = _factors(ridge, a)
     if k <= d:
-        x = _product(a.T, unchecked_solve(_system(a, *factors), b))
+        x = _product(a.T, solve(_system(a, *factors), b))
     else:
-        x = unchecked_solve(_system(a.T, *factors), _product(a.T, b))
+        x = solve(_system(a.T, *factors), _product(a.T, b))
     return x.astype(target.dtype)
 
 
+@jitted(ridge=check_ridge)
 def condition_number(
     matrix: Float[ArrayLike, "k d"],
     *,
@@ -247,7 +244,6 @@ def condition_number(
     matrix = jnp.asarray(matrix)
     _checks.floating(matrix=matrix)
     _checks.rank(2, matrix=matrix)
-    check_ridge(ridge)
     k, d = matrix.shape
     matrix = at_least_single(matrix)
     squares = _singular_values(matrix) ** 2
@@ -314,35 +310,11 @@ def inf_sup_constant(
     return _singular_values(whole)[-1]
 
 
+_solve = one_by_one(jnp.linalg.solve, columns=1)
 _singular_values = one_by_one(functools.partial(jnp.linalg.svd, compute_uv=False))
 
 
-@one_by_one
-def _factorise(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Returns `L` and `U` of `A[permutation] = L U` in one matrix, and the permutation.
-
-    Apart from `_substitute`, so that right-hand sides in a batch share them.
-    """
-    factors, _, permutation = lax.linalg.lu(matrix)
-    return factors, permutation
-
-
 _triangular = functools.partial(lax.linalg.triangular_solve, left_side=True)
-
-
-@one_by_one
-def _substitute(factors: Array, permutation: Array, b: Array) -> Array:
-    """Solves `A x = b`."""
-    y = _triangular(factors, b[permutation], lower=True, unit_diagonal=True)
-    return _triangular(factors, y)
-
-
-@one_by_one
-def _substitute_transposed(factors: Array, permutation: Array, b: Array) -> Array:
-    """Solves `A^T x = b`."""
-    y = _triangular(factors, b, transpose_a=True)
-    z = _triangular(factors, y, lower=True, unit_diagonal=True, transpose_a=True)
-    return jnp.zeros_like(z).at[permutation].set(z, unique_indices=True)
 
 
 @one_by_one
@@ -369,15 +341,6 @@ def _shift(matrix: jax.Array) -> jax.Array:
         return (tried < len(shifts) - 1) & jnp.any(jnp.isnan(factor))
 
     return shifts[lax.while_loop(breaks_down, lambda tried: tried + 1, 0)]
-
-
-def check_ridge(ridge: Ridge) -> None:
-    """Raises an error unless `ridge_solve` takes a ridge."""
-    number = ridge.ridge if isinstance(ridge, Additive | Convex) else ridge
-    _checks.single_numbers(ridge=number)
-    _checks.non_negative(ridge=number)
-    if isinstance(ridge, Convex):
-        _checks.at_most(1, ridge=number)
 
 
 def _factors(ridge: Ridge, matrix: Array) -> tuple[Array | float, Array]:

@@ -17,10 +17,11 @@ from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from opjax import _checks, linalg, precision
+from opjax._jitted import jitted, pytree
 from opjax.quadrature import active, select
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclasses.dataclass(frozen=True)
 class Moments:
     r"""Weighted sums over points, which are added for points in several chunks.
@@ -137,7 +138,7 @@ class Projection(Protocol):
         ...
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclasses.dataclass(frozen=True)
 class Means:
     """Weighted means over basis functions of one sign, see `Moments.means`.
@@ -155,7 +156,7 @@ class Means:
         return moments.means(offset=self.offset)
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclasses.dataclass(frozen=True)
 class InnerProducts:
     """Inner products with the basis functions, `Phi^T W f`."""
@@ -167,7 +168,7 @@ class InnerProducts:
         return moments.integrals
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclasses.dataclass(frozen=True)
 class LeastSquares:
     """Best fit, the pseudo-inverse of the basis, see `Moments.least_squares`.
@@ -224,12 +225,14 @@ def check_projection(projection: object) -> None:
         _checks.non_negative(ridge=projection.ridge)
 
 
+@jitted(static=("with_gram", "compute_dtype"))
 def moments(
     values: Float[ArrayLike, "n d"],
     basis: Float[ArrayLike, "n k"],
     *,
     quadrature_weights: Float[ArrayLike, " n"] | None = None,
     with_gram: bool = False,
+    compute_dtype: str | None = None,
 ) -> Moments:
     r"""Returns the sums over points that projections are made of.
 
@@ -246,6 +249,8 @@ def moments(
         masks a point.
       with_gram: whether to compute the Gram matrix as well. If so, all products have
         the highest precision, and half precision becomes float32.
+      compute_dtype: type of 16 bits to which factors of integrals are rounded, if there
+        is no Gram matrix; see `precision.product`.
 
     Returns:
       The moments.
@@ -261,22 +266,6 @@ def moments(
     weights = None
     if quadrature_weights is not None:
         weights = check_weights(quadrature_weights, values=values)
-    return unchecked_moments(values, basis, weights, with_gram=with_gram)
-
-
-def unchecked_moments(
-    values: Float[Array, "n d"],
-    basis: Float[Array, "n k"],
-    weights: Float[Array, " n"] | None,
-    *,
-    with_gram: bool = False,
-    compute_dtype: str | None = None,
-) -> Moments:
-    """`moments` of checked arrays, for callers that have checked them.
-
-    Factors of integrals are rounded to `compute_dtype`, if there is no Gram matrix; see
-    `precision.product`.
-    """
     product = functools.partial(precision.matmul, dtype=compute_dtype)
     if with_gram:
         values, basis = map(linalg.at_least_single, (values, basis))
@@ -303,6 +292,7 @@ def unchecked_moments(
     )
 
 
+@jitted()
 def gram(
     basis: Float[ArrayLike, "n k"],
     *,
@@ -332,11 +322,12 @@ def gram(
     return jnp.matmul(left.T, basis, precision=lax.Precision.HIGHEST)
 
 
+@jitted(projection=check_projection)
 def project(
     values: Float[ArrayLike, "n d"],
     basis: Float[ArrayLike, "n k"],
     *,
-    projection: Projection = Means(),
+    projection: Projection = InnerProducts(),
     quadrature_weights: Float[ArrayLike, " n"] | None = None,
 ) -> Float[Array, "k d"]:
     r"""Projects values at points to coefficients in a basis (analysis).
@@ -373,7 +364,6 @@ def project(
     References:
       Xiao et al., "Functional Attention", 2026, Eq. 4, Remark 4.1 and App. D.2.
     """
-    check_projection(projection)
     sums = moments(
         values,
         basis,
@@ -383,6 +373,7 @@ def project(
     return projection(sums).astype(jnp.result_type(values))
 
 
+@jitted()
 def reconstruct(
     coefficients: Float[ArrayLike, "k d"], basis: Float[ArrayLike, "n k"]
 ) -> Float[Array, "n d"]:

@@ -328,7 +328,7 @@ def _centred(
     gauge = xp.where(wall, pressure - level, 0)
     if points is None:
         whole = _closed(vectors.sum(axis=0), sizes.sum(axis=0), eps)
-        found = gauge, vectors, level * whole
+        centred = gauge, vectors, level * whole
     else:
         points, center = others
         arms = points - center[None, :]
@@ -336,8 +336,8 @@ def _centred(
         turned = _turned(arms, vectors)
         rounding = (reach * shares).sum()
         whole = _closed(turned, rounding, eps)
-        found = gauge, vectors, level * whole, arms
-    return _Centred(*(array.astype(dtype) for array in found))
+        centred = gauge, vectors, level * whole, arms
+    return _Centred(*(array.astype(dtype) for array in centred))
 
 
 def _namespace(array: ArrayLike) -> Any:
@@ -406,9 +406,9 @@ def _moment_of_arrays(
 def _forces(gauge: ArrayLike, vectors: ArrayLike, shear: ArrayLike | None) -> Array:
     """Forces at the points, `(n, p)`, without those of the mean pressure."""
     gauge, vectors = jnp.asarray(gauge), jnp.asarray(vectors)
-    found = gauge[:, None] * vectors
+    normal = gauge[:, None] * vectors
     if shear is None:
-        return found
+        return normal
     shear = jnp.asarray(shear)
     _checks.floating(shear=shear)
     _checks.rank(2, shear=shear)
@@ -420,7 +420,7 @@ def _forces(gauge: ArrayLike, vectors: ArrayLike, shear: ArrayLike | None) -> Ar
     squares = jnp.sum((vectors / unit) ** 2, axis=1, keepdims=True)
     # The root has no gradient at zero, where a point is not at the wall.
     areas = jnp.where(squares == 0, 0, jnp.sqrt(jnp.where(squares == 0, 1, squares)))
-    return found + shear * (unit * areas)
+    return normal + shear * (unit * areas)
 
 
 def _field(values: ArrayLike, weights: ArrayLike) -> tuple[Array, Array]:

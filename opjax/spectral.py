@@ -10,8 +10,10 @@ from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from opjax import _checks
+from opjax._jitted import jitted
 
 
+@jitted(static=("grid_shape",))
 def spectral_convolution(
     values: Float[ArrayLike, "n c"],
     kernel: Float[ArrayLike, "*modes c o 2"],

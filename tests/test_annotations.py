@@ -93,7 +93,7 @@ FUNCTIONS = {
     if not inspect.isclass(function)
     if re.match(r"opjax\.[^_]", function.__module__)
 }
-WITHOUT_ARRAYS = {"assemble", "box_cover", "cover", "fit", "interface_hats"}
+WITHOUT_ARRAYS = {"matrix_of", "box_cover", "cover", "fit", "interface_hats"}
 WITHOUT_ARRAYS |= {"orthogonal_random_features", "partition_hats", "random_rotation"}
 WITHOUT_ARRAYS |= {"rollout", "check_cases", "least_cases", "likeness_of_groups"}
 # On the host, in NumPy; `guard` and `power_below` are parts of metrics.

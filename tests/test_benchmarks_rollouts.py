@@ -2,6 +2,7 @@
 
 import json
 import sys
+import types
 
 import jax
 import numpy as np
@@ -63,7 +64,9 @@ def test_growth_and_high_waves_are_those_of_the_rollout(tmp_path, monkeypatch):
     np.savez(tmp_path / "test" / "line.npz", target=frames, times=np.arange(51.0))
 
     class Predicted:
-        description = {"config": {"test": str(tmp_path / "test"), "grid_axes": 1}}
+        description = types.SimpleNamespace(
+            config={"test": str(tmp_path / "test"), "grid_axes": 1}
+        )
 
         def rollout(self, series, num_steps):
             assert num_steps == 50

@@ -1,11 +1,14 @@
 """The benchmark of plates of a solver: its tables for a few files."""
 
+import types
+
 import numpy as np
 import pytest
 from absl import app
 
 from benchmarks import unlike_plates
 from opjax import files
+from opjax.learn.predict.description import Channels
 from tests.learn.test_predict import make, operator, write
 
 
@@ -35,18 +38,12 @@ def test_errors_are_those_of_each_field():
     rng = np.random.default_rng(0)
     true = rng.normal(size=(9, 4)) * [1e-3, 1e-3, 1e-3, 1e2]
     case = unlike_plates.Case(make(rng, 9)._replace(target=true), true * [2, 1, 1, 1.5])
-    trained = Described({"names": {"target": ["U", "U", "U", "S"]}})
-    trained.description["channels"] = {"target": 4}
+    names = {"target": ["U", "U", "U", "S"]}
+    description = types.SimpleNamespace(names=names, channels=Channels(2, 0, 4))
+    trained = types.SimpleNamespace(description=description)
     u, s = unlike_plates._errors(trained, case)
     expected = np.linalg.norm(true[:, 0]) / np.linalg.norm(true[:, :3])
     np.testing.assert_allclose([u, s], [expected, 0.5], rtol=1e-12)
-
-
-class Described:
-    """An operator of which only the description matters."""
-
-    def __init__(self, description):
-        self.description = description
 
 
 def test_folder_and_run_are_needed(monkeypatch):

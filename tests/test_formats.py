@@ -89,7 +89,7 @@ def test_runs_of_0_1_0_have_no_format_and_later_ones_are_refused(tmp_path):
     shutil.copytree(run, copy)
     shutil.rmtree(copy / "operator")
     trained.save(copy, operator.model, operator.normalizers, operator.description)
-    assert trained.load(copy).description["config"] == operator.description["config"]
+    assert trained.load(copy).description.config == operator.description.config
     manifest(run / "operator", format=7)
     with pytest.raises(_formats.NewerFormatError, match=MESSAGE.format("chec")):
         trained.load(root)

@@ -15,7 +15,7 @@ PURE = {"_checks", "_sequential", "linalg", "quadrature", "basis", "attention"}
 PURE |= {"_winograd", "convolution", "schwarz", "spectral", "interpolation"}
 PURE |= {"point_clouds", "projection", "eigenfunctions", "adaptive_ridge"}
 PURE |= {"_stiffness", "_halo", "precision", "geometry", "rollouts"}
-PURE |= {"quantities"}
+PURE |= {"quantities", "_jitted"}
 
 ALL = PURE | {
     "metrics",
@@ -46,17 +46,26 @@ PARTS = {
     "_export_apart": set(),
     "_trees": set(),
     "_sequential": set(),
-    "linalg": {"_checks", "_sequential"},
-    "adaptive_ridge": {"_checks", "_sequential", "linalg"},
+    "_jitted": {"_checks"},
+    "linalg": {"_checks", "_jitted", "_sequential"},
+    "adaptive_ridge": {"_checks", "_jitted", "_sequential", "linalg"},
     "quadrature": {"_checks"},
     "_halo": set(),
     "_winograd": set(),
     "convolution": {"_checks", "_halo", "_sequential", "_winograd"},
     "precision": set(),
-    "projection": {"_checks", "linalg", "precision", "quadrature"},
-    "basis": {"_checks", "_sequential", "linalg", "projection", "quadrature"},
+    "projection": {"_checks", "_jitted", "linalg", "precision", "quadrature"},
+    "basis": {
+        "_checks",
+        "_jitted",
+        "_sequential",
+        "linalg",
+        "projection",
+        "quadrature",
+    },
     "attention": {
         "_checks",
+        "_jitted",
         "_sequential",
         "linalg",
         "basis",
@@ -65,8 +74,8 @@ PARTS = {
     },
     "_stiffness": set(),
     "eigenfunctions": {"_checks", "_stiffness"},
-    "schwarz": {"_checks", "linalg"},
-    "spectral": {"_checks"},
+    "schwarz": {"_checks", "_jitted", "linalg"},
+    "spectral": {"_checks", "_jitted"},
     "interpolation": {"_checks"},
     "geometry": {"_checks"},
     "quantities": {"_checks"},
@@ -143,9 +152,14 @@ def outer_imports(source, *, nested):
 
 
 def _executed(statements):
-    """Yields the statements that run on import: not the bodies of functions."""
+    """Yields the statements that run on import: not the bodies of functions.
+
+    Nor what is for the checker of types alone.
+    """
     for node in statements:
         yield node
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield from _executed(ast.iter_child_nodes(node))
 
@@ -162,6 +176,8 @@ except ImportError:
     pass
 class A:
     import orbax
+if TYPE_CHECKING:
+    import vtkmodules
 def function():
     import matplotlib.pyplot
     from opjax.training import fit
@@ -169,7 +185,10 @@ def function():
     assert inner_imports(source) == {"__init__", "linalg", "basis", "nn", "training"}
     at_import = {"numpy", "h5py", "scipy", "orbax"}
     assert outer_imports(source, nested=False) == at_import
-    assert outer_imports(source, nested=True) == at_import | {"matplotlib"}
+    assert outer_imports(source, nested=True) == at_import | {
+        "matplotlib",
+        "vtkmodules",
+    }
 
 
 def test_every_module_has_its_place():

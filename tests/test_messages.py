@@ -17,7 +17,7 @@ def test_a_number_is_no_shape_of_a_grid():
 def test_a_local_operator_that_loses_points_is_named():
     cover = schwarz.box_cover(20, 2, overlap=1)
     with pytest.raises(ValueError, match="local operators return .* must keep the 11"):
-        schwarz.additive(lambda f: f[:3], cover, jnp.ones((20, 3)))
+        schwarz.additive(jnp.ones((20, 3)), cover, lambda f: f[:3])
 
 
 def test_softmax_over_no_points_is_that_over_masked_ones():

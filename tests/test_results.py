@@ -35,6 +35,7 @@ def test_the_runs_on_spots_are_told_what_moves_them():
     page = ROOT / "results" / "time.md"
     (spots,) = re.findall(r'SPOTS="([^"]*)"', page.read_text())
     told = dict(re.findall(r"--(\w+)_names=(\w+)", spots))
-    known = rollouts_baselines.READERS["advection"].keywords
-    keys = {"target": "target", "features": "feature", "scalars": "scalar"}
-    assert told == {keys[name]: value for name, value in known.items()}
+    options = rollouts_baselines.READERS["advection"].keywords["options"]
+    names = {"target": options.target, "feature": options.features}
+    names["scalar"] = options.scalars
+    assert {name: (value,) for name, value in told.items()} == names

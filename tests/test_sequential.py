@@ -107,6 +107,20 @@ def test_right_hand_sides_in_a_batch_share_the_factors(rng):
     assert program.count("getrf_ffi") == 1
     before, _ = program.split("getrf_ffi")
     assert "while" not in before.split("@main")[-1]
+    systems, rhs = rng.normal(size=(2, 3, 3)), rng.normal(size=(5, 3, 2))
+
+    def loss(systems, rhs, solve):
+        every = jax.vmap(jax.vmap(solve, (None, 2), 1), (0, None))
+        found = every(systems, jnp.moveaxis(rhs, 0, 2))
+        return jnp.sum(found**3), found
+
+    actual, expected = (
+        jax.jit(jax.value_and_grad(loss, (0, 1), has_aux=True), static_argnums=2)(
+            systems, rhs, solve
+        )
+        for solve in (linalg.solve, jnp.linalg.solve)
+    )
+    chex.assert_trees_all_close(actual, expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("function", ["solve", "heads"])
@@ -183,3 +197,47 @@ def test_batches_of_solves_at_once_come_to_an_end():
     environment.pop("NPROC", None)  # one thread has nobody to wait for
     command = [sys.executable, "-c", BATCHES]
     subprocess.run(command, env=environment, check=True, timeout=60)
+
+
+# Axes of a mesh are explicit by default. The second way is `jax.set_mesh`.
+EXPLICIT = """
+import contextlib
+import jax, jax.numpy as jnp, numpy as np
+import opjax
+from jax.sharding import NamedSharding, PartitionSpec
+
+mesh = jax.make_mesh((2,), ("b",))
+samples = NamedSharding(mesh, PartitionSpec("b"))
+q = jax.random.normal(jax.random.key(0), (4, 20, 4))
+p = jax.nn.softmax(jax.random.normal(jax.random.key(1), (4, 20, 5)))
+split = jax.device_put((q, p), samples)
+best = opjax.LeastSquares(0.1)
+functions = {
+    "numbers": lambda q, p: opjax.functional_attention(q, q, q, p, p, ridge=0.1),
+    "objects": lambda q, p: opjax.functional_attention(
+        q, q, q, p, p, ridge=opjax.Convex(0.5, relative=True), projection=best
+    ),
+    "intention": lambda q, p: opjax.intention(q, q, p, ridge=0.1),
+}
+for name, function in functions.items():
+    def loss(q, p):
+        found = jax.vmap(function)(q, p)
+        return jnp.sum(found**2), found
+
+    gradient = jax.jit(jax.grad(loss, (0, 1), has_aux=True))
+    expected = gradient(q, p)
+    for context in (contextlib.nullcontext(), jax.set_mesh(mesh)):
+        with context:
+            actual = jax.jit(jax.grad(loss, (0, 1), has_aux=True))(*split)
+            lowered = jax.jit(jax.grad(loss, (0, 1), has_aux=True)).trace(*split)
+            lowered.lower(lowering_platforms=("cuda",))
+        for a, b in zip(jax.tree.leaves(actual), jax.tree.leaves(expected)):
+            assert jax.typeof(a).sharding.spec[0] == "b", name
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5, err_msg=name)
+"""
+
+
+def test_samples_are_split_over_an_explicit_axis():
+    environment = dict(os.environ, JAX_NUM_CPU_DEVICES="2", JAX_PLATFORMS="cpu")
+    command = [sys.executable, "-c", EXPLICIT]
+    subprocess.run(command, env=environment, check=True, timeout=300)

@@ -1,7 +1,9 @@
 """Meshes read in chunks: the loss and gradients of the whole, in bounded memory."""
 
+import dataclasses
 import functools
 
+import chex
 import h5py
 import jax
 import jax.numpy as jnp
@@ -12,7 +14,7 @@ from flax import nnx
 
 from opjax import metrics, nn, streaming, training
 from opjax.precision import STORED_TYPES
-from opjax.streaming import plan
+from opjax.streaming import Chunks, plan
 from tests.nn.attention.layers import single
 from tests.nn.models.test_chunks import build
 from tests.nn.models.test_packing import ROUNDOFF, distance
@@ -68,13 +70,8 @@ def dense(model, mesh, loss="relative", **when):
 
 
 def same(actual, expected):
-    assert jax.tree.structure(actual) == jax.tree.structure(expected)
     assert max(jnp.max(jnp.abs(x)) for x in jax.tree.leaves(expected)) > 1e-2
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-11),
-        actual,
-        expected,
-    )
+    chex.assert_trees_all_close(actual, expected, rtol=1e-10, atol=1e-11)
 
 
 @functools.cache
@@ -107,8 +104,8 @@ def test_streams_have_the_loss_and_gradients_of_the_whole(name, weighted, mesh):
         mesh = {k: np.nan_to_num(mesh[k]) for k in NAMES[:3]}
     model, when = build(name), TIME.get(name, {})
     for loss, every in (("relative", 0), ("mean", 1)):
-        given = {"loss": LOSSES[loss], "store_every": every, **when}
-        found = streaming.value_and_grad(model, mesh, chunk_size=5, **given)
+        given, chunks = {"loss": LOSSES[loss], **when}, Chunks(5, every)
+        found = streaming.value_and_grad(model, mesh, chunks, **given)
         same(found, dense(model, mesh, loss, **when))
 
 
@@ -118,47 +115,46 @@ def test_whatever_is_stored_wherever_it_is_the_same_gradient(mesh, tmp_path):
     expected = dense(model, mesh)
     for every in (0, 1, 2, 3, 5):
         storage = tmp_path if every in (1, 3) else None
-        given = {"store_every": every, "storage": storage, "chunk_size": 6}
-        source = Pieces(mesh)
-        same(streaming.value_and_grad(model, source, **given), expected)
+        chunks, source = Chunks(6, every, storage=storage), Pieces(mesh)
+        same(streaming.value_and_grad(model, source, chunks), expected)
         # One to count the points, forward, loss, backward.
         assert source.passes == 1 + 5 + 1 + 6
     assert not list(tmp_path.iterdir())
 
 
 def test_sources_may_be_files_or_pieces(mesh, tmp_path):
-    model, given = build("functional"), {"chunk_size": 10, "time": 0.3}
-    expected = streaming.value_and_grad(model, mesh, **given)
+    model, chunks = build("functional"), Chunks(10)
+    expected = streaming.value_and_grad(model, mesh, chunks, time=0.3)
     mapped, stored = {}, h5py.File(tmp_path / "mesh.h5", "w")
     for name, array in mesh.items():
         np.save(tmp_path / f"{name}.npy", array)
         mapped[name] = np.load(tmp_path / f"{name}.npy", mmap_mode="r")
         stored[name] = array
     for source in (mapped, stored, Pieces(mesh), Pieces(mesh, (1,) * 23)):
-        same(streaming.value_and_grad(model, source, **given), expected)
+        same(streaming.value_and_grad(model, source, chunks, time=0.3), expected)
 
 
 def test_coefficients_of_a_mesh_give_values_at_other_points(mesh, tmp_path):
-    model, given = build("functional"), {"chunk_size": 10, "time": 0.3}
+    model, given = build("functional"), {"time": 0.3}
     del mesh["target"]
     points, features, weights = mesh.values()
     call = jax.jit(model.__call__)
     when = {"time": jnp.asarray(0.3)}
     expected = call(points, features, quadrature_weights=weights, **when)
-    for stored in ({}, {"store": False}, {"storage": tmp_path}):
-        parts = streaming.predict(model, mesh, **given, **stored)
+    for chunks in (Chunks(10), Chunks(10, 0), Chunks(10, storage=tmp_path)):
+        parts = streaming.predict(model, mesh, chunks, **given)
         np.testing.assert_allclose(np.concatenate(list(parts)), expected, rtol=1e-10)
-    found = streaming.coefficients(model, mesh, **given)
+    found = streaming.coefficients(model, mesh, Chunks(10), **given)
     assert found.shape == (2, 2, 4, 4)
     some = {"mesh_points": points[7:19], "features": features[7:19]}
-    parts = list(streaming.evaluate(model, found, some, **given))
+    parts = list(streaming.evaluate(model, found, some, chunk_size=10, **given))
     assert [len(part) for part in parts] == [10, 2]
     np.testing.assert_allclose(np.concatenate(parts), expected[7:19], rtol=1e-10)
 
 
 def test_a_step_is_the_step_of_the_whole(mesh):
     model, optimizer = single(build("functional")), optax.sgd(0.1)
-    step = streaming.make_step(optimizer, chunk_size=10)
+    step = streaming.make_step(optimizer, Chunks(10))
     state = training.init(model, optimizer)
     after, found = step(state, mesh, time=0.3)
     whole = {k: jnp.asarray(a, jnp.float32) for k, a in mesh.items()}
@@ -186,12 +182,13 @@ def test_narrow_features_change_gradients_by_unit_roundoffs(
 ):
     model = jax.tree.map(lambda p: jnp.asarray(p, float) * 2, deep())
     value, expected = dense(model, mesh)
-    given = {"storage_dtype": storage_dtype, "chunk_size": 6, "store_every": 2}
-    found = streaming.value_and_grad(model, mesh, **given)
+    chunks = Chunks(6, 2, storage_dtype=storage_dtype)
+    found = streaming.value_and_grad(model, mesh, chunks)
     np.testing.assert_allclose(found[0], value, rtol=ROUNDOFF[storage_dtype])
     assert 0 < distance(found[1], expected) < 5 * ROUNDOFF[storage_dtype]
     # Chunks are rounded alike in memory and on disk.
-    on_disk = streaming.value_and_grad(model, mesh, storage=tmp_path, **given)
+    chunks = dataclasses.replace(chunks, storage=tmp_path)
+    on_disk = streaming.value_and_grad(model, mesh, chunks)
     jax.tree.map(np.testing.assert_array_equal, found, on_disk)
 
 
@@ -223,7 +220,7 @@ def test_what_cannot_be_streamed_is_refused(mesh, tmp_path):
     blocked.touch()
     huge = np.broadcast_to(np.zeros(1), (10**13, 1))
     cases = [
-        ({}, {"chunk_size": 0}, ValueError, "chunk_size=0"),
+        ({}, {"size": 0}, ValueError, "chunk_size=0"),
         ({}, {"store_every": 3}, ValueError, "between 0 and 2 layers"),
         ({}, {"memory_limit": 1e9, "store_every": 1}, ValueError, "leave store_every"),
         ({}, {"store_every": 0, "storage": "."}, ValueError, "Nothing is stored"),
@@ -239,17 +236,18 @@ def test_what_cannot_be_streamed_is_refused(mesh, tmp_path):
         ({"target": mesh["target"][:, 0]}, {}, ValueError, "target has chunks"),
     ]
     for change, options, error, words in cases:
-        given = {"chunk_size": 10, "time": 0.3, **options}
         with pytest.raises(error, match=words):
-            streaming.value_and_grad(model, mesh | change, **given)
+            streaming.value_and_grad(
+                model, mesh | change, Chunks(**{"size": 10, **options}), time=0.3
+            )
     many = {"mesh_points": np.broadcast_to(huge, (10**13, 2)), "features": huge}
     with pytest.raises(OSError, match="GiB are needed"):
-        next(streaming.predict(model, many, chunk_size=10**6, storage=tmp_path))
+        next(streaming.predict(model, many, Chunks(10**6, storage=tmp_path)))
     with pytest.raises(TypeError, match="a method __iter__"):
-        streaming.value_and_grad(model, iter([mesh]), chunk_size=5, time=0.3)
+        streaming.value_and_grad(model, iter([mesh]), Chunks(5), time=0.3)
     del mesh["features"]
     with pytest.raises(ValueError, match="has no features"):
-        streaming.value_and_grad(model, mesh, chunk_size=5, time=0.3)
+        streaming.value_and_grad(model, mesh, Chunks(5), time=0.3)
     fourier = nn.OperatorTransformer(
         position=nn.Coordinates(2),
         feature_dim=0,
@@ -260,14 +258,14 @@ def test_what_cannot_be_streamed_is_refused(mesh, tmp_path):
         rngs=nnx.Rngs(0),
     )
     with pytest.raises(ValueError, match="FourierAttention knows more of points"):
-        streaming.value_and_grad(fourier, mesh, chunk_size=5)
+        streaming.value_and_grad(fourier, mesh, Chunks(5))
     perceptron = nn.MLP(2, 3, 1, rngs=nnx.Rngs(0))
     with pytest.raises(ValueError, match="a MLP needs all points of a sample"):
-        streaming.value_and_grad(perceptron, mesh, chunk_size=5)
+        streaming.value_and_grad(perceptron, mesh, Chunks(5))
 
 
 def test_points_that_are_not_finite_are_named(mesh):
-    model, given = build("functional"), {"chunk_size": 10, "time": 0.3}
+    model, given = build("functional"), {"chunks": Chunks(10), "time": 0.3}
     mesh["features"][[13, 17]] = np.nan
     with pytest.raises(ValueError, match="features is not .* 2 .* 10 to 19: 13, 17"):
         streaming.value_and_grad(model, mesh, **given)
@@ -286,6 +284,6 @@ def test_sources_that_change_are_noticed(later, mesh):
 
     twice = {name: np.concatenate([array, array]) for name, array in mesh.items()}
     twice["target"] = np.nan_to_num(twice["target"])
-    given = {"chunk_size": 10, "time": 0.3}
+    given = {"chunks": Chunks(10), "time": 0.3}
     with pytest.raises(ValueError, match="had 23 points"):
         streaming.value_and_grad(build("functional"), Changing(twice), **given)

@@ -85,10 +85,10 @@ def _anatomy(folder: pathlib.Path, row: Row) -> None:
         model = jax.tree.unflatten(structure, map(jax.numpy.asarray, stored))
         query, key, cover = model.query[...], model.key[...], model.cover
         one_level = partial(schwarz.two_level_attention, query, key, cover=cover)
-        local, full = (schwarz.assemble(f, size) for f in (one_level, model))
+        local, full = (schwarz.matrix_of(f, size) for f in (one_level, model))
         count = model.coarse_space.num_subdomains
-        prolong = partial(schwarz.coarse_prolong, model.coarse_space)
-        phi, coarse = (schwarz.assemble(f, count) for f in (prolong, model.coarse))
+        prolong = partial(schwarz.coarse_prolong, coarse_space=model.coarse_space)
+        phi, coarse = (schwarz.matrix_of(f, count) for f in (prolong, model.coarse))
         exact = jax.vmap(setup.domain.solver(), 1, 1)(np.eye(size))
         products = query @ key.swapaxes(1, 2)
     panels = map(np.asarray, (local, full - local, exact, phi))

@@ -9,14 +9,15 @@ from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from opjax import _checks
+from opjax._jitted import jitted
 from opjax.attention._arguments import check_weights, features
 from opjax.attention.pairwise import softmax_attention
 from opjax.projection import (
     Means,
     Projection,
     check_projection,
+    project,
     reconstruct,
-    unchecked_moments,
 )
 
 Attention = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
@@ -69,19 +70,16 @@ def basis_attention(
     References:
       Xiao et al., "Functional Attention", 2026, Eq. 4, 5 and Table 7.
     """
-    bases = jnp.asarray(query_basis), jnp.asarray(key_basis)
-    found = coefficients_of(
-        jnp.asarray(query),
-        jnp.asarray(key),
-        jnp.asarray(value),
-        *bases,
+    coefficients = coefficients_of(
+        *(query, key, value, query_basis, key_basis),
         query_weights=query_weights,
         key_weights=key_weights,
         projection=projection,
     )
-    return reconstruct(attention(*found), bases[0])
+    return reconstruct(attention(*coefficients), query_basis)
 
 
+@jitted()
 def physics_attention(
     query: Float[ArrayLike, "m d"],
     key: Float[ArrayLike, "n d"],
@@ -137,24 +135,25 @@ def physics_attention(
     )
 
 
+@jitted(projection=check_projection)
 def coefficients_of(
-    query: Float[Array, "m d"],
-    key: Float[Array, "n d"],
-    value: Float[Array, "n c"],
-    query_basis: Float[Array, "m kq"],
-    key_basis: Float[Array, "n kk"],
+    query: Float[ArrayLike, "m d"],
+    key: Float[ArrayLike, "n d"],
+    value: Float[ArrayLike, "n c"],
+    query_basis: Float[ArrayLike, "m kq"],
+    key_basis: Float[ArrayLike, "n kk"],
     *,
-    query_weights: Float[ArrayLike, " m"] | None,
-    key_weights: Float[ArrayLike, " n"] | None,
+    query_weights: Float[ArrayLike, " m"] | None = None,
+    key_weights: Float[ArrayLike, " n"] | None = None,
     projection: Projection,
 ) -> tuple[Float[Array, "kq d"], Float[Array, "kk d"], Float[Array, "kk c"]]:
     """Checks the arguments and projects queries, keys and values to coefficients."""
-    features(query=query, key=key)
+    query, key = features(query=query, key=key)
+    value, query_basis, key_basis = map(jnp.asarray, (value, query_basis, key_basis))
     _checks.floating(value=value, query_basis=query_basis, key_basis=key_basis)
     _checks.rank(2, value=value, query_basis=query_basis, key_basis=key_basis)
     _checks.same_points(query=query, query_basis=query_basis)
     _checks.same_points(key=key, value=value, key_basis=key_basis)
-    check_projection(projection)
     if query_weights is not None:
         query_weights = jnp.asarray(query_weights)
         check_weights(query=query, query_weights=query_weights)
@@ -162,19 +161,16 @@ def coefficients_of(
         key_weights = jnp.asarray(key_weights)
         check_weights(key=key, key_weights=key_weights)
 
-    def project(values: Array, basis: Array, weights: Array | None) -> Array:
-        return projection(
-            unchecked_moments(values, basis, weights, with_gram=projection.needs_gram)
-        )
+    def coefficients(values: Array, basis: Array, weights: Array | None) -> Array:
+        return project(values, basis, projection=projection, quadrature_weights=weights)
 
-    projected = project(query, query_basis, query_weights).astype(query.dtype)
-    if key is value:
-        both = project(key, key_basis, key_weights).astype(key.dtype)
-        return projected, both, both
-    # Keys and values share a basis: one product, and one system to solve.
-    channels = key.shape[1]
+    queries = coefficients(query, query_basis, query_weights)
+    if not projection.needs_gram:
+        keys, values = (coefficients(a, key_basis, key_weights) for a in (key, value))
+        return queries, keys, values
+    # Keys and values share a Gram matrix: one product, and one system to solve.
     together = jnp.result_type(key, value)
     joined = jnp.concatenate([key.astype(together), value.astype(together)], axis=1)
-    both = project(joined, key_basis, key_weights)
-    keys, values = both[:, :channels], both[:, channels:]
-    return projected, keys.astype(key.dtype), values.astype(value.dtype)
+    both = coefficients(joined, key_basis, key_weights)
+    keys, values = jnp.split(both, [key.shape[1]], axis=1)
+    return queries, keys.astype(key.dtype), values.astype(value.dtype)

@@ -7,9 +7,10 @@ from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from opjax import _checks, linalg
+from opjax._jitted import jitted
 from opjax.attention._arguments import attended, features
 from opjax.attention._expansion import Expansion
-from opjax.projection import Moments, check_weights, unchecked_moments
+from opjax.projection import Moments, check_weights, moments
 from opjax.quadrature import active
 
 # Divides by one where all points are masked; far below any other mass, which is at
@@ -17,6 +18,7 @@ from opjax.quadrature import active
 _OFFSET = 1e-18
 
 
+@jitted(scale=_checks.single_numbers)
 def flare_attention(
     query: Float[ArrayLike, "m d"],
     key: Float[ArrayLike, "n d"],
@@ -58,7 +60,6 @@ def flare_attention(
     """
     query, key, value, weights = attended(query, key, value, key_weights)
     latents, _ = features(latents=latents, key=key)
-    _checks.single_numbers(scale=scale)
     scale = jnp.asarray(scale, latents.dtype)
 
     # With keys for queries, the compiler finds that both are one.
@@ -81,6 +82,7 @@ def flare_expansion(
     return Expansion(shares.astype(value.dtype), means)
 
 
+@jitted()
 def softmax_means(
     values: Float[ArrayLike, "n d"],
     scores: Float[ArrayLike, "n k"],
@@ -131,9 +133,9 @@ def _softmax_means(
     return means_of(softmax_moments(values, scores, weights, top)).astype(values.dtype)
 
 
-def means_of(moments: Moments) -> Float[Array, "k d"]:
+def means_of(sums: Moments) -> Float[Array, "k d"]:
     """Returns the averages of `softmax_means` from `softmax_moments` of all points."""
-    return moments.means(offset=_OFFSET)
+    return sums.means(offset=_OFFSET)
 
 
 def highest_scores(
@@ -160,4 +162,4 @@ def softmax_moments(
     if weights is not None:  # finite, so that derivatives of masked scores are
         scores = jnp.where(active(weights)[:, None], scores, top[None, :])
     exponentials = jnp.exp(scores - top[None, :]).astype(values.dtype)
-    return unchecked_moments(values, exponentials, weights)
+    return moments(values, exponentials, quadrature_weights=weights)

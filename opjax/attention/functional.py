@@ -1,18 +1,18 @@
 """Functional attention: coefficients, a small map between them, reconstruction."""
 
-import functools
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import Array
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from opjax import _checks, linalg
+from opjax._jitted import jitted
 from opjax.attention._arguments import check_weights, features
 from opjax.attention.bases import coefficients_of
-from opjax.linalg import Ridge
-from opjax.projection import InnerProducts, Projection
+from opjax.linalg import Ridge, check_ridge
+from opjax.projection import InnerProducts, Projection, check_projection, reconstruct
 from opjax.quadrature import active, select
 
 
@@ -30,6 +30,7 @@ class MapBetweenBases(NamedTuple):
     key_basis: Float[Array, "n kk"]
 
 
+@jitted(ridge=check_ridge)
 def functional_map(
     query: Float[ArrayLike, "kq d"],
     key: Float[ArrayLike, "kk d"],
@@ -71,6 +72,7 @@ def functional_map(
     return query @ linalg.ridge_solve(key, identity, ridge=ridge)
 
 
+@jitted(ridge=check_ridge)
 def transport(
     query: Float[ArrayLike, "kq d"],
     key: Float[ArrayLike, "kk d"],
@@ -109,6 +111,7 @@ def transport(
     return query @ linalg.ridge_solve(key, value, ridge=ridge)
 
 
+@jitted(ridge=check_ridge, projection=check_projection)
 def functional_attention(
     query: Float[ArrayLike, "m d"],
     key: Float[ArrayLike, "n d"],
@@ -176,21 +179,16 @@ def functional_attention(
     References:
       Xiao et al., "Functional Attention", 2026, Eq. 4-8.
     """
-    linalg.check_ridge(ridge)
-    to_points = jnp.asarray(query_basis)
     q, k, v = coefficients_of(
-        jnp.asarray(query),
-        jnp.asarray(key),
-        jnp.asarray(value),
-        to_points,
-        jnp.asarray(key_basis),
+        *(query, key, value, query_basis, key_basis),
         query_weights=query_weights,
         key_weights=key_weights,
         projection=projection,
     )
-    return to_points @ (q @ linalg.unchecked_ridge_solve(k, v, ridge=ridge))
+    return reconstruct(transport(q, k, v, ridge=ridge), query_basis)
 
 
+@jitted(ridge=check_ridge, projection=check_projection)
 def functional_attention_map(
     query: Float[ArrayLike, "m d"],
     key: Float[ArrayLike, "n d"],
@@ -226,12 +224,9 @@ def functional_attention_map(
     References:
       Xiao et al., "Functional Attention", 2026, Eq. 6 and 7.
     """
-    query, key, *bases = map(jnp.asarray, (query, key, query_basis, key_basis))
+    bases = jnp.asarray(query_basis), jnp.asarray(key_basis)
     q, k, _ = coefficients_of(
-        query,
-        key,
-        key,
-        *bases,
+        *(query, key, key, *bases),
         query_weights=query_weights,
         key_weights=key_weights,
         projection=projection,
@@ -239,6 +234,7 @@ def functional_attention_map(
     return MapBetweenBases(functional_map(q, k, ridge=ridge), *bases)
 
 
+@jitted(ridge=check_ridge)
 def intention(
     query: Float[ArrayLike, "m d"],
     key: Float[ArrayLike, "n d"],
@@ -300,16 +296,13 @@ def intention_coefficients(
     return linalg.ridge_solve(key, value, ridge=ridge)
 
 
-def intention_of_gram(
-    gram: Float[Array, "e e"],
-    key_map: Float[Array, "e d"],
-    value_map: Float[Array, "e c"],
-    *,
-    ridge: ArrayLike,
+def regression(
+    gram: Float[Array, "d d"], products: Float[Array, "d c"], *, ridge: ArrayLike
 ) -> Float[Array, "d c"]:
-    """Returns `intention_coefficients` of keys `z A`, values `z B`, from `z^T W z`."""
-    product = functools.partial(jnp.matmul, precision=lax.Precision.HIGHEST)
-    left = product(key_map.T, gram)
-    system = product(left, key_map)
-    weight = jnp.asarray(ridge, system.dtype) * jnp.eye(*system.shape, dtype=gram.dtype)
-    return linalg.solve(system + weight, product(left, value_map))
+    """Returns the regression of `intention`, from `K^T W K` and `K^T W V`, unchecked.
+
+    Both are sums over the points, which are added for points in several chunks.
+    """
+    identity = jnp.eye(gram.shape[0], dtype=gram.dtype)
+    system = gram + jnp.asarray(ridge, gram.dtype) * identity
+    return linalg.solve(system, products)

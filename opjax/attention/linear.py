@@ -5,10 +5,13 @@ from jax import Array
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
-from opjax.attention._arguments import attended, features, integrand, log_weights
+from opjax._jitted import jitted
+from opjax.attention._arguments import attended, features, integrand
 from opjax.attention._expansion import Expansion
+from opjax.attention.flare import softmax_means
 
 
+@jitted()
 def linear_attention(
     query: Float[ArrayLike, "m d"],
     key: Float[ArrayLike, "n d"],
@@ -58,11 +61,11 @@ def linear_expansion(
     """Returns the two factors of `linear_attention`, of the same arguments."""
     query, key, value, weights = attended(query, key, value, key_weights)
     over_features = jax.nn.softmax(query, axis=1)
-    over_points = jax.nn.softmax(key.T + log_weights(weights, key.dtype), axis=1)
-    averages = over_points.astype(value.dtype) @ value
+    averages = softmax_means(value, key, quadrature_weights=weights)
     return Expansion(over_features.astype(value.dtype), averages)
 
 
+@jitted()
 def galerkin_attention(
     query: Float[ArrayLike, "m d"],
     key: Float[ArrayLike, "n d"],
@@ -116,12 +119,3 @@ def galerkin_coefficients(
     """Returns what `galerkin_attention` expands in the queries, `K^T W V`."""
     _, key, value, weights = attended(key, key, value, key_weights)
     return key.T.astype(value.dtype) @ integrand(value, weights)
-
-
-def galerkin_of_gram(
-    gram: Float[Array, "e e"],
-    key_map: Float[Array, "e d"],
-    value_map: Float[Array, "e c"],
-) -> Float[Array, "d c"]:
-    """Returns `galerkin_coefficients` of keys `z A`, values `z B`, from `z^T W z`."""
-    return key_map.T @ gram @ value_map

@@ -6,12 +6,14 @@ from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from opjax import _checks
+from opjax._jitted import jitted
 from opjax.attention._arguments import attended, features
 from opjax.attention._expansion import Expansion
 from opjax.attention.linear import galerkin_coefficients
 from opjax.attention.pairwise import attention_matrix
 
 
+@jitted()
 def linformer_attention(
     query: Float[ArrayLike, "m d"],
     key: Float[ArrayLike, "n d"],

@@ -6,9 +6,11 @@ from jax import Array
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
+from opjax._jitted import jitted
 from opjax.attention._arguments import attended, integrand
 
 
+@jitted()
 def normalized_attention(
     query: Float[ArrayLike, "m d"],
     key: Float[ArrayLike, "n d"],

@@ -9,12 +9,16 @@ from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from opjax import _checks, linalg
+from opjax._jitted import jitted
 from opjax.attention._arguments import attended, check_weights
 from opjax.attention._expansion import Expansion
 from opjax.attention.pairwise import attention_matrix
 from opjax.quadrature import active, select
 
 
+@jitted(
+    static=("num_landmarks", "num_iterations", "zero_fill"), start_norm=_checks.positive
+)
 def nystrom_attention(
     query: Float[ArrayLike, "m d"],
     key: Float[ArrayLike, "n d"],
@@ -111,7 +115,6 @@ def nystrom_expansion(
     _check_numbers(num_landmarks, num_iterations, zero_fill, query=query, key=key)
     if start_norm is not None:
         _checks.single_numbers(start_norm=start_norm)
-        _checks.positive(start_norm=start_norm)
     segments = num_landmarks, zero_fill
     query_landmarks, query_masses = _landmarks(query, query_mass, *segments)
     key_landmarks, key_masses = _landmarks(key, weights, *segments)

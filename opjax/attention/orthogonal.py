@@ -7,11 +7,13 @@ from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from opjax import _checks, basis
+from opjax._jitted import jitted
 from opjax.attention._arguments import check_weights, features
 from opjax.projection import InnerProducts, project, reconstruct
 from opjax.quadrature import select
 
 
+@jitted(static=("orthonormalization",))
 def orthogonal_attention(
     query: Float[ArrayLike, "k c"],
     key: Float[ArrayLike, "k c"],
@@ -87,6 +89,7 @@ def orthogonal_attention(
     return reconstruct(gains * coefficients, orthonormal)
 
 
+@jitted()
 def mode_gains(
     query: Float[ArrayLike, "k c"], key: Float[ArrayLike, "k c"]
 ) -> Float[Array, "k c"]:

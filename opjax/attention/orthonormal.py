@@ -6,10 +6,12 @@ from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from opjax import _checks, linalg
-from opjax.projection import check_weights, gram, unchecked_moments
+from opjax._jitted import jitted
+from opjax.projection import check_weights, gram, moments
 from opjax.quadrature import select
 
 
+@jitted()
 def feature_covariance(
     features: Float[ArrayLike, "n k"],
     *,
@@ -49,6 +51,7 @@ def feature_covariance(
     return products / jnp.where(total > 0, total, 1)
 
 
+@jitted()
 def orthonormal_attention(
     value: Float[ArrayLike, "n c"],
     features: Float[ArrayLike, "n k"],
@@ -110,6 +113,6 @@ def orthonormal_attention(
             f"{(k, k)} and {(k,)} for features {features.shape}."
         )
     functions = linalg.whiten(features, covariance).astype(value.dtype)
-    found = unchecked_moments(value, functions, weights)
-    sums = found.integrals / found.unit.astype(value.dtype)
-    return functions @ (gains.astype(value.dtype)[:, None] * sums)
+    sums = moments(value, functions, quadrature_weights=weights)
+    means = sums.integrals / sums.unit.astype(value.dtype)
+    return functions @ (gains.astype(value.dtype)[:, None] * means)

@@ -12,12 +12,14 @@ from jax import Array, export, lax
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
+from opjax._jitted import jitted
 from opjax.attention._arguments import attended, integrand, log_weights
 
 _TILE = 64  # queries
 _ENTRIES_IN_CACHE = 2**17
 
 
+@jitted()
 def softmax_attention(
     query: Float[ArrayLike, "m d"],
     key: Float[ArrayLike, "n d"],
@@ -108,6 +110,7 @@ def attention_matrix(
     return jax.nn.softmax(scores, axis=1)
 
 
+@jitted()
 def fourier_attention(
     query: Float[ArrayLike, "m d"],
     key: Float[ArrayLike, "n d"],

@@ -7,6 +7,7 @@ from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Float
 
 from opjax import _checks, linalg
+from opjax._jitted import jitted
 from opjax._sequential import one_by_one
 from opjax.attention._arguments import attended
 from opjax.attention._expansion import Expansion
@@ -16,6 +17,7 @@ KERNELS = ("softmax", "relu")
 OFFSETS = {"softmax": 1e-4, "relu": 1e-3}
 
 
+@jitted(static=("kernel",), offset=_checks.non_negative)
 def performer_attention(
     query: Float[ArrayLike, "m d"],
     key: Float[ArrayLike, "n d"],
@@ -100,7 +102,6 @@ def performer_expansion(
     _checks.option("kernel", kernel, KERNELS)
     offset = OFFSETS[kernel] if offset is None else offset
     _checks.single_numbers(offset=offset)
-    _checks.non_negative(offset=offset)
     query, key, value, directions = (
         linalg.at_least_single(a.astype(value.dtype))
         for a in (query, key, value, directions)
@@ -118,6 +119,7 @@ def performer_expansion(
     return Expansion(query_features / safe[:, None], key_features.T @ value)
 
 
+@jitted(static=("num_features", "dim", "dtype"))
 def orthogonal_random_features(
     key: jax.Array, num_features: int, dim: int, *, dtype: DTypeLike = float
 ) -> Float[Array, "num_features dim"]:

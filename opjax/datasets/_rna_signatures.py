@@ -7,7 +7,6 @@ import hashlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -106,11 +105,11 @@ def _signature(
         )
     if not len(triangles):
         vertices = points
-    on_mesh: dict[str, Any] = (
-        {"triangles": triangles} if len(triangles) else {"dimension": 2}
-    )
     functions, eigenvalues, masses = laplacian_eigenfunctions(
-        vertices, num_functions=min(num_functions, len(vertices) - 2), **on_mesh
+        vertices,
+        num_functions=min(num_functions, len(vertices) - 2),
+        triangles=triangles if len(triangles) else None,
+        dimension=None if len(triangles) else 2,
     )
     with jax.enable_x64(True):
         found = heat_kernel_signature(functions, eigenvalues, np.asarray(times))

@@ -72,10 +72,10 @@ def receive(file: IO[bytes], max_bytes: int) -> Message | None:
     line = file.readline(_LINE)
     if not line:
         return None
-    found = json.loads(line)
+    header = json.loads(line)
     described = [
         (str(name), np.dtype(str(kind)), tuple(map(int, shape)))
-        for name, kind, shape in found["arrays"]
+        for name, kind, shape in header["arrays"]
     ]
     if not all(d.kind in _KINDS and min(s, default=0) >= 0 for _, d, s in described):
         raise ValueError("a message with arrays that are no arrays of numbers or texts")
@@ -93,7 +93,7 @@ def receive(file: IO[bytes], max_bytes: int) -> Message | None:
             if not count:
                 raise ValueError("a message without its end")
             view = view[count:]
-    return Message(found["values"], arrays)
+    return Message(header["values"], arrays)
 
 
 def _read_matlab(path: str, request: Message) -> Message:
@@ -104,10 +104,10 @@ def _read_matlab(path: str, request: Message) -> Message:
     key = request.values["key"]
     if key not in names:
         return Message({"names": names}, {})
-    found = io.loadmat(path, variable_names=[key], mat_dtype=True)[key]
-    if not isinstance(found, np.ndarray) or found.dtype.kind not in "fiub":
+    variable = io.loadmat(path, variable_names=[key], mat_dtype=True)[key]
+    if not isinstance(variable, np.ndarray) or variable.dtype.kind not in "fiub":
         raise ValueError(f"{key!r} is no array of real numbers")
-    native = found.astype(found.dtype.newbyteorder("="), copy=False)
+    native = variable.astype(variable.dtype.newbyteorder("="), copy=False)
     return Message({"names": names}, {key: native})
 
 
@@ -130,8 +130,10 @@ def _read_vtk(path: str, request: Message) -> Message:
         mesh = append.GetOutput()
     arrays = _geometry(mesh)
     places = {"point": data, "cell": mesh.GetCellData(), "field": whole}
-    for place, found in places.items():
-        arrays |= {f"{place} {name}": array for name, array in _fields(found).items()}
+    for place, attributes in places.items():
+        arrays |= {
+            f"{place} {name}": array for name, array in _fields(attributes).items()
+        }
     return Message(values, arrays)
 
 
@@ -161,34 +163,34 @@ def _geometry(grid: Any) -> dict[str, np.ndarray]:
     from vtkmodules.util.numpy_support import vtk_to_numpy
 
     cells, empty = grid.GetCells(), np.zeros(0, np.int64)
-    found: dict[str, np.ndarray] = {
+    arrays: dict[str, np.ndarray] = {
         "points": np.zeros((0, 3)),
         "offsets": np.zeros(1, np.int64),
         "corners": empty,
         "types": empty,
     }
     if grid.GetPoints() is not None and grid.GetNumberOfPoints():
-        found["points"] = vtk_to_numpy(grid.GetPoints().GetData())
+        arrays["points"] = vtk_to_numpy(grid.GetPoints().GetData())
     if grid.GetNumberOfCells():
-        found["offsets"] = vtk_to_numpy(cells.GetOffsetsArray())
-        found["corners"] = vtk_to_numpy(cells.GetConnectivityArray())
-        found["types"] = vtk_to_numpy(grid.GetCellTypesArray())
-    return found
+        arrays["offsets"] = vtk_to_numpy(cells.GetOffsetsArray())
+        arrays["corners"] = vtk_to_numpy(cells.GetConnectivityArray())
+        arrays["types"] = vtk_to_numpy(grid.GetCellTypesArray())
+    return arrays
 
 
 def _fields(data: Any) -> dict[str, np.ndarray]:
     from vtkmodules.util.numpy_support import vtk_to_numpy
 
-    found: dict[str, np.ndarray] = {}
+    fields: dict[str, np.ndarray] = {}
     for i in range(data.GetNumberOfArrays()):
         array = data.GetAbstractArray(i)
         name = array.GetName() or f"Unnamed_{i}"
         if array.IsA("vtkStringArray"):
             texts = [array.GetValue(j) for j in range(array.GetNumberOfValues())]
-            found[name] = np.array(texts, np.str_)
+            fields[name] = np.array(texts, np.str_)
         else:
-            found[name] = vtk_to_numpy(array)
-    return found
+            fields[name] = vtk_to_numpy(array)
+    return fields
 
 
 def _write_vtk(path: str, request: Message) -> Message:
@@ -226,14 +228,14 @@ def _grid(request: Message) -> Any:
     from vtkmodules.vtkCommonCore import vtkPoints
     from vtkmodules.vtkCommonDataModel import vtkCellArray, vtkUnstructuredGrid
 
-    given = request.arrays
+    arrays = request.arrays
     points, cells, grid = vtkPoints(), vtkCellArray(), vtkUnstructuredGrid()
-    points.SetData(numpy_to_vtk(given["points"], deep=True))
+    points.SetData(numpy_to_vtk(arrays["points"], deep=True))
     cells.SetData(
-        *(numpy_to_vtkIdTypeArray(given[k], deep=True) for k in ("offsets", "corners"))
+        *(numpy_to_vtkIdTypeArray(arrays[k], deep=True) for k in ("offsets", "corners"))
     )
     grid.SetPoints(points)
-    grid.SetCells(numpy_to_vtk(given["types"].astype(np.uint8), deep=True), cells)
+    grid.SetCells(numpy_to_vtk(arrays["types"].astype(np.uint8), deep=True), cells)
     return grid
 
 

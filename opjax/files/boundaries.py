@@ -82,10 +82,10 @@ def of(name: str, arrays: Arrays, options: ReadOptions) -> Geometric:
                 turned = _outwards(name, cells, facets.corners, chosen)
             else:
                 turned = facets.corners[chosen]
-            found = _measures(name, cells, turned, location, features, whole=not key)
-            columns += [array.astype(np.float32) for array in found.values()]
+            measures = _measures(name, cells, turned, location, features, whole=not key)
+            columns += [array.astype(np.float32) for array in measures.values()]
             ending = f"_{key}" if key else ""
-            channels += [f"{what}{ending}" for what in found]
+            channels += [f"{what}{ending}" for what in measures]
     return Geometric(np.concatenate(columns, axis=1), tuple(channels), members)
 
 
@@ -207,25 +207,25 @@ def _measures(
     normals = nearest.normal
     if location == "points":  # at points of the boundary, the mean of its facets
         own = geometry.point_normals(points, facets)
-        known = np.any(own != 0, axis=1)
-        normals = np.where(known[:, None], own, normals)
-    found: dict[str, np.ndarray] = {}
+        touching = np.any(own != 0, axis=1)
+        normals = np.where(touching[:, None], own, normals)
+    measures: dict[str, np.ndarray] = {}
     if "normals" in features:
-        found |= {f"normal_{_AXES[i]}": normals[:, i : i + 1] for i in range(p)}
+        measures |= {f"normal_{_AXES[i]}": normals[:, i : i + 1] for i in range(p)}
     if "distance" in features:
-        found["distance"] = nearest.distance[:, None]
-    return found
+        measures["distance"] = nearest.distance[:, None]
+    return measures
 
 
 def _chosen(name: str, key: str, facets: np.ndarray, points: np.ndarray) -> np.ndarray:
     """Which facets have all their points in a named boundary, `(m,)`; at least one."""
-    found = np.asarray(points[facets].all(axis=1))
-    if key and not found.any():
+    inside = np.asarray(points[facets].all(axis=1))
+    if key and not inside.any():
         raise ValueError(
             f"{name}: no facet of the mesh's boundary has all its points in "
             f"{key!r}; normals and distances need one."
         )
-    return found
+    return inside
 
 
 def _touching(cells: Topology, facets: geometry.Facets | None, one: _Set) -> np.ndarray:
@@ -247,16 +247,16 @@ def _set(
       ValueError: if there is none, or its array is not what it has to be.
     """
     if isinstance(arrays, MeshArrays):
-        found = _in_mesh(name, arrays, key)
+        boundary = _in_mesh(name, arrays, key)
     else:
-        found = _in_arrays(name, arrays, key, num_points)
-    if found is None:
-        known = _known(arrays)
+        boundary = _in_arrays(name, arrays, key, num_points)
+    if boundary is None:
+        names = _known(arrays)
         raise ValueError(
             f"{name} has no boundary {key!r}; "
-            + (f"it has {', '.join(known)}." if known else "it has none with a name.")
+            + (f"it has {', '.join(names)}." if names else "it has none with a name.")
         )
-    return found
+    return boundary
 
 
 def _in_arrays(name: str, arrays: Arrays, key: str, num_points: int) -> _Set | None:
@@ -296,7 +296,7 @@ def _in_mesh(name: str, arrays: MeshArrays, key: str) -> _Set | None:
     mesh = arrays.mesh
     names = mesh.field_data.arrays.get(_NAMES)
     masks: list[np.ndarray] = []
-    found = False
+    present = False
     for data, rows in (
         (mesh.point_data.arrays, mesh.num_points),
         (mesh.cell_data.arrays, mesh.num_cells),
@@ -310,17 +310,17 @@ def _in_mesh(name: str, arrays: MeshArrays, key: str) -> _Set | None:
                     f"{array.dtype}; a boundary is one number for each point or cell, "
                     "not zero on it."
                 )
-            mask, found = array != 0, True
+            mask, present = array != 0, True
         elif _NUMBERS in data:
             numbers = _checked_numbers(name, data[_NUMBERS], rows)
             number = _number(numbers, names, key)
             if number is not None:
-                mask, found = numbers == number, True
+                mask, present = numbers == number, True
                 if data is mesh.point_data.arrays:
                     cells = topology(name, arrays)
                     mask = _with_corners(cells, numbers, number)
         masks.append(mask)
-    if not found:
+    if not present:
         return None
     return _with_cells(topology(name, arrays), *masks)
 
@@ -354,10 +354,10 @@ def _between(cells: Topology, facets: np.ndarray) -> np.ndarray:
     if not others or not len(facets):
         return np.zeros(0, np.int64)
     every = np.unique(np.concatenate(others))
-    found = geometry.nearest_facets(cells.points[every], cells.points, facets)
+    nearest = geometry.nearest_facets(cells.points[every], cells.points, facets)
     corners = cells.points[facets]
     sides = np.linalg.norm(corners - np.roll(corners, 1, axis=1), axis=2).max(axis=1)
-    return every[found.distance < 0.1 * sides[found.facet]]
+    return every[nearest.distance < 0.1 * sides[nearest.facet]]
 
 
 def _with_corners(
@@ -423,13 +423,13 @@ def _known(arrays: Arrays) -> list[str]:
         mesh = arrays.mesh
         every = [mesh.point_data.arrays, mesh.cell_data.arrays]
         names = mesh.field_data.arrays.get(_NAMES)
-    found: list[str] = []
+    listed: list[str] = []
     for data in every:
         keys = [k for k in data if k.startswith(_PREFIX) and k != _NAMES]
-        found += [k.removeprefix(_PREFIX) for k in keys]
+        listed += [k.removeprefix(_PREFIX) for k in keys]
         if _NUMBERS in data and names is not None:
-            found += [str(text) for text in np.ravel(names).tolist()]
+            listed += [str(text) for text in np.ravel(names).tolist()]
         elif _NUMBERS in data and np.asarray(data[_NUMBERS]).dtype.kind in "iu":
             numbers = np.unique(data[_NUMBERS])
-            found += [str(k) for k in numbers[numbers > 0].tolist()[:8]]
-    return sorted(set(found))
+            listed += [str(k) for k in numbers[numbers > 0].tolist()[:8]]
+    return sorted(set(listed))

@@ -2,11 +2,12 @@
 
 import math
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from opjax import quadrature as rules
 from opjax.files import boundaries, cases, conversion, hdf5, matlab
@@ -50,9 +51,7 @@ def build(
     name: str,
     arrays: Arrays,
     options: ReadOptions,
-    *,
-    table: cases.Table | None = None,
-    row: Mapping[str, str] | None = None,
+    row: cases.Row | None = None,
 ) -> Built:
     """Builds a sample of named arrays.
 
@@ -60,13 +59,12 @@ def build(
       name: of the sample, for messages.
       arrays: all arrays of the sample in its file.
       options: which of them to use.
-      table: of cases, where there is one.
-      row: what it says of the sample.
+      row: what a table of cases says of the sample.
 
     Raises:
       ValueError: if an array is missing or not what it has to be.
     """
-    given = arrays
+    stored = arrays
     if options.grid_axes:
         arrays = on_grid(name, arrays, sorted({*options.fields}), options.grid_axes)
     whole = arrays
@@ -94,16 +92,9 @@ def build(
         weights = weights.astype(np.float32, copy=False)
     elif options.quadrature:
         weights = _weights(name, points, cells)
-    path = None if table is None else table.path
-    scalars = cases.read(name, given, row, options.scalars, table=path)
-    target_scalars = cases.read(
-        name,
-        given,
-        row,
-        options.target_scalars,
-        table=path,
-        needed=options.need_target,
-    )
+    scalars = cases.read(name, stored, row, options.scalars)
+    needed, asked = options.need_target, options.target_scalars
+    target_scalars = cases.read(name, stored, row, asked, needed=needed)
     sample = Sample(
         points,
         target=target.values,
@@ -121,18 +112,18 @@ def build(
         channels["scalars"] = tuple(options.scalars)
     if options.target_scalars:
         channels["target_scalars"] = tuple(options.target_scalars)
-    part = "" if row is None else row.get("split", "")
-    plane = given.plane if isinstance(given, MeshArrays) else None
-    return Built(sample, channels, _moved(points), part, plane, time_of(given))
+    part = "" if row is None else row.part
+    plane = stored.plane if isinstance(stored, MeshArrays) else None
+    return Built(sample, channels, _moved(points), part, plane, time_of(stored))
 
 
 def time_of(arrays: Arrays) -> float:
     """The time that a file says it is of; NaN if it says none."""
-    known = arrays.mesh.field_data.arrays if isinstance(arrays, MeshArrays) else {}
-    found = np.asarray(known.get("TimeValue", math.nan))
-    if found.size != 1 or found.dtype.kind not in "fiu":
+    data = arrays.mesh.field_data.arrays if isinstance(arrays, MeshArrays) else {}
+    time = np.asarray(data.get("TimeValue", math.nan))
+    if time.size != 1 or time.dtype.kind not in "fiu":
         return math.nan
-    return float(found.ravel()[0])
+    return float(time.ravel()[0])
 
 
 def _check_location(
@@ -249,7 +240,7 @@ def _grid_shape(name: str, arrays: Arrays) -> tuple[int, ...] | None:
     return tuple(map(int, shape))
 
 
-def numbers(name: str, key: str, array: Any) -> np.ndarray:
+def numbers(name: str, key: str, array: ArrayLike) -> np.ndarray:
     """Returns an array in single precision, or in double if it came in more digits.
 
     Raises:
@@ -376,12 +367,12 @@ def warn_of_duplicates(counts: Iterable[tuple[str, int]]) -> None:
     Args:
       counts: what `num_duplicates` returns, of all samples.
     """
-    known = dict(counts)
-    bad = {name: count for name, count in known.items() if count}
+    every = dict(counts)
+    bad = {name: count for name, count in every.items() if count}
     if bad:
         name, count = next(iter(bad.items()))
         warnings.warn(
-            f"{sum(bad.values())} points in {len(bad)} of {len(known)} samples are in "
+            f"{sum(bad.values())} points in {len(bad)} of {len(every)} samples are in "
             f"the place of another point, in float32; {count} in {name}. They count "
             "as points of their own: merge them unless they are meant, and subtract "
             "large offsets of the coordinates.",
@@ -398,12 +389,12 @@ def warn_of_offsets(
       found: names of samples, and `Built.moved` of each.
       told: names and numbers of coinciding points, of which users are told already.
     """
-    known, warned = dict(found), {name for name, count in told if count}
-    bad = {k: moved for k, moved in known.items() if moved > _LOST and k not in warned}
+    moves, warned = dict(found), {name for name, count in told if count}
+    bad = {k: moved for k, moved in moves.items() if moved > _LOST and k not in warned}
     if bad:
         name, moved = max(bad.items(), key=lambda pair: pair[1])
         warnings.warn(
-            f"Coordinates of {len(bad)} of {len(known)} samples lose digits in "
+            f"Coordinates of {len(bad)} of {len(moves)} samples lose digits in "
             f"float32: points of {name} move by up to {moved:.1e} of the width of the "
             "mesh. Subtract their offset, the same one from all files.",
             stacklevel=3,

@@ -30,63 +30,59 @@ TABLE = "cases.csv"
 _MAX_BYTES = 2**28
 
 
-class Table(NamedTuple):
-    """A table of cases.
+class Row(NamedTuple):
+    """What a table of cases says of a sample.
 
     Attributes:
-      path: of the table.
-      rows: of every sample, its columns as text.
-      named: whether scalars are asked for, so that every sample needs its row.
+      table: where the table is.
+      columns: their values as text; none if the table has no row for the sample.
     """
 
-    path: Path
-    rows: Mapping[str, Mapping[str, str]]
-    named: bool = True
+    table: Path
+    columns: Mapping[str, str]
 
-    def row(self, file: Path, group: str) -> Mapping[str, str]:
-        """Returns the columns of a sample; none if it has no row and needs none.
-
-        Raises:
-          ValueError: if the table lacks a row that is needed.
-        """
-        keys = [f"{file.name}/{group}" if group else file.name, file.name]
-        for key in keys:
-            if key in self.rows:
-                return self.rows[key]
-        if not self.named:
-            return {}
-        raise ValueError(
-            f"{self.path} has no row for {keys[0]}; add one, its column file being "
-            f"{keys[0]!r}."
-        )
+    @property
+    def part(self) -> str:
+        """What the sample is for; empty if the table does not say."""
+        return self.columns.get("split", "")
 
 
-def table_of(file: Path, *, named: bool = True) -> Table | None:
-    """Reads the table in the folder of a file, once; None if there is none.
+def row_of(file: Path, group: str, *, named: bool) -> Row | None:
+    """Reads the row of a sample in the table in its folder; None if there is none.
 
     Args:
-      file: of a sample.
-      named: whether scalars are asked for. Otherwise a table says at most what samples
-        are for: one without a column `split` is passed over.
+      file: of the sample.
+      group: of the file, if any.
+      named: whether scalars are asked for, so that every sample needs its row.
+        Otherwise a table says at most what samples are for: one without a column
+        `split` is passed over.
 
     Raises:
       ValueError: if the table is damaged, has no column `file`, or a row names a file
-        that does not exist, is listed twice or has an unknown `split`.
+        that does not exist, is listed twice or has an unknown `split`; or if it lacks a
+        row that is needed.
     """
     path = file.parent / TABLE
     if not path.is_file():
         return None
-    known = path.stat()
-    stamp = known.st_mtime_ns, known.st_size
+    stat = path.stat()
+    stamp = stat.st_mtime_ns, stat.st_size
     if not named and not _divides(path, *stamp):
         return None
-    return _read(path, *stamp)._replace(named=named)
+    rows = _read(path, *stamp)
+    keys = [f"{file.name}/{group}" if group else file.name, file.name]
+    for key in keys:
+        if key in rows:
+            return Row(path, rows[key])
+    if not named:
+        return Row(path, {})
+    raise ValueError(
+        f"{path} has no row for {keys[0]}; add one, its column file being {keys[0]!r}."
+    )
 
 
-def table_of_series(
-    case: Path, group: str, *, named: bool = True
-) -> tuple[Table, Mapping[str, str]] | None:
-    """Finds the table of a series and its row; None if there is none.
+def row_of_series(case: Path, group: str, *, named: bool) -> Row | None:
+    """Reads the row of a series; None if there is no table.
 
     The table stands beside the series: a file, or the folder of its frames. Of
     `flow/flow.pvd`, it is the one in the folder `flow`, or else beside that folder,
@@ -95,17 +91,15 @@ def table_of_series(
     Args:
       case: the file or folder.
       group: of the file, if any.
-      named: see `table_of`.
+      named: see `row_of`.
 
     Raises:
-      ValueError: as `table_of` and `Table.row`.
+      ValueError: as `row_of`.
     """
-    if (table := table_of(case, named=named)) is not None:
-        return table, table.row(case, group)
-    if case.suffix.lower() not in (".pvd", ".series", ".vtu"):
-        return None
-    table = table_of(case.parent, named=named)
-    return None if table is None else (table, table.row(case.parent, case.name))
+    row = row_of(case, group, named=named)
+    if row is None and case.suffix.lower() in (".pvd", ".series", ".vtu"):
+        return row_of(case.parent, case.name, named=named)
+    return row
 
 
 @functools.lru_cache(maxsize=8)
@@ -118,7 +112,7 @@ def _divides(path: Path, changed: int, size: int) -> bool:
 
 
 @functools.lru_cache(maxsize=8)
-def _read(path: Path, changed: int, size: int) -> Table:
+def _read(path: Path, changed: int, size: int) -> dict[str, dict[str, str]]:
     del changed
     if size > _MAX_BYTES:
         raise ValueError(f"{path} has {size} bytes, more than {_MAX_BYTES} of a table.")
@@ -145,7 +139,7 @@ def _read(path: Path, changed: int, size: int) -> Table:
         row["file"] = row["file"].removeprefix("./")
         _check_row(path, number, row, rows)
         rows[row["file"]] = row
-    return Table(path, rows)
+    return rows
 
 
 def _check_columns(path: Path, names: list[str]) -> None:
@@ -197,10 +191,9 @@ def _check_row(
 def read(
     name: str,
     arrays: Arrays,
-    row: Mapping[str, str] | None,
-    wanted: Names,
+    row: Row | None,
+    names: Names,
     *,
-    table: Path | None = None,
     needed: bool = True,
 ) -> np.ndarray | None:
     """Returns scalars of a sample, float64 of shape `(s,)`.
@@ -209,37 +202,39 @@ def read(
       name: of the sample, for messages.
       arrays: what its file holds.
       row: what the table says of it, if there is one.
-      wanted: names of the scalars.
-      table: where the table is, for messages.
+      names: of the scalars.
       needed: whether a missing scalar is an error.
 
     Returns:
-      The scalars in this order; None if none are wanted, or one is missing and may be.
+      The scalars in this order; None if there are none, or one is missing and may be.
 
     Raises:
       ValueError: if a scalar is missing, given twice, no number, not finite, or has
         several values.
     """
-    found: list[float] = []
+    scalars: list[float] = []
+    columns = {} if row is None else row.columns
     data = arrays.mesh.field_data.arrays if isinstance(arrays, MeshArrays) else {}
-    for key in wanted:
-        column = row.get(key) if row is not None else None
+    for key in names:
+        column = columns.get(key)
         array = arrays[key] if key in arrays else data.get(key)
         if column is not None and array is not None and np.size(array) > 1:
             array = None  # a field of the same name, such as the velocity U
-        given = {"the array": array, f"column {key} of {table}": column}
-        there = {place: value for place, value in given.items() if value is not None}
-        if len(there) > 1:
-            raise ValueError(
-                f"{name}: the scalar {key} is in the file and in {table}; keep one."
-            )
-        if not there:
-            if needed:
-                raise _missing(name, key, arrays, data, row, table)
+        if row is not None and column is not None:
+            if array is not None:
+                raise ValueError(
+                    f"{name}: the scalar {key} is in the file and in {row.table}; keep "
+                    "one."
+                )
+            place = f"column {key} of {row.table}"
+            scalars.append(_number(name, key, place, column))
+        elif array is not None:
+            scalars.append(_number(name, key, "the array", array))
+        elif needed:
+            raise _missing(name, key, [*arrays, *data], row)
+        else:
             return None
-        ((place, value),) = there.items()
-        found.append(_number(name, key, place, value))
-    return np.asarray(found, np.float64) if found else None
+    return np.asarray(scalars, np.float64) if scalars else None
 
 
 def _number(name: str, key: str, place: str, value: np.ndarray | str) -> float:
@@ -272,21 +267,16 @@ def _number(name: str, key: str, place: str, value: np.ndarray | str) -> float:
     return number
 
 
-def _missing(
-    name: str,
-    key: str,
-    arrays: Arrays,
-    data: Mapping[str, object],
-    row: Mapping[str, str] | None,
-    table: Path | None,
-) -> ValueError:
-    place = f"no {TABLE} beside it" if row is None else f"{table} has no column for it"
+def _missing(name: str, key: str, arrays: list[str], row: Row | None) -> ValueError:
+    """The error for a scalar that is neither in the file nor in a table."""
     folders = Path(name).parents
     above = [str(folder / TABLE) for folder in folders if (folder / TABLE).is_file()]
-    if row is None and above:
+    place = f"no {TABLE} beside it"
+    if row is not None:
+        place = f"{row.table} has no column for it"
+    elif above:
         place += f" (that is where it has to be; {above[0]} is not read)"
-    listed = sorted({*arrays, *data})
     return ValueError(
-        f"{name} has no scalar {key!r}, only the arrays {listed}, and {place}; add it "
-        f"to the file, or as a column to {TABLE}."
+        f"{name} has no scalar {key!r}, only the arrays {sorted({*arrays})}, and "
+        f"{place}; add it to the file, or as a column to {TABLE}."
     )

@@ -2,7 +2,7 @@
 
 A node of the tree is a group with a label, and its value the array ` data` in it. A
 sample of PLAID is a folder `sample_*` with such a file, `meshes/mesh_*.cgns`: globals
-are field data, nodal tags are boundaries.
+are field data, nodal tags are boundaries. VTK's reader leaves out both.
 """
 
 from collections.abc import Mapping
@@ -48,15 +48,15 @@ class _Node:
 
     def children(self, label: str) -> dict[str, "_Node"]:
         """Nodes of a label below this one, by name."""
-        found: dict[str, _Node] = {}
+        nodes: dict[str, _Node] = {}
         for name in hdf5.names(self.path, self._group):
             group = hdf5.member(self.path, self._group, name)
             with limits.reading(self.path):
                 own = b"" if group is None else group.attrs.get("label", b"")
                 matches = not hasattr(group, "dtype") and own in (label, label.encode())
             if matches:
-                found[name] = _Node(self.path, group, self._most)
-        return found
+                nodes[name] = _Node(self.path, group, self._most)
+        return nodes
 
     def value(self) -> np.ndarray | None:
         """The array of the node in one axis; None if it has none."""
@@ -75,10 +75,10 @@ class _Node:
         Raises:
           ValueError: if it has none.
         """
-        found = self.value()
-        if found is None or found.dtype.kind not in "iu":
+        numbers = self.value()
+        if numbers is None or numbers.dtype.kind not in "iu":
             raise limits.damaged(self.path, "a node without its numbers")
-        return found.astype(np.int64)
+        return numbers.astype(np.int64)
 
     def word(self, label: str, default: str) -> str:
         """The text of the first node of a label below this one."""
@@ -141,8 +141,8 @@ def _zone(path: Path, base: _Node, zone: _Node) -> VtkMesh:
             "with grid_shape."
         )
     (grid,) = list(zone.children("GridCoordinates_t").values())[:1]
-    found = _arrays(grid)
-    axes = [found[name] for name in _AXES if name in found]
+    coordinates = _arrays(grid)
+    axes = [coordinates[name] for name in _AXES if name in coordinates]
     sizes = {len(axis) for axis in axes}
     if not axes or sizes != {int(zone.numbers()[:1].sum())}:
         raise limits.damaged(path, f"coordinates of {sorted(sizes)} points")
@@ -157,12 +157,12 @@ def _zone(path: Path, base: _Node, zone: _Node) -> VtkMesh:
 
 def _arrays(node: _Node) -> dict[str, np.ndarray]:
     """Numbers below a node by name; texts, which are of single bytes, are left out."""
-    found: dict[str, np.ndarray] = {}
+    arrays: dict[str, np.ndarray] = {}
     for name, child in node.children("DataArray_t").items():
         value = child.value()
         if value is not None and value.dtype.itemsize > 1:
-            found[name] = value.astype(value.dtype.newbyteorder("="), copy=False)
-    return found
+            arrays[name] = value.astype(value.dtype.newbyteorder("="), copy=False)
+    return arrays
 
 
 def _elements(path: Path, zone: _Node) -> _Elements:
@@ -247,12 +247,14 @@ def _members(path: Path, name: str, node: _Node, count: int) -> np.ndarray:
     ranges: Mapping[str, _Node] = node.children("IndexRange_t")
     if "PointRange" in ranges:
         first, last = (*ranges["PointRange"].numbers().tolist(), 0, 0)[:2]
-        found = np.array([first, last]) - 1
+        members = np.array([first, last]) - 1
     else:
-        found = lists["PointList"].numbers() - 1 if "PointList" in lists else None
-    if found is None or (found.size and not (0 <= found.min() <= found.max() < count)):
+        members = lists["PointList"].numbers() - 1 if "PointList" in lists else None
+    if members is None or (
+        members.size and not (0 <= members.min() <= members.max() < count)
+    ):
         raise limits.damaged(path, f"the boundary {name!r} is no list of 1 to {count}")
-    return np.arange(found[0], found[1] + 1) if "PointRange" in ranges else found
+    return np.arange(members[0], members[1] + 1) if "PointRange" in ranges else members
 
 
 def samples(folder: Path) -> list[Path]:
@@ -261,7 +263,7 @@ def samples(folder: Path) -> list[Path]:
     Raises:
       ValueError: if a sample has several meshes, which are those of several times.
     """
-    found: list[Path] = []
+    meshes: list[Path] = []
     for sample in (folder, *sorted(folder.glob("sample_*"))):
         files = sorted((sample / "meshes").glob("*.cgns"))
         if len(files) > 1:
@@ -269,8 +271,8 @@ def samples(folder: Path) -> list[Path]:
                 f"{sample} has {len(files)} meshes, one for each time; name the .cgns "
                 "files of one time."
             )
-        found += files
-    return found
+        meshes += files
+    return meshes
 
 
 def stem(path: Path) -> str:

@@ -39,22 +39,21 @@ def splits(
     """
     stacked = options.stacked
     read = read_all if in_memory else look_at_all
-    found, channels, parts, first, seen = read(train, options)
-    if found[0].target is None and found[0].target_scalars is None:
+    data, survey = read(train, options)
+    if data[0].target is None and data[0].target_scalars is None:
         raise ValueError(
-            f"{found[0].name} has no array 'target'; name what to predict, "
+            f"{data[0].name} has no array 'target'; name what to predict, "
             "target_names=... or target_scalars=..."
         )
-    others = None
+    tests, seen = None, survey.seen
     if test:
         check_apart(find(train, stacked=stacked), find(test, stacked=stacked), "files")
-        others = read(test, options, like=first)
+        tests, others = read(test, options, like=survey.first)
         seen = [*seen, *others.seen]
     repeats.warn(seen)
-    tests = None if others is None else others.samples
-    divided = Splits.divide(found, tests, shares, parts=parts)
+    divided = Splits.divide(data, tests, shares, parts=survey.parts)
     source = f"own files ({','.join(map(str, train))})"
-    return divided._replace(source=source, channels=channels)
+    return divided._replace(source=source, channels=survey.first.channels)
 
 
 def check_apart(

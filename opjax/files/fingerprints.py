@@ -47,9 +47,9 @@ def fingerprint(
       OSError: if a file is missing or cannot be read.
       ValueError: as from `find` and `frames.find_cases`.
     """
-    found = frames.find_cases(paths) if series else formats.find(paths, stacked=stacked)
+    roots = frames.find_cases(paths) if series else formats.find(paths, stacked=stacked)
     every, sizes, each = hashlib.blake2b(digest_size=8), 0, dict[str, str]()
-    listed = sorted(_parts(found))
+    listed = sorted(_parts(roots))
     for file in listed:
         size, content = file.stat().st_size, _digest(file)
         every.update(f"{file}\0{size}\0{content}\n".encode())
@@ -76,16 +76,16 @@ def _parts(found: Iterable[Path]) -> set[Path]:
 
 def _digest(file: Path) -> str:
     """Eight letters that change with a file."""
-    found, size = hashlib.blake2b(digest_size=4), file.stat().st_size
+    hashed, size = hashlib.blake2b(digest_size=4), file.stat().st_size
     with open(file, "rb") as stream:
         if size <= _WHOLE:
-            found.update(stream.read())
+            hashed.update(stream.read())
         else:
             for place in (0, size // 2, size - _PART):
                 stream.seek(place)
-                found.update(stream.read(_PART))
-    found.update(str(size).encode())
-    return found.hexdigest()
+                hashed.update(stream.read(_PART))
+    hashed.update(str(size).encode())
+    return hashed.hexdigest()
 
 
 def difference(before: Fingerprint, now: Fingerprint) -> str:

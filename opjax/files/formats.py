@@ -33,15 +33,15 @@ def listed(paths: str | Iterable[str]) -> list[str]:
       The paths, without blanks around them.
     """
     text = paths if isinstance(paths, str) else ",".join(paths)
-    parts, found = text.split(","), list[str]()
+    parts, separate = text.split(","), list[str]()
     while parts:
         ends = range(len(parts), 0, -1)
         several = [",".join(parts[:end]).strip() for end in ends]
         whole = [one for one in several if one and _exists(Path(one).expanduser())]
         path = whole[0] if whole else parts[0].strip()
         parts = parts[ends[several.index(path)] :] if whole else parts[1:]
-        found += [path] if path else []
-    return found
+        separate += [path] if path else []
+    return separate
 
 
 def _exists(path: Path) -> bool:
@@ -68,18 +68,18 @@ def find(paths: Paths, *, stacked: bool = False) -> list[Path]:
         a link leads nowhere.
       ValueError: if a format is unknown or there are several.
     """
-    given = [paths] if isinstance(paths, str | os.PathLike) else paths
-    found = sorted({file for path in given for file in _files_of(path, stacked)})
-    if not found:
+    every = [paths] if isinstance(paths, str | os.PathLike) else paths
+    files = sorted({file for path in every for file in _files_of(path, stacked)})
+    if not files:
         raise FileNotFoundError("No files were given; name a folder or files.")
-    formats = Counter(file.suffix.lower() for file in found)
+    formats = Counter(file.suffix.lower() for file in files)
     if len(formats) > 1:
         counts = ", ".join(f"{count} {suffix}" for suffix, count in formats.items())
         raise ValueError(
-            f"A data set has one format, but {found[0].parent} and the other paths "
-            f"have {counts} files; name those of one format, '*{found[0].suffix}'."
+            f"A data set has one format, but {files[0].parent} and the other paths "
+            f"have {counts} files; name those of one format, '*{files[0].suffix}'."
         )
-    return found
+    return files
 
 
 def _files_of(path: OnePath, stacked: bool) -> list[Path]:
@@ -100,16 +100,16 @@ def _files_of(path: OnePath, stacked: bool) -> list[Path]:
 
 def _in_folder(root: Path) -> list[Path]:
     inside = [f for f in root.iterdir() if f.name[0] != "."]
-    known = [f for f in inside if f.suffix.lower() in SUFFIXES and not f.is_dir()]
+    files = [f for f in inside if f.suffix.lower() in SUFFIXES and not f.is_dir()]
     # Surfaces and lists of blocks beside meshes are what they were made of.
     for others in (SURFACES, BLOCKS):
-        known = [f for f in known if f.suffix.lower() not in others] or known
-    known = known or cgns.samples(root)
-    for file in known:
+        files = [f for f in files if f.suffix.lower() not in others] or files
+    files = files or cgns.samples(root)
+    for file in files:
         limits.check_link(file)
-    if not known:
+    if not files:
         raise _no_samples(root, inside)
-    return known
+    return files
 
 
 def _no_samples(root: Path, inside: list[Path]) -> FileNotFoundError:
@@ -135,8 +135,8 @@ def _below(root: Path) -> str:
         level = [d for f in level for d in sorted(f.iterdir()) if d.is_dir()]
         for folder in level:
             looked += 1
-            found = (f for f in folder.iterdir() if f.suffix.lower() in SUFFIXES)
-            if next(found, None) is None:
+            samples = (f for f in folder.iterdir() if f.suffix.lower() in SUFFIXES)
+            if next(samples, None) is None:
                 continue
             names = {f.relative_to(root).parts[-1] for f in level}
             last = names.pop() if len(names) == 1 else "*"

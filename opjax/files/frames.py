@@ -36,10 +36,10 @@ def find_cases(paths: Paths) -> list[Path]:
       ValueError: if a file is of an unknown format.
     """
     listed = [paths] if isinstance(paths, str | Path) else list(paths)  # pyright: ignore
-    found = {case for path in listed for case in _cases_of(Path(path).expanduser())}
-    if not found:
+    cases = {case for path in listed for case in _cases_of(Path(path).expanduser())}
+    if not cases:
         raise FileNotFoundError("No series were given; name a folder or files.")
-    return sorted(found)
+    return sorted(cases)
 
 
 def _cases_of(root: Path) -> list[Path]:
@@ -96,10 +96,10 @@ def listed(case: Path) -> Iterator[Listed]:
         files = [p for p in files if p.name[0] != "."]
         for file in files:
             limits.check_link(file)
-        known = dict(zip(files, numbers(case, files), strict=True))
-        ordered = sorted(files, key=lambda file: known[file])
-        if all(number.is_integer() for number in known.values()):
-            _check_gaps(case, ordered, [known[file] for file in ordered])
+        times = dict(zip(files, numbers(case, files), strict=True))
+        ordered = sorted(files, key=lambda file: times[file])
+        if all(number.is_integer() for number in times.values()):
+            _check_gaps(case, ordered, [times[file] for file in ordered])
         for file in ordered:
             yield Listed(file, None)
 
@@ -119,29 +119,29 @@ def numbers(case: Path, files: list[Path]) -> list[float]:
     kinds = [_NUMBER, _FIRST]
     if timed:
         kinds = [re.compile(f"{_TIME.pattern}|{_WHOLE.pattern}"), *kinds]
-    found: list[float] = []
+    times: list[float] = []
     for kind in kinds:
         matches = [kind.search(stem) for stem in stems]
         if all(matches):
             parts = [next(filter(None, m.groups())) for m in matches if m]
-            found = [float(part[:30]) for part in parts]
+            times = [float(part[:30]) for part in parts]
             break
-    if not found:
+    if not times:
         bad = next(file for file in files if not _NUMBER.search(file.stem))
         raise ValueError(
             f"{case}: {bad.name} has no number at the end of its name, as frames "
             "of a series have; number the files, or give a .pvd file."
         )
-    if len(set(found)) < len(found):
-        first = next(n for n in found if found.count(n) > 1)
-        pairs = zip(files, found, strict=True)
+    if len(set(times)) < len(times):
+        first = next(n for n in times if times.count(n) > 1)
+        pairs = zip(files, times, strict=True)
         same = [file.name for file, number in pairs if number == first]
         raise ValueError(
             f"{case}: {same[0]} and {same[1]} have one number, {first:g}: a folder "
             "holds the frames of one series. Put each series into a folder of its own, "
             "or give .pvd files."
         )
-    return found
+    return times
 
 
 def _check_gaps(case: Path, files: list[Path], numbers: list[float]) -> None:
@@ -160,12 +160,12 @@ def _of_list(path: Path) -> list[Listed]:
     """Reads a `.pvd` file; of the names of files, only those of its own folder."""
     root = lists.read(path, "Collection")
     elements = [element.attrib for element in root.findall("Collection/DataSet")]
-    found = [
+    frames = [
         _listed(path, number, one.get("file", ""), one.get("timestep", ""))
         for number, one in enumerate(elements)
     ]
-    _check_parts(path, [one.get("part", "") for one in elements], found)
-    return found
+    _check_parts(path, [one.get("part", "") for one in elements], frames)
+    return frames
 
 
 def _of_json(path: Path) -> list[Listed]:
@@ -177,18 +177,18 @@ def _of_json(path: Path) -> list[Listed]:
         rows = [(str(one["name"]), str(one["time"])) for one in known]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise limits.damaged(path, error) from error
-    found = [_listed(path, number, *row) for number, row in enumerate(rows)]
-    if not found:
+    frames = [_listed(path, number, *row) for number, row in enumerate(rows)]
+    if not frames:
         raise limits.damaged(path, "it lists no frames")
-    return found
+    return frames
 
 
 def _listed(path: Path, number: int, file: str, time: str) -> Listed:
     """A frame that a list names; Windows has other separators."""
     file = file.replace("\\", "/")
     suffix = Path(file).suffix.lower()
-    known = (suffix if suffix in _FRAMES else ".vtu",)
-    frame = lists.beside(path, file, known, "frames")
+    suffixes = (suffix if suffix in _FRAMES else ".vtu",)
+    frame = lists.beside(path, file, suffixes, "frames")
     if not lists.is_inside(path, frame):
         limits.check_link(frame)
         raise ValueError(

@@ -25,11 +25,11 @@ def on_grid(name: str, arrays: Arrays, fields: Iterable[str], axes: int) -> Arra
     """
     if "mesh_points" in arrays:
         raise ValueError(f"{name} has mesh_points; leave grid_axes out.")
-    found = {key: np.asarray(arrays[key]) for key in fields if key in arrays}
-    shapes = {array.shape[:axes] for array in found.values()}
-    fits = all(array.ndim in (axes, axes + 1) for array in found.values())
+    present = {key: np.asarray(arrays[key]) for key in fields if key in arrays}
+    shapes = {array.shape[:axes] for array in present.values()}
+    fits = all(array.ndim in (axes, axes + 1) for array in present.values())
     if len(shapes) != 1 or not fits:
-        listed = ", ".join(f"{key} {array.shape}" for key, array in found.items())
+        listed = ", ".join(f"{key} {array.shape}" for key, array in present.items())
         raise ValueError(
             f"{name}: fields must have the same {axes} axes of the grid and, if there "
             f"are several, channels, not {listed or 'none'}; give another grid_axes."
@@ -37,7 +37,7 @@ def on_grid(name: str, arrays: Arrays, fields: Iterable[str], axes: int) -> Arra
     (shape,) = shapes
     flat = {
         key: array.reshape(math.prod(shape), *array.shape[axes:])
-        for key, array in found.items()
+        for key, array in present.items()
     }
     points = {"mesh_points": grid_points(shape), "grid_shape": np.array(shape)}
     return flat | points

@@ -4,13 +4,16 @@ import contextlib
 import math
 from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from opjax.files import conversion, extras, limits
 from opjax.files.limits import reading
 from opjax.files.npz import Arrays, Groups
+
+if TYPE_CHECKING:
+    import h5py
 
 # Filters of HDF5 whose output has a known size: shuffling, checksums and compression,
 # which may be applied once.
@@ -36,8 +39,8 @@ def open_hdf5(
         raises it if the array is too large or stored in another file.
     """
     with open_file(path) as file:
-        found = _groups(path, file, group)
-        yield {n: _Datasets(path, g, max_bytes) for n, g in found.items()}
+        groups = _groups(path, file, group)
+        yield {n: _Datasets(path, g, max_bytes) for n, g in groups.items()}
 
 
 @contextlib.contextmanager
@@ -53,7 +56,7 @@ def open_datasets(path: Path) -> Generator[Mapping[str, "Dataset"]]:
 
 
 @contextlib.contextmanager
-def open_groups(path: Path) -> Generator[dict[str, Any]]:
+def open_groups(path: Path) -> Generator[dict[str, "h5py.Group"]]:
     """Opens the groups of a file, one for each sample, of which no array is read.
 
     Raises:
@@ -65,7 +68,7 @@ def open_groups(path: Path) -> Generator[dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def open_writable(source: Path, path: Path) -> Generator[dict[str, Any]]:
+def open_writable(source: Path, path: Path) -> Generator[dict[str, "h5py.Group"]]:
     """Opens the groups of `path`, a copy of `source`, so that arrays can be added.
 
     Args:
@@ -82,7 +85,7 @@ def open_writable(source: Path, path: Path) -> Generator[dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def open_file(path: Path) -> Generator[Any]:
+def open_file(path: Path) -> Generator["h5py.File"]:
     """Opens a file, whatever it holds, for `names`, `member` and `dataset`.
 
     Raises:
@@ -99,15 +102,19 @@ def open_file(path: Path) -> Generator[Any]:
         yield file
 
 
-def _groups(path: Path, file: Any, group: str | None = None) -> dict[str, Any]:
+def _groups(
+    path: Path, file: "h5py.File", group: str | None = None
+) -> dict[str, "h5py.Group"]:
     """Returns groups of samples by name; the file itself if it is one sample."""
     h5py = _h5py(path)
     present = names(path, file)
     if group and group not in present:
         raise ValueError(f"{path} has no group {group!r} any more.")
-    wanted = {n: member(path, file, n) for n in ([group] if group else present)}
-    groups = {n: g for n, g in sorted(wanted.items()) if isinstance(g, h5py.Group)}
-    if 0 < len(groups) < len(wanted):
+    members: dict[str, Any] = {
+        n: member(path, file, n) for n in ([group] if group else present)
+    }
+    groups = {n: g for n, g in sorted(members.items()) if isinstance(g, h5py.Group)}
+    if 0 < len(groups) < len(members):
         raise ValueError(
             f"{path} has groups {list(groups)[:5]} beside arrays "
             f"{sorted(set(present) - set(groups))[:5]}: put the arrays of one sample "
@@ -117,7 +124,7 @@ def _groups(path: Path, file: Any, group: str | None = None) -> dict[str, Any]:
     return groups or {"": file}
 
 
-def names(path: Path, group: Any) -> list[str]:
+def names(path: Path, group: "h5py.Group") -> list[str]:
     """Returns the names of the members of a group."""
     with reading(path):
         return list(group)
@@ -132,7 +139,7 @@ class Dataset:
       num_bytes: size of its values, uncompressed.
     """
 
-    def __init__(self, path: Path, name: str, array: Any):
+    def __init__(self, path: Path, name: str, array: "h5py.Dataset"):
         self._path, self._array = path, array
         with reading(path):
             self.shape: tuple[int, ...] = tuple(map(int, array.shape))
@@ -153,12 +160,12 @@ class Dataset:
     def __len__(self) -> int:
         return self.shape[0]
 
-    def __getitem__(self, index: Any) -> np.ndarray:
+    def __getitem__(self, index: slice | int | tuple[()]) -> np.ndarray:
         with reading(self._path):
             return self._array[index]
 
 
-def dataset(path: Path, group: Any, name: str) -> Dataset:
+def dataset(path: Path, group: "h5py.Group", name: str) -> Dataset:
     """Returns an array of a group, unread.
 
     Args:
@@ -169,7 +176,8 @@ def dataset(path: Path, group: Any, name: str) -> Dataset:
     Raises:
       ValueError: if the array is not stored in this file.
     """
-    file, array = file_of(path), member(path, group, name)
+    file = file_of(path)
+    array: Any = member(path, group, name)
     stored = isinstance(array, _h5py(path).Dataset)
     if stored:
         with reading(file):
@@ -188,7 +196,7 @@ def file_of(path: Path) -> Path:
     return path
 
 
-def add(path: Path, group: str, arrays: Mapping[str, Any]) -> None:
+def add(path: Path, group: str, arrays: Mapping[str, np.ndarray]) -> None:
     """Adds arrays to a file or to one of its groups, which are created if missing."""
     h5py = _h5py(path)
     with h5py.File(path, "a") as file:
@@ -206,7 +214,7 @@ def copy_group(source: Path, path: Path, group: str) -> None:
                 original.copy(group, file, name=group)
 
 
-def put(group: Any, arrays: Mapping[str, Any]) -> None:
+def put(group: "h5py.Group", arrays: Mapping[str, np.ndarray]) -> None:
     """Creates arrays in an open group."""
     for name, array in arrays.items():
         if "/" in name:
@@ -220,7 +228,7 @@ def put(group: Any, arrays: Mapping[str, Any]) -> None:
 class _Datasets(Arrays):
     """Arrays of an HDF5 group by name."""
 
-    def __init__(self, path: Path, group: Any, max_bytes: int):
+    def __init__(self, path: Path, group: "h5py.Group", max_bytes: int):
         self._path, self._group, self._max_bytes = path, group, max_bytes
         self._names = names(path, group)
 
@@ -241,7 +249,7 @@ class _Datasets(Arrays):
         return array[()]
 
 
-def member(path: Path, group: Any, name: str) -> Any:
+def member(path: Path, group: "h5py.Group", name: str) -> Any:
     """Returns a group or array of this file; None for links, which may leave it."""
     with reading(file_of(path)):
         link = group.get(name, getlink=True)

@@ -12,7 +12,7 @@ from collections.abc import (
     Sequence,
 )
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -22,7 +22,11 @@ from opjax.files.options import DEFAULT, ReadOptions
 from opjax.files.vtk import fields as vtk_fields
 from opjax.files.vtk import vtu_slices, xml_files
 from opjax.files.vtk.vtu_copy import Copy
-from opjax.samples.sliced import Column, Numbers
+from opjax.samples.sliced import Column, Numbers, Rows
+from opjax.samples.stored import Place
+
+if TYPE_CHECKING:
+    import h5py
 
 # Options that meshes in slices have.
 _OPTIONS = (
@@ -34,6 +38,20 @@ _OPTIONS = (
     "need_target",
     "max_bytes",
 )
+
+
+class Array(Rows, Protocol):
+    """An array of a file, of which no value has been read."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the whole array."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of its values."""
+        ...
 
 
 class Columns:
@@ -48,7 +66,7 @@ class Columns:
       ValueError: if fields are not real numbers, or differ in axes or length.
     """
 
-    def __init__(self, name: str, fields: Mapping[str, Any], *, flat: bool = False):
+    def __init__(self, name: str, fields: Mapping[str, Array], *, flat: bool = False):
         self._name, self._fields, self._flat = name, dict(fields), flat
         for key, array in self._fields.items():
             building.check_numbers(name, key, array.dtype)
@@ -159,8 +177,10 @@ def copied(
     """
     suffix = source.suffix.lower()
     if suffix not in _OPENED:
-        known = ".h5 and .vtu"
-        raise ValueError(f"{source} cannot be read in slices, only {known} files can.")
+        suffixes = ".h5 and .vtu"
+        raise ValueError(
+            f"{source} cannot be read in slices, only {suffixes} files can."
+        )
     if options.point_dim is not None and suffix != ".vtu":
         raise ValueError(
             f"point_dim={options.point_dim} has no effect on {source}, only on .vtu "
@@ -178,8 +198,8 @@ def copied(
 
 @contextlib.contextmanager
 def _hdf5(source: Path, path: Path, options: ReadOptions) -> Generator[list[Mapped]]:
-    def mapped(key: str, group: Any) -> Mapped:
-        def lookup(field: str) -> Any:
+    def mapped(key: str, group: "h5py.Group") -> Mapped:
+        def lookup(field: str) -> Array:
             return hdf5.dataset(Path(name), group, field)
 
         def create(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
@@ -189,9 +209,9 @@ def _hdf5(source: Path, path: Path, options: ReadOptions) -> Generator[list[Mapp
                     for field, shape in shapes.items()
                 }
 
-        name = str(source / key) if key else str(source)
-        present = set(hdf5.names(source, group))
-        arrays = columns(name, present, lookup, options, place=(source, key))
+        place = Place(str(source), key)
+        name, present = place.name, set(hdf5.names(source, group))
+        arrays = columns(place, present, lookup, options)
         return Mapped(name, arrays, present, create)
 
     shutil.copyfile(source, path)
@@ -203,16 +223,16 @@ def _hdf5(source: Path, path: Path, options: ReadOptions) -> Generator[list[Mapp
 def _vtu(source: Path, path: Path, options: ReadOptions) -> Generator[list[Mapped]]:
     with vtu_slices.open_mesh(source) as mesh, open(path, "wb") as file:
         arrays = fields_of(source, mesh, options)
-        lookup, place = arrays.__getitem__, (source, "")
-        found = columns(str(source), arrays, lookup, options, place=place)
+        place = Place(str(source), "")
+        by_role = columns(place, arrays, arrays.__getitem__, options)
         copy = Copy(file, mesh)
-        yield [Mapped(str(source), found, set(arrays), copy.create)]
+        yield [Mapped(str(source), by_role, set(arrays), copy.create)]
         copy.check()
 
 
 def fields_of(
     file: Path, mesh: vtu_slices.SlicedMesh, options: ReadOptions
-) -> dict[str, Any]:
+) -> Mapping[str, Array]:
     """Arrays of the points of a `.vtu` file, of which slices are read, by name."""
     axes = vtk_fields.axes(file, *mesh.ranges(), options.point_dim)
     return mesh.fields | {"mesh_points": vtu_slices.Axes(mesh.points, axes)}
@@ -222,21 +242,18 @@ _OPENED = {**dict.fromkeys(hdf5.SUFFIXES, _hdf5), ".vtu": _vtu}
 
 
 def columns(
-    name: str,
+    place: Place,
     present: Collection[str],
-    lookup: Callable[[str], Any],
+    lookup: Callable[[str], Array],
     options: ReadOptions,
-    *,
-    place: tuple[Path, str],
 ) -> dict[str, Column]:
     """Finds the arrays of a sample among those of a file.
 
     Args:
-      name: of the sample.
+      place: of the sample.
       present: names of all arrays of the file.
       lookup: returns an array by its name.
       options: what a sample is made of.
-      place: the file, and the group in it.
 
     Returns:
       The arrays of `Sample` that there are. Targets are left out where one is missing.
@@ -246,6 +263,7 @@ def columns(
         what it has to be, or an option means nothing for slices.
     """
     options.check_only(_OPTIONS, "meshes that are read in slices")
+    name = place.name
 
     def fields(names: Sequence[str], *, flat: bool = False) -> Columns:
         return Columns(name, {key: lookup(key) for key in names}, flat=flat)
@@ -262,43 +280,27 @@ def columns(
             arrays[key] = fields(names)
     if "quadrature_weights" in present:
         arrays["quadrature_weights"] = fields(["quadrature_weights"], flat=True)
-    if not options.scalars and not options.target_scalars:
+    if not options.has_scalars:
         return arrays
-    small = _Small(place[0], present, lookup)
-    row, table = row_of(*place)
+    file = Path(place.file)
+    small = _Small(file, present, lookup)
+    row = cases.row_of(file, place.group, named=True)
     for key, names in {
         "scalars": options.scalars,
         "target_scalars": options.target_scalars,
     }.items():
         needed = key == "scalars" or options.need_target
-        values = cases.read(name, small, row, names, table=table, needed=needed)
+        values = cases.read(name, small, row, names, needed=needed)
         if values is not None:
             arrays[key] = Numbers(values, names)
     return arrays
-
-
-def row_of(
-    file: Path, group: str, *, named: bool = True
-) -> tuple[Mapping[str, str] | None, Path | None]:
-    """Returns what a table of cases says of a sample, and where it is, if it is.
-
-    Args:
-      file: of the sample.
-      group: its group in the file, if any.
-      named: see `cases.table_of`.
-
-    Raises:
-      ValueError: if the table is damaged, or lacks the sample.
-    """
-    table = cases.table_of(file, named=named)
-    return (None, None) if table is None else (table.row(file, group), table.path)
 
 
 class _Small(Mapping[str, np.ndarray]):
     """Arrays of one number; of larger ones type and shape are known and no values."""
 
     def __init__(
-        self, file: Path, present: Collection[str], lookup: Callable[[str], Any]
+        self, file: Path, present: Collection[str], lookup: Callable[[str], Array]
     ):
         vtk = file.suffix.lower() == ".vtu"
         self._data = xml_files.field_data(file) if vtk else dict[str, np.ndarray]()
@@ -309,7 +311,7 @@ class _Small(Mapping[str, np.ndarray]):
             return self._data[key]
         if key not in self._present:
             raise KeyError(key)
-        array = self._lookup(key)
+        array: Any = self._lookup(key)
         if math.prod(array.shape) == 1:
             return np.asarray(array[:] if len(array.shape) else array[()])
         return np.broadcast_to(np.zeros((), array.dtype), array.shape)

@@ -5,7 +5,7 @@ import math
 import zipfile
 from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 from numpy.lib import format as npy
@@ -50,7 +50,7 @@ def _is_note(name: str) -> bool:
     return name.startswith("__") and name.endswith("__")
 
 
-def add(path: Path, arrays: Mapping[str, Any]) -> None:
+def add(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Adds arrays to an archive, which is created if it does not exist."""
     with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
         for name, array in arrays.items():

@@ -147,6 +147,11 @@ class ReadOptions:
         """Names of all fields of points or cells that are looked for."""
         return (*(self.features or ("features",)), *(self.target or ("target",)))
 
+    @property
+    def has_scalars(self) -> bool:
+        """Whether a sample has numbers of its own, which a table may hold."""
+        return bool(self.scalars or self.target_scalars)
+
     def given(self) -> list[str]:
         """Names of the options that are not as by default."""
         return [

@@ -16,7 +16,6 @@ and fields of other names are asked for, see `ReadOptions`.
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from opjax import samples
 from opjax.files import building, cases, repeats
@@ -52,7 +51,7 @@ def read(paths: Paths, options: ReadOptions = DEFAULT) -> list[Sample]:
         array is missing, not of real numbers, not finite or of the wrong shape; cells
         name points that do not exist; or samples differ in dimension or channels.
     """
-    return read_all(paths, options).samples
+    return read_all(paths, options)[0]
 
 
 def stored(paths: Paths, options: ReadOptions = DEFAULT) -> Stored:
@@ -70,89 +69,25 @@ def stored(paths: Paths, options: ReadOptions = DEFAULT) -> Stored:
       ImportError: if h5py or VTK is needed and missing.
       ValueError: as for `read`.
     """
-    return look_at_all(paths, options).samples
+    return look_at_all(paths, options)[0]
 
 
 def build(place: Place, arrays: Arrays, options: ReadOptions) -> Built:
     """Builds a sample of its arrays, and of what a table of cases says of it."""
-    name = str(Path(place.file) / place.group) if place.group else place.file
-    named = bool(options.scalars or options.target_scalars)
-    file = Path(place.file)
-    table = cases.table_of(file, named=named)
-    row = None if table is None else table.row(file, place.group)
-    return building.build(name, arrays, options, table=table, row=row)
+    row = cases.row_of(Path(place.file), place.group, named=options.has_scalars)
+    return building.build(place.name, arrays, options, row)
 
 
-class InMemory(NamedTuple):
-    """Samples, the names of their channels, and what a table says they are for.
-
-    The first one besides, with which those of other sets have to agree, and what is
-    kept of all to find those that are repeated.
-    """
-
-    samples: list[Sample]
-    channels: dict[str, tuple[str, ...]]
-    parts: list[str]
-    first: Built
-    seen: list[repeats.Seen]
-
-
-class OnDisk(NamedTuple):
-    """Samples on disk, and what `InMemory` says of those in memory."""
-
-    samples: Stored
-    channels: dict[str, tuple[str, ...]]
-    parts: list[str]
-    first: Built
-    seen: list[repeats.Seen]
-
-
-def read_all(
-    paths: Paths, options: ReadOptions, *, like: Built | None = None
-) -> InMemory:
-    """Reads samples, see `read`; in the plane of `like`, if that is given."""
-    found: list[Sample] = []
-    told = _Told(options, like)
-    for _, built in _each(find(paths, stacked=options.stacked), options):
-        found.append(built.sample)
-        told.look_at(built)
-    found = narrow_samples(found)
-    samples.check(found)
-    told.warn()
-    first = told.first
-    return InMemory(found, first.channels, told.parts, first, told.seen)
-
-
-def look_at_all(
-    paths: Paths, options: ReadOptions, *, like: Built | None = None
-) -> OnDisk:
-    """Looks at samples and leaves them on disk, see `stored` and `read_all`."""
-    files = find(paths, stacked=options.stacked)
-    if options.stacked and files[0].suffix.lower() == ".npz":
-        raise ValueError(
-            f"{files[0]} cannot be read by row, as samples that stay on disk are; save "
-            "an .h5 file or a folder of .npy files, or read all of it."
-        )
-    places: list[Place] = []
-    known: list[summaries.Summary] = []
-    told = _Told(options, like)
-    for place, built in _each(files, options):
-        told.look_at(built)
-        samples.check([built.sample])
-        places.append(place)
-        known.append(summaries.summarize(built.sample))
-    found = Stored(places, known, partial(_one, options))
-    told.warn()
-    first = told.first
-    return OnDisk(found, first.channels, told.parts, first, told.seen)
-
-
-class _Told:
+class Survey:
     """What is learnt of samples one by one, and said of all at the end.
 
     Args:
       options: they are read with.
       like: a sample of another set, whose plane is theirs.
+
+    Attributes:
+      parts: what a table says that each sample is for.
+      seen: what is kept of each to find those that are repeated.
     """
 
     def __init__(self, options: ReadOptions, like: Built | None):
@@ -166,7 +101,7 @@ class _Told:
 
     @property
     def first(self) -> Built:
-        """The first sample."""
+        """The first sample, with which all have to agree."""
         assert self._first is not None, "a sample"
         return self._first
 
@@ -194,6 +129,43 @@ class _Told:
         layout.check_axes(self._senses)
         if self._options.grid_axes:
             building.warn_of_channels_first(self.first)
+
+
+def read_all(
+    paths: Paths, options: ReadOptions, *, like: Built | None = None
+) -> tuple[list[Sample], Survey]:
+    """Reads samples, see `read`; in the plane of `like`, if that is given."""
+    every: list[Sample] = []
+    survey = Survey(options, like)
+    for _, built in _each(find(paths, stacked=options.stacked), options):
+        every.append(built.sample)
+        survey.look_at(built)
+    every = narrow_samples(every)
+    samples.check(every)
+    survey.warn()
+    return every, survey
+
+
+def look_at_all(
+    paths: Paths, options: ReadOptions, *, like: Built | None = None
+) -> tuple[Stored, Survey]:
+    """Looks at samples and leaves them on disk, see `stored` and `read_all`."""
+    files = find(paths, stacked=options.stacked)
+    if options.stacked and files[0].suffix.lower() == ".npz":
+        raise ValueError(
+            f"{files[0]} cannot be read by row, as samples that stay on disk are; save "
+            "an .h5 file or a folder of .npy files, or read all of it."
+        )
+    places: list[Place] = []
+    looked_at: list[summaries.Summary] = []
+    survey = Survey(options, like)
+    for place, built in _each(files, options):
+        survey.look_at(built)
+        samples.check([built.sample])
+        places.append(place)
+        looked_at.append(summaries.summarize(built.sample))
+    survey.warn()
+    return Stored(places, looked_at, partial(_one, options)), survey
 
 
 def _each(files: Iterable[Path], options: ReadOptions) -> Iterator[tuple[Place, Built]]:

@@ -34,18 +34,18 @@ class Seen(NamedTuple):
 
 def seen(sample: Sample, time: float = math.nan) -> Seen:
     """Returns what is kept of a sample."""
-    given = _digest([sample.mesh_points, sample.features, sample.scalars])
+    inputs = _digest([sample.mesh_points, sample.features, sample.scalars])
     asked = _digest([sample.target, sample.target_scalars])
-    return Seen(sample.name, given, asked, time)
+    return Seen(sample.name, inputs, asked, time)
 
 
 def _digest(arrays: Sequence[np.ndarray | None]) -> bytes:
-    found = hashlib.blake2b(digest_size=16)
+    hashed = hashlib.blake2b(digest_size=16)
     present = [array for array in arrays if array is not None]
     for array in present:
-        found.update(str(array.shape).encode())
-        found.update(np.ascontiguousarray(array).data)
-    return found.digest() if present else b""
+        hashed.update(str(array.shape).encode())
+        hashed.update(np.ascontiguousarray(array).data)
+    return hashed.digest() if present else b""
 
 
 def warn(known: Iterable[Seen]) -> None:

@@ -34,6 +34,7 @@ from opjax.samples import series as rules
 from opjax.samples.division import SHARES, Divided, Shares
 from opjax.samples.narrowing import narrow
 from opjax.samples.series import Frames
+from opjax.samples.stored import Place
 
 # Options that series have.
 _OPTIONS = (
@@ -119,9 +120,9 @@ def _how(options: ReadOptions, min_frames: int, in_memory: bool) -> _How:
 
 def _read_all(paths: Paths, how: _How) -> list[_Found]:
     """Reads series, at least one, and checks that all fit the same model."""
-    found = [one for case in find_cases(paths) for one in _read(case, how)]
-    rules.check([one.series for one in found], min_frames=how.min_frames)
-    return found
+    every = [one for case in find_cases(paths) for one in _read(case, how)]
+    rules.check([one.series for one in every], min_frames=how.min_frames)
+    return every
 
 
 def series_splits(
@@ -151,13 +152,13 @@ def series_splits(
     """
     how = _how(options, min_frames, in_memory)
     read, tests = _read_all(train, how), None
-    found = [one.series for one in read]
+    data = [one.series for one in read]
     if test:
         check_apart(find_cases(train), find_cases(test), "cases", "cases")
         tests = [one.series for one in _read_all(test, how)]
-        rules.check([found[0], *tests], min_frames=min_frames)
+        rules.check([data[0], *tests], min_frames=min_frames)
     parts = [one.part for one in read]
-    divided = SeriesSplits.divide(found, tests, shares, parts=parts)
+    divided = SeriesSplits.divide(data, tests, shares, parts=parts)
     source = f"own series ({','.join(map(str, train))})"
     return divided._replace(source=source, channels=read[0].channels)
 
@@ -185,7 +186,7 @@ def _read(case: Path, how: _How) -> Iterator[_Found]:
 
 
 def _of_arrays(case: Path, group: str, arrays: Arrays, how: _How) -> _Found:
-    name, options = str(case / group) if group else str(case), how.options
+    name, options = Place(str(case), group).name, how.options
     for key in options.target:
         if key not in arrays:
             raise building.missing(name, key, arrays)
@@ -262,10 +263,8 @@ def _build(
                 f"{name}: {key} is one number for the whole case, and no field; give "
                 f"it as a scalar, --scalar_names={key}, not among --feature_names."
             )
-    table = cases.table_of_series(case, group, named=bool(options.scalars))
-    if table is None:
-        return building.build(name, arrays, options)
-    return building.build(name, arrays, options, table=table[0], row=table[1])
+    row = cases.row_of_series(case, group, named=options.has_scalars)
+    return building.build(name, arrays, options, row)
 
 
 def _still(name: str, points: np.ndarray) -> np.ndarray:
@@ -284,7 +283,7 @@ def _found(built: building.Built, times: np.ndarray, values: Frames) -> _Found:
     """A series whose mesh, constants and scalars are those of its first frame."""
     sample = built.sample
     names = built.channels.get("scalars", ())
-    given = () if sample.scalars is None else sample.scalars.tolist()
+    numbers = () if sample.scalars is None else sample.scalars.tolist()
     series = Series(
         sample.mesh_points,
         np.asarray(times, np.float64),
@@ -293,7 +292,7 @@ def _found(built: building.Built, times: np.ndarray, values: Frames) -> _Found:
         quadrature_weights=sample.quadrature_weights,
         cells=sample.cells,
         grid_shape=sample.grid_shape,
-        scalars=dict(zip(names, given, strict=True)) or None,
+        scalars=dict(zip(names, numbers, strict=True)) or None,
         name=sample.name,
     )
     return _Found(series, built.channels, built.part)
@@ -353,10 +352,10 @@ def _check_same_scalars(
     case: Path, number: int, file: Path, arrays: Arrays, first: building.Built
 ) -> None:
     """Raises ValueError for a scalar that a later frame says otherwise."""
-    known = first.sample.scalars
-    if known is None:
+    scalars = first.sample.scalars
+    if scalars is None:
         return
-    for key, value in zip(first.channels["scalars"], known, strict=True):
+    for key, value in zip(first.channels["scalars"], scalars, strict=True):
         now = cases.read(str(file), arrays, None, (key,), needed=False)
         if now is not None and now[0] != value:
             raise ValueError(

@@ -137,17 +137,17 @@ def archive(
 
 
 def _add_file(
-    archive: Path, name: str, source: Path, shape: tuple[int, ...], dtype: Any
+    archive: Path, name: str, source: Path, shape: tuple[int, ...], dtype: np.dtype[Any]
 ) -> None:
     """Adds the bytes of a file to an archive as an array."""
     header: dict[str, Any] = {
-        "descr": npy.dtype_to_descr(np.dtype(dtype)),
+        "descr": npy.dtype_to_descr(dtype),
         "fortran_order": False,
         "shape": shape,
     }
     with (
-        zipfile.ZipFile(archive, "a", zipfile.ZIP_DEFLATED) as found,
-        found.open(f"{name}.npy", "w", force_zip64=True) as member,
+        zipfile.ZipFile(archive, "a", zipfile.ZIP_DEFLATED) as opened,
+        opened.open(f"{name}.npy", "w", force_zip64=True) as member,
         open(source, "rb") as file,
     ):
         npy.write_array_header_2_0(member, header)
@@ -160,13 +160,13 @@ def _copy(source: IO[bytes], target: IO[bytes]) -> None:
 
 
 def _mesh_arrays(series: Series) -> dict[str, np.ndarray]:
-    given = {
+    arrays = {
         "mesh_points": series.mesh_points,
         "quadrature_weights": series.quadrature_weights,
         "cells": series.cells,
         "grid_shape": series.grid_shape,
     }
-    return {k: np.asarray(array) for k, array in given.items() if array is not None}
+    return {k: np.asarray(array) for k, array in arrays.items() if array is not None}
 
 
 def _fields(values: np.ndarray, names: Sequence[str]) -> dict[str, np.ndarray]:

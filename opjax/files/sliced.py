@@ -1,14 +1,13 @@
 """Samples of `.h5` and `.vtu` files that are larger than memory, for training."""
 
 import contextlib
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from functools import partial
 from pathlib import Path
 
-from opjax.files import hdf5, mapped
+from opjax.files import cases, hdf5, mapped
 from opjax.files.division import check_apart
 from opjax.files.formats import Paths, find
-from opjax.files.mapped import row_of
 from opjax.files.options import DEFAULT, ReadOptions
 from opjax.files.vtk import vtu_slices
 from opjax.samples.division import SHARES, Divided, Shares
@@ -37,12 +36,12 @@ def read_sliced(paths: Paths, options: ReadOptions = DEFAULT) -> Sliced:
     """
     look = partial(opened, options=options)
     places: list[Place] = []
-    known: list[Summary] = []
+    looked_at: list[Summary] = []
     weighted: set[bool] = set()
     for file in find(paths):
         for place in places_of(file):
             with look(place) as arrays:
-                name = name_of(place)
+                name = place.name
                 if not {"target", "target_scalars"} & arrays.keys():
                     target = ", ".join(options.target) or "target"
                     raise ValueError(
@@ -50,17 +49,17 @@ def read_sliced(paths: Paths, options: ReadOptions = DEFAULT) -> Sliced:
                         "predict, target_names=..."
                     )
                 weighted.add("quadrature_weights" in arrays)
-                found = summarize(name, arrays)
+                summary = summarize(name, arrays)
             places.append(place)
-            known.append(found)
-            if channels(found) != channels(known[0]) or len(weighted) > 1:
+            looked_at.append(summary)
+            if channels(summary) != channels(looked_at[0]) or len(weighted) > 1:
                 raise ValueError(
-                    f"{name} has channels {channels(found)}, weights: "
+                    f"{name} has channels {channels(summary)}, weights: "
                     f"{'quadrature_weights' in arrays}; the first sample, "
-                    f"{name_of(places[0])}, has {channels(known[0])}: all samples of a "
+                    f"{places[0].name}, has {channels(looked_at[0])}: all samples of a "
                     "data set must agree."
                 )
-    return Sliced(places, known, weighted=weighted == {True}, opened=look)
+    return Sliced(places, looked_at, weighted=weighted == {True}, opened=look)
 
 
 class SlicedSplits(Divided[Sliced]):
@@ -99,25 +98,13 @@ def sliced_splits(
     if test:
         check_apart(find(train), find(test), "files")
         tests = read_sliced(test, options)
-    named = bool(options.scalars or options.target_scalars)
-    parts = _parts(sliced.places, named=named)
+    rows = (
+        cases.row_of(Path(place.file), place.group, named=options.has_scalars)
+        for place in sliced.places
+    )
+    parts = ["" if row is None else row.part for row in rows]
     divided = SlicedSplits.divide(sliced, tests, shares, parts=parts)
     return divided._replace(source=f"own files ({train})")
-
-
-def _parts(places: Sequence[Place], *, named: bool) -> list[str]:
-    """What a table of cases says that samples are for; empty where it does not."""
-    rows = (row_of(Path(place.file), place.group, named=named)[0] for place in places)
-    return ["" if row is None else row.get("split", "") for row in rows]
-
-
-def name_of(place: Place) -> str:
-    """What messages call a sample: its file, and its group if it is one.
-
-    Args:
-      place: of the sample.
-    """
-    return str(Path(place.file) / place.group) if place.group else place.file
 
 
 def places_of(file: Path) -> list[Place]:
@@ -152,12 +139,11 @@ def opened(place: Place, options: ReadOptions) -> Generator[Mapping[str, Column]
       OSError: if the file is missing.
       ValueError: as from `read_sliced`.
     """
-    file, name = Path(place.file), name_of(place)
-    columns = partial(mapped.columns, options=options, place=(file, place.group))
+    file = Path(place.file)
     if file.suffix.lower() == ".vtu":
         with vtu_slices.open_mesh(file) as mesh:
-            found = mapped.fields_of(file, mesh, options)
-            yield columns(name, found, found.__getitem__)
+            arrays = mapped.fields_of(file, mesh, options)
+            yield mapped.columns(place, arrays, arrays.__getitem__, options)
         return
     if options.point_dim is not None:
         raise ValueError(
@@ -165,6 +151,5 @@ def opened(place: Place, options: ReadOptions) -> Generator[Mapping[str, Column]
         )
     with hdf5.open_groups(file) as groups:
         group = groups[place.group]
-        present = hdf5.names(file, group)
-        lookup = partial(hdf5.dataset, Path(name), group)
-        yield columns(name, present, lookup)
+        lookup = partial(hdf5.dataset, Path(place.name), group)
+        yield mapped.columns(place, hdf5.names(file, group), lookup, options)

@@ -7,7 +7,6 @@ import contextlib
 import math
 from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -52,8 +51,8 @@ def open_stacked(path: Path, max_bytes: int) -> Generator[Groups]:
             f"{path} cannot be stacked: samples along axis 0 are in .npz or .h5 files, "
             "or in folders of .npy files."
         )
-    with hdf5.open_datasets(path) as found:
-        yield _Samples(path, found, max_bytes)
+    with hdf5.open_datasets(path) as arrays:
+        yield _Samples(path, arrays, max_bytes)
 
 
 def _mapped(path: Path) -> np.ndarray:
@@ -68,7 +67,12 @@ def _mapped(path: Path) -> np.ndarray:
 class _Samples(Groups):
     """Samples by row number."""
 
-    def __init__(self, path: Path, arrays: Mapping[str, Any], max_bytes: int):
+    def __init__(
+        self,
+        path: Path,
+        arrays: Mapping[str, np.ndarray | hdf5.Dataset],
+        max_bytes: int,
+    ):
         self._path, self._arrays, self._max_bytes = path, arrays, max_bytes
         self._shared = {n for n, axes in _SHARED.items() if _axes(arrays, n) == axes}
         lengths = {
@@ -110,7 +114,7 @@ class _Samples(Groups):
         return np.array(array[()] if name in self._shared else array[row])
 
 
-def _axes(arrays: Mapping[str, Any], name: str) -> int:
+def _axes(arrays: Mapping[str, np.ndarray | hdf5.Dataset], name: str) -> int:
     return len(arrays[name].shape) if name in arrays else 0
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from opjax.files import building, hdf5
 from opjax.files.formats import opened
 from opjax.files.options import ReadOptions
+from opjax.samples.stored import Place
 
 
 class StoredFrames:
@@ -40,20 +41,20 @@ class StoredFrames:
           OSError: if its file is missing.
           ValueError: if it is damaged, or not what it was when the run began.
         """
-        found = self._read(range(len(self))[frame])
-        if found.size != self.shape[1] * self.shape[2]:
+        values = self._read(range(len(self))[frame])
+        if values.size != self.shape[1] * self.shape[2]:
             raise ValueError(
                 f"{self._name}: frame {frame} has other points or channels than when "
                 "the run began; leave files alone while they are read."
             )
-        return found.reshape(self.shape[1:])
+        return values.reshape(self.shape[1:])
 
 
 def of_hdf5(
     file: Path, group: str, names: Sequence[str], num_points: int, frame: int
 ) -> np.ndarray:
     """Reads a frame of fields of an `.h5` file, joined along their channels."""
-    name = str(file / group) if group else str(file)
+    name = Place(str(file), group).name
     with hdf5.open_groups(file) as groups:
         if group not in groups:
             raise ValueError(f"{file} has no group {group!r} any more.")

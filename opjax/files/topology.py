@@ -38,7 +38,7 @@ _WITHOUT_EXTENT = {0, 1, 2}  # VTK's empty cells and vertices
 _PADDING = 64  # cells of one kind take so many times their corners, at most
 
 
-class Block(NamedTuple):
+class CellBlock(NamedTuple):
     """Cells of one kind.
 
     Attributes:
@@ -70,8 +70,8 @@ class Topology(NamedTuple):
     """
 
     points: np.ndarray
-    blocks: dict[str, Block]
-    others: list[Block]
+    blocks: dict[str, CellBlock]
+    others: list[CellBlock]
     num_cells: int
 
     @property
@@ -91,9 +91,9 @@ class Topology(NamedTuple):
           ValueError: if the cells have no facets.
         """
         cells = {kind: block.cells for kind, block in self.blocks.items()}
-        found = geometry.boundary_facets(self.points, cells)
+        facets = geometry.boundary_facets(self.points, cells)
         rows = np.concatenate([block.rows for block in self.blocks.values()])
-        return geometry.Facets(found.corners, rows[found.cells])
+        return geometry.Facets(facets.corners, rows[facets.cells])
 
     def gathered(self, per_block: Mapping[str, np.ndarray]) -> np.ndarray:
         """Puts values of the cells of each kind into the order of the file."""
@@ -158,31 +158,31 @@ def at_cells(name: str, arrays: Arrays, fields: Iterable[str]) -> dict[str, np.n
     Raises:
       ValueError: if cells are missing, not linear, inside out, flat or crossed.
     """
-    found = topology(name, arrays)
+    cells = topology(name, arrays)
     if isinstance(arrays, MeshArrays):
-        _check_straight(name, arrays.mesh, found)
-    check_cells(name, found)
+        _check_straight(name, arrays.mesh, cells)
+    check_cells(name, cells)
     measured = {
         kind: (
-            np.abs(geometry.cell_volumes(found.points, block.cells, kind)),
-            geometry.cell_centers(found.points, block.cells, kind),
+            np.abs(geometry.cell_volumes(cells.points, block.cells, kind)),
+            geometry.cell_centers(cells.points, block.cells, kind),
         )
-        for kind, block in found.blocks.items()
+        for kind, block in cells.blocks.items()
     }
-    volumes = found.gathered({kind: pair[0] for kind, pair in measured.items()})
-    centers = found.gathered({kind: pair[1] for kind, pair in measured.items()})
+    volumes = cells.gathered({kind: pair[0] for kind, pair in measured.items()})
+    centers = cells.gathered({kind: pair[1] for kind, pair in measured.items()})
     located = {"mesh_points": centers, "quadrature_weights": volumes}
     data = arrays.mesh.cell_data.arrays if isinstance(arrays, MeshArrays) else arrays
     for key in fields:
         if key in data and key not in located:
             array = np.asarray(data[key])
-            if array.ndim == 0 or len(array) != found.num_cells:
+            if array.ndim == 0 or len(array) != cells.num_cells:
                 raise ValueError(
                     f"{name}: {key} has shape {array.shape}, but there are "
-                    f"{found.num_cells} cells: one row for each cell is needed. Leave "
+                    f"{cells.num_cells} cells: one row for each cell is needed. Leave "
                     "out --location=cells if it belongs to the points."
                 )
-            located[key] = array[found.rows]
+            located[key] = array[cells.rows]
     return located
 
 
@@ -229,26 +229,26 @@ def spread(arrays: Arrays, values: np.ndarray, name: str) -> np.ndarray:
 
     Cells of lower dimensions, of which nothing is predicted, get NaN.
     """
-    found = topology(name, arrays)
-    rows = found.rows
-    if len(rows) == found.num_cells:
+    cells = topology(name, arrays)
+    rows = cells.rows
+    if len(rows) == cells.num_cells:
         return values
-    whole = np.full((found.num_cells, *values.shape[1:]), np.nan, values.dtype)
+    whole = np.full((cells.num_cells, *values.shape[1:]), np.nan, values.dtype)
     whole[rows] = values
     return whole
 
 
-def _of_mesh(name: str, mesh: VtkMesh) -> dict[str, Block]:
+def _of_mesh(name: str, mesh: VtkMesh) -> dict[str, CellBlock]:
     """Cells of a VTK mesh by kind, without vertices."""
-    kinds, known = set(np.unique(mesh.types).tolist()) - _WITHOUT_EXTENT, _NAMES
-    if others := sorted(kinds - set(known)):
+    kinds, names = set(np.unique(mesh.types).tolist()) - _WITHOUT_EXTENT, _NAMES
+    if others := sorted(kinds - set(names)):
         raise ValueError(
             f"{name} has cells of VTK's kinds {others}, whose corners are not known: "
             "save a mesh of triangles, quads, tetrahedra or hexahedra, of any order."
         )
-    sizes, blocks = np.diff(mesh.offsets), dict[str, Block]()
-    for kind in dict.fromkeys(known[k] for k in sorted(kinds)):
-        numbers = [k for k, other in known.items() if other == kind]
+    sizes, blocks = np.diff(mesh.offsets), dict[str, CellBlock]()
+    for kind in dict.fromkeys(names[k] for k in sorted(kinds)):
+        numbers = [k for k, other in names.items() if other == kind]
         rows = np.flatnonzero(np.isin(mesh.types, numbers))
         if sizes[rows].max() * len(rows) > _PADDING * mesh.corners.size:
             raise ValueError(
@@ -260,15 +260,15 @@ def _of_mesh(name: str, mesh: VtkMesh) -> dict[str, Block]:
         cells = mesh.corners[mesh.offsets[rows, None] + columns]
         if kinds.intersection(numbers) & set(_CURVED):
             corners = geometry.KINDS[kind].corners
-            blocks[kind] = Block(rows, cells[:, :corners], cells[:, corners:])
+            blocks[kind] = CellBlock(rows, cells[:, :corners], cells[:, corners:])
         else:
-            blocks[kind] = Block(rows, cells)
+            blocks[kind] = CellBlock(rows, cells)
     return blocks
 
 
 def _of_array(
     name: str, arrays: Arrays, points: np.ndarray
-) -> tuple[dict[str, Block], int]:
+) -> tuple[dict[str, CellBlock], int]:
     """Cells of an array of point indices."""
     if "cells" not in arrays:
         raise ValueError(
@@ -295,7 +295,7 @@ def _of_array(
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
     assert kind is not None
-    block = Block(np.arange(len(cells)), cells.astype(np.int64))
+    block = CellBlock(np.arange(len(cells)), cells.astype(np.int64))
     return {kind: block}, len(cells)
 
 

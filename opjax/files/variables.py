@@ -11,7 +11,7 @@ from opjax._files import replacing
 from opjax.files import apart, extras, hdf5, limits, npz
 
 
-def write(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
+def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> None:
     """Writes arrays to a `.mat` or `.npz` file, which appears when it is complete.
 
     Raises:
@@ -23,11 +23,12 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
     if path.suffix not in (".mat", ".npz"):
         raise ValueError(f"path={str(path)!r} must end in '.mat' or '.npz'.")
     scipy_io = extras.optional("scipy.io", path) if path.suffix == ".mat" else None
+    named: dict[str, Any] = dict(arrays)
     with replacing(path) as temporary, open(temporary, "xb") as file:
         if scipy_io is None:
-            np.savez(file, **arrays)
+            np.savez(file, **named)
         else:
-            scipy_io.savemat(file, dict(arrays))
+            scipy_io.savemat(file, named)
 
 
 def save(folder: Path, arrays: Mapping[str, np.ndarray]) -> None:
@@ -64,19 +65,19 @@ def read_variable(path: Path, key: str, *, source: str) -> np.ndarray:
     else:
         load = _load_matlab
     try:
-        found = load(path, key)
+        variable = load(path, key)
     except Exception as error:  # a damaged file can raise any kind of error
         raise ValueError(
             f"Cannot read {path} ({path.stat().st_size} bytes): "
             f"{type(error).__name__}: {error}. It seems damaged or incomplete; "
             f"download it again from {source}, or generate it again."
         ) from error
-    if found.array is None:
+    if variable.array is None:
         raise ValueError(
-            f"{path} has arrays {sorted(found.names)}, expected {key!r}; "
+            f"{path} has arrays {sorted(variable.names)}, expected {key!r}; "
             f"rename them, or get the file from {source}."
         )
-    return found.array
+    return variable.array
 
 
 class _Found(NamedTuple):
@@ -100,10 +101,10 @@ def _load_matlab(path: Path, key: str) -> _Found:
 
 
 def _load_hdf5(path: Path, key: str) -> _Found:
-    with hdf5.open_datasets(path) as found:
-        if key not in found:
-            return _Found(list(found), None)
-        most, array = limits.limit(path), found[key]
+    with hdf5.open_datasets(path) as arrays:
+        if key not in arrays:
+            return _Found(list(arrays), None)
+        most, array = limits.limit(path), arrays[key]
         limits.check_size(path, f"the values of {key!r}", array.num_bytes, most)
         # MATLAB stores columns first, so all axes arrive in reverse.
-        return _Found(list(found), array[()].T)
+        return _Found(list(arrays), array[()].T)

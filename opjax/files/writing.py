@@ -175,7 +175,7 @@ def _arrays(sample: Sample, fields: Mapping[str, np.ndarray]) -> dict[str, np.nd
     Raises:
       ValueError: if the sample has an array of the name of a field.
     """
-    given = {
+    columns = {
         "mesh_points": sample.mesh_points,
         "features": sample.features,
         "target": sample.target,
@@ -183,7 +183,7 @@ def _arrays(sample: Sample, fields: Mapping[str, np.ndarray]) -> dict[str, np.nd
         "cells": sample.cells,
         "grid_shape": sample.grid_shape,
     }
-    arrays = {name: np.asarray(a) for name, a in given.items() if a is not None}
+    arrays = {name: np.asarray(a) for name, a in columns.items() if a is not None}
     _check_free(sample.name, arrays, fields)
     return arrays | dict(fields)
 

@@ -25,14 +25,14 @@ def coordinates(points: ArrayLike, name: str = "mesh_points") -> Any:
       TypeError: if they are not floating point.
       ValueError: if they have another shape.
     """
-    found: Any = points if isinstance(points, jax.Array) else np.asarray(points)
-    _checks.floating(**{name: found})
-    _checks.rank(2, **{name: found})
-    if not 1 <= found.shape[1] <= 3:
+    array: Any = points if isinstance(points, jax.Array) else np.asarray(points)
+    _checks.floating(**{name: array})
+    _checks.rank(2, **{name: array})
+    if not 1 <= array.shape[1] <= 3:
         raise ValueError(
-            f"{name} has shape {found.shape}, expected points in 1, 2 or 3 dimensions."
+            f"{name} has shape {array.shape}, expected points in 1, 2 or 3 dimensions."
         )
-    return found if isinstance(found, jax.Array) else found.astype(np.float64)
+    return array if isinstance(array, jax.Array) else array.astype(np.float64)
 
 
 def indices(name: str, array: ArrayLike, num_points: int) -> np.ndarray:
@@ -42,18 +42,18 @@ def indices(name: str, array: ArrayLike, num_points: int) -> np.ndarray:
       TypeError: if they are not integers.
       ValueError: if there are no rows and columns, or a point does not exist.
     """
-    found = np.asarray(array)
-    if not np.issubdtype(found.dtype, np.integer):
-        raise TypeError(f"{name} have dtype {found.dtype}, expected integers.")
-    if found.ndim != 2:
-        raise ValueError(f"{name} have shape {found.shape}, expected (m, corners).")
-    outside = found[(found < 0) | (found >= num_points)]
+    rows = np.asarray(array)
+    if not np.issubdtype(rows.dtype, np.integer):
+        raise TypeError(f"{name} have dtype {rows.dtype}, expected integers.")
+    if rows.ndim != 2:
+        raise ValueError(f"{name} have shape {rows.shape}, expected (m, corners).")
+    outside = rows[(rows < 0) | (rows >= num_points)]
     if outside.size:
         raise ValueError(
             f"{name} contain point {outside[0]}, but points are numbered from 0 to "
             f"{num_points - 1}."
         )
-    return found.astype(np.int64)
+    return rows.astype(np.int64)
 
 
 def in_space(points: Array) -> Array:

@@ -58,13 +58,13 @@ def boundary_facets(
             "surfaces or of solids, of one dimension."
         )
     sides, owners, middles, first = [], [], [], 0
-    for kind, given in cells_by_kind.items():
-        found = _arrays.indices("cells", given, len(points))
-        middles.append(cells.cell_centers(points, found, kind))
-        corners, rows = _sides(found, kind)
+    for kind, of_kind in cells_by_kind.items():
+        indices = _arrays.indices("cells", of_kind, len(points))
+        middles.append(cells.cell_centers(points, indices, kind))
+        corners, rows = _sides(indices, kind)
         sides.append(corners)
         owners.append(rows + first)
-        first += len(found)
+        first += len(indices)
     corners, owner = np.concatenate(sides), np.concatenate(owners)
     single = _occurring_once(np.sort(corners, axis=1))
     corners, owner = corners[single], owner[single]
@@ -95,26 +95,26 @@ def open_edges(facets: Int[ArrayLike, "m corners"]) -> Int[np.ndarray, "k ends"]
       >>> open_edges(np.array([[0, 1], [1, 2]])).tolist()
       [[0], [2]]
     """
-    found = np.asarray(facets)
-    found = _arrays.indices("facets", found, int(found.max(initial=-1)) + 1)
-    if found.shape[1] < 2:
-        raise ValueError(f"facets have shape {found.shape}, expected two corners.")
-    return orientation.unbalanced_edges(found)
+    corners = np.asarray(facets)
+    corners = _arrays.indices("facets", corners, int(corners.max(initial=-1)) + 1)
+    if corners.shape[1] < 2:
+        raise ValueError(f"facets have shape {corners.shape}, expected two corners.")
+    return orientation.unbalanced_edges(corners)
 
 
-def _sides(found: np.ndarray, kind: str) -> tuple[np.ndarray, np.ndarray]:
+def _sides(indices: np.ndarray, kind: str) -> tuple[np.ndarray, np.ndarray]:
     """Corners of all facets of cells, and the row of their cell."""
-    known = cells.KINDS[kind]
-    if known.sides:
-        ordered = found[:, list(known.order)] if known.order else found
-        corners = ordered[:, np.array(known.sides)]
+    shape = cells.KINDS[kind]
+    if shape.sides:
+        ordered = indices[:, list(shape.order)] if shape.order else indices
+        corners = ordered[:, np.array(shape.sides)]
     elif kind == "polygon":
-        corners = np.stack([found, np.roll(found, -1, axis=1)], axis=2)
+        corners = np.stack([indices, np.roll(indices, -1, axis=1)], axis=2)
     else:
         raise ValueError(
             f"Cells of the kind {kind!r} have no facets; triangulate them."
         )
-    rows = np.repeat(np.arange(len(found)), corners.shape[1])
+    rows = np.repeat(np.arange(len(indices)), corners.shape[1])
     corners = corners.reshape(-1, corners.shape[2])
     if corners.shape[1] == 4:
         corners, keep = _without_repeats(corners)
@@ -149,9 +149,9 @@ def _occurring_once(keys: np.ndarray) -> np.ndarray:
     ordered = keys[order]
     new = np.any(ordered[1:] != ordered[:-1], axis=1)
     single = np.concatenate([[True], new]) & np.concatenate([new, [True]])
-    found = np.zeros(len(keys), bool)
-    found[order] = single[: len(keys)]
-    return found
+    once = np.zeros(len(keys), bool)
+    once[order] = single[: len(keys)]
+    return once
 
 
 def _outwards(

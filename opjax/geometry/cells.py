@@ -165,24 +165,24 @@ def dimension_of(kind: str) -> int:
 def _corners(points: _arrays.Array, cells: ArrayLike, kind: str) -> _arrays.Array:
     """Coordinates of corners in space, `(t, corners, 3)`, in the order of formulas."""
     _checks.option("kind", kind, KINDS)
-    known = KINDS[kind]
-    found = _arrays.indices("cells", cells, len(points))
-    fits = found.shape[1] == known.corners or (
-        known.free and found.shape[1] > known.corners
+    shape = KINDS[kind]
+    indices = _arrays.indices("cells", cells, len(points))
+    fits = indices.shape[1] == shape.corners or (
+        shape.free and indices.shape[1] > shape.corners
     )
     if not fits:
-        more = " or more" if known.free else ""
+        more = " or more" if shape.free else ""
         raise ValueError(
-            f"cells have shape {found.shape}, but a {kind} has {known.corners}{more} "
+            f"cells have shape {indices.shape}, but a {kind} has {shape.corners}{more} "
             "corners."
         )
-    if known.dimension > points.shape[1]:
+    if shape.dimension > points.shape[1]:
         raise ValueError(
             f"mesh_points has shape {points.shape}, but a {kind} has "
-            f"{known.dimension} dimensions."
+            f"{shape.dimension} dimensions."
         )
-    order = list(known.order or range(found.shape[1]))
-    return _arrays.in_space(points)[found[:, order]]
+    order = list(shape.order or range(indices.shape[1]))
+    return _arrays.in_space(points)[indices[:, order]]
 
 
 def _measured(mesh_points: ArrayLike, cells: ArrayLike, kind: str) -> tuple[Any, Any]:

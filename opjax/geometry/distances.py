@@ -97,13 +97,13 @@ def nearest_facets(
             raise ValueError(f"{name} have coordinates that are not finite.")
     simplices, owners = triangles.facet_triangles(mesh, corners)
     search = _prepared(mesh[simplices])
-    found = [
+    chunks = [
         _resolved(search, where[i : i + _CHUNK], owners, _arrays.unit(vectors))
         for i in range(0, len(where), _CHUNK)
     ]
-    if not found:
+    if not chunks:
         return Nearest(np.zeros(0), np.zeros(0, np.int64), np.zeros_like(where))
-    return Nearest(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+    return Nearest(*(np.concatenate(parts) for parts in zip(*chunks, strict=True)))
 
 
 class _Level(NamedTuple):
@@ -186,7 +186,7 @@ def _search(
     rows = np.repeat(np.arange(len(points)), count)
     best = _distances(search, points[rows], close.reshape(-1)).reshape(-1, count)
     bounds = best.min(axis=1)
-    found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+    candidates: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     for level in search.levels:
         reach = (bounds + level.radius) * (1 + 1e-9) + search.tie
         sizes = level.tree.query_ball_point(points, reach, return_length=True)
@@ -203,9 +203,9 @@ def _search(
             values = _distances(search, points[rows], simplices)
             np.minimum.at(bounds, rows, values)
             keep = values <= bounds[rows] + search.tie
-            found.append((rows[keep], simplices[keep], values[keep]))
+            candidates.append((rows[keep], simplices[keep], values[keep]))
     rows, simplices, values = (
-        np.concatenate(parts) for parts in zip(*found, strict=True)
+        np.concatenate(parts) for parts in zip(*candidates, strict=True)
     )
     keep = values <= bounds[rows] + search.tie
     return bounds, rows[keep], simplices[keep]

@@ -131,14 +131,14 @@ def enclosed_volume(
 
 def _checked(mesh_points: ArrayLike, facets: ArrayLike) -> tuple[Any, np.ndarray]:
     points = _arrays.coordinates(mesh_points)
-    found = _arrays.indices("facets", facets, len(points))
-    corners, p = found.shape[1], points.shape[1]
+    indices = _arrays.indices("facets", facets, len(points))
+    corners, p = indices.shape[1], points.shape[1]
     if not (corners == p == 2 or (corners >= p == 3)):
         raise ValueError(
-            f"facets have shape {found.shape} and mesh_points {points.shape}: facets "
+            f"facets have shape {indices.shape} and mesh_points {points.shape}: facets "
             "have 2 corners in the plane, 3 or more in space."
         )
-    return points, found
+    return points, indices
 
 
 def _triangles(points: _arrays.Array, facets: np.ndarray) -> Any:

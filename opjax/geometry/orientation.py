@@ -84,15 +84,15 @@ def outward_facets(
       >>> outward_facets(square, [[0, 3], [3, 2], [2, 1], [1, 0]]).tolist()
       [[3, 0], [2, 3], [1, 2], [0, 1]]
     """
-    points, found = _checked(mesh_points, facets)
-    merged = _merged(points, found)
+    points, outward = _checked(mesh_points, facets)
+    merged = _merged(points, outward)
     turned = _against_neighbours(merged)
-    found[turned], merged[turned] = found[turned, ::-1], merged[turned, ::-1]
+    outward[turned], merged[turned] = outward[turned, ::-1], merged[turned, ::-1]
     if len(edges := unbalanced_edges(merged)):
         raise OpenSurfaceError(edges)
     parts = _parts(merged)
     rows = np.split(np.argsort(parts, kind="stable"), np.cumsum(np.bincount(parts)))
-    own = [found[some] for some in rows[:-1]]
+    own = [outward[some] for some in rows[:-1]]
     volumes = np.array([_volume(points, one) for one in own])
     low = np.array([points[one].min(axis=(0, 1)) for one in own])
     high = np.array([points[one].max(axis=(0, 1)) for one in own])
@@ -102,8 +102,8 @@ def outward_facets(
         shells = [own[other] for other in np.flatnonzero(around)]
         depth = sum(_is_inside(points, one, shell) for shell in shells)
         if volumes[number] * (-1) ** depth < 0:
-            found[rows[number]] = one[:, ::-1]
-    return found
+            outward[rows[number]] = one[:, ::-1]
+    return outward
 
 
 def unbalanced_edges(
@@ -119,9 +119,9 @@ def _checked(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Points in double precision and a copy of the facets, which fit them."""
     points = _arrays.coordinates(np.asarray(mesh_points))
-    found = np.array(facets)
-    areas.facet_area_vectors(points, found)  # checks them
-    return points, found.astype(np.int64)
+    corners = np.array(facets)
+    areas.facet_area_vectors(points, corners)  # checks them
+    return points, corners.astype(np.int64)
 
 
 def _merged(points: np.ndarray, facets: np.ndarray) -> np.ndarray:
@@ -253,7 +253,7 @@ def _solid_angles(corners: np.ndarray) -> np.ndarray:
       Van Oosterom and Strackee, "The solid angle of a plane triangle", IEEE
       Transactions on Biomedical Engineering 30(2), 1983.
     """
-    found = np.zeros(corners.shape[:2])
+    halves = np.zeros(corners.shape[:2])
     lengths = _arrays.norm(corners)
     for i in range(1, corners.shape[2] - 1):
         a, b, c = (corners[:, :, k] for k in (0, i, i + 1))
@@ -261,5 +261,5 @@ def _solid_angles(corners: np.ndarray) -> np.ndarray:
         above = (a * _arrays.cross(b, c)).sum(axis=-1)
         beside = u * v * w + (a * b).sum(axis=-1) * w
         beside += (b * c).sum(axis=-1) * u + (c * a).sum(axis=-1) * v
-        found += 2 * np.arctan2(above, beside)
-    return found.sum(axis=-1) / (4 * np.pi)
+        halves += 2 * np.arctan2(above, beside)
+    return halves.sum(axis=-1) / (4 * np.pi)

@@ -66,13 +66,13 @@ def _clipped(points: np.ndarray, corners: np.ndarray, normal: np.ndarray) -> np.
     """Triangles of a polygon that is not convex: one ear after the other."""
     left = [c for i, c in enumerate(corners.tolist()) if c != corners[i - 1]]
     flat = dict(zip(left, _in_plane(points[left], normal), strict=True))
-    found: list[list[int]] = []
+    ears_cut: list[list[int]] = []
     while len(left) > 3:
         ears = (i for i in range(len(left)) if _is_ear(flat, left, i))
         place = next(ears, 0)  # one that crosses itself has none
-        found.append([left[place - 1], left[place], left[(place + 1) % len(left)]])
+        ears_cut.append([left[place - 1], left[place], left[(place + 1) % len(left)]])
         del left[place]
-    return np.array([*found, left])
+    return np.array([*ears_cut, left])
 
 
 def _in_plane(points: np.ndarray, normal: np.ndarray) -> np.ndarray:

@@ -47,6 +47,7 @@ from opjax.learn.predict.calibration import (
     siblings,
 )
 from opjax.learn.predict.field import Field
+from opjax.learn.predict.prediction import Limits
 from opjax.learn.predict.trained import Trained, load
 from opjax.learn.report.members import Finished, Report
 from opjax.learn.run.fitting import Fitted, fit
@@ -77,6 +78,7 @@ __all__ = [
     "Finished",
     "Fitted",
     "FreshTask",
+    "Limits",
     "Loss",
     "ModelOptions",
     "Options",

@@ -73,9 +73,9 @@ def mesh(
         raise ValueError(f"{shape.depth=} must be at least 0 and less than 1.")
     rng = np.random.default_rng(seed)
     for _ in range(_ATTEMPTS):
-        found = _attempt(shape, spacing, rng)
-        if found is not None:
-            return found
+        attempt = _attempt(shape, spacing, rng)
+        if attempt is not None:
+            return attempt
     raise RuntimeError(
         f"None of {_ATTEMPTS} meshes of {shape} with {spacing=} follows the boundary; "
         "take a smaller spacing or shallower waves."
@@ -222,9 +222,9 @@ def _attempt(
     turned = signed_areas(nodes, cells) < 0
     cells[turned] = cells[turned][:, ::-1]
     edges, counts, _ = edges_of(cells)
-    wanted = np.sort(np.stack([np.arange(count), (np.arange(count) + 1) % count], 1))
+    ring = np.sort(np.stack([np.arange(count), (np.arange(count) + 1) % count], 1))
     outer = {tuple(edge) for edge in edges[counts == 1].tolist()}
-    if outer != {tuple(edge) for edge in wanted.tolist()}:
+    if outer != {tuple(edge) for edge in ring.tolist()}:
         return None
     return (nodes, cells) if len(np.unique(cells)) == len(nodes) else None
 
@@ -254,10 +254,10 @@ def _convection(nodes: np.ndarray, cells: np.ndarray, stream: np.ndarray) -> Any
 
 
 def _field(values: ArrayLike, count: int, name: str) -> np.ndarray:
-    found = np.asarray(values, float)
-    if found.shape != (count,) or not np.isfinite(found).all():
+    field = np.asarray(values, float)
+    if field.shape != (count,) or not np.isfinite(field).all():
         raise ValueError(
-            f"{name} has shape {found.shape}, expected {count} finite values, one for "
+            f"{name} has shape {field.shape}, expected {count} finite values, one for "
             "each node."
         )
-    return found
+    return field

@@ -73,8 +73,10 @@ def random_displacements(key: jax.Array) -> jax.Array:
       Li et al., "Fourier Neural Operator with Learned Deformations", JMLR 24, 2023
       (arXiv:2207.05209), Section 4.3.
     """
-    found = jax.random.uniform(key, (NUM_DISPLACEMENTS,), minval=-0.05, maxval=0.05)
-    return found.at[0].set(0)
+    displacements = jax.random.uniform(
+        key, (NUM_DISPLACEMENTS,), minval=-0.05, maxval=0.05
+    )
+    return displacements.at[0].set(0)
 
 
 @partial(jax.jit, static_argnames=("num_airfoil",))
@@ -220,7 +222,7 @@ def _solve(
     speed = mach * math.sqrt(euler.GAMMA)
     one = jnp.ones_like(speed)
     stream = jnp.stack([one, speed * jnp.cos(angle), speed * jnp.sin(angle), one])
-    found = euler.steady(
+    flow = euler.steady(
         euler.metrics(mesh_points),
         stream,
         num_wake=num_wake,
@@ -228,14 +230,14 @@ def _solve(
         tolerance=tolerance,
         max_steps=max_steps,
     )
-    nodes = euler.at_nodes(found.state, num_wake=num_wake)
+    nodes = euler.at_nodes(flow.state, num_wake=num_wake)
     return EulerFlow(
         density=nodes[0],
         velocity=jnp.moveaxis(nodes[1:3], 0, -1),
         pressure=nodes[3],
         mach=euler.mach_number(nodes),
-        num_steps=found.num_steps,
-        residual=found.residual,
+        num_steps=flow.num_steps,
+        residual=flow.residual,
     )
 
 

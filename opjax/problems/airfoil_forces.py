@@ -86,8 +86,8 @@ def force_coefficients(
         _checks.same_points(points=points, shear=shear)
         shear = _mean_of_ends(shear)
     force = quantities.force(_mean_of_ends(pressure), normals, shear=shear)
-    found = quantities.drag_and_lift(force, angle=angle)
-    return quantities.coefficient(found, speed=speed, area=area)
+    across = quantities.drag_and_lift(force, angle=angle)
+    return quantities.coefficient(across, speed=speed, area=area)
 
 
 def wall_shear(

@@ -125,27 +125,27 @@ def solve(body: Body, *, num_sources: int = 1000, depth: float = 0.2) -> Sources
     matrix = weights[:, None] * _through(looked, places)
     # As important as all points together: the sources of a closed body cancel.
     closed = np.full((1, num_sources), np.sqrt(len(matrix)))
-    wanted = np.append(-weights * looked.normals[:, 0], 0.0)
+    outflow = np.append(-weights * looked.normals[:, 0], 0.0)
     orthogonal, triangle = np.linalg.qr(np.concatenate([matrix, closed]))
-    strengths = np.linalg.solve(triangle, orthogonal.T @ wanted)
+    strengths = np.linalg.solve(triangle, orthogonal.T @ outflow)
     between = surface(body, spread(4 * num_sources + 1))
-    found = Sources(places, strengths, 0.0)
-    leak = np.sum(velocity(found, between.points) * between.normals, axis=1)
-    return found._replace(leak=float(np.sqrt(np.mean(leak**2))))
+    sources = Sources(places, strengths, 0.0)
+    leak = np.sum(velocity(sources, between.points) * between.normals, axis=1)
+    return sources._replace(leak=float(np.sqrt(np.mean(leak**2))))
 
 
 def velocity(
     sources: Sources, points: np.ndarray, *, chunk_size: int = 4096
 ) -> np.ndarray:
     """Returns the velocity at points `(n, 3)`, in chunks of them, `(n, 3)`."""
-    found = np.empty_like(points)
+    speeds = np.empty_like(points)
     for start in range(0, len(points), chunk_size):
         part = points[start : start + chunk_size]
         weights = sources.strengths / (4 * np.pi * _cubes(part, sources.points))
         pulled = weights.sum(axis=1, keepdims=True) * part - weights @ sources.points
-        found[start : start + chunk_size] = pulled
-    found[:, 0] += 1
-    return found
+        speeds[start : start + chunk_size] = pulled
+    speeds[:, 0] += 1
+    return speeds
 
 
 def pressure(velocity: np.ndarray) -> np.ndarray:
@@ -230,5 +230,5 @@ def _faces(steps: np.ndarray) -> np.ndarray:
             # Turned so that the second and the third axis go around the first.
             face = np.stack([sign * one, a, sign * b], axis=1)
             points.append(np.roll(face, axis, axis=1))
-    found = np.concatenate(points)
-    return found / np.linalg.norm(found, axis=1, keepdims=True)
+    directions = np.concatenate(points)
+    return directions / np.linalg.norm(directions, axis=1, keepdims=True)

@@ -132,8 +132,8 @@ def operator(
         nodes = solutions[: coarse.nvertices]
         return BoundaryOperator(coarse.p.T, nodes[:, :-1], nodes[:, -1], coarse.t.T)
     points = np.asarray(points, np.float64)
-    found = _evaluate(basis, solutions, points, notch)
-    return BoundaryOperator(points, found[:, :-1], found[:, -1])
+    values = _evaluate(basis, solutions, points, notch)
+    return BoundaryOperator(points, values[:, :-1], values[:, -1])
 
 
 def mesh(*, num_columns: int = 46) -> Any:

@@ -122,11 +122,11 @@ def errors_by_context(
         raise ValueError(f"{sizes=} must be at most the {available} context points.")
 
     def of_task(task: WaveTasks) -> jax.Array:
-        *given, target = task[:4]
+        *arguments, target = task[:4]
 
         def of_size(size: jax.Array) -> jax.Array:
             weights = (jnp.arange(available) < size).astype(target.dtype)
-            return jnp.mean((model(*given, context_weights=weights) - target) ** 2)
+            return jnp.mean((model(*arguments, context_weights=weights) - target) ** 2)
 
         return jax.vmap(of_size)(jnp.asarray(sizes))
 

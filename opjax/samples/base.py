@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from opjax.samples import layout
 
@@ -62,7 +63,7 @@ def is_real(dtype: np.dtype[Any]) -> bool:
     return dtype.kind in "fiub" or np.can_cast(dtype, np.float32)  # bfloat16
 
 
-def real(name: str, values: Any) -> np.ndarray:
+def real(name: str, values: ArrayLike) -> np.ndarray:
     """Returns real numbers of any type in single or double precision.
 
     Integers of 32 bits or more and long doubles become double, which holds what single
@@ -138,16 +139,16 @@ def check_same_channels(first: Sample, second: Sample, *, names: Sequence[str]) 
 
 
 def _channels(sample: Sample) -> dict[str, int | None]:
-    def count(array: Any) -> int | None:
+    def count(array: np.ndarray | None) -> int | None:
         if array is None:
             return None
         return np.shape(array)[1] if np.ndim(array) == 2 else 1
 
     names = ("mesh_points", "features", "target")
-    found = {name: count(getattr(sample, name)) for name in names}
-    found |= {"quadrature_weights": count(sample.quadrature_weights)}
+    counts = {name: count(getattr(sample, name)) for name in names}
+    counts |= {"quadrature_weights": count(sample.quadrature_weights)}
     scalars = {name: getattr(sample, name) for name in SCALARS}
-    return found | {k: None if v is None else np.size(v) for k, v in scalars.items()}
+    return counts | {k: None if v is None else np.size(v) for k, v in scalars.items()}
 
 
 def _describe(channels: dict[str, int | None]) -> str:
@@ -174,8 +175,8 @@ def _check_shapes(sample: Sample, place: str, labels: bool) -> None:
             continue
         kinds = "iu" if labels and name == "target" else "f"
         if array.dtype.kind not in kinds:
-            wanted = "integers" if kinds == "iu" else "real floating-point numbers"
-            raise TypeError(f"{place}: {name} has dtype {array.dtype}, not {wanted}.")
+            numbers = "integers" if kinds == "iu" else "real floating-point numbers"
+            raise TypeError(f"{place}: {name} has dtype {array.dtype}, not {numbers}.")
         if array.ndim != rank:
             expected = "(n,)" if rank == 1 else "(n, channels)"
             raise ValueError(

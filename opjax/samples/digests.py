@@ -37,12 +37,12 @@ def digest_of_series(series: Series) -> str:
 
 
 def _of(*arrays: np.ndarray | None) -> str:
-    found = hashlib.blake2b(digest_size=8)
+    hashed = hashlib.blake2b(digest_size=8)
     for array in arrays:
         if array is not None:
             with np.errstate(over="ignore"):  # refused by name elsewhere
-                found.update(np.ascontiguousarray(array, np.float32).data)
-    return found.hexdigest()
+                hashed.update(np.ascontiguousarray(array, np.float32).data)
+    return hashed.hexdigest()
 
 
 def digests(*parts: Iterable[Sample]) -> list[str] | None:
@@ -50,11 +50,11 @@ def digests(*parts: Iterable[Sample]) -> list[str] | None:
 
     None where samples are on disk, which would all be read for it, or too many.
     """
-    found: set[str] = set()
+    every: set[str] = set()
     for part in parts:
         if isinstance(part, Stored):
             return None
-        found.update(digest(sample) for sample in part)
-        if len(found) > _MOST:
+        every.update(digest(sample) for sample in part)
+        if len(every) > _MOST:
             return None
-    return sorted(found)
+    return sorted(every)

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence, Sized
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
 
@@ -25,6 +25,9 @@ class Shares:
       num_validation: maximum number of validation samples. 0 uses all of them.
       num_test: maximum number of test samples. 0 uses all of them.
       seed: of the division.
+
+    Raises:
+      ValueError: if a fraction is not between 0 and 1, or a number is negative.
     """
 
     validation_fraction: float = 0.1
@@ -33,6 +36,15 @@ class Shares:
     num_validation: int = 0
     num_test: int = 0
     seed: int = 0
+
+    def __post_init__(self):
+        """Refuses what no data set could be divided by."""
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name.endswith("_fraction") and not 0 < value < 1:
+                raise ValueError(f"{field.name}={value} must be between 0 and 1.")
+            if value < 0:
+                raise ValueError(f"{field.name}={value} must be at least 0.")
 
 
 SHARES = Shares()  # the default
@@ -131,10 +143,12 @@ class Splits(Divided[Sequence[Sample]]):
     """The samples of a benchmark, divided."""
 
 
-def _take(data: Any, rows: Sequence[int], most: int) -> Any:
+def _take(data: _T, rows: Sequence[int], most: int) -> _T:
     """Some elements of a data set of any kind, at most so many; all if zero."""
-    rows = rows[: most or None]
-    return data.take(rows) if isinstance(data, OnDisk) else [data[i] for i in rows]
+    rows, any_kind = rows[: most or None], cast(Any, data)
+    if isinstance(data, OnDisk):
+        return any_kind.take(rows)
+    return cast(Any, [any_kind[row] for row in rows])
 
 
 def _rows_of(

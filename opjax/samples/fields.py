@@ -77,23 +77,23 @@ def groups(names: Sequence[str] | None, count: int) -> list[tuple[str, list[int]
         named = [_UNNAMED] if count == 1 else [f"{_UNNAMED}_{i}" for i in range(count)]
         return [(name, [i]) for i, name in enumerate(named)]
     runs = itertools.groupby(range(count), key=lambda i: names[i])
-    found = [(name, list(channels)) for name, channels in runs]
-    if len(dict(found)) < len(found):
+    fields = [(name, list(channels)) for name, channels in runs]
+    if len(dict(fields)) < len(fields):
         raise ValueError(
             f"The channels of the target are called {', '.join(names)}: channels of "
             "one name must be neighbours; name every field once."
         )
-    return found
+    return fields
 
 
 def component_names(names: Sequence[str] | None, count: int) -> list[str]:
     """Returns a name for each channel: `U_x` is the first component of a vector `U`."""
-    found: list[str] = []
+    components: list[str] = []
     for name, channels in groups(names, count):
         ends = _AXES if len(channels) <= len(_AXES) else map(str, range(len(channels)))
         several = [f"{name}_{end}" for _, end in zip(channels, ends, strict=False)]
-        found += several if len(channels) > 1 else [name]
-    return found
+        components += several if len(channels) > 1 else [name]
+    return components
 
 
 def fields_of(

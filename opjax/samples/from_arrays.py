@@ -46,18 +46,18 @@ def from_arrays(
     """
     if target is None and target_scalars is None:
         raise ValueError("Give what to predict, target or target_scalars.")
-    given = {"target": target, "features": features}
-    arrays = {k: _stacked(k, array) for k, array in given.items() if array is not None}
+    fields = {"target": target, "features": features}
+    arrays = {k: _stacked(k, array) for k, array in fields.items() if array is not None}
     if mesh_points is None:
         if quadrature_weights is not None:
             raise ValueError("quadrature_weights need mesh_points; grids have none.")
         if not arrays:
             raise ValueError("Give mesh_points, or a target or features on a grid.")
-        found = _on_grid(arrays, grid_axes)
-        return _with_scalars(found, scalars=scalars, target_scalars=target_scalars)
+        samples = _on_grid(arrays, grid_axes)
+        return _with_scalars(samples, scalars=scalars, target_scalars=target_scalars)
     points = _stacked("mesh_points", mesh_points)
-    known = [a for a in (target, features, target_scalars) if a is not None]
-    count = len(np.atleast_1d(np.asarray(known[0])))
+    present = [a for a in (target, features, target_scalars) if a is not None]
+    count = len(np.atleast_1d(np.asarray(present[0])))
     if points.ndim not in (2, 3):
         raise ValueError(
             f"mesh_points has shape {points.shape}, expected (b, n, p) for b samples, "
@@ -70,7 +70,7 @@ def from_arrays(
         given_weights = _stacked("quadrature_weights", quadrature_weights)
         weights = list(np.broadcast_to(given_weights, shape))
     flat = {name: _flat(name, array, shape) for name, array in arrays.items()}
-    found = [
+    samples = [
         Sample(
             mesh_points=shared[i],
             target=flat["target"][i] if "target" in flat else None,
@@ -80,7 +80,7 @@ def from_arrays(
         )
         for i in range(count)
     ]
-    return _with_scalars(found, scalars=scalars, target_scalars=target_scalars)
+    return _with_scalars(samples, scalars=scalars, target_scalars=target_scalars)
 
 
 def _with_scalars(found: list[Sample], **given: ArrayLike | None) -> list[Sample]:
@@ -110,13 +110,13 @@ def columns(sample: Sample) -> Sample:
       TypeError: if an array has no real numbers.
     """
     names = ("mesh_points", "features", "quadrature_weights", "scalars")
-    given = {name: getattr(sample, name) for name in names}
+    values = {name: getattr(sample, name) for name in names}
     labels = sample.target is not None and sample.target.dtype.kind in "iu"
-    given |= {} if labels else {"target": sample.target}
+    values |= {} if labels else {"target": sample.target}
     sample = sample._replace(
         **{
             name: real(f"{sample.name or 'sample'}: {name}", array)
-            for name, array in given.items()
+            for name, array in values.items()
             if array is not None
         }
     )

@@ -1,8 +1,8 @@
 """Normalisers of the arrays of samples, fitted to those for training."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+import jax
 import numpy as np
 
 from opjax import normalize
@@ -50,11 +50,13 @@ def fit_normalizers(
       ValueError: if a channel varies, but by little more than its type rounds its
         values. The message names it.
     """
-    known = summaries.of(train)
-    wanted = {"features": features, "target": target} | dict.fromkeys(SCALARS, scalars)
-    found: dict[str, Normalizer] = {}
-    for name in (key for key, is_wanted in wanted.items() if is_wanted):
-        if name not in known[0].ranges:
+    each = summaries.of(train)
+    normalized = {"features": features, "target": target} | dict.fromkeys(
+        SCALARS, scalars
+    )
+    normalizers: dict[str, Normalizer] = {}
+    for name in (key for key, is_wanted in normalized.items() if is_wanted):
+        if name not in each[0].ranges:
             continue
         varying = varies(train, name, (names or {}).get(name))
         if pointwise and name not in SCALARS and not isinstance(train, Summarized):
@@ -62,12 +64,12 @@ def fit_normalizers(
             fitted = normalize.fit(values, pointwise=True, unbiased=False)
             mean, std = (np.asarray(part, np.float64) for part in fitted)
         else:
-            mean, std = summaries.mean_and_std(known, name)
+            mean, std = summaries.mean_and_std(each, name)
             std = std + 1e-8 if published else std
-        found[name] = Normalizer(mean, np.where(varying, std, 1))
+        normalizers[name] = Normalizer(mean, np.where(varying, std, 1))
     if points:
-        found["mesh_points"] = _of_box(known)
-    return found
+        normalizers["mesh_points"] = _of_box(each)
+    return normalizers
 
 
 def varies(
@@ -88,15 +90,15 @@ def varies(
     Raises:
       ValueError: if a channel varies by so little that rounding takes much of it.
     """
-    known = summaries.of(train)
-    low, high = (np.asarray(end, np.float64) for end in summaries.limits(known, name))
-    rounding = summaries.rounding(known, name)
+    each = summaries.of(train)
+    low, high = (np.asarray(end, np.float64) for end in summaries.limits(each, name))
+    rounding = summaries.rounding(each, name)
     size = np.maximum(np.abs(low), np.abs(high))
     fields = np.asarray(channels or range(len(size)))
     of_field = np.array([size[fields == field].max() for field in fields])
-    found = ~normalize.is_constant(low, high, rounding=rounding, size=of_field)
-    _, std = summaries.mean_and_std(known, name)
-    for channel in np.flatnonzero(found & (std <= _LOST * rounding * size)):
+    varying = ~normalize.is_constant(low, high, rounding=rounding, size=of_field)
+    _, std = summaries.mean_and_std(each, name)
+    for channel in np.flatnonzero(varying & (std <= _LOST * rounding * size)):
         label = f" ({fields[channel]})" if channels else ""
         raise ValueError(
             f"Channel {channel} of the {name}{label} varies, from {low[channel]:.9g} "
@@ -104,7 +106,7 @@ def varies(
             f"{rounding * size[channel]:.1g}. Give it in float64, or subtract its mean "
             "before it is saved; if it is meant to be constant, leave it out."
         )
-    return found
+    return varying
 
 
 _LOST = 8  # units of rounding: a smaller deviation cannot be learned
@@ -136,8 +138,8 @@ _FEWEST = 64  # places that coordinates can be told apart at
 
 
 def encode(
-    arrays: Mapping[str, Any], normalizers: Mapping[str, Normalizer]
-) -> dict[str, Any]:
+    arrays: Mapping[str, jax.Array], normalizers: Mapping[str, Normalizer]
+) -> dict[str, jax.Array]:
     """Encodes the arrays of a sample, or of many; targets stay in physical units.
 
     For traced arrays, in the precision of JAX; of those on the host see
@@ -171,13 +173,13 @@ def encode_stored(
     Returns:
       NumPy arrays, in the dtype that JAX would give them.
     """
-    found = {name: np.asarray(array) for name, array in arrays.items()}
-    for name in normalizers.keys() & found.keys():
+    encoded = {name: np.asarray(array) for name, array in arrays.items()}
+    for name in normalizers.keys() & encoded.keys():
         if name not in _PHYSICAL:
-            found[name] = normalize.encode_host(normalizers[name], found[name])
+            encoded[name] = normalize.encode_host(normalizers[name], encoded[name])
         elif target:
-            found[name] = encode_target(found[name], normalizers[name])
-    return found
+            encoded[name] = encode_target(encoded[name], normalizers[name])
+    return encoded
 
 
 def encode_target(values: np.ndarray, normalizer: Normalizer) -> np.ndarray:

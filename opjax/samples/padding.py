@@ -134,9 +134,9 @@ def cheapest_num_buckets(
     """
 
     def cost(number: int) -> int:
-        found = bucket_rows(counts, batch_size=batch_size, num_buckets=number)
-        points = sum(size * len(rows) for size, rows in found)
-        return num_epochs * points + _PROGRAM_POINTS * len(found)
+        buckets = bucket_rows(counts, batch_size=batch_size, num_buckets=number)
+        points = sum(size * len(rows) for size, rows in buckets)
+        return num_epochs * points + _PROGRAM_POINTS * len(buckets)
 
     return min(range(1, _MOST_BUCKETS + 1), key=cost)
 
@@ -155,8 +155,8 @@ def fitting_sizes(
       None if that would more than double the points.
     """
     points = np.asarray(counts)
-    known = np.asarray([*sizes, max(*sizes, *counts)])
-    padded = known[np.searchsorted(known, points)]
+    available = np.asarray([*sizes, max(*sizes, *counts)])
+    padded = available[np.searchsorted(available, points)]
     if padded.sum() > 2 * points.sum():
         return None
     return tuple(np.unique(padded).tolist())
@@ -164,8 +164,8 @@ def fitting_sizes(
 
 def arrays(sample: Sample) -> dict[str, np.ndarray]:
     """Returns the arrays of a sample that models are given, by their names."""
-    found = {name: getattr(sample, name) for name in (*FIELDS, *SCALARS)}
-    return {name: array for name, array in found.items() if array is not None}
+    columns = {name: getattr(sample, name) for name in (*FIELDS, *SCALARS)}
+    return {name: array for name, array in columns.items() if array is not None}
 
 
 def pad(sample: Sample, size: int) -> dict[str, np.ndarray]:
@@ -290,17 +290,17 @@ def bucket_rows(
       Size and rows of the samples, in rising order, for every size.
     """
     points = np.asarray(counts)
-    found, waiting, lower = [], np.zeros(0, np.int64), 0
+    buckets, waiting, lower = [], np.zeros(0, np.int64), 0
     for size in sizes or bucket_sizes(counts, num_buckets=num_buckets):
         rows = np.flatnonzero((points > lower) & (points <= size))
         waiting, lower = np.sort(np.concatenate([waiting, rows])), size
         if len(waiting) >= batch_size:
-            found.append((size, waiting))
+            buckets.append((size, waiting))
             waiting = np.zeros(0, np.int64)
     if len(waiting):  # the largest samples are too few: those of the size below join
-        rows = found.pop()[1] if found else np.zeros(0, np.int64)
-        found.append((lower, np.sort(np.concatenate([rows, waiting]))))
-    return found
+        rows = buckets.pop()[1] if buckets else np.zeros(0, np.int64)
+        buckets.append((lower, np.sort(np.concatenate([rows, waiting]))))
+    return buckets
 
 
 def unstack(
@@ -322,13 +322,13 @@ def unstack(
     Returns:
       A pytree of arrays for every sample, without its padding.
     """
-    found: list[Any] = [None] * len(counts)
+    parts: list[Any] = [None] * len(counts)
     rows = bucket_rows(counts, batch_size=batch_size, num_buckets=num_buckets)
     for bucket, (_, indices) in zip(buckets, rows, strict=True):
         arrays = jax.tree.map(np.asarray, bucket)
         for place, row in enumerate(indices):
-            found[row] = jax.tree.map(partial(_one, place, counts[row]), arrays)
-    return found
+            parts[row] = jax.tree.map(partial(_one, place, counts[row]), arrays)
+    return parts
 
 
 def _one(place: int, size: int, array: np.ndarray) -> np.ndarray:

@@ -27,16 +27,16 @@ def measure(train: Sequence[Sample] | Summarized) -> dict[str, Any]:
       of samples that were seen whole, `quantiles`, the smallest and the largest of each
       of those of a sample's coordinates, see `summaries.SHARES`.
     """
-    known = summaries.of(train)
-    found = {n: list(summaries.limits(known, n)) for n in known[0].ranges}
-    counts = [summary.num_points for summary in known]
+    each = summaries.of(train)
+    limits = {n: list(summaries.limits(each, n)) for n in each[0].ranges}
+    counts = [summary.num_points for summary in each]
     measured: dict[str, Any] = {
         "num_points": [min(counts), max(counts)],
-        "ranges": found,
-        "rounding": {name: summaries.rounding(known, name) for name in found},
+        "ranges": limits,
+        "rounding": {name: summaries.rounding(each, name) for name in limits},
     }
-    quantiles = [one.quantiles for one in known if one.quantiles is not None]
-    if len(quantiles) == len(known):
+    quantiles = [one.quantiles for one in each if one.quantiles is not None]
+    if len(quantiles) == len(each):
         ends = np.min(quantiles, axis=0), np.max(quantiles, axis=0)
         measured["quantiles"] = list(ends)
     return measured
@@ -61,7 +61,7 @@ def compare(measured: Mapping[str, Any], sample: Sample) -> dict[str, Any]:
       `num_points_factor`, how many times as many points as the largest training mesh,
       or as few as the smallest (1 in between).
     """
-    found = {}
+    distances = {}
     for name, label in (("mesh_points", "points"), ("features", "features")):
         array = getattr(sample, name)
         share, distance = 0.0, 0.0
@@ -70,8 +70,8 @@ def compare(measured: Mapping[str, Any], sample: Sample) -> dict[str, Any]:
             share, distance = _outside(
                 array, ends[0], ends[1], _rounding(measured, name, array)
             )
-        found[f"{label}_outside"] = share
-        found[f"{label}_distance"] = distance
+        distances[f"{label}_outside"] = share
+        distances[f"{label}_distance"] = distance
     if sample.scalars is not None and "scalars" in measured["ranges"]:
         low, high = np.asarray(measured["ranges"]["scalars"], np.float64)
         rounding = _rounding(measured, "scalars", sample.scalars)
@@ -80,9 +80,9 @@ def compare(measured: Mapping[str, Any], sample: Sample) -> dict[str, Any]:
             for value, least, most in zip(sample.scalars, low, high, strict=True)
         ]
         share, distance = np.mean([s for s, _ in each]), max(d for _, d in each)
-        found["scalars_outside"] = float(share)
-        found["scalars_distance"] = float(distance)
-        found[BEYOND] = {
+        distances["scalars_outside"] = float(share)
+        distances["scalars_distance"] = float(distance)
+        distances[BEYOND] = {
             name: {"value": float(value), "training": [float(least), float(most)]}
             for name, (outside, _), value, least, most in zip(
                 _scalar_names(measured), each, sample.scalars, low, high, strict=True
@@ -91,8 +91,8 @@ def compare(measured: Mapping[str, Any], sample: Sample) -> dict[str, Any]:
         }
     fewest, most = measured["num_points"]
     n = sample.num_points
-    found["num_points_factor"] = max(n / most, fewest / n, 1.0)
-    return found
+    distances["num_points_factor"] = max(n / most, fewest / n, 1.0)
+    return distances
 
 
 def _scalar_names(measured: Mapping[str, Any]) -> Sequence[str]:
@@ -120,8 +120,8 @@ def crowding(measured: Mapping[str, Any], sample: Sample) -> float:
     low, high = np.asarray(measured["quantiles"], np.float64)
     ends = np.asarray(measured["ranges"]["mesh_points"], np.float64)
     width = np.ptp(ends, axis=0).max()
-    found = summaries.quantiles_of(sample.mesh_points)
-    beyond = np.maximum(np.maximum(low - found, found - high), 0).max()
+    quantiles = summaries.quantiles_of(sample.mesh_points)
+    beyond = np.maximum(np.maximum(low - quantiles, quantiles - high), 0).max()
     distance = float(beyond / width) if width > 0 else 0.0
     return distance if distance > 0.1 + sample.num_points**-0.5 else 0.0
 
@@ -154,9 +154,9 @@ def _named(row: Mapping[str, Any]) -> str:
     """The scalars outside the training range, by name and value."""
     words = [
         "{} = {:.6g} ({:.6g} to {:.6g} in training)".format(
-            name, known["value"], *known["training"]
+            name, scalar["value"], *scalar["training"]
         )
-        for name, known in row.get(BEYOND, {}).items()
+        for name, scalar in row.get(BEYOND, {}).items()
     ]
     return f": {', '.join(words)}" if words else ""
 
@@ -191,7 +191,7 @@ def other_units(
       whose largest size is a hundred times that of the training samples, or a
       hundredth. Features that are zero everywhere are no matter of units.
     """
-    found: list[str] = []
+    notes: list[str] = []
     for role in ("mesh_points", "features", "scalars"):
         arrays = [getattr(sample, role) for sample in given]
         rows = [np.atleast_2d(array) for array in arrays if array is not None]
@@ -200,8 +200,8 @@ def other_units(
             now = np.stack([r.min(axis=0) for r in rows]).min(axis=0)
             until = np.stack([r.max(axis=0) for r in rows]).max(axis=0)
             here = np.stack([now, until]).astype(np.float64)
-            found += _other_sizes(role, before, here, names.get(role) or ())
-    return found
+            notes += _other_sizes(role, before, here, names.get(role) or ())
+    return notes
 
 
 def _other_sizes(
@@ -215,23 +215,23 @@ def _other_sizes(
         before, here = (
             np.array([[ends.min()], [ends.max()]]) for ends in (before, here)
         )
-    found: list[str] = []
+    notes: list[str] = []
     for text, (low, high), (now, until) in zip(words, before.T, here.T, strict=True):
-        known, size = max(abs(low), abs(high)), max(abs(now), abs(until))
-        if not known or (role != "scalars" and not size):
+        usual, size = max(abs(low), abs(high)), max(abs(now), abs(until))
+        if not usual or (role != "scalars" and not size):
             continue
-        if not known / _UNITS < size < known * _UNITS:
-            found.append(
+        if not usual / _UNITS < size < usual * _UNITS:
+            notes.append(
                 f"{text} {now:g} to {until:g} here, and {low:g} to {high:g} in "
                 "training: is it in the same units?"
             )
-    return found
+    return notes
 
 
 def _rounding(measured: Mapping[str, Any], name: str, array: np.ndarray) -> float:
     """The `eps` that ranges and an array are known to; that of float32 in opjax 0.2."""
-    known = measured.get("rounding", {}).get(name, _SINGLE)
-    return max(known, float(np.finfo(array.dtype).eps))
+    eps = measured.get("rounding", {}).get(name, _SINGLE)
+    return max(eps, float(np.finfo(array.dtype).eps))
 
 
 _SINGLE = float(np.finfo(np.float32).eps)

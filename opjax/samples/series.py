@@ -6,7 +6,7 @@ data set does not grow with the number of windows.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, overload
 
 import numpy as np
 
@@ -292,14 +292,20 @@ class Windows(Stored):
         constant = all(series.features is not None for series in found)
         assert history or constant, "something that the model sees"
         targets = max(frames, default=1)
-        known = [_summary(series, history, targets) for series in found]
+        each = [_summary(series, history, targets) for series in found]
         super().__init__(
             [Place(found[w.series].name, f"frame {w.start}") for w in self.where],
-            [known[window.series] for window in self.where],
+            [each[window.series] for window in self.where],
             _refuse,
         )
 
-    def __getitem__(self, index: Any) -> Any:
+    @overload
+    def __getitem__(self, index: int) -> Sample: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> "Windows": ...
+
+    def __getitem__(self, index: int | slice) -> "Sample | Windows":
         """Cuts a window; of a slice, says where its windows are."""
         if isinstance(index, slice):
             return self.take(range(len(self))[index])
@@ -336,16 +342,16 @@ def _refuse(place: Place) -> Sample:
 def _summary(series: Series, history: int, targets: int) -> Summary:
     """The summary of a series, in the channels of its windows, over all frames."""
     constant = series.seen(range(1))._replace(features=series.features)
-    known = summaries.summarize(constant)
+    summary = summaries.summarize(constant)
     low, high, mean, square = _moments(series.values)
     frames = series.num_points, mean, square
-    ranges, joined = dict(known.ranges), dict(known.sums)
+    ranges, joined = dict(summary.ranges), dict(summary.sums)
     tiles = {"features": history, "target": targets}
     parts = {k: [(low, high)] * n for k, n in tiles.items()}
     sums = {k: [frames[1:]] * n for k, n in tiles.items()}
     if series.features is not None:
-        parts["features"] = [*parts["features"], known.ranges["features"]]
-        sums["features"] = [*sums["features"], known.sums["features"][1:]]
+        parts["features"] = [*parts["features"], summary.ranges["features"]]
+        sums["features"] = [*sums["features"], summary.sums["features"][1:]]
     for name in tiles:
         lows, highs = zip(*parts[name], strict=True)
         ranges[name] = np.concatenate(lows), np.concatenate(highs)
@@ -353,7 +359,7 @@ def _summary(series: Series, history: int, targets: int) -> Summary:
         means, squares = zip(*sums[name], strict=True)
         joined[name] = frames[0], np.concatenate(means), np.concatenate(squares)
     return Summary(
-        series.num_points, series.grid_shape, ranges, joined, known.quantiles
+        series.num_points, series.grid_shape, ranges, joined, summary.quantiles
     )
 
 

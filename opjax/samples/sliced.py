@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -14,7 +14,13 @@ from opjax.samples.summaries import FIELDS, Summary
 _T = TypeVar("_T")
 
 
-class Column(Protocol):
+class Rows(Protocol):
+    """What slices of points are read of."""
+
+    def __getitem__(self, rows: slice, /) -> np.ndarray: ...
+
+
+class Column(Rows, Protocol):
     """An array of a file; slices of its points are read."""
 
     @property
@@ -28,8 +34,6 @@ class Column(Protocol):
         ...
 
     def __len__(self) -> int: ...
-
-    def __getitem__(self, rows: slice, /) -> np.ndarray: ...
 
 
 class Numbers:
@@ -64,7 +68,7 @@ class WithConstants:
       num_points: `n`.
     """
 
-    def __init__(self, features: Any, scalars: np.ndarray, num_points: int):
+    def __init__(self, features: "Rows | None", scalars: np.ndarray, num_points: int):
         self._features, self._scalars, self._n = features, scalars, num_points
 
     def __len__(self) -> int:

@@ -3,7 +3,8 @@
 import copy
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, Self, overload
+from pathlib import Path
+from typing import NamedTuple, Self, overload
 
 from opjax.samples import base, summaries
 from opjax.samples.base import SCALARS, Sample
@@ -15,6 +16,11 @@ class Place(NamedTuple):
 
     file: str
     group: str
+
+    @property
+    def name(self) -> str:
+        """What messages call the sample."""
+        return str(Path(self.file) / self.group) if self.group else self.file
 
 
 class OnDisk:
@@ -69,7 +75,7 @@ class Stored(OnDisk, Sequence[Sample]):
     @overload
     def __getitem__(self, index: slice) -> "Stored": ...
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: int | slice) -> "Sample | Stored":
         """Reads a sample; of a slice, says where its samples are.
 
         Raises:
@@ -94,7 +100,9 @@ class Stored(OnDisk, Sequence[Sample]):
         return sample
 
 
-def _shapes(sample: Sample) -> Any:
+def _shapes(
+    sample: Sample,
+) -> tuple[int, tuple[int, ...] | None, dict[str, int]]:
     arrays = {name: getattr(sample, name) for name in summaries.FIELDS}
     channels = {k: math.prod(a.shape[1:]) for k, a in arrays.items() if a is not None}
     scalars = {name: getattr(sample, name) for name in SCALARS}

@@ -84,8 +84,8 @@ def of(samples: Sequence[Sample] | Summarized) -> Sequence[Summary]:
 
 def num_points(samples: Sequence[Sample]) -> list[int]:
     """Returns how many points samples have, without reading any."""
-    known: Any = getattr(samples, "summaries", samples)
-    return [sample.num_points for sample in known]
+    each: Any = getattr(samples, "summaries", samples)
+    return [sample.num_points for sample in each]
 
 
 def limits(known: Sequence[Summary], name: str) -> tuple[np.ndarray, np.ndarray]:

@@ -17,15 +17,19 @@ from opjax.schwarz.boxes import (
     partition_hats,
     uniform_hats,
 )
-from opjax.schwarz.coarse_spaces import harmonic_hats, smoothed_aggregates
+from opjax.schwarz.coarse_spaces import (
+    coarse_space_of,
+    harmonic_hats,
+    smoothed_aggregates,
+)
 from opjax.schwarz.covers import Cover, Exchange, cover, prolong, restrict
 from opjax.schwarz.meshes import partition_cover
 from opjax.schwarz.operators import (
     additive,
-    assemble,
     coarse_prolong,
     coarse_restrict,
     low_rank_attention,
+    matrix_of,
     two_level_attention,
 )
 from opjax.schwarz.partitions import partition_graph, partition_points
@@ -41,14 +45,15 @@ __all__ = [
     "Exchange",
     "SplitCover",
     "additive",
-    "assemble",
     "box_cover",
     "coarse_prolong",
     "coarse_restrict",
+    "coarse_space_of",
     "cover",
     "harmonic_hats",
     "interface_hats",
     "low_rank_attention",
+    "matrix_of",
     "order_by_subdomain",
     "partition_cover",
     "partition_graph",

@@ -1,4 +1,4 @@
-"""Coarse spaces that know the operator: one-dimensional and algebraic."""
+"""Coarse spaces of any functions, and those that know the operator."""
 
 from typing import Any
 
@@ -10,6 +10,37 @@ from opjax import _checks
 from opjax.schwarz.boxes import interface_hats, interval_starts
 from opjax.schwarz.covers import Cover, padded
 from opjax.schwarz.meshes import checked_labels
+
+
+def coarse_space_of(basis: Float[ArrayLike, "n n0"]) -> Cover:
+    """Returns the coarse space of any functions, such as hats at points of a cloud.
+
+    Args:
+      basis: values of the functions at the points, shape `(n, n0)`, such as
+        `opjax.hat_basis(mesh_points, num_nodes=4)`; each is kept where it is not zero.
+
+    Returns:
+      The coarse space of `n0` functions.
+
+    Raises:
+      TypeError: if the basis is not floating point.
+      ValueError: if it has not two axes, or a function is zero at all points.
+    """
+    _checks.on_host(basis=basis)
+    values = np.asarray(basis)
+    _checks.floating(basis=values)
+    _checks.rank(2, basis=values)
+    supports = [np.flatnonzero(column) for column in values.T]
+    empty = [number for number, support in enumerate(supports) if not support.size]
+    if empty or not supports:
+        raise ValueError(
+            f"basis {values.shape}: functions {empty[:8]} are zero at all points; "
+            "leave them out."
+        )
+    on_supports = [
+        column[support] for column, support in zip(values.T, supports, strict=True)
+    ]
+    return padded(supports, on_supports, num_points=len(values))
 
 
 def harmonic_hats(coefficient: Float[ArrayLike, " e"], num_boxes: int) -> Cover:

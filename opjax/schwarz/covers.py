@@ -1,7 +1,6 @@
 """Covers of points by overlapping subdomains, and functions supported on them."""
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 
 import jax
@@ -12,11 +11,10 @@ from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Float, Int
 
 from opjax import _checks
+from opjax._jitted import jitted, pytree
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass, data_fields=("sends",), meta_fields=("offsets",)
-)
+@pytree
 @dataclasses.dataclass(frozen=True, eq=False)
 class Exchange:
     """Points that the devices of an axis send each other, see `split_cover`.
@@ -28,14 +26,10 @@ class Exchange:
     """
 
     sends: tuple[Int[ArrayLike, " m"], ...]
-    offsets: tuple[int, ...]
+    offsets: tuple[int, ...] = dataclasses.field(metadata={"static": True})
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=("indices", "weights", "exchange"),
-    meta_fields=("num_points", "axis_name"),
-)
+@pytree
 @dataclasses.dataclass(frozen=True, eq=False)
 class Cover:
     """Subdomains `I_i` of `n` points, padded to one size, with weights on them.
@@ -58,9 +52,9 @@ class Cover:
 
     indices: Int[ArrayLike, "s m"]
     weights: Float[ArrayLike, "s m"]
-    num_points: int
+    num_points: int = dataclasses.field(metadata={"static": True})
     exchange: Exchange | None = None
-    axis_name: str | None = None
+    axis_name: str | None = dataclasses.field(default=None, metadata={"static": True})
 
     @property
     def num_subdomains(self) -> int:
@@ -129,12 +123,13 @@ def padded(
     return Cover(indices.astype(np.int32), weights.astype(float), num_points)
 
 
-def restrict(cover: Cover, values: Float[ArrayLike, "n c"]) -> Float[Array, "s m c"]:
+@jitted()
+def restrict(values: Float[ArrayLike, "n c"], cover: Cover) -> Float[Array, "s m c"]:
     """Returns the values on every subdomain, `R_i u`, zero on padding.
 
     Args:
-      cover: subdomains.
       values: values at all points, shape `(n, c)`.
+      cover: subdomains.
 
     Returns:
       Local values, shape `(s, m, c)`.
@@ -145,17 +140,18 @@ def restrict(cover: Cover, values: Float[ArrayLike, "n c"]) -> Float[Array, "s m
     """
     values = checked_values(cover, values=values)
     inside = cover.weights_as(values.dtype)[..., None] > 0
-    return jnp.where(inside, gather(cover, values), 0)
+    return jnp.where(inside, gather(values, cover), 0)
 
 
-def prolong(cover: Cover, local: Float[ArrayLike, "s m c"]) -> Float[Array, "n c"]:
+@jitted()
+def prolong(local: Float[ArrayLike, "s m c"], cover: Cover) -> Float[Array, "n c"]:
     """Returns the sum of local values extended by zero, `sum_i R_i^T u_i`.
 
     The exact adjoint of `restrict`: values on padding are ignored.
 
     Args:
-      cover: subdomains.
       local: values on every subdomain, shape `(s, m, c)`.
+      cover: subdomains.
 
     Returns:
       Values at all points, shape `(n, c)`.
@@ -173,10 +169,10 @@ def prolong(cover: Cover, local: Float[ArrayLike, "s m c"]) -> Float[Array, "n c
             f"{jnp.shape(cover.indices)}; expected shape (s, m, c)."
         )
     inside = cover.weights_as(local.dtype)[..., None] > 0
-    return sum_to_points(cover, jnp.where(inside, local, 0))
+    return sum_to_points(jnp.where(inside, local, 0), cover)
 
 
-def sum_to_points(cover: Cover, local: Float[Array, "s m c"]) -> Float[Array, "n c"]:
+def sum_to_points(local: Float[Array, "s m c"], cover: Cover) -> Float[Array, "n c"]:
     """`prolong` for values that are zero on padding."""
     indices = jnp.asarray(cover.indices).reshape(-1)
     flat, count = local.reshape(-1, local.shape[-1]), cover.num_points
@@ -191,7 +187,7 @@ def sum_to_points(cover: Cover, local: Float[Array, "s m c"]) -> Float[Array, "n
     return found
 
 
-def gather(cover: Cover, values: Float[Array, "n c"]) -> Float[Array, "s m c"]:
+def gather(values: Float[Array, "n c"], cover: Cover) -> Float[Array, "s m c"]:
     """`restrict` with whatever values on padding."""
     parts = [values]
     for points, offset in zip(*_exchange(cover), strict=True):

@@ -9,6 +9,7 @@ from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Float
 
 from opjax import _checks
+from opjax._jitted import jitted
 from opjax.schwarz.covers import Cover, checked_values, gather, sum_to_points
 
 # Share of the points in a support from which a dense product beats gathering it.
@@ -16,6 +17,7 @@ _WIDE_SUPPORT = 1 / 32
 _WEIGHTINGS = ("symmetric", "restricted")
 
 
+@jitted()
 def low_rank_attention(
     query: Float[ArrayLike, "m r"],
     key: Float[ArrayLike, "n r"],
@@ -50,9 +52,9 @@ def low_rank_attention(
 
 
 def additive(
-    local: Callable[..., jax.Array],
-    cover: Cover,
     values: Float[ArrayLike, "n c"],
+    cover: Cover,
+    local: Callable[..., jax.Array],
     *arguments: ArrayLike,
     weighting: str = "symmetric",
 ) -> Float[Array, "n o"]:
@@ -65,11 +67,11 @@ def additive(
     not scale the input, which nonlinear operators need.
 
     Args:
+      values: the function `f`, shape `(n, c)`.
+      cover: subdomains with their partition of unity.
       local: `local(*arguments_i, f_i)`, the operator `G_i` on one subdomain, from local
         values `(m, c)` to `(m, c')`. On padding its input is zero and its output has no
-        effect.
-      cover: subdomains with their partition of unity.
-      values: the function `f`, shape `(n, c)`.
+        effect. It runs as it is given, between compiled functions.
       *arguments: arrays with one slice for each subdomain, shape `(s, ...)`.
       weighting: `"symmetric"` or `"restricted"`.
 
@@ -92,17 +94,10 @@ def additive(
             raise ValueError(
                 f"Argument {number} of the local operators has shape "
                 f"{jnp.shape(argument)}; expected one slice for each of the "
-                f"{cover.num_subdomains} subdomains."
+                f"{cover.num_subdomains} subdomains, such as `restrict(values, cover)` "
+                "of values at all points."
             )
-    weights = cover.weights_as(values.dtype)[..., None]
-    restricted = gather(cover, values)
-    if weighting == "symmetric":
-        # Selects before the root, whose derivative is infinite on padding.
-        inside = weights > 0
-        weights = jnp.where(inside, jnp.sqrt(jnp.where(inside, weights, 1)), 0)
-        restricted = weights * restricted
-    else:
-        restricted = jnp.where(weights > 0, restricted, 0)
+    restricted, weights = _weighted(values, cover, weighting=weighting)
     images = jax.vmap(local)(*arguments, restricted)
     if images.shape[:-1] != restricted.shape[:-1]:
         raise ValueError(
@@ -110,17 +105,37 @@ def additive(
             f"{restricted.shape[1:]}; they must keep the {restricted.shape[1]} points "
             "of a subdomain."
         )
-    return sum_to_points(cover, jnp.where(weights > 0, weights * images, 0))
+    return _glued(images, weights, cover)
 
 
+@jitted(static=("weighting",))
+def _weighted(
+    values: Array, cover: Cover, *, weighting: str
+) -> tuple[Float[Array, "s m c"], Float[Array, "s m 1"]]:
+    """Returns what local operators get, and what their images are multiplied by."""
+    weights = cover.weights_as(values.dtype)[..., None]
+    inside, restricted = weights > 0, gather(values, cover)
+    if weighting == "restricted":
+        return jnp.where(inside, restricted, 0), weights
+    # Selects before the root, whose derivative is infinite on padding.
+    weights = jnp.where(inside, jnp.sqrt(jnp.where(inside, weights, 1)), 0)
+    return weights * restricted, weights
+
+
+@jitted()
+def _glued(images: Array, weights: Array, cover: Cover) -> Float[Array, "n c"]:
+    return sum_to_points(jnp.where(weights > 0, weights * images, 0), cover)
+
+
+@jitted()
 def coarse_restrict(
-    coarse_space: Cover, values: Float[ArrayLike, "n c"]
+    values: Float[ArrayLike, "n c"], coarse_space: Cover
 ) -> Float[Array, "n0 c"]:
     """Returns the inner products with the coarse functions, `Phi^T f`.
 
     Args:
-      coarse_space: functions `phi_i`, such as hats.
       values: the function `f`, shape `(n, c)`.
+      coarse_space: functions `phi_i`, such as hats.
 
     Returns:
       Coarse values, shape `(n0, c)`.
@@ -136,19 +151,20 @@ def coarse_restrict(
         weights = coarse_space.weights_as(values.dtype)
         on_supports = values[jnp.asarray(coarse_space.indices)]
         found = jnp.einsum("sm,smc->sc", weights, on_supports)
-    return total(coarse_space, found)
+    return total(found, coarse_space)
 
 
+@jitted()
 def coarse_prolong(
-    coarse_space: Cover, coefficients: Float[ArrayLike, "n0 c"]
+    coefficients: Float[ArrayLike, "n0 c"], coarse_space: Cover
 ) -> Float[Array, "n c"]:
     """Returns the function with given coarse coefficients, `Phi c`.
 
     The exact adjoint of `coarse_restrict`.
 
     Args:
-      coarse_space: functions `phi_i`, such as hats.
       coefficients: shape `(n0, c)`.
+      coarse_space: functions `phi_i`, such as hats.
 
     Returns:
       Values at all points, shape `(n, c)`.
@@ -168,7 +184,7 @@ def coarse_prolong(
     if _is_wide(coarse_space, coefficients.shape[1]):
         return _matrix(coarse_space, coefficients.dtype) @ coefficients
     weights = coarse_space.weights_as(coefficients.dtype)
-    return sum_to_points(coarse_space, weights[..., None] * coefficients[:, None, :])
+    return sum_to_points(weights[..., None] * coefficients[:, None, :], coarse_space)
 
 
 def two_level_attention(
@@ -184,6 +200,8 @@ def two_level_attention(
 
         M f = Phi G_0(Phi^T f) + sum_i R_i^T D_i^{1/2} Q_i K_i^T D_i^{1/2} R_i f.
 
+    Factors belong to subdomains, functions to all points: `restrict(q, cover)` makes
+    factors of features `q`. There are no quadrature weights: multiply `f` by them.
     Linear in `f`, so columns of `value` may be channels or a whole batch. Without a
     coarse space the operator has one level; with another two-level operator as `G_0` it
     has three.
@@ -191,7 +209,8 @@ def two_level_attention(
     Complexity: `O(sum_i n_i r c)` and memory likewise.
 
     Args:
-      query: local factors `Q_i`, shape `(s, m, r)`; finite padding has no effect.
+      query: local factors `Q_i`, shape `(s, m, r)`, such as `restrict(q, cover)` of
+        features `(n, r)`; finite padding has no effect.
       key: local factors `K_i`, shape `(s, m, r)`.
       value: functions to apply the operator to, shape `(n, c)`.
       cover: subdomains with their partition of unity.
@@ -213,20 +232,20 @@ def two_level_attention(
     """
     if (coarse_space is None) != (coarse is None):
         raise ValueError("coarse_space and coarse go together: give both or neither.")
-    image = additive(low_rank_attention, cover, value, query, key)
+    image = additive(value, cover, low_rank_attention, query, key)
     if coarse_space is None or coarse is None:
         return image
-    coefficients = coarse(coarse_restrict(coarse_space, value))
-    return image + coarse_prolong(coarse_space, coefficients)
+    coefficients = coarse(coarse_restrict(value, coarse_space))
+    return image + coarse_prolong(coefficients, coarse_space)
 
 
-def total(coarse_space: Cover, values: jax.Array) -> jax.Array:
+def total(values: jax.Array, coarse_space: Cover) -> jax.Array:
     """Adds sums over the points of a device up, if devices share the points."""
     axis_name = coarse_space.axis_name
     return values if axis_name is None else lax.psum(values, axis_name)
 
 
-def assemble(
+def matrix_of(
     operator: Callable[[jax.Array], jax.Array],
     num_points: int,
     *,

@@ -4,7 +4,8 @@ The mesh is read from a source in chunks, in as many passes as it takes; what is
 it is sums, and features in front of some layers in memory, on disk or not at all:
 
     mesh = {"mesh_points": np.load("points.npy", mmap_mode="r"), "target": ...}
-    loss, gradients = streaming.value_and_grad(model, mesh, chunk_size=2048)
+    chunks = streaming.Chunks(2048)
+    loss, gradients = streaming.value_and_grad(model, mesh, chunks)
 
 are the loss and the gradients of the whole mesh. Models are those that have chunks, see
 `nn.OperatorTransformer`.
@@ -13,10 +14,11 @@ are the loss and the gradients of the whole mesh. Models are those that have chu
 from opjax.streaming.evaluation import coefficients, evaluate, predict
 from opjax.streaming.gradients import value_and_grad, value_and_grads
 from opjax.streaming.losses import MEAN_SQUARED_ERROR, RELATIVE_L2, SumLoss
-from opjax.streaming.plan import advice, needed_bytes
+from opjax.streaming.plan import Chunks, advice, needed_bytes
 from opjax.streaming.step import make_step, make_update
 
 __all__ = [
+    "Chunks",
     "MEAN_SQUARED_ERROR",
     "RELATIVE_L2",
     "SumLoss",

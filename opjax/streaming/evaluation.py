@@ -10,8 +10,8 @@ from jax.typing import ArrayLike
 
 from opjax.nn import OperatorTransformer
 from opjax.streaming import programs
-from opjax.streaming.passes import Folder, Mesh, forward, open_mesh
-from opjax.streaming.plan import Plan, sizes
+from opjax.streaming.passes import Mesh, forward, open_mesh
+from opjax.streaming.plan import Chunks, Plan, sizes
 from opjax.streaming.source import Chunk, Reader, Source
 
 
@@ -30,22 +30,19 @@ class _Rolling(Plan):
 def coefficients(
     model: OperatorTransformer,
     source: Source,
+    chunks: Chunks,
     *,
-    chunk_size: int,
     time: ArrayLike | None = None,
-    store: bool = True,
-    storage: Folder = None,
 ) -> np.ndarray:
     """Returns the coefficients of all layers, which are all that points know of others.
 
     Args:
       model: an operator transformer that has chunks.
       source: the mesh, as for `value_and_grad`, without `target`.
-      chunk_size: points that are computed at once.
+      chunks: how it is gone over. Features of all points are stored, `n c` numbers;
+        with `store_every=0` they are computed again for every layer, `l (l + 1) / 2`
+        evaluations rather than `l`.
       time: as for the model.
-      store: whether to keep the features of all points, `n c` numbers; otherwise they
-        are computed again for every layer, `l (l + 1) / 2` evaluations rather than `l`.
-      storage: folder for them, in a file that disappears; None for memory.
 
     Returns:
       Coefficients after the mixer, shape `(l, h, k, d)`.
@@ -55,14 +52,7 @@ def coefficients(
       TypeError: if an array is not of real numbers.
       ValueError: as from `value_and_grad`.
     """
-    mesh = _open(
-        model,
-        source,
-        chunk_size=chunk_size,
-        time=time,
-        store=store,
-        storage=storage,
-    )
+    mesh = _open(model, source, chunks, time)
     with mesh.storage:
         return forward(mesh)[0]
 
@@ -92,28 +82,24 @@ def evaluate(
       TypeError: if an array is not of real numbers.
       ValueError: as from `value_and_grad`.
     """
-    mesh = _open(model, source, chunk_size=chunk_size, time=time, store=False)
+    mesh = _open(model, source, Chunks(chunk_size, 0), time)
     return _values(mesh, jnp.asarray(coefficients, mesh.dtype))
 
 
 def predict(
     model: OperatorTransformer,
     source: Source,
+    chunks: Chunks,
     *,
-    chunk_size: int,
     time: ArrayLike | None = None,
-    store: bool = True,
-    storage: Folder = None,
 ) -> Iterator[np.ndarray]:
     """Evaluates an operator on a mesh of any size.
 
     Args:
       model: see `coefficients`; likewise the other arguments.
       source: the mesh.
-      chunk_size: points that are computed at once.
+      chunks: how it is gone over.
       time: as for the model.
-      store: whether to keep the features of all points.
-      storage: folder for them.
 
     Yields:
       Values of the output function, `(m, q)`, chunk by chunk.
@@ -123,50 +109,25 @@ def predict(
       TypeError: if an array is not of real numbers.
       ValueError: as from `value_and_grad`.
     """
-    mesh = _open(
-        model,
-        source,
-        chunk_size=chunk_size,
-        time=time,
-        store=store,
-        storage=storage,
-    )
+    mesh = _open(model, source, chunks, time)
     with mesh.storage:
         yield from _values(mesh, jnp.asarray(forward(mesh)[0]))
 
 
 def _open(
-    model: OperatorTransformer,
-    source: Source,
-    *,
-    chunk_size: int,
-    time: ArrayLike | None,
-    store: bool,
-    storage: Folder = None,
+    model: OperatorTransformer, source: Source, chunks: Chunks, time: ArrayLike | None
 ) -> Mesh:
-    if storage is not None and not store:
-        raise ValueError(f"Nothing is stored with {store=}; leave storage out.")
-
     def plan(_: Reader) -> Plan:
-        return _Rolling(sizes(model)[0], int(store))
+        return _Rolling(sizes(model)[0], int(chunks.store_every != 0))
 
-    return open_mesh(
-        model,
-        source,
-        (),
-        chunk_size=chunk_size,
-        plan=plan,
-        storage=storage,
-        time=time,
-    )
+    return open_mesh(model, source, chunks, time, plan=plan)
 
 
 def _values(mesh: Mesh, mixed: jax.Array) -> Iterator[np.ndarray]:
     start = mesh.plan.start(mesh.plan.num_layers - 1)
     last: tuple[Chunk, jax.Array] | None = None
     for chunk in mesh.reader:
-        z = mesh.load(start, chunk)
-        _, values = programs.finish(mesh.flat, mixed, z, chunk.given, start)
+        _, values = programs.finish(mesh.flat, mixed, mesh.inputs(start, chunk), start)
         if last is not None:
             yield _rows(*last)
         last = chunk, values

@@ -14,14 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from opjax import precision
+from opjax._trees import PyTree
 from opjax.nn import OperatorTransformer
 from opjax.nn.attention.sums import Sums
 from opjax.nn.models import block_parts
 from opjax.streaming import programs
 from opjax.streaming.losses import RELATIVE_L2, SumLoss
 from opjax.streaming.passes import (
-    Folder,
     Mesh,
     Pass,
     Total,
@@ -29,7 +28,7 @@ from opjax.streaming.passes import (
     forward,
     open_mesh,
 )
-from opjax.streaming.plan import Plan, choose_store_every, sizes
+from opjax.streaming.plan import Chunks, Plan
 from opjax.streaming.programs import Fixed, Leaves
 from opjax.streaming.source import Chunk, Reader, Source
 
@@ -40,14 +39,10 @@ _Parameters = TypeVar("_Parameters")
 def value_and_grad(
     model: _Model,
     source: Source,
+    chunks: Chunks,
     *,
-    chunk_size: int,
     loss: SumLoss = RELATIVE_L2,
     time: ArrayLike | None = None,
-    store_every: int | None = None,
-    memory_limit: float | None = None,
-    storage: Folder = None,
-    storage_dtype: str | None = None,
 ) -> tuple[jax.Array, _Model]:
     r"""Returns the loss of a whole mesh and its gradients, in bounded memory.
 
@@ -72,15 +67,9 @@ def value_and_grad(
         model takes them, `features`, `quadrature_weights`, `basis_functions`, of any
         kind that can be sliced; or an object that yields such of the next points, as
         often as it is asked to begin. They are cast to the type of the parameters.
-      chunk_size: points that are computed at once; 512 to 4096 are fast on a core.
+      chunks: points that are computed at once, and what is stored.
       loss: of the whole mesh.
       time: as for the model.
-      store_every: inputs of every so many-th layer are stored, one by default; zero for
-        nothing, so that memory does not depend on the number of points.
-      memory_limit: bytes, from which `store_every` is chosen instead, the fastest.
-      storage: folder for what is stored, in a file that disappears; None for memory.
-      storage_dtype: "bfloat16" or "float16", what is stored in half the memory; None
-        for the type of the parameters.
 
     Returns:
       The loss, a scalar, and gradients like the model.
@@ -93,16 +82,7 @@ def value_and_grad(
         to be, a value is not finite, or the source changes while it is read.
     """
     value, (gradients, _) = value_and_grads(
-        model,
-        None,
-        source,
-        chunk_size=chunk_size,
-        loss=loss,
-        time=time,
-        store_every=store_every,
-        memory_limit=memory_limit,
-        storage=storage,
-        storage_dtype=storage_dtype,
+        model, None, source, chunks, loss=loss, time=time
     )
     return value, gradients
 
@@ -111,14 +91,10 @@ def value_and_grads(
     model: _Model,
     parameters: _Parameters,
     source: Source,
+    chunks: Chunks,
     *,
-    chunk_size: int,
     loss: SumLoss,
     time: ArrayLike | None = None,
-    store_every: int | None = None,
-    memory_limit: float | None = None,
-    storage: Folder = None,
-    storage_dtype: str | None = None,
 ) -> tuple[jax.Array, tuple[_Model, _Parameters]]:
     """Returns a loss with parameters of its own, and the gradients of both.
 
@@ -132,13 +108,9 @@ def value_and_grads(
       parameters: pytree of the arrays that the value of the loss takes behind the sums;
         None if it takes none.
       source: named arrays.
-      chunk_size: points that are computed at once.
+      chunks: how it is gone over.
       loss: of the whole mesh.
       time: as for the model.
-      store_every: inputs of every so many-th layer are stored.
-      memory_limit: bytes, from which `store_every` is chosen.
-      storage: folder for what is stored.
-      storage_dtype: type of what is stored.
 
     Returns:
       The loss, a scalar, and gradients like the model and like the parameters.
@@ -150,31 +122,11 @@ def value_and_grads(
       ValueError: as from `value_and_grad`.
     """
     check_model(model)
-    layers, _, _ = sizes(model)
-    _check_options(layers, store_every, memory_limit, storage, storage_dtype)
 
     def plan(reader: Reader) -> Plan:
-        if memory_limit is None:
-            return Plan(layers, 1 if store_every is None else store_every)
-        chosen = choose_store_every(
-            model,
-            reader.num_points,
-            chunk_size=reader.size,
-            memory_limit=memory_limit,
-            storage_dtype=storage_dtype,
-        )
-        return Plan(layers, chosen)
+        return chunks.plan(model, reader.num_points, reader.size)
 
-    mesh = open_mesh(
-        model,
-        source,
-        ("target",),
-        chunk_size=chunk_size,
-        plan=plan,
-        storage=storage,
-        storage_dtype=storage_dtype,
-        time=time,
-    )
+    mesh = open_mesh(model, source, chunks, time, plan=plan, names=("target",))
     with mesh.storage:
         mixed, found = forward(mesh)
         fixed = jnp.asarray(mixed)
@@ -189,29 +141,6 @@ def value_and_grads(
             value, (of_sums, of_parameters) = both(sums, parameters)
         backward = _Backward(mesh, fixed, found, loss, of_sums)
         return value, (backward.gradients(model), of_parameters)
-
-
-def _check_options(
-    layers: int,
-    store_every: int | None,
-    memory_limit: float | None,
-    storage: Folder,
-    storage_dtype: str | None,
-) -> None:
-    precision.check_stored(storage_dtype=storage_dtype)
-    if store_every is not None and not 0 <= store_every <= layers:
-        raise ValueError(f"{store_every=} must lie between 0 and {layers} layers.")
-    if memory_limit is not None and (store_every is not None or storage is not None):
-        raise ValueError(
-            "memory_limit chooses what is stored in memory; leave store_every and "
-            "storage out, or memory_limit."
-        )
-    if store_every == 0 and storage is not None:
-        raise ValueError(f"Nothing is stored with {store_every=}; leave storage out.")
-    if store_every == 0 and storage_dtype is not None:
-        raise ValueError(
-            f"Nothing is stored with {store_every=}; leave storage_dtype out."
-        )
 
 
 class _Loss(Pass[tuple[jax.Array, Any]]):
@@ -231,8 +160,8 @@ class _Loss(Pass[tuple[jax.Array, Any]]):
     def work(self, chunk: Chunk) -> tuple[jax.Array, Any]:
         """Returns features behind the last layer, and the sums of a chunk."""
         mesh, start = self._mesh, self._start
-        z = mesh.load(start, chunk)
-        z, values = programs.finish(mesh.flat, self._mixed, z, chunk.given, start)
+        here = mesh.inputs(start, chunk)
+        z, values = programs.finish(mesh.flat, self._mixed, here, start)
         target = jnp.asarray(chunk.arrays["target"])
         weights = jnp.asarray(chunk.weights)
         return z, programs.sums(values, target, weights, loss=self._loss)
@@ -261,7 +190,7 @@ class _Backward:
         mixed: jax.Array,
         found: list[Sums],
         loss: SumLoss,
-        of_sums: Any,
+        of_sums: PyTree,
     ):
         self.mesh, self.mixed = mesh, mixed
         self._found, self._loss, self._of_sums = found, loss, of_sums
@@ -311,10 +240,8 @@ class _Backward:
     def states(self, chunk: Chunk, start: int, stop: int) -> jax.Array:
         """Returns features in front of layers, from one whose input is kept."""
         mesh = self.mesh
-        z, depth = mesh.load(start, chunk), mesh.plan.depth
-        return programs.states(
-            mesh.flat, self.mixed, z, chunk.given, start, stop, depth=depth
-        )
+        here, depth = mesh.inputs(start, chunk), mesh.plan.depth
+        return programs.states(mesh.flat, self.mixed, here, start, stop, depth=depth)
 
     def from_loss(self, chunk: Chunk, z: jax.Array) -> tuple[Leaves, jax.Array]:
         """Returns cotangents of the decoder and of features behind the last layer."""
@@ -362,10 +289,8 @@ class _Backward:
         if start == low:  # they begin too late
             start = self.mesh.plan.start(low - 1)
             found = self.states(chunk, start, low - 1)
-        z = programs.state(found, low - 1 - start)
-        return programs.pull_rest(
-            self.mesh.flat, self.mixed, z, g, chunk.given, low - 1
-        )
+        here = programs.Inputs(programs.state(found, low - 1 - start), chunk.given)
+        return programs.pull_rest(self.mesh.flat, self.mixed, here, g, low - 1)
 
 
 class _FromLoss(Pass[tuple[jax.Array, Leaves, jax.Array]]):
@@ -443,7 +368,7 @@ class _ToEncoder(Pass[tuple[Leaves, Leaves, Leaves]]):
         self._backward.outer.add(of_encoder)
 
 
-def _put(trees: Any, layer: int, tree: Any) -> None:
+def _put(trees: PyTree, layer: int, tree: PyTree) -> None:
     def put(rows: np.ndarray, row: jax.Array) -> None:
         rows[layer] = row
 

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from opjax._trees import PyTree
 from opjax.quadrature import active
 
 
@@ -36,13 +37,13 @@ def _squares(values: jax.Array, target: jax.Array, weights: jax.Array) -> Any:
     return jnp.sum(column * error**2), jnp.sum(column * target**2), weight
 
 
-def _relative(sums: Any) -> jax.Array:
+def _relative(sums: PyTree) -> jax.Array:
     error, target, _ = sums
     some = error > 0  # the gradient at no error is zero
     return jnp.where(some, jnp.sqrt(jnp.where(some, error, 1)), 0) / jnp.sqrt(target)
 
 
-def _mean(sums: Any) -> jax.Array:
+def _mean(sums: PyTree) -> jax.Array:
     error, _, weight = sums
     return error / weight
 

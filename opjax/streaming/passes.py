@@ -2,7 +2,6 @@
 
 import abc
 import dataclasses
-import os
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
@@ -11,17 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from opjax._trees import Model
 from opjax.nn import OperatorTransformer, division
 from opjax.nn.attention.sums import Sums
 from opjax.streaming import programs
-from opjax.streaming.plan import Plan, attention_of, sizes
+from opjax.streaming.plan import Chunks, Plan, attention_of, sizes
 from opjax.streaming.source import Chunk, Reader, Source, dtype_of
 from opjax.streaming.storage import Storage
 
 _Found = TypeVar("_Found")
 _Tree = TypeVar("_Tree")
-# The folder of a file, or None for memory.
-Folder = str | os.PathLike[str] | None
 
 
 class Total(Generic[_Tree]):
@@ -131,6 +129,10 @@ class Mesh:
         features = arrays.get("features")
         return programs.encode(self.flat, arrays["mesh_points"], features, self.time)
 
+    def inputs(self, layer: int, chunk: Chunk) -> programs.Inputs:
+        """Features as from `load`, and what calls of the attention take there."""
+        return programs.Inputs(self.load(layer, chunk), chunk.given)
+
     def keep(self, layer: int, chunk: Chunk, z: jax.Array) -> None:
         """Keeps an array of a chunk where the inputs of a layer are kept."""
         if layer in self.plan.kept:
@@ -141,7 +143,7 @@ class Mesh:
         return chunk.weights * self.dtype.type(self.scale)
 
 
-def check_model(model: Any) -> None:
+def check_model(model: Model) -> None:
     """Raises ValueError if a mesh cannot be streamed through a model."""
     if reason := division.obstacle(model, "stream"):
         raise ValueError(f"A mesh cannot be streamed: {reason}.")
@@ -150,15 +152,21 @@ def check_model(model: Any) -> None:
 def open_mesh(
     model: OperatorTransformer,
     source: Source,
-    names: Iterable[str],
+    chunks: Chunks,
+    time: ArrayLike | None,
     *,
-    chunk_size: int,
     plan: Callable[[Reader], Plan],
-    storage: Folder,
-    storage_dtype: str | None = None,
-    time: ArrayLike | None = None,
+    names: Iterable[str] = (),
 ) -> Mesh:
     """Checks a model and its mesh, and makes place for what is kept of it.
+
+    Args:
+      model: the operator transformer.
+      source: the mesh.
+      chunks: how it is gone over.
+      time: as for the model.
+      plan: which layers' inputs are kept of a mesh.
+      names: arrays beside those of the model.
 
     Raises:
       OSError: if the folder of the storage cannot be written or is full.
@@ -169,7 +177,7 @@ def open_mesh(
     wanted = ["mesh_points", *(["features"] if model.feature_dim else []), *names]
     wanted.extend(attention_of(model).arrays(model.basis))
     dtype = dtype_of(model)
-    reader = Reader(source, chunk_size=chunk_size, dtype=dtype, names=wanted)
+    reader = Reader(source, chunk_size=chunks.size, dtype=dtype, names=wanted)
     chosen = plan(reader)
     _, channels, _ = sizes(model)
     kept = Storage(
@@ -177,8 +185,8 @@ def open_mesh(
         reader.num_chunks,
         (channels, reader.size),
         dtype,
-        storage,
-        storage_dtype,
+        chunks.storage,
+        chunks.storage_dtype,
     )
     when = None if time is None else jnp.asarray(time, dtype)
     return Mesh(model, programs.flatten(model), reader, chosen, when, kept)
@@ -201,9 +209,9 @@ class _Accumulate(Pass[tuple[jax.Array, Sums]]):
     def work(self, chunk: Chunk) -> tuple[jax.Array, Sums]:
         """Returns features in front of the layer, and the sums of a chunk."""
         mesh, start = self._mesh, self._start
-        z, weights = mesh.load(start, chunk), mesh.weights(chunk)
+        here, weights = mesh.inputs(start, chunk), mesh.weights(chunk)
         return programs.accumulate(
-            mesh.flat, self._known, z, chunk.given, weights, start, self._layer
+            mesh.flat, self._known, here, weights, start, self._layer
         )
 
     def take(self, chunk: Chunk, found: tuple[jax.Array, Sums]) -> None:

@@ -1,14 +1,85 @@
 """What is kept of a mesh between passes, and how much memory that takes."""
 
 import dataclasses
+import os
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from opjax import _checks
+from opjax import _checks, precision
 from opjax.nn import OperatorTransformer
 from opjax.nn.attention import PointSums
+
+# The folder of a file, or None for memory.
+Folder = str | os.PathLike[str] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Chunks:
+    """How a mesh is gone over, and what is stored of it between passes.
+
+    Attributes:
+      size: points that are computed at once; 512 to 4096 are fast on a core.
+      store_every: inputs of every so many-th layer are stored, one by default; zero for
+        nothing, so that memory does not depend on the number of points.
+      memory_limit: bytes, from which `store_every` is chosen instead, the fastest, for
+        gradients.
+      storage: folder for what is stored, in a file that disappears; None for memory.
+      storage_dtype: "bfloat16" or "float16", what is stored in half the memory; None
+        for the type of the parameters.
+
+    Raises:
+      ValueError: if these contradict each other.
+    """
+
+    size: int
+    store_every: int | None = None
+    memory_limit: float | None = None
+    storage: Folder = None
+    storage_dtype: str | None = None
+
+    def __post_init__(self) -> None:
+        store_every, storage = self.store_every, self.storage
+        precision.check_stored(storage_dtype=self.storage_dtype)
+        if self.memory_limit is not None and (
+            store_every is not None or storage is not None
+        ):
+            raise ValueError(
+                "memory_limit chooses what is stored in memory; leave store_every and "
+                "storage out, or memory_limit."
+            )
+        for name in ("storage", "storage_dtype"):
+            if store_every == 0 and getattr(self, name) is not None:
+                raise ValueError(
+                    f"Nothing is stored with {store_every=}; leave {name} out."
+                )
+
+    def plan(self, model: OperatorTransformer, num_points: int, size: int) -> "Plan":
+        """Returns what is kept of a mesh for gradients.
+
+        Args:
+          model: the operator transformer.
+          num_points: of the mesh.
+          size: of its chunks.
+
+        Raises:
+          MemoryError: if the memory limit is too small.
+          ValueError: if `store_every` is not what it has to be.
+        """
+        layers, _, _ = sizes(model)
+        store_every = 1 if self.store_every is None else self.store_every
+        if not 0 <= store_every <= layers:
+            raise ValueError(f"{store_every=} must lie between 0 and {layers} layers.")
+        if self.memory_limit is not None:
+            store_every = choose_store_every(
+                model,
+                num_points,
+                chunk_size=size,
+                memory_limit=self.memory_limit,
+                storage_dtype=self.storage_dtype,
+            )
+        return Plan(layers, store_every)
 
 
 @dataclasses.dataclass(frozen=True)

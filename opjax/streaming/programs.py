@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
+from opjax._trees import PyTree
 from opjax.nn import OperatorTransformer
 from opjax.nn.attention.sums import Added, Sums
 from opjax.nn.bases import Basis
@@ -36,7 +37,7 @@ Totals = tuple[jax.Array, jax.Array]
 class _Structure:
     """What a model is without its arrays, compared by identity."""
 
-    def __init__(self, tree: Any):
+    def __init__(self, tree: PyTree):
         self.tree = tree
 
 
@@ -48,6 +49,18 @@ class Flat(NamedTuple):
 
     structure: _Structure
     leaves: list[Any]
+
+
+class Inputs(NamedTuple):
+    """What layers see of the points of a chunk.
+
+    Attributes:
+      z: features, `(c, m)`.
+      given: what calls of the attention take.
+    """
+
+    z: ArrayLike
+    given: Given
 
 
 class Fixed(NamedTuple):
@@ -142,30 +155,25 @@ def _encoded(
 def accumulate(
     model: OperatorTransformer,
     mixed: jax.Array,
-    z: ArrayLike,
-    given: Given,
+    here: Inputs,
     weights: jax.Array,
     start: ArrayLike,
     layer: ArrayLike,
 ) -> tuple[jax.Array, Sums]:
     """Features in front of a layer and its sums, from features in front of `start`."""
-    step = partial(_advance, model, mixed, given)
-    here: jax.Array = lax.fori_loop(start, layer, step, jnp.asarray(z))
+    step = partial(_advance, model, mixed, here.given)
+    z: jax.Array = lax.fori_loop(start, layer, step, jnp.asarray(here.z))
     block = block_of(model, layer)
-    return here, block_parts.sums(block, model.basis, here, given, weights)
+    return z, block_parts.sums(block, model.basis, z, here.given, weights)
 
 
 @_program
 def finish(
-    model: OperatorTransformer,
-    mixed: jax.Array,
-    z: ArrayLike,
-    given: Given,
-    start: ArrayLike,
+    model: OperatorTransformer, mixed: jax.Array, here: Inputs, start: ArrayLike
 ) -> tuple[jax.Array, jax.Array]:
     """Features behind the last layer, and values `(m, q)` of the output function."""
-    step = partial(_advance, model, mixed, given)
-    behind: jax.Array = lax.fori_loop(start, len(mixed), step, jnp.asarray(z))
+    step = partial(_advance, model, mixed, here.given)
+    behind: jax.Array = lax.fori_loop(start, len(mixed), step, jnp.asarray(here.z))
     return behind, model.decode(behind.T)
 
 
@@ -198,21 +206,20 @@ def pull_combine(
 def states(
     model: OperatorTransformer,
     mixed: jax.Array,
-    z: ArrayLike,
-    given: Given,
+    here: Inputs,
     start: ArrayLike,
     stop: ArrayLike,
     *,
     depth: int,
 ) -> jax.Array:
     """Features in front of layers `start` to `stop`, `(depth + 1, c, m)`."""
-    z = jnp.asarray(z)
+    z = jnp.asarray(here.z)
 
     def body(
         layer: jax.Array, carry: tuple[jax.Array, jax.Array]
     ) -> tuple[jax.Array, jax.Array]:
         found, z = carry
-        z = _advance(model, mixed, given, layer, z)
+        z = _advance(model, mixed, here.given, layer, z)
         return lax.dynamic_update_index_in_dim(found, z, layer - start + 1, 0), z
 
     found = jnp.zeros((depth + 1, *z.shape), z.dtype).at[0].set(z)
@@ -239,7 +246,7 @@ def pull_loss(
     z: jax.Array,
     target: jax.Array,
     weights: jax.Array,
-    cotangent: Any,
+    cotangent: PyTree,
     *,
     loss: SumLoss,
 ) -> tuple[Leaves, jax.Array]:
@@ -329,12 +336,11 @@ def pull(
 def pull_rest(
     model: OperatorTransformer,
     mixed: jax.Array,
-    z: jax.Array,
+    here: Inputs,
     g: jax.Array,
-    given: Given,
     layer: ArrayLike,
 ) -> jax.Array:
     """Cotangents of a layer's coefficients, from those behind it."""
-    block = block_of(model, layer)
-    found = partial(block_parts.advance, block, model.basis, z, given)
+    block, z = block_of(model, layer), jnp.asarray(here.z)
+    found = partial(block_parts.advance, block, model.basis, z, here.given)
     return jax.vjp(found, _row(mixed, layer))[1](g)[0]

@@ -6,8 +6,10 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.typing import ArrayLike
 
 from opjax import _checks
+from opjax._trees import Columns, Model, PyTree
 
 NAMES = ("mesh_points", "features", "target", "quadrature_weights", "basis_functions")
 # Named arrays of all points that can be sliced, or what yields those of some points.
@@ -55,7 +57,7 @@ class Reader:
     """
 
     def __init__(
-        self, source: Source, *, chunk_size: int, dtype: Any, names: Iterable[str]
+        self, source: Source, *, chunk_size: int, dtype: np.dtype, names: Iterable[str]
     ):
         _checks.positive(chunk_size=chunk_size)
         if not isinstance(source, Mapping) and iter(source) is source:
@@ -144,7 +146,7 @@ class Reader:
         if waiting and len(waiting["mesh_points"]):
             yield waiting
 
-    def _chosen(self, piece: Mapping[str, Any]) -> dict[str, Any]:
+    def _chosen(self, piece: Columns) -> dict[str, Any]:
         if unknown := sorted(set(piece) - set(NAMES)):
             raise ValueError(
                 f"The source has unknown arrays {unknown}; known are {NAMES}."
@@ -154,8 +156,8 @@ class Reader:
         wanted = (*self._names, "quadrature_weights")
         return {k: piece[k] for k in wanted if piece.get(k) is not None}
 
-    def _array(self, name: str, values: Any) -> np.ndarray:
-        values = np.asarray(values)
+    def _array(self, name: str, column: ArrayLike) -> np.ndarray:
+        values = np.asarray(column)
         if not np.issubdtype(values.dtype, np.floating):
             raise TypeError(f"{name} has dtype {values.dtype}, expected real numbers.")
         if values.ndim != (1 if name == "quadrature_weights" else 2):
@@ -206,14 +208,14 @@ class Reader:
                     + ". Only the target of a point of zero weight may be."
                 )
 
-    def _changed(self, found: Any) -> ValueError:
+    def _changed(self, found: PyTree) -> ValueError:
         return ValueError(
             f"The source had {self.num_points} points, and {found} in a later pass; "
             "leave it alone while it is read."
         )
 
 
-def _length(arrays: Mapping[str, Any]) -> int:
+def _length(arrays: Columns) -> int:
     """Number of points of arrays."""
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
@@ -222,7 +224,7 @@ def _length(arrays: Mapping[str, Any]) -> int:
     return next(iter(lengths.values()))
 
 
-def dtype_of(model: Any) -> np.dtype:
+def dtype_of(model: Model) -> np.dtype:
     """The type of the parameters of a model.
 
     Raises:

@@ -8,35 +8,29 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
+from jax.typing import ArrayLike
 
 from opjax import training
+from opjax._trees import PyTree
 from opjax.streaming.gradients import value_and_grad
 from opjax.streaming.losses import RELATIVE_L2, SumLoss
-from opjax.streaming.passes import Folder
+from opjax.streaming.plan import Chunks
 from opjax.streaming.source import Source
 from opjax.training import TrainState
 
 
 def make_step(
     optimizer: optax.GradientTransformation,
+    chunks: Chunks,
     *,
-    chunk_size: int,
     loss: SumLoss = RELATIVE_L2,
-    store_every: int | None = None,
-    memory_limit: float | None = None,
-    storage: Folder = None,
-    storage_dtype: str | None = None,
 ) -> Callable[..., tuple[TrainState, dict[str, Array]]]:
     """Builds the update of one mesh, of `training.make_step`, with a streamed gradient.
 
     Args:
       optimizer: gradient transformation.
-      chunk_size: points that are computed at once, as in `value_and_grad`.
+      chunks: how a mesh is gone over, as in `value_and_grad`.
       loss: of the whole mesh.
-      store_every: inputs of every so many-th layer are stored, one by default.
-      memory_limit: bytes, from which `store_every` is chosen instead.
-      storage: folder for what is stored; None for memory.
-      storage_dtype: type of what is stored; None for that of the parameters.
 
     Returns:
       `step(state, source, time=None) -> (state, metrics)`, with the metrics "loss",
@@ -46,18 +40,10 @@ def make_step(
     update = make_update(optimizer)
 
     def step(
-        state: TrainState, source: Source, time: Any = None
+        state: TrainState, source: Source, time: ArrayLike | None = None
     ) -> tuple[TrainState, dict[str, Array]]:
         value, gradients = value_and_grad(
-            state.model,
-            source,
-            chunk_size=chunk_size,
-            loss=loss,
-            time=time,
-            store_every=store_every,
-            memory_limit=memory_limit,
-            storage=storage,
-            storage_dtype=storage_dtype,
+            state.model, source, chunks, loss=loss, time=time
         )
         return update(state, value, gradients)
 
@@ -82,7 +68,7 @@ def _update_of(rule: optax.GradientTransformation) -> Callable[..., Any]:
     """The update of a rule, whose numbers may be arguments of a compiled program."""
 
     def update(
-        state: TrainState, value: Array, gradients: Any
+        state: TrainState, value: Array, gradients: PyTree
     ) -> tuple[TrainState, dict[str, Array]]:
         norm = optax.tree.norm(gradients)
         finite = jnp.isfinite(value) & jnp.isfinite(norm)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from opjax import precision
+from opjax.streaming.plan import Folder
 
 
 class Storage:
@@ -38,9 +39,9 @@ class Storage:
         self,
         slots: int,
         num_chunks: int,
-        shape: Any,
-        dtype: Any,
-        folder: Any = None,
+        shape: tuple[int, ...],
+        dtype: np.dtype,
+        folder: Folder = None,
         storage_dtype: str | None = None,
     ):
         precision.check_stored(storage_dtype=storage_dtype)
@@ -108,7 +109,7 @@ class Storage:
         return (slot * self._num_chunks + number) * self._size
 
 
-def _open(folder: Any, needed: int) -> Any:
+def _open(folder: str | os.PathLike[str], needed: int) -> Any:
     try:
         free = shutil.disk_usage(folder).free
         file = tempfile.TemporaryFile(dir=folder, prefix="opjax-")  # noqa: SIM115

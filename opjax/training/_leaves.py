@@ -7,8 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from opjax._trees import PyTree
 
-def arrays(tree: Any) -> dict[str, np.ndarray]:
+
+def arrays(tree: PyTree) -> dict[str, np.ndarray]:
     """Returns all leaves as NumPy arrays, by their path in the tree.
 
     Args:
@@ -23,7 +25,7 @@ def arrays(tree: Any) -> dict[str, np.ndarray]:
     }
 
 
-def shapes(tree: Any) -> dict[str, jax.ShapeDtypeStruct]:
+def shapes(tree: PyTree) -> dict[str, jax.ShapeDtypeStruct]:
     """Returns shape and dtype of what `arrays` gives of a tree with such leaves.
 
     Args:
@@ -39,7 +41,7 @@ def shapes(tree: Any) -> dict[str, jax.ShapeDtypeStruct]:
     return found
 
 
-def rebuild(found: Mapping[str, np.ndarray], like: Any) -> Any:
+def rebuild(found: Mapping[str, np.ndarray], like: PyTree) -> Any:
     """Builds a tree from arrays.
 
     Args:
@@ -51,7 +53,7 @@ def rebuild(found: Mapping[str, np.ndarray], like: Any) -> Any:
     return structure.unflatten(map(_convert, values, leaves))
 
 
-def _named(tree: Any, *, abstract: bool = False) -> Iterator[tuple[str, Any]]:
+def _named(tree: PyTree, *, abstract: bool = False) -> Iterator[tuple[str, Any]]:
     """Yields name and leaf; numbers become NumPy arrays."""
     kinds = (jax.Array, np.ndarray, np.generic, int, float)
     for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
@@ -65,7 +67,7 @@ def _named(tree: Any, *, abstract: bool = False) -> Iterator[tuple[str, Any]]:
         yield name, leaf if whole else np.asarray(leaf)
 
 
-def _convert(value: np.ndarray, leaf: Any) -> Any:
+def _convert(value: np.ndarray, leaf: PyTree) -> Any:
     """Returns a value as the type of a template's leaf, on its devices."""
     if isinstance(leaf, np.generic):  # first: np.float64 is a float
         return value[()]
@@ -85,6 +87,6 @@ def _convert(value: np.ndarray, leaf: Any) -> Any:
     return jax.device_put(jnp.array(value), sharding)
 
 
-def _is_key(leaf: Any) -> bool:
+def _is_key(leaf: PyTree) -> bool:
     dtype = getattr(leaf, "dtype", None)
     return dtype is not None and bool(jnp.issubdtype(dtype, jax.dtypes.prng_key))

@@ -6,12 +6,13 @@ import zlib
 from typing import Any
 
 from opjax import _formats
+from opjax._trees import Json
 
 NAME = "opjax_manifest.json"
 _KEYS = {"step", "metadata", "crc32"}  # the first manifests had no "own" and "format"
 
 
-def text(path: pathlib.Path, step: int, metadata: dict[str, Any]) -> str:
+def text(path: pathlib.Path, step: int, metadata: Json) -> str:
     """Returns the text of the manifest of a checkpoint that is on the disk.
 
     Args:
@@ -29,11 +30,11 @@ def text(path: pathlib.Path, step: int, metadata: dict[str, Any]) -> str:
     )
 
 
-def signed(values: dict[str, Any]) -> str:
+def signed(values: Json) -> str:
     """Returns the text of a manifest, with the CRC-32 of its values under `own`."""
-    values = json.loads(json.dumps(values))  # as they will be read
-    own = zlib.crc32(json.dumps(values, sort_keys=True).encode())
-    return json.dumps(values | {"own": own}, indent=1)
+    stored = json.loads(json.dumps(values))  # as they will be read
+    own = zlib.crc32(json.dumps(stored, sort_keys=True).encode())
+    return json.dumps(stored | {"own": own}, indent=1)
 
 
 def read(path: pathlib.Path) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from jax import Array
 from jax.tree_util import Partial
 
 from opjax import _checks
+from opjax._trees import PyTree
 
 
 class AverageState(NamedTuple):
@@ -63,13 +64,13 @@ def averaged(
     )
 
 
-def _init(inner: Any, params: Any) -> AverageState:
+def _init(inner: PyTree, params: PyTree) -> AverageState:
     total = jax.tree.map(jnp.zeros_like, params)
     return AverageState(inner(params), total, jnp.zeros((), float))
 
 
 def _update(
-    inner: Any, rest: Any, updates: Any, state: Any, params: Any = None
+    inner: PyTree, rest: PyTree, updates: PyTree, state: PyTree, params: PyTree = None
 ) -> tuple[Any, AverageState]:
     """An update; `rest` is one minus the decay."""
     if params is None:
@@ -84,7 +85,7 @@ def _update(
     return updates, AverageState(kept, total, weight)
 
 
-def average_of(optimizer_state: Any, params: Any) -> Any:
+def average_of(optimizer_state: PyTree, params: PyTree) -> Any:
     """Returns the average that an optimizer keeps, or the parameters if it keeps none.
 
     Before the first step these are the parameters too.
@@ -95,7 +96,7 @@ def average_of(optimizer_state: Any, params: Any) -> Any:
       params: the parameters after the last step.
     """
 
-    def is_average(node: Any) -> bool:
+    def is_average(node: PyTree) -> bool:
         return isinstance(node, AverageState)
 
     nodes = jax.tree.leaves(optimizer_state, is_leaf=is_average)

@@ -30,6 +30,7 @@ import numpy as np
 
 from opjax import _formats
 from opjax._files import replacing, sync
+from opjax._trees import Json, PyTree
 from opjax.training import _arrays, _leaves, _manifest
 
 _NAME = re.compile(r"step_(\d{10})")
@@ -58,7 +59,7 @@ class Restored(NamedTuple):
 def save(
     directory: str | os.PathLike[str],
     step: int,
-    payload: Any,
+    payload: PyTree,
     *,
     metadata: dict[str, Any] | None = None,
     keep: int = 2,
@@ -115,7 +116,7 @@ def save(
 
 
 def restore(
-    directory: str | os.PathLike[str], like: Any, *, step: int | None = None
+    directory: str | os.PathLike[str], like: PyTree, *, step: int | None = None
 ) -> Restored | None:
     """Reads the newest complete checkpoint, passing over damaged ones with a warning.
 
@@ -200,7 +201,7 @@ def read_metadata(directory: str | os.PathLike[str], step: int) -> dict[str, Any
 
 
 def mapped(
-    function: Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]], tree: Any
+    function: Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]], tree: PyTree
 ) -> Any:
     """Applies a function to the arrays of a payload, by their names in a checkpoint.
 
@@ -229,7 +230,7 @@ def _write(
     path: pathlib.Path,
     step: int,
     arrays: dict[str, np.ndarray],
-    metadata: dict[str, Any],
+    metadata: Json,
 ) -> None:
     """Writes a checkpoint; its manifest follows when all else is on the disk."""
     _arrays.write(path, arrays)
@@ -243,7 +244,7 @@ def _write(
 
 
 def _read(
-    path: pathlib.Path, like: Any
+    path: pathlib.Path, like: PyTree
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Returns all arrays of a template by name, and the values of the manifest.
 

@@ -8,6 +8,7 @@ from jax import Array
 from jax.tree_util import Partial
 from optax.contrib import MuonDimensionNumbers
 
+from opjax._trees import PyTree
 from opjax.training.optimizers import Schedule, adamw
 
 # Updates of a matrix have this root mean square, about that of AdamW's, so that both
@@ -60,12 +61,12 @@ def muon(
     )
 
 
-def _init(numbers: tuple[Any, ...], params: Any) -> Any:
+def _init(numbers: tuple[Any, ...], params: PyTree) -> Any:
     return _rule(*numbers).init(params)
 
 
 def _update(
-    numbers: tuple[Any, ...], updates: Any, state: Any, params: Any = None
+    numbers: tuple[Any, ...], updates: PyTree, state: PyTree, params: PyTree = None
 ) -> tuple[Any, Any]:
     return _rule(*numbers).update(updates, state, params)
 
@@ -75,7 +76,7 @@ def _rule(
 ) -> optax.GradientTransformation:
     """The rule of numbers that may be arguments of a compiled program."""
 
-    def names(params: Any) -> Any:
+    def names(params: PyTree) -> Any:
         return jax.tree_util.tree_map_with_path(
             lambda path, leaf: "matrices" if is_matrix(path, leaf) else "rest", params
         )
@@ -93,7 +94,9 @@ def _rule(
 def _lenient(rule: optax.GradientTransformation) -> optax.GradientTransformation:
     """Lets optax mix dtypes, in sessions where JAX refuses to."""
 
-    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+    def update(
+        updates: PyTree, state: PyTree, params: PyTree = None
+    ) -> tuple[Any, Any]:
         with jax.numpy_dtype_promotion("standard"):
             return rule.update(updates, state, params)
 

@@ -20,6 +20,7 @@ from jax import Array
 from jax.tree_util import Partial
 
 from opjax import _checks
+from opjax._trees import Number, PyTree
 
 Schedule = Callable[[Any], Array]
 
@@ -112,7 +113,13 @@ def _cycle(
 
 
 def _at(
-    first: Any, middle: Any, last: Any, turn: Any, rise: Any, fall: Any, step: Any
+    first: Number,
+    middle: Number,
+    last: PyTree,
+    turn: Number,
+    rise: Number,
+    fall: Number,
+    step: Number,
 ) -> Array:
     """The value of a cycle: up to `turn`, in `rise` steps, and down in `fall` steps."""
     step = jnp.asarray(step, float)
@@ -204,7 +211,7 @@ def _value(number: Any, count: Array) -> Array:
     return jnp.asarray(number(count) if callable(number) else number, float)
 
 
-def _init_adamw(numbers: _Numbers, params: Any) -> AdamWState:
+def _init_adamw(numbers: _Numbers, params: PyTree) -> AdamWState:
     count = jnp.zeros((), jnp.int32)
     mean = jax.tree.map(jnp.zeros_like, params)
     square = jax.tree.map(jnp.zeros_like, params)
@@ -213,7 +220,7 @@ def _init_adamw(numbers: _Numbers, params: Any) -> AdamWState:
 
 
 def _update_adamw(
-    numbers: _Numbers, updates: Any, state: Any, params: Any = None
+    numbers: _Numbers, updates: PyTree, state: PyTree, params: PyTree = None
 ) -> tuple[Any, AdamWState]:
     if params is None:
         raise ValueError("adamw decays the parameters: pass params to update.")
@@ -259,13 +266,13 @@ def clip_gradient_norm(max_norm: float) -> optax.GradientTransformation:
     return optax.GradientTransformation(_no_state, Partial(_clip, max_norm))
 
 
-def _no_state(params: Any) -> optax.EmptyState:
+def _no_state(params: PyTree) -> optax.EmptyState:
     del params
     return optax.EmptyState()
 
 
 def _clip(
-    max_norm: Any, updates: Any, state: Any, params: Any = None
+    max_norm: Number, updates: PyTree, state: PyTree, params: PyTree = None
 ) -> tuple[Any, Any]:
     del params
     scale = jnp.minimum(1.0, max_norm / (optax.tree.norm(updates) + 1e-6))
@@ -293,7 +300,7 @@ def _init_chain(*given: Any) -> tuple[Any, ...]:
 
 
 def _update_chain(
-    rules: tuple[Any, ...], updates: Any, state: Any, params: Any = None
+    rules: tuple[Any, ...], updates: PyTree, state: PyTree, params: PyTree = None
 ) -> tuple[Any, tuple[Any, ...]]:
     found: list[Any] = []
     for rule, old in zip(rules, state, strict=True):
@@ -302,7 +309,7 @@ def _update_chain(
     return updates, tuple(found)
 
 
-def scale_updates(sizes: Any) -> optax.GradientTransformation:
+def scale_updates(sizes: PyTree) -> optax.GradientTransformation:
     """Multiplies updates by given sizes, so that rates are relative to them.
 
     Chained after Adam, a rate of 0.1 moves every parameter by a tenth of its size.
@@ -315,7 +322,7 @@ def scale_updates(sizes: Any) -> optax.GradientTransformation:
       A stateless gradient transformation.
     """
 
-    def update(updates: Any, params: Any = None) -> Any:
+    def update(updates: PyTree, params: PyTree = None) -> Any:
         del params
         return jax.tree.map(jnp.multiply, updates, sizes)
 

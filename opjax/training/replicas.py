@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.sharding import Mesh
 
+from opjax._trees import Batch, PyTree
 from opjax.training.step import (
     TrainState,
     make_update,
@@ -46,7 +47,7 @@ class Replicas(NamedTuple):
 
 
 def init(
-    model: Any, optimizer: Callable[..., Any], replicas: Replicas | None = None
+    model: PyTree, optimizer: Callable[..., Any], replicas: Replicas | None = None
 ) -> TrainState:
     """Builds the state before the first step, of every replica.
 
@@ -60,7 +61,7 @@ def init(
 
     @jax.jit
     @jax.vmap
-    def start(one: Any, own: Any) -> TrainState:
+    def start(one: PyTree, own: PyTree) -> TrainState:
         return init_state(one, optimizer(own))
 
     # Copied, because jit gives arrays back that it does not change, and ours are
@@ -100,12 +101,18 @@ def make_steps(
     keys = _streams(seeds, 1)
     noise = _streams(seeds, 2) if needs_key else None
 
-    def one(state: Any, good: Any, own: tuple[Any, ...], batch: Any, noise: Any) -> Any:
+    def one(
+        state: PyTree,
+        good: Array,
+        own: tuple[Any, ...],
+        batch: Batch,
+        noise: Array | None,
+    ) -> Any:
         rule = optimizer(*own)
         advance = make_update(loss, rule, microbatch=microbatch, mesh=mesh)
         return advance(state, batch, good, noise)
 
-    def update(state: Any, good: Array, step: Array) -> Any:
+    def update(state: PyTree, good: Array, step: Array) -> Any:
         if replicas is None:
             return one(state, good, (), sample(keys, step), noise)
         batches = jax.vmap(sample, in_axes=(0, None))(keys, step)
@@ -119,8 +126,8 @@ def make_steps(
         found = over_all(*groups, batches, noise)
         return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), found)
 
-    def steps(length: int, state: Any, good: Array, first: Array) -> Any:
-        def body(carry: Any, step: Array) -> Any:
+    def steps(length: int, state: PyTree, good: Array, first: Array) -> Any:
+        def body(carry: PyTree, step: Array) -> Any:
             state, good = carry
             state, metrics = update(state, good, step)
             # What stopped once has no losses after: its model is the last good one.
@@ -135,10 +142,10 @@ def make_steps(
     return steps
 
 
-def _streams(seeds: Any, stream: int) -> Array:
+def _streams(seeds: Array, stream: int) -> Array:
     """Keys of a stream of random numbers, one for each seed."""
 
-    def key(seed: Any) -> Array:
+    def key(seed: Array) -> Array:
         return jax.random.fold_in(jax.random.key(seed), stream)
 
     return key(seeds) if jnp.ndim(seeds) == 0 else jax.vmap(key)(seeds)

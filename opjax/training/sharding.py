@@ -21,6 +21,8 @@ from jax import lax
 from jax.core import Tracer
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from opjax._trees import Batch, PyTree
+
 POINTS, BATCH = "points", "batch"
 # Arrays of samples whose second axis are points.
 OF_POINTS = ("mesh_points", "features", "target", "quadrature_weights")
@@ -103,7 +105,7 @@ def check_batch(mesh: Mesh | None, samples: int, microbatch: int | None = None) 
         )
 
 
-def specs(data: Any, mesh: Mesh, *, samples: str | None = BATCH) -> Any:
+def specs(data: Batch, mesh: Mesh, *, samples: str | None = BATCH) -> Any:
     """Returns how arrays of samples are split, a `PartitionSpec` for each.
 
     Args:
@@ -136,7 +138,7 @@ def specs(data: Any, mesh: Mesh, *, samples: str | None = BATCH) -> Any:
     return {name: whole if name in OF_SAMPLES else split for name in data}
 
 
-def pad_points(data: Any, mesh: Mesh, *, row: int = 1) -> Any:
+def pad_points(data: Batch, mesh: Mesh, *, row: int = 1) -> Any:
     """Adds points of zero weight, so that devices get equal numbers of points.
 
     Args:
@@ -170,7 +172,7 @@ def pad_points(data: Any, mesh: Mesh, *, row: int = 1) -> Any:
     return {name: padded(name, array) for name, array in arrays.items()}
 
 
-def replicate(tree: Any, mesh: Mesh) -> Any:
+def replicate(tree: PyTree, mesh: Mesh) -> Any:
     """Puts all of a tree on every device; inside `jax.jit`, says that it is there.
 
     Of several processes each must have the same tree, and puts it on its own devices.
@@ -178,7 +180,7 @@ def replicate(tree: Any, mesh: Mesh) -> Any:
     return _put(tree, NamedSharding(mesh, PartitionSpec()))
 
 
-def place(data: Any, mesh: Mesh, *, row: int = 1) -> Any:
+def place(data: Batch, mesh: Mesh, *, row: int = 1) -> Any:
     """Puts samples on the devices: all of them on each, with its part of the points.
 
     `row` is that of `pad_points`. Of several processes each must have the same samples,
@@ -203,7 +205,7 @@ def own_samples(mesh: Mesh, count: int) -> np.ndarray:
     return (parts[:, None] * share + np.arange(share)).ravel()
 
 
-def place_batch(data: Any, mesh: Mesh, *, samples: int, row: int = 1) -> Any:
+def place_batch(data: Batch, mesh: Mesh, *, samples: int, row: int = 1) -> Any:
     """Puts the samples of a batch on the devices: each has its own, and its points.
 
     Args:
@@ -222,13 +224,13 @@ def place_batch(data: Any, mesh: Mesh, *, samples: int, row: int = 1) -> Any:
     return jax.tree.map(put, data, specs(data, mesh))
 
 
-def fetch(tree: Any) -> Any:
+def fetch(tree: PyTree) -> Any:
     """Returns a tree that every device has, on one device of this process."""
     own = jax.tree.map(lambda leaf: leaf.addressable_data(0), tree)
     return jax.device_put(own, jax.local_devices()[0])
 
 
-def _put(tree: Any, sharding: NamedSharding) -> Any:
+def _put(tree: PyTree, sharding: NamedSharding) -> Any:
     if any(isinstance(x, Tracer) for x in jax.tree.leaves(tree)):
         return lax.with_sharding_constraint(tree, sharding)
     if sharding.is_fully_addressable:
@@ -236,7 +238,7 @@ def _put(tree: Any, sharding: NamedSharding) -> Any:
     return jax.tree.map(partial(_put_part, sharding), tree)
 
 
-def _put_part(sharding: NamedSharding, leaf: Any) -> jax.Array:
+def _put_part(sharding: NamedSharding, leaf: PyTree) -> jax.Array:
     """Puts the parts of an array that belong on devices of this process there."""
     if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         data = _put_part(sharding, jax.random.key_data(leaf))
@@ -263,7 +265,9 @@ def add_gradients(
     """
     shards = size(mesh, BATCH)
 
-    def local(trained: Any, carried: Any, batch: Any, key: Any) -> Any:
+    def local(
+        trained: PyTree, carried: PyTree, batch: Batch, key: jax.Array | None
+    ) -> Any:
         if key is not None and shards > 1:
             key = jax.random.split(key, shards)[lax.axis_index(BATCH)]
         found = gradient(trained, carried, batch, key)
@@ -274,7 +278,9 @@ def add_gradients(
             gradients = lax.pmean(gradients, POINTS)
         return values, gradients
 
-    def total(trained: Any, carried: Any, batch: Any, key: Any) -> Any:
+    def total(
+        trained: PyTree, carried: PyTree, batch: Batch, key: jax.Array | None
+    ) -> Any:
         check_batch(mesh, jax.tree.leaves(batch)[0].shape[0], microbatch)
         whole = PartitionSpec()
         # Unchecked: models need not know of devices.
@@ -292,8 +298,8 @@ def add_gradients(
 
 def map_samples(
     function: Callable[[Any, Any], Any],
-    model: Any,
-    data: Any,
+    model: PyTree,
+    data: Batch,
     *,
     batch_size: int,
     mesh: Mesh,
@@ -306,7 +312,7 @@ def map_samples(
     rows = jnp.minimum(jnp.arange(count + -count % shards), count - 1)
     data = jax.tree.map(lambda leaf: jnp.take(leaf, rows, axis=0), data)
 
-    def local(model: Any, data: Any) -> Any:
+    def local(model: PyTree, data: Batch) -> Any:
         own = max(batch_size // shards, 1)
         return lax.map(partial(function, model), data, batch_size=own)
 

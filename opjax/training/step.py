@@ -19,6 +19,7 @@ import optax
 from jax import Array
 from jax.sharding import Mesh
 
+from opjax._trees import Batch, PyTree
 from opjax.training import sharding
 from opjax.training.averages import average_of
 
@@ -41,7 +42,7 @@ class NonFiniteError(FloatingPointError):
     """A loss or gradient was NaN or infinite; the message names step and samples."""
 
 
-def init(model: Any, optimizer: optax.GradientTransformation) -> TrainState:
+def init(model: PyTree, optimizer: optax.GradientTransformation) -> TrainState:
     """Builds the state before the first step.
 
     Args:
@@ -59,7 +60,7 @@ def init(model: Any, optimizer: optax.GradientTransformation) -> TrainState:
     return jit_with(optimizer, lambda rule: partial(_first, rule))(model)
 
 
-def _first(optimizer: optax.GradientTransformation, model: Any) -> TrainState:
+def _first(optimizer: optax.GradientTransformation, model: PyTree) -> TrainState:
     """The state before the first step, in arrays of its own."""
     model = jax.tree.map(_copy, model)
     trained, _ = _partition(model)
@@ -135,7 +136,7 @@ def make_step(
     update = make_update(loss, optimizer, microbatch=microbatch, mesh=mesh)
 
     def step(
-        state: TrainState, batch: Any, key: Array | None = None
+        state: TrainState, batch: Batch, key: Array | None = None
     ) -> tuple[TrainState, dict[str, Array]]:
         return update(state, batch, jnp.array(True), key)
 
@@ -161,14 +162,16 @@ def make_update(
       `update(state, batch, good, key=None) -> (state, metrics)`.
     """
 
-    def objective(trained: Any, carried: Any, batch: Any, key: Array | None) -> Any:
+    def objective(
+        trained: PyTree, carried: PyTree, batch: Batch, key: Array | None
+    ) -> Any:
         model = _merge(trained, carried)
         keys = {} if key is None else {"key": key}
         value = loss(model, batch, **keys, **sharding.given(mesh))
         return value if isinstance(value, tuple) else (value, {})
 
     def update(
-        state: TrainState, batch: Any, good: Array, key: Array | None = None
+        state: TrainState, batch: Batch, good: Array, key: Array | None = None
     ) -> tuple[TrainState, dict[str, Array]]:
         trained, carried = _partition(state.model)
         gradient = jax.value_and_grad(objective, has_aux=True)
@@ -199,7 +202,7 @@ def make_update(
 def _in_parts(gradient: Callable[..., Any], microbatch: int) -> Callable[..., Any]:
     """Makes a function of a batch the sum of its values on the parts of the batch."""
 
-    def total(trained: Any, carried: Any, batch: Any, key: Array | None) -> Any:
+    def total(trained: PyTree, carried: PyTree, batch: Batch, key: Array | None) -> Any:
         sizes = {jnp.shape(x)[0] for x in jax.tree.leaves(batch)}
         if len(sizes) > 1 or min(sizes) % microbatch:
             raise ValueError(
@@ -213,10 +216,10 @@ def _in_parts(gradient: Callable[..., Any], microbatch: int) -> Callable[..., An
         )
         keys = None if key is None else jax.random.split(key, count)
 
-        def evaluate(part: Any) -> Any:
+        def evaluate(part: PyTree) -> Any:
             return gradient(trained, carried, *part)
 
-        def add(sum_so_far: Any, part: Any) -> Any:
+        def add(sum_so_far: PyTree, part: PyTree) -> Any:
             return jax.tree.map(jnp.add, sum_so_far, evaluate(part)), None
 
         one = jax.eval_shape(evaluate, jax.tree.map(lambda x: x[0], (parts, keys)))
@@ -312,13 +315,15 @@ class Epoch:
         def make(rule: optax.GradientTransformation) -> Callable[..., Any]:
             update = make_update(loss, rule, microbatch=microbatch, mesh=mesh)
 
-            def one(carry: Any, data: Any, rows: Array, key: Array | None) -> Any:
+            def one(carry: PyTree, data: Batch, rows: Array, key: Array | None) -> Any:
                 state, good = carry
                 batch = jax.tree.map(lambda x: jnp.take(x, rows, axis=0), data)
                 state, metrics = update(state, batch, good, key)
                 return (state, good & metrics["finite"]), metrics
 
-            def all_of(carry: Any, data: Any, order: Array, key: Array | None) -> Any:
+            def all_of(
+                carry: PyTree, data: Batch, order: Array, key: Array | None
+            ) -> Any:
                 return jax.lax.scan(
                     lambda carry, rows: one(carry, data, rows, key), carry, order
                 )
@@ -328,7 +333,11 @@ class Epoch:
         self._advance = jit_with(optimizer, make, donate=True)
 
     def __call__(
-        self, state: TrainState, data: Any, order: Any, key: Array | None = None
+        self,
+        state: TrainState,
+        data: Batch,
+        order: Array | np.ndarray,
+        key: Array | None = None,
     ) -> tuple[TrainState, dict[str, Array]]:
         """Trains on the batches of an order, see `make_epoch`."""
         carry, history = (state, jnp.array(True)), []
@@ -341,7 +350,11 @@ class Epoch:
         return carry[0], jax.tree.map(lambda *rows: jnp.stack(rows), *history)
 
     def compile(
-        self, state: TrainState, data: Any, order: Any, key: Array | None = None
+        self,
+        state: TrainState,
+        data: Batch,
+        order: Array | np.ndarray,
+        key: Array | None = None,
     ) -> None:
         """Compiles ahead what a call with such arguments needs; trains nothing."""
         rows = order if self.on_device_scan else order[0]
@@ -479,8 +492,8 @@ def bucket_order(
 @partial(jax.jit, static_argnames=("metric", "batch_size", "mesh"))
 def evaluate(
     metric: Callable[..., Any],
-    model: Any,
-    data: Any,
+    model: PyTree,
+    data: Batch,
     *,
     batch_size: int,
     mesh: Mesh | None = None,
@@ -505,10 +518,10 @@ def evaluate(
     return sharding.map_samples(metric, model, data, batch_size=batch_size, mesh=mesh)
 
 
-def _partition(model: Any) -> tuple[Any, Any]:
+def _partition(model: PyTree) -> tuple[Any, Any]:
     """Splits into trained and carried leaves, None standing for those of the other."""
 
-    def is_trained(leaf: Any) -> bool:
+    def is_trained(leaf: PyTree) -> bool:
         if jnp.issubdtype(leaf.dtype, jnp.complexfloating):
             raise TypeError(
                 f"The model has a {leaf.dtype} leaf of shape {leaf.shape}; store "
@@ -521,14 +534,14 @@ def _partition(model: Any) -> tuple[Any, Any]:
     return trained, carried
 
 
-def _merge(trained: Any, carried: Any) -> Any:
-    def pick(a: Any, b: Any) -> Any:
+def _merge(trained: PyTree, carried: PyTree) -> Any:
+    def pick(a: PyTree, b: PyTree) -> Any:
         return b if a is None else a
 
     return jax.tree.map(pick, trained, carried, is_leaf=lambda leaf: leaf is None)
 
 
-def _copy(leaf: Any) -> Array:
+def _copy(leaf: PyTree) -> Array:
     key = isinstance(leaf, Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
     # With its dtype: a weakly typed leaf would turn strong in the first step, and the
     # second one be compiled again.

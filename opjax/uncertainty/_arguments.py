@@ -18,8 +18,8 @@ def fields(**arrays: Any) -> list[Array]:
       ValueError: if shapes differ or have other numbers of axes.
     """
     _checks.floating(**arrays)
-    found = {name: jnp.asarray(array) for name, array in arrays.items()}
-    (first, one), *others = found.items()
+    fields = {name: jnp.asarray(array) for name, array in arrays.items()}
+    (first, one), *others = fields.items()
     if one.ndim not in (1, 2):
         raise ValueError(
             f"{first} has shape {one.shape}, expected (n,) or (n, c): one case; use "
@@ -31,7 +31,7 @@ def fields(**arrays: Any) -> list[Array]:
                 f"{first} has shape {one.shape} but {name} has shape {other.shape}; "
                 "they must be equal."
             )
-    return list(found.values())
+    return list(fields.values())
 
 
 def weights_of(field: Array, quadrature_weights: ArrayLike | None) -> Array:

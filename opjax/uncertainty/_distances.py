@@ -23,8 +23,8 @@ def matrix(features: ArrayLike, ridge: ArrayLike) -> tuple[Array, Array]:
     _checks.rank(2, features=features)
     _checks.single_numbers(ridge=ridge)
     _checks.positive(ridge=ridge)
-    found = linalg.at_least_single(jnp.asarray(features))
-    return found, jnp.asarray(ridge, found.dtype)
+    columns = linalg.at_least_single(jnp.asarray(features))
+    return columns, jnp.asarray(ridge, columns.dtype)
 
 
 def variance(features: Array) -> Array:

@@ -69,8 +69,8 @@ def exact(value: Fraction, dtype: np.dtype) -> Double:
 
 
 def _normal(high: Array, low: Array) -> Double:
-    found = high + low
-    return Double(found, low - (found - high))
+    total = high + low
+    return Double(total, low - (total - high))
 
 
 def _halves(a: Array) -> tuple[Array, Array]:

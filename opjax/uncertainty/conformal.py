@@ -185,8 +185,8 @@ def conformal_quantile(
     n = scores.shape[0]
     check_cases(n, coverage=coverage)
     rank = math.ceil((n + 1) * _exact(coverage))
-    found = jnp.sort(scores)[rank - 1]
-    return jnp.where(jnp.any(jnp.isnan(scores)), jnp.nan, found)
+    quantile = jnp.sort(scores)[rank - 1]
+    return jnp.where(jnp.any(jnp.isnan(scores)), jnp.nan, quantile)
 
 
 def pointwise_quantile(
@@ -230,19 +230,19 @@ def pointwise_quantile(
       Angelopoulos et al., "Conformal risk control", ICLR 2024 (arXiv:2208.02814),
       with the share of points outside as the risk.
     """
-    found = scores if isinstance(scores, jax.Array) else np.asarray(scores)
-    _checks.floating(scores=found)
-    _checks.rank(2, scores=found)
-    check_cases(found.shape[0], coverage=coverage)
+    array = scores if isinstance(scores, jax.Array) else np.asarray(scores)
+    _checks.floating(scores=array)
+    _checks.rank(2, scores=array)
+    check_cases(array.shape[0], coverage=coverage)
     if quadrature_weights is None:
-        return _rank_of_all(found, _rank(found.shape, coverage))
+        return _rank_of_all(array, _rank(array.shape, coverage))
     _checks.floating(quadrature_weights=quadrature_weights)
-    if np.shape(quadrature_weights) != found.shape:
+    if np.shape(quadrature_weights) != array.shape:
         raise ValueError(
             f"quadrature_weights has shape {np.shape(quadrature_weights)}, but scores "
-            f"{found.shape}: one weight for each score."
+            f"{array.shape}: one weight for each score."
         )
-    return _weighted_quantile(found, quadrature_weights, coverage=coverage)
+    return _weighted_quantile(array, quadrature_weights, coverage=coverage)
 
 
 def _rank(shape: tuple[int, ...], coverage: float) -> int:
@@ -253,11 +253,13 @@ def _rank(shape: tuple[int, ...], coverage: float) -> int:
 def _rank_of_all(scores: Any, rank: int) -> Array:
     """The score of a rank; of arrays on the host without sorting them."""
     if isinstance(scores, jax.Array):
-        found = jnp.sort(scores.ravel())[rank - 1]
-        return jnp.where(jnp.any(jnp.isnan(scores)), jnp.nan, found)
+        quantile = jnp.sort(scores.ravel())[rank - 1]
+        return jnp.where(jnp.any(jnp.isnan(scores)), jnp.nan, quantile)
     wide = scores.astype(np.promote_types(scores.dtype, np.float32)).ravel()
-    found = np.nan if np.isnan(wide).any() else np.partition(wide, rank - 1)[rank - 1]
-    return jnp.asarray(found, scores.dtype)
+    quantile = (
+        np.nan if np.isnan(wide).any() else np.partition(wide, rank - 1)[rank - 1]
+    )
+    return jnp.asarray(quantile, scores.dtype)
 
 
 @partial(jax.jit, static_argnames="coverage")

@@ -103,9 +103,9 @@ def _alarm_rates(several: list[Rows], place: int, allowed: int) -> Array:
 
     number = np.repeat(np.arange(_TRIALS), len(_SHIFTS))
     moves = jnp.asarray(np.tile(_SHIFTS, _TRIALS), signs.dtype) * signs[number]
-    found = lax.map(lambda each: alarm(*each), (cases[number], columns[number], moves))
-    found = found.reshape(_TRIALS, -1)
-    return jnp.mean(found.astype(rows.features.dtype), axis=0)
+    alarms = lax.map(lambda each: alarm(*each), (cases[number], columns[number], moves))
+    alarms = alarms.reshape(_TRIALS, -1)
+    return jnp.mean(alarms.astype(rows.features.dtype), axis=0)
 
 
 def _first_above(rates: Array, power: float) -> Array:
@@ -117,5 +117,5 @@ def _first_above(rates: Array, power: float) -> Array:
     share = jnp.where(rise > 0, (power - rates[start]) / rise, 0)
     logs = jnp.asarray(np.log(_SHIFTS), rates.dtype)
     inside = jnp.exp(logs[start] + share * (logs[end] - logs[start]))
-    found = jnp.where(last < 0, _SHIFTS[0], inside)
-    return jnp.where(last == len(rates) - 1, jnp.inf, found)
+    shift = jnp.where(last < 0, _SHIFTS[0], inside)
+    return jnp.where(last == len(rates) - 1, jnp.inf, shift)

@@ -157,31 +157,31 @@ def rows_of(groups: Sequence[Group], ridge: ArrayLike) -> list[Rows]:
 
 
 def _checked(number: int, group: Group, ridge: ArrayLike) -> Rows:
-    known, weight = _distances.matrix(group.reference, ridge)
+    reference, weight = _distances.matrix(group.reference, ridge)
     _checks.floating(features=group.features)
-    new = jnp.asarray(group.features, known.dtype)
-    if new.shape != known.shape[1:]:
+    new = jnp.asarray(group.features, reference.dtype)
+    if new.shape != reference.shape[1:]:
         raise ValueError(
             f"features of group {number} has shape {new.shape}, but reference "
-            f"{known.shape}: a case has one number for each column."
+            f"{reference.shape}: a case has one number for each column."
         )
-    own = jnp.asarray(group.noise, known.dtype)
-    others = jnp.asarray(group.reference_noise, known.dtype)
-    if own.shape != () or others.shape not in ((), known.shape[:1]):
+    own = jnp.asarray(group.noise, reference.dtype)
+    others = jnp.asarray(group.reference_noise, reference.dtype)
+    if own.shape != () or others.shape not in ((), reference.shape[:1]):
         raise ValueError(
             f"noise and reference_noise of group {number} have shapes {own.shape} and "
-            f"{others.shape}, expected () and {known.shape[:1]}: one for each case."
+            f"{others.shape}, expected () and {reference.shape[:1]}: one for each case."
         )
     limits = group.limits
     if limits is not None:
-        limits = jnp.asarray(limits, known.dtype)
+        limits = jnp.asarray(limits, reference.dtype)
         if limits.shape != (2, *new.shape):
             raise ValueError(
                 f"limits of group {number} has shape {limits.shape}, expected "
                 f"{(2, *new.shape)}: a smallest and a largest value of each feature."
             )
-    noise = jnp.append(jnp.broadcast_to(others, known.shape[:1]), own)
-    return Rows(jnp.concatenate([known, new[None, :]]), noise, weight, limits)
+    noise = jnp.append(jnp.broadcast_to(others, reference.shape[:1]), own)
+    return Rows(jnp.concatenate([reference, new[None, :]]), noise, weight, limits)
 
 
 def left_out(rows: Rows, *, count: int) -> Array:
@@ -192,9 +192,9 @@ def left_out(rows: Rows, *, count: int) -> Array:
         beyond = jnp.maximum(jnp.maximum(features - high, low - features), 0)
         features = jnp.concatenate([features, _BEYOND * beyond], axis=1)
     excess = jnp.maximum(rows.noise - jnp.median(rows.noise[:count]), 0)
-    found = _distances.distances(features, rows.ridge, count=count, excess=excess)
-    share = jnp.where(jnp.arange(len(found)) < count, found**2 / count, 0)
-    return found / jnp.sqrt(jnp.maximum(1 - share, jnp.finfo(found.dtype).eps))
+    values = _distances.distances(features, rows.ridge, count=count, excess=excess)
+    share = jnp.where(jnp.arange(len(values)) < count, values**2 / count, 0)
+    return values / jnp.sqrt(jnp.maximum(1 - share, jnp.finfo(values.dtype).eps))
 
 
 def score(distances: Array, count: int) -> Array:

@@ -191,11 +191,11 @@ def conformal_p_value(
     _checks.floating(scores=scores, score=score)
     _checks.rank(1, scores=scores)
     _checks.rank(0, score=score)
-    known, new = jnp.asarray(scores), jnp.asarray(score)
-    above = jnp.sum((known >= new).astype(known.dtype))
-    found = (1 + above) / (known.shape[0] + 1)
-    bad = jnp.any(jnp.isnan(known)) | jnp.isnan(new)
-    return jnp.where(bad, jnp.nan, found)
+    known_scores, new = jnp.asarray(scores), jnp.asarray(score)
+    above = jnp.sum((known_scores >= new).astype(known_scores.dtype))
+    p_value = (1 + above) / (known_scores.shape[0] + 1)
+    bad = jnp.any(jnp.isnan(known_scores)) | jnp.isnan(new)
+    return jnp.where(bad, jnp.nan, p_value)
 
 
 def likeness(
@@ -234,18 +234,18 @@ def likeness(
       Laxhammar and Falkman, "Inductive conformal anomaly detection for sequential
       detection of anomalous sub-trajectories", Ann. Math. Artif. Intell. 74, 2015.
     """
-    known, weight = _distances.matrix(reference, ridge)
+    rows, weight = _distances.matrix(reference, ridge)
     _checks.floating(features=features)
-    new = jnp.asarray(features, known.dtype)
-    if new.shape != known.shape[1:]:
+    new = jnp.asarray(features, rows.dtype)
+    if new.shape != rows.shape[1:]:
         raise ValueError(
-            f"features has shape {new.shape}, but reference {known.shape}: a case has "
+            f"features has shape {new.shape}, but reference {rows.shape}: a case has "
             "one number for each column."
         )
-    both = jnp.concatenate([known, new[None, :]])
+    both = jnp.concatenate([rows, new[None, :]])
     together = _distances.distances(both, weight)
     p_value = conformal_p_value(together[:-1], together[-1])
-    apart = _distances.distances(both, weight, count=known.shape[0])
+    apart = _distances.distances(both, weight, count=rows.shape[0])
     return Likeness(p_value, apart[-1] / jnp.median(apart[:-1]))
 
 

@@ -198,11 +198,13 @@ def calibration_curve(
     arrays = {"calibration_scores": calibration_scores, "test_scores": test_scores}
     _checks.floating(**arrays, levels=levels)
     _checks.rank(1, **arrays, levels=levels)
-    known, new = jnp.asarray(calibration_scores), jnp.asarray(test_scores)
-    n = known.shape[0]
+    calibration, new = jnp.asarray(calibration_scores), jnp.asarray(test_scores)
+    n = calibration.shape[0]
     # Levels such as 0.9 are not exact: without the slack, ceil would step over them.
-    places = jnp.asarray(levels, known.dtype) * (n + 1)
-    ranks = jnp.ceil(places * (1 - 4 * jnp.finfo(known.dtype).eps)).astype(int)
-    ordered = jnp.append(jnp.sort(known), jnp.asarray(jnp.inf, known.dtype))
+    places = jnp.asarray(levels, calibration.dtype) * (n + 1)
+    ranks = jnp.ceil(places * (1 - 4 * jnp.finfo(calibration.dtype).eps)).astype(int)
+    ordered = jnp.append(jnp.sort(calibration), jnp.asarray(jnp.inf, calibration.dtype))
     factors = ordered[jnp.clip(ranks - 1, 0, n)]
-    return jnp.mean((new[None, :] <= factors[:, None]).astype(known.dtype), axis=1)
+    return jnp.mean(
+        (new[None, :] <= factors[:, None]).astype(calibration.dtype), axis=1
+    )

@@ -48,3 +48,8 @@ def test_all_points_are_kept_if_there_are_no_more(sample):
 def test_a_number_that_is_not_positive_is_refused(sample):
     with pytest.raises(ValueError, match="num_points=0 must be positive"):
         samples.draw_points(sample, jax.random.key(0), num_points=0)
+
+
+def test_the_last_axis_of_a_grid_runs_first():
+    expected = [[0, 0], [0, 1], [1, 0], [1, 1]]
+    np.testing.assert_array_equal(samples.grid_points((2, 2)), expected)

@@ -106,3 +106,12 @@ def test_options_without_effect_are_refused(name, folder):
     for read in (read_series, files.read_sliced):
         with pytest.raises(ValueError, match=f"{name}=.* means nothing for"):
             read(folder / "h5", options)
+
+
+@pytest.mark.parametrize(
+    "shares", [{"test_fraction": 1.0}, {"validation_fraction": 0.0}, {"num_test": -1}]
+)
+def test_shares_that_divide_nothing_are_refused(shares):
+    ((name, value),) = shares.items()
+    with pytest.raises(ValueError, match=f"{name}={value} must be"):
+        files.Shares(**shares)

@@ -98,9 +98,9 @@ def test_meshes_are_read_and_written_without_vtk(name, tmp_path, monkeypatch):
     for module in ("vtkmodules", "pyvista"):
         monkeypatch.setitem(sys.modules, module, None)
     copy = tmp_path / f"copy_{written_name(path)}"
-    with files.extended(path, copy, need_target=False) as (each,):
+    with files.extended(path, copy, files.ReadOptions(need_target=False)) as (each,):
         each.add(np.ones((each.sample.num_points, 1), np.float32))
-    (sample,) = files.read(copy, target="prediction")
+    (sample,) = files.read(copy, files.ReadOptions(target="prediction"))
     assert sample.target.min() == 1
 
 

@@ -8,9 +8,7 @@ from flax import nnx
 
 from experiments import burgers
 from opjax.learn.registry import operators
-from opjax.learn.run import fitting as common
 from opjax.learn.tasks import outcome
-from tests.experiments.results import read_result
 from tests.selection import by_day
 
 TINY = dataclasses.replace(
@@ -47,26 +45,6 @@ def finished(tmp_path_factory, cache_dir):
     """Returns the folder and the result of a finished tiny run."""
     workdir = tmp_path_factory.mktemp("run")
     return workdir, burgers.run(TINY, workdir=workdir, cache_dir=cache_dir)
-
-
-@pytest.mark.nightly
-def test_a_run_leaves_everything_in_its_folder(finished):
-    workdir, result = finished
-    assert read_result(workdir) == result
-    for name in ("functional", "galerkin"):
-        rows = common.read_metrics(workdir / f"{name}-0")
-        assert [row["epoch"] for row in rows] == [1, 2]
-        assert result[f"parameters_{name}"] > 100
-        assert 0 < result[f"error_32_{name}"] < 3
-        ratio = result[f"error_64_{name}"] / result[f"error_32_{name}"]
-        np.testing.assert_allclose(result[f"ratio_{name}"], ratio)
-    best = min(("functional", "galerkin"), key=lambda n: result[f"error_64_{n}"])
-    assert result["best"] == best
-    table = (workdir / "tables.md").read_text()
-    assert "error on 32, x 1000 | error on 64, x 1000" in table
-    assert "| galerkin |" in table
-    for name in ("fields.png", "curves.png"):
-        assert (workdir / "figures" / name).stat().st_size > 1000
 
 
 @pytest.mark.nightly

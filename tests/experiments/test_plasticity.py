@@ -1,5 +1,4 @@
 import dataclasses
-import json
 
 import jax
 import jax.numpy as jnp
@@ -158,16 +157,3 @@ def test_models_take_time(name):
 def test_bad_configurations_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         dataclasses.replace(TINY, **changes)
-
-
-@pytest.mark.nightly
-def test_a_run_reports_and_draws(tmp_path, capsys):
-    config = dataclasses.replace(TINY, nodes_along=9, nodes_across=4)
-    result = plasticity.run(config, workdir=tmp_path / "run", cache_dir=str(tmp_path))
-    assert json.loads(capsys.readouterr().out.splitlines()[-1]) == result
-    assert 0 < result["relative_l2"] < 2
-    assert result["data"] == "own solver, 9 x 4 nodes, seed 0"
-    member = tmp_path / "run" / "functional-0" / "figures"
-    for path in (member / "series.png", member / "fields.png"):
-        assert path.stat().st_size > 500
-    assert (tmp_path / "run" / "tables.md").stat().st_size > 500

@@ -252,22 +252,6 @@ def test_the_result_says_how_it_came_about(finished):
     assert result.items() >= expected.items()
 
 
-@pytest.mark.nightly
-def test_a_finished_run_is_read_and_not_repeated(finished, monkeypatch, capsys):
-    workdir, result = finished
-    monkeypatch.setattr(study, "fit", None)
-    assert poisson_schwarz.run(TINY, workdir=workdir) == result
-    assert json.loads(capsys.readouterr().out.splitlines()[-1]) == result
-
-
-@pytest.mark.nightly
-def test_another_configuration_is_refused_with_its_fields(finished, monkeypatch):
-    workdir, _ = finished
-    monkeypatch.setattr(study, "fit", None)
-    with pytest.raises(ValueError, match=r"seeds: \[0, 1\] there, \[0, 2\] now"):
-        poisson_schwarz.run(dataclasses.replace(TINY, seeds=(0, 2)), workdir=workdir)
-
-
 def outcome(result):
     """All numbers that a run computed, without times."""
     numbers = {k: v for k, v in result.items() if isinstance(v, (int, float))}

@@ -66,9 +66,10 @@ def test_the_work_of_galerkin_attention_is_that_counted_by_hand(heads):
     n, c, d = 4096, 128, 128 // heads + 1  # with a coordinate
     projections = 2 * n * c * c  # of keys and of values
     products = heads * n * d * d  # of keys with values
-    folded = heads * d * c * (d + c + 2)  # coefficients, output and query maps
-    output = n * (c + 2) * c  # of channels, the coordinate and a one
-    by_hand = 2 * (projections + products + folded + output)
+    expanded = heads * d * d * c  # coefficients, by the output map
+    queries = heads * (d - 1) * c * (c + 1)  # of which channels and a one make queries
+    output = n * (c + 1) * c  # of channels and the coordinate
+    by_hand = 2 * (projections + products + expanded + queries + output)
     assert count("galerkin", heads, n) == by_hand
     # Both factors of a product have a gradient, the points excepted.
     gradient = count("galerkin", heads, n, kind="gradient")

@@ -1,5 +1,4 @@
 import dataclasses
-import json
 
 import jax
 import jax.numpy as jnp
@@ -10,11 +9,9 @@ from flax import nnx
 pytest.importorskip("matplotlib")
 
 from experiments import sinusoid
-from opjax.learn.cli import study
 from opjax.learn.run.sources import make_batches
 from opjax.problems.sinusoid import sample
 from opjax.training import NonFiniteError, checkpoint
-from tests.experiments.results import read_result
 
 TINY = dataclasses.replace(
     sinusoid.PRESETS["smoke"],
@@ -149,21 +146,6 @@ def test_every_ridge_is_a_member_of_the_models_that_have_one():
 
 
 @pytest.mark.nightly
-def test_a_run_leaves_everything_in_its_folder(finished):
-    workdir, result = finished
-    assert read_result(workdir) == result
-    assert not json.loads((workdir / "environment.json").read_text())["x64"]
-    tables = (workdir / "tables.md").read_text()
-    assert "[smallest, largest]" in tables
-    assert "functional attention, ridge 1e-07 |" in tables
-    assert "1/32 of the published widths" in tables
-    assert "nan" not in tables
-    sizes = {f.name: f.stat().st_size for f in (workdir / "figures").iterdir()}
-    assert sizes.keys() >= {"01_predictions.png", "series.png", "curves.png"}
-    assert all(1e3 < size < 5e5 for size in sizes.values())
-
-
-@pytest.mark.nightly
 def test_the_result_says_how_it_came_about(finished):
     workdir, result = finished
     expected = {
@@ -185,14 +167,6 @@ def test_the_result_says_how_it_came_about(finished):
     ratio = result["mse_attention"] / result["mse_functional"]
     assert result["ratio_attention"] == pytest.approx(ratio)
     assert 0 < result["train_seconds_attention"] < result["seconds"]
-
-
-@pytest.mark.nightly
-def test_a_finished_run_is_read_and_not_repeated(finished, monkeypatch, capsys):
-    workdir, result = finished
-    monkeypatch.setattr(study, "fit", None)
-    assert sinusoid.run(TINY, workdir=workdir) == result
-    assert json.loads(capsys.readouterr().out.splitlines()[-1]) == result
 
 
 @pytest.mark.nightly

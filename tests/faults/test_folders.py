@@ -14,7 +14,8 @@ import sys
 import tempfile
 import textwrap
 import time
-from typing import Any, ClassVar
+import types
+from typing import Any
 
 import h5py
 import numpy as np
@@ -24,6 +25,7 @@ from opjax import learn
 from opjax.datasets import cache, heat
 from opjax.files import ReadOptions
 from opjax.learn.cli import predict, report, train
+from opjax.learn.predict.description import Channels
 from opjax.learn.predict.prediction import Limits, Predicted
 from opjax.learn.report import members
 from opjax.learn.run import folder, metrics_file, stopping
@@ -182,7 +184,9 @@ def test_outside_of_training_sigterm_ends_with_the_same_status():
 
 def test_a_file_of_several_predictions_appears_when_all_are_made(tmp_path, monkeypatch):
     class Trained:
-        description: ClassVar = {"channels": {"target": 1}, "names": {}, "ranges": {}}
+        description = types.SimpleNamespace(
+            channels=Channels(2, 0, 1), names={}, training={"ranges": {}}
+        )
 
         def read_options(self, *, point_dim):
             return ReadOptions(point_dim=point_dim, need_target=False)
@@ -198,7 +202,8 @@ def test_a_file_of_several_predictions_appears_when_all_are_made(tmp_path, monke
             file[f"{i}/mesh_points"] = np.arange(6.0).reshape(3, 2)
     monkeypatch.setattr(predict, "_row", lambda *given: {})
     output = tmp_path / "predicted"
-    given: Any = Trained(), str(source), output, None, Limits(), (), None
+    options = predict.PredictOptions(tmp_path, input=(str(source),), output=output)
+    given: Any = Trained(), options.input, output, options, (), None
     with pytest.raises(OSError, match=os.strerror(errno.EIO)):
         predict._predict_all(*given)
     assert list(output.iterdir()) == []
@@ -208,7 +213,7 @@ def test_a_file_of_several_predictions_appears_when_all_are_made(tmp_path, monke
     with h5py.File(output / "new.h5") as file:
         assert [file[f"{i}/prediction"][0] for i in range(3)] == [1, 1, 1]
     with pytest.raises(ValueError, match="is the input itself"):
-        predict._predict_all(given[0], str(source), tmp_path, None, Limits(), (), None)
+        predict._predict_all(given[0], options.input, tmp_path, options, (), None)
 
 
 def test_pages_and_training_need_no_temporary_folder(tmp_path, monkeypatch):

@@ -202,6 +202,7 @@ def _save_trained(path: Path) -> None:
     from opjax.learn.cli import train
     from opjax.learn.json_files import write_json
     from opjax.learn.predict import trained
+    from opjax.learn.predict.description import describe
     from opjax.learn.registry import operators
     from opjax.samples import Sample
 
@@ -219,7 +220,7 @@ def _save_trained(path: Path) -> None:
     write_json(root / "result.json", {"validation": 1.0})
     sizes = operators.sizes(samples)
     model = operators.build(config, sizes, rngs=nnx.Rngs(0))
-    trained.save(root, model, {}, trained.describe(samples, sizes=sizes))
+    trained.save(root, model, {}, describe(samples, sizes=sizes))
 
 
 def _save_blocks(path: Path) -> None:

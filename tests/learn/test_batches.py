@@ -10,6 +10,7 @@ import pytest
 
 from opjax import learn, training
 from opjax.learn.run.metrics_file import MetricsWriter
+from opjax.learn.run.sources import make_batches
 
 RATES, SEEDS = (0.1, 0.02), (0, 5)
 STEPS = {"num_steps": 7, "steps_per_call": 3}
@@ -109,3 +110,17 @@ def test_what_replicas_cannot_do_is_refused(tmp_path):
     task = dataclasses.replace(task, replicas=one)
     with pytest.raises(ValueError, match="Replicas are not validated"):
         learn.fit(task, start(1), settings, folder=tmp_path / "b")
+
+
+def test_every_epoch_draws_all_samples_in_an_order_of_its_own():
+    arrays = {"x": jnp.zeros((8, 2)), "y": jnp.zeros(8)}
+    settings = learn.Settings(
+        num_epochs=2, batch_size=2, optimizer=lambda total: optax.sgd(0.1)
+    )
+    drawn = make_batches(learn.Task(train=(arrays,), loss=loss), settings)
+    first, second = (
+        [drawn.describe(4 * epoch + step, 0).partition("[")[2] for step in range(4)]
+        for epoch in range(2)
+    )
+    assert sorted("".join(first)) == sorted("".join(second))
+    assert first != second

@@ -4,6 +4,7 @@ import functools
 import pathlib
 import threading
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -94,11 +95,7 @@ def fit(what, folder):
 
 def same(found, expected):
     for name in ("model", "best_model", "best_metric", "best_step", "losses"):
-        jax.tree.map(
-            np.testing.assert_array_equal,
-            getattr(found, name),
-            getattr(expected, name),
-        )
+        chex.assert_trees_all_equal(getattr(found, name), getattr(expected, name))
 
 
 def test_runs_have_the_bits_of_those_in_memory_and_continue_after_any_step(

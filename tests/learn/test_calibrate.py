@@ -1,5 +1,6 @@
 """Calibrated bands: from files to lower and upper fields, and what is refused."""
 
+import dataclasses
 import json
 import math
 
@@ -29,7 +30,11 @@ def run(rng, tmp_path):
     """Returns a finished run that knows its samples, and a folder of other ones."""
     found = operator(rng, tmp_path / "run")
     seen = [make(rng, 9) for _ in range(2)]
-    found.description["seen"] = [digest(sample) for sample in seen]
+    found = found._replace(
+        description=dataclasses.replace(
+            found.description, seen=[digest(sample) for sample in seen]
+        )
+    )
     write(found, 0.5)
     files.write(tmp_path / "seen" / "one.npz", seen[1]._replace(name=""))
     return found.folder, cases(rng, tmp_path / "new", 20)
@@ -432,7 +437,8 @@ def test_training_cases_are_refused_in_every_type_and_layout(run, rng, dtype):
     stored = same[0]._replace(
         mesh_points=arrays[0].astype("f4"), target=arrays[1].astype("f4")
     )
-    found.description["seen"] = [digest(stored)]
+    description = dataclasses.replace(found.description, seen=[digest(stored)])
+    found = found._replace(description=description)
     other = stored._replace(
         mesh_points=np.asfortranarray(stored.mesh_points.astype(dtype)),
         target=np.repeat(stored.target.astype(dtype), 2, axis=0)[::2],
@@ -455,8 +461,8 @@ def test_members_that_were_trained_on_calibration_cases_are_refused(rng, tmp_pat
     samples = [make(rng, 9, name=str(number)) for number in range(20)]
     for one in (found, other := other_seed(found, {s.name: s.target for s in samples})):
         assert one.description is found.description
-    known = found._replace(description={**found.description, "seen": []})
-    seen = {**found.description, "seen": [digest(samples[3])]}
+    known = found._replace(description=dataclasses.replace(found.description, seen=[]))
+    seen = dataclasses.replace(found.description, seen=[digest(samples[3])])
     member = other._replace(description=seen, folder=tmp_path / "functional-1")
     for width in ("ensemble", "combined"):
         with pytest.raises(ValueError, match="1 of 20 .* of .*functional-1, 3 for one"):

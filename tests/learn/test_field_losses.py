@@ -373,3 +373,22 @@ def test_fields_by_their_names_are_arrays_side_by_side(rng):
     data["target"]["p"] = p[:, :4]
     with pytest.raises(ValueError, match="'U': .12, 5., 'p': .12, 4."):
         train_samples._divided(data, learn.TRAIN_PRESETS["smoke"])
+
+
+def test_the_error_of_a_case_is_over_what_it_varies_and_a_floor():
+    sizes = field_losses.Sizes(np.array([0.2]), np.array([1.0]), np.array([0.3]))
+    expected = 0.2 / np.sqrt(0.3**2 + field_losses.FLOOR**2)
+    np.testing.assert_allclose(field_losses.over_case(sizes), [expected])
+
+
+def test_sizes_of_points_on_several_devices_are_those_of_all(rng):
+    target, predicted, weights = case(rng)
+    scales, _, normalizer = scales_of(target)
+    z, t = (jnp.asarray(encode_target(x, normalizer)) for x in (predicted, target))
+    w = jnp.asarray(weights, jnp.float32)
+    whole = scales.sizes(z, t, quadrature_weights=w)
+    parts = jax.vmap(
+        lambda z, t, w: scales.sizes(z, t, quadrature_weights=w, axis_name="points"),
+        axis_name="points",
+    )(*(a.reshape(2, 15, *a.shape[1:]) for a in (z, t, w)))
+    np.testing.assert_allclose(np.stack(parts)[:, 1], np.stack(whole), rtol=1e-5)

@@ -10,6 +10,7 @@ import sys
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from opjax import learn, training
@@ -365,3 +366,21 @@ def test_unequal_numbers_of_samples_are_refused(tmp_path):
     train = resumable.data() | {"y": jnp.ones(3)}
     with pytest.raises(ValueError, match=r"train hold \[3, 22\] samples"):
         resumable.run(tmp_path, train=train)
+
+
+def test_the_model_of_the_smallest_validation_error_is_kept(tmp_path):
+    def growing(model, batch):
+        return -jnp.sum(model["w"]) * jnp.mean(batch["x"])
+
+    def metric(model, sample):
+        return model["w"] * sample["x"]
+
+    ones = {"x": jnp.ones(2, jnp.float32)}
+    task = learn.Task(train=(ones,), validation=(ones,), loss=growing, metric=metric)
+    settings = learn.Settings(
+        num_epochs=3, batch_size=2, optimizer=lambda total: optax.sgd(0.1)
+    )
+    start = {"w": jnp.zeros((), jnp.float32)}
+    found = learn.fit(task, start, settings, folder=tmp_path)
+    np.testing.assert_allclose(found.best_model["w"], 0.1, rtol=1e-5)
+    assert found.best_step == 1

@@ -167,7 +167,7 @@ def test_the_options_of_a_model_reach_training(tmp_path):
         ),
         workdir=tmp_path,
     )
-    assert learn.load(tmp_path).description["config"]["num_experts"] == 2
+    assert learn.load(tmp_path).description.config["num_experts"] == 2
 
 
 def test_a_blank_after_a_comma_is_named():

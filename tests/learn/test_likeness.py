@@ -116,11 +116,14 @@ def loaded(rng, tmp_path):
     """Returns an operator that takes a load and a modulus, and cases within range."""
     found = operator(rng, tmp_path / "run")
     normalizers = {"scalars": normalize.Normalizer(np.asarray([0.5, 50]), LOADS)}
-    description = dict(found.description)
-    description["channels"] = found.description["channels"] | {"scalars": 2}
-    ranges = {"scalars": [[0.0, 0.0], [1.0, 100.0]]}
-    description["ranges"] = found.description["ranges"] | ranges
-    description["names"] = {"scalars": ["load", "modulus"]}
+    known = found.description
+    ranges = known.ranges | {"scalars": [[0.0, 0.0], [1.0, 100.0]]}
+    description = dataclasses.replace(
+        known,
+        channels=known.channels._replace(scalars=2),
+        measured={**known.measured, "ranges": ranges},
+        names={"scalars": ["load", "modulus"]},
+    )
     found = found._replace(
         normalizers=found.normalizers | normalizers, description=description
     )

@@ -1,12 +1,13 @@
 import dataclasses
 import logging
 import math
+import pathlib
 
 import pytest
 from absl import flags
 
 from opjax.learn import published, recipe
-from opjax.learn.cli import command_line
+from opjax.learn.cli import calibrate, command_line, predict, shared
 from opjax.learn.config import fields
 from opjax.learn.run import folder
 
@@ -142,3 +143,56 @@ def test_a_model_takes_the_preset_of_its_own():
     command_line.define_flags(presets, flag_values=values)
     assert values["width"].help == "Channels (default 8)"
     assert values["rate"].help == "Learning rate (default 0.5)"  # without paper_b
+
+
+def given(cls, *arguments):
+    values = flags.FlagValues()
+    command_line.define_options(cls, flag_values=values)
+    values(["program", *arguments])
+    return command_line.read_options(cls, flag_values=values)
+
+
+def test_programs_without_presets_have_flags_of_their_options():
+    found = given(
+        predict.PredictOptions,
+        *("--workdir=run", "--input=a,b", "--output=out", "--band=pointwise"),
+        *("--point_dim=2", "--memory_gib=0.5", "--strict"),
+    )
+    assert found == predict.PredictOptions(
+        "run",
+        input=("a", "b"),
+        output="out",
+        band="pointwise",
+        point_dim=2,
+        memory_gib=0.5,
+        strict=True,
+    )
+    assert shared.divided(found.input) == shared.divided("a, b") == ["a", "b"]
+    assert shared.divided(pathlib.Path("a")) == ["a"]
+    for missing in ("workdir", "input"):
+        others = [f"--{name}=a" for name in ("workdir", "input") if name != missing]
+        with pytest.raises(flags.IllegalFlagValueError, match=missing):
+            given(calibrate.CalibrateOptions, *others)
+    with pytest.raises(flags.IllegalFlagValueError, match="chunk_size"):
+        given(predict.PredictOptions, "--workdir=run", "--chunk_size=0")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "Give --input and --output, or --export"),
+        ({"input": "new"}, "Name a folder for the predictions, --output"),
+        ({"export": "model", "strict": True}, "--strict means nothing without --input"),
+        ({"input": "new", "output": "out", "gif": True}, "nothing without --steps"),
+        ({"input": "new", "output": "out", "band": "no"}, "band='no' is unknown"),
+        ({"export": "model", "memory_gib": math.nan}, "memory_gib=nan must be finite"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused_before_any_work(options, words):
+    with pytest.raises(ValueError, match=words):
+        predict.PredictOptions("run", **options)
+
+
+def test_a_part_of_a_configuration_has_its_values_and_some_of_its_own():
+    one = fields.part(WithModels, Config("large", width=9), models=("b",))
+    assert one == WithModels("large", width=9, models=("b",))

@@ -19,6 +19,8 @@ from opjax.datasets import heat
 from opjax.learn.cli import predict, train
 from opjax.learn.predict import prediction
 from opjax.learn.predict import trained as trained_operators
+from opjax.learn.predict.description import Description, describe
+from opjax.learn.predict.prediction import Limits
 from opjax.learn.predict.trained import Trained
 from opjax.learn.registry import operators
 from opjax.learn.tasks import supervised
@@ -59,10 +61,10 @@ def operator(rng, folder, name="functional", *, layout=None, **changes):
     )
     names = {"features": ("k",), "target": ("u",)}
     sizes = operators.sizes(samples, normalizers, **when)
-    description = trained_operators.describe(
-        samples, sizes=sizes, names=names, layout=layout
+    description = dataclasses.replace(
+        describe(samples, sizes=sizes, names=names, layout=layout),
+        config=json.loads(json.dumps(dataclasses.asdict(config))),
     )
-    description["config"] = json.loads(json.dumps(dataclasses.asdict(config)))
 
     model = build(config, sizes, layout)
     return Trained(model, normalizers, description, folder)
@@ -81,7 +83,7 @@ def build(config, sizes, layout):
 
 def write(found, error):
     """Saves an operator as a finished run does."""
-    config, folder = found.description["config"], found.folder
+    config, folder = found.description.config, found.folder
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "result.json").write_text(json.dumps({"validation": error}))
@@ -124,14 +126,14 @@ def test_chunks_change_nothing(name, weighted, rng, tmp_path):
     assert division.obstacle(found.model, "stream") is None
     assert np.std(expected) > 1e-2
     for chunk_size in (40, 200):
-        actual = found(sample, chunk_size=chunk_size)
+        actual = found(sample, limits=Limits(chunk_size))
         np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-5)
 
 
 def test_what_was_trained_with_dropout_is_predicted_in_chunks(rng, tmp_path):
     found, sample = operator(rng, tmp_path, dropout=0.5), make(rng, 101)
     assert division.obstacle(found.model, "stream")  # while it is trained
-    actual = found(sample, chunk_size=40)
+    actual = found(sample, limits=Limits(40))
     np.testing.assert_allclose(actual, expected_of(found, sample), rtol=2e-5, atol=2e-5)
     field = found.field(sample, chunk_size=40)
     np.testing.assert_allclose(field.at(sample), actual, rtol=2e-5, atol=2e-5)
@@ -148,7 +150,7 @@ def test_chunks_are_encoded_as_the_whole(rng, tmp_path):
         layout=operators.Layout(residual_encoder=True),
     )
     sample = make(rng, 101)
-    values = [found(sample, time=0.3, chunk_size=size) for size in (40, 200)]
+    values = [found(sample, time=0.3, limits=Limits(size)) for size in (40, 200)]
     np.testing.assert_allclose(*values, rtol=1e-4, atol=1e-4)
     assert np.std(values[0] - found(sample, time=0.9)) > 1e-3
 
@@ -162,17 +164,17 @@ def test_a_mesh_that_is_on_disk_is_predicted_in_chunks(rng, tmp_path):
     for name in ("mesh_points", "features", "quadrature_weights"):
         np.save(tmp_path / f"{name}.npy", getattr(sample, name))
         mapped[name] = np.load(tmp_path / f"{name}.npy", mmap_mode="r")
-    parts = list(found.stream(mapped, chunk_size=40))
+    parts = list(found.stream(mapped, limits=Limits(40)))
     assert [part.shape for part in parts] == [(40, 1), (40, 1), (21, 1)]
     expected = expected_of(found, sample)
     np.testing.assert_allclose(np.concatenate(parts), expected, rtol=2e-5, atol=2e-5)
     # No memory for features of all points: they go to a file.
-    parts = found.stream(mapped, chunk_size=40, memory_gib=2e-5 * 3, scratch=tmp_path)
+    parts = found.stream(mapped, limits=Limits(40, 2e-5 * 3, tmp_path))
     np.testing.assert_allclose(
         np.concatenate(list(parts)), expected, rtol=2e-5, atol=2e-5
     )
     with pytest.raises(ValueError, match="too little: 101 .* chunk_size=.* fits"):
-        found.stream(mapped, chunk_size=100, memory_gib=4e-5)
+        found.stream(mapped, limits=Limits(100, 4e-5))
     with pytest.raises(ValueError, match="comes without quadrature"):
         found.stream({**mapped, "quadrature_weights": None})
 
@@ -204,10 +206,10 @@ def test_other_operators_are_evaluated_as_a_whole(name, rng, tmp_path):
     expected = expected_of(found, sample)
     assert division.obstacle(found.model, "stream")
     for chunk_size in (16, 200):
-        actual = found(sample, chunk_size=chunk_size)
+        actual = found(sample, limits=Limits(chunk_size))
         np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-5)
     with pytest.raises(ValueError, match=f"{name} needs about .* 101 points, above"):
-        found(sample, chunk_size=16, memory_gib=1e-6)
+        found(sample, limits=Limits(16, 1e-6))
 
 
 def test_pairs_of_a_million_points_are_warned_of(rng, tmp_path):
@@ -243,7 +245,7 @@ def test_a_saved_operator_is_loaded_as_it_was(rng, tmp_path):
         loaded = trained_operators.load(path)
         assert loaded.name == name
         assert loaded.folder == found[name].folder
-        assert loaded.description["names"] == {"features": ["k"], "target": ["u"]}
+        assert loaded.description.names == {"features": ["k"], "target": ["u"]}
         np.testing.assert_array_equal(loaded(sample), found[name](sample))
 
 
@@ -255,10 +257,9 @@ def test_the_ends_of_a_model_are_saved_with_it(rng, tmp_path):
     sample = make(rng, 20)
     np.testing.assert_array_equal(loaded(sample), found(sample))
     assert loaded.model.decoder_norm is None
-    loaded.description["layout"] = {"decoder": True}
-    loaded.save(tmp_path / "other")
-    with pytest.raises(checkpoint.CheckpointError, match="layout={'decoder': True}"):
-        trained_operators.load(tmp_path / "other")
+    stored = checkpoint.read_metadata(found.folder / "operator", 0)
+    with pytest.raises(ValueError, match="layout={'decoder': True}"):
+        Description.from_json(stored | {"layout": {"decoder": True}})
 
 
 def test_a_model_of_your_own_is_imported_if_it_is_named(rng, tmp_path, monkeypatch):
@@ -498,7 +499,7 @@ def test_what_cannot_be_predicted_in_slices_is_named(rng, tmp_path, monkeypatch)
                     found.folder, input=str(tmp_path / "b.h5"), **given
                 )
             )
-    found.description["config"]["quadrature"] = True
+    found.description.config["quadrature"] = True
     pytest.importorskip("pyvista", reason='needs `pip install "opjax[vtk]"`')
     files.write(tmp_path / "a.vtu", sample)
     with pytest.raises(ValueError, match="weights, which are not made of cells in sli"):
@@ -530,7 +531,7 @@ def test_an_error_at_time_0_is_doubted(rng, tmp_path, monkeypatch):
     pyvista = pytest.importorskip("pyvista", reason="needs opjax[vtk]")
     monkeypatch.chdir(tmp_path)
     found = operator(rng, tmp_path / "run")
-    found.description["config"] |= {"feature_names": "k", "target_names": "u"}
+    found.description.config.update({"feature_names": "k", "target_names": "u"})
     write(found, 0.0)
     (tmp_path / "new").mkdir()
     for time in (0, 5):

@@ -10,6 +10,7 @@ import pytest
 from opjax import export, files, learn, nn
 from opjax.learn.cli import predict as predicting
 from opjax.learn.cli import train as program
+from opjax.learn.predict.prediction import Limits
 from opjax.learn.registry import operators
 from opjax.learn.tasks import supervised
 from opjax.samples import Sample, Splits
@@ -52,9 +53,9 @@ def test_files_with_scalars_are_learned_and_predicted(folder, run, tmp_path):
     workdir, result = run
     assert {"relative_l2", "lift_error"} <= result.keys()
     trained = learn.load(workdir)
-    assert trained.description["names"]["scalars"] == ["angle", "mach"]
-    assert trained.description["channels"]["target_scalars"] == 1
-    assert len(trained.description["ranges"]["scalars"][0]) == 2
+    assert trained.description.names["scalars"] == ["angle", "mach"]
+    assert trained.description.channels.target_scalars == 1
+    assert len(trained.description.ranges["scalars"][0]) == 2
     predicting.run(
         predicting.PredictOptions(
             workdir, input=str(folder / "c0.npz"), output=tmp_path
@@ -79,13 +80,13 @@ def test_files_with_scalars_are_learned_and_predicted(folder, run, tmp_path):
 def test_chunks_and_fields_see_the_scalars(folder, run):
     trained = learn.load(run[0])
     sample = trained.one(folder / "c3.npz")
-    whole, parts = trained.both(sample), trained.both(sample, chunk_size=8)
+    whole, parts = trained.both(sample), trained.both(sample, limits=Limits(8))
     np.testing.assert_allclose(parts.values, whole.values, atol=1e-4)
     np.testing.assert_allclose(parts.scalars, whole.scalars, atol=1e-4)
     field = trained.field(sample)
     np.testing.assert_allclose(field.at(sample.mesh_points), whole.values, atol=1e-4)
     arrays = {"mesh_points": sample.mesh_points, "scalars": sample.scalars}
-    streamed = np.concatenate(list(trained.stream(arrays, chunk_size=8)))
+    streamed = np.concatenate(list(trained.stream(arrays, limits=Limits(8))))
     np.testing.assert_allclose(streamed, whole.values, atol=1e-4)
     moved = trained(sample._replace(scalars=sample.scalars + 1))
     assert np.abs(moved - whole.values).max() > 1e-3
@@ -197,11 +198,11 @@ def test_scalars_modulate_the_norms_of_a_run(folder, tmp_path):
     assert np.abs(trained.model.modulation.out.kernel[...]).max() > 0
     assert np.isfinite(result["relative_l2"])
     assert _moved_by_scalars(trained, sample) > 1e-3
-    whole = trained(sample, chunk_size=8)  # meshes of more points than a chunk
+    whole = trained(sample, limits=Limits(8))  # meshes of more points than a chunk
     np.testing.assert_allclose(whole, trained(sample), atol=1e-5)
     arrays = {"mesh_points": sample.mesh_points, "scalars": sample.scalars}
     with pytest.raises(ValueError, match="scalars modulate its norms"):
-        next(iter(trained.stream(arrays, chunk_size=8)))
+        next(iter(trained.stream(arrays, limits=Limits(8))))
     bare = dataclasses.replace(given, scalar_names="")
     with pytest.raises(ValueError, match="means nothing to samples without scalars"):
         program.run(bare, workdir=tmp_path / "bare")

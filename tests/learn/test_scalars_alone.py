@@ -90,8 +90,8 @@ def test_the_last_line_has_the_numbers_of_the_scalars(run):
         spread = np.sum((true[:, i] - true[:, i].mean()) ** 2)
         r2 = 1 - np.sum((guess[:, i] - true[:, i]) ** 2) / spread
         assert result[f"{name}_r2"] == pytest.approx(r2, rel=1e-4)
-    assert trained.description["channels"]["target"] == 0
-    assert trained.description["ranges"].keys() >= {"scalars", "target_scalars"}
+    assert trained.description.channels.target == 0
+    assert trained.description.ranges.keys() >= {"scalars", "target_scalars"}
 
 
 def test_the_best_epoch_is_that_of_the_scalars(run):
@@ -149,7 +149,7 @@ def test_scalars_outside_the_training_are_named_with_their_values(
 ):
     """In the words, in the report, in the table and in the last line."""
     workdir, _ = run
-    low, high = np.ravel(learn.load(workdir).description["ranges"]["scalars"])
+    low, high = np.ravel(learn.load(workdir).description.ranges["scalars"])
     place = _write(tmp_path / "new", range(3), np.random.default_rng(2))
     for number, angle in enumerate((low, 40.0, -30.0)):
         path = place / f"c{number:02}.npz"

@@ -171,7 +171,7 @@ def test_parameters_of_a_loss_get_their_gradient():
 
     loss = streaming.SumLoss(sums, lambda s, p: p["scale"] * s[0] / s[1])
     value, (_, found) = streaming.value_and_grads(
-        model, {"scale": jnp.float32(3)}, given, chunk_size=8, loss=loss
+        model, {"scale": jnp.float32(3)}, given, streaming.Chunks(8), loss=loss
     )
     np.testing.assert_allclose(found["scale"], value / 3, rtol=1e-6)
 
@@ -190,11 +190,11 @@ def test_it_ends_where_training_on_whole_meshes_does(run, folder, tmp_path):
     for name in ("relative_l2", "validation", "lift_error", "lift_r2", "lift_rank"):
         np.testing.assert_allclose(found[name], whole[name], rtol=2e-3)
     trained = learn.load(workdir)
-    assert trained.description["names"]["scalars"] == ["angle", "mach"]
+    assert trained.description.names["scalars"] == ["angle", "mach"]
     before = learn.load(tmp_path / "whole").description
     for role in ("scalars", "target_scalars"):
         np.testing.assert_allclose(
-            trained.description["ranges"][role], before["ranges"][role]
+            trained.description.ranges[role], before.ranges[role]
         )
     with np.load(trained.folder / "predictions.npz") as file:
         assert file["target_scalars_names"].tolist() == ["lift"]

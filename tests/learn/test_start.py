@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 
+import chex
 import jax
 import numpy as np
 import pytest
@@ -41,9 +42,7 @@ def first(data, tmp_path_factory):
 
 def same(one, other):
     for tree in ("model", "normalizers"):
-        jax.tree.map(
-            np.testing.assert_array_equal, getattr(one, tree), getattr(other, tree)
-        )
+        chex.assert_trees_all_equal(getattr(one, tree), getattr(other, tree))
 
 
 def test_without_steps_to_speak_of_it_is_the_operator_it_started_from(first, capsys):

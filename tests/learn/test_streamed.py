@@ -70,8 +70,8 @@ def test_its_operator_predicts(folder, streamed):
     values = trained(folder / "0.h5")
     assert values.shape == (60, 1)
     assert np.isfinite(values).all()
-    assert trained.description["names"] == {"features": ["k"], "target": ["u"]}
-    assert trained.description["weighted"]
+    assert trained.description.names == {"features": ["k"], "target": ["u"]}
+    assert trained.description.weighted
 
 
 def test_the_same_command_does_nothing_twice(folder, streamed):

@@ -16,6 +16,7 @@ from opjax.files.series import SeriesSplits, read_series
 from opjax.learn.cli import predict, train
 from opjax.learn.config.time import MODES
 from opjax.learn.predict import in_time, stepping, trained
+from opjax.learn.predict.description import Stepping
 from opjax.learn.run.metrics_file import MetricsWriter
 from opjax.learn.run.sources import make_batches
 from opjax.learn.tasks import time as tasks
@@ -113,7 +114,7 @@ def plain(how):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("increments", [True, False])
 def test_frames_are_those_of_a_loop(mode, increments):
-    how = stepping.Stepping(mode, 2, 1, increments, 0.1, 0.5)
+    how = Stepping(mode, 2, 1, increments, 0.1, 0.5)
     rng = np.random.default_rng(0)
     features = rng.normal(size=(5, 2)).astype(np.float32)
     sample = {"mesh_points": np.ones((5, 2), np.float32), "features": features}
@@ -132,7 +133,7 @@ def test_frames_are_those_of_a_loop(mode, increments):
 
 def test_without_history_a_frame_is_a_function_of_what_is_constant_and_the_time():
     """Whether the step encodes the constant fields, or they are encoded before it."""
-    how = stepping.Stepping("one_shot", 0, 1, False, 0.1, 0.5)
+    how = Stepping("one_shot", 0, 1, False, 0.1, 0.5)
     features = np.random.default_rng(0).normal(size=(5, 1)).astype(np.float32)
     normalizer = Normalizer(jnp.asarray([2.0]), jnp.asarray([3.0]))
     sample = {"mesh_points": np.ones((5, 2), np.float32)}
@@ -174,7 +175,7 @@ def test_scalars_are_constant_features_in_every_mode(mode):
     one = {k: a[0] for k, a in bucket.encode(bucket.read([0])).items()}
     expected = (np.float32(rates[-1]) - normalizer.mean) / normalizer.std
     np.testing.assert_allclose(one["scalars"], expected, rtol=1e-5)
-    how = stepping.Stepping(mode, 1, 1, True, 0.1, 0.5)
+    how = Stepping(mode, 1, 1, True, 0.1, 0.5)
     known = {k: v for k, v in one.items() if k not in ("target", "lags")}
     lags = jnp.asarray([0.1, 0.2, 0.4])
     frames = stepping.frames(how, plain(how), Rated(), known, lags)
@@ -226,7 +227,7 @@ def test_scalars_from_files_to_a_report(kind, tmp_path):
     task.evaluate(task.build(chosen, nnx.Rngs(0)), folder)
     trained.finish(folder, {})
     found = learn.load(folder)
-    assert found.description["names"]["scalars"] == ["rate"]
+    assert found.description.names["scalars"] == ["rate"]
     with pytest.warns(
         UserWarning, match="The scalar rate is 1000 .*, and 1 to 1 in tr"
     ):
@@ -256,7 +257,7 @@ def test_errors_of_steps_are_from_true_frames():
         ):
             return features[:, 4:] * features[:, :2]
 
-    how = stepping.Stepping("one_step", 2, 2, True, 0.1, 0.1)
+    how = Stepping("one_step", 2, 2, True, 0.1, 0.1)
     rng = np.random.default_rng(0)
     frames = rng.uniform(1, 2, size=(6, 5, 2)).astype(np.float32)
     weights = rng.uniform(size=5).astype(np.float32)
@@ -386,7 +387,7 @@ def test_the_loss_is_the_mean_error_of_the_frames(changes, steps):
 
 def in_time_of(chosen, task):
     longest = {"time_conditional": 0.2, "one_shot": 0.7}.get(chosen.time, 0.1)
-    return stepping.Stepping(chosen.time, chosen.history, 1, True, 0.1, longest)
+    return Stepping(chosen.time, chosen.history, 1, True, 0.1, longest)
 
 
 def test_normalisers_are_those_of_states_and_increments():
@@ -645,7 +646,7 @@ def test_a_prediction_is_the_rollout_of_the_evaluation(operator):
     series = decaying(1)[0]
     lags = in_time.lags_of(operator, 5)
     found = np.stack(list(in_time.frames(operator, series, lags)))
-    how = stepping.stepping_of(operator.description)
+    how = operator.stepping
     arrays = {"mesh_points": series.mesh_points}
     sample = encode(arrays, {"mesh_points": operator.normalizers["mesh_points"]})
     sample["features"] = series.values[0]
@@ -691,15 +692,16 @@ def test_what_an_operator_cannot_do_is_named(operator, tmp_path):
 
 
 def test_times_beyond_training_are_warned_of(operator):
-    how = stepping.stepping_of(operator.description)
+    how = operator.stepping
     for mode, match in (
         ("one_shot", "time of 1 is"),
         ("time_conditional", "0.5 is ask"),
     ):
         timed = how._replace(mode=mode, longest=0.2)
         known = operator._replace(
-            description=operator.description
-            | {"time": timed._replace(span=9.0)._asdict()}
+            description=dataclasses.replace(
+                operator.description, time=timed._replace(span=9.0)
+            )
         )
         with pytest.warns(UserWarning, match=match):
             in_time.lags_of(known, 2, 0.5)
@@ -713,7 +715,7 @@ def test_series_in_memory_train_an_operator_that_rolls_out():
     frames = list(found.rollout(series, 3))
     assert [frame.shape for frame in frames] == [(series.num_points, 1)] * 3
     again = learn.train(splits_of(decaying(8)), config=chosen)
-    assert again.description["time"] == found.description["time"]
+    assert again.description.time == found.description.time
 
 
 def test_series_need_a_mode_and_a_mode_needs_series():
@@ -744,9 +746,9 @@ def make_sample(seed):
     ],
 )
 def test_a_damaged_description_is_refused(change, operator):
-    time = operator.description["time"] | change
-    with pytest.raises(ValueError, match="description of the operator is damaged"):
-        stepping.stepping_of({"time": time})
+    time = operator.description.to_json()["time"] | change
+    with pytest.raises(ValueError, match="time"):
+        Stepping.from_json(time)
 
 
 def test_an_operator_in_time_is_not_called_on_samples(operator):
@@ -756,7 +758,7 @@ def test_an_operator_in_time_is_not_called_on_samples(operator):
 
 
 def test_samples_of_other_operators_have_no_steps(operator):
-    bare = {k: v for k, v in operator.description.items() if k != "time"}
+    bare = dataclasses.replace(operator.description, time=None)
     with pytest.raises(ValueError, match="not trained on series"):
         in_time.lags_of(operator._replace(description=bare), 3)
 
@@ -812,7 +814,7 @@ def test_an_operator_that_is_trained_further_takes_the_steps_of_its_last_series(
     task.evaluate(operator.model, tmp_path)
     trained.finish(tmp_path, {})
     found = learn.load(tmp_path)
-    how, before = (stepping.stepping_of(o.description) for o in (found, operator))
+    how, before = (o.stepping for o in (found, operator))
     for name in ("interval", "longest", "span", "shortest"):
         assert getattr(how, name) == pytest.approx(5 * getattr(before, name))
     np.testing.assert_allclose(in_time.lags_of(found, 3), [0.5, 1, 1.5])
@@ -820,17 +822,20 @@ def test_an_operator_that_is_trained_further_takes_the_steps_of_its_last_series(
 
 
 def test_times_below_those_of_training_are_warned_of(operator):
-    how = stepping.stepping_of(operator.description)
+    how = operator.stepping
     assert how.shortest == pytest.approx(0.1)
     for mode in ("one_shot", "time_conditional"):
-        time = how._replace(mode=mode, span=9.0)._asdict()
-        known = operator._replace(description=operator.description | {"time": time})
+        time = how._replace(mode=mode, span=9.0)
+        known = operator._replace(
+            description=dataclasses.replace(operator.description, time=time)
+        )
         with pytest.warns(
             UserWarning, match=r"0\.001 is asked for, and 0\.1 is the sh"
         ):
             in_time.lags_of(known, 1, 0.001)
-        del time["shortest"]  # as an earlier opjax wrote it
-        assert len(in_time.lags_of(known, 1, 0.001)) == 1
+        stored = time._asdict()
+        del stored["shortest"]  # as an earlier opjax wrote it
+        assert Stepping.from_json(stored) == time._replace(shortest=0.0)
 
 
 def test_series_that_are_there_twice_are_warned_of(tmp_path):

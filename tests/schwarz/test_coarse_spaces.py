@@ -1,9 +1,11 @@
 """Coarse spaces of an operator against dense linear algebra."""
 
+import jax
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
+import opjax
 from opjax import schwarz
 from opjax.problems import poisson_mesh
 from tests.problems.test_poisson_coefficients import matrix
@@ -133,3 +135,17 @@ def test_bad_aggregates_are_refused(case):
 def test_labels_are_integers():
     with pytest.raises(TypeError, match="labels has dtype float64"):
         schwarz.smoothed_aggregates(np.zeros(4), PATH, num_steps=1)
+
+
+def test_any_functions_at_scattered_points_are_a_coarse_space(rng):
+    basis = np.asarray(opjax.hat_basis(rng.uniform(size=(30, 2)), num_nodes=3))
+    space = schwarz.coarse_space_of(basis)
+    values, coefficients = rng.normal(size=(30, 2)), rng.normal(size=(9, 2))
+    found = schwarz.coarse_restrict(values, space)
+    np.testing.assert_allclose(found, basis.T @ values, rtol=1e-12)
+    found = schwarz.coarse_prolong(coefficients, space)
+    np.testing.assert_allclose(found, basis @ coefficients, rtol=1e-12)
+    with pytest.raises(ValueError, match=r"functions \[1\] are zero at all points"):
+        schwarz.coarse_space_of(np.eye(3)[:, :2] * [1, 0])
+    with pytest.raises(TypeError, match="runs on the host"):
+        jax.jit(schwarz.coarse_space_of)(basis)

@@ -129,8 +129,8 @@ def test_partition_of_unity_sums_to_the_identity(case, rng):
     identity = sum(r.T @ d @ r for r, d in matrices)
     np.testing.assert_allclose(identity, np.eye(n), rtol=1e-14, atol=1e-14)
     values = rng.normal(size=(n, 2))
-    local = cover.weights[..., None] * restrict(cover, values)
-    np.testing.assert_allclose(prolong(cover, local), values, rtol=1e-14)
+    local = cover.weights[..., None] * restrict(values, cover)
+    np.testing.assert_allclose(prolong(local, cover), values, rtol=1e-14)
 
 
 def test_weights_count_the_subdomains_of_a_point(case):
@@ -160,7 +160,7 @@ def prolong_oracle(sets, n, local):
 
 def restrict_case(cover, sets, rng):
     return (
-        functools.partial(schwarz.restrict, cover),
+        functools.partial(schwarz.restrict, cover=cover),
         functools.partial(restrict_oracle, sets),
         (rng.normal(size=(cover.num_points, 2)),),
     )
@@ -168,7 +168,7 @@ def restrict_case(cover, sets, rng):
 
 def prolong_case(cover, sets, rng):
     return (
-        functools.partial(schwarz.prolong, cover),
+        functools.partial(schwarz.prolong, cover=cover),
         functools.partial(prolong_oracle, sets, cover.num_points),
         (rng.normal(size=(*cover.indices.shape, 2)),),
     )
@@ -187,8 +187,8 @@ def test_restrict_and_prolong_are_adjoint(case, rng):
     cover, _ = case
     values = rng.normal(size=(cover.num_points, 2))
     local = rng.normal(size=(*cover.indices.shape, 2))
-    left = np.vdot(restrict(cover, values), local)
-    right = np.vdot(values, prolong(cover, local))
+    left = np.vdot(restrict(values, cover), local)
+    right = np.vdot(values, prolong(local, cover))
     np.testing.assert_allclose(left, right, rtol=1e-12)
 
 
@@ -196,15 +196,15 @@ def test_prolong_ignores_padding(rng):
     cover, _ = make("by hand")
     local = rng.normal(size=(*cover.indices.shape, 1))
     spoilt = np.where(cover.weights[..., None] > 0, local, np.nan)
-    actual, expected = prolong(cover, spoilt), prolong(cover, local)
+    actual, expected = prolong(spoilt, cover), prolong(local, cover)
     np.testing.assert_array_equal(actual, expected)
 
 
 def test_a_cover_is_an_argument_of_compiled_functions(rng):
     cover, _ = make("uneven")
     values = rng.normal(size=(11, 2))
-    actual = restrict(cover, values)
-    np.testing.assert_array_equal(actual, schwarz.restrict(cover, values))
+    actual = restrict(values, cover)
+    np.testing.assert_array_equal(actual, schwarz.restrict(values, cover))
 
 
 def test_stacked_covers_are_mapped(rng):
@@ -212,9 +212,9 @@ def test_stacked_covers_are_mapped(rng):
     second = schwarz.cover([[4, 0, 1], [1, 3, 2]], num_points=5)
     stacked = jax.tree.map(lambda *leaves: np.stack(leaves), first, second)
     values = rng.normal(size=(2, 5, 1))
-    actual = jax.jit(jax.vmap(schwarz.restrict))(stacked, values)
+    actual = jax.jit(jax.vmap(schwarz.restrict))(values, stacked)
     for cover, u, local in zip((first, second), values, actual, strict=True):
-        np.testing.assert_array_equal(local, restrict(cover, u))
+        np.testing.assert_array_equal(local, restrict(u, cover))
 
 
 # hats
@@ -396,31 +396,31 @@ BAD_CALLS = {
         r"=\(5,\) must be between 1 and.*grid_shape=\(4,\)",
     ),
     "restrict points": (
-        lambda: schwarz.restrict(make("uneven")[0], np.ones((10, 1))),
+        lambda: schwarz.restrict(np.ones((10, 1)), make("uneven")[0]),
         r"values \(10, 1\) must have one row for each of the 11 points",
     ),
     "restrict axes": (
-        lambda: schwarz.restrict(make("uneven")[0], np.ones(11)),
+        lambda: schwarz.restrict(np.ones(11), make("uneven")[0]),
         r"values has shape \(11,\), expected 2 axes",
     ),
     "restrict dtype": (
-        lambda: schwarz.restrict(make("uneven")[0], np.ones((11, 1), int)),
+        lambda: schwarz.restrict(np.ones((11, 1), int), make("uneven")[0]),
         "values has dtype int64",
     ),
     "prolong subdomains": (
-        lambda: schwarz.prolong(make("uneven")[0], LOCAL[1:]),
+        lambda: schwarz.prolong(LOCAL[1:], make("uneven")[0]),
         r"local \(2, 6, 1\) does not fit the cover's subdomains \(3, 6\)",
     ),
     "prolong points": (
-        lambda: schwarz.prolong(make("uneven")[0], LOCAL[:, 1:]),
+        lambda: schwarz.prolong(LOCAL[:, 1:], make("uneven")[0]),
         r"local \(3, 5, 1\) does not fit the cover's subdomains \(3, 6\)",
     ),
     "prolong axes": (
-        lambda: schwarz.prolong(make("uneven")[0], LOCAL[..., 0]),
+        lambda: schwarz.prolong(LOCAL[..., 0], make("uneven")[0]),
         r"local has shape \(3, 6\), expected 3 axes",
     ),
     "prolong dtype": (
-        lambda: schwarz.prolong(make("uneven")[0], LOCAL.astype(int)),
+        lambda: schwarz.prolong(LOCAL.astype(int), make("uneven")[0]),
         "local has dtype int64",
     ),
 }

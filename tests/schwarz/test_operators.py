@@ -137,7 +137,7 @@ def test_coarse_restrict_and_prolong_are_the_matrix_of_the_functions(case, rng):
         (schwarz.coarse_prolong, phi, n0),
     ):
         args = (rng.normal(size=(size, 2)),)
-        function = jax.jit(functools.partial(function, coarse_space))
+        function = jax.jit(functools.partial(function, coarse_space=coarse_space))
         oracles.check_value(function, matrix.__matmul__, args)
         oracles.check_gradient(function, matrix.__matmul__, args)
 
@@ -146,8 +146,8 @@ def test_coarse_restrict_and_prolong_are_adjoint(case, rng):
     _, coarse_space = case
     values = rng.normal(size=(coarse_space.num_points, 2))
     coefficients = rng.normal(size=(coarse_space.num_subdomains, 2))
-    coarse = jax.jit(schwarz.coarse_restrict)(coarse_space, values)
-    fine = jax.jit(schwarz.coarse_prolong)(coarse_space, coefficients)
+    coarse = jax.jit(schwarz.coarse_restrict)(values, coarse_space)
+    fine = jax.jit(schwarz.coarse_prolong)(coefficients, coarse_space)
     left, right = np.vdot(coarse, coefficients), np.vdot(values, fine)
     np.testing.assert_allclose(left, right, rtol=1e-12)
 
@@ -183,7 +183,7 @@ def test_mapped_padded_blocks_are_a_loop_over_exact_blocks(case, weighting, rng)
     values = rng.normal(size=(cover.num_points, 2))
 
     def function(weights, values):
-        return schwarz.additive(nonlinear, cover, values, weights, weighting=weighting)
+        return schwarz.additive(values, cover, nonlinear, weights, weighting=weighting)
 
     def oracle(weights, values):
         return weighted_sum(weights, values, sets_of(cover), weighting)
@@ -196,8 +196,10 @@ def test_mapped_padded_blocks_are_a_loop_over_exact_blocks(case, weighting, rng)
 def test_local_identities_are_the_identity(case, weighting, rng):
     cover, _ = case
     values = rng.normal(size=(cover.num_points, 2))
-    identity = functools.partial(schwarz.additive, lambda f: f, weighting=weighting)
-    actual = jax.jit(identity)(cover, values)
+    identity = functools.partial(
+        schwarz.additive, local=lambda f: f, weighting=weighting
+    )
+    actual = jax.jit(identity)(values, cover)
     np.testing.assert_allclose(actual, values, rtol=1e-14)
 
 
@@ -208,8 +210,8 @@ def test_local_operators_see_zeros_on_padding(weighting):
     def count(values):
         return jnp.full_like(values, jnp.count_nonzero(values))
 
-    function = functools.partial(schwarz.additive, count, weighting=weighting)
-    actual = jax.jit(function)(cover, np.ones((3, 1)))
+    function = functools.partial(schwarz.additive, local=count, weighting=weighting)
+    actual = jax.jit(function)(np.ones((3, 1)), cover)
     half = np.sqrt(0.5) if weighting == "symmetric" else 0.5
     np.testing.assert_allclose(actual[:, 0], [3, 3, 3 * half + half], rtol=1e-14)
 
@@ -217,8 +219,10 @@ def test_local_operators_see_zeros_on_padding(weighting):
 @pytest.mark.parametrize("weighting", ["symmetric", "restricted"])
 def test_images_on_padding_have_no_effect(weighting):
     cover = schwarz.cover([[0, 1, 2], [2]], num_points=3)
-    function = functools.partial(schwarz.additive, jnp.reciprocal, weighting=weighting)
-    actual = jax.jit(function)(cover, np.ones((3, 1)))  # infinite on padding
+    function = functools.partial(
+        schwarz.additive, local=jnp.reciprocal, weighting=weighting
+    )
+    actual = jax.jit(function)(np.ones((3, 1)), cover)  # infinite on padding
     np.testing.assert_allclose(
         actual[:, 0], [1, 1, 2 if weighting == "symmetric" else 1]
     )
@@ -250,7 +254,7 @@ def assembled(case, q, k, q0, k0):
     def operator(values):
         return compiled(*case, q, k, values, q0, k0)
 
-    return np.asarray(schwarz.assemble(operator, case[0].num_points))
+    return np.asarray(schwarz.matrix_of(operator, case[0].num_points))
 
 
 def test_equal_factors_give_a_symmetric_positive_operator(case, rng):
@@ -343,7 +347,7 @@ def test_three_levels_are_their_dense_operator(rng):
 def test_partition_of_unity_functions_of_a_cover_are_a_coarse_space():
     cover = mesh()
     ones = jnp.ones((cover.num_subdomains, 1))
-    total = schwarz.coarse_prolong(cover, ones)
+    total = schwarz.coarse_prolong(ones, cover)
     np.testing.assert_allclose(total, 1, rtol=1e-14)
     phi = covers.dense(cover)
     sets = sets_of(cover)
@@ -415,7 +419,7 @@ def test_the_exact_inverse_is_a_fixed_point_of_the_loss(rng):
         error = schwarz.two_level_attention(*parameters, f, cover) - u
         return jnp.mean(jnp.sum(error**2, axis=0) / jnp.sum(u**2, axis=0))
 
-    inverse = schwarz.assemble(solve, n)
+    inverse = schwarz.matrix_of(solve, n)
     exact = inverse[None], jnp.eye(n)[None]
     value_and_gradient = jax.jit(jax.value_and_grad(weighted_mse))
     loss, gradients = value_and_gradient(exact)
@@ -425,21 +429,21 @@ def test_the_exact_inverse_is_a_fixed_point_of_the_loss(rng):
         assert np.linalg.norm(gradient) < 1e-10 * np.linalg.norm(other)
 
 
-# assemble
+# matrix_of
 
 
-def test_assemble_returns_the_matrix(rng):
+def test_matrix_of_an_operator_is_its_matrix(rng):
     matrix = rng.normal(size=(5, 7))
-    actual = schwarz.assemble(lambda values: matrix @ values, 7)
+    actual = schwarz.matrix_of(lambda values: matrix @ values, 7)
     np.testing.assert_array_equal(actual, matrix)
 
 
 @pytest.mark.parametrize("dtype", [None, jnp.float32])
-def test_assemble_has_the_dtype_asked_for(dtype):
+def test_matrix_of_has_the_dtype_asked_for(dtype):
     cover = schwarz.box_cover(6, 2, overlap=1)
     factors = np.ones((2, 2, 4, 1), dtype or jnp.float64)
     operator = jax.jit(functools.partial(schwarz.two_level_attention, *factors))
-    matrix = schwarz.assemble(lambda f: operator(f, cover), 6, dtype=dtype)
+    matrix = schwarz.matrix_of(lambda f: operator(f, cover), 6, dtype=dtype)
     assert matrix.shape == (6, 6)
     assert matrix.dtype == (dtype or jnp.float64)
 
@@ -467,47 +471,47 @@ BAD_CALLS = {
         "key has dtype int64",
     ),
     "additive points": (
-        lambda: schwarz.additive(nonlinear, COVER, V[1:]),
+        lambda: schwarz.additive(V[1:], COVER, nonlinear),
         r"values \(10, 1\) must have one row for each of the 11 points",
     ),
     "additive axes": (
-        lambda: schwarz.additive(nonlinear, COVER, V[:, 0]),
+        lambda: schwarz.additive(V[:, 0], COVER, nonlinear),
         r"values has shape \(11,\)",
     ),
     "additive dtype": (
-        lambda: schwarz.additive(nonlinear, COVER, V.astype(int)),
+        lambda: schwarz.additive(V.astype(int), COVER, nonlinear),
         "values has dtype int64",
     ),
     "additive subdomains": (
-        lambda: schwarz.additive(nonlinear, COVER, V, np.ones((2, 1, 1))),
+        lambda: schwarz.additive(V, COVER, nonlinear, np.ones((2, 1, 1))),
         r"Argument 0 .* shape \(2, 1, 1\); expected one slice for each of the 3 sub",
     ),
     "additive number": (
-        lambda: schwarz.additive(nonlinear, COVER, V, Q, 1.0),
+        lambda: schwarz.additive(V, COVER, nonlinear, Q, 1.0),
         r"Argument 1 .* shape \(\)",
     ),
     "additive weighting": (
-        lambda: schwarz.additive(nonlinear, COVER, V, weighting="left"),
+        lambda: schwarz.additive(V, COVER, nonlinear, weighting="left"),
         "weighting='left' is unknown; choose from 'symmetric', 'restricted'",
     ),
     "coarse restrict points": (
-        lambda: schwarz.coarse_restrict(HATS, V[1:]),
+        lambda: schwarz.coarse_restrict(V[1:], HATS),
         r"values \(10, 1\) must have one row for each of the 11 points",
     ),
     "coarse restrict dtype": (
-        lambda: schwarz.coarse_restrict(HATS, V.astype(int)),
+        lambda: schwarz.coarse_restrict(V.astype(int), HATS),
         "values has dtype int64",
     ),
     "coarse prolong functions": (
-        lambda: schwarz.coarse_prolong(HATS, np.ones((3, 1))),
+        lambda: schwarz.coarse_prolong(np.ones((3, 1)), HATS),
         r"coefficients \(3, 1\) must have one row for each of the 2 functions",
     ),
     "coarse prolong axes": (
-        lambda: schwarz.coarse_prolong(HATS, np.ones(2)),
+        lambda: schwarz.coarse_prolong(np.ones(2), HATS),
         r"coefficients has shape \(2,\)",
     ),
     "coarse prolong dtype": (
-        lambda: schwarz.coarse_prolong(HATS, np.ones((2, 1), int)),
+        lambda: schwarz.coarse_prolong(np.ones((2, 1), int), HATS),
         "coefficients has dtype int64",
     ),
     "two level half": (

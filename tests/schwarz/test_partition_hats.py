@@ -47,7 +47,7 @@ def test_their_space_contains_multilinear_functions():
     hats = schwarz.partition_hats((7, 9), (3, 4))
     x, y = np.meshgrid(np.linspace(0, 1, 7), np.linspace(0, 1, 9), indexing="ij")
     at_nodes = np.multiply.outer(1 + np.linspace(0, 1, 3), np.linspace(0, 1, 4) - 3)
-    actual = schwarz.coarse_prolong(hats, at_nodes.reshape(-1, 1))
+    actual = schwarz.coarse_prolong(at_nodes.reshape(-1, 1), hats)
     np.testing.assert_allclose(actual[:, 0], ((1 + x) * (y - 3)).ravel(), rtol=1e-13)
 
 

@@ -41,24 +41,24 @@ def read(path: Path, max_bytes: int) -> VtkMesh:
         mesh.
     """
     root = lists.read(path, _KIND)
-    found: list[tuple[str, VtkMesh]] = []
+    named: list[tuple[str, VtkMesh]] = []
     for name, file in _blocks(path, root):
         if not lists.is_inside(path, file):
             raise ValueError(f"{path}: the block {name!r}, {file}, is missing.")
-        found.append((name, xml_files.read(file, max_bytes)))
-        if len(found) > _MAX_BLOCKS:
+        named.append((name, xml_files.read(file, max_bytes)))
+        if len(named) > _MAX_BLOCKS:
             raise limits.damaged(path, f"more than {_MAX_BLOCKS} blocks")
-    found = [(name, mesh) for name, mesh in found if mesh.num_cells]
-    dimensions = [_dimension(mesh) for _, mesh in found]
+    named = [(name, mesh) for name, mesh in named if mesh.num_cells]
+    dimensions = [_dimension(mesh) for _, mesh in named]
     if dimensions.count(max(dimensions, default=0)) != 1:
         raise ValueError(
-            f"{path} has {len(found)} blocks of cells, of dimensions {dimensions}: one "
+            f"{path} has {len(named)} blocks of cells, of dimensions {dimensions}: one "
             "of the highest dimension is needed, the mesh; save "
             "pyvista.read(old).combine() as .vtu."
         )
-    _, mesh = found.pop(dimensions.index(max(dimensions)))
+    _, mesh = named.pop(dimensions.index(max(dimensions)))
     masks: dict[str, np.ndarray] = {}
-    for name, block in found:
+    for name, block in named:
         mask = masks.setdefault(f"boundary_{name}", np.zeros(mesh.num_points, np.uint8))
         mask[_points_of(path, name, block, mesh)] = 1
     if taken := sorted(set(masks) & set(mesh.point_data.arrays)):
@@ -99,7 +99,7 @@ def _points_of(path: Path, name: str, block: VtkMesh, mesh: VtkMesh) -> np.ndarr
         if not (np.abs(points) < np.finfo(np.float32).max).all():
             raise limits.damaged(path, "coordinates that are not finite")
     width = np.ptp(mesh.points, axis=0).max()
-    distances, found = KDTree(mesh.points).query(block.points)
+    distances, nearest = KDTree(mesh.points).query(block.points)
     far = distances > _NEAR * width
     if far.any():
         raise ValueError(
@@ -107,4 +107,4 @@ def _points_of(path: Path, name: str, block: VtkMesh, mesh: VtkMesh) -> np.ndarr
             f"points of the mesh, the first one is point {int(np.argmax(far))}; "
             "boundaries are parts of the same mesh."
         )
-    return np.asarray(found)
+    return np.asarray(nearest)

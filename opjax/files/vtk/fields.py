@@ -197,9 +197,9 @@ def _cells(mesh: VtkMesh) -> np.ndarray | None:
         return None
     cells = mesh.cells()
     for kinds in reversed(_LINEAR.values()):
-        found = [cells[kind] for kind in kinds.values() if kind in cells]
-        if found:
-            return found[0] if len(found) == 1 else None
+        of_dimension = [cells[kind] for kind in kinds.values() if kind in cells]
+        if of_dimension:
+            return of_dimension[0] if len(of_dimension) == 1 else None
     return None
 
 

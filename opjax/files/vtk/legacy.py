@@ -26,14 +26,14 @@ def read(path: Path, max_bytes: int) -> VtkMesh:
     extras.require("vtkmodules", path, extra="vtk")
     values, arrays = apart.ask("read_vtk", path, max_bytes=max_bytes)
     with limits.reading(path):
-        found = _mesh(path, arrays)
-        found.point_data = NamedArrays(_with_prefix(arrays, "point "))
-        found.cell_data = NamedArrays(_with_prefix(arrays, "cell "))
-        found.field_data = NamedArrays(_with_prefix(arrays, "field "))
+        mesh = _mesh(path, arrays)
+        mesh.point_data = NamedArrays(_with_prefix(arrays, "point "))
+        mesh.cell_data = NamedArrays(_with_prefix(arrays, "cell "))
+        mesh.field_data = NamedArrays(_with_prefix(arrays, "field "))
         if values["scalars"] is not None:
-            found.point_data.active["Scalars"] = str(values["scalars"])
-    meshes.check(path, found)
-    return found
+            mesh.point_data.active["Scalars"] = str(values["scalars"])
+    meshes.check(path, mesh)
+    return mesh
 
 
 def write(
@@ -74,9 +74,9 @@ def simplices(path: Path, mesh: VtkMesh) -> VtkMesh:
     extras.require("vtkmodules", path, extra="vtk")
     _, arrays = apart.ask("triangulate", path, {}, _geometry(mesh), max_bytes=_FAR)
     with limits.reading(path):
-        found = _mesh(path, arrays)
-    meshes.check(path, found)
-    return found
+        divided = _mesh(path, arrays)
+    meshes.check(path, divided)
+    return divided
 
 
 def _geometry(mesh: VtkMesh) -> dict[str, np.ndarray]:

@@ -75,12 +75,12 @@ class VtkMesh:
 
     def cells(self) -> dict[int, np.ndarray]:
         """Returns point indices `(m, corners)` by kind, of kinds of one size."""
-        found: dict[int, np.ndarray] = {}
+        by_kind: dict[int, np.ndarray] = {}
         for kind in np.unique(self.types).tolist():
             if size := _CORNERS.get(kind):
                 starts = self.offsets[:-1][self.types == kind]
-                found[kind] = self.corners[starts[:, None] + np.arange(size)]
-        return found
+                by_kind[kind] = self.corners[starts[:, None] + np.arange(size)]
+        return by_kind
 
 
 def coordinates(array: np.ndarray) -> np.ndarray:
@@ -143,8 +143,8 @@ def _check_cells(path: Path, mesh: VtkMesh) -> None:
 def _check_types(path: Path, mesh: VtkMesh) -> None:
     kinds, every = np.unique(mesh.types).tolist(), np.diff(mesh.offsets)
     for kind in kinds:
-        wanted, sizes = _CORNERS.get(kind), every[mesh.types == kind]
-        fits = (sizes == wanted).all() if wanted is not None else kind in CURVED
+        corners, sizes = _CORNERS.get(kind), every[mesh.types == kind]
+        fits = (sizes == corners).all() if corners is not None else kind in CURVED
         if kind in _FEWEST:
             fits = (sizes >= _FEWEST[kind]).all()
         if not fits:

@@ -63,8 +63,10 @@ def _text(data: bytes) -> np.ndarray:
     if len(parts) != 3 * words.count(b"endfacet"):
         raise ValueError(f"{len(parts)} corners of {words.count(b'endfacet')} facets")
     values = [part.split(None, 3)[:3] for part in parts]
-    found = np.array([[float(word) for word in three] for three in values], np.float32)
-    return found.reshape(-1, 3, 3)
+    corners = np.array(
+        [[float(word) for word in three] for three in values], np.float32
+    )
+    return corners.reshape(-1, 3, 3)
 
 
 def _merged(corners: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

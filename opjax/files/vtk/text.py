@@ -16,20 +16,20 @@ def parse(text: bytes, dtype: np.dtype) -> np.ndarray:
     if dtype.kind == "u" and b"-" in text:
         raise ValueError("a negative number where there is none")
     try:
-        found = np.fromstring(text, wide, sep=" ")
+        numbers = np.fromstring(text, wide, sep=" ")
     except DeprecationWarning as error:
         raise ValueError("a word that is no number") from error
-    if len(found) != words:
-        raise ValueError(f"{words} words, of which {len(found)} are numbers")
+    if len(numbers) != words:
+        raise ValueError(f"{words} words, of which {len(numbers)} are numbers")
     last = text.rsplit(maxsplit=1)[-1][:400]  # its end may be anything, so far
-    if wide(last) != found[-1] and found[-1] == found[-1]:
+    if wide(last) != numbers[-1] and numbers[-1] == numbers[-1]:
         raise ValueError(f"{last[:40]!r} is no number")
     if dtype.kind != "f" and dtype.itemsize < 8:
         ends = np.iinfo(dtype)
-        if found.min() < ends.min or found.max() > ends.max:
+        if numbers.min() < ends.min or numbers.max() > ends.max:
             raise ValueError(f"numbers beyond those of {dtype}")
     with np.errstate(over="ignore"):  # refused later, as what is not finite
-        return found.astype(dtype.newbyteorder("="), copy=False)
+        return numbers.astype(dtype.newbyteorder("="), copy=False)
 
 
 def ends(text: bytes) -> np.ndarray:

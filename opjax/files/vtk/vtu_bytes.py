@@ -35,12 +35,12 @@ class _Lz4:
         shown = reader.GetGlobalWarningDisplay()
         reader.SetGlobalWarningDisplay(0)  # it would print what we raise
         try:
-            found = reader.Uncompress(data, len(data), size - 1)
+            block = reader.Uncompress(data, len(data), size - 1)
         finally:
             reader.SetGlobalWarningDisplay(shown)
-        if found is None:
+        if block is None:
             raise ValueError("no LZ4 of this size")
-        return vtk_to_numpy(found).tobytes()
+        return vtk_to_numpy(block).tobytes()
 
 
 _DECOMPRESSORS: dict[str, Any] = {
@@ -50,7 +50,7 @@ _DECOMPRESSORS: dict[str, Any] = {
 }
 
 
-class Encoding(NamedTuple):
+class ByteFormat(NamedTuple):
     """How a file stores values.
 
     Attributes:
@@ -64,10 +64,10 @@ class Encoding(NamedTuple):
     def check(self, path: Path) -> None:
         """Raises ValueError if the compressor is unknown."""
         if self.compressor is not None and self.compressor not in _DECOMPRESSORS:
-            known = ", ".join(_DECOMPRESSORS)
+            names = ", ".join(_DECOMPRESSORS)
             raise ValueError(
                 f"{path} is compressed by {self.compressor[:40]!r}; supported are "
-                f"{known} or none. Write it again."
+                f"{names} or none. Write it again."
             )
 
 
@@ -117,7 +117,7 @@ class StoredBytes:
 class Plain:
     """Uncompressed values."""
 
-    def __init__(self, stored: StoredBytes, span: Span, encoding: Encoding):
+    def __init__(self, stored: StoredBytes, span: Span, encoding: ByteFormat):
         self._stored, self._span, self._start = stored, span, encoding.header.itemsize
         header = stored.read(span, 0, self._start)
         self.size = int(np.frombuffer(header, encoding.header)[0])
@@ -133,7 +133,7 @@ class Plain:
 class Compressed:
     """Values in blocks, each of which is compressed."""
 
-    def __init__(self, stored: StoredBytes, span: Span, encoding: Encoding):
+    def __init__(self, stored: StoredBytes, span: Span, encoding: ByteFormat):
         self._stored, word = stored, encoding.header
         assert encoding.compressor is not None
         self._decompressor = _DECOMPRESSORS[encoding.compressor]
@@ -171,9 +171,9 @@ class Compressed:
             return block
         first, last = map(int, self._ends[number : number + 2])
         size = min(self._block, self.size - number * self._block)
-        found = self._stored.read(self._span, first, last)
+        compressed = self._stored.read(self._span, first, last)
         try:
-            block = self._decompressor().decompress(found, size + 1)
+            block = self._decompressor().decompress(compressed, size + 1)
         except (zlib.error, lzma.LZMAError, ValueError) as error:
             raise self._stored.damaged(f"block {number}: {error}") from error
         if len(block) != size:

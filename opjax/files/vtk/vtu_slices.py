@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element
 import numpy as np
 
 from opjax.files import limits
-from opjax.files.vtk.vtu_bytes import Compressed, Encoding, Plain, StoredBytes
+from opjax.files.vtk.vtu_bytes import ByteFormat, Compressed, Plain, StoredBytes
 from opjax.files.vtk.vtu_head import Head, read_head
 
 # Bytes that are looked at or copied at once.
@@ -88,8 +88,8 @@ class SlicedMesh(NamedTuple):
 
     def ranges(self) -> tuple[np.ndarray, np.ndarray]:
         """Returns the smallest and the largest coordinate on each axis."""
-        found = [(p.min(axis=0), p.max(axis=0)) for p in self.points.parts()]
-        low, high = zip(*found, strict=True)
+        of_parts = [(p.min(axis=0), p.max(axis=0)) for p in self.points.parts()]
+        low, high = zip(*of_parts, strict=True)
         return np.min(low, axis=0), np.max(high, axis=0)
 
 
@@ -113,7 +113,7 @@ def open_mesh(path: Path) -> Generator[SlicedMesh]:
         yield _mesh(path, head, arrays)
 
 
-def encoding_of(path: Path, root: Element) -> tuple[str, Encoding]:
+def encoding_of(path: Path, root: Element) -> tuple[str, ByteFormat]:
     """Returns the byte order of a file, as NumPy writes it, and how it stores values.
 
     Raises:
@@ -123,12 +123,12 @@ def encoding_of(path: Path, root: Element) -> tuple[str, Encoding]:
     header = root.get("header_type", "UInt32")
     if order is None or header not in ("UInt32", "UInt64"):
         raise limits.damaged(path, f"its types are unknown: {root.attrib}")
-    encoding = Encoding(np.dtype(order + TYPES[header]), root.get("compressor"))
+    encoding = ByteFormat(np.dtype(order + TYPES[header]), root.get("compressor"))
     encoding.check(path)
     return order, encoding
 
 
-def reader_of(encoding: Encoding) -> type[Plain] | type[Compressed]:
+def reader_of(encoding: ByteFormat) -> type[Plain] | type[Compressed]:
     """Returns the class that reads values."""
     return Plain if encoding.compressor is None else Compressed
 
@@ -151,8 +151,10 @@ def _mesh(path: Path, head: Head, arrays: dict[Element, Slices]) -> SlicedMesh:
     """Checks that arrays fit each other, and finds the arrays at the points."""
 
     def of(where: str) -> dict[str, Slices]:
-        found = head.piece.findall(f"{where}/DataArray")
-        return {e.get("Name", ""): arrays[e] for e in found if e.get("type") in TYPES}
+        elements = head.piece.findall(f"{where}/DataArray")
+        return {
+            e.get("Name", ""): arrays[e] for e in elements if e.get("type") in TYPES
+        }
 
     def check(name: str, fits: bool) -> None:
         if not fits:

@@ -98,22 +98,22 @@ class _Arrays:
             raise limits.damaged(self._path, f"{name!r} has the type {kind!r}")
         dtype = np.dtype(self._order + TYPES.get(kind, "i1"))
         channels = max(number(self._path, element, "NumberOfComponents", "1"), 1)
-        found = self._values(element, dtype)
+        values = self._values(element, dtype)
         if kind == "String":
-            return self._texts(found)
+            return self._texts(values)
         if rows is None:
-            rows = len(found) // channels
-        if len(found) != rows * channels:
-            what = f"{name!r} has {len(found)} values, not {rows} rows of {channels}"
+            rows = len(values) // channels
+        if len(values) != rows * channels:
+            what = f"{name!r} has {len(values)} values, not {rows} rows of {channels}"
             raise limits.damaged(self._path, what)
-        return found.reshape(rows, channels) if channels > 1 else found
+        return values.reshape(rows, channels) if channels > 1 else values
 
     def _texts(self, codes: np.ndarray) -> np.ndarray:
         """Splits texts that end with zeros."""
-        found = bytes(codes.astype(np.uint8)).split(b"\0")[:-1]
+        texts = bytes(codes.astype(np.uint8)).split(b"\0")[:-1]
         # NumPy makes all texts as wide as the widest, with four bytes a letter.
-        self.spend(4 * len(found) * max(map(len, found), default=0))
-        return np.array([part.decode("utf-8", "replace") for part in found], object)
+        self.spend(4 * len(texts) * max(map(len, texts), default=0))
+        return np.array([part.decode("utf-8", "replace") for part in texts], object)
 
     def _values(self, element: Element, dtype: np.dtype) -> np.ndarray:
         span = self._head.spans[element]
@@ -129,8 +129,8 @@ class _Arrays:
         if values.size % dtype.itemsize:
             what = f"{element.get('Name')!r} has {values.size} bytes"
             raise self._stored.damaged(what)
-        found = np.frombuffer(bytearray(values.read(0, values.size)), dtype)
-        return found.astype(dtype.newbyteorder("="), copy=False)
+        numbers = np.frombuffer(bytearray(values.read(0, values.size)), dtype)
+        return numbers.astype(dtype.newbyteorder("="), copy=False)
 
 
 def _piece(path: Path, kind: str, piece: Element, arrays: _Arrays) -> VtkMesh:
@@ -141,17 +141,17 @@ def _piece(path: Path, kind: str, piece: Element, arrays: _Arrays) -> VtkMesh:
         raise limits.damaged(path, f"no {count} points in space")
     coordinates = meshes.coordinates(points[0] if points else np.zeros((0, 3)))
     read = _grid if kind == "UnstructuredGrid" else _surface
-    found = read(path, piece, arrays, coordinates)
+    mesh = read(path, piece, arrays, coordinates)
     for where, data, rows in (
-        ("PointData", found.point_data, count),
-        ("CellData", found.cell_data, found.num_cells),
+        ("PointData", mesh.point_data, count),
+        ("CellData", mesh.cell_data, mesh.num_cells),
     ):
         element = piece.find(where)
         data.arrays = arrays.of(element, rows)
         attributes = {} if element is None else element.attrib
         data.active = {k: v for k, v in attributes.items() if k in meshes.ATTRIBUTES}
-    meshes.check(path, found)
-    return found
+    meshes.check(path, mesh)
+    return mesh
 
 
 def _grid(path: Path, piece: Element, arrays: _Arrays, points: np.ndarray) -> VtkMesh:
@@ -176,10 +176,10 @@ def _surface(
         arrays.spend(12 * count)
         parts.append(_cells(path, arrays.of(piece.find(name), None), count))
         sizes = np.diff(parts[-1][0])
-        found = np.full(count, many)
+        own = np.full(count, many)
         for size, kind in kinds.items():
-            found[sizes == size] = kind
-        types.append(found)
+            own[sizes == size] = kind
+        types.append(own)
     return VtkMesh(points, *_follow(parts), np.concatenate(types))
 
 

@@ -41,6 +41,7 @@ from opjax.learn.predict import (
     widths,
 )
 from opjax.learn.predict.calibration import Calibration
+from opjax.learn.predict.prediction import Limits
 from opjax.learn.predict.trained import Trained
 from opjax.learn.report.figures_bands import Pictures
 from opjax.samples import Sample, ranges
@@ -106,9 +107,7 @@ def run(options: CalibrateOptions) -> dict[str, Any]:
             false_alarms=options.false_alarms,
             predict=functools.partial(
                 found.both,
-                chunk_size=options.chunk_size,
-                memory_gib=options.memory_gib,
-                scratch=options.scratch,
+                limits=Limits(options.chunk_size, options.memory_gib, options.scratch),
             ),
         )
         if result.reference is None:
@@ -211,7 +210,7 @@ class Bands(NamedTuple):
     def _sentence(self, sample: Sample, known: Mapping[str, Any]) -> str:
         description = self.found.trained.description
         p_value, distance = known["likeness_p_value"], known["likeness_distance"]
-        beyond = ranges.compare(description, sample).get(ranges.BEYOND)
+        beyond = ranges.compare(description.training, sample).get(ranges.BEYOND)
         outside = f"outside the training range in {' and '.join(beyond or ())}"
         if not known["unlike"]:
             words = f"not told apart from the calibration cases (p = {p_value:.2g})"
@@ -222,7 +221,7 @@ class Bands(NamedTuple):
         if known["unlike_in"] == "shape":
             far += ", by the details of its shape"
         if known["unlike_in"] == "scalars":
-            named = case_table.row_of(description["names"], sample, None)["scalars"]
+            named = case_table.row_of(description.names, sample, None)["scalars"]
             listed = ", ".join(f"{name} = {x:.6g}" for name, x in named.items())
             far += f", by its scalars {listed}"
         elif beyond:
@@ -266,12 +265,12 @@ def bands_of(
     asked += [f"--band_figures={figures}"] if figures else []
     if asked and (stream or not exists):
         reason = "slices of points (--stream) have no bands, and no case is compared"
-        if "time" in found.description:
+        if found.description.time is not None:
             reason = f"{found.folder} was trained on series, which have no bands"
         elif not exists:
             reason = f"{found.folder} is not calibrated; run opjax-calibrate first"
         raise ValueError(f"{asked[0]} means nothing here: {reason}.")
-    alone = not found.description["channels"]["target"]
+    alone = not found.description.channels.target
     if alone and (kind is not None or figures):
         raise ValueError(
             f"{asked[-1]} means nothing here: the operator in {found.folder} predicts "

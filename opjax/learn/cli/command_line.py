@@ -242,7 +242,7 @@ def _title(cls: type, owner: type) -> str:
 
 def _define(
     field: dataclasses.Field[Any],
-    hint: Any,
+    hint: object,
     presets: Mapping[str, fields.Preset],
     place: _Place,
 ) -> None:
@@ -268,7 +268,7 @@ def _define(
 
 def _define_flag(
     name: str,
-    hint: Any,
+    hint: object,
     text: str,
     place: _Place,
     *,
@@ -290,7 +290,7 @@ def _define_flag(
         place.flag(_DEFINE[_plain(hint)], name, default, text)
 
 
-def _element(hint: Any) -> type | None:
+def _element(hint: object) -> type | None:
     """The type of the elements, if a flag has several: of a tuple or a sequence."""
     several = (tuple, Sequence)
     for one in typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,):

@@ -73,7 +73,7 @@ def _command() -> str:
     return f"python -m {spec.name.removesuffix('.__main__')}"
 
 
-def _shown(flag: Any) -> str:
+def _shown(flag: "flags.Flag[Any]") -> str:
     """A flag, the kind of its value, and its help."""
     if flag.boolean:
         head = f"--[no]{flag.name}"

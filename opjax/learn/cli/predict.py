@@ -172,7 +172,7 @@ def _predict(
         own_model=options.own_model,
         figures=options.band_figures,
     )
-    if options.steps or "time" in found.description:
+    if options.steps or found.description.time is not None:
         if not options.steps or options.stream:
             raise ValueError(
                 f"The operator in {found.folder} was trained on series; give "
@@ -234,14 +234,14 @@ def _quantities(
             "Quantities are those of whole meshes; leave --stream and --steps out, or "
             "--quantities."
         )
-    if asked and not found.description["channels"]["target"]:
+    if asked and not found.description.channels.target:
         raise ValueError(
             f"Quantities are those of predicted fields, but the operator in "
             f"{found.folder} predicts scalars alone; leave --quantities out."
         )
     if asked is not None:
         return parse(asked)
-    wanted = parse(found.description["config"].get("quantities", ""))
+    wanted = parse(found.description.config.get("quantities", ""))
     if wanted and not whole:
         say("The quantities of training need whole meshes; they are left out.")
         return ()
@@ -270,8 +270,8 @@ def _places(inputs: Sequence[str]) -> dict[pathlib.Path, pathlib.Path]:
 
 def _names(found: trained.Trained) -> list[str]:
     """Of the channels of predictions."""
-    count = found.description["channels"]["target"]
-    targets = found.description["names"].get("target") or ["target"] * count
+    count = found.description.channels.target
+    targets = found.description.names.get("target") or ["target"] * count
     return ["prediction" if t == "target" else f"prediction_{t}" for t in targets]
 
 
@@ -318,15 +318,13 @@ def _predict_all(
             for sample, add, when in several:
                 both = found.both(
                     sample,
-                    chunk_size=options.chunk_size,
-                    memory_gib=options.memory_gib,
-                    scratch=options.scratch,
+                    limits=Limits(
+                        options.chunk_size, options.memory_gib, options.scratch
+                    ),
                 )
                 values = _finite(sample, both.values)
                 row = _row(found, sample, values, wanted)
-                row |= case_table.row_of(
-                    found.description["names"], sample, both.scalars
-                )
+                row |= case_table.row_of(found.description.names, sample, both.scalars)
                 if bands is None:
                     add(values, names)
                 else:
@@ -347,7 +345,7 @@ def _predict_all(
             stacklevel=2,
         )
     for note in ranges.other_units(
-        found.description, given, found.description["names"]
+        found.description.training, given, found.description.names
     ):
         warnings.warn(note, stacklevel=2)
     write_json(output / "report.json", rows)
@@ -388,8 +386,8 @@ def _row(
 ) -> dict[str, Any]:
     """What the report says of a sample; what is unusual about it is printed."""
     row: dict[str, Any] = {"name": sample.name, "num_points": sample.num_points}
-    row |= ranges.compare(found.description, sample)
-    if crowding := ranges.crowding(found.description, sample):
+    row |= ranges.compare(found.description.training, sample)
+    if crowding := ranges.crowding(found.description.training, sample):
         row["points_crowding"] = crowding
     if sample.target is not None and values.shape[1]:
         sums = Sums(found.fields)
@@ -399,7 +397,7 @@ def _row(
         say(f"{sample.name}: {note}.")
     if wanted:
         fields = [values] if sample.target is None else [values, sample.target]
-        measured = measure(wanted, sample, fields, found.description["names"])
+        measured = measure(wanted, sample, fields, found.description.names)
         row |= dict(zip(("quantities", "true_quantities"), measured, strict=False))
     return to_json(row)
 
@@ -435,24 +433,24 @@ def _of_scalars(rows: list[dict[str, Any]]) -> dict[str, float]:
 
 def _export(found: trained.Trained, path: OnePath) -> None:
     description, entry = found.description, operators.entry(found.name)
-    if "time" in description:
+    if description.time is not None:
         raise ValueError(
             f"The operator in {found.folder} was trained on series, and a step in time "
             "is not exported; roll it out with --steps, or train without --time."
         )
-    if description["sizes"].get("target_scalars"):
+    if description.sizes.target_scalars:
         raise ValueError(
             f"The operator in {found.folder} predicts scalars, but an exported one "
             "returns fields alone; predict with opjax-predict, or train without "
             "--target_scalars."
         )
-    least = description["config"][entry.min_points] if entry.min_points else 1
+    least = description.config[entry.min_points] if entry.min_points else 1
     inputs = export.Inputs(
-        point_dim=description["channels"]["mesh_points"],
-        feature_dim=description["channels"]["features"],
-        scalar_dim=description["channels"].get("scalars", 0),
-        weighted=description["weighted"],
-        num_points=description["sizes"]["num_points"] if found.fixed_points else None,
+        point_dim=description.channels.mesh_points,
+        feature_dim=description.channels.features,
+        scalar_dim=description.channels.scalars,
+        weighted=description.weighted,
+        num_points=description.sizes.num_points if found.fixed_points else None,
         min_points=least,
     )
     export.save(path, found.model, inputs, normalizers=found.normalizers)

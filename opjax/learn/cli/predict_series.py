@@ -17,9 +17,9 @@ from opjax.files.series import read_series
 from opjax.learn.config.reading import read_options
 from opjax.learn.json_files import to_json, write_json
 from opjax.learn.messages import say
-from opjax.learn.predict import in_time, stepping
+from opjax.learn.predict import in_time
+from opjax.learn.predict.description import Stepping
 from opjax.learn.predict.field_errors import FieldErrors, Sums, joined
-from opjax.learn.predict.stepping import Stepping
 from opjax.learn.predict.trained import Trained
 from opjax.learn.report import animation
 from opjax.samples import Sample, Series, ranges
@@ -54,7 +54,7 @@ def predict(
       ValueError: if the input is damaged or does not fit the operator, the operator
         was not trained on series, or a rollout is not finite.
     """
-    how = stepping.stepping_of(found.description)
+    how = found.stepping
     lags = in_time.lags_of(found, steps, time_step)
     output.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, Any]] = []
@@ -66,8 +66,8 @@ def predict(
         if note := ranges.sentence(rows[-1]):
             say(f"{series.name}: {note}.")
         given.append(ranges.ends(series.seen(range(how.history))))
-    names = found.description["names"]
-    for note in ranges.other_units(found.description, given, names):
+    names = found.description.names
+    for note in ranges.other_units(found.description.training, given, names):
         warnings.warn(note, stacklevel=2)
     write_json(output / "report.json", rows)
     return [to_json(row) for row in rows]
@@ -77,7 +77,7 @@ def _cases(
     found: Trained, how: Stepping, inputs: Paths, point_dim: int | None
 ) -> Iterator[tuple[pathlib.Path, str, Series]]:
     """Files or folders, names for their results, and their series one by one."""
-    options = read_options(found.description["config"])
+    options = read_options(found.description.config)
     options = dataclasses.replace(options, point_dim=point_dim or options.point_dim)
     taken = set[str]()
     for case in lists.find_cases(inputs):
@@ -122,7 +122,7 @@ def _roll_out(
                     series,
                     names,
                     times,
-                    on_grid=bool(found.description["config"].get("grid_axes", 0)),
+                    on_grid=bool(found.description.config.get("grid_axes", 0)),
                 )
             ),
         ]
@@ -136,7 +136,7 @@ def _roll_out(
                 write(float(time), values)
             errors += _errors(found, series, float(time), values, how.interval)
     row: dict[str, Any] = {"name": series.name, "num_points": series.num_points}
-    row |= ranges.compare(found.description, series.seen(range(how.history)))
+    row |= ranges.compare(found.description.training, series.seen(range(how.history)))
     if series.scalars:
         row["scalars"] = dict(series.scalars)
     row |= {"steps": len(lags), "last_time": float(times[-1])}
@@ -148,8 +148,8 @@ def _roll_out(
 
 def _names(found: Trained) -> list[str]:
     """Of the channels that evolve."""
-    count = found.description["channels"]["target"]
-    return found.description["names"].get("target") or ["target"] * count
+    count = found.description.channels.target
+    return found.description.names.get("target") or ["target"] * count
 
 
 def _mesh(case: pathlib.Path) -> Any:

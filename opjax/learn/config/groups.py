@@ -470,38 +470,32 @@ class TrainingOptions(UpdateOptions):
           The gradient transformation, the same object for the same numbers, so that
           members that differ in their seeds share what is compiled.
         """
-        names = ("pct_start", "div_factor", "final_div_factor")
-        return _onecycle(
-            self.updates,
-            self.optimizer,
-            self.learning_rate,
-            total_steps,
-            b1=None if self.cycle_momentum else self.beta1,
-            schedule=tuple((name, getattr(self, name)) for name in names),
-            b2=self.beta2,
-            eps=self.eps,
-            weight_decay=self.weight_decay,
-        )
+        return _onecycle(fields.part(TrainingOptions, self), total_steps)
 
 
 @functools.lru_cache(maxsize=8)
 def _onecycle(
-    updates: UpdateOptions,
-    rule: str,
-    peak: float,
-    total_steps: int,
-    *,
-    b1: float | None,
-    schedule: tuple[tuple[str, float], ...],
-    **numbers: float,
+    options: TrainingOptions, total_steps: int
 ) -> optax.GradientTransformation:
-    """A rule whose rate cycles, and whose beta1 does unless it is given."""
-    rate = training.onecycle(peak, total_steps, **dict(schedule))
-    beta = b1
-    if beta is None:
-        pct_start = dict(schedule)["pct_start"]
-        beta = training.onecycle_momentum(total_steps, pct_start=pct_start)
-    return updates.around(_RULES[rule](rate, b1=beta, **numbers))
+    """A rule whose rate cycles, and whose beta1 does if the options say so."""
+    beta = options.beta1
+    if options.cycle_momentum:
+        beta = training.onecycle_momentum(total_steps, pct_start=options.pct_start)
+    rate = training.onecycle(
+        options.learning_rate,
+        total_steps,
+        pct_start=options.pct_start,
+        div_factor=options.div_factor,
+        final_div_factor=options.final_div_factor,
+    )
+    rule = _RULES[options.optimizer](
+        rate,
+        b1=beta,
+        b2=options.beta2,
+        eps=options.eps,
+        weight_decay=options.weight_decay,
+    )
+    return options.around(rule)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,6 +14,7 @@ import numpy as np
 
 from opjax import _formats, files, uncertainty
 from opjax._files import remove_leftovers
+from opjax._trees import Json
 from opjax.files.npz import add, open_npz
 from opjax.learn.json_files import replacing, to_json
 from opjax.learn.messages import say
@@ -233,7 +234,7 @@ def calibrate(
             "need at least one other seed, and other widths have none."
         )
     uncertainty.least_cases(coverage)  # refuses what is no coverage
-    alone = not operator.description["channels"]["target"]
+    alone = not operator.description.channels.target
     if alone and width != "constant":
         raise ValueError(
             f"{width=} means nothing to the operator in {operator.folder}: it predicts "
@@ -407,12 +408,12 @@ def _check_divided(num_cases: int, num_fit: int, coverage: float, width: str) ->
 
 def _check_targets(operator: Trained, cases: Sequence[Sample]) -> None:
     """Raises ValueError unless all cases have targets that the operator predicts."""
-    if "time" in operator.description:
+    if operator.description.time is not None:
         raise ValueError(
             f"The operator in {operator.folder} was trained on series; bands are for "
             "operators of single fields."
         )
-    channels = operator.description["channels"]["target"]
+    channels = operator.description.channels.target
     for sample in cases:
         if not channels:
             if sample.target_scalars is None:
@@ -422,7 +423,7 @@ def _check_targets(operator: Trained, cases: Sequence[Sample]) -> None:
                 )
             continue
         if sample.target is None:
-            names = operator.description["config"].get("target_names")
+            names = operator.description.config.get("target_names")
             called = f" {names!r}, as --target_names of the training" if names else ""
             raise ValueError(
                 f"{sample.name} has no target{called}; calibration cases need theirs, "
@@ -440,7 +441,7 @@ def _check_unseen(operators: Sequence[Trained], cases: Sequence[Sample]) -> None
     own = [(digest(sample), sample.name) for sample in cases]
     unknown: list[str] = []
     for operator in operators:
-        seen = operator.description.get("seen")
+        seen = operator.description.seen
         if not isinstance(seen, list):
             unknown.append(str(operator.folder))
             continue
@@ -506,7 +507,7 @@ def siblings(operator: Trained, *, own_model: str | None = None) -> list[Trained
 
 
 def _options(operator: Trained) -> dict[str, Any]:
-    config = operator.description["config"]
+    config = operator.description.config
     return {k: v for k, v in config.items() if k not in ("seeds", "format")}
 
 
@@ -555,7 +556,7 @@ def load_calibration(
 
 def _parsed(
     operator: Trained,
-    text: dict[str, Any],
+    text: Json,
     arrays: dict[str, np.ndarray],
     own_model: str | None,
 ) -> Calibration:
@@ -576,7 +577,7 @@ def _parsed(
             )
         members = [others[name] for name in text["members"]]
     factors = {name: float(value) for name, value in text["factors"].items()}
-    if operator.description["channels"]["target"]:
+    if operator.description.channels.target:
         for kind in BANDS:
             factors_of_channels(operator.fields, kind, factors)
     scores = arrays.pop("scores")

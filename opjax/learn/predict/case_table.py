@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from opjax._trees import Json
 from opjax.learn.json_files import replacing, to_json
 from opjax.learn.predict import intervals
 from opjax.samples import Sample, ranges
@@ -99,7 +100,7 @@ def write(path: pathlib.Path, rows: Sequence[Mapping[str, Any]]) -> None:
             writer.writerow({"file": row["name"], **line, **words})
 
 
-def _warnings(row: Mapping[str, Any]) -> dict[str, Any]:
+def _warnings(row: Json) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if ranges.BEYOND in row:
         found["outside_training"] = " ".join(row[ranges.BEYOND])

@@ -159,7 +159,9 @@ class Sums:
         self._fields, self.mass = fields, 0.0
         self._squares = np.zeros((2, len(fields.varying)))
 
-    def add(self, predicted: Any, target: Any, weights: Any = None) -> None:
+    def add(
+        self, predicted: ArrayLike, target: Any, weights: ArrayLike | None = None
+    ) -> None:
         """Adds points, `(m, q)`, and their weights, `(m,)`; a zero masks a point."""
         mass = np.ones(len(target)) if weights is None else np.asarray(weights, float)
         keep = mass > 0

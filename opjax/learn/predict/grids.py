@@ -1,7 +1,6 @@
 """Meshes given as arrays, in place of samples: points, and values on uniform grids."""
 
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +9,6 @@ from jax.typing import ArrayLike
 from opjax.learn.predict.learned import Learned
 from opjax.samples import Sample, grid_points
 from opjax.samples.base import real
-from opjax.samples.sliced import Sliced
 
 
 class Grids(NamedTuple):
@@ -25,20 +23,9 @@ class Grids(NamedTuple):
     output_shape: tuple[int, ...]
 
 
-def is_uniform(train: Sequence[Sample] | Sliced) -> bool:
-    """Whether the first training sample is on a uniform grid that fills its box."""
-    if isinstance(train, Sliced) or train[0].grid_shape is None:
-        return False
-    points, shape = train[0].mesh_points, train[0].grid_shape
-    low, high = points.min(axis=0), points.max(axis=0)
-    expected = grid_points(shape, low.tolist(), high.tolist())
-    distance, width = np.abs(points - expected).max(), (high - low).max()
-    return bool(distance <= 1e-5 * width)
-
-
 def is_mesh(trained: Learned) -> bool:
     """Whether an operator takes points alone: the mesh is its input."""
-    return not trained.description["channels"]["features"]
+    return not trained.description.channels.features
 
 
 def of_points(
@@ -107,15 +94,15 @@ def of_grids(trained: Learned, values: ArrayLike) -> Grids:
     """
     array = _floating("The values on a grid", values)
     description = trained.description
-    trained_shape = description["sizes"]["grid_shape"]
-    if not description.get("uniform") or trained_shape is None:
+    trained_shape = description.sizes.grid_shape
+    if not description.uniform or trained_shape is None:
         raise ValueError(
             f"An array of shape {array.shape} says nothing of its points, and the "
             f"operator in {trained.folder} was not trained on uniform grids. Give "
             "points (n, p) and features (n, c), or a sample."
         )
-    axes, channels = len(trained_shape), description["channels"]["features"]
-    outputs = description["channels"]["target"]
+    axes, channels = len(trained_shape), description.channels.features
+    outputs = description.channels.target
     bare = channels == 1 and not (array.ndim > axes and array.shape[-1] == 1)
     batched = array.ndim == axes + 2 - bare
     fits = batched or array.ndim == axes + 1 - bare
@@ -126,7 +113,7 @@ def of_grids(trained: Learned, values: ArrayLike) -> Grids:
             f"{channels}) or a batch (b, {grid}, {channels})."
         )
     shape = array.shape[batched : batched + axes]
-    low, high = description["ranges"]["mesh_points"]
+    low, high = description.ranges["mesh_points"]
     points = grid_points(shape, low, high)
     rows = array.reshape(-1, math.prod(shape), channels)
     samples = [

@@ -44,7 +44,7 @@ def predict_file(
       ValueError: if the operator cannot be evaluated in chunks, or the file is not what
         it takes.
     """
-    config = found.description["config"]
+    config = found.description.config
     _refuse(config)
     options = found.read_options(point_dim=point_dim)
     if file.suffix.lower() == ".vtu":
@@ -56,7 +56,7 @@ def predict_file(
         rows: list[dict[str, Any]] = []
         for place in sliced.places_of(file):
             with sliced.opened(place, options) as arrays:
-                name = sliced.name_of(place)
+                name = place.name
                 _check_weights(config, name, arrays)
                 rows.append(_predict(found, name, arrays, None, limits))
         return rows
@@ -97,9 +97,7 @@ def _predict(
     report, start = _Report(found, len(arrays["mesh_points"])), 0
     parts = found.stream_channels(
         arrays,
-        chunk_size=limits.chunk_size,
-        memory_gib=limits.memory_gib,
-        scratch=limits.scratch,
+        limits=limits,
     )
     written, means = None if add is None else add(), prediction.Means(found.model)
     for part in parts:
@@ -120,7 +118,7 @@ def _predict(
         start += len(values)
     assert start == len(arrays["mesh_points"])
     read = means.scalars(found.normalizers)
-    of_scalars = case_table.row_of(found.description["names"], case, read)
+    of_scalars = case_table.row_of(found.description.names, case, read)
     return {"name": name} | report.row() | of_scalars
 
 
@@ -141,7 +139,7 @@ class _Report:
             features=features,
             scalars=arrays.get("scalars"),
         )
-        row = ranges.compare(self._description, sample)
+        row = ranges.compare(self._description.training, sample)
         self._beyond = {k: row.pop(k) for k in (ranges.BEYOND,) if k in row}
         for key, value in row.items():
             before = self._row.get(key, 0.0)
@@ -150,7 +148,7 @@ class _Report:
 
     def row(self) -> dict[str, Any]:
         """The row of the report."""
-        fewest, most = self._description["num_points"]
+        fewest, most = self._description.num_points
         factor = {"num_points_factor": max(self._n / most, fewest / self._n, 1.0)}
         found: dict[str, Any] = {"num_points": self._n, **self._row, **self._beyond}
         return found | factor | (self.sums.errors().row() if self.sums.mass else {})

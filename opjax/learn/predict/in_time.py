@@ -10,9 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from opjax import normalize, samples
+from opjax._trees import Model, PyTree
 from opjax.learn.predict import prediction, stepping
+from opjax.learn.predict.description import Stepping
 from opjax.learn.predict.learned import Learned
-from opjax.learn.predict.stepping import Stepping
 from opjax.samples import Series
 from opjax.samples import series as rules
 
@@ -35,7 +36,7 @@ def lags_of(
     Raises:
       ValueError: if a number is not positive, or the operator has another step.
     """
-    how = stepping.stepping_of(trained.description)
+    how = trained.stepping
     step = how.interval if time_step is None else time_step
     if num_steps < 1 or not (np.isfinite(step) and step > 0):
         raise ValueError(
@@ -71,14 +72,14 @@ def check_series(trained: Learned, series: Series) -> Stepping:
     Returns:
       How the operator advances it.
     """
-    how = stepping.stepping_of(trained.description)
+    how = trained.stepping
     rules.check([series], min_frames=how.history)
     if series.values.shape[2] != how.channels:
         raise ValueError(
             f"{series.name} has {series.values.shape[2]} channels of fields that "
             f"evolve, but the operator was trained with {how.channels}."
         )
-    names = trained.description["names"].get("scalars")
+    names = trained.description.names.get("scalars")
     if names and tuple(names) != series.scalar_names:
         raise ValueError(
             f"{series.name} has the scalars {[*series.scalar_names]}, but the operator "
@@ -146,7 +147,12 @@ def _advance(
 
 
 def _step(
-    how: Stepping, normalizers: Any, model: Any, known: Any, seen: Any, lag: Any
+    how: Stepping,
+    normalizers: PyTree,
+    model: Model,
+    known: PyTree,
+    seen: jax.Array,
+    lag: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
     """The next frame, and what the model sees for the one after it."""
     frame = stepping.next_frame(how, normalizers, model, known, seen, lag)

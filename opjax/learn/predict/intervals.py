@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 from opjax import uncertainty
+from opjax._trees import Json
 from opjax.learn.config.quantities import parse
 from opjax.learn.messages import say
 from opjax.learn.predict import quantities
@@ -48,14 +49,14 @@ def calibrate(
       ValueError: if a quantity cannot be computed for a case, or is not finite.
     """
     errors: dict[str, dict[str, list[float]]] = {}
-    wanted = parse(trained.description["config"].get("quantities", ""))
-    listed = trained.description["names"].get("target_scalars") or []
+    wanted = parse(trained.description.config.get("quantities", ""))
+    listed = trained.description.names.get("target_scalars") or []
     for sample, predicted in zip(cases, predictions, strict=True):
         pairs: dict[str, Any] = {}
         if wanted:
             assert sample.target is not None
             fields = [predicted.values, sample.target]
-            names = trained.description["names"]
+            names = trained.description.names
             pairs["quantities"] = quantities.measure(wanted, sample, fields, names)
         if predicted.scalars is not None:
             if sample.target_scalars is None:
@@ -88,9 +89,7 @@ def named(listed: Sequence[str], values: np.ndarray) -> dict[str, float]:
     return dict(zip(names, map(float, values), strict=True))
 
 
-def row_of(
-    known: Mapping[str, Mapping[str, float]], row: Mapping[str, Any]
-) -> dict[str, Any]:
+def row_of(known: Mapping[str, Mapping[str, float]], row: Json) -> dict[str, Any]:
     """Returns the ends of the intervals of the numbers in a row of a report.
 
     Quantities that were not calibrated have none.

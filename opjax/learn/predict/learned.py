@@ -10,17 +10,12 @@ import numpy as np
 
 from opjax import files
 from opjax.learn.config.reading import read_options
-from opjax.learn.json_files import tuples
+from opjax.learn.predict.description import Description, Stepping
 from opjax.learn.registry import operators
 from opjax.learn.registry.entries import Sizes
 from opjax.normalize import Normalizer, is_single
 from opjax.samples import Sample, columns
-from opjax.samples.fields import (
-    Fields,
-    component_names,
-    fields_of,
-    from_description,
-)
+from opjax.samples.fields import Fields, component_names, fields_of
 
 
 class Learned(NamedTuple):
@@ -29,25 +24,37 @@ class Learned(NamedTuple):
     Attributes:
       model: between encoded arrays.
       normalizers: of `mesh_points`, `features` and `target`, where there are any.
-      description: as from `describe`, with the configuration under `config`.
+      description: what it is for.
       folder: where it was found.
     """
 
     model: Any
     normalizers: dict[str, Normalizer]
-    description: dict[str, Any]
+    description: Description
     folder: pathlib.Path
 
     @property
     def name(self) -> str:
         """Name of the model in the registry."""
-        return self.description["config"]["models"][0]
+        return self.description.config["models"][0]
 
     @property
     def sizes(self) -> Sizes:
         """Sizes of the samples that the operator was made for."""
-        found = self.description["sizes"]
-        return Sizes(**{name: tuples(value) for name, value in found.items()})
+        return self.description.sizes
+
+    @property
+    def stepping(self) -> Stepping:
+        """How the operator advances fields in time.
+
+        Raises:
+          ValueError: if it was not trained on series.
+        """
+        if self.description.time is None:
+            raise ValueError(
+                "The operator was not trained on series; train it with --time=unrolled."
+            )
+        return self.description.time
 
     @property
     def fields(self) -> Fields:
@@ -55,28 +62,28 @@ class Learned(NamedTuple):
 
         Operators of opjax 0.2 did not say which channels are constant.
         """
-        if "fields" in self.description:
-            return from_description(self.description["fields"])
-        count = self.description["channels"]["target"]
+        if self.description.fields is not None:
+            return self.description.fields
+        count = self.description.channels.target
         std = np.ones(count)
         if "target" in self.normalizers:
             known = np.asarray(self.normalizers["target"].std, np.float64)
             std = np.broadcast_to(known.reshape(-1, known.shape[-1]).mean(0), (count,))
-        names = self.description["names"].get("target")
+        names = self.description.names.get("target")
         return fields_of(names, std, np.ones(count, bool))
 
     @property
     def component_names(self) -> list[str]:
         """Names of the channels of the output function, `U_x` of a vector `U`."""
-        names = self.description["names"].get("target")
-        return component_names(names, self.description["channels"]["target"])
+        names = self.description.names.get("target")
+        return component_names(names, self.description.channels.target)
 
     @property
     def fixed_points(self) -> bool:
         """Whether the operator belongs to one grid, or to one number of points."""
-        entry, config = operators.entry(self.name), self.description["config"]
+        entry, config = operators.entry(self.name), self.description.config
         options = operators.options_of(self.name)
-        on_grid = self.description["sizes"]["grid_shape"] is not None
+        on_grid = self.sizes.grid_shape is not None
         convolves = config.get("convolution", False) and "convolution" in options
         own = entry.options is None  # nobody knows, so be careful
         tied = bool(entry.grid_axes or convolves or own)
@@ -126,7 +133,7 @@ class Learned(NamedTuple):
         Args:
           point_dim: as for `files.read`; as in training by default.
         """
-        options = read_options(self.description["config"])
+        options = read_options(self.description.config)
         return dataclasses.replace(
             options,
             point_dim=point_dim or options.point_dim,

@@ -300,12 +300,12 @@ def least_cases(false_alarms: float) -> int:
 
 
 def _num_scalars(trained: Trained) -> int:
-    return int(trained.description["channels"].get("scalars", 0))
+    return int(trained.description.channels.scalars)
 
 
 def _limits(trained: Trained) -> np.ndarray | None:
     """Smallest and largest scalars of training as the operator sees them, `(2, s)`."""
-    ends = trained.description["ranges"].get("scalars")
+    ends = trained.description.ranges.get("scalars")
     return None if ends is None else widths.encoded(trained, "scalars", ends)
 
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from opjax import nn, normalize, samples, streaming
+from opjax._trees import Arrays, Columns, Model, PyTree
 from opjax.learn.predict.learned import Learned
 from opjax.learn.registry import operators
 from opjax.nn import division
@@ -38,12 +39,14 @@ class Predicted(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """Bounds of the memory of an evaluation, see `Trained.__call__`.
+    """Bounds of the memory of an evaluation.
 
     Attributes:
-      chunk_size: points that are evaluated at once.
-      memory_gib: maximum memory, in GiB.
-      scratch: folder for a temporary file; the system's temporary one if None.
+      chunk_size: points that are evaluated at once, by operators that can.
+      memory_gib: maximum memory, in GiB. Features of all points are kept in memory if a
+        sixteenth of it is enough.
+      scratch: folder for a file with them otherwise, 4 bytes for each channel and
+        point; the system's temporary one if None.
     """
 
     chunk_size: int = 2**14
@@ -51,10 +54,13 @@ class Limits(NamedTuple):
     scratch: str | os.PathLike[str] | None = None
 
 
+LIMITS = Limits()  # by default
+
+
 def predict_sample(
     normalizers: Mapping[str, Normalizer],
-    model: Any,
-    sample: Any,
+    model: Model,
+    sample: Arrays,
     *,
     time: jax.Array | None = None,
     axis_name: str | None = None,
@@ -69,8 +75,8 @@ def predict_sample(
 
 def predict_both(
     normalizers: Mapping[str, Normalizer],
-    model: Any,
-    sample: Any,
+    model: Model,
+    sample: Arrays,
     *,
     time: jax.Array | None = None,
     axis_name: str | None = None,
@@ -83,8 +89,8 @@ def predict_both(
 
 
 def call_both(
-    model: Any,
-    sample: Any,
+    model: Model,
+    sample: Arrays,
     *,
     time: jax.Array | None = None,
     axis_name: str | None = None,
@@ -100,7 +106,7 @@ def call_both(
     return Predicted(*both)
 
 
-def of_function(model: Any) -> Any:
+def of_function(model: Model) -> Any:
     """The model of the output function, with the channels that a head reads.
 
     Without dropout, which would keep points from being evaluated in chunks.
@@ -123,38 +129,34 @@ def predict(
     sample: Sample,
     *,
     time: float | None,
-    chunk_size: int,
-    memory_gib: float,
-    scratch: str | os.PathLike[str] | None,
+    limits: Limits,
 ) -> Predicted:
     """Evaluates an operator on a mesh, see `Trained.__call__`.
 
-    Meshes up to `chunk_size` points are padded to one of a few sizes, for each of which
+    Meshes up to the size of a chunk are padded to one of a few sizes, for each of which
     the operator is compiled once. Larger ones run chunk by chunk, where the operator
     can, see `opjax.streaming`. Other operators are evaluated as a whole, where that
     fits.
     """
     check(trained, sample, weights=True)
     n, arrays = sample.num_points, arrays_of(sample)
-    if n > chunk_size and not obstacle(trained):
+    if n > limits.chunk_size and not obstacle(trained):
         found = chunks(
             trained,
             arrays,
             time=time,
-            chunk_size=chunk_size,
-            memory_gib=memory_gib,
-            scratch=scratch,
+            limits=limits,
         )
         values = np.concatenate(list(found))
         scalars = _scalars_of(trained, values, sample.quadrature_weights)
         return Predicted(decoded(trained, values), scalars)
     when = None if time is None else jnp.asarray(time, jnp.float32)
-    if not trained.fixed_points and n <= chunk_size:
+    if not trained.fixed_points and n <= limits.chunk_size:
         bare = sample._replace(target=None, target_scalars=None)
         arrays = samples.pad(bare, padded_size(n))
-    if n > chunk_size:
+    if n > limits.chunk_size:
         warn_of_pairs(trained, n)
-        _check_memory(trained, arrays, when, memory_gib)
+        _check_memory(trained, arrays, when, limits.memory_gib)
     whole = _whole(trained.model, model_input(trained, arrays), when)
     scalars = whole.scalars
     if scalars is not None:
@@ -178,7 +180,7 @@ class Means:
       model: any; of one that predicts no scalars there are none.
     """
 
-    def __init__(self, model: Any):
+    def __init__(self, model: Model):
         known = isinstance(model, nn.models.ScalarOperator)
         self._model: nn.models.ScalarOperator | None = model if known else None
         self._sum: Any = 0.0
@@ -239,12 +241,10 @@ def obstacle(trained: Learned) -> str | None:
 
 def chunks(
     trained: Learned,
-    source: Mapping[str, Any],
+    source: Columns,
     *,
     time: float | None,
-    chunk_size: int,
-    memory_gib: float,
-    scratch: str | os.PathLike[str] | None,
+    limits: Limits,
 ) -> Iterator[np.ndarray]:
     """Evaluates the model of the output function chunk by chunk, not decoded.
 
@@ -253,24 +253,23 @@ def chunks(
     refuse_whole(trained)
     n, model = len(source["mesh_points"]), of_function(trained.model)
     layers, channels, width = plan.sizes(model)
+    limit = limits.memory_gib * 2**30
     # Features of all points: in memory if they take little of it, else in a file.
-    small = n * channels * width <= memory_gib * 2**30 / 16
-    folder = None if small or layers == 1 else scratch or tempfile.gettempdir()
-    limit = memory_gib * 2**30
+    small = n * channels * width <= limit / 16
+    folder = None if small or layers == 1 else limits.scratch or tempfile.gettempdir()
     needed = plan.needed_bytes(
-        model, n, store_every=0, chunk_size=chunk_size, backward=False
+        model, n, store_every=0, chunk_size=limits.chunk_size, backward=False
     )
     if needed > limit:
         text = plan.advice(
-            model, n, memory_limit=limit, chunk_size=chunk_size, backward=False
+            model, n, memory_limit=limit, chunk_size=limits.chunk_size, backward=False
         )
-        raise ValueError(f"{memory_gib=:g} is too little: {text}")
+        raise ValueError(f"memory_gib={limits.memory_gib:g} is too little: {text}")
     return streaming.predict(
         model,
         encoded(trained, source),
-        chunk_size=chunk_size,
+        streaming.Chunks(limits.chunk_size, storage=folder),
         time=time,
-        storage=folder,
     )
 
 
@@ -312,7 +311,7 @@ def _single(normalizer: Normalizer, values: np.ndarray) -> np.ndarray:
     return encoded.astype(np.float32, copy=False)
 
 
-def encoded(trained: Learned, arrays: Mapping[str, Any]) -> dict[str, Any]:
+def encoded(trained: Learned, arrays: Columns) -> dict[str, Any]:
     """Sliceable arrays as the model sees them, scalars being features."""
     normalizers = trained.normalizers
     found: dict[str, Any] = {
@@ -331,7 +330,7 @@ def encoded(trained: Learned, arrays: Mapping[str, Any]) -> dict[str, Any]:
 
 def decoded(trained: Learned, values: np.ndarray) -> np.ndarray:
     """Values of the output function in physical units, see `in_units`."""
-    channels = trained.description["channels"]["target"]
+    channels = trained.description.channels.target
     return in_units(trained.normalizers, "target", values[:, :channels])
 
 
@@ -369,11 +368,12 @@ def check(trained: Learned, sample: Sample, *, weights: bool) -> None:
     description = trained.description
     operator = f"the operator in {trained.folder}"
     for name in ("mesh_points", "features"):
-        array, expected = getattr(sample, name), description["channels"][name]
+        array = getattr(sample, name)
+        expected = getattr(description.channels, name)
         count = 0 if array is None else array.shape[1]
         if count != expected:
             what = "coordinates" if name == "mesh_points" else "channels of features"
-            names = description["names"].get(name)
+            names = description.names.get(name)
             raise ValueError(
                 f"{sample.name} has {count} {what}, but {operator} was trained with "
                 f"{expected}"
@@ -381,13 +381,13 @@ def check(trained: Learned, sample: Sample, *, weights: bool) -> None:
             )
     _check_scalars(trained, sample)
     weighted = sample.quadrature_weights is not None
-    if weights and weighted != description["weighted"]:
+    if weights and weighted != description.weighted:
         has = ("without", "with")
         raise ValueError(
             f"{sample.name} comes {has[weighted]} quadrature_weights, but {operator} "
             f"was trained {has[not weighted]} them."
         )
-    num_points = description["sizes"]["num_points"]
+    num_points = description.sizes.num_points
     if trained.fixed_points and sample.num_points != num_points:
         raise ValueError(
             f"{sample.name} has {sample.num_points} points, but {operator} is for "
@@ -412,10 +412,10 @@ def _check_grid(trained: Learned, sample: Sample) -> None:
 
 
 def _check_scalars(trained: Learned, sample: Sample) -> None:
-    expected = trained.description["channels"].get("scalars", 0)
+    expected = trained.description.channels.scalars
     count = 0 if sample.scalars is None else len(sample.scalars)
     if count != expected:
-        names = trained.description["names"].get("scalars")
+        names = trained.description.names.get("scalars")
         raise ValueError(
             f"{sample.name} has {count} scalars, but the operator in {trained.folder} "
             f"was trained with {expected}"
@@ -424,7 +424,7 @@ def _check_scalars(trained: Learned, sample: Sample) -> None:
 
 
 @jax.jit
-def _whole(model: Any, arrays: Any, when: jax.Array | None) -> Predicted:
+def _whole(model: Model, arrays: PyTree, when: jax.Array | None) -> Predicted:
     return call_both(model, arrays, time=when)
 
 
@@ -441,7 +441,7 @@ def warn_of_pairs(trained: Learned, num_points: int) -> None:
 
 
 def _check_memory(
-    trained: Learned, arrays: Any, when: jax.Array | None, memory_gib: float
+    trained: Learned, arrays: PyTree, when: jax.Array | None, memory_gib: float
 ) -> None:
     """Asks the compiler for the memory of an evaluation before there is one."""
     n = len(arrays["mesh_points"])

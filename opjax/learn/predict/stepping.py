@@ -1,76 +1,18 @@
 """The step of an operator in time: from the last frames to the next one, or to many."""
 
-import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from opjax import normalize
-from opjax.learn.config.time import MODES, TIMED
+from opjax._trees import Arrays, Model
+from opjax.learn.predict.description import Stepping
 from opjax.learn.predict.prediction import predict_sample
 from opjax.normalize import Normalizer
 from opjax.rollouts import rollout
-
-
-class Stepping(NamedTuple):
-    """How an operator advances fields in time.
-
-    Attributes:
-      mode: see `TimeOptions.time`.
-      history: number of frames that the model sees; zero for one that finds the state
-        at a time from what is constant, with mode `"one_shot"` and no increments.
-      channels: of the fields that evolve.
-      increments: whether the model predicts the increment since the last frame.
-      interval: time between frames in training, the median where it varies.
-      longest: largest distance of time in training, which is one for the model.
-      span: from the first to the last frame of the longest series of training.
-      shortest: smallest distance of time in training; zero where an earlier opjax did
-        not store it.
-    """
-
-    mode: str
-    history: int
-    channels: int
-    increments: bool
-    interval: float
-    longest: float
-    span: float = math.inf
-    shortest: float = 0.0
-
-    @property
-    def timed(self) -> bool:
-        """Whether the model is told a time."""
-        return self.mode in TIMED
-
-
-def stepping_of(description: Mapping[str, Any]) -> Stepping:
-    """Returns how a trained operator advances fields in time.
-
-    Raises:
-      ValueError: if it does not, or its description is damaged.
-    """
-    found = description.get("time")
-    if not isinstance(found, dict):
-        raise ValueError(
-            "The operator was not trained on series; train it with --time=unrolled."
-        )
-    known: dict[str, Any] = {"shortest": 0.0, **found}
-    for name, kind in Stepping.__annotations__.items():
-        value = known.get(name)
-        fits = isinstance(value, bool) == (kind is bool) and isinstance(value, kind)
-        if not fits or (isinstance(value, float) and not math.isfinite(value)):
-            raise ValueError(
-                f"The description of the operator is damaged: {name}={value!r} of its "
-                "time; restore the folder from a copy, or train again."
-            )
-    how = Stepping(**{name: known[name] for name in Stepping._fields})
-    sizes = how.history, how.channels, how.interval, how.longest, how.span
-    if how.mode not in MODES or min(sizes) <= 0 or how.shortest < 0:
-        raise ValueError(f"The description of the operator is damaged: {how}.")
-    return how
 
 
 class Units(NamedTuple):
@@ -126,8 +68,8 @@ def _single(mean: np.ndarray, std: np.ndarray) -> Normalizer:
 def next_frame(
     how: Stepping,
     normalizers: Mapping[str, Normalizer],
-    model: Any,
-    sample: Mapping[str, Any],
+    model: Model,
+    sample: Arrays,
     features: jax.Array,
     lag: jax.Array,
     *,
@@ -175,8 +117,8 @@ def pushed(how: Stepping, features: jax.Array, frame: jax.Array) -> jax.Array:
 def frames(
     how: Stepping,
     normalizers: Mapping[str, Normalizer],
-    model: Any,
-    sample: Mapping[str, Any],
+    model: Model,
+    sample: Arrays,
     lags: jax.Array,
     *,
     checkpoint: bool = False,

@@ -4,7 +4,7 @@ import json
 import os
 import pathlib
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -14,24 +14,23 @@ from flax import nnx
 from jax.typing import ArrayLike
 
 from opjax import _formats, streaming
-from opjax.learn.config import ModelOptions, fields, renamed
-from opjax.learn.json_files import read_object, to_json, tuples, write_json
+from opjax._trees import Columns, Json, Model
+from opjax.learn.json_files import read_object, to_json, write_json
 from opjax.learn.predict import grids, in_time, prediction
+from opjax.learn.predict.description import Description, check_counts
 from opjax.learn.predict.field import Field
 from opjax.learn.predict.learned import Learned
+from opjax.learn.predict.prediction import LIMITS, Limits
 from opjax.learn.registry import operators
 from opjax.learn.registry.entries import Operator
 from opjax.normalize import Normalizer
-from opjax.samples import Sample, Series, ranges
-from opjax.samples.fields import Fields, to_description
-from opjax.samples.sliced import Sliced
+from opjax.samples import Sample, Series
 from opjax.training import checkpoint
 
 # A sample, a file, points of a mesh, or values on grids.
 MeshLike = Sample | str | os.PathLike[str] | ArrayLike
 
 FOLDER = "operator"  # of a trained operator, inside the folder of its member
-_MAX_LAYERS = 10_000
 
 
 class Trained(Learned):
@@ -45,7 +44,7 @@ class Trained(Learned):
     Attributes:
       model: between encoded arrays.
       normalizers: of `mesh_points`, `features` and `target`, where there are any.
-      description: as from `describe`, with the configuration under `config`.
+      description: what it is for.
       folder: where it was found.
     """
 
@@ -59,9 +58,7 @@ class Trained(Learned):
         quadrature_weights: ArrayLike | None = None,
         scalars: ArrayLike | None = None,
         time: float | None = None,
-        chunk_size: int = 2**14,
-        memory_gib: float = 8.0,
-        scratch: str | os.PathLike[str] | None = None,
+        limits: Limits = LIMITS,
     ) -> np.ndarray:
         """Predicts on a mesh, in physical units.
 
@@ -75,11 +72,7 @@ class Trained(Learned):
           scalars: of an operator that takes some, `(s,)`, in the order of their names;
             not with a sample or a file, which have them.
           time: of an operator with a time embedding.
-          chunk_size: points that are evaluated at once, by operators that can.
-          memory_gib: largest memory of an evaluation, in GiB. Features of all points
-            are kept in memory if a sixteenth of it is enough.
-          scratch: folder for a file with them otherwise, 4 bytes for each channel and
-            point; the system's temporary one if None.
+          limits: bounds of the memory.
 
         Returns:
           Values of the output function, float32 of shape `(n, q)`, or float64 where an
@@ -100,9 +93,7 @@ class Trained(Learned):
                 self,
                 sample,
                 time=time,
-                chunk_size=chunk_size,
-                memory_gib=memory_gib,
-                scratch=scratch,
+                limits=limits,
             )
             return found.values
 
@@ -125,9 +116,7 @@ class Trained(Learned):
         mesh: Sample | str | os.PathLike[str],
         *,
         time: float | None = None,
-        chunk_size: int = 2**14,
-        memory_gib: float = 8.0,
-        scratch: str | os.PathLike[str] | None = None,
+        limits: Limits = LIMITS,
     ) -> prediction.Predicted:
         """Predicts the output function and the scalars of a sample.
 
@@ -135,14 +124,12 @@ class Trained(Learned):
 
         Args:
           mesh: a sample, or a file with one.
-          time: see `__call__`; likewise the others.
-          chunk_size: points that are evaluated at once.
-          memory_gib: largest memory of an evaluation, in GiB.
-          scratch: folder for a file.
+          time: see `__call__`.
+          limits: bounds of the memory.
 
         Returns:
           `values (n, q)`, `(n, 0)` of an operator that predicts scalars alone, and
-          `scalars (t,)` in the order of `description["names"]["target_scalars"]`; None
+          `scalars (t,)` in the order of `description.names["target_scalars"]`; None
           of an operator without.
 
         Raises:
@@ -154,9 +141,7 @@ class Trained(Learned):
             self,
             self.one(mesh),
             time=time,
-            chunk_size=chunk_size,
-            memory_gib=memory_gib,
-            scratch=scratch,
+            limits=limits,
         )
 
     def save(self, folder: str | os.PathLike[str]) -> None:
@@ -175,19 +160,17 @@ class Trained(Learned):
             raise FileExistsError(
                 f"{path} is not empty; give a new folder, so that nothing is lost."
             )
-        config = {"format": _formats.CONFIGURATION, **self.description["config"]}
+        config = {"format": _formats.CONFIGURATION, **self.description.config}
         write_json(path / "config.json", config)
         save(path, self.model, self.normalizers, self.description)
         finish(path, {})
 
     def stream(
         self,
-        arrays: Mapping[str, Any],
+        arrays: Columns,
         *,
         time: float | None = None,
-        chunk_size: int = 2**14,
-        memory_gib: float = 8.0,
-        scratch: str | os.PathLike[str] | None = None,
+        limits: Limits = LIMITS,
     ) -> Iterator[np.ndarray]:
         """Predicts chunk by chunk on a mesh that need not fit into memory.
 
@@ -195,10 +178,8 @@ class Trained(Learned):
           arrays: `mesh_points`, and `features` and `quadrature_weights` where the
             operator was trained with them, of any kind that can be sliced: `np.memmap`,
             HDF5 data sets; and `scalars`, `(s,)`, of an operator that takes some.
-          time: see `__call__`; likewise the others.
-          chunk_size: points that are evaluated at once.
-          memory_gib: largest memory of an evaluation, in GiB.
-          scratch: folder for a file.
+          time: see `__call__`.
+          limits: bounds of the memory.
 
         Returns:
           An iterator of values of the output function, of shape `(m, q)` and the type
@@ -213,29 +194,23 @@ class Trained(Learned):
         parts = self.stream_channels(
             arrays,
             time=time,
-            chunk_size=chunk_size,
-            memory_gib=memory_gib,
-            scratch=scratch,
+            limits=limits,
         )
         return (prediction.decoded(self, part) for part in parts)
 
     def stream_channels(
         self,
-        arrays: Mapping[str, Any],
+        arrays: Columns,
         *,
         time: float | None = None,
-        chunk_size: int = 2**14,
-        memory_gib: float = 8.0,
-        scratch: str | os.PathLike[str] | None = None,
+        limits: Limits = LIMITS,
     ) -> Iterator[np.ndarray]:
         """Evaluates all channels chunk by chunk, those of scalars among them.
 
         Args:
-          arrays: see `stream`; likewise the others.
+          arrays: see `stream`.
           time: of an operator with a time embedding.
-          chunk_size: points that are evaluated at once.
-          memory_gib: largest memory of an evaluation, in GiB.
-          scratch: folder for a file.
+          limits: bounds of the memory.
 
         Returns:
           An iterator of values as the model returns them, `(m, q)` and further
@@ -252,9 +227,7 @@ class Trained(Learned):
             self,
             arrays,
             time=time,
-            chunk_size=chunk_size,
-            memory_gib=memory_gib,
-            scratch=scratch,
+            limits=limits,
         )
 
     def rollout(
@@ -315,7 +288,7 @@ class Trained(Learned):
         found = streaming.coefficients(
             prediction.of_function(self.model),
             arrays,
-            chunk_size=chunk_size,
+            streaming.Chunks(chunk_size),
             time=time,
         )
         return Field(self, found, time, sample.scalars)
@@ -323,7 +296,7 @@ class Trained(Learned):
     def _refuse_without_field(self) -> None:
         """Raises ValueError if the operator predicts no field of one mesh."""
         self._refuse_series()
-        if not self.description["channels"]["target"]:
+        if not self.description.channels.target:
             raise ValueError(
                 f"The operator in {self.folder} predicts scalars alone, no field; call "
                 "trained.both(sample).scalars."
@@ -331,7 +304,7 @@ class Trained(Learned):
 
     def _refuse_series(self) -> None:
         """Raises ValueError if the operator advances series in time."""
-        if "time" in self.description:
+        if self.description.time is not None:
             raise ValueError(
                 f"The operator in {self.folder} was trained on series; call "
                 "trained.rollout(series, num_steps), or opjax-predict with --steps."
@@ -369,66 +342,18 @@ def _refuse_beside(
             )
 
 
-def describe(
-    train: Sequence[Sample] | Sliced,
-    *,
-    sizes: operators.Sizes,
-    names: Mapping[str, Sequence[str]] | None = None,
-    layout: operators.Layout | None = None,
-    fields: Fields | None = None,
-) -> dict[str, Any]:
-    """Says what an operator is for: sizes and the ranges of the training samples.
-
-    Args:
-      train: training samples.
-      sizes: that the model was built for.
-      names: of the channels, by array.
-      layout: that the model was built with; as by default if None.
-      fields: of the output function, where each has an error of its own.
-
-    Returns:
-      JSON values: `sizes`, `channels` of the arrays (zero for none), their `names`,
-      `layout`, `weighted`, `num_train`, and what `ranges.measure` returns.
-    """
-    weighted = (
-        train.weighted
-        if isinstance(train, Sliced)
-        else train[0].quadrature_weights is not None
-    )
-    channels = {
-        "mesh_points": sizes.point_dim,
-        "features": sizes.feature_dim - sizes.scalar_dim,
-        "target": sizes.out_features,
-    }
-    if sizes.scalar_dim:
-        channels["scalars"] = sizes.scalar_dim
-    if sizes.target_scalars:
-        channels["target_scalars"] = sizes.target_scalars
-    found = {
-        "sizes": sizes._asdict(),
-        "channels": channels,
-        "names": {k: list(listed) for k, listed in (names or {}).items()},
-        "layout": (layout or operators.Layout())._asdict(),
-        "weighted": weighted,
-        "num_train": len(train),
-    }
-    if fields is not None:
-        found["fields"] = to_description(fields)
-    return to_json(found | ranges.measure(train) | {"uniform": grids.is_uniform(train)})
-
-
 def save(
     folder: pathlib.Path,
-    model: Any,
+    model: Model,
     normalizers: Mapping[str, Normalizer],
-    description: Mapping[str, Any],
+    description: Description,
 ) -> None:
     """Saves the operator of a member in its folder, for `load`."""
     payload = {"model": model, "normalizers": dict(normalizers)}
     config = json.loads((folder / "config.json").read_text())
     config.pop("format", None)  # the checkpoint has one
     metadata = {
-        **description,
+        **description.to_json(),
         "config": config,
         "normalizers": {k: np.shape(n.mean) for k, n in normalizers.items()},
         "normalizer_types": {k: n.mean.dtype.name for k, n in normalizers.items()},
@@ -436,7 +361,7 @@ def save(
     checkpoint.save(folder / FOLDER, 0, payload, metadata=to_json(metadata), keep=1)
 
 
-def finish(folder: pathlib.Path, result: Mapping[str, Any]) -> None:
+def finish(folder: pathlib.Path, result: Json) -> None:
     """Marks the folder of an operator as finished, for `load`."""
     write_json(folder / "result.json", dict(result))
 
@@ -474,9 +399,15 @@ def load(workdir: str | os.PathLike[str], *, own_model: str | None = None) -> Tr
         return float("inf") if not isinstance(found, int | float) else found
 
     folder = min(finished, key=validation)
-    description = _description(folder, own_model)
+    description, normalizers = _read(folder)
+    (name,) = description.config["models"]
+    if operators.is_own(name) and name != own_model:
+        raise ValueError(
+            f"{folder} holds a model that is not of opjax, {name!r}; to import and run "
+            f"it, if you trust it, give own_model={name!r} (--own_model={name})."
+        )
     try:
-        template = _template(description)
+        template = {"model": _model(description), "normalizers": normalizers}
     except Exception as error:  # what is not as it was leads models anywhere
         raise _damaged(folder, f"it describes no operator: {error!r}") from error
     found = checkpoint.restore(folder / FOLDER, template)
@@ -492,78 +423,41 @@ def _damaged(folder: pathlib.Path, reason: str) -> checkpoint.CheckpointError:
     )
 
 
-def _description(folder: pathlib.Path, own_model: str | None) -> dict[str, Any]:
-    """What was saved beside an operator, checked."""
+def _read(folder: pathlib.Path) -> tuple[Description, dict[str, Normalizer]]:
+    """What was saved beside an operator, and normalisers of the shapes that it has."""
     try:
-        found = _checked(checkpoint.read_metadata(folder / FOLDER, 0))
+        stored = checkpoint.read_metadata(folder / FOLDER, 0)
+        return Description.from_json(stored), _normalizers(stored)
     except _formats.NewerFormatError:
         raise
-    except ValueError as error:
+    except Exception as error:  # what is not as it was raises anything
         raise _damaged(folder, str(error)) from error
-    (name,) = found["config"]["models"]
-    if operators.is_own(name) and name != own_model:
-        raise ValueError(
-            f"{folder} holds a model that is not of opjax, {name!r}; to import and run "
-            f"it, if you trust it, give own_model={name!r} (--own_model={name})."
-        )
-    return found
 
 
-def _checked(found: Any) -> dict[str, Any]:
-    """Raises ValueError unless a description has the parts that `save` gives it."""
-    parts = {"sizes": dict, "channels": dict, "names": dict, "weighted": bool}
-    parts |= {"config": dict, "normalizers": dict, "ranges": dict, "num_points": list}
-    for part, kind in parts.items():
-        if not isinstance(found, dict) or not isinstance(found.get(part), kind):
-            raise ValueError(f"no {part} in its description")
-    config, sizes = found["config"], found["sizes"]
-    config = found["config"] = renamed.current(config)
-    given = {name: tuples(value) for name, value in config.items()}
-    fields.check_types(ModelOptions, given)
-    models = config.get("models")
-    if not isinstance(models, list) or [type(m) for m in models] != [str]:
-        raise ValueError(f"models={models!r}, expected one")
-    if not 0 < config.get("num_layers", 1) <= _MAX_LAYERS:
-        raise ValueError(f"num_layers={config['num_layers']}")
-    if set(sizes) - set(operators.Sizes._fields):
-        raise ValueError(f"sizes of {sorted(sizes)}")
-    kinds = found.setdefault("normalizer_types", {})  # in opjax 0.2 all float32
+def _normalizers(stored: Json) -> dict[str, Normalizer]:
+    """Normalisers of the shapes and types that were stored; in opjax 0.2 float32."""
+    shapes, kinds = stored.get("normalizers"), stored.get("normalizer_types", {})
+    if not isinstance(shapes, dict):
+        raise ValueError("no normalizers in its description")
     known = ("float32", "float64")
     if not isinstance(kinds, dict) or any(k not in known for k in kinds.values()):
         raise ValueError(f"normalizer_types={kinds!r}")
-    ends = found.setdefault("layout", {})  # operators of opjax 0.2 have none
-    if not isinstance(ends, dict) or set(ends) - set(operators.Layout._fields):
-        raise ValueError(f"layout={ends!r}")
-    counts = [*_numbers(sizes), *found["channels"].values(), *found["num_points"]]
-    counts += [n for shape in found["normalizers"].values() for n in tuples(shape)]
-    if not all(type(n) in (int, float, bool) and abs(n) < 2**31 for n in counts):
-        raise ValueError("sizes that are none")
-    return found
+    check_counts(shapes)
+    arrays = {
+        k: np.empty(tuple(n), kinds.get(k, np.float32)) for k, n in shapes.items()
+    }
+    return {name: Normalizer(array, array) for name, array in arrays.items()}
 
 
-def _numbers(value: Any) -> list[Any]:
-    """All that is in nested lists and objects, but nothing that is null."""
-    if isinstance(value, dict | list):
-        inner = value.values() if isinstance(value, dict) else value
-        return [number for part in inner for number in _numbers(part)]
-    return [] if value is None else [value]
-
-
-def _template(description: dict[str, Any]) -> dict[str, Any]:
-    """Shapes of all that `save` saved."""
-    sizes = {name: tuples(value) for name, value in description["sizes"].items()}
+def _model(description: Description) -> Operator:
+    """Shapes of the parameters of an operator."""
 
     def build(key: jax.Array) -> Operator:
         return operators.build(
-            types.SimpleNamespace(**description["config"]),
-            operators.Sizes(**sizes),
-            layout=operators.Layout(**description["layout"]),
+            types.SimpleNamespace(**description.config),
+            description.sizes,
+            layout=description.layout,
             rngs=nnx.Rngs(key),
         )
 
-    normalizers, kinds = {}, description["normalizer_types"]
-    for name, shape in description["normalizers"].items():
-        array = np.empty(tuple(shape), kinds.get(name, np.float32))
-        normalizers[name] = Normalizer(array, array)
-    model = jax.eval_shape(build, jax.random.key(0))
-    return {"model": model, "normalizers": normalizers}
+    return jax.eval_shape(build, jax.random.key(0))

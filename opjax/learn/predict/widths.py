@@ -139,7 +139,7 @@ class Residual(NamedTuple):
 
 def scale_of(trained: Trained) -> np.ndarray:
     """Spread of every channel of the target in the training set, `(q,)`."""
-    count = trained.description["channels"]["target"]
+    count = trained.description.channels.target
     if "target" not in trained.normalizers:
         return np.ones(count, np.float32)
     std = np.asarray(trained.normalizers["target"].std, np.float32)
@@ -184,16 +184,16 @@ def fit_residual(
     Returns:
       The model.
     """
-    tables: list[Table] = []
+    tables: list[WidthTable] = []
     for number, (sample, values) in enumerate(zip(samples, predictions, strict=True)):
         whole = table_of(trained, sample, values, members=members)
         rows = np.random.default_rng(number).permutation(len(whole.logs))[:_POINTS]
-        tables.append(Table(*(array[rows] for array in whole.arrays)))
+        tables.append(WidthTable(*(array[rows] for array in whole.arrays)))
     coefficients = fit_tables(tables, coverage=coverage)
     return Residual(scale_of(trained), trained, coefficients, members=members)
 
 
-class Table:
+class WidthTable:
     """What a case says of errors, at its points.
 
     Attributes:
@@ -220,7 +220,7 @@ def table_of(
     prediction: np.ndarray,
     *,
     members: Sequence[Trained] = (),
-) -> Table:
+) -> WidthTable:
     """Returns what a case with its target says of errors at the points that count.
 
     See `fit_residual`.
@@ -233,10 +233,10 @@ def table_of(
     logs, sizes = (
         np.log(np.maximum(a, _LEAST)).astype(np.float64) for a in (error, largest)
     )
-    return Table(features, logs, sizes)
+    return WidthTable(features, logs, sizes)
 
 
-def fit_tables(tables: Sequence[Table], *, coverage: float) -> np.ndarray:
+def fit_tables(tables: Sequence[WidthTable], *, coverage: float) -> np.ndarray:
     """Returns the coefficients of a residual model; see `fit_residual`."""
     num_folds = min(_FOLDS, len(tables))
     folds = [tables[i::num_folds] for i in range(num_folds)]
@@ -284,7 +284,7 @@ def _log_width(
     return float(scores[place] + np.log(widths))
 
 
-def _normal(tables: Sequence[Table]) -> tuple[np.ndarray, np.ndarray]:
+def _normal(tables: Sequence[WidthTable]) -> tuple[np.ndarray, np.ndarray]:
     """Normal equations, summed over cases, in which each case counts the same."""
     grams, rights = zip(*(table.normal for table in tables), strict=True)
     return np.sum(grams, axis=0), np.sum(rights, axis=0)
@@ -386,10 +386,10 @@ def restore(
         if floor is None or np.shape(floor) != () or not 0 <= floor < np.inf:
             raise ValueError("no floor of an ensemble")
         return Ensemble(scale, members, float(floor))
-    channels = trained.description["channels"]
-    own = channels["mesh_points"] + channels["features"] + channels["target"]
-    base, target = 1 + 3 * own + _WAVES, channels["target"]
-    count = base + local_count(own - channels["mesh_points"])
+    channels = trained.description.channels
+    own = channels.mesh_points + channels.features + channels.target
+    base, target = 1 + 3 * own + _WAVES, channels.target
+    count = base + local_count(own - channels.mesh_points)
     count += 3 * target if name == "combined" else 0
     found = (arrays or {}).get("residual")
     if found is None or found.dtype.kind != "f":

@@ -213,8 +213,8 @@ MIXERS: dict[str, NamedMixer] = {
 # By default, means for functions of one sign and inner products for others.
 _PROJECTIONS = {
     "mean": None,
-    "transpose": nn.attention.inner_products,
-    "pseudo_inverse": nn.attention.least_squares,
+    "transpose": opjax.InnerProducts(),
+    "pseudo_inverse": opjax.LeastSquares(1e-2, relative=True),
 }
 
 

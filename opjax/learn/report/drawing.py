@@ -9,6 +9,9 @@ import numpy as np
 
 from opjax.learn.json_files import replacing
 
+# Of matplotlib, which is imported where something is drawn.
+Axes = Figure = Any
+
 
 def require_matplotlib() -> None:
     """Raises ModuleNotFoundError, naming the extra, if matplotlib is missing."""
@@ -20,44 +23,50 @@ def require_matplotlib() -> None:
 
 def new_figure(width: float, height: float, layout: Any = "compressed") -> Any:
     """Returns an empty figure of so many inches, outside of matplotlib's state."""
-    from matplotlib.figure import Figure
+    from matplotlib import figure
 
-    return Figure(figsize=(width, height), layout=layout)
+    return figure.Figure(figsize=(width, height), layout=layout)
 
 
-def save(figure: Any, path: str | os.PathLike[str]) -> None:
+def save(figure: Figure, path: str | os.PathLike[str]) -> None:
     """Writes the file in one piece, without metadata that changes from run to run."""
     with replacing(path) as temporary:
         figure.savefig(temporary, dpi=100, format="png", metadata={"Software": None})
 
 
-def add_colorbar(figure: Any, image: Any, axes: Any) -> None:
+def add_colorbar(figure: Figure, image: Any, axes: Any) -> None:
     """Draws the colours of an image beside its axes."""
     bar = figure.colorbar(image, ax=axes, pad=0.02, aspect=15)
     bar.formatter.set_powerlimits((-3, 4))
 
 
-def plain(axis: Any) -> None:
+def plain(axis: Axes) -> None:
     """Gives an axis of curves a light grid and no frame above and to the right."""
     axis.grid(alpha=0.25, which="both", linewidth=0.5)
     axis.spines[["top", "right"]].set_visible(False)
 
 
-def legend(axis: Any) -> None:
+def legend(axis: Axes) -> None:
     """Names the curves of an axis, beside it where there are many."""
     many = len(axis.get_legend_handles_labels()[1]) > 5
-    place = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)} if many else {}
-    axis.legend(frameon=False, fontsize=8, **place)
+    axis.legend(
+        frameon=False,
+        fontsize=8,
+        loc="upper left" if many else None,
+        bbox_to_anchor=(1.0, 1.0) if many else None,
+    )
 
 
-def curve(axis: Any, mesh_points: np.ndarray, values: np.ndarray, **style: Any) -> None:
+def curve(
+    axis: Axes, mesh_points: np.ndarray, values: np.ndarray, **style: Any
+) -> None:
     """Draws values `(n,)` over the first coordinates of their points `(n, p)`."""
     order = np.argsort(mesh_points[:, 0])
     axis.plot(mesh_points[order, 0], values[order], linewidth=1.2, **style)
 
 
 def field(
-    axis: Any,
+    axis: Axes,
     mesh_points: np.ndarray,
     values: np.ndarray,
     *,

@@ -23,6 +23,7 @@ from opjax.learn.report import (
     figures_quantities,
     figures_seeds,
 )
+from opjax.learn.report.drawing import Axes
 from opjax.learn.run.metrics_file import read_metrics
 from opjax.learn.tasks import latents, outcome
 
@@ -143,7 +144,7 @@ def curves(shown: Sequence[Member]) -> Any:
 
 
 def _curve(
-    axis: Any, rows: Sequence[dict[str, Any]], column: str, **style: Any
+    axis: Axes, rows: Sequence[dict[str, Any]], column: str, **style: Any
 ) -> None:
     epochs = [row.get("epoch", row["step"]) for row in rows]
     values = [row[column] for row in rows]
@@ -183,7 +184,7 @@ def errors(shown: Sequence[Member]) -> Any:
     return figure
 
 
-def _distribution(axis: Any, errors: np.ndarray, **style: Any) -> None:
+def _distribution(axis: Axes, errors: np.ndarray, **style: Any) -> None:
     values = np.sort(errors[np.isfinite(errors)])
     share = (np.arange(len(values)) + 0.5) / max(len(values), 1)
     axis.plot(values, share, marker="." if len(values) < 60 else "", **style)

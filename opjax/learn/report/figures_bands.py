@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from opjax.learn.report import drawing
+from opjax.learn.report.drawing import Axes, Figure
 from opjax.samples import Sample
 
 
@@ -120,7 +121,7 @@ def _draw_line(_: Any, axes: Any, sample: Sample, shown: _Channel) -> None:
     axes[0].set_title(name, fontsize=9)
 
 
-def _draw_images(figure: Any, axes: Any, sample: Sample, shown: _Channel) -> None:
+def _draw_images(figure: Figure, axes: Any, sample: Sample, shown: _Channel) -> None:
     largest = max(shown.half.max(), shown.error.max())
     shared = {"vmin": 0.0, "vmax": largest, "cmap": "magma"}
     panels = [
@@ -139,7 +140,7 @@ def _draw_images(figure: Any, axes: Any, sample: Sample, shown: _Channel) -> Non
             drawing.add_colorbar(figure, image, axis)
 
 
-def _over_width(axis: Any, shown: _Channel) -> None:
+def _over_width(axis: Axes, shown: _Channel) -> None:
     """Draws errors over half widths; those above the line lie outside the band."""
     half, error = shown.half, shown.error
     axis.plot(half, error, ".", markersize=2, rasterized=True)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from opjax.learn.report import drawing
+from opjax.learn.report.drawing import Axes
 from opjax.learn.tasks.outcome import Outcome
 
 _COMPARED = 5  # functions of a model in the comparison of several
@@ -37,7 +38,7 @@ def compared(found: Mapping[str, Outcome]) -> Any:
     return figure
 
 
-def _function(axis: Any, seen: Outcome, values: np.ndarray) -> None:
+def _function(axis: Axes, seen: Outcome, values: np.ndarray) -> None:
     """Draws one basis function on the mesh of the first sample, with its range there.
 
     The range and the colours are those of the points in the window, if there is one.

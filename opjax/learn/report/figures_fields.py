@@ -7,6 +7,7 @@ import numpy as np
 
 from opjax.interpolation import interpolate_grid
 from opjax.learn.report import drawing
+from opjax.learn.report.drawing import Axes, Figure
 from opjax.learn.tasks.outcome import Outcome, extremes
 from opjax.samples import Sample
 
@@ -156,13 +157,13 @@ def _in_a_plane(rows: list[_Row], window: np.ndarray | None) -> Any:
     return figure
 
 
-def _draw_images(figure: Any, axes: Any, row: _Row) -> None:
+def _draw_images(figure: Figure, axes: Any, row: _Row) -> None:
     sample, truth = row.sample, row.truth
     for axis in axes.flat:  # labels take most of the time of a figure
         axis.set(xticks=[], yticks=[])
 
     def image(
-        axis: Any, values: np.ndarray, title: str, bar: bool = True, **colours: Any
+        axis: Axes, values: np.ndarray, title: str, bar: bool = True, **colours: Any
     ) -> None:
         points, shape = sample.mesh_points, sample.grid_shape
         coarse = sample.target_grid

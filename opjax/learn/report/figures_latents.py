@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from opjax.learn.report import drawing
+from opjax.learn.report.drawing import Axes
 
 _SHOWN = 4  # modes of a layer
 
@@ -44,20 +45,31 @@ def _layer(number: int) -> str:
     return f"layer {number}" if number else "input"
 
 
-def _draw(axis: Any, values: np.ndarray, grid_shape: np.ndarray) -> None:
+def _draw(axis: Axes, values: np.ndarray, grid_shape: np.ndarray) -> None:
     axis.set(xticks=[], yticks=[])
     if len(grid_shape) == 1:
         axis.plot(np.arange(len(values)) / len(values), values, linewidth=1.2)
         axis.axhline(0, color="0.8", linewidth=0.6)
         return
     limit = float(np.abs(values).max()) or 1.0
-    colours = {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit}
-    field = values.reshape(grid_shape).T
-    axis.imshow(field, origin="lower", interpolation="bilinear", **colours)
+    axis.imshow(
+        values.reshape(grid_shape).T,
+        origin="lower",
+        interpolation="bilinear",
+        cmap="RdBu_r",
+        vmin=-limit,
+        vmax=limit,
+    )
 
 
-def _numbers(axis: Any, values: np.ndarray, chosen: list[int], count: int) -> None:
+def _numbers(axis: Axes, values: np.ndarray, chosen: list[int], count: int) -> None:
     for place, number in enumerate(chosen):
-        style = {"color": f"C{place}", "label": _layer(number), "linewidth": 1.2}
-        axis.plot(np.arange(1, count + 1), values[number], ".-", **style)
+        axis.plot(
+            np.arange(1, count + 1),
+            values[number],
+            ".-",
+            color=f"C{place}",
+            label=_layer(number),
+            linewidth=1.2,
+        )
     drawing.plain(axis)

@@ -6,18 +6,23 @@ from typing import Any
 import numpy as np
 
 from opjax.learn.report import drawing
+from opjax.learn.report.drawing import Axes
 
 _TITLES = {"train_loss": "training loss, mean", "validation": "validation"}
 
 
-def seeds(histories: Mapping[str, Sequence[Sequence[dict[str, Any]]]]) -> Any:
+def seeds(
+    histories: Mapping[str, Sequence[Sequence[dict[str, Any]]]],
+    titles: Mapping[str, str] = _TITLES,
+) -> Any:
     """Draws the median over the seeds and their range, a colour for each model.
 
     Args:
       histories: of models, the rows of `metrics.jsonl` of each seed.
+      titles: of the panels, by columns of the rows.
     """
     known = {key for group in histories.values() for key in _shared(group)}
-    columns = [name for name in _TITLES if name in known]
+    columns = [name for name in titles if name in known]
     figure = drawing.new_figure(4.6 * len(columns), 3.4, "constrained")
     axes = figure.subplots(1, len(columns), squeeze=False)[0]
     for axis, column in zip(axes, columns, strict=True):
@@ -31,7 +36,7 @@ def seeds(histories: Mapping[str, Sequence[Sequence[dict[str, Any]]]]) -> Any:
         if lowest > 0:
             axis.set_yscale("log")
         drawing.plain(axis)
-        axis.set_title(f"{_TITLES[column]}: median and range", fontsize=10)
+        axis.set_title(f"{titles[column]}: median and range", fontsize=10)
         axis.set_xlabel("epoch")
         axis.locator_params(axis="x", integer=True)
     axes[0].legend(frameon=False, fontsize=8)
@@ -51,7 +56,7 @@ def _curves(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Epochs `(e,)` that all seeds have, and their values `(seeds, e)`."""
     curves = [
-        {row.get("epoch", row["step"]): row[column] for row in rows if column in row}
+        {row[_clock(row)]: row[column] for row in rows if column in row}
         for rows in group
     ]
     shared = sorted(set.intersection(*({*curve} for curve in curves)))
@@ -59,7 +64,11 @@ def _curves(
     return np.asarray(shared), np.asarray(values, np.float64)
 
 
-def _band(axis: Any, epochs: np.ndarray, values: np.ndarray, **style: Any) -> None:
+def _clock(row: Mapping[str, Any]) -> str:
+    return "epoch" if "epoch" in row else "step"
+
+
+def _band(axis: Axes, epochs: np.ndarray, values: np.ndarray, **style: Any) -> None:
     marker = "." if len(epochs) < 20 else ""
     axis.plot(epochs, np.median(values, axis=0), marker=marker, linewidth=1.4, **style)
     low, high = values.min(axis=0), values.max(axis=0)

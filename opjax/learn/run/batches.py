@@ -18,6 +18,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from opjax import training
+from opjax._trees import Batch, Model, PyTree
 from opjax.learn.messages import say
 from opjax.learn.run import buckets, hosts, points, stages
 from opjax.learn.run.buckets import Bucket
@@ -60,7 +61,7 @@ class Batches(abc.ABC):
     per_call: int
 
     @abc.abstractmethod
-    def start(self, model: Any) -> State:
+    def start(self, model: Model) -> State:
         """Returns the state before the first step; of every replica."""
 
     @abc.abstractmethod
@@ -91,7 +92,7 @@ class Batches(abc.ABC):
         """Returns where `records` have `count` steps from `step` on, of one epoch."""
 
     @abc.abstractmethod
-    def one_step(self, model: Any) -> OneStep:
+    def one_step(self, model: Model) -> OneStep:
         """Returns a step of training on the largest batch, not compiled yet."""
 
     @property
@@ -164,7 +165,7 @@ class ArrayBatches(Batches):
         """Returns the buckets that the batch of a step is from."""
         return stages.value_at(self.trains, step // self.per_epoch, self.num_epochs)
 
-    def start(self, model: Any) -> State:
+    def start(self, model: Model) -> State:
         """Returns the state before the first step."""
         state = training.init(model, self.optimizer)
         return state if self.mesh is None else sharding.replicate(state, self.mesh)
@@ -205,7 +206,7 @@ class ArrayBatches(Batches):
         return [(0, np.repeat(order, n, axis=0)) for n in sorted(lengths)]
 
     def _compile(
-        self, program: Program, state: State, bucket: Any, order: np.ndarray
+        self, program: Program, state: State, bucket: Batch, order: np.ndarray
     ) -> None:
         program.epoch.compile(state, bucket, order, program.key)
 
@@ -244,7 +245,7 @@ class ArrayBatches(Batches):
         first = step % self.per_epoch
         return slice(first, first + count)
 
-    def one_step(self, model: Any) -> OneStep:
+    def one_step(self, model: Model) -> OneStep:
         """Returns a step on the largest batch, of most points, not compiled yet."""
         _, loss, _, key = self.programs[max(self.shares)]
         step = training.make_step(
@@ -323,7 +324,7 @@ class FreshBatches(Batches):
         self.mesh = settings.mesh
         self.compiled: dict[int, jax.stages.Compiled] = {}
 
-    def start(self, model: Any) -> State:
+    def start(self, model: Model) -> State:
         """Returns the state before the first step; of every replica."""
         state = replicas.init(model, self.optimizer, self.replicas)
         return state if self.mesh is None else sharding.replicate(state, self.mesh)
@@ -360,7 +361,7 @@ class FreshBatches(Batches):
         """Returns where `records` have these steps."""
         return slice(step, step + count)
 
-    def one_step(self, model: Any) -> OneStep:
+    def one_step(self, model: Model) -> OneStep:
         """Returns a call of one step, not compiled yet."""
         state = self.start(model)
         given = jnp.ones(self.shape, bool), jnp.int32(0)
@@ -464,8 +465,8 @@ class StoredBatches(ArrayBatches):
 
 def evaluate(
     metric: Callable[..., Any],
-    model: Any,
-    bucket: Any,
+    model: Model,
+    bucket: Batch,
     *,
     batch_size: int,
     mesh: Mesh | None = None,
@@ -493,7 +494,7 @@ def evaluate(
 
 
 def compile_evaluation(
-    metric: Callable[..., Any], model: Any, data: tuple[Any, ...]
+    metric: Callable[..., Any], model: Model, data: tuple[Any, ...]
 ) -> None:
     """Compiles ahead what `evaluate` needs of samples on the device, in `Parts`."""
     for bucket in data:
@@ -502,7 +503,7 @@ def compile_evaluation(
 
 
 @partial(jax.jit, static_argnames="metric")
-def _look(metric: Callable[..., Any], model: Any, part: Any) -> Any:
+def _look(metric: Callable[..., Any], model: Model, part: PyTree) -> Any:
     """A metric of the samples of a part."""
     return training.over_samples(partial(metric, model))(part)
 
@@ -524,7 +525,7 @@ def _rows_of_parts(count: int, batch_size: int) -> list[np.ndarray]:
     return [np.minimum(np.arange(n, n + batch_size), count - 1) for n in starts]
 
 
-def _in_parts(bucket: Any, batch_size: int) -> Parts:
+def _in_parts(bucket: Batch, batch_size: int) -> Parts:
     if isinstance(bucket, Parts):
         return bucket
     count = buckets.num_samples("evaluation", bucket)
@@ -550,8 +551,8 @@ def to_evaluate(
 
 def _evaluate_on_mesh(
     metric: Callable[..., Any],
-    model: Any,
-    bucket: Any,
+    model: Model,
+    bucket: Batch,
     batch_size: int,
     mesh: Mesh,
     row: int,
@@ -579,7 +580,7 @@ def placed(data: tuple[Any, ...], mesh: Mesh | None, row: int = 1) -> tuple[Any,
     return tuple(sharding.place(bucket, mesh, row=row) for bucket in data)
 
 
-def num_bytes(tree: Any) -> int:
+def num_bytes(tree: PyTree) -> int:
     """Returns the bytes of the arrays of a tree; samples in files have none."""
     leaves = jax.tree.leaves(tree)
     return sum(leaf.nbytes for leaf in leaves if not isinstance(leaf, Bucket | Sliced))

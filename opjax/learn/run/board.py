@@ -12,6 +12,8 @@ import warnings
 from collections.abc import Generator
 from typing import Any
 
+from opjax._trees import Json
+
 
 def require() -> None:
     """Raises ModuleNotFoundError, naming the extra, if tensorboardX is missing."""
@@ -47,7 +49,7 @@ class Board:
             self._put(file_version="brain.Event:2")
             self._put(step=step, session_log=log(status=log.START))
 
-    def add(self, row: dict[str, Any]) -> None:
+    def add(self, row: Json) -> None:
         """Writes the numbers of a row, which has a "step"."""
         for name, value in row.items():
             if self._writer is not None and isinstance(value, (int, float)):

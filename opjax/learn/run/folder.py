@@ -18,6 +18,7 @@ import jax
 
 from opjax import _formats
 from opjax._files import remove_leftovers
+from opjax._trees import Json
 from opjax.files.fingerprints import Fingerprint, difference
 from opjax.learn.config import fields, renamed
 from opjax.learn.json_files import read_object, to_json, tuples, write_json, writing
@@ -88,7 +89,7 @@ def open_run(
 def _opened(
     path: pathlib.Path,
     config: fields.Configuration,
-    values: dict[str, Any],
+    values: Json,
     command: str,
     data: Callable[[], DataFiles] | None,
 ) -> Generator[bool]:
@@ -181,9 +182,7 @@ def _match_data(path: pathlib.Path, now: DataFiles, *, begun: bool) -> None:
     write_json(file, {name: found._asdict() for name, found in now.items()})
 
 
-def _match(
-    path: pathlib.Path, config: fields.Configuration, now: dict[str, Any]
-) -> bool:
+def _match(path: pathlib.Path, config: fields.Configuration, now: Json) -> bool:
     """Raises ValueError for another configuration; tells whether members differ."""
     stored = _stored(path, type(config))
     pairs = {
@@ -354,7 +353,7 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def _of(found: dict[str, Any]) -> str:
+def _of(found: Json) -> str:
     """The processor of a run; nothing for runs that did not write it down."""
     return f" of {found['processor']}" if "processor" in found else ""
 

@@ -127,12 +127,12 @@ def _exit(error: BaseException, status: int) -> None:
 
 def check(coordinator: str, num_processes: int | None, process_id: int | None) -> None:
     """Raises ValueError if arguments of `joined` are missing or contradict."""
-    given = {"num_processes": num_processes, "process_id": process_id}
-    known = [name for name, value in given.items() if value is not None]
+    arguments = {"num_processes": num_processes, "process_id": process_id}
+    named = [name for name, value in arguments.items() if value is not None]
     if coordinator in ("", "auto"):
-        if known:
+        if named:
             raise ValueError(
-                f"{' and '.join(known)} without the coordinator's HOST:PORT, but "
+                f"{' and '.join(named)} without the coordinator's HOST:PORT, but "
                 f"{coordinator=}; give all three, or --coordinator=auto alone on a "
                 "cluster."
             )
@@ -175,11 +175,11 @@ def _met_at(coordinator: str, count: int, process: int) -> Meeting:
     name, local = host.strip("[]"), host in _LOCAL
     if process:
         addresses = [(name, int(port))]
-        found = meeting.join(addresses, process, count, _MEETING_SECONDS)
+        met = meeting.join(addresses, process, count, _MEETING_SECONDS)
     else:
         server = meeting.listen(name if local else "", int(port))
-        found = meeting.host(server, count, _MEETING_SECONDS)
-    own = found.gather(_free_port(name if local else ""))[0]
+        met = meeting.host(server, count, _MEETING_SECONDS)
+    own = met.gather(_free_port(name if local else ""))[0]
     jax.distributed.initialize(
         coordinator_address=f"{host}:{own}",
         num_processes=count,
@@ -191,7 +191,7 @@ def _met_at(coordinator: str, count: int, process: int) -> Meeting:
         heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
         shutdown_timeout_seconds=HEARTBEAT_SECONDS,
     )
-    return found
+    return met
 
 
 def _met_on_cluster() -> Meeting:
@@ -318,11 +318,11 @@ def tell(work: Callable[[], _Value]) -> _Value:
 
 def require_same(what: str, value: object) -> None:
     """Raises ValueError unless all processes have the same value, of JSON."""
-    found = gather(value)
-    for process, other in enumerate(found):
-        if other != found[0]:
+    values = gather(value)
+    for process, other in enumerate(values):
+        if other != values[0]:
             raise ValueError(
-                f"Processes 0 and {process} differ in {what}: {found[0]} and {other}. "
+                f"Processes 0 and {process} differ in {what}: {values[0]} and {other}. "
                 "All must have the same flags and read the same data."
             )
 
@@ -334,16 +334,16 @@ def restore(directory: os.PathLike[str], like: Any) -> checkpoint.Restored | Non
     """
     if count() == 1:
         return checkpoint.restore(directory, like)
-    found: list[Any] = []
+    checkpoints: list[Any] = []
 
     def read() -> Any:
-        found.append(checkpoint.restore(directory, like))
-        return found[0] and found[0]._replace(payload=None)
+        checkpoints.append(checkpoint.restore(directory, like))
+        return checkpoints[0] and checkpoints[0]._replace(payload=None)
 
     said: Any = tell(read)
     if said is None:
         return None
-    payload = found[0].payload if found else like
+    payload = checkpoints[0].payload if checkpoints else like
     restored = checkpoint.Restored(*said)
     return restored._replace(payload=checkpoint.mapped(copied, payload))
 

@@ -14,6 +14,7 @@ import numpy as np
 import optax
 
 from opjax import training
+from opjax._trees import Model, PyTree
 from opjax.learn.messages import say
 from opjax.learn.run import batches, buckets, hosts
 from opjax.learn.run.folder import RunDirectory
@@ -35,7 +36,7 @@ class Loop:
     """
 
     def __init__(
-        self, run: RunDirectory, task: BaseTask, settings: Settings, model: Any
+        self, run: RunDirectory, task: BaseTask, settings: Settings, model: PyTree
     ):
         self.run, self.task, self.settings = run, task, settings
         self.batches = make_batches(task, settings)
@@ -72,7 +73,7 @@ class Loop:
         self.begin = self.saved_at = time.monotonic()
         self.first_step = self.step
 
-    def _first(self, model: Any) -> dict[str, Any]:
+    def _first(self, model: Model) -> dict[str, Any]:
         state = self.batches.start(model)
         return {
             "state": state,
@@ -105,7 +106,7 @@ class Loop:
             pool.shutdown(wait=False)
         return seconds
 
-    def _compile_evaluation(self, model: Any, x64: bool) -> None:
+    def _compile_evaluation(self, model: Model, x64: bool) -> None:
         assert self.task.metric is not None
         with jax.enable_x64(x64):  # settings are those of a thread
             batches.compile_evaluation(self.task.metric, model, self.validation)

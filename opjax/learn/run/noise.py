@@ -9,12 +9,13 @@ import jax
 import jax.numpy as jnp
 
 from opjax import nn, training
+from opjax._trees import Arrays, Batch, Model, PyTree
 from opjax.learn.tasks.task import BaseTask
 
 _Task = TypeVar("_Task", bound=BaseTask)
 
 
-def prepared(task: _Task, model: Any) -> _Task:
+def prepared(task: _Task, model: PyTree) -> _Task:
     """Returns the task of training a model.
 
     If layers of the model draw noise, see `nn.bases.with_noise`, every sample of a
@@ -33,8 +34,8 @@ def prepared(task: _Task, model: Any) -> _Task:
 def _noisy(loss: Callable[..., Any], needs_key: bool) -> Callable[..., Any]:
     """Makes a sum over samples one of losses of single samples, each with its noise."""
 
-    def total(model: Any, batch: Any, *, key: jax.Array) -> Any:
-        def one(sample: Any, key: jax.Array) -> Any:
+    def total(model: Model, batch: Batch, *, key: jax.Array) -> Any:
+        def one(sample: Arrays, key: jax.Array) -> Any:
             noise, own = jax.random.split(key)
             alone = jax.tree.map(lambda leaf: leaf[None], sample)
             noisy = nn.bases.with_noise(model, noise)

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 
 from opjax import samples, training
+from opjax._trees import Batch, Model
 
 
 def number(share: float, num_points: int) -> int:
@@ -41,7 +42,7 @@ def drawn(
     if share == 1:
         return loss
 
-    def total(model: Any, batch: Any, *, key: jax.Array) -> Any:
+    def total(model: Model, batch: Batch, *, key: jax.Array) -> Any:
         of_points, own = jax.random.split(key)
         count, num_points = batch["mesh_points"].shape[:2]
         draw = functools.partial(

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from opjax import streaming, training
+from opjax._trees import Model
 from opjax.learn.run.batches import Batches, History, OneStep, State
 from opjax.learn.run.settings import Settings
 from opjax.learn.tasks.streamed import StreamedTask
@@ -30,7 +31,7 @@ class StreamedBatches(Batches):
         self.optimizer = settings.optimizer(self.total)
         self.update = streaming.make_update(self.optimizer)
 
-    def start(self, model: Any) -> State:
+    def start(self, model: Model) -> State:
         """Returns the state before the first step."""
         return training.init(model, self.optimizer)
 
@@ -69,7 +70,7 @@ class StreamedBatches(Batches):
         first = step % self.per_epoch
         return slice(first, first + count)
 
-    def one_step(self, model: Any) -> OneStep:
+    def one_step(self, model: Model) -> OneStep:
         """Refused: a step is many programs.
 
         Raises:

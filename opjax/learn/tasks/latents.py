@@ -21,6 +21,7 @@ import jax
 import numpy as np
 from numpy.typing import ArrayLike
 
+from opjax._trees import PyTree
 from opjax.learn.json_files import replacing
 from opjax.learn.tasks.task import Task
 
@@ -49,7 +50,7 @@ def beside(
     assert numbers is not None
     sample = {name: array[0] for name, array in task.test[0].items()}
 
-    def evaluate(model: Any, folder: pathlib.Path) -> dict[str, Any]:
+    def evaluate(model: PyTree, folder: pathlib.Path) -> dict[str, Any]:
         found = numbers(model, folder)
         beside = operator(model, sample) if hasattr(model, "latents") else None
         if beside is None:

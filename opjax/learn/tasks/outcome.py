@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from opjax import training
+from opjax._trees import Model, PyTree
 from opjax.learn.json_files import replacing
 from opjax.learn.predict.prediction import of_function
 from opjax.learn.registry import operators
@@ -100,11 +101,11 @@ def write(
 
 def evaluate_steps(
     look: Callable[[Any, Any], tuple[jax.Array, ...]],
-    model: Any,
+    model: Model,
     folder: pathlib.Path,
     *,
     samples: Sequence[Sample],
-    arrays: Any,
+    arrays: PyTree,
     batch_size: int,
     name: str,
     inspected: Mapping[str, ArrayLike] | None = None,
@@ -162,7 +163,7 @@ def read(folder: pathlib.Path) -> Outcome:
 
 
 def inspect(
-    model: Any,
+    model: Model,
     sample: Mapping[str, ArrayLike],
     *,
     num_points: int | None = None,
@@ -185,7 +186,7 @@ def inspect(
     arrays = {name: jnp.asarray(array) for name, array in sample.items()}
 
     @jax.jit  # with the parameters as an argument, so that the next run finds it
-    def look(model: Any, arrays: Any, time: jax.Array | None) -> Any:
+    def look(model: PyTree, arrays: PyTree, time: jax.Array | None) -> Any:
         return operators.call(model.inspect, arrays, time=time)
 
     try:

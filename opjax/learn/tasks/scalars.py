@@ -9,6 +9,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from opjax import metrics
+from opjax._trees import Model, PyTree
 from opjax.learn.run import buckets
 
 WEIGHT = 0.1  # of errors of scalars beside those of the output function
@@ -31,7 +32,7 @@ def over_std(found: jax.Array, known: jax.Array, std: ArrayLike) -> jax.Array:
 
 def predicted(
     predict: Callable[[Any, Any], Any],
-    model: Any,
+    model: Model,
     test: Sequence[Any],
     rows: Sequence[np.ndarray],
     batch_size: int,
@@ -47,7 +48,7 @@ def predicted(
     """
 
     @jax.jit
-    def look(model: Any, arrays: Any) -> jax.Array:
+    def look(model: Model, arrays: PyTree) -> jax.Array:
         return jax.vmap(lambda sample: predict(model, sample).scalars)(arrays)
 
     found: dict[int, np.ndarray] = {}

@@ -36,7 +36,7 @@ def check_options(start: Learned, config: Any) -> None:
       start: the operator.
       config: of the new run, with the fields of `ModelOptions`.
     """
-    before = dataclasses.asdict(ModelOptions()) | start.description["config"]
+    before = dataclasses.asdict(ModelOptions()) | start.description.config
     if list(config.models) != [start.name]:
         raise ValueError(
             f"init_from: {start.folder} holds models={start.name}, and this run has "
@@ -82,7 +82,7 @@ def check_sizes(
                 f"init_from: {name} is {before} in {start.folder} and {now} in these "
                 "samples; they must be equal."
             )
-    for array, before in start.description["names"].items():
+    for array, before in start.description.names.items():
         now = list(names.get(array, ()))
         if before and now and before != now:
             raise ValueError(

@@ -15,6 +15,7 @@ from opjax import normalize, streaming
 from opjax._trees import Model, PyTree
 from opjax.files import SlicedSplits
 from opjax.learn.predict import trained
+from opjax.learn.predict.description import Description, describe
 from opjax.learn.predict.field_errors import FieldErrors, joined, keys
 from opjax.learn.predict.learned import Learned
 from opjax.learn.predict.prediction import Encoded, Means, in_units, of_function
@@ -53,7 +54,7 @@ class _Fields:
     scales: Scales
     form: Form
 
-    def value(self, sums: Any, parameters: object = None) -> jax.Array:
+    def value(self, sums: PyTree, parameters: object = None) -> jax.Array:
         """The mean of the errors of the fields."""
         del parameters
         return jnp.mean(self.form(self.scales.of_sums(sums)))
@@ -96,7 +97,7 @@ class _ErrorOfBoth:
 
     fields: _Fields | None
 
-    def __call__(self, sums: Any, parameters: Any) -> jax.Array:
+    def __call__(self, sums: PyTree, parameters: PyTree) -> jax.Array:
         head, known = parameters
         read = head.of_means(sums["read"] / sums["mass"])
         error = scalars.over_std(read, known, jnp.ones_like(read))
@@ -216,7 +217,7 @@ def streamed_regression(
 
     build = builder(sizes)
     test = _Test(splits.test, encode, look, fields, names or {})
-    description = trained.describe(train, sizes=sizes, names=names, fields=fields)
+    description = describe(train, sizes=sizes, names=names, fields=fields)
     return StreamedTask(
         train=train,
         gradient=gradient,
@@ -298,19 +299,16 @@ def _gradient(
 ) -> tuple[jax.Array, Any]:
     """Loss and gradients of one sample."""
     given = {name: array for name, array in arrays.items() if name != "target_scalars"}
-    memory = how.memory_gib * 2**30
+    chunks = streaming.Chunks(how.chunk_size, memory_limit=how.memory_gib * 2**30)
     if "target_scalars" not in arrays:
-        return streaming.value_and_grad(
-            model, given, chunk_size=how.chunk_size, loss=loss, memory_limit=memory
-        )
+        return streaming.value_and_grad(model, given, chunks, loss=loss)
     parameters = model.head, jnp.asarray(arrays["target_scalars"][:])
     value, (of_operator, (of_head, _)) = streaming.value_and_grads(
         model.operator,
         parameters,
         given,
-        chunk_size=how.chunk_size,
+        chunks,
         loss=loss,
-        memory_limit=memory,
     )
     parts = {"operator": of_operator, "head": of_head}
     waiting = {name: iter(jax.tree.leaves(part)) for name, part in parts.items()}
@@ -358,7 +356,7 @@ class _Test:
 def _evaluate(
     test: _Test,
     normalizers: Mapping[str, Normalizer],
-    description: Mapping[str, Any],
+    description: Description,
     model: Model,
     folder: pathlib.Path,
 ) -> dict[str, float]:
@@ -412,7 +410,7 @@ def _look(
     given = {k: array for k, array in arrays.items() if not k.startswith("target")}
     inner = of_function(model)
     each = None if fields is None else Scales(fields, normalizers["target"])
-    for part in streaming.predict(inner, given, chunk_size=how.chunk_size):
+    for part in streaming.predict(inner, given, streaming.Chunks(how.chunk_size)):
         rows = slice(start, start + len(part))
         weights = np.ones(len(part), np.float32)
         if "quadrature_weights" in arrays:

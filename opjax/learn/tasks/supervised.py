@@ -16,6 +16,7 @@ from flax import nnx
 from opjax import normalize, samples
 from opjax._trees import Batch, Model
 from opjax.learn.predict import trained
+from opjax.learn.predict.description import Description, describe
 from opjax.learn.predict.field_errors import keys
 from opjax.learn.predict.learned import Learned
 from opjax.learn.registry import operators
@@ -147,10 +148,13 @@ def regression(
         scalars=sizes.target_scalars > 0,
     )
     if build is None:
-        description = trained.describe(
-            splits.train, sizes=sizes, names=names, fields=fields
+        description = describe(
+            splits.train,
+            sizes=sizes,
+            names=names,
+            fields=fields,
+            seen=_seen(splits, start),
         )
-        description |= _seen(splits, start)
         evaluate = partial(_save_and_evaluate, evaluate, normalizers, description)
     make = build or builder(sizes)
     return Task(
@@ -215,7 +219,7 @@ def _test_set(
 def _save_and_evaluate(
     evaluate: Evaluator,
     normalizers: Mapping[str, Normalizer],
-    description: Mapping[str, Any],
+    description: Description,
     model: Model,
     folder: pathlib.Path,
 ) -> dict[str, float]:
@@ -237,14 +241,14 @@ def _obstacle(
     return ""
 
 
-def _seen(splits: Splits, start: Learned | None) -> dict[str, list[str]]:
+def _seen(splits: Splits, start: Learned | None) -> list[str] | None:
     """Digests of the samples that train or choose the operator, where they are known.
 
     Of an operator to start with too: calibration refuses all of them.
     """
     found = digests(splits.train, splits.validation)
-    before = [] if start is None else start.description.get("seen")
-    return {} if found is None or before is None else {"seen": [*before, *found]}
+    before = [] if start is None else start.description.seen
+    return None if found is None or before is None else [*before, *found]
 
 
 def _stacked(

@@ -9,13 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from opjax import training
+from opjax._trees import Arrays, Batch, Model
 from opjax.files.series import SeriesSplits
 from opjax.learn.config.time import TimeOptions
 from opjax.learn.messages import say
-from opjax.learn.predict import trained
+from opjax.learn.predict.description import Stepping, describe
 from opjax.learn.predict.field_errors import keys
 from opjax.learn.predict.learned import Learned
-from opjax.learn.predict.stepping import Stepping, stepping_of, units_of
+from opjax.learn.predict.stepping import units_of
 from opjax.learn.tasks import time_data
 from opjax.learn.tasks.field_losses import Form, Scales, relative, together
 from opjax.learn.tasks.start import build_from, check_options, check_sizes
@@ -88,10 +89,9 @@ def rollouts(
     earlier = tuple(bucketed(stage, data.batch_sizes[0]) for stage in data.stages)
     noise = config.input_noise * np.asarray(units.inner["features"].std)
     noise[how.history * how.channels :] = 0  # constants are known
-    description = trained.describe(
-        data.windows[0], sizes=found, names=data.names, fields=fields
+    description = describe(
+        data.windows[0], sizes=found, names=data.names, fields=fields, time=how
     )
-    description["time"] = how._asdict()
     make = builder(found)
     measured = form or relative
     return Task(
@@ -121,7 +121,7 @@ def _loss(
 ) -> Callable[..., jax.Array]:
     last = config.time == "unrolled" and config.unroll_gradient == "last"
 
-    def one(model: Any, sample: Any, key: jax.Array | None = None) -> jax.Array:
+    def one(model: Model, sample: Arrays, key: jax.Array | None = None) -> jax.Array:
         if key is not None:
             features = sample["features"]
             drawn = jax.random.normal(key, features.shape, features.dtype)
@@ -135,7 +135,7 @@ def _loss(
         found = jnp.mean(form(rolled.sizes(frames, sample)), axis=1)
         return found[-1] if last else jnp.mean(found)
 
-    def total(model: Any, batch: Any, *, key: jax.Array | None = None) -> jax.Array:
+    def total(model: Model, batch: Batch, *, key: jax.Array | None = None) -> jax.Array:
         if key is None:
             return jnp.sum(training.over_samples(partial(one, model))(batch))
         keys = jax.random.split(key, batch["lags"].shape[0])
@@ -146,7 +146,7 @@ def _loss(
 
 def _check_same_time(start: Learned, config: TimeOptions) -> None:
     """Raises ValueError if an operator advances time in another way."""
-    how = stepping_of(start.description)
+    how = start.stepping
     before = {"history": how.history, "timed": how.timed, "increment": how.increments}
     timed = config.time in ("time_conditional", "one_shot")
     increments = config.time_target == "increment"
@@ -160,7 +160,7 @@ def _check_same_time(start: Learned, config: TimeOptions) -> None:
 
 def _tell_other_step(start: Learned, now: Stepping) -> None:
     """Says that an operator takes steps of another time from now on."""
-    before = stepping_of(start.description).interval
+    before = start.stepping.interval
     if abs(now.interval - before) > 1e-3 * before:
         say(
             f"The operator in {start.folder} takes steps of {before:g}; trained "

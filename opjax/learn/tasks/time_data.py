@@ -8,7 +8,7 @@ import numpy as np
 from opjax import samples
 from opjax.files.series import SeriesSplits
 from opjax.learn.config.time import TimeOptions
-from opjax.learn.predict.stepping import Stepping
+from opjax.learn.predict.description import Stepping
 from opjax.learn.registry import operators
 from opjax.learn.run import buckets
 from opjax.learn.tasks.field_losses import without_constants

@@ -10,15 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from opjax import metrics_time, normalize
+from opjax._trees import Arrays, Model
 from opjax.learn.predict import stepping, trained
+from opjax.learn.predict.description import Description, Stepping
 from opjax.learn.predict.field_errors import FieldErrors, keys
-from opjax.learn.predict.stepping import Stepping, Units
+from opjax.learn.predict.stepping import Units
 from opjax.learn.tasks import outcome
 from opjax.learn.tasks.field_losses import Form, Scales, Sizes, means_of_channels
 from opjax.learn.tasks.time_data import WindowBucket
 from opjax.normalize import Normalizer
 from opjax.samples import Sample, Series
-from opjax.samples.fields import from_description
 from opjax.samples.series import Window
 
 # Rollouts that blow up count as this error, which is no number otherwise.
@@ -29,8 +30,8 @@ _SHOWN = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)  # steps with a number of th
 def frame_errors(
     how: Stepping,
     normalizers: Mapping[str, Normalizer],
-    model: Any,
-    sample: Mapping[str, Any],
+    model: Model,
+    sample: Arrays,
     *,
     checkpoint: bool = False,
     gradient: str = "all",
@@ -57,8 +58,8 @@ def frame_errors(
 def step_errors(
     how: Stepping,
     normalizers: Mapping[str, Normalizer],
-    model: Any,
-    sample: Mapping[str, Any],
+    model: Model,
+    sample: Arrays,
     *,
     axis_name: str | None = None,
 ) -> jax.Array:
@@ -96,7 +97,7 @@ def step_errors(
     )
 
 
-def targets(how: Stepping, sample: Mapping[str, Any]) -> jax.Array:
+def targets(how: Stepping, sample: Arrays) -> jax.Array:
     """The true frames of a window, `(t, n, c)`."""
     target = jnp.asarray(sample["target"])
     return jnp.moveaxis(target.reshape(len(target), -1, how.channels), 1, 0)
@@ -118,8 +119,8 @@ class Rolled:
 
     def frames(
         self,
-        model: Any,
-        sample: Mapping[str, Any],
+        model: Model,
+        sample: Arrays,
         *,
         checkpoint: bool = False,
         gradient: str = "all",
@@ -135,14 +136,14 @@ class Rolled:
             gradient=gradient,
         )
 
-    def sizes(self, frames: jax.Array, sample: Mapping[str, Any]) -> Sizes:
+    def sizes(self, frames: jax.Array, sample: Arrays) -> Sizes:
         """Measures frames against the true ones, `(t, f)` each."""
         weights = sample.get("quadrature_weights")
         measure = partial(self.scales.sizes, quadrature_weights=weights)
         return jax.vmap(measure)(frames, targets(self.how, sample))
 
 
-def error(rolled: Rolled, form: Form, model: Any, sample: Any) -> jax.Array:
+def error(rolled: Rolled, form: Form, model: Model, sample: Arrays) -> jax.Array:
     """The mean error of the frames of a rollout, without repeated ones."""
     sizes = rolled.sizes(rolled.frames(model, sample), sample)
     found = jnp.mean(form(sizes), axis=1)
@@ -181,10 +182,10 @@ def evaluate(
     rolled: Rolled,
     normalizers: Mapping[str, Normalizer],
     units: Units,
-    description: Mapping[str, Any],
+    description: Description,
     tests: Sequence[Series],
     test: tuple[WindowBucket, ...],
-    model: Any,
+    model: Model,
     folder: pathlib.Path,
 ) -> dict[str, float]:
     """Rolls out the test series; writes the operator and `predictions.npz`."""
@@ -202,7 +203,8 @@ def evaluate(
             if window.series == 0:
                 first = one
     ordered = [seen[number] for number in range(len(tests))]
-    fields = from_description(description["fields"])
+    fields = description.fields
+    assert fields is not None
     names = fields.names
     outcomes = [_Errors(*(_of(names, part) for part in one[:3])) for one in ordered]
     errors = np.array([one.own.of_samples.mean() for one in outcomes])
@@ -234,7 +236,7 @@ def evaluate(
     return _numbers(names, ordered, outcomes, errors, series, by_field)
 
 
-def _look(rolled: Rolled, model: Any, sample: Any) -> _Seen:
+def _look(rolled: Rolled, model: Model, sample: Arrays) -> _Seen:
     how, scales = rolled.how, rolled.scales
     predicted, target = rolled.frames(model, sample), targets(how, sample)
     stop = how.history * how.channels

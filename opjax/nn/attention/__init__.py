@@ -9,7 +9,7 @@ from opjax.nn.attention.named import (
     PhysicsAttention,
 )
 from opjax.nn.attention.nystromformer import NystromformerAttention
-from opjax.nn.attention.points import HeadNorm, PointAttention
+from opjax.nn.attention.points import HeadNorm, HeadwiseAttention, PointAttention
 from opjax.nn.attention.pointwise import (
     FourierAttention,
     GalerkinAttention,
@@ -19,12 +19,6 @@ from opjax.nn.attention.pointwise import (
     NystromAttention,
     PerformerAttention,
     SoftmaxAttention,
-)
-from opjax.nn.attention.projections import (
-    Projection,
-    inner_products,
-    least_squares,
-    means,
 )
 from opjax.nn.attention.softmaxed import (
     EfficientAttention,
@@ -51,6 +45,7 @@ __all__ = [
     "GalerkinAttention",
     "GridSubdomains",
     "HeadNorm",
+    "HeadwiseAttention",
     "IntentionAttention",
     "LinearAttention",
     "LinformerAttention",
@@ -65,13 +60,9 @@ __all__ = [
     "PhysicsAttention",
     "PointAttention",
     "PointSums",
-    "Projection",
     "SharedNormAttention",
     "SoftmaxAttention",
     "SubdomainAttention",
     "Subdomains",
     "Sums",
-    "inner_products",
-    "least_squares",
-    "means",
 ]

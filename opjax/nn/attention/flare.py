@@ -11,17 +11,15 @@ from jax.ad_checkpoint import checkpoint_name
 
 import opjax
 from opjax import _checks, linalg
-from opjax.attention.flare import flare_expansion, means_of
+from opjax.attention.flare import means_of
 from opjax.nn import division
 from opjax.nn.attention import columns
-from opjax.nn.attention.folding import Sizes
 from opjax.nn.attention.heads import head_width, map_heads, merge_heads, split_heads
 from opjax.nn.attention.key_sums import exponential_sums
 from opjax.nn.attention.sums import Added, Given, Local, PointSums, Sums
 from opjax.nn.bases.expansions import Basis
 from opjax.nn.division import Use
 from opjax.nn.layers import MLP, LayerNorm, Linear, ResidualMLP, RMSNorm
-from opjax.nn.layers.linear import promoted
 from opjax.projection import check_weights
 
 _LATENT_DEVIATION = 0.1
@@ -115,9 +113,6 @@ class FlareAttention(nnx.Module, PointSums):
         if weights is not None:
             weights = check_weights(weights, x=x)
 
-        if self._folds(x):
-            return self._folded(x, weights)
-
         def attend(latents: jax.Array, key: jax.Array, value: jax.Array):
             return opjax.flare_attention(
                 key, key, value, latents, key_weights=weights, scale=self.scale
@@ -129,51 +124,6 @@ class FlareAttention(nnx.Module, PointSums):
         entries = self.num_heads * x.shape[0] * inputs[0].shape[1]
         heads = map_heads(head, *inputs, entries=entries)
         return self.out(checkpoint_name(merge_heads(heads), "attended"))
-
-    def _folds(self, x: jax.Array) -> bool:
-        """Whether fewer products map scores and means instead of keys and values."""
-        plain = isinstance(self.key, MLP) and isinstance(self.value, MLP)
-        if not plain or self.key_norm is not None:
-            return False
-        n, c = x.shape
-        sizes = Sizes(n, self.num_heads, c, c // self.num_heads, c)
-        latents = self.latents.shape[-2]
-        return sizes.folds_basis(latents, scores=True, shared=False)
-
-    def _folded(self, x: jax.Array, weights: jax.Array | None) -> jax.Array:
-        """Maps latents to those of hidden features, and means of such to outputs."""
-        key, value = _enriched(self.key, x), _enriched(self.value, x)
-        _, last, last_bias = promoted(self.out, x)
-        last = last.reshape(self.num_heads, -1, last.shape[1])
-        to_key, to_value = (
-            split_heads(rows, self.num_heads) for rows in (key[1], value[1])
-        )
-
-        def evaluate(
-            key: jax.Array,
-            value: jax.Array,
-            latents: jax.Array,
-            to_key: jax.Array,
-            to_value: jax.Array,
-            last: jax.Array,
-        ):
-            def head(
-                latents: jax.Array,
-                to_key: jax.Array,
-                to_value: jax.Array,
-                last: jax.Array,
-            ):
-                scores = key @ (self.scale * (to_key @ latents.T))
-                shares, means = flare_expansion(scores, scores, value, weights)
-                return shares, means @ (to_value @ last)
-
-            shares, means = jax.vmap(head)(latents, to_key, to_value, last)
-            return jnp.einsum("hnk,hkc->nc", shares, means)
-
-        run = jax.checkpoint(evaluate, prevent_cse=False)
-        maps = self._latents(), to_key, to_value, last
-        y = run(key[0], value[0], *maps)
-        return y if last_bias is None else y + last_bias[None, :]
 
     def obstacle(self, use: Use, shared: Basis | None = None) -> str | None:
         """Returns what is in the way of a use, see `PointSums`."""
@@ -256,15 +206,3 @@ class FlareAttention(nnx.Module, PointSums):
             key = jax.vmap(self.key_norm)(key)
             latents = jax.vmap(self.latent_norm)(latents)
         return latents, key, value
-
-
-def _enriched(perceptron: MLP, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Returns `(n, e)` and `(e, c)` whose product is what a perceptron returns.
-
-    The former are its last hidden features and a one, whose mean is one, or zero where
-    all points are masked.
-    """
-    y, kernel, bias = perceptron.last_map(x)
-    ones = jnp.ones((y.shape[0], 1), y.dtype)
-    rows = jnp.concatenate([kernel, bias[None, :]])
-    return jnp.concatenate([y, ones], axis=1), rows

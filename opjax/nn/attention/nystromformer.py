@@ -11,13 +11,13 @@ import opjax
 from opjax import _checks
 from opjax.attention.nystrom import row_and_column
 from opjax.nn.attention.heads import merge_heads
-from opjax.nn.attention.points import PointAttention
+from opjax.nn.attention.points import HeadwiseAttention
 from opjax.nn.layers import Linear
 from opjax.nn.layers.initializers import fan_in_uniform, trunk_init
 from opjax.quadrature import active, select
 
 
-class NystromformerAttention(PointAttention):
+class NystromformerAttention(HeadwiseAttention):
     r"""Softmax attention through landmarks, plus a convolution along the points.
 
         softmax(Q K~^T) softmax(Q~ K~^T)^+ softmax(Q~ K^T) V + f * V,

@@ -10,11 +10,10 @@ import jax.numpy as jnp
 from flax import nnx
 
 from opjax import _checks
-from opjax.nn.attention.folding import Sizes
 from opjax.nn.attention.heads import head_width, map_heads, merge_heads, split_heads
 from opjax.nn.layers import FanInLinear, Initializer, Linear, normalized
 from opjax.nn.layers.initializers import diagonal_xavier
-from opjax.nn.layers.linear import promoted
+from opjax.projection import check_weights
 
 NORMALIZATIONS = ("layer", "instance")
 
@@ -49,9 +48,14 @@ class HeadNorm(nnx.Module):
             y = normalized(x, axis=1, epsilon=self.epsilon, weights=quadrature_weights)
         return y * self.scale[...][:, None] + self.bias[...][:, None]
 
-    def columns(self, x: jax.Array) -> jax.Array:
-        """Maps heads `(h, d, m)` of some points to the same shape, by a layer norm."""
-        y = normalized(x, axis=1, epsilon=self.epsilon)
+    def columns(
+        self, x: jax.Array, quadrature_weights: jax.Array | None = None
+    ) -> jax.Array:
+        """Maps heads `(h, d, m)` to the same shape."""
+        if self.normalization == "layer":
+            y = normalized(x, axis=1, epsilon=self.epsilon)
+        else:
+            y = normalized(x, axis=2, epsilon=self.epsilon, weights=quadrature_weights)
         return y * self.scale[...][:, :, None] + self.bias[...][:, :, None]
 
 
@@ -112,9 +116,7 @@ class PointAttention(nnx.Module, abc.ABC):
       Cao, "Choose a Transformer: Fourier or Galerkin", NeurIPS 2021, Eq. 3-6 and 17.
     """
 
-    # Whether a matrix of all pairs of points is formed, and whether queries rather than
-    # values are normalised besides the keys.
-    forms_pairs = False
+    # Whether queries rather than values are normalised besides the keys.
     normalizes_queries = False
 
     def __init__(
@@ -153,16 +155,6 @@ class PointAttention(nnx.Module, abc.ABC):
         merged = num_heads * (width + point_dim)
         self.out = out(merged, features, rngs=rngs)
 
-    @abc.abstractmethod
-    def attend(
-        self,
-        query: jax.Array,
-        key: jax.Array,
-        value: jax.Array,
-        weights: jax.Array | None,
-    ) -> jax.Array:
-        """Maps queries, keys and values `(n, d + p)` of one head to `(n, d + p)`."""
-
     def __call__(
         self,
         x: jax.Array,
@@ -191,26 +183,19 @@ class PointAttention(nnx.Module, abc.ABC):
         if basis is not None:
             raise ValueError(f"{type(self).__name__} attends without a basis.")
         _checks.layer_input(self.out.out_features, x=x)
-        return self.evaluate(Given(self, x, mesh_points, quadrature_weights))
+        weights = quadrature_weights
+        if weights is not None:
+            weights = check_weights(weights, x=x)
+        return self.evaluate(x, mesh_points, weights)
 
-    def evaluate(self, given: "Given") -> jax.Array:
-        """Returns features `(n, c)` of what a call was given."""
-
-        def attend(query: jax.Array, key: jax.Array, value: jax.Array):
-            return self.attend(query, key, value, given.weights)
-
-        heads = given.query(), given.key(), given.value()
-        if not self.forms_pairs:
-            return self.out(merge_heads(jax.vmap(attend)(*heads)))
-        folds = given.is_linear("value") and given.sizes.folds_pairs()
-        if folds:
-            value_map = given.map_of("value") @ given.output_maps()
-            heads = *heads[:2], given.enriched() @ value_map
-        entries = self.num_heads * given.x.shape[0] ** 2
-        found = map_heads(attend, *heads, entries=entries)
-        if folds:
-            return given.with_output_bias(jnp.sum(found, axis=0))
-        return self.out(merge_heads(found))
+    @abc.abstractmethod
+    def evaluate(
+        self,
+        x: jax.Array,
+        mesh_points: jax.Array | None,
+        weights: jax.Array | None,
+    ) -> jax.Array:
+        """Maps the checked arguments of a call to features `(n, c)`."""
 
     def head_inputs(
         self,
@@ -220,8 +205,19 @@ class PointAttention(nnx.Module, abc.ABC):
         quadrature_weights: jax.Array | None = None,
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Returns queries, keys and values of every head, each `(h, n, d + p)`."""
-        given = Given(self, x, mesh_points, quadrature_weights)
-        return given.query(), given.key(), given.value()
+        points = coordinates(x, mesh_points, self.point_dim)
+
+        def heads(name: str) -> jax.Array:
+            made = split_heads(getattr(self, name)(x), self.num_heads)
+            norm = self.norm_of(name)
+            made = made if norm is None else norm(made, quadrature_weights)
+            if points is None:
+                return made
+            shape = (self.num_heads, *points.shape)
+            rows = jnp.broadcast_to(points.astype(x.dtype), shape)
+            return jnp.concatenate([rows, made], axis=2)
+
+        return heads("query"), heads("key"), heads("value")
 
     def norm_of(self, name: str) -> HeadNorm | None:
         """Returns the normalisation of `"query"`, `"key"` or `"value"`, if any."""
@@ -229,97 +225,38 @@ class PointAttention(nnx.Module, abc.ABC):
         return {"key": self.key_norm, partner: self.partner_norm}.get(name)
 
 
-class Given:
-    """What a layer was called with, and what it makes of that when it is asked for.
+class HeadwiseAttention(PointAttention):
+    """An attention among points that a function of one head's arrays computes."""
 
-    Queries, keys and values without a normalisation are linear in the enriched input
-    `z = [points, x, 1]`, `(n, e)`: what is made of them may be made of `z` instead.
+    # Whether a matrix of all pairs of points is formed.
+    forms_pairs = False
 
-    Args:
-      layer: the layer.
-      x: features at the points, shape `(n, c)`.
-      mesh_points: coordinates of the points, shape `(n, p)`.
-      weights: quadrature weights, shape `(n,)`.
-
-    Raises:
-      TypeError: if the coordinates are not floating point.
-      ValueError: if the coordinates do not fit the layer or the points.
-    """
-
-    def __init__(
+    @abc.abstractmethod
+    def attend(
         self,
-        layer: PointAttention,
+        query: jax.Array,
+        key: jax.Array,
+        value: jax.Array,
+        weights: jax.Array | None,
+    ) -> jax.Array:
+        """Maps queries, keys and values `(n, d + p)` of one head to `(n, d + p)`."""
+
+    def evaluate(
+        self,
         x: jax.Array,
         mesh_points: jax.Array | None,
         weights: jax.Array | None,
-    ):
-        self.layer, self.x, self.weights = layer, x, weights
-        self.points = coordinates(x, mesh_points, layer.point_dim)
-        bias = layer.query.bias is not None
-        channels = layer.query.in_features
-        self.sizes = Sizes(
-            x.shape[0],
-            layer.num_heads,
-            layer.point_dim + channels + bias,
-            layer.point_dim + channels // layer.num_heads,
-            channels,
-        )
+    ) -> jax.Array:
+        """Maps the checked arguments of a call to features `(n, c)`."""
+        heads = self.head_inputs(x, mesh_points=mesh_points, quadrature_weights=weights)
 
-    def query(self) -> jax.Array:
-        """Returns queries of every head, `(h, n, d + p)`."""
-        return self._head("query")
+        def attend(query: jax.Array, key: jax.Array, value: jax.Array):
+            return self.attend(query, key, value, weights)
 
-    def key(self) -> jax.Array:
-        """Returns keys of every head, `(h, n, d + p)`."""
-        return self._head("key")
-
-    def value(self) -> jax.Array:
-        """Returns values of every head, `(h, n, d + p)`."""
-        return self._head("value")
-
-    def is_linear(self, name: str) -> bool:
-        """Whether `"query"`, `"key"` or `"value"` are linear in the enriched input."""
-        return self.layer.norm_of(name) is None
-
-    def enriched(self) -> jax.Array:
-        """Returns the enriched input `z`, `(n, e)`."""
-        x, _, bias = promoted(self.layer.query, self.x)
-        parts = [] if self.points is None else [self.points.astype(x.dtype)]
-        ones = [] if bias is None else [jnp.ones((x.shape[0], 1), x.dtype)]
-        return jnp.concatenate([*parts, x, *ones], axis=1)
-
-    def map_of(self, name: str) -> jax.Array:
-        """Returns the maps from the enriched input, `(h, e, d + p)`."""
-        _, kernel, bias = promoted(getattr(self.layer, name), self.x)
-        rows = kernel if bias is None else jnp.concatenate([kernel, bias[None]])
-        rows = split_heads(rows, self.layer.num_heads)
-        p = self.layer.point_dim
-        if p == 0:
-            return rows
-        identity = jnp.eye(p, self.sizes.width, dtype=rows.dtype)
-        identity = jnp.broadcast_to(identity, (len(rows), *identity.shape))
-        rows = jnp.pad(rows, ((0, 0), (0, 0), (p, 0)))
-        return jnp.concatenate([identity, rows], axis=1)
-
-    def output_maps(self) -> jax.Array:
-        """Returns the blocks of the last map, one for each head, `(h, d + p, c)`."""
-        _, kernel, _ = promoted(self.layer.out, self.x)
-        return kernel.reshape(self.layer.num_heads, -1, kernel.shape[1])
-
-    def with_output_bias(self, y: jax.Array) -> jax.Array:
-        """Adds the bias of the last map, if there is one, to `(n, c)`."""
-        _, _, bias = promoted(self.layer.out, y)
-        return y if bias is None else y + bias[None, :]
-
-    def _head(self, name: str) -> jax.Array:
-        made = split_heads(getattr(self.layer, name)(self.x), self.layer.num_heads)
-        norm = self.layer.norm_of(name)
-        made = made if norm is None else norm(made, self.weights)
-        if self.points is None:
-            return made
-        points = self.points.astype(self.x.dtype)
-        points = jnp.broadcast_to(points, (len(made), *points.shape))
-        return jnp.concatenate([points, made], axis=2)
+        if not self.forms_pairs:
+            return self.out(merge_heads(jax.vmap(attend)(*heads)))
+        entries = self.num_heads * x.shape[0] ** 2
+        return self.out(merge_heads(map_heads(attend, *heads, entries=entries)))
 
 
 def coordinates(

@@ -1,5 +1,6 @@
 """Attentions that compare points with points, normalised per head."""
 
+from functools import partial
 from typing import Unpack
 
 import jax
@@ -7,53 +8,20 @@ import jax.numpy as jnp
 from flax import nnx
 
 import opjax
-from opjax import _checks, linalg
-from opjax.attention._expansion import Expansion
-from opjax.attention.functional import intention_coefficients, intention_of_gram
-from opjax.attention.linear import (
-    galerkin_coefficients,
-    galerkin_of_gram,
-    linear_expansion,
-)
-from opjax.attention.linformer import linformer_expansion, linformer_keys
-from opjax.attention.nystrom import nystrom_expansion
-from opjax.attention.performer import performer_expansion
-from opjax.nn.attention.expanding import ExpandingAttention, TrialAttention
-from opjax.nn.attention.key_sums import KeySums, SoftmaxKeySums, integrals
-from opjax.nn.attention.points import Given, PointAttention, PointOptions
+from opjax import _checks
+from opjax.attention.functional import regression
+from opjax.nn.attention.key_sums import SoftmaxKeySums, TrialSums, integrals
+from opjax.nn.attention.points import HeadwiseAttention, PointOptions
 from opjax.nn.attention.sums import Added, Local, Sums
 from opjax.nn.bases.expansions import Basis
 from opjax.quadrature import active
 
 
-def _or_equal(weights: jax.Array | None, values: jax.Array) -> jax.Array:
-    """Returns the weights, `1 / n` each by default."""
-    if weights is not None:
-        return weights
-    return jnp.full(values.shape[0], 1 / values.shape[0], values.dtype)
-
-
-class GalerkinAttention(TrialAttention, KeySums):
+class GalerkinAttention(TrialSums):
     """Galerkin-type attention, `Q (K^T V) / n`, see `PointAttention`."""
 
-    def coefficients(
-        self, key: jax.Array, value: jax.Array, weights: jax.Array | None
-    ) -> jax.Array:
-        """Returns what `opjax.galerkin_attention` expands in the queries."""
-        weights = _or_equal(weights, key)
-        return galerkin_coefficients(key, value, key_weights=weights)
 
-    def coefficients_of_gram(
-        self, z: jax.Array, key: jax.Array, value: jax.Array, weights: jax.Array | None
-    ) -> jax.Array:
-        """Returns the same of keys `z key` and values `z value`."""
-        gram = opjax.gram(z, quadrature_weights=_or_equal(weights, z))
-        return galerkin_of_gram(gram, key, value)
-
-    sums = KeySums.sums
-
-
-class FourierAttention(PointAttention):
+class FourierAttention(HeadwiseAttention):
     """Fourier-type attention, `(Q K^T / sqrt(d + p)) V / n`, see `PointAttention`.
 
     Its cost is quadratic in the number of points.
@@ -70,31 +38,16 @@ class FourierAttention(PointAttention):
         weights: jax.Array | None,
     ) -> jax.Array:
         """Returns `opjax.fourier_attention` of one head."""
-        weights = _or_equal(weights, key)
+        if weights is None:
+            weights = jnp.full(len(key), 1 / len(key), key.dtype)
         return opjax.fourier_attention(query, key, value, key_weights=weights)
 
 
-class LinearAttention(ExpandingAttention, SoftmaxKeySums):
+class LinearAttention(SoftmaxKeySums):
     """Linear attention by two softmax steps, over the number of points once more.
 
     As in the code of Cao (2021), its output vanishes under refinement of the mesh.
     """
-
-    def expand(
-        self,
-        query: jax.Array,
-        key: jax.Array,
-        value: jax.Array,
-        weights: jax.Array | None,
-    ) -> Expansion:
-        """Factorises `opjax.linear_attention` of one head over the number of points."""
-        functions, averages = linear_expansion(query, key, value, key_weights=weights)
-        if weights is None:
-            return Expansion(functions, averages / key.shape[0])
-        count = jnp.maximum(jnp.sum(active(weights)), 1)
-        return Expansion(functions, averages / count.astype(averages.dtype))
-
-    sums = SoftmaxKeySums.sums
 
     def combine(
         self,
@@ -108,7 +61,7 @@ class LinearAttention(ExpandingAttention, SoftmaxKeySums):
         return averages / jnp.maximum(count, 1).astype(averages.dtype)
 
 
-class SoftmaxAttention(PointAttention):
+class SoftmaxAttention(HeadwiseAttention):
     """Softmax attention among all points, see `PointAttention`.
 
     Its cost is quadratic in the number of points.
@@ -128,7 +81,7 @@ class SoftmaxAttention(PointAttention):
         return opjax.softmax_attention(query, key, value, key_weights=weights)
 
 
-class IntentionAttention(TrialAttention, KeySums):
+class IntentionAttention(TrialSums):
     """Ridge regression of values on keys, in linear time, see `opjax.intention`.
 
     Keys and values are normalised as in the other attentions, and heads may see
@@ -153,20 +106,6 @@ class IntentionAttention(TrialAttention, KeySums):
         _checks.non_negative(ridge=ridge)
         self.ridge = ridge
 
-    def coefficients(
-        self, key: jax.Array, value: jax.Array, weights: jax.Array | None
-    ) -> jax.Array:
-        """Returns the regression of `opjax.intention` of one head."""
-        weights = _or_equal(weights, key)
-        return intention_coefficients(key, value, ridge=self.ridge, key_weights=weights)
-
-    def coefficients_of_gram(
-        self, z: jax.Array, key: jax.Array, value: jax.Array, weights: jax.Array | None
-    ) -> jax.Array:
-        """Returns the same of keys `z key` and values `z value`."""
-        gram = opjax.gram(z, quadrature_weights=_or_equal(weights, z))
-        return intention_of_gram(gram, key, value, ridge=self.ridge)
-
     def sums(
         self, local: Local, weights: jax.Array, highest: jax.Array | None = None
     ) -> Sums:
@@ -183,13 +122,11 @@ class IntentionAttention(TrialAttention, KeySums):
         shared: Basis | None = None,
     ) -> jax.Array:
         """Returns the regressions of values on keys."""
-        gram, right = jnp.split(super().combine(added, totals, shared), 2, axis=2)
-        identity = jnp.eye(gram.shape[1], dtype=gram.dtype)
-        system = gram + jnp.asarray(self.ridge, gram.dtype) * identity[None]
-        return jax.vmap(linalg.solve)(system, right)
+        gram, products = jnp.split(super().combine(added, totals, shared), 2, axis=2)
+        return jax.vmap(partial(regression, ridge=self.ridge))(gram, products)
 
 
-class PerformerAttention(ExpandingAttention):
+class PerformerAttention(HeadwiseAttention):
     """Softmax attention estimated by positive random features, in linear time.
 
     The features are drawn once, from a seed; every head has the same.
@@ -217,24 +154,19 @@ class PerformerAttention(ExpandingAttention):
         _checks.positive(num_features=num_features)
         self.num_features, self.seed = num_features, seed
 
-    @property
-    def rank(self) -> int:
-        """Number of random features."""
-        return self.num_features
-
-    def expand(
+    def attend(
         self,
         query: jax.Array,
         key: jax.Array,
         value: jax.Array,
         weights: jax.Array | None,
-    ) -> Expansion:
-        """Factorises `opjax.performer_attention` of one head."""
+    ) -> jax.Array:
+        """Returns `opjax.performer_attention` of one head."""
         # Not a parameter: an array in the module would be trained.
         directions = opjax.orthogonal_random_features(
             jax.random.key(self.seed), self.num_features, query.shape[1]
         )
-        return performer_expansion(
+        return opjax.performer_attention(
             query,
             key,
             value,
@@ -243,7 +175,7 @@ class PerformerAttention(ExpandingAttention):
         )
 
 
-class NystromAttention(ExpandingAttention):
+class NystromAttention(HeadwiseAttention):
     """Softmax attention through landmarks, means over segments of the points.
 
     Args:
@@ -267,20 +199,15 @@ class NystromAttention(ExpandingAttention):
         _checks.positive(num_landmarks=num_landmarks)
         self.num_landmarks = num_landmarks
 
-    @property
-    def rank(self) -> int:
-        """Number of landmarks."""
-        return self.num_landmarks
-
-    def expand(
+    def attend(
         self,
         query: jax.Array,
         key: jax.Array,
         value: jax.Array,
         weights: jax.Array | None,
-    ) -> Expansion:
-        """Factorises `opjax.nystrom_attention` of one head."""
-        return nystrom_expansion(
+    ) -> jax.Array:
+        """Returns `opjax.nystrom_attention` of one head."""
+        return opjax.nystrom_attention(
             query,
             key,
             value,
@@ -290,7 +217,7 @@ class NystromAttention(ExpandingAttention):
         )
 
 
-class LinformerAttention(ExpandingAttention):
+class LinformerAttention(HeadwiseAttention):
     """Softmax attention to learned combinations of the points of one fixed mesh size.
 
     Args:
@@ -302,7 +229,6 @@ class LinformerAttention(ExpandingAttention):
     """
 
     normalizes_queries = True
-    shares_integrals = True
 
     def __init__(
         self,
@@ -320,36 +246,6 @@ class LinformerAttention(ExpandingAttention):
         self.key_projection = nnx.Param(init(rngs.params(), shape, jnp.float32))
         self.value_projection = nnx.Param(init(rngs.params(), shape, jnp.float32))
 
-    @property
-    def rank(self) -> int:
-        """Number of combinations."""
-        return self.value_projection.shape[1]
-
-    def keys(self, given: Given):
-        """Returns combinations `(h, k, d + p)` of the keys, before or after their map.
-
-        One combination of the input serves all heads.
-        """
-        if given.is_linear("key") and given.sizes.folds_values(self.rank, shared=True):
-            return self._combined(given.enriched(), given.weights) @ given.map_of("key")
-        return jax.vmap(lambda key: self._combined(key, given.weights))(given.key())
-
-    def expand(
-        self,
-        query: jax.Array,
-        key: jax.Array,
-        value: jax.Array,
-        weights: jax.Array | None,
-    ) -> Expansion:
-        """Factorises `opjax.linformer_attention` of one head, of combined keys."""
-        return linformer_expansion(
-            query,
-            key,
-            value,
-            value_projection=self.value_projection[...],
-            key_weights=_mask(weights, value),
-        )
-
     def attend(
         self,
         query: jax.Array,
@@ -357,20 +253,20 @@ class LinformerAttention(ExpandingAttention):
         value: jax.Array,
         weights: jax.Array | None,
     ) -> jax.Array:
-        """Returns `opjax.linformer_attention` of one head."""
-        return super().attend(query, self._combined(key, weights), value, weights)
+        """Returns `opjax.linformer_attention` of one head; weights mask, no more.
 
-    def _combined(self, key: jax.Array, weights: jax.Array | None) -> jax.Array:
-        return linformer_keys(
+        The projections are sums over the points of one mesh.
+        """
+        if weights is not None:
+            weights = active(weights).astype(value.dtype)
+        return opjax.linformer_attention(
+            query,
             key,
+            value,
             key_projection=self.key_projection[...],
-            key_weights=_mask(weights, key),
+            value_projection=self.value_projection[...],
+            key_weights=weights,
         )
-
-
-def _mask(weights: jax.Array | None, points: jax.Array) -> jax.Array | None:
-    """Returns zeros and ones: the projections are sums over the points of one mesh."""
-    return None if weights is None else active(weights).astype(points.dtype)
 
 
 ATTENTIONS = {

@@ -13,31 +13,14 @@ from flax import nnx
 
 import opjax
 from opjax import _checks
-from opjax.attention._expansion import Expansion
-from opjax.attention.linear import (
-    galerkin_coefficients,
-    galerkin_of_gram,
-    linear_expansion,
-)
 from opjax.nn.attention import columns
-from opjax.nn.attention.expanding import ExpandingAttention, TrialAttention
 from opjax.nn.attention.heads import head_width, merge_heads, split_heads
-from opjax.nn.attention.key_sums import MeanKeySums, SoftmaxKeySums
-from opjax.nn.attention.points import HeadNorm, PointAttention
+from opjax.nn.attention.key_sums import MeanKeySums, SoftmaxKeySums, TrialSums
+from opjax.nn.attention.points import HeadNorm, HeadwiseAttention, PointAttention
 from opjax.nn.attention.sums import Added, Local, Sums
 from opjax.nn.bases.expansions import Basis
 from opjax.nn.layers import FanInLinear, Initializer, Linear
 from opjax.nn.layers.initializers import trunk_init
-from opjax.quadrature import active
-
-
-def _shares(weights: jax.Array | None, points: jax.Array) -> jax.Array:
-    """Returns weights that sum to one, `1 / n` each by default."""
-    if weights is None:
-        return jnp.full(points.shape[0], 1 / points.shape[0], points.dtype)
-    weights = jnp.where(active(weights), weights, 0).astype(points.dtype)
-    total = jnp.sum(weights)
-    return weights / jnp.where(total > 0, total, 1)
 
 
 class _TrunkAttention(PointAttention):
@@ -65,7 +48,7 @@ class _TrunkAttention(PointAttention):
         )
 
 
-class NormalizedAttention(_TrunkAttention):
+class NormalizedAttention(_TrunkAttention, HeadwiseAttention):
     r"""Normalised linear attention of the general neural operator transformer.
 
     Per head, with softmaxes over its features,
@@ -103,7 +86,7 @@ class NormalizedAttention(_TrunkAttention):
         return averages + jax.nn.softmax(query, axis=1)
 
 
-class MeanAttention(_TrunkAttention, ExpandingAttention, MeanKeySums):
+class MeanAttention(_TrunkAttention, MeanKeySums):
     r"""As `NormalizedAttention`, but a mean over the points in place of the average.
 
         q_i + sum_j w_j <q_i, k_j> v_j / sum_j w_j.
@@ -112,21 +95,6 @@ class MeanAttention(_TrunkAttention, ExpandingAttention, MeanKeySums):
     and the type "galerkin" of the general neural operator transformer. Arguments are
     those of `NormalizedAttention`.
     """
-
-    adds_functions = True
-
-    def expand(
-        self,
-        query: jax.Array,
-        key: jax.Array,
-        value: jax.Array,
-        weights: jax.Array | None,
-    ) -> Expansion:
-        """Factorises the means of one head; its queries are added."""
-        query, key = (jax.nn.softmax(a, axis=1) for a in (query, key))
-        shares = _shares(weights, key)
-        found = galerkin_coefficients(key, value, key_weights=shares)
-        return Expansion(query, found)
 
     def trial(self, query: jax.Array) -> jax.Array:
         """Returns softmaxes of the queries over their features."""
@@ -150,7 +118,7 @@ class MeanAttention(_TrunkAttention, ExpandingAttention, MeanKeySums):
         return found + jnp.eye(found.shape[1], dtype=found.dtype)[None]
 
 
-class EfficientAttention(_TrunkAttention, ExpandingAttention, SoftmaxKeySums):
+class EfficientAttention(_TrunkAttention, SoftmaxKeySums):
     r"""Linear attention by a softmax over features and one over points.
 
     Per head,
@@ -176,19 +144,6 @@ class EfficientAttention(_TrunkAttention, ExpandingAttention, SoftmaxKeySums):
     def __init__(self, features: int, *, num_heads: int, rngs: nnx.Rngs):
         super().__init__(features, num_heads=num_heads, use_bias=False, rngs=rngs)
 
-    def expand(
-        self,
-        query: jax.Array,
-        key: jax.Array,
-        value: jax.Array,
-        weights: jax.Array | None,
-    ) -> Expansion:
-        """Factorises `opjax.linear_attention` of one head, scaled."""
-        functions, averages = linear_expansion(query, key, value, key_weights=weights)
-        return Expansion(functions, query.shape[1] ** -0.5 * averages)
-
-    sums = SoftmaxKeySums.sums
-
     def combine(
         self,
         added: Added,
@@ -200,7 +155,7 @@ class EfficientAttention(_TrunkAttention, ExpandingAttention, SoftmaxKeySums):
         return averages.shape[1] ** -0.5 * averages
 
 
-class SharedNormAttention(TrialAttention, MeanKeySums):
+class SharedNormAttention(TrialSums, MeanKeySums):
     r"""Galerkin-type attention, one layer norm of keys and one of values for all heads.
 
         q_i sum_j w_j N(k_j) N(v_j)^T / sum_j w_j,
@@ -235,22 +190,6 @@ class SharedNormAttention(TrialAttention, MeanKeySums):
         width = features // num_heads
         self.key_norm = HeadNorm(1, width, normalization="layer", epsilon=epsilon)
         self.partner_norm = HeadNorm(1, width, normalization="layer", epsilon=epsilon)
-
-    def coefficients(
-        self, key: jax.Array, value: jax.Array, weights: jax.Array | None
-    ) -> jax.Array:
-        """Returns what `opjax.galerkin_attention` expands in the queries."""
-        shares = _shares(weights, key)
-        return galerkin_coefficients(key, value, key_weights=shares)
-
-    def coefficients_of_gram(
-        self, z: jax.Array, key: jax.Array, value: jax.Array, weights: jax.Array | None
-    ) -> jax.Array:
-        """Returns the same of keys `z key` and values `z value`."""
-        gram = opjax.gram(z, quadrature_weights=_shares(weights, z))
-        return galerkin_of_gram(gram, key, value)
-
-    sums = MeanKeySums.sums
 
 
 class NormalizedCrossAttention(nnx.Module):

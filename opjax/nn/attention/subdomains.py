@@ -12,7 +12,7 @@ from flax import nnx
 
 from opjax import Moments, _checks, schwarz
 from opjax.nn import division
-from opjax.nn.attention.basis import BasisAttention, head_moments
+from opjax.nn.attention.basis import BasisAttention
 from opjax.nn.attention.heads import map_heads
 from opjax.nn.bases.expansions import Basis
 from opjax.nn.division import Use
@@ -230,13 +230,13 @@ class SubdomainAttention(nnx.Module):
                 return self._attend(module, own, f, shared, weights)
 
             y = schwarz.additive(
-                local, levels.cover, f, levels.local_weights, weighting="restricted"
+                f, levels.cover, local, levels.local_weights, weighting="restricted"
             )
             if levels.coarse_space is None:
                 return y
             mean, weights = levels.means(f), levels.coarse_weights
             y0 = self._attend(module, coarse_own, mean, shared, weights, self.coarse)
-            return y + schwarz.coarse_prolong(levels.coarse_space, y0)
+            return y + schwarz.coarse_prolong(y0, levels.coarse_space)
 
         heads = map_heads(
             jax.checkpoint(head, prevent_cse=False),  # as in `BasisAttention`
@@ -297,8 +297,8 @@ class SubdomainAttention(nnx.Module):
             weights: jax.Array | None,
         ):
             values, phi = self._expand(module, f, shared, weights)
-            coefficients = project(head_moments(project, values, phi, weights))
-            return mixer.matrix(coefficients, **own)
+            moments = self.local.moments(module, values, phi, weights)
+            return mixer.matrix(project(moments), **own)
 
         def head(
             own: dict[str, jax.Array],
@@ -309,7 +309,7 @@ class SubdomainAttention(nnx.Module):
             def local(weights: jax.Array | None, f: jax.Array):
                 return matrix(self.local.mixer, own, f, shared, weights)
 
-            pieces = schwarz.restrict(levels.cover, f)
+            pieces = schwarz.restrict(f, levels.cover)
             maps = jax.vmap(local)(levels.local_weights, pieces)
             _, phi = self._expand(module, f, shared, levels.weights)
             if levels.coarse_space is None:
@@ -336,7 +336,9 @@ class SubdomainAttention(nnx.Module):
         mixer: Mixer | None = None,
     ):
         values, phi = self._expand(module, f, shared, weights)
-        return self.local.head(module, mixer)(values, phi, weights, **own)
+        moments = self.local.moments(module, values, phi, weights)
+        mixed = self.local.coefficients(module, moments, own, mixer)
+        return self.local.expansion(mixed, phi)
 
     def _expand(
         self, module: Basis, f: jax.Array, shared: Any, weights: jax.Array | None
@@ -429,10 +431,10 @@ class _Levels(NamedTuple):
         cover, coarse_space = subdomains
         column = weights[:, None]
         partition = cover.weights_as(weights.dtype)
-        local = partition * schwarz.restrict(cover, column)[..., 0]
+        local = partition * schwarz.restrict(column, cover)[..., 0]
         coarse = None
         if coarse_space is not None:
-            coarse = schwarz.coarse_restrict(coarse_space, column)[:, 0]
+            coarse = schwarz.coarse_restrict(column, coarse_space)[:, 0]
         return cls(cover, coarse_space, weights, local, coarse)
 
     def means(self, f: jax.Array) -> jax.Array:
@@ -442,10 +444,10 @@ class _Levels(NamedTuple):
         weights = self.weights.astype(f.dtype)
         weighted = weights[:, None] * f
         moments = Moments(
-            integrals=schwarz.coarse_restrict(self.coarse_space, weighted),
+            integrals=schwarz.coarse_restrict(weighted, self.coarse_space),
             masses=self.coarse_weights.astype(f.dtype),
-            weight=total(self.coarse_space, jnp.sum(weights)),
-            count=total(self.coarse_space, jnp.sum(active(weights).astype(f.dtype))),
+            weight=total(jnp.sum(weights), self.coarse_space),
+            count=total(jnp.sum(active(weights).astype(f.dtype)), self.coarse_space),
         )
         return moments.means()
 

@@ -18,8 +18,11 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import lax
 
+from opjax._jitted import pytree
+from opjax.nn.attention import columns
 from opjax.nn.bases.expansions import Basis
 from opjax.nn.division import Use
+from opjax.quadrature import active
 
 # Arrays of some points by name, `(m, ...)`, that a call takes besides the features.
 Given = Mapping[str, jax.Array]
@@ -28,7 +31,7 @@ Local = tuple[jax.Array, ...]
 Added = tuple[jax.Array | None, ...]
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclasses.dataclass(frozen=True)
 class Sums:
     """Sums over points, which are added for points in several chunks.
@@ -142,6 +145,42 @@ class PointSums(abc.ABC):
     @abc.abstractmethod
     def spread(self, mixed: jax.Array, local: Local) -> jax.Array:
         """Returns what the heads find at some points, `(h d, m)`."""
+
+    def output(
+        self, mixed: jax.Array, local: Local, x: jax.Array, given: Given
+    ) -> jax.Array:
+        """Returns features `(c, m)`: the last map of what the heads find.
+
+        Args:
+          mixed: coefficients of all points.
+          local: of some points.
+          x: features of these points, shape `(c, m)`.
+          given: arrays of these points.
+        """
+        del x, given
+        return columns.linear(self.out, self.spread(mixed, local))
+
+    def of_all_points(
+        self, x: jax.Array, given: Given, weights: jax.Array | None
+    ) -> jax.Array:
+        """Takes the three steps with all points at once.
+
+        Args:
+          x: features, shape `(n, c)`.
+          given: arrays of the points.
+          weights: of the points, shape `(n,)`, equal ones if None.
+
+        Returns:
+          Features at the points, shape `(n, c)`.
+        """
+        if weights is None:
+            equal = 1 if self.equal_weights_cancel() else 1 / x.shape[0]
+            weights = jnp.full(x.shape[0], equal, x.dtype)
+        weights = jnp.where(active(weights), weights, 0).astype(x.dtype)
+        totals = jnp.sum(weights), jnp.sum(active(weights).astype(x.dtype))
+        local = self.local(x.T, given)
+        mixed = self.combine(self.sums(local, weights).added, totals)
+        return self.output(mixed, local, x.T, given).T
 
     @abc.abstractmethod
     def equal_weights_cancel(self, shared: Basis | None = None) -> bool:

@@ -41,20 +41,18 @@ class HeadInputs(NamedTuple):
 
 
 class LinearInputs(NamedTuple):
-    """The input of a layer, and what a basis makes of it by linear maps.
+    """What the one head of a basis makes of the input of a layer, by linear maps.
 
     Attributes:
       x: features with coordinates, shape `(n, e)`.
-      kernel: maps to the features to expand, shape `(h, e, d)`.
-      bias: what is added to them, shape `(h, d)`, or `None`.
-      local: what the functions of all heads are computed from, shape `(n, q)`.
-      shared: parameters of the functions, as in `HeadInputs`.
+      kernel: map to the features to expand, shape `(e, d)`.
+      bias: what is added to them, shape `(d,)`, or `None`.
+      shared: parameters with which `functions` computes functions from `x`.
     """
 
     x: jax.Array
     kernel: jax.Array
     bias: jax.Array | None
-    local: jax.Array
     shared: Any
 
 
@@ -67,7 +65,6 @@ class Basis(nnx.Module, abc.ABC):
       point_dim: coordinates that calls append to the channels.
       one_sign: whether functions are non-negative, so that means over them exist.
       pointwise: whether a function's value at a point depends on this point alone.
-      same_for_heads: whether all heads have the same functions.
     """
 
     num_heads: int
@@ -75,7 +72,6 @@ class Basis(nnx.Module, abc.ABC):
     point_dim: int
     one_sign: bool = True
     pointwise: bool = True
-    same_for_heads: bool = False
     projection: Any = None  # of features, where it is one map at the start
     compute_dtype: str | None = None  # see `with_precision`
 
@@ -121,17 +117,10 @@ class Basis(nnx.Module, abc.ABC):
         """Evaluates the functions `(n, k)` of one head from `local` `(n, e)`."""
 
     def linear_inputs(
-        self,
-        x: jax.Array,
-        *,
-        mesh_points: jax.Array | None = None,
-        basis_functions: jax.Array | None = None,
+        self, x: jax.Array, mesh_points: jax.Array | None
     ) -> LinearInputs | None:
-        """Returns what `head_inputs` makes of its arguments, before it is made.
-
-        `None` where more than linear maps at the points are in it.
-        """
-        del x, mesh_points, basis_functions
+        """Returns the maps of one head; `None` where there is more in `head_inputs`."""
+        del x, mesh_points
         return None
 
     def __call__(
@@ -308,27 +297,20 @@ class SoftmaxBasis(Basis):
         return HeadInputs(values, local, self.score_map())
 
     def linear_inputs(
-        self,
-        x: jax.Array,
-        *,
-        mesh_points: jax.Array | None = None,
-        basis_functions: jax.Array | None = None,
+        self, x: jax.Array, mesh_points: jax.Array | None
     ) -> LinearInputs | None:
-        """Returns the maps of a pointwise projection, of scores that of the input."""
-        refuse_functions(basis_functions)
-        if not isinstance(self.projection, nnx.Linear):
+        """Returns the maps of one head whose projection is pointwise."""
+        if self._has_other_functions() or not isinstance(self.projection, nnx.Linear):
             return None
         x = with_points(x, mesh_points, self.point_dim)
         x, kernel, bias = promoted(self.projection, x)
-        h = self.num_heads
-        to_values, to_local = jnp.split(split_heads(kernel, 2 * h), 2)
-        scores, score_bias = self.score_map()
+        to_values, to_local = jnp.split(kernel, 2, axis=1)
+        scores, offset = (a[0] for a in self.score_map())
         if bias is None:
-            return LinearInputs(x, to_values, None, x, (to_local @ scores, score_bias))
-        value_bias, local_bias = jnp.split(bias.reshape(2 * h, -1), 2)
-        score_bias = score_bias + jnp.einsum("hd,hdk->hk", local_bias, scores)
-        shared = to_local @ scores, score_bias
-        return LinearInputs(x, to_values, value_bias, x, shared)
+            return LinearInputs(x, to_values, None, (to_local @ scores, offset))
+        value_bias, local_bias = jnp.split(bias, 2)
+        offset = offset + local_bias @ scores
+        return LinearInputs(x, to_values, value_bias, (to_local @ scores, offset))
 
     def score_map(self) -> tuple[jax.Array, jax.Array]:
         """Returns kernels `(h, d, k)` and biases `(h, k)` of the scores of every head.
@@ -416,8 +398,6 @@ class FixedBasis(Basis):
       ValueError: if the heads do not divide the features.
     """
 
-    same_for_heads = True
-
     def __init__(
         self,
         features: int,
@@ -466,22 +446,6 @@ class FixedBasis(Basis):
         values = split_heads(projected, self.num_heads)
         local = jnp.broadcast_to(functions, (self.num_heads, *functions.shape))
         return HeadInputs(values, local, ())
-
-    def linear_inputs(
-        self,
-        x: jax.Array,
-        *,
-        mesh_points: jax.Array | None = None,
-        basis_functions: jax.Array | None = None,
-    ) -> LinearInputs | None:
-        """Returns the maps of a pointwise projection; `local` as in `head_inputs`."""
-        if not isinstance(self.projection, nnx.Linear):
-            return None
-        local = self._functions(x, mesh_points, basis_functions)
-        x = with_points(x, mesh_points if self.point_dim else None, self.point_dim)
-        x, kernel, bias = promoted(self.projection, x)
-        bias = None if bias is None else bias.reshape(self.num_heads, -1)
-        return LinearInputs(x, split_heads(kernel, self.num_heads), bias, local, ())
 
     def _functions(
         self,
@@ -560,18 +524,6 @@ class OrthonormalBasis(Basis):
     ) -> HeadInputs:
         """Returns what the other basis does."""
         return self.inner.head_inputs(
-            x, mesh_points=mesh_points, basis_functions=basis_functions
-        )
-
-    def linear_inputs(
-        self,
-        x: jax.Array,
-        *,
-        mesh_points: jax.Array | None = None,
-        basis_functions: jax.Array | None = None,
-    ) -> LinearInputs | None:
-        """Returns what the other basis does."""
-        return self.inner.linear_inputs(
             x, mesh_points=mesh_points, basis_functions=basis_functions
         )
 

@@ -200,17 +200,17 @@ def _restricted(
         )
         coarser = _restricted(
             coarse,
-            schwarz.coarse_restrict(space, inputs),
+            schwarz.coarse_restrict(inputs, space),
             coefficients,
-            schwarz.coarse_restrict(squares, weights[:, None])[:, 0],
+            schwarz.coarse_restrict(weights[:, None], squares)[:, 0],
         )
-        targets = targets - schwarz.coarse_prolong(space, coefficients)
+        targets = targets - schwarz.coarse_prolong(coefficients, space)
     unity = cover.weights_as(inputs.dtype)
     local = _Blocks(
         jnp.asarray(model.used_factors(model.key.shape[-1])),
-        jnp.sqrt(unity)[..., None] * schwarz.restrict(cover, inputs),
-        schwarz.restrict(cover, targets),
-        unity * schwarz.restrict(cover, weights[:, None])[..., 0],
+        jnp.sqrt(unity)[..., None] * schwarz.restrict(inputs, cover),
+        schwarz.restrict(targets, cover),
+        unity * schwarz.restrict(weights[:, None], cover)[..., 0],
         True,
     )
     return [*coarser, local]
@@ -251,10 +251,10 @@ def _best_coefficients(space: schwarz.Cover, values: jax.Array) -> jax.Array:
     """Coefficients of the best approximation in the coarse space, in least squares."""
 
     def gram(coefficients: jax.Array) -> jax.Array:
-        prolonged = schwarz.coarse_prolong(space, coefficients)
-        return schwarz.coarse_restrict(space, prolonged)
+        prolonged = schwarz.coarse_prolong(coefficients, space)
+        return schwarz.coarse_restrict(prolonged, space)
 
-    moments = schwarz.coarse_restrict(space, values)
+    moments = schwarz.coarse_restrict(values, space)
     # Gram matrices of hats are well conditioned, whatever their number.
     # (Starting from zero, XLA would evaluate the first step while compiling.)
     solve = jax.scipy.sparse.linalg.cg

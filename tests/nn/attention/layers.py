@@ -34,9 +34,9 @@ MIXERS = {
     "identity": nn.mixers.IdentityMap,
 }
 PROJECTIONS = {
-    "means": nn.attention.means,
-    "inner_products": nn.attention.inner_products,
-    "least_squares": nn.attention.least_squares,
+    "means": opjax.Means(),
+    "inner_products": opjax.InnerProducts(),
+    "least_squares": opjax.LeastSquares(1e-2, relative=True),
 }
 # Every basis with every projection that it has.
 PAIRS = [

@@ -9,6 +9,7 @@ import pytest
 from flax import nnx
 
 from opjax import nn
+from opjax.nn.attention import columns as columns_of
 from opjax.nn.attention.heads import merge_heads
 from tests.nn.attention.layers import (
     BASES,
@@ -169,36 +170,6 @@ def test_projections_differ(x):
         assert float(jnp.max(jnp.abs(a - b))) > 1e-3
 
 
-ADDING = [pair for pair in PAIRS if pair[0] != "orthonormal"]
-
-
-@pytest.mark.parametrize(("basis", "projection"), by_day(ADDING, ADDING[::3]))
-def test_chunks_add_up(basis, projection, x, points, weights):
-    layer = make(basis, "functional", projection)
-    given = arguments(basis, x, points)
-    chunks = [slice(0, 5), slice(5, 9), slice(9, None)]
-
-    def of(chunk):
-        return {k: v[chunk] for k, v in given.items()}
-
-    parts = [
-        layer.moments(x[c], quadrature_weights=weights[c], **of(c)) for c in chunks
-    ]
-    assert (parts[0].gram is None) == (projection != "least_squares")
-    found = layer.mix(parts[0] + parts[1] + parts[2])
-    pieces = [layer.expand(found, x[c], **of(c)) for c in chunks]
-    expected = layer(x, quadrature_weights=weights, **given)
-    np.testing.assert_allclose(jnp.concatenate(pieces), expected, rtol=1e-8, atol=1e-10)
-
-
-def test_equal_weights_cancel_in_chunks_of_means_only(x):
-    layer = make()
-    found = layer.mix(layer.moments(x[:7]) + layer.moments(x[7:]))
-    np.testing.assert_allclose(layer.expand(found, x), layer(x), rtol=1e-9)
-    with pytest.raises(ValueError, match="Pass quadrature_weights"):
-        make(projection="inner_products").moments(x)
-
-
 @pytest.mark.parametrize("projection", ["means", "inner_products", "least_squares"])
 def test_weights_are_one_over_the_number_of_points_by_default(x, projection):
     layer, n = make(projection=projection), len(x)
@@ -234,9 +205,6 @@ def test_a_shared_basis_is_the_owned_one(x):
     shared = nn.BasisAttention(FEATURES, num_heads=HEADS, basis=None, rngs=nnx.Rngs(1))
     shared.mixer, shared.out = layer.mixer, layer.out
     np.testing.assert_array_equal(shared(x, basis=layer.basis), layer(x))
-    found = shared.mix(shared.moments(x, basis=layer.basis), basis=layer.basis)
-    actual = shared.expand(found, x, basis=layer.basis)
-    np.testing.assert_allclose(actual, layer(x), rtol=1e-9)
     with pytest.raises(ValueError, match="Pass `basis` to a layer .* basis=None"):
         shared(x)
     with pytest.raises(ValueError, match="Pass `basis` to a layer .* basis=None"):
@@ -306,8 +274,11 @@ def test_every_head_can_have_a_ridge_of_its_own(x):
             maps[head], shared.inspect(x).functional_map[head], rtol=1e-9, atol=1e-12
         )
     # Chunks know the ridges, too.
-    found = layer.mix(layer.moments(x))
-    np.testing.assert_allclose(layer.expand(found, x), layer(x), rtol=1e-9)
+    here, weights = layer.local(x.T, {}), jnp.ones(len(x))
+    totals = jnp.sum(weights), jnp.sum(weights)
+    mixed = layer.combine(layer.sums(here, weights).added, totals)
+    spread = columns_of.linear(layer.out, layer.spread(mixed, here)).T
+    np.testing.assert_allclose(spread, layer(x), rtol=1e-9)
 
 
 @pytest.mark.parametrize("entries", [0, 2**20])
@@ -345,9 +316,9 @@ def test_means_need_functions_of_one_sign(x, points):
             layer(x, **arguments(basis, x, points))
 
 
-def test_orthonormal_functions_are_not_evaluated_in_chunks(x):
-    with pytest.raises(ValueError, match="OrthonormalBasis depend on all points"):
-        make("orthonormal").moments(x)
+def test_orthonormal_functions_are_not_evaluated_in_chunks():
+    obstacle = make("orthonormal").obstacle("chunks")
+    assert "OrthonormalBasis depend on all points" in obstacle
 
 
 def test_mode_gains_have_no_map(x):
@@ -371,7 +342,7 @@ def test_heads_must_divide_the_features():
 )
 def test_weights_that_do_not_fit_are_named(x, weights, error, message):
     layer = make()
-    for call in (layer, layer.moments, layer.inspect):
+    for call in (layer, layer.inspect):
         with pytest.raises(error, match=message):
             call(x, quadrature_weights=weights)
 
@@ -405,17 +376,13 @@ def test_a_projection_of_ones_own_gets_the_gram_matrix_it_needs(x, weights):
         inside.append(p @ (fit @ np.asarray(layer.mixer.value.kernel[...])))
     expected = layer.merge(jnp.asarray(np.stack(inside)))
     np.testing.assert_allclose(y[:N], expected, rtol=1e-9, atol=1e-12)
-    assert layer.moments(x, quadrature_weights=weights).gram is not None
-    with pytest.raises(ValueError, match="Pass quadrature_weights: in Ridge"):
-        layer.moments(x)
+    assert not layer.equal_weights_cancel()
 
 
 @pytest.mark.parametrize(
     ("projection", "words"),
     [
-        ("mean", "'mean' is a name; .* projection=nn.attention.means"),
-        ("pseudo_inverse", "projection=nn.attention.least_squares"),
-        ("wavelet", "means or .*inner_products or .*least_squares"),
+        ("mean", r"'mean' is a name, .*opjax.Means\(\), .*InnerProducts"),
         (lambda moments: moments.integrals, "no needs_gram, needs_one_sign, weights"),
     ],
 )

@@ -110,27 +110,6 @@ def test_jit_vmap_and_single_precision_change_nothing(x, name):
     oracles.check_transforms(function, [x], rtol32=1e-3)
 
 
-@pytest.mark.nightly
-@names
-def test_refining_the_mesh_converges_at_second_order(name):
-    layer = make(name)
-    frequencies = jnp.arange(1.0, FEATURES + 1)
-    if name == "orthogonal":
-        frequencies = frequencies / 2
-    run = jax.jit(lambda values, weights: layer(values, quadrature_weights=weights))
-
-    def at_fixed_points(n):
-        points = jnp.linspace(0, 1, n)[:, None]
-        values = jnp.sin(points * frequencies[None])
-        weights = opjax.grid_weights((n,))
-        return run(values, weights)[:: (n - 1) // 8]
-
-    cells = (16, 32, 64, 256) if name == "orthogonal" else (4, 8, 16, 64)
-    *outputs, reference = [at_fixed_points(8 * r + 1) for r in cells]
-    errors = np.array([np.max(np.abs(y - reference)) for y in outputs])
-    assert np.all(np.log2(errors[:-1] / errors[1:]) > 1.8), errors
-
-
 @pytest.mark.parametrize("name", ["functional", "physics"])
 def test_a_layer_without_biases_is_the_layer_with_zero_biases(x, name):
     layer, plain = make(name, use_bias=False), make(name)

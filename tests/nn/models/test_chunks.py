@@ -11,7 +11,6 @@ from flax import nnx
 
 import opjax
 from opjax import nn
-from opjax.nn.attention import least_squares
 from tests.nn.attention.layers import enlarged, single
 from tests.selection import by_day
 
@@ -30,7 +29,10 @@ MODELS = {
     },
     "least squares": {
         "attention": partial(
-            nn.BasisAttention, basis=SOFTMAX, projection=least_squares, **HEADS
+            nn.BasisAttention,
+            basis=SOFTMAX,
+            projection=opjax.LeastSquares(1e-2, relative=True),
+            **HEADS,
         ),
         "decoder_norm": False,
     },
@@ -169,8 +171,8 @@ def test_chunks_of_masked_points_and_scores_of_any_size_change_nothing(sample):
 
 
 class Doubled(nn.GalerkinAttention):
-    def coefficients(self, key, value, weights):
-        return 2 * super().coefficients(key, value, weights)
+    def evaluate(self, x, mesh_points, weights):
+        return 2 * super().evaluate(x, mesh_points, weights)
 
 
 class Bypassed(nn.FunctionalAttention):

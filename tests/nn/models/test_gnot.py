@@ -84,7 +84,6 @@ def written_out(block, x, y, points):
     return x + block.self_experts_norm(mixture(block.self_experts, gates, x))
 
 
-@pytest.mark.nightly
 def test_every_block_starts_from_the_points_again(data):
     model, time = make(time_embedding=True), jnp.asarray(0.3)
 
@@ -116,37 +115,6 @@ def test_the_stream_of_the_original_goes_on(data):
 
     actual = run(model, *data, time=time)
     np.testing.assert_allclose(actual, expected(*data), rtol=1e-8, atol=1e-10)
-
-
-@both
-def test_padding_and_the_unit_of_the_weights_change_nothing(data, build):
-    model = build()
-    points, features = data
-    expected = run(model, points[:7], features[:7])
-    weights = jnp.where(jnp.arange(N) < 7, 3.0, 0.0)
-    padded = run(model, *data, quadrature_weights=weights)
-    np.testing.assert_allclose(padded[:7], expected, rtol=1e-8, atol=1e-10)
-
-
-@both
-def test_permuted_points_permute_the_output(data, build, rng):
-    model, order = build(), rng.permutation(N)
-    expected = run(model, *data)[order]
-    actual = run(model, *(a[order] for a in data))
-    np.testing.assert_allclose(actual, expected, rtol=1e-8, atol=1e-10)
-
-
-@pytest.mark.nightly
-@both
-def test_rematerialised_batches_and_single_precision(data, build):
-    points, features = data
-    batch = jnp.stack([features, 2 * features])
-    model = build(rematerialize=True)
-    batched = jax.jit(jax.vmap(model, in_axes=(None, 0)))(points, batch)
-    single = jax.tree.map(lambda p: p.astype(jnp.float32), model)
-    output = run(single, *(a.astype(jnp.float32) for a in (points, batch[1])))
-    assert output.dtype == jnp.float32
-    np.testing.assert_allclose(output, batched[1], rtol=1e-2, atol=1e-2)
 
 
 def test_input_functions_have_points_and_weights_of_their_own(data, rng):

@@ -127,22 +127,6 @@ def test_a_batch_axis_shares_the_mean_covariance(data, rng):
 
 
 @pytest.mark.nightly
-def test_a_sample_does_not_see_the_others_and_padding_changes_nothing(data):
-    nystrom = {"num_heads": 2, "num_landmarks": 4}
-    model = make(
-        attention=partial(nn.attention.NystromformerAttention, **nystrom), num_layers=2
-    )
-    points, features = data
-    expected = run(model, points[:7], features[:7])
-    batch = jnp.stack([features[:7], 5 * features[:7]])
-    batched = jax.jit(jax.vmap(model, in_axes=(None, 0)))(points[:7], batch)
-    np.testing.assert_allclose(batched[0], expected, rtol=1e-7, atol=1e-9)
-    weights = jnp.where(jnp.arange(N) < 7, 3.0, 0.0)
-    padded = run(model, *data, quadrature_weights=weights)
-    np.testing.assert_allclose(padded[:7], expected, rtol=1e-7, atol=1e-9)
-
-
-@pytest.mark.nightly
 def test_one_layer_rematerialisation_and_single_precision(data):
     assert run(make(num_layers=1), *data).shape == (N, 2)
 

@@ -91,28 +91,6 @@ def test_the_program_does_not_grow_with_depth(mesh):
     assert size(24) == size(6)
 
 
-def test_padding_changes_neither_values_nor_gradients(mesh, rng):
-    model = make()
-    points, features = mesh
-    pad = ((0, 9), (0, 0))
-    weights = jnp.pad(jnp.ones(30), (0, 9))
-
-    def loss(model, points, features, weights):
-        output = model(points, features, quadrature_weights=weights)
-        return jnp.sum(jnp.sin(3 * output[:30]))
-
-    run = jax.jit(jax.value_and_grad(loss))
-    expected, expected_gradient = run(model, points, features, None)
-    actual, gradient = run(
-        model,
-        jnp.pad(points, pad, constant_values=7.0),
-        jnp.pad(features, pad, constant_values=-50.0),
-        weights,
-    )
-    np.testing.assert_allclose(actual, expected, rtol=1e-10)
-    assert_close(gradient, expected_gradient, rtol=1e-7)
-
-
 def test_refining_the_mesh_converges_at_second_order():
     model = make(factor=2, point_dim=1, num_layers=2)
     run = jax.jit(model.__call__)
@@ -399,20 +377,6 @@ def test_integer_points_are_refused(mesh):
 def test_impossible_models_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         make(**options)
-
-
-def test_batches_by_vmap_and_single_precision(mesh):
-    model, (points, features) = make(), mesh
-    batch = jnp.stack([features, 2 * features])
-    expected = jnp.stack([model(points, sample) for sample in batch])
-    batched = jax.jit(jax.vmap(model, in_axes=(None, 0)))(points, batch)
-    np.testing.assert_allclose(batched, expected, rtol=1e-9)
-    in_single = single(model)
-    points, features = (a.astype(jnp.float32) for a in (points, features))
-    assert in_single(points, features).dtype == jnp.float32
-    np.testing.assert_allclose(
-        in_single(points, features), expected[0], rtol=1e-3, atol=1e-4
-    )
 
 
 @pytest.mark.parametrize(

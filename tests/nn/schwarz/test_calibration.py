@@ -279,8 +279,8 @@ def level_outputs(model, f):
     if model.coarse is None:
         return [local]
     space = model.coarse_space
-    rest = level_outputs(model.coarse, schwarz.coarse_restrict(space, f))
-    return [local, *(schwarz.coarse_prolong(space, c) for c in rest)]
+    rest = level_outputs(model.coarse, schwarz.coarse_restrict(f, space))
+    return [local, *(schwarz.coarse_prolong(c, space) for c in rest)]
 
 
 @pytest.mark.parametrize("name", ["one level", "two levels", "by hand"])

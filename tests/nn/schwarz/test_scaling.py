@@ -28,8 +28,8 @@ def divided(model, f, num_points=None):
     total = np.zeros(f.shape)
     if model.coarse is not None:
         space = model.coarse_space
-        inner = divided(model.coarse, schwarz.coarse_restrict(space, f), num_points)
-        total = total + schwarz.coarse_prolong(space, inner)
+        inner = divided(model.coarse, schwarz.coarse_restrict(f, space), num_points)
+        total = total + schwarz.coarse_prolong(inner, space)
     cover = model.cover
     for i, n in enumerate(cover.sizes):
         rows = np.asarray(cover.indices)[i, :n]

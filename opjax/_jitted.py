@@ -1,0 +1,96 @@
+"""How public functions are compiled, and the objects that their programs tell apart."""
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from typing import ParamSpec, TypeVar
+
+import jax
+import numpy as np
+
+from opjax import _checks
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+def jitted(
+    *, static: Sequence[str] = (), **checks: Callable[..., None]
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Compiles a pure function and checks the values of its arguments at every call.
+
+    The function checks shapes, dtypes and options itself, while it is traced: once for
+    each program. A trace does not see values. Those of quadrature weights, keywords
+    that end in `_weights`, are checked here, and those of `checks`. Within a function
+    that is traced, the program becomes part of that function's. A list in a static
+    argument becomes a tuple.
+
+    Args:
+      static: names of arguments that are no arrays.
+      **checks: for the keyword of that name a check, called with this keyword unless it
+        is None by default.
+
+    Returns:
+      A decorator.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        compiled = jax.jit(function, static_argnames=static, inline=True)
+        names = inspect.signature(function).parameters
+        weights = [name for name in names if name.endswith("_weights")]
+        optional = {name for name in names if names[name].default is None}
+        of_values = dict.fromkeys(weights, _checks.non_negative) | checks
+
+        @functools.wraps(function)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+            for name, check in of_values.items():
+                if name in kwargs and (
+                    kwargs[name] is not None or name not in optional
+                ):
+                    check(**{name: kwargs[name]})
+            for name in static:
+                if isinstance(kwargs.get(name), list | np.ndarray):
+                    kwargs[name] = tuple(np.asarray(kwargs[name]).tolist())
+            return compiled(*args, **kwargs)
+
+        return checked
+
+    return decorate
+
+
+def pytree(cls: type[T]) -> type[T]:
+    """Registers a dataclass as a pytree, whose `static` fields are no data.
+
+    To `jax.tree_util.register_dataclass` (jax 0.10 to 0.12) structures of two classes
+    are equal if their static fields are, and `jax.jit` may then run the program of one
+    for the other.
+
+    Args:
+      cls: a dataclass.
+
+    Returns:
+      The class.
+    """
+    fields = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
+    static = [f.name for f in fields if f.metadata.get("static")]
+    data = [f.name for f in fields if f.name not in static]
+
+    def values(tree: T, names: list[str]) -> tuple[object, ...]:
+        return tuple(getattr(tree, name) for name in names)
+
+    def with_keys(tree: T):
+        keys = [jax.tree_util.GetAttrKey(name) for name in data]
+        return tuple(zip(keys, values(tree, data), strict=True)), values(tree, static)
+
+    def build(constants: tuple[object, ...], leaves: Iterable[object]) -> T:
+        tree = object.__new__(cls)
+        tree.__dict__.update(zip(data, leaves, strict=True))
+        tree.__dict__.update(zip(static, constants, strict=True))
+        return tree
+
+    jax.tree_util.register_pytree_with_keys(
+        cls, with_keys, build, lambda tree: (values(tree, data), values(tree, static))
+    )
+    return cls

@@ -1,0 +1,290 @@
+"""What a trained operator is for: sizes, names and ranges of its training samples."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from opjax._trees import Json
+from opjax.learn.config import ModelOptions, fields, renamed
+from opjax.learn.config.time import MODES, TIMED
+from opjax.learn.json_files import to_json, tuples
+from opjax.learn.registry.entries import Sizes
+from opjax.learn.registry.models import Layout
+from opjax.samples import Sample, grid_points, ranges
+from opjax.samples.fields import Fields, from_description, to_description
+from opjax.samples.sliced import Sliced
+
+_MAX_LAYERS = 10_000
+_MEASURED = ("num_points", "ranges", "rounding", "quantiles")
+
+
+class Channels(NamedTuple):
+    """Channels of the arrays of a sample; zero for none."""
+
+    mesh_points: int
+    features: int
+    target: int
+    scalars: int = 0
+    target_scalars: int = 0
+
+    @classmethod
+    def of(cls, sizes: Sizes) -> "Channels":
+        """Returns the channels of samples of some sizes."""
+        return cls(
+            sizes.point_dim,
+            sizes.feature_dim - sizes.scalar_dim,
+            sizes.out_features,
+            sizes.scalar_dim,
+            sizes.target_scalars,
+        )
+
+    def to_json(self) -> dict[str, int]:
+        """Returns the channels by array; those of scalars where there are any."""
+        known = self._asdict()
+        scalars = ("scalars", "target_scalars")
+        return {k: n for k, n in known.items() if n or k not in scalars}
+
+
+class Stepping(NamedTuple):
+    """How an operator advances fields in time.
+
+    Attributes:
+      mode: see `TimeOptions.time`.
+      history: number of frames that the model sees; zero for one that finds the state
+        at a time from what is constant, with mode `"one_shot"` and no increments.
+      channels: of the fields that evolve.
+      increments: whether the model predicts the increment since the last frame.
+      interval: time between frames in training, the median where it varies.
+      longest: largest distance of time in training, which is one for the model.
+      span: from the first to the last frame of the longest series of training.
+      shortest: smallest distance of time in training; zero where an earlier opjax did
+        not store it.
+    """
+
+    mode: str
+    history: int
+    channels: int
+    increments: bool
+    interval: float
+    longest: float
+    span: float = math.inf
+    shortest: float = 0.0
+
+    @property
+    def timed(self) -> bool:
+        """Whether the model is told a time."""
+        return self.mode in TIMED
+
+    @classmethod
+    def from_json(cls, stored: Any) -> "Stepping":
+        """Reads what was stored.
+
+        Raises:
+          ValueError: if it is damaged.
+        """
+        if not isinstance(stored, dict):
+            raise ValueError(f"time={stored!r}")
+        known: dict[str, Any] = {"shortest": 0.0, **stored}
+        for name, kind in cls.__annotations__.items():
+            value = known.get(name)
+            fits = isinstance(value, bool) == (kind is bool) and isinstance(value, kind)
+            if not fits or (isinstance(value, float) and not math.isfinite(value)):
+                raise ValueError(f"{name}={value!r} of its time")
+        how = cls(*(known[name] for name in cls._fields))
+        sizes = how.history, how.channels, how.interval, how.longest, how.span
+        if how.mode not in MODES or min(sizes) <= 0 or how.shortest < 0:
+            raise ValueError(f"time={how}")
+        return how
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Description:
+    """What a trained operator is for.
+
+    Attributes:
+      sizes: that the model was built for.
+      channels: of the arrays of a sample.
+      names: of the channels, by array.
+      layout: that the model was built with.
+      weighted: whether samples have quadrature weights.
+      num_train: number of training samples.
+      measured: as from `samples.ranges.measure`, JSON values.
+      uniform: whether the samples are on uniform grids that fill their box.
+      fields: of the output function, where each has an error of its own.
+      time: of an operator of series.
+      seen: digests of the samples that trained or chose the operator, where known.
+      config: of the run, with the fields of `ModelOptions`.
+    """
+
+    sizes: Sizes
+    channels: Channels
+    names: dict[str, list[str]]
+    weighted: bool
+    num_train: int
+    measured: Mapping[str, Any]
+    layout: Layout = Layout()
+    uniform: bool = False
+    fields: Fields | None = None
+    time: Stepping | None = None
+    seen: list[str] | None = None
+    config: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def num_points(self) -> tuple[int, int]:
+        """Points of the smallest and of the largest training mesh."""
+        fewest, most = self.measured["num_points"]
+        return fewest, most
+
+    @property
+    def ranges(self) -> Mapping[str, Any]:
+        """Smallest and largest value of every channel, by array."""
+        return self.measured["ranges"]
+
+    @property
+    def training(self) -> Mapping[str, Any]:
+        """What `samples.ranges` compares other samples with."""
+        return {**self.measured, "names": self.names}
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns what is stored beside an operator, but for its configuration."""
+        found: dict[str, Any] = {
+            "sizes": self.sizes._asdict(),
+            "channels": self.channels.to_json(),
+            "names": self.names,
+            "layout": self.layout._asdict(),
+            "weighted": self.weighted,
+            "num_train": self.num_train,
+        }
+        if self.fields is not None:
+            found["fields"] = to_description(self.fields)
+        found |= {**self.measured, "uniform": self.uniform}
+        if self.time is not None:
+            found["time"] = self.time._asdict()
+        if self.seen is not None:
+            found["seen"] = self.seen
+        return to_json(found)
+
+    @classmethod
+    def from_json(cls, stored: Any) -> "Description":
+        """Reads what was stored beside an operator, with its configuration.
+
+        Operators of opjax 0.2 have no `layout`, those of series no `shortest`.
+
+        Raises:
+          ValueError: if parts are missing or are not what they have to be.
+        """
+        parts = {"sizes": dict, "channels": dict, "names": dict, "weighted": bool}
+        parts |= {"config": dict, "ranges": dict, "num_points": list}
+        for part, kind in parts.items():
+            if not isinstance(stored, dict) or not isinstance(stored.get(part), kind):
+                raise ValueError(f"no {part} in its description")
+        sizes, layout = stored["sizes"], stored.get("layout", {})
+        if set(sizes) - set(Sizes._fields):
+            raise ValueError(f"sizes of {sorted(sizes)}")
+        if not isinstance(layout, dict) or set(layout) - set(Layout._fields):
+            raise ValueError(f"layout={layout!r}")
+        channels = stored["channels"]
+        if set(channels) - set(Channels._fields):
+            raise ValueError(f"channels of {sorted(channels)}")
+        check_counts([sizes, channels, stored["num_points"]])
+        return cls(
+            sizes=Sizes(*_ordered(Sizes, sizes)),
+            channels=Channels(*_ordered(Channels, channels)),
+            names=stored["names"],
+            weighted=stored["weighted"],
+            num_train=stored.get("num_train", 0),
+            measured={name: stored[name] for name in _MEASURED if name in stored},
+            layout=Layout(*_ordered(Layout, layout)),
+            uniform=bool(stored.get("uniform")),
+            fields=from_description(stored["fields"]) if "fields" in stored else None,
+            time=Stepping.from_json(stored["time"]) if "time" in stored else None,
+            seen=stored.get("seen"),
+            config=_configuration(stored["config"]),
+        )
+
+
+def _ordered(kind: Any, stored: Json) -> list[Any]:
+    """Values of a named tuple in their order, by default those of its class."""
+    given = kind._field_defaults | {k: tuples(value) for k, value in stored.items()}
+    if missing := [name for name in kind._fields if name not in given]:
+        raise ValueError(f"no {missing[0]} in its {kind.__name__.lower()}")
+    return [given[name] for name in kind._fields]
+
+
+def _configuration(stored: Json) -> dict[str, Any]:
+    """The configuration of a run with the names of today, checked."""
+    config = renamed.current(dict(stored))
+    values = {name: tuples(value) for name, value in config.items()}
+    fields.check_types(ModelOptions, values)
+    models = config.get("models")
+    if not isinstance(models, list) or [type(m) for m in models] != [str]:
+        raise ValueError(f"models={models!r}, expected one")
+    if not 0 < config.get("num_layers", 1) <= _MAX_LAYERS:
+        raise ValueError(f"num_layers={config['num_layers']}")
+    return config
+
+
+def check_counts(value: Any) -> None:
+    """Raises ValueError if nested lists and objects hold anything but small numbers."""
+    if isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            check_counts(part)
+    elif value is not None and not (
+        type(value) in (int, float, bool) and abs(value) < 2**31
+    ):
+        raise ValueError("sizes that are none")
+
+
+def describe(
+    train: Sequence[Sample] | Sliced,
+    *,
+    sizes: Sizes,
+    names: Mapping[str, Sequence[str]] | None = None,
+    layout: Layout | None = None,
+    fields: Fields | None = None,
+    time: Stepping | None = None,
+    seen: list[str] | None = None,
+) -> Description:
+    """Says what an operator is for: sizes and the ranges of the training samples.
+
+    Args:
+      train: training samples.
+      sizes: that the model was built for.
+      names: of the channels, by array.
+      layout: that the model was built with; as by default if None.
+      fields: of the output function, where each has an error of its own.
+      time: of an operator of series.
+      seen: digests of samples, see `Description`.
+    """
+    weighted = (
+        train.weighted
+        if isinstance(train, Sliced)
+        else train[0].quadrature_weights is not None
+    )
+    return Description(
+        sizes=sizes,
+        channels=Channels.of(sizes),
+        names={k: list(listed) for k, listed in (names or {}).items()},
+        weighted=weighted,
+        num_train=len(train),
+        measured=to_json(ranges.measure(train)),
+        layout=layout or Layout(),
+        uniform=_is_uniform(train),
+        fields=fields,
+        time=time,
+        seen=seen,
+    )
+
+
+def _is_uniform(train: Sequence[Sample] | Sliced) -> bool:
+    """Whether the first training sample is on a uniform grid that fills its box."""
+    if isinstance(train, Sliced) or train[0].grid_shape is None:
+        return False
+    points, shape = train[0].mesh_points, train[0].grid_shape
+    low, high = points.min(axis=0), points.max(axis=0)
+    expected = grid_points(shape, low.tolist(), high.tolist())
+    distance, width = np.abs(points - expected).max(), (high - low).max()
+    return bool(distance <= 1e-5 * width)

@@ -1,0 +1,83 @@
+"""Pure functions give the same compiled, as they are and on a device, traced once."""
+
+import inspect
+
+import chex
+import jax
+import numpy as np
+import pytest
+
+import opjax
+from opjax._jitted import jitted
+from opjax.linalg import check_ridge
+from opjax.projection import check_projection
+from tests.test_annotations import FUNCTIONS, WITHOUT_ARRAYS, arguments
+
+PARTS = ("attention", "projection", "basis", "linalg", "schwarz.covers")
+PARTS += ("schwarz.operators", "adaptive_ridge", "spectral")
+PURE = [
+    name
+    for name, function in sorted(FUNCTIONS.items())
+    if function.__module__.startswith(tuple(f"opjax.{part}" for part in PARTS))
+    and name not in WITHOUT_ARRAYS | {"cover"}
+]
+
+
+def split(name):
+    """Returns the arrays of a call, and what else the function needs."""
+    given = arguments(name)
+    arrays = {k: v for k, v in given.items() if isinstance(v, np.ndarray)}
+    return arrays, {k: v for k, v in given.items() if k not in arrays}
+
+
+class PureFunctions(chex.TestCase):
+    @chex.variants(with_jit=True, without_jit=True, with_device=True)
+    def test_variants_of_a_function_agree(self):
+        assert len(PURE) > 35
+        for name in PURE:
+            arrays, others = split(name)
+
+            def call(arrays, function=FUNCTIONS[name], others=others):
+                return function(**arrays, **others)
+
+            actual, expected = self.variant(call)(arrays), call(arrays)
+            chex.assert_trees_all_close(actual, expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", PURE)
+def test_a_function_is_one_program(name):
+    arrays, others = split(name)
+    jaxpr = jax.make_jaxpr(lambda arrays: FUNCTIONS[name](**arrays, **others))(arrays)
+    calls = [e.primitive.name for e in jaxpr.eqns if e.params.get("name") == name]
+    assert calls == [], "a function in a trace is part of the trace, no call"
+    if name not in ("additive", "basis_attention", "two_level_attention"):
+        # The three run the callables that they are given in between.
+        names = inspect.getclosurevars(FUNCTIONS[name]).nonlocals
+        assert "compiled" in names
+
+
+def test_other_values_are_no_other_program():
+    arrays, _ = split("functional_attention")
+    plain = inspect.unwrap(opjax.functional_attention)
+    function = jitted(ridge=check_ridge, projection=check_projection)(
+        chex.assert_max_traces(plain, n=1)
+    )
+    results = [
+        function(**arrays, ridge=opjax.Convex(ridge), projection=opjax.Means(offset))
+        for ridge, offset in ((0.1, 1e-5), (0.2, 1e-5), (0.2, 1e-3))
+    ]
+    assert len({float(np.sum(result)) for result in results}) == 3
+    with pytest.raises(ValueError, match="ridge=2.0 must be at most 1"):
+        function(**arrays, ridge=opjax.Convex(2.0))
+    with pytest.raises(ValueError, match="^key_weights="):
+        function(**arrays | {"key_weights": -arrays["key_weights"]}, ridge=0.1)
+
+
+def test_programs_of_one_class_of_objects_are_not_run_for_another():
+    """`register_dataclass` of jax 0.10 to 0.12 takes their structures for equal."""
+    objects = [opjax.Additive(0.3), opjax.Convex(0.3), opjax.Means(0.3)]
+    objects += [opjax.LeastSquares(0.3), opjax.InnerProducts()]
+    structures = [jax.tree.structure(one) for one in objects]
+    for i, one in enumerate(structures):
+        assert [one == other for other in structures].count(True) == 1, objects[i]
+        assert jax.tree.unflatten(one, jax.tree.leaves(objects[i])) == objects[i]
