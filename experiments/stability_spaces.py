@@ -76,7 +76,7 @@ def _in_basis(attention: Any, x: jax.Array, mesh_points: jax.Array) -> Spaces:
     def head(
         values: jax.Array, phi: jax.Array, own: dict[str, jax.Array]
     ) -> tuple[jax.Array, ...]:
-        coefficients = opjax.project(values, phi)
+        coefficients = opjax.project(values, phi, projection=opjax.Means())
         maps = mixer.query, mixer.key, mixer.value
         made = [linear(coefficients) for linear in maps]
         return tuple(phi @ one for one in (*made, mixer(coefficients, **own)))
