@@ -1,5 +1,6 @@
 """Basis families, projections and their properties."""
 
+import functools
 import math
 
 import chex
