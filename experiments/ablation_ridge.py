@@ -64,7 +64,10 @@ def _coefficients(dtype: DTypeLike) -> list[jax.Array]:
     basis = opjax.softmax_basis(-8 * (x - centres) ** 2)
     modes = opjax.fourier_basis(x, num_frequencies=3)
     mixing = jax.random.normal(jax.random.key(0), (3, 7, 16), jnp.float64)
-    return [opjax.project(modes @ m, basis).astype(dtype) for m in mixing]
+    return [
+        opjax.project(modes @ m, basis, projection=opjax.Means()).astype(dtype)
+        for m in mixing
+    ]
 
 
 def _value_and_gradient(

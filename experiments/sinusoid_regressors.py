@@ -91,7 +91,7 @@ class _TokenRegressor(Regressor):
         scores = self.scores(encoded) / jnp.clip(self.temperature[...], 0.1, 5.0)
         basis = jax.nn.softmax(scores + log_weights(weights, scores.dtype).T, axis=0)
         return (
-            opjax.project(encoded, basis),
+            opjax.project(encoded, basis, projection=opjax.Means()),
             opjax.project(values, basis, projection=opjax.InnerProducts()),
         )
 

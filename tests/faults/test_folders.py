@@ -26,7 +26,7 @@ from opjax.datasets import cache, heat
 from opjax.files import ReadOptions
 from opjax.learn.cli import predict, report, train
 from opjax.learn.predict.description import Channels
-from opjax.learn.predict.prediction import Limits, Predicted
+from opjax.learn.predict.prediction import Predicted
 from opjax.learn.report import members
 from opjax.learn.run import folder, metrics_file, stopping
 from opjax.learn.run.metrics_file import MetricsWriter

@@ -154,7 +154,9 @@ def test_gradients_of_means_do_not_depend_on_the_unit_of_the_weights(rng):
     values, basis = rng.normal(size=(6, 2)), rng.uniform(0.1, 1, (6, 3))
 
     def total(basis, weights):
-        means = opjax.project(single(values), basis, quadrature_weights=weights)
+        means = opjax.project(
+            single(values), basis, projection=opjax.Means(), quadrature_weights=weights
+        )
         return jnp.sum(means**2)
 
     def single(array):
