@@ -32,6 +32,8 @@ _FINEST = 8192  # points of the data
 # Of attention between points: all features of a point after every residual (004, Eq.
 # 7), or keys and their partners within every head (004, Eq. 5 and 6).
 NORMALIZATIONS = ("features", "keys")
+# What is normalised within every head; `experiments.stability` has others.
+_WITHIN_HEADS = {"keys": "layer", "instance": "instance"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,7 +180,7 @@ def attention_of(config: Config) -> Any:
         return layer
     return partial(
         layer,
-        normalization="layer" if config.normalization == "keys" else None,
+        normalization=_WITHIN_HEADS.get(config.normalization),
         kernel_init=nn.layers.initializers.diagonal_xavier(
             scale=config.init_scale, diagonal=config.init_diagonal
         ),

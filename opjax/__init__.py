@@ -59,7 +59,13 @@ from opjax.eigenfunctions import (
     laplacian_eigenfunctions,
 )
 from opjax.interpolation import interpolate_grid
-from opjax.linalg import Additive, Convex, condition_number, ridge_solve
+from opjax.linalg import (
+    Additive,
+    Convex,
+    condition_number,
+    inf_sup_constant,
+    ridge_solve,
+)
 from opjax.projection import (
     InnerProducts,
     LeastSquares,
@@ -104,6 +110,7 @@ __all__ = [
     "hat_basis",
     "heat_kernel_signature",
     "indicator_basis",
+    "inf_sup_constant",
     "intention",
     "interpolate_grid",
     "laplacian_eigenfunctions",

@@ -253,6 +253,64 @@ def condition_number(
     return (scale * largest + weight) / (scale * smallest + weight)
 
 
+@jitted()
+def inf_sup_constant(
+    form: Float[ArrayLike, "r d"],
+    trial_gram: Float[ArrayLike, "r r"],
+    test_gram: Float[ArrayLike, "d d"],
+) -> Float[Array, ""]:
+    r"""Returns the inf-sup constant of a bilinear form on two spaces of functions.
+
+    With trial functions `q_i`, test functions `v_j` and `B_ij = b(v_j, q_i)`,
+
+        c = min_q max_v |b(v, q)| / (|v| |q|) = s_min(M_Q^{-1/2} B M_V^{-1/2}),
+
+    the discrete Ladyzhenskaya-Babuska-Brezzi constant: the solution of the
+    Petrov-Galerkin problem exists if it is positive, and is as good as the best
+    approximation up to `1 / c`. It depends on the spaces, not on the functions that
+    span them. If `b` is the inner product of the norms, `c` is the cosine of the
+    largest angle between trial space and test space.
+
+    Args:
+      form: `B`, values of the form, shape `(r, d)`; with features `Q`, `V` at points of
+        quadrature weights `w`, `Q^T diag(w) V` for the inner product.
+      trial_gram: `M_Q`, inner products of the trial functions, symmetric and positive
+        definite, shape `(r, r)`.
+      test_gram: `M_V`, those of the test functions, shape `(d, d)`.
+
+    Returns:
+      The constant, a scalar; zero if there are fewer test than trial functions, NaN if
+      functions are dependent.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if the shapes do not match.
+
+    Examples:
+      >>> angle = jnp.asarray(0.1)  # between two functions of norm one
+      >>> c = inf_sup_constant(jnp.cos(angle)[None, None], jnp.eye(1), jnp.eye(1))
+      >>> bool(jnp.isclose(c, jnp.cos(angle)))
+      True
+
+    References:
+      Cao, "Choose a Transformer: Fourier or Galerkin", NeurIPS 2021, Lemma D.6.
+    """
+    form, trial_gram, test_gram = map(jnp.asarray, (form, trial_gram, test_gram))
+    _checks.floating(form=form, trial_gram=trial_gram, test_gram=test_gram)
+    _checks.rank(2, form=form)
+    r, d = form.shape
+    if (trial_gram.shape, test_gram.shape) != ((r, r), (d, d)):
+        raise ValueError(
+            f"trial_gram {trial_gram.shape} and test_gram {test_gram.shape} must be "
+            f"square, with a row for each row and each column of form {form.shape}."
+        )
+    half = whiten(at_least_single(form), test_gram, repair=False)
+    whole = whiten(half.T, trial_gram, repair=False)
+    if r > d:
+        return jnp.zeros((), whole.dtype)
+    return _singular_values(whole)[-1]
+
+
 _solve = one_by_one(jnp.linalg.solve, columns=1)
 _singular_values = one_by_one(functools.partial(jnp.linalg.svd, compute_uv=False))
 

@@ -30,6 +30,12 @@ def condition_number(matrix, *, ridge, data_weight=1.0):
     return np.linalg.cond(data_weight * matrix @ matrix.T + ridge * np.eye(k))
 
 
+def inf_sup_constant(form, trial_gram, test_gram):
+    """Roots of `B M_V^{-1} B^T x = c^2 M_Q x`, a general eigenvalue problem."""
+    squares = form @ np.linalg.inv(test_gram) @ form.T
+    return np.sqrt(np.linalg.eigvals(np.linalg.inv(trial_gram) @ squares).real.min())
+
+
 # quadrature
 
 

@@ -351,6 +351,7 @@ def test_the_public_names():
         "hat_basis",
         "heat_kernel_signature",
         "indicator_basis",
+        "inf_sup_constant",
         "intention",
         "interpolate_grid",
         "laplacian_eigenfunctions",

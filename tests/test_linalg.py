@@ -176,6 +176,49 @@ def test_a_system_beyond_the_reach_of_its_gram_matrix_has_the_right_condition():
     np.testing.assert_allclose(actual, 1e20, rtol=1e-10)
 
 
+def _spaces(rng, r, d):
+    """A form of `r` trial and `d` test functions at 40 points, and Gram matrices."""
+    trial, test = rng.normal(size=(40, r)), rng.normal(size=(40, d))
+    return trial.T @ test / 40, trial.T @ trial / 40, test.T @ test / 40
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (3, 3), (4, 6)])
+def test_the_inf_sup_constant_is_that_of_the_eigenvalue_problem(rng, shape):
+    function, oracle = opjax.inf_sup_constant, oracles.inf_sup_constant
+    problem = _spaces(rng, *shape)
+    oracles.check_value(function, oracle, problem)
+    oracles.check_transforms(function, problem)
+
+    def symmetric(form, *grams):
+        return function(form, *((gram + gram.T) / 2 for gram in grams))
+
+    def symmetric_oracle(form, *grams):
+        return oracle(form, *((gram + gram.T) / 2 for gram in grams))
+
+    oracles.check_gradient(symmetric, symmetric_oracle, problem, step=3e-4)
+
+
+def test_the_inf_sup_constant_is_one_number_of_two_spaces(rng):
+    form, trial_gram, test_gram = _spaces(rng, 3, 5)
+    expected = opjax.inf_sup_constant(form, trial_gram, test_gram)
+    s, t = rng.normal(size=(3, 3)), rng.normal(size=(5, 5))
+    actual = opjax.inf_sup_constant(
+        s.T @ form @ t, s.T @ trial_gram @ s, t.T @ test_gram @ t
+    )
+    np.testing.assert_allclose(actual, expected, rtol=1e-9)
+    one = opjax.inf_sup_constant(trial_gram @ s, trial_gram, s.T @ trial_gram @ s)
+    np.testing.assert_allclose(one, 1, rtol=1e-12)
+    fewer = opjax.inf_sup_constant(form.T, test_gram, trial_gram)
+    assert fewer == 0
+
+
+def test_the_inf_sup_constant_checks_its_input():
+    with pytest.raises(ValueError, match=r"trial_gram \(3, 3\) and test_gram \(3, 3\)"):
+        opjax.inf_sup_constant(np.ones((3, 2)), np.eye(3), np.eye(3))
+    with pytest.raises(TypeError, match="form has dtype int64"):
+        opjax.inf_sup_constant(np.ones((3, 2), int), np.eye(3), np.eye(2))
+
+
 A, B = np.ones((3, 4)), np.ones((3, 2))
 BAD = {
     "rows": (A, B[1:], {}, ValueError, r"rows: matrix \(3, 4\), target \(2, 2\)"),

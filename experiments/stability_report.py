@@ -1,0 +1,135 @@
+"""Tables and the figure of the inf-sup constants."""
+
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from experiments import stability_spaces
+from opjax import learn
+from opjax.learn.json_files import read_object
+from opjax.learn.report import drawing, members
+
+_HEADINGS = {
+    "value": "queries, values",
+    "key": "queries, keys",
+    "operator": "the layer's form",
+    "softmax": "keys before softmax",
+}
+_STATES = {"before": "before training", "after": "after training"}
+_QUALITY = {
+    "error_{first}": ("error on {first}, x 1000", 1e3),
+    "error_{last}": ("error on {last}, x 1000", 1e3),
+    "energy": ("error of the energy lost, x 100", 100.0),
+    "rise": ("largest rise of an epoch", 1.0),
+    "seconds": ("seconds", 1.0),
+}
+
+
+def report(finished: learn.Finished) -> learn.Report:
+    """Tables of slopes, constants and errors, and the figure."""
+    config, results = finished.config, finished.results
+    (first, last) = next(iter(config.members().values())).test_points
+    quality = {
+        name.format(first=first, last=last): (text.format(first=first, last=last), x)
+        for name, (text, x) in _QUALITY.items()
+    }
+    parts = ["## Slope of log c against log n\n"]
+    for state, title in _STATES.items():
+        parts += [f"{title.capitalize()}:\n", _table(results, "slope", state)]
+    parts.append("## Share of slopes within 0.05 of zero\n")
+    for state, title in _STATES.items():
+        parts += [f"{title.capitalize()}:\n", _table(results, "flat", state)]
+    parts.append(f"## Constant at n = {config.eval_points[-1]}\n")
+    for state, title in _STATES.items():
+        parts += [f"{title.capitalize()}:\n", _table(results, "constant", state)]
+    parts += ["## Errors\n", members.comparison(results, quality)]
+    drawing.save(_figure(finished), finished.folder / "stability.png")
+    keys = [
+        f"{name}_{form}_{state}"
+        for name in ("slope", "flat", "constant")
+        for form in stability_spaces.FORMS
+        for state in _STATES
+    ]
+    present = {key for rows in results.values() for row in rows for key in row}
+    shown = [key for key in (*quality, *keys) if key in present]
+    found = members.summary(results, [key for key in shown if key != "seconds"])
+    result = {
+        **found,
+        "seconds": finished.seconds,
+        "seeds": list(config.seeds),
+        "data": finished.source,
+    }
+    return learn.Report("\n".join(parts), result, _head(finished), alone=True)
+
+
+def _table(results: Mapping[str, Any], number: str, state: str) -> str:
+    columns = {
+        f"{number}_{form}_{state}": (heading, 1.0)
+        for form, heading in _HEADINGS.items()
+    }
+    return members.comparison(results, columns)
+
+
+def _head(finished: learn.Finished) -> str:
+    config = finished.config
+    return (
+        f"Trained on {config.num_points} points of Burgers' equation, "
+        f"{finished.num_train} samples, {config.num_epochs} epochs, {config.width} "
+        f"channels, {config.num_layers} layers, {config.num_heads} heads. Constants of "
+        f"every layer and head for {config.num_samples} test sample(s), of functions "
+        f"of at least {config.tolerance:g} times the largest norm; numbers are medians "
+        "over layers, heads and samples, then median [smallest, largest] over the "
+        f"seeds {','.join(map(str, config.seeds))}. Data: {finished.source}."
+    )
+
+
+def _figure(finished: learn.Finished) -> Any:
+    """Draws constants over points: a row for each form, a column for each model."""
+    config = finished.config
+    forms = stability_spaces.FORMS[:3]
+    figure = drawing.new_figure(2.6 * len(config.models) + 1, 6.5, "constrained")
+    axes = figure.subplots(
+        len(forms), len(config.models), squeeze=False, sharex=True, sharey="row"
+    )
+    for line, form in zip(axes, forms, strict=True):
+        line[0].set_ylabel(f"c: {_HEADINGS[form]}", fontsize=8)
+        for axis, model in zip(line, config.models, strict=True):
+            for number, kind in enumerate(config.normalizations):
+                folders = [
+                    finished.folder / f"{model}_{kind}-{seed}" for seed in config.seeds
+                ]
+                rows = [row for folder in folders for row in _rows(folder)]
+                _draw(axis, rows, form, {"color": f"C{number}", "label": kind})
+            axis.set_xscale("log", base=2)
+            axis.set_yscale("log")
+            axis.tick_params(labelsize=7)
+            drawing.plain(axis)
+    for axis, model in zip(axes[0], config.models, strict=True):
+        axis.set_title(model, fontsize=9)
+    for axis in axes[-1]:
+        axis.set_xlabel("points n", fontsize=8)
+    axes[0, 0].legend(frameon=False, fontsize=7)
+    return figure
+
+
+def _rows(folder: pathlib.Path) -> Sequence[dict[str, Any]]:
+    path = folder / "constants.json"
+    return read_object(path)["rows"] if path.exists() else []
+
+
+def _draw(
+    axis: Any, rows: Sequence[dict[str, Any]], form: str, style: dict[str, Any]
+) -> None:
+    """Draws medians, and after training the range of layers, heads and seeds."""
+    for state, line in (("before", ":"), ("after", "-")):
+        mine = [row for row in rows if row["state"] == state]
+        if not mine:
+            continue
+        values, points = np.array([row[form] for row in mine]), mine[0]["points"]
+        shown = style if state == "after" else {"color": style["color"]}
+        axis.plot(points, np.median(values, axis=0), line, lw=1.3, **shown)
+        if state == "after":
+            low, high = values.min(axis=0), values.max(axis=0)
+            axis.fill_between(points, low, high, alpha=0.15, lw=0, color=style["color"])
