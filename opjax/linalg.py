@@ -253,6 +253,7 @@ def condition_number(
     return (scale * largest + weight) / (scale * smallest + weight)
 
 
+@jitted()
 def inf_sup_constant(
     form: Float[ArrayLike, "r d"],
     trial_gram: Float[ArrayLike, "r r"],

@@ -13,9 +13,11 @@ their names:
 and fields of other names are asked for, see `ReadOptions`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+
+import numpy as np
 
 from opjax import samples
 from opjax.files import building, cases, repeats
@@ -23,8 +25,7 @@ from opjax.files.building import Built
 from opjax.files.formats import Paths, find, opened
 from opjax.files.npz import Arrays
 from opjax.files.options import DEFAULT, ReadOptions
-from opjax.samples import Sample, layout, summaries
-from opjax.samples.narrowing import narrow_samples
+from opjax.samples import Sample, layout, narrowing, summaries
 from opjax.samples.stored import Place, Stored
 
 
@@ -140,7 +141,7 @@ def read_all(
     for _, built in _each(find(paths, stacked=options.stacked), options):
         every.append(built.sample)
         survey.look_at(built)
-    every = narrow_samples(every)
+    every = narrowing.narrow_samples(every)
     samples.check(every)
     survey.warn()
     return every, survey
@@ -158,14 +159,17 @@ def look_at_all(
         )
     places: list[Place] = []
     looked_at: list[summaries.Summary] = []
+    scalars: list[dict[str, np.ndarray | None]] = []
     survey = Survey(options, like)
     for place, built in _each(files, options):
         survey.look_at(built)
         samples.check([built.sample])
         places.append(place)
         looked_at.append(summaries.summarize(built.sample))
+        scalars.append(narrowing.scalars_of(built.sample))
     survey.warn()
-    return Stored(places, looked_at, partial(_one, options)), survey
+    read_one = partial(_one, options, narrowing.single_scalars(scalars))
+    return Stored(places, looked_at, read_one), survey
 
 
 def _each(files: Iterable[Path], options: ReadOptions) -> Iterator[tuple[Place, Built]]:
@@ -177,7 +181,8 @@ def _each(files: Iterable[Path], options: ReadOptions) -> Iterator[tuple[Place, 
                 yield place, build(place, arrays, options)
 
 
-def _one(options: ReadOptions, place: Place) -> Sample:
-    """Reads one sample again."""
+def _one(options: ReadOptions, singles: Sequence[str], place: Place) -> Sample:
+    """Reads one sample again, with some kinds of its scalars in single precision."""
     with opened(Path(place.file), options, group=place.group) as groups:
-        return build(place, groups[place.group], options).sample
+        sample = build(place, groups[place.group], options).sample
+        return narrowing.with_single(sample, singles)

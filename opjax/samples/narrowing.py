@@ -5,7 +5,7 @@ once its mean is off. Of most data it loses nothing that anybody could learn, an
 half of the memory.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -47,14 +47,27 @@ def narrow_samples(found: Sequence[Sample]) -> list[Sample]:
         )
         for one in found
     ]
-    for name in SCALARS:
-        rows = [getattr(one, name) for one in narrowed]
-        if rows and all(row is not None and row.ndim == 1 for row in rows):
-            if len({len(row) for row in rows}) > 1:
-                continue
-            table = narrow(np.stack(rows))
-            narrowed = [
-                one._replace(**{name: row})
-                for one, row in zip(narrowed, table, strict=True)
-            ]
-    return narrowed
+    names = single_scalars([scalars_of(one) for one in narrowed])
+    return [with_single(one, names) for one in narrowed]
+
+
+def scalars_of(sample: Sample) -> dict[str, np.ndarray | None]:
+    """Returns the scalars of a sample, by kind."""
+    return {name: getattr(sample, name) for name in SCALARS}
+
+
+def single_scalars(found: Sequence[Mapping[str, np.ndarray | None]]) -> list[str]:
+    """Returns which kinds of scalars of all samples single precision holds."""
+    return [name for name in SCALARS if _is_single([one[name] for one in found])]
+
+
+def _is_single(rows: Sequence[np.ndarray | None]) -> bool:
+    arrays = [row for row in rows if row is not None and row.ndim == 1]
+    alike = len({len(row) for row in arrays}) == 1 and len(arrays) == len(rows)
+    return alike and narrow(np.stack(arrays)).dtype == np.float32
+
+
+def with_single(sample: Sample, names: Sequence[str]) -> Sample:
+    """Returns a sample with some kinds of its scalars in single precision."""
+    scalars = {name: getattr(sample, name) for name in names}
+    return sample._replace(**{k: a.astype(np.float32) for k, a in scalars.items()})
