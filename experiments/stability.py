@@ -113,6 +113,11 @@ class Config(SizeOptions):
             raise ValueError(
                 f"eval_points={self.eval_points} must be at least two, for a slope."
             )
+        if outside := [n for n in self.eval_points if n < 1 or _FINEST % n]:
+            raise ValueError(
+                f"eval_points={outside} must divide the {_FINEST} points of the data: "
+                "take powers of two."
+            )
         if self.num_samples > self.num_test:
             raise ValueError(
                 f"num_samples={self.num_samples} must be at most "

@@ -124,10 +124,10 @@ plt.show()
 # %% [markdown]
 # ## Projection and reconstruction
 #
-# Three projections are in use. `transpose` takes inner products, `mean` divides them
-# by the mass of each basis function, and `pseudo_inverse` solves for the best
+# Three projections are in use. `InnerProducts` takes inner products, `Means` divides
+# them by the mass of each basis function, and `LeastSquares` solves for the best
 # approximation. Only the last reconstructs a function, unless the basis is
-# orthonormal, when transpose and pseudo-inverse coincide. For attention that is no
+# orthonormal, when inner products and least squares coincide. For attention that is no
 # flaw: inner products are as good a representation to compare functions by, cheaper
 # and without a solve (Remark 4.1).
 

@@ -157,7 +157,7 @@ def learned(kernel):
 
 def loss(kernel):
     """Error of the best coefficients, by a stabilised pseudo-inverse."""
-    residual = train - approximate(train, learned(kernel), "pseudo_inverse", ridge=1e-4)
+    residual = train - approximate(train, learned(kernel), opjax.LeastSquares(1e-4))
     return jnp.sum(weights[:, None] * residual**2) / jnp.sum(
         weights[:, None] * train**2
     )
@@ -188,7 +188,7 @@ for count in sizes:
     kernel, history = fit(start)
     candidates = (modes, learned(start), learned(kernel))
     for row, basis in zip(rows.values(), candidates, strict=True):
-        best = approximate(test, basis, "pseudo_inverse", ridge=1e-4)
+        best = approximate(test, basis, opjax.LeastSquares(1e-4))
         row.append(relative_error(test, best))
 
 print("k".ljust(18), *(f"{count:7d}" for count in sizes))

@@ -92,14 +92,8 @@ def single_numbers(**numbers: Any) -> None:
       ValueError: if it is an array of several numbers, even of one.
     """
     for name, number in numbers.items():
-        if (
-            number is None
-            or isinstance(number, str)
-            or jnp.issubdtype(jnp.result_type(number), jnp.complexfloating)
-        ):
-            raise TypeError(
-                f"{name}={number!r} is no real number; give one, such as {name}=0.1."
-            )
+        if number is None or isinstance(number, str) or jnp.iscomplexobj(number):
+            raise _no_number(name, number)
         if jnp.ndim(number):
             raise ValueError(
                 f"{name} has shape {jnp.shape(number)}, but is one number; for one of "
@@ -107,9 +101,17 @@ def single_numbers(**numbers: Any) -> None:
             )
 
 
+def _no_number(name: str, number: Any) -> TypeError:
+    return TypeError(
+        f"{name}={number!r} is no real number; give one, such as {name}=0.1."
+    )
+
+
 def non_negative(**numbers: Any) -> None:
     """Raises ValueError if a concrete number is negative or not finite."""
     for name, number in numbers.items():
+        if number is None or isinstance(number, str):
+            raise _no_number(name, number)
         if _is_concrete(number) and not np.all(
             np.isfinite(number) & (np.asarray(number) >= 0)
         ):
@@ -119,6 +121,8 @@ def non_negative(**numbers: Any) -> None:
 def positive(**numbers: Any) -> None:
     """Raises ValueError if a concrete number is not positive and finite."""
     for name, number in numbers.items():
+        if number is None or isinstance(number, str):
+            raise _no_number(name, number)
         if _is_concrete(number) and not np.all(
             np.isfinite(number) & (np.asarray(number) > 0)
         ):

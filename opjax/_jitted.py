@@ -24,8 +24,8 @@ def jitted(
     The function checks shapes, dtypes and options itself, while it is traced: once for
     each program. A trace does not see values. Those of quadrature weights, keywords
     that end in `_weights`, are checked here, and those of `checks`. Within a function
-    that is traced, the program becomes part of that function's. A list in a static
-    argument becomes a tuple.
+    that is traced, the program becomes part of that function's. Numbers of a static
+    argument become those of Python, and lists tuples.
 
     Args:
       static: names of arguments that are no arrays.
@@ -50,14 +50,26 @@ def jitted(
                     kwargs[name] is not None or name not in optional
                 ):
                     check(**{name: kwargs[name]})
-            for name in static:
-                if isinstance(kwargs.get(name), list | np.ndarray):
-                    kwargs[name] = tuple(np.asarray(kwargs[name]).tolist())
+            for name in kwargs.keys() & set(static):
+                kwargs[name] = _constant(name, kwargs[name])
             return compiled(*args, **kwargs)
 
         return checked
 
     return decorate
+
+
+def _constant(name: str, argument: object) -> object:
+    """Returns a static argument as numbers that Python compares."""
+    if isinstance(argument, jax.core.Tracer):
+        raise TypeError(
+            f"{name}={argument} is traced, but the program depends on it; give a "
+            "number that is known when the function is compiled."
+        )
+    if isinstance(argument, list | np.ndarray | np.generic | jax.Array):
+        numbers = np.asarray(argument).tolist()
+        return tuple(numbers) if isinstance(numbers, list) else numbers
+    return argument
 
 
 def pytree(cls: type[T]) -> type[T]:

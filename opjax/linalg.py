@@ -60,6 +60,11 @@ Ridge = ArrayLike | Additive | Convex
 def check_ridge(ridge: Ridge) -> None:
     """Raises an error unless `ridge_solve` takes a ridge."""
     number = ridge.ridge if isinstance(ridge, Additive | Convex) else ridge
+    if isinstance(number, type | Additive | Convex):
+        raise TypeError(
+            f"ridge={ridge!r} is no weight; give a number, or opjax.Additive or "
+            "opjax.Convex of a number."
+        )
     _checks.single_numbers(ridge=number)
     _checks.non_negative(ridge=number)
     if isinstance(ridge, Convex):

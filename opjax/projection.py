@@ -111,6 +111,7 @@ class Projection(Protocol):
     Any pytree with these attributes is a projection, such as
 
         @jax.tree_util.register_static
+        @dataclasses.dataclass(frozen=True)  # two are equal: compiled once
         class Ridge:
             needs_gram, needs_one_sign, weights_cancel = True, False, False
 
@@ -209,6 +210,11 @@ def check_projection(projection: object) -> None:
         raise TypeError(
             f"projection={projection!r} is a name, expected an object: "
             "opjax.Means(), opjax.InnerProducts() or opjax.LeastSquares()."
+        )
+    if isinstance(projection, type):
+        raise TypeError(
+            f"projection={projection.__name__} is a class; call it, such as "
+            f"{projection.__name__}()."
         )
     if not isinstance(projection, Projection):
         names = ("needs_gram", "needs_one_sign", "weights_cancel", "__call__")

@@ -40,7 +40,8 @@ class PureFunctions(chex.TestCase):
             def call(arrays, function=FUNCTIONS[name], others=others):
                 return function(**arrays, **others)
 
-            actual, expected = self.variant(call)(arrays), call(arrays)
+            plain = inspect.unwrap(FUNCTIONS[name])
+            actual, expected = self.variant(call)(arrays), plain(**arrays, **others)
             chex.assert_trees_all_close(actual, expected, rtol=1e-10, atol=1e-12)
 
 
@@ -81,3 +82,33 @@ def test_programs_of_one_class_of_objects_are_not_run_for_another():
     for i, one in enumerate(structures):
         assert [one == other for other in structures].count(True) == 1, objects[i]
         assert jax.tree.unflatten(one, jax.tree.leaves(objects[i])) == objects[i]
+
+
+def test_static_numbers_are_taken_from_arrays_and_not_from_tracers():
+    x = np.linspace(0, 1, 5)[:, None]
+    expected = opjax.hat_basis(x, num_nodes=3, lower=0.0, upper=1.0)
+    ends = {"lower": np.array(0.0), "upper": jax.numpy.max(x)}
+    np.testing.assert_array_equal(opjax.hat_basis(x, num_nodes=3, **ends), expected)
+    with pytest.raises(TypeError, match="upper=.* is traced"):
+        jax.jit(lambda x: opjax.hat_basis(x, num_nodes=3, upper=x.max()))(x)
+
+
+def test_classes_and_words_are_no_objects_and_no_numbers():
+    arrays, _ = split("functional_attention")
+    for wrong, words in (
+        ({"ridge": opjax.Convex}, "give a number, or opjax.Additive"),
+        ({"ridge": opjax.Convex(opjax.Additive(1.0))}, "give a number"),
+        ({"ridge": 0.1, "projection": opjax.Means}, "is a class; call it"),
+    ):
+        with pytest.raises(TypeError, match=words):
+            opjax.functional_attention(**arrays, **wrong)
+    with pytest.raises(TypeError, match="temperature='a' is no real number"):
+        opjax.softmax_basis(np.ones((3, 2)), temperature="a")
+
+
+def test_linear_attention_of_half_precision_and_of_no_points():
+    q, k, v = np.random.default_rng(0).normal(size=(3, 6, 4)).astype(np.float16)
+    no_weights = np.zeros(6, np.float16)
+    masked = opjax.linear_attention(q, k, v, key_weights=no_weights)
+    np.testing.assert_array_equal(masked, np.zeros((6, 4)))
+    np.testing.assert_array_equal(opjax.linear_attention(q, k[:0], v[:0]), masked)

@@ -129,8 +129,11 @@ def _softmax_means(
     scores: Float[Array, "n k"],
     weights: Float[Array, " n"] | None,
 ) -> Float[Array, "k d"]:
+    if not scores.shape[0]:  # as if all points were masked
+        return jnp.zeros((scores.shape[1], values.shape[1]), values.dtype)
     top = highest_scores(scores, weights)
-    return means_of(softmax_moments(values, scores, weights, top)).astype(values.dtype)
+    whole = linalg.at_least_single(values)  # masses of half precision underflow
+    return means_of(softmax_moments(whole, scores, weights, top)).astype(values.dtype)
 
 
 def means_of(sums: Moments) -> Float[Array, "k d"]:

@@ -36,7 +36,6 @@ _OPTIONS = (
     "target_scalars",
     "point_dim",
     "need_target",
-    "max_bytes",
 )
 
 

@@ -44,12 +44,6 @@ class OnDisk:
         part.summaries = [self.summaries[row] for row in chosen]
         return part
 
-    def __add__(self, other: Self) -> Self:
-        both = copy.copy(self)
-        both.places = self.places + other.places
-        both.summaries = self.summaries + other.summaries
-        return both
-
 
 class Stored(OnDisk, Sequence[Sample]):
     """A data set on disk whose samples are read as a whole.
@@ -68,6 +62,12 @@ class Stored(OnDisk, Sequence[Sample]):
     ):
         super().__init__(places, known)
         self._read = read
+
+    def __add__(self, other: Self) -> Self:
+        both = copy.copy(self)
+        both.places = self.places + other.places
+        both.summaries = self.summaries + other.summaries
+        return both
 
     @overload
     def __getitem__(self, index: int) -> Sample: ...

@@ -42,6 +42,11 @@ class Chunks:
     def __post_init__(self) -> None:
         store_every, storage = self.store_every, self.storage
         precision.check_stored(storage_dtype=self.storage_dtype)
+        _checks.positive(size=self.size)
+        if store_every is not None:
+            _checks.non_negative(store_every=store_every)
+        if self.memory_limit is not None:
+            _checks.positive(memory_limit=self.memory_limit)
         if self.memory_limit is not None and (
             store_every is not None or storage is not None
         ):

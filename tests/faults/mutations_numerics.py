@@ -328,7 +328,7 @@ NUMERICS = (
         "nn/attention/test_pointwise nn/attention/test_steps",
         (
             "equal weights of points sum to n",
-            "equal = 1 if self.equal_weights_cancel() else 1 / x.shape[0]",
+            "equal = 1 if self.equal_weights_cancel() else 1 / max(x.shape[0], 1)",
             "equal = 1",
         ),
     ),

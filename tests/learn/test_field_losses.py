@@ -331,7 +331,7 @@ def test_series_that_start_from_rest_are_learned(rng, mode):
         values = rising[:, None, None] * wave
         series.append(Series(points, times, values, name=f"case {number}"))
     config = dataclasses.replace(learn.TRAIN_PRESETS["smoke"], num_epochs=1, time=mode)
-    splits = SeriesSplits(series[:4], series[4:5], series[5:], "made up", {})
+    splits = SeriesSplits(series[:4], series[4:5], series[5:], "made up", channels={})
     task = train_samples._task(config, splits, None)
     model = task.build(config, nnx.Rngs(0))
     (bucket, *_) = task.train

@@ -121,7 +121,7 @@ class PredictOptions(Options):
     def __post_init__(self):
         """Refuses options that mean nothing together."""
         super().__post_init__()
-        if not self.input and self.export is None:
+        if not self.input and not self.export:
             raise ValueError("Give --input and --output, or --export.")
         for name in ("band", "strict", "band_figures"):
             if getattr(self, name) and not self.input:

@@ -73,21 +73,6 @@ def predict_sample(
     return decode_target(normalizers, values)
 
 
-def predict_both(
-    normalizers: Mapping[str, Normalizer],
-    model: Model,
-    sample: Arrays,
-    *,
-    time: jax.Array | None = None,
-    axis_name: str | None = None,
-) -> Predicted:
-    """Evaluates an operator as `predict_sample` does, with the scalars it predicts."""
-    values, scalars = call_both(model, sample, time=time, axis_name=axis_name)
-    if scalars is not None:
-        scalars = normalize.decode(normalizers["target_scalars"], scalars)
-    return Predicted(decode_target(normalizers, values), scalars)
-
-
 def call_both(
     model: Model,
     sample: Arrays,

@@ -131,10 +131,11 @@ class BasisAttention(nnx.Module, PointSums):
         module = self.choose_basis(basis)
         weights = self.weights(module, x, quadrature_weights)
         given = {"mesh_points": mesh_points, "basis_functions": basis_functions}
-        if self.num_heads == 1:
+        whole = not division.redefines(self, "merge", known_by="_by_one_map")
+        if self.num_heads == 1 and basis_functions is None and whole:
             linear = module.linear_inputs(x, mesh_points)
             if linear is not None:
-                return self._by_maps_of_coefficients(module, linear, weights)
+                return self._by_one_map(module, linear, weights)
 
         def head(own: Own, values: jax.Array, local: jax.Array, shared: Any):
             phi = module.functions(local, shared, weights)
@@ -150,7 +151,7 @@ class BasisAttention(nnx.Module, PointSums):
         entries = self.num_heads * x.shape[0] * module.num_basis
         return self.merge(map_heads(head, self.mixer.own(), *inputs, entries=entries))
 
-    def _by_maps_of_coefficients(
+    def _by_one_map(
         self, module: Basis, linear: LinearInputs, weights: jax.Array | None
     ) -> jax.Array:
         """Maps coefficients of the one head, to and from its channels, not points.

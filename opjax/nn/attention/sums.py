@@ -174,7 +174,7 @@ class PointSums(abc.ABC):
           Features at the points, shape `(n, c)`.
         """
         if weights is None:
-            equal = 1 if self.equal_weights_cancel() else 1 / x.shape[0]
+            equal = 1 if self.equal_weights_cancel() else 1 / max(x.shape[0], 1)
             weights = jnp.full(x.shape[0], equal, x.dtype)
         weights = jnp.where(active(weights), weights, 0).astype(x.dtype)
         totals = jnp.sum(weights), jnp.sum(active(weights).astype(x.dtype))
