@@ -42,7 +42,7 @@ class Chunks:
     def __post_init__(self) -> None:
         store_every, storage = self.store_every, self.storage
         precision.check_stored(storage_dtype=self.storage_dtype)
-        _checks.positive(size=self.size)
+        _checks.positive(chunk_size=self.size)
         if store_every is not None:
             _checks.non_negative(store_every=store_every)
         if self.memory_limit is not None:
