@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import ParamSpec, TypeVar
 
 import jax
+import jax.core
 import numpy as np
 
 from opjax import _checks
