@@ -8,6 +8,7 @@ from typing import ParamSpec, TypeVar
 
 import jax
 import jax.core
+import jax.dtypes
 import numpy as np
 
 from opjax import _checks
@@ -53,11 +54,34 @@ def jitted(
                     check(**{name: kwargs[name]})
             for name in kwargs.keys() & set(static):
                 kwargs[name] = _constant(name, kwargs[name])
+            args, kwargs = _canonical((args, kwargs))
             return compiled(*args, **kwargs)
 
         return checked
 
     return decorate
+
+
+def _canonical(arguments: T) -> T:
+    """Returns arguments whose NumPy arrays have the types of the present mode.
+
+    JAX keeps what it made of an array of NumPy under `jax.enable_x64(True)` and gives
+    it to programs in single precision, which end with RuntimeProgramInputMismatch.
+    """
+    leaves, structure = jax.tree.flatten(arguments)
+    wide = [
+        i
+        for i, leaf in enumerate(leaves)
+        if isinstance(leaf, np.ndarray)
+        and leaf.dtype.kind in "fiuc"
+        and leaf.dtype != jax.dtypes.canonicalize_dtype(leaf.dtype)
+    ]
+    if not wide:
+        return arguments
+    with np.errstate(over="ignore"):
+        for i in wide:
+            leaves[i] = leaves[i].astype(jax.dtypes.canonicalize_dtype(leaves[i].dtype))
+    return jax.tree.unflatten(structure, leaves)
 
 
 def _constant(name: str, argument: object) -> object:
