@@ -110,9 +110,9 @@ RESULTS = {
     "speed": "Speed",
     "benchmark_schwarz": "Schwarz: speed",
     "published": "Published set-ups",
-    "propositions": "Propositions",
-    "darcy_data": "Making Darcy data",
 }
+# The search shows what a user looks for before numbers and diaries.
+_BOOST = {"api": 2.0, "programs": 1.5, "results": 0.3, "changelog.md": 0.1}
 
 
 def public(package: str) -> dict[str, str]:
@@ -193,11 +193,13 @@ def on_config(config: Any, **_: Any) -> Any:
 
     def listed(section: str) -> list:
         index = [f"{section}/index.md"]
-        return index + [
-            {title: uri}
-            for uri, title in listing
-            if uri.startswith(f"{section}/") and title
-        ]
+        titles = [(uri, t) for uri, t in listing if uri.startswith(f"{section}/") and t]
+        if section != "results":
+            return index + [{title: uri} for uri, title in titles]
+        parts: dict[bool, list] = {True: [], False: []}
+        for uri, title in titles:
+            parts[pathlib.Path(uri).stem in RESULTS].append({title: uri})
+        return index + parts[True] + [{"Development": parts[False]}]
 
     def filled(value: Any) -> Any:
         if isinstance(value, list):
@@ -218,7 +220,9 @@ def on_files(files: Any, *, config: Any, **_: Any) -> Any:
     from mkdocs.structure.files import File
 
     for uri, _title, text in pages():
-        files.append(File.generated(config, uri, content=text))
+        boost = _BOOST.get(uri.partition("/")[0], 1.0)
+        head = f"---\nsearch:\n  boost: {boost}\n---\n\n"
+        files.append(File.generated(config, uri, content=head + text))
     for figure in sorted((ROOT / "results").rglob("*.png")):
         uri = figure.relative_to(ROOT).as_posix()
         files.append(File.generated(config, uri, abs_src_path=str(figure)))
