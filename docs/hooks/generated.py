@@ -14,6 +14,7 @@ from typing import Any
 ROOT = pathlib.Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(pathlib.Path(__file__).parent)]
 
+import models  # noqa: E402
 import programs  # noqa: E402
 
 _PROBLEMS = [
@@ -169,6 +170,7 @@ def pages() -> Iterator[tuple[str, str, str]]:
     yield "api/index.md", "", _api_index()
     for name, (title, modules) in API.items():
         yield f"api/{name}.md", title, _api_page(title, modules)
+    yield "models.md", "Models", models.page()
     yield from programs.pages()
     others = sorted(path.stem for path in (ROOT / "results").glob("*.md"))
     for name in [*RESULTS, *(name for name in others if name not in RESULTS)]:
@@ -223,6 +225,8 @@ def on_files(files: Any, *, config: Any, **_: Any) -> Any:
         boost = _BOOST.get(uri.partition("/")[0], 1.0)
         head = f"---\nsearch:\n  boost: {boost}\n---\n\n"
         files.append(File.generated(config, uri, content=head + text))
+    text = (ROOT / "docs" / "llms.md").read_text()
+    files.append(File.generated(config, "llms.txt", content=text))
     for figure in sorted((ROOT / "results").rglob("*.png")):
         uri = figure.relative_to(ROOT).as_posix()
         files.append(File.generated(config, uri, abs_src_path=str(figure)))
