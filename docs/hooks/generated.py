@@ -60,10 +60,8 @@ API = {
     "time": ("Time", ["opjax.rollouts", "opjax.metrics_time", "opjax.files.series"]),
     "uncertainty": ("Error bars", ["opjax.uncertainty"]),
     "nn-models": ("Modules: models", ["opjax.nn.models"]),
-    "nn-attention": (
-        "Modules: attention",
-        ["opjax.nn.attention", "opjax.nn.bases", "opjax.nn.mixers", "opjax.nn.schwarz"],
-    ),
+    "nn-attention": ("Modules: attention", ["opjax.nn.attention", "opjax.nn.schwarz"]),
+    "nn-bases": ("Modules: bases and maps", ["opjax.nn.bases", "opjax.nn.mixers"]),
     "nn-layers": (
         "Modules: layers",
         ["opjax.nn.layers", "opjax.nn:layers.position", "opjax.precision"],
@@ -146,9 +144,17 @@ def _documentation(module: str) -> str:
     return ast.get_docstring(ast.parse(path.read_text())) or ""
 
 
-def _rank(item: tuple[str, str]) -> tuple[bool, str]:
-    """By the alphabet; classes of options, with a line for every flag, are last."""
-    return item[0].endswith("Options"), item[0].lower()
+# What most users need, in this order, before the alphabet.
+_FIRST = """train load Trained read ReadOptions Sample OperatorTransformer FunctionalAttention
+functional_attention BasisAttention SubdomainAttention two_level_attention fit""".split()
+
+
+def _rank(item: tuple[str, str]) -> tuple[bool, int, str]:
+    """By importance, then the alphabet; classes of options, long lists, are last."""
+    name = item[0]
+    place = _FIRST.index(name) if name in _FIRST else len(_FIRST)
+    options = name.endswith("Options") and name not in _FIRST
+    return options, place, name.lower()
 
 
 def _api_page(title: str, modules: list[str]) -> str:
