@@ -4,15 +4,28 @@ Facets are sides in the plane and polygons in space, seen counterclockwise from 
 one with fewer corners than others repeats its last one.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float, Int
 
 from opjax.geometry import _arrays
+
+
+class Facets(NamedTuple):
+    """Facets of a mesh.
+
+    Attributes:
+      corners: point indices, `(m, 2)` for meshes of surfaces, `(m, 4)` or more for
+        solids, where facets of fewer corners repeat their last one; counterclockwise
+        from outside.
+      cells: which cell each facet belongs to, `(m,)`, counted over all kinds in their
+        order.
+    """
+
+    corners: np.ndarray
+    cells: np.ndarray
 
 
 def facet_area_vectors(
@@ -156,8 +169,4 @@ def _sums(
 ) -> _arrays.Array:
     """Adds up the shares `(m, corners, p)` of points."""
     rows = shares.reshape(-1, points.shape[1])
-    if isinstance(points, jax.Array):
-        return jnp.zeros_like(points).at[facets.reshape(-1)].add(rows)
-    sums = np.zeros_like(points)
-    np.add.at(sums, facets.reshape(-1), rows)
-    return sums
+    return _arrays.sums(rows, facets.reshape(-1), len(points))
