@@ -80,13 +80,14 @@ def point_area_vectors(
       ValueError: if shapes are not as above or a point does not exist.
     """
     points, facets = _checked(mesh_points, facets)
-    k, vectors = facets.shape[1], _triangles(points, facets)
+    vectors = _triangles(points, facets)
     if points.shape[1] == 2:
         shares = vectors.repeat(2, axis=1) / 2
     else:  # triangle i has corners i and i + 1, and the mean of all
         xp = _arrays.namespace(points)
         shares = (vectors + xp.roll(vectors, 1, axis=1)) / 3
-        shares = shares + vectors.sum(axis=1, keepdims=True) / (3 * k)
+        own = xp.asarray(corner_shares(facets), points.dtype)[:, :, None]
+        shares = shares + vectors.sum(axis=1, keepdims=True) * own / 3
     return _sums(points, facets, shares)
 
 
@@ -142,6 +143,18 @@ def enclosed_volume(
     return ((points - middle) * weights).sum() / points.shape[1]
 
 
+def middles(corners: _arrays.Array, facets: np.ndarray) -> _arrays.Array:
+    """Means of the different corners `(m, corners, p)` of facets."""
+    shares = _arrays.namespace(corners).asarray(corner_shares(facets), corners.dtype)
+    return (corners * shares[:, :, None]).sum(axis=1)
+
+
+def corner_shares(facets: np.ndarray) -> np.ndarray:
+    """The part of each corner in the mean of all; zero for one that is repeated."""
+    own = np.pad(facets[:, 1:] != facets[:, :-1], [(0, 0), (1, 0)], constant_values=1)
+    return own / own.sum(axis=1, keepdims=True)
+
+
 def _checked(mesh_points: ArrayLike, facets: ArrayLike) -> tuple[Any, np.ndarray]:
     points = _arrays.coordinates(mesh_points)
     indices = _arrays.indices("facets", facets, len(points))
@@ -160,7 +173,7 @@ def _triangles(points: _arrays.Array, facets: np.ndarray) -> Any:
     if points.shape[1] == 2:
         along = corners[:, 1:] - corners[:, :1]
         return xp.stack([along[..., 1], -along[..., 0]], axis=-1)
-    corners = corners - corners.mean(axis=1, keepdims=True)
+    corners = corners - middles(corners, facets)[:, None]
     return _arrays.cross(corners, xp.roll(corners, -1, axis=1)) / 2
 
 

@@ -70,7 +70,7 @@ def measured(points: Any, faces: Facets) -> tuple[Any, Any]:
     """Volumes `(t,)` and centres `(t, 3)` of polyhedra, by the divergence theorem."""
     count, xp = num_polyhedra(faces), _arrays.namespace(points)
     corners = points[faces.corners]
-    around = face_middles(corners, faces.corners)
+    around = areas.middles(corners, faces.corners)
     number = np.bincount(faces.cells, minlength=count)[:, None]
     middles = _arrays.sums(around, faces.cells, count) / np.maximum(number, 1)
     origin = middles[faces.cells]
@@ -88,13 +88,6 @@ def measured(points: Any, faces: Facets) -> tuple[Any, Any]:
 def num_polyhedra(faces: Facets) -> int:
     """Number of the cells of faces."""
     return int(faces.cells.max(initial=-1)) + 1
-
-
-def face_middles(corners: _arrays.Array, indices: np.ndarray) -> _arrays.Array:
-    """Means of the different corners `(f, c, p)` of faces that repeat their last."""
-    own = np.pad(indices[:, 1:] != indices[:, :-1], [(0, 0), (1, 0)], constant_values=1)
-    shares = own / own.sum(axis=1, keepdims=True)
-    return (corners * shares[:, :, None]).sum(axis=1)
 
 
 def reversed_corners(corners: np.ndarray) -> np.ndarray:

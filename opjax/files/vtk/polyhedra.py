@@ -134,7 +134,7 @@ def _of_lists(path: Path, arrays: Sequence[np.ndarray], max_size: int) -> Polyhe
     sizes = np.diff(offsets)
     for starts, listed in ((offsets, corners), (cells, numbers)):
         if (np.diff(starts) < 0).any() or starts[-1] != len(listed):
-            raise limits.damaged(path, "faces do not follow one another")
+            raise _in_disorder(path)
     if numbers.size and not (numbers.min() >= 0 and numbers.max() < len(sizes)):
         raise limits.damaged(path, f"polyhedra name faces beyond {len(sizes)}")
     total = sizes[numbers].sum()
@@ -147,16 +147,15 @@ def _of_stream(
     path: Path, stream: np.ndarray, ends: np.ndarray, own: np.ndarray
 ) -> Polyhedra:
     """Faces of a list of numbers and points."""
-    wrong = limits.damaged(path, "faces do not follow one another")
     if len(ends) != len(own):
-        raise wrong
+        raise _in_disorder(path)
     ends = ends[own]
     place = np.concatenate([[0], ends])[:-1]
     if (np.diff(ends, prepend=0) < 1).any() or ends[-1] != len(stream):
-        raise wrong
+        raise _in_disorder(path)
     counts, place = stream[place], place + 1
     if (counts < 1).any() or (counts > ends - place).any():
-        raise wrong
+        raise _in_disorder(path)
     cells = np.zeros(len(own) + 1, np.int64)
     cells[1:][own] = counts
     cells, left = np.cumsum(cells), np.arange(len(counts))
@@ -164,15 +163,19 @@ def _of_stream(
     for rank in range(counts.max()):  # the same face of all cells
         left = left[counts[left] > rank]
         if (place[left] >= ends[left]).any():
-            raise wrong
+            raise _in_disorder(path)
         sizes = stream[place[left]]
         starts[cells[:-1][own][left] + rank] = place[left]
         place[left] += np.maximum(sizes, 0) + 1
     sizes = stream[starts]
     if (place != ends).any() or (sizes < 0).any():
-        raise wrong
+        raise _in_disorder(path)
     corners = stream[spans(starts + 1, sizes)]
     return Polyhedra(np.concatenate([[0], np.cumsum(sizes)]), corners, cells)
+
+
+def _in_disorder(path: Path) -> ValueError:
+    return limits.damaged(path, "faces do not follow one another")
 
 
 def joined(
