@@ -267,6 +267,11 @@ def read(
     return np.asarray(scalars, np.float64) if scalars else None
 
 
+def named(names: Names, values: np.ndarray) -> dict[str, float]:
+    """Returns numbers of a case by their names."""
+    return dict(zip(names, values.tolist(), strict=True))
+
+
 def _number(name: str, key: str, place: str, value: np.ndarray | str) -> float:
     if isinstance(value, str):
         try:

@@ -327,7 +327,7 @@ def _predict_all(
                         one |= of_fields.get(name, {})
                     row |= known | bands.intervals(row)
                 rows.append(row)
-                given.append(ranges.ends(sample))
+                given.append(ranges.ends(found.reduced(sample)))
                 early += [sample.name] * (when == 0 and "relative_l2" in row)
     if early:
         warnings.warn(
@@ -337,7 +337,7 @@ def _predict_all(
             stacklevel=2,
         )
     for note in ranges.other_units(
-        found.description.training, given, found.description.names
+        found.description.training, given, found.description.training["names"]
     ):
         warnings.warn(note, stacklevel=2)
     write_json(output / "report.json", rows)
@@ -378,11 +378,12 @@ def _row(
 ) -> dict[str, Any]:
     """What the report says of a sample; what is unusual about it is printed."""
     row: dict[str, Any] = {"name": sample.name, "num_points": sample.num_points}
-    row |= ranges.compare(found.description.training, sample)
-    if crowding := ranges.crowding(found.description.training, sample):
+    reduced = found.reduced(sample)
+    row |= ranges.compare(found.description.training, reduced)
+    if crowding := ranges.crowding(found.description.training, reduced):
         row["points_crowding"] = crowding
     if sample.target is not None and values.shape[1]:
-        sums = Sums(found.fields)
+        sums = Sums(found.fields_of(sample))
         sums.add(values, sample.target, sample.quadrature_weights)
         row |= sums.errors().row()
     if note := ranges.sentence(to_json(row)):
