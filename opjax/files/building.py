@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from opjax import quadrature as rules
-from opjax.files import boundaries, cases, conversion, hdf5, matlab
+from opjax.files import boundaries, cases, components, conversion, hdf5, matlab
 from opjax.files.gridded import on_grid
 from opjax.files.npz import Arrays
 from opjax.files.options import Names, ReadOptions
@@ -65,6 +65,7 @@ def build(
       ValueError: if an array is missing or not what it has to be.
     """
     stored = arrays
+    arrays = _with_components(name, arrays, options)
     if options.grid_axes:
         arrays = on_grid(name, arrays, sorted({*options.fields}), options.grid_axes)
     whole = arrays
@@ -115,6 +116,16 @@ def build(
     part = "" if row is None else row.part
     plane = stored.plane if isinstance(stored, MeshArrays) else None
     return Built(sample, channels, _moved(points), part, plane, time_of(stored))
+
+
+def _with_components(name: str, arrays: Arrays, options: ReadOptions) -> Arrays:
+    """The arrays of a file, and components of them that are asked for by name."""
+    try:
+        return components.with_components(
+            arrays, options.fields, axes=options.grid_axes or 1
+        )
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
 
 
 def time_of(arrays: Arrays) -> float:
@@ -307,6 +318,7 @@ def missing(name: str, key: str, arrays: Iterable[str]) -> ValueError:
     longer = [other for other in arrays if "," in other and key in other.split(",")]
     if longer:
         note = f' A name with a comma needs quotes: "{longer[0]}".'
+    note = components.note(key, arrays) or note
     return ValueError(f"{name} has no array {key!r}, only {sorted(arrays)}.{note}")
 
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from opjax.files import building, cases, frames, matlab, stored_frames
+from opjax.files import building, cases, components, frames, matlab, stored_frames
 from opjax.files.division import check_apart
 from opjax.files.formats import OnePath, Paths, opened
 from opjax.files.frames import Listed, find_cases
@@ -177,6 +177,7 @@ def _read(case: Path, how: _How) -> Iterator[_Found]:
         for group, arrays in groups.items():
             one = _of_arrays(case, group, arrays, how)
             if not how.in_memory:
+                _check_stored(case, arrays, how.options)
                 series = one.series
                 fields, points = how.options.target, series.num_points
                 read = partial(stored_frames.of_hdf5, case, group, fields, points)
@@ -185,8 +186,21 @@ def _read(case: Path, how: _How) -> Iterator[_Found]:
             yield one
 
 
+def _check_stored(case: Path, arrays: Arrays, options: ReadOptions) -> None:
+    """Raises ValueError for a target that no array of the file holds as it is."""
+    for key in options.target:
+        if key not in arrays:
+            raise ValueError(
+                f"{case}: {key} is a component of a field, but frames that stay on "
+                "disk have whole fields; name the field, or read all of it."
+            )
+
+
 def _of_arrays(case: Path, group: str, arrays: Arrays, how: _How) -> _Found:
     name, options = Place(str(case), group).name, how.options
+    arrays = components.with_components(
+        arrays, options.target, axes=1 + (options.grid_axes or 1)
+    )
     for key in options.target:
         if key not in arrays:
             raise building.missing(name, key, arrays)
