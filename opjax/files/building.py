@@ -80,10 +80,11 @@ def build(
     target = _field(
         name, "target", options.target, arrays, len(points), options.need_target
     )
-    named = None
-    if options.boundary_names or options.geometry:
-        shape = boundaries.of(name, whole, options)
-        features, named = _with(name, features, shape), shape.boundaries
+    named = patches = None
+    if options.needs_shape:
+        shape = boundaries.of(name, whole, options, row)
+        named, patches = shape.boundaries, shape.patches
+        features = _with(name, features, shape) if shape.channels else features
     cells = None
     if "cells" in arrays:
         cells = _checked_cells(name, np.asarray(arrays["cells"]), len(points))
@@ -107,6 +108,7 @@ def build(
         boundaries=named or None,
         scalars=scalars,
         target_scalars=target_scalars,
+        patches=patches,
     )
     channels = {"features": features.channels, "target": target.channels}
     if options.scalars:

@@ -10,7 +10,7 @@ can then be asked for by these names too: `S_Principal_Max`. A tensor of nine ha
 
 import dataclasses
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -99,18 +99,21 @@ def with_components(arrays: Arrays, names: Iterable[str], *, axes: int = 1) -> A
       names: those that are asked for.
       axes: number of axes before the channels: those of a grid, or of time.
     """
+    names = set(names)
     if not isinstance(arrays, MeshArrays):
-        return _Computed(arrays, {}, axes)
-    names, mesh = list(names), arrays.mesh
-    points, cells = (_extended(data, names) for data in (mesh.point_data, mesh.cell_data))
+        return _Computed(arrays, names, {}, axes)
+    mesh = arrays.mesh
+    points, cells = (
+        _extended(data, names) for data in (mesh.point_data, mesh.cell_data)
+    )
     mesh = dataclasses.replace(mesh, point_data=points, cell_data=cells)
     extended = MeshArrays(mesh, points.arrays | arrays)
     extended.plane = arrays.plane
     return extended
 
 
-def _extended(data: NamedArrays, names: Iterable[str]) -> NamedArrays:
-    computed = _Computed(data.arrays, data.labels, 1)
+def _extended(data: NamedArrays, names: Collection[str]) -> NamedArrays:
+    computed = _Computed(data.arrays, names, data.labels, 1)
     more = {key: computed[key] for key in names if key in computed}
     return dataclasses.replace(data, arrays=data.arrays | more)
 
@@ -118,8 +121,15 @@ def _extended(data: NamedArrays, names: Iterable[str]) -> NamedArrays:
 class _Computed(Arrays):
     """Arrays, and components of them, which are computed when looked up."""
 
-    def __init__(self, arrays: Arrays, labels: Mapping[str, Labels], axes: int):
-        self._arrays, self._labels, self._axes = arrays, labels, axes
+    def __init__(
+        self,
+        arrays: Arrays,
+        names: Collection[str],
+        labels: Mapping[str, Labels],
+        axes: int,
+    ):
+        self._arrays, self._names = arrays, names
+        self._labels, self._axes = labels, axes
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._arrays)
@@ -128,14 +138,14 @@ class _Computed(Arrays):
         return len(self._arrays)
 
     def __contains__(self, name: object) -> bool:
-        if name in self._arrays or not isinstance(name, str):
+        if name in self._arrays or name not in self._names:
             return name in self._arrays
-        return self._component(name) is not None
+        return self._component(str(name)) is not None
 
     def __getitem__(self, name: str) -> np.ndarray:
         if name in self._arrays:
             return self._arrays[name]
-        found = self._component(name)
+        found = self._component(name) if name in self._names else None
         if found is None:
             raise KeyError(name)
         return found
@@ -165,7 +175,7 @@ def note(name: str, arrays: Iterable[str]) -> str:
       A sentence with a blank before it; empty if the name belongs to no field.
     """
     parts = split(name, arrays) if isinstance(arrays, Mapping) else None
-    if parts is None:
+    if parts is None or not isinstance(arrays, Mapping) or name == "mesh_points":
         return ""
     field, shape = parts[0], np.shape(arrays[parts[0]])
     labels: Labels = ()

@@ -16,7 +16,7 @@ _SYMMETRIC = ("xx", "yy", "zz", "xy", "yz", "xz")
 
 
 def tensors(channels):
-    """Random tensors `(n, 3, 3)`, symmetric ones for six channels, and their columns."""
+    """Random tensors `(n, 3, 3)`, symmetric for six channels, and their columns."""
     full = _RNG.normal(size=(_N, 3, 3))
     if channels == 9:
         return full, full.reshape(_N, 9)
