@@ -45,6 +45,7 @@ class ReadOptions:
         arrays of one number, in VTK files field data, or columns of a table
         `cases.csv` in the folder of the files.
       target_scalars: names of such numbers to predict.
+      numbers: names of such numbers that become `Sample.numbers`, for scales.
       point_dim: of VTK files, whose points have three coordinates: the number of
         leading axes that are space, others being constant. By default all axes on
         which coordinates vary, so that a mesh in a plane is 2-D.
@@ -90,6 +91,7 @@ class ReadOptions:
     target: Names = ()
     scalars: Names = ()
     target_scalars: Names = ()
+    numbers: Names = ()
     point_dim: int | None = None
     quadrature: bool = False
     location: str = "points"
@@ -158,6 +160,11 @@ class ReadOptions:
                 raise ValueError(
                     f"A scalar cannot be named {name}, a column of the table."
                 )
+        if twice := [name for name in self.numbers if name in scalars]:
+            raise ValueError(
+                f"{twice[0]} is named as a scalar and as a number; numbers are those "
+                "that no model is given. Name it once."
+            )
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -180,7 +187,8 @@ class ReadOptions:
     def has_scalars(self) -> bool:
         """Whether a sample has numbers of its own, which a table may hold."""
         names = {name for one in self.conditions.values() for name in one.names}
-        return bool(self.scalars or self.target_scalars or names - {"x", "y", "z"})
+        named = self.scalars or self.target_scalars or self.numbers
+        return bool(named or names - {"x", "y", "z"})
 
     def given(self) -> list[str]:
         """Names of the options that are not as by default."""

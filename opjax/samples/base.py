@@ -61,6 +61,8 @@ class Sample(NamedTuple):
         none, or where they are to be predicted.
       patches: how to integrate over each named boundary, where its facets were asked
         for; of a surface, over the whole of it by the name `""`.
+      numbers: further numbers of the whole sample by name, such as a load, that fields
+        are scaled by; no model is given them.
     """
 
     mesh_points: np.ndarray
@@ -76,6 +78,7 @@ class Sample(NamedTuple):
     scalars: np.ndarray | None = None
     target_scalars: np.ndarray | None = None
     patches: Mapping[str, Patch] | None = None
+    numbers: Mapping[str, float] | None = None
 
     @property
     def num_points(self) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 
 from opjax.files import ReadOptions
 from opjax.learn.config.quantities import parse
+from opjax.learn.config.scales import numbers_of
 
 # Flags of other names than the options that they give.
 _FLAGS = {
@@ -31,4 +32,5 @@ def read_options(config: Mapping[str, Any]) -> ReadOptions:
         values[field.name] = value or field.default
     wanted = parse(config.get("quantities") or "")
     values["facets"] = any(one.is_over_facets for one in wanted)
+    values["numbers"] = numbers_of(config)
     return ReadOptions(**values)
