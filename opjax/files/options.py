@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 # Names of fields: a sequence, or a text with commas.
 Names = Sequence[str]
 LOCATIONS = ("points", "cells")
-GEOMETRY = ("normals", "distance")
+GEOMETRY = ("normals", "distance", "layers")
 MAX_BYTES = 2**33
 
 
@@ -58,8 +58,9 @@ class ReadOptions:
         `boundary_NAME`, or numbers `boundary` with or without names in the field data
         `boundary_names`, at points or cells; in others, arrays `boundary_NAME` of point
         indices or booleans, or numbers `boundary` of the points.
-      geometry: `"normals"`, `"distance"` or both, features of the shape: the outward
-        unit normal of the nearest facet, and the distance to it, of each named
+      geometry: `"normals"`, `"distance"`, `"layers"` or several, features of the
+        shape: the outward unit normal of the nearest facet, the distance to it, and
+        functions of the distance that decay, see `geometry.layers`, of each named
         boundary, or of the mesh's boundary if none is named.
       grid_axes: number of axes of the grid on which fields lie in files that have no
         points: 2 for arrays `(h, w)` or `(h, w, channels)`, on a uniform grid of the
