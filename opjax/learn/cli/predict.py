@@ -42,6 +42,7 @@ import numpy as np
 
 from opjax import export, files
 from opjax._files import remove_leftovers
+from opjax.files import folders
 from opjax.files.building import time_of
 from opjax.files.formats import OnePath, Paths, written_name
 from opjax.learn.cli import command_line, predict_series, shared
@@ -251,21 +252,12 @@ def _quantities(
 def _places(inputs: Sequence[str]) -> dict[pathlib.Path, pathlib.Path]:
     """Files of the input, and what the output calls them.
 
-    Where several have one name, as in a folder for each case, their folders go along.
+    Those of cases in folders, and where several have one name, are in folders too.
     """
     found = files.find(inputs)
-    names = [pathlib.Path(written_name(file)) for file in found]
-    if len(set(names)) < len(names):
-        names = [
-            file.parent.name / name for file, name in zip(found, names, strict=True)
-        ]
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise ValueError(
-            f"Several files of the input are called {twice[0]}; predict on their "
-            "folders one by one."
-        )
-    return dict(zip(found, names, strict=True))
+    given = [pathlib.Path(path).expanduser() for path in inputs]
+    of_cases = folders.places(given, found)
+    return {file: of_cases[file] / written_name(file) for file in found}
 
 
 def _names(found: trained.Trained) -> list[str]:

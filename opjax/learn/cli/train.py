@@ -317,12 +317,6 @@ class Config(
                     f"{name} means nothing with time={self.time}, whose samples are "
                     "series, a file or folder each; leave it out."
                 )
-        for name in ("location", "boundary_names", "geometry"):
-            if (value := getattr(self, name)) != getattr(Config, name):
-                raise ValueError(
-                    f"{name}={value} means nothing with time={self.time}, whose series "
-                    "have fields at points; add features of the shape to the files."
-                )
         if self.target_scalars:
             raise ValueError(
                 f"target_scalars={self.target_scalars} means nothing with "
