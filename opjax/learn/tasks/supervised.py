@@ -21,7 +21,7 @@ from opjax.learn.predict.field_errors import keys
 from opjax.learn.predict.learned import Learned
 from opjax.learn.registry import operators
 from opjax.learn.run import buckets
-from opjax.learn.tasks import errors, points, scalars
+from opjax.learn.tasks import compared, errors, points, scalars
 from opjax.learn.tasks.errors import Loss, SampleError
 from opjax.learn.tasks.evaluation import Evaluation, Evaluator, Names, TestSet
 from opjax.learn.tasks.field_losses import Scales, fields_of_training, without_constants
@@ -180,6 +180,15 @@ def regression(
         mean=loss.mean,
         draws_points=not obstacle,
         fields=() if fields is None else tuple(keys(fields.names)),
+        baselines=partial(
+            compared.compare,
+            splits.train,
+            test.samples,
+            fields,
+            joint=None if loss.form is not None else evaluation.numbers,
+        )
+        if evaluation.baselines
+        else None,
     )
 
 
