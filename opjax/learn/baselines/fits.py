@@ -74,19 +74,19 @@ class Radial(NamedTuple):
       kernel: of `scipy.interpolate.RBFInterpolator`.
       smoothing: of it; zero interpolates the training cases.
       inputs: which, see `Inputs.chosen`.
-      count: components of the shape.
+      components: of the shape, how many.
       scaled: whether each is divided by its deviation.
     """
 
     kernel: str
     smoothing: float
     inputs: str
-    count: int = 0
+    components: int = 0
     scaled: bool = False
 
     def chosen(self, inputs: Inputs) -> np.ndarray:
         """Returns the inputs that these functions take, `(b, k)`."""
-        return inputs.chosen(self.inputs, self.count, scaled=self.scaled)
+        return inputs.chosen(self.inputs, self.components, scaled=self.scaled)
 
     def predict(
         self, known: np.ndarray, values: np.ndarray, asked: np.ndarray
@@ -117,11 +117,8 @@ class Radial(NamedTuple):
         """Says which functions these are, in a table."""
         kernel = self.kernel.replace("_", " ")
         smoothed = f", smoothing {self.smoothing:g}" if self.smoothing else ""
-        of = {
-            "scalars": "the scalars",
-            "shape": f"{self.count} components of the shape and inputs",
-            "both": f"the scalars and {self.count} components of the shape and inputs",
-        }
+        shape = f"{self.components} components of the shape and inputs"
+        of = {"scalars": "the scalars", "shape": shape, "both": f"the scalars, {shape}"}
         return f"{kernel} kernel{smoothed}, over {of[self.inputs]}"
 
 
@@ -177,7 +174,7 @@ def choose(inputs: Inputs, fields: Sequence[Modes]) -> list[Choice]:
       A choice for each field; none at all without inputs.
     """
     candidates, best = _candidates(inputs), list[Choice]()
-    if not candidates or len(inputs.scalars) < 3:
+    if not candidates or not fields or len(inputs.scalars) < 3:
         return []
     best = _best([_judged(one, inputs, fields) for one in candidates])
     kept = dict.fromkeys(one.radial for one in best)

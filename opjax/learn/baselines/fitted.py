@@ -50,7 +50,8 @@ class Baselines:
       inputs: of the training cases.
       weights: of the points of the mesh, `(m,)`.
       fields: of the target.
-      choices: of POD, one for each field; none where it does not apply.
+      choices: of POD, one for each field and then one for each target scalar; none
+        where it does not apply.
       nearest: of the nearest case; None where nothing tells cases apart.
       notes: sentences, why something is left out or how meshes are brought together.
     """
@@ -100,8 +101,8 @@ class Baselines:
             nearest=None,
             notes=notes,
         )
-        made.choices = choose(inputs, made._modes)
-        made.nearest = choose_nearest(inputs, made._modes)
+        made.choices = choose(inputs, [*made._modes, *made._modes_of_scalars])
+        made.nearest = choose_nearest(inputs, made._modes or made._modes_of_scalars)
         if made.nearest is None:
             made.notes.append(
                 "No nearest case and no POD: the cases have no scalars, and their "
@@ -131,6 +132,26 @@ class Baselines:
         ]
 
     @functools.cached_property
+    def _mean(self) -> np.ndarray:
+        return self._gathered.mean(axis=0)
+
+    @functools.cached_property
+    def _scalars(self) -> np.ndarray:
+        """Target scalars of the training cases, `(b, t)`."""
+        each = [one.target_scalars for one in self._cases]
+        found = [np.zeros(0) if one is None else np.asarray(one, float) for one in each]
+        return np.stack(found)
+
+    @functools.cached_property
+    def _modes_of_scalars(self) -> list[Modes]:
+        """Each scalar as a field of one value, with errors over its deviation."""
+        found = [Modes.of(each[:, None, None], np.ones(1)) for each in self._scalars.T]
+        return [
+            modes._replace(sizes=np.full(len(self._cases), each.std()))
+            for modes, each in zip(found, self._scalars.T, strict=True)
+        ]
+
+    @functools.cached_property
     def errors(self) -> dict[str, list[float]]:
         """Mean relative error of each field of training cases that are left out."""
         count, found = len(self._cases), dict[str, list[float]]()
@@ -144,7 +165,7 @@ class Baselines:
                 for m in self._modes
             ]
         if self.choices:
-            found[POD] = [choice.error for choice in self.choices]
+            found[POD] = [one.error for one in self.choices[: len(self.fields)]]
         return found
 
     @property
@@ -162,9 +183,11 @@ class Baselines:
         if name != POD:
             return ""
         each = [f"{one.rank} modes, {one.radial.words}" for one in self.choices]
-        if len(set(each)) == 1:
+        if not self.fields:
+            return "radial basis functions alone, of scalars"
+        if len({one.radial for one in self.choices[: len(self.fields)]}) == 1:
             return each[0]
-        named = zip(self.fields, each, strict=True)
+        named = zip(self.fields, each, strict=False)
         return "; ".join(f"{field.name}: {text}" for field, text in named)
 
     def predict(self, name: str, sample: Sample) -> np.ndarray:
@@ -177,13 +200,13 @@ class Baselines:
         if name == BEST:
             return self._joined(lambda one: self.predict(one, sample))
         if name == MEAN:
-            return self._mesh.spread(sample, self._gathered.mean(axis=0))
+            return self._mesh.spread(sample, self._mean)
         asked = self._reader.read(self._mesh, sample)
         if name == NEAREST:
             assert self.nearest is not None
             (row,) = self.nearest.places(self._inputs, asked)
             return self._transferred(self._cases[row], sample)
-        known = self._gathered.mean(axis=0)
+        known = self._mean.copy()
         for field, choice, modes in self._of_pod():
             found = choice.radial.predict(
                 choice.radial.chosen(self._inputs),
@@ -192,6 +215,31 @@ class Baselines:
             )
             known[:, list(field.channels)] = self._shaped(modes.field(found[0]))
         return self._mesh.spread(sample, known)
+
+    def predict_scalars(self, name: str, sample: Sample) -> np.ndarray:
+        """Predicts the target scalars of a case, `(t,)`, in their units.
+
+        Args:
+          name: one of `names`.
+          sample: the case.
+        """
+        if name == MEAN:
+            return self._scalars.mean(axis=0)
+        asked = self._reader.read(self._mesh, sample)
+        if name == NEAREST:
+            assert self.nearest is not None
+            (row,) = self.nearest.places(self._inputs, asked)
+            return self._scalars[row]
+        choices = self.choices[len(self.fields) :]
+        found = [
+            one.radial.predict(
+                one.radial.chosen(self._inputs),
+                values[:, None],
+                one.radial.chosen(asked),
+            )
+            for one, values in zip(choices, self._scalars.T, strict=True)
+        ]
+        return np.array(found).reshape(-1)
 
     def left_out(self) -> list[np.ndarray]:
         """Returns what `"best"` predicts of every training case that is left out."""
@@ -211,8 +259,8 @@ class Baselines:
                 self._transferred(cases[row], one)
                 for row, one in zip(rows, cases, strict=True)
             ]
-        count, mean = len(cases), self._gathered.mean(axis=0)
-        fields = (count * mean - self._gathered) / (count - 1)
+        count = len(cases)
+        fields = (count * self._mean - self._gathered) / (count - 1)
         for field, choice, modes in self._of_pod() if name == POD else ():
             inputs = choice.radial.chosen(self._inputs)
             values = modes.coefficients[:, : choice.rank]
@@ -222,7 +270,7 @@ class Baselines:
         return [self._mesh.spread(*pair) for pair in zip(cases, fields, strict=True)]
 
     def _of_pod(self) -> "zip[tuple[Of, Choice, Modes]]":
-        return zip(self.fields, self.choices, self._modes, strict=True)
+        return zip(self.fields, self.choices, self._modes, strict=False)
 
     def _shaped(self, flat: np.ndarray) -> np.ndarray:
         return flat.reshape(self._gathered.shape[1], -1)
@@ -255,9 +303,8 @@ class Baselines:
             "weights": self._weights,
             "scalars": inputs.scalars,
             "shape": inputs.shape,
-            "target": np.concatenate(
-                [one.target for one in self._cases if one.target is not None]
-            ),
+            "target_scalars": self._scalars,
+            "target": np.concatenate([_target(one) for one in self._cases]),
             **self._reader.arrays(),
         }
         if mesh.cells is not None:
@@ -323,8 +370,10 @@ class Baselines:
         )
         grid = (len(targets[0]),) if text["on_grid"] else None
         cases = [
-            Sample(place, target=target, target_grid=grid)
-            for place, target in zip(points, targets, strict=True)
+            Sample(place, target=target, target_grid=grid, target_scalars=scalars)
+            for place, target, scalars in zip(
+                points, targets, stored["target_scalars"], strict=True
+            )
         ]
         reader, nearest = Reader.from_arrays(stored), text["nearest"]
         deviations = reader.shape.deviations
@@ -346,9 +395,7 @@ def obstacle(train: Sequence[Sample]) -> str:
     if isinstance(train, Stored):
         return "samples are read from disk batch by batch"
     target = train[0].target
-    if target is None:
-        return "no field is predicted"
-    if target.ndim != 2 or target.dtype.kind != "f":
+    if target is not None and (target.ndim != 2 or target.dtype.kind != "f"):
         return "the target has classes"
     if any(one.target_grid != train[0].target_grid for one in train):
         return "the targets are on different grids"
@@ -358,7 +405,9 @@ def obstacle(train: Sequence[Sample]) -> str:
 
 
 def _target(sample: Sample) -> np.ndarray:
-    assert sample.target is not None  # see `obstacle`
+    """The target, without channels of a case of scalars alone."""
+    if sample.target is None:
+        return np.zeros((sample.num_points, 0))
     return sample.target
 
 
@@ -379,6 +428,8 @@ def _values(sample: Sample) -> int:
 
 
 def _fields(sample: Sample, fields: Fields | None) -> list[Of]:
+    if sample.target is None:
+        return []
     if fields is None:
         return [Of("target", tuple(range(_target(sample).shape[1])))]
     return [Of(one.name, tuple(one.channels)) for one in fields.varying]

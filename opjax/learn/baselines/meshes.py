@@ -1,6 +1,7 @@
 """Whether the meshes of cases correspond, and values on one mesh for all of them."""
 
 import functools
+import pathlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -54,7 +55,8 @@ class CommonMesh:
             return mesh, ""
         for one in train[1:]:
             if reason := mesh.obstacle(one):
-                name, other = first.name or "the first case", one.name or "another one"
+                name, other = (pathlib.PurePath(x.name).name for x in (first, one))
+                name, other = name or "the first case", other or "another one"
                 why = f"{reason} in {name} and {other}"
                 step = -(-first.num_points // _MOST_POINTS)
                 part = first.mesh_points[::step]

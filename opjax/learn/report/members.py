@@ -11,7 +11,7 @@ from opjax.learn.baselines.fitted import NAMES
 from opjax.learn.json_files import write_json, write_text
 from opjax.learn.run.folder import provenance
 from opjax.learn.tables import median_and_range, table
-from opjax.learn.tasks.compared import Compared, sentences, wins
+from opjax.learn.tasks.compared import Compared
 
 # Numbers of a member that are not results.
 _NOT_SHOWN = ("best_epoch", "parameters")
@@ -129,11 +129,10 @@ def _beside(
         }
         for name in finished.results
     }
-    won = wins(compared, models, finished.fields)
     return {
-        "text": sentences(compared, models, finished.fields),
+        "text": compared.sentences(models),
         "baselines": compared.numbers,
-        "baseline_wins": won if finished.fields else next(iter(won.values()), None),
+        "baseline_wins": compared.wins(models),
     }
 
 

@@ -9,11 +9,56 @@ import numpy as np
 from opjax.learn.baselines import fitted
 from opjax.learn.baselines.fitted import NAMES, Baselines
 from opjax.learn.messages import say
-from opjax.learn.predict.field_errors import errors_of
+from opjax.learn.predict.field_errors import errors_of, keys
+from opjax.learn.tasks import scalars
 from opjax.samples import Sample
 from opjax.samples.fields import Field, Fields
 
-Numbers = Callable[[np.ndarray], dict[str, float]]
+JointNumbers = Callable[[np.ndarray], dict[str, float]]
+Numbers = Mapping[str, float]
+
+
+class Measure(NamedTuple):
+    """How predictions are measured, as those of operators are.
+
+    Attributes:
+      fields: of the output function, where each has an error of its own.
+      joint: what is said of the errors of all channels together, if that is the error.
+      scalars: names of the target scalars.
+    """
+
+    fields: Fields | None = None
+    joint: JointNumbers | None = None
+    scalars: Sequence[str] = ()
+
+    @property
+    def decisive(self) -> dict[str, str]:
+        """The number that decides, by the name of each field and scalar."""
+        found = {name: f"{name}_error" for name in self.scalars}
+        if self.fields is None:
+            return {"target": "relative_l2"} | found
+        names = self.fields.names
+        each = [f"relative_l2_{key}" for key in keys(names)] or ["relative_l2"]
+        return dict(zip(names, each, strict=True)) | found
+
+    def numbers(
+        self, test: Sequence[Sample], predicted: Sequence[np.ndarray]
+    ) -> dict[str, float]:
+        """Returns the numbers of predicted fields."""
+        found: dict[str, float] = {}
+        if self.fields is not None:
+            found = errors_of(self.fields, test, predicted).numbers()
+        if self.joint is not None:
+            whole = together(predicted[0].shape[1])
+            found |= self.joint(errors_of(whole, test, predicted).filled[:, 0])
+        return found
+
+    def of_scalars(
+        self, test: Sequence[Sample], predicted: Sequence[np.ndarray]
+    ) -> dict[str, float]:
+        """Returns the numbers of predicted scalars."""
+        known = np.stack([np.asarray(one.target_scalars) for one in test])
+        return scalars.errors(np.stack(predicted), known, self.scalars)
 
 
 class Compared(NamedTuple):
@@ -22,62 +67,72 @@ class Compared(NamedTuple):
     Attributes:
       fitted: the baselines; None if there are none.
       numbers: of each, by its key, as those of an operator in a table.
+      decisive: see `Measure.decisive`.
       words: how each predicts, by its key.
       notes: sentences, why one is left out or how meshes are brought together.
     """
 
     fitted: Baselines | None
     numbers: Mapping[str, dict[str, float]]
+    decisive: Mapping[str, str]
     words: Mapping[str, str]
     notes: Sequence[str]
 
+    def wins(self, models: Mapping[str, Numbers]) -> dict[str, str]:
+        """Returns the key of the baseline that is at least as good as all models.
 
-def compare(
-    train: Sequence[Sample],
-    test: Sequence[Sample],
-    fields: Fields | None,
-    *,
-    joint: Numbers | None,
-) -> Compared:
-    """Fits baselines to the training samples and measures them on the test samples.
+        Args:
+          models: numbers of the models, medians over the seeds, by their names.
 
-    Args:
-      train: training samples.
-      test: test samples, in physical units.
-      fields: of the output function, where each has an error of its own.
-      joint: what is said of the errors of all channels together, if that is the error.
-    """
-    if reason := fitted.obstacle(train):
-        return Compared(None, {}, {}, [f"No baselines: {reason}."])
-    begin = time.monotonic()
-    found = Baselines.fit(train, fields)
-    numbers = {
-        name: measured(
-            test, [found.predict(name, one) for one in test], fields, joint=joint
-        )
-        for name in found.names
-    }
-    say(f"Baselines: {time.monotonic() - begin:.1f} s.")
-    words = {name: found.words(name) for name in found.names}
-    return Compared(found, numbers, words, found.notes)
+        Returns:
+          It by the name of every field and scalar for which there is one.
+        """
+        found: dict[str, str] = {}
+        for name, key in self.decisive.items():
+            baseline, model = _smallest(self.numbers, key), _smallest(models, key)
+            if baseline and model and baseline[0] <= model[0]:
+                found[name] = baseline[1]
+        return found
+
+    def sentences(self, models: Mapping[str, Numbers]) -> str:
+        """Returns what stands below a table: who wins, and how baselines predict."""
+        known = [f"- {NAMES[k]}: {text}." for k, text in self.words.items() if text]
+        parts = [self._verdict(models), "\n".join(known), " ".join(self.notes)]
+        text = "\n\n".join(filter(None, parts))
+        return f"\n{text}\n" if text else ""
+
+    def _verdict(self, models: Mapping[str, Numbers]) -> str:
+        """Says which predicts each field better, and what follows."""
+        won, lost, kept = self.wins(models), list[str](), list[str]()
+        for name, key in self.decisive.items():
+            baseline, model = _smallest(self.numbers, key), _smallest(models, key)
+            if baseline is None or model is None:
+                continue
+            (one, by), (other, than) = baseline, model
+            if name in won:
+                pair = f"error {one:.3g} of {NAMES[by]}, {other:.3g} of {than}"
+                lost.append(f"{name} ({pair})")
+            else:
+                times = f"{one / other:.2g} times the error" if other else "more error"
+                kept.append(f"{name}: {NAMES[by]}, {times} of {than}.")
+        text = ""
+        if lost:
+            flags = [f"`--baseline={name}`" for name in dict.fromkeys(won.values())]
+            text = (
+                f"**A baseline wins** on {', '.join(lost)}. Use it: it is saved with "
+                f"the run, and `opjax-predict` with {' or '.join(flags)} predicts with "
+                "it. Where meshes correspond and a few parameters change the field "
+                "smoothly, it is the better tool; else see whether scales, geometry or "
+                "more training help the operator."
+            )
+        if kept:
+            text += " " * bool(text) + f"Best baseline of {' '.join(kept)}"
+        return text
 
 
-def measured(
-    test: Sequence[Sample],
-    predicted: Sequence[np.ndarray],
-    fields: Fields | None,
-    *,
-    joint: Numbers | None,
-) -> dict[str, float]:
-    """Returns the numbers of predictions, those that an operator has in tables."""
-    numbers: dict[str, float] = {}
-    if fields is not None:
-        numbers = errors_of(fields, test, predicted).numbers()
-    if joint is not None or fields is None:
-        whole = together(predicted[0].shape[1])
-        errors = errors_of(whole, test, predicted).filled[:, 0]
-        numbers |= {} if joint is None else joint(errors)
-    return numbers
+def _smallest(rows: Mapping[str, Numbers], key: str) -> tuple[float, str] | None:
+    found = [(row[key], name) for name, row in rows.items() if row.get(key) is not None]
+    return min(found, default=None)
 
 
 def together(channels: int) -> Fields:
@@ -85,82 +140,29 @@ def together(channels: int) -> Fields:
     return Fields((Field("all", tuple(range(channels)), 1.0),))
 
 
-def sentences(
-    compared: Compared, models: Mapping[str, Mapping[str, float]], fields: Sequence[str]
-) -> str:
-    """Returns the sentences below a table: who wins, and how baselines predict.
+def compare(
+    train: Sequence[Sample], test: Sequence[Sample], measure: Measure
+) -> Compared:
+    """Fits baselines to the training samples and measures them on the test samples.
 
     Args:
-      compared: the baselines.
-      models: the numbers of the models, medians over the seeds, by their names.
-      fields: keys of the fields, empty for one.
+      train: training samples.
+      test: test samples, in physical units.
+      measure: that of operators.
     """
-    parts = [_verdict(compared, models, fields)] if compared.numbers else []
-    known = [f"- {NAMES[k]}: {text}." for k, text in compared.words.items() if text]
-    parts += ["\n".join(known)] * bool(known)
-    parts += [" ".join(compared.notes)] * bool(compared.notes)
-    return "\n" + "\n\n".join(filter(None, parts)) + "\n" if any(parts) else ""
-
-
-def wins(
-    compared: Compared, models: Mapping[str, Mapping[str, float]], fields: Sequence[str]
-) -> dict[str, str]:
-    """Returns the fields on which a baseline is at least as good as all models.
-
-    The key of the baseline by the key of the field, or by `""` for a single one.
-    """
-    found: dict[str, str] = {}
-    for field in fields or [""]:
-        baseline, model = (
-            _smallest(rows, _key(field)) for rows in (compared.numbers, models)
-        )
-        if baseline and model and baseline[0] <= model[0]:
-            found[field] = baseline[1]
-    return found
-
-
-def _key(field: str) -> str:
-    return f"relative_l2_{field}" if field else "relative_l2"
-
-
-def _smallest(
-    rows: Mapping[str, Mapping[str, float]], key: str
-) -> tuple[float, str] | None:
-    found = [(row[key], name) for name, row in rows.items() if row.get(key) is not None]
-    return min(found, default=None)
-
-
-def _verdict(
-    compared: Compared, models: Mapping[str, Mapping[str, float]], fields: Sequence[str]
-) -> str:
-    """Says which predicts each field better, and what follows."""
-    won, lost, kept = wins(compared, models, fields), list[str](), list[str]()
-    for field in fields or [""]:
-        baseline, model = (
-            _smallest(rows, _key(field)) for rows in (compared.numbers, models)
-        )
-        if baseline is None or model is None:
-            continue
-        of = f" of {field}" if field else ""
-        pair = (
-            f"{baseline[0]:.3g} ({NAMES[baseline[1]]}) to {model[0]:.3g} ({model[1]})"
-        )
-        if field in won:
-            lost.append(f"{of.removeprefix(' of ') or 'error'} {pair}")
-        else:
-            ratio = baseline[0] / model[0] if model[0] else float("inf")
-            kept.append(
-                f"The operator {model[1]} has {ratio:.2g} times less error{of} than "
-                f"the best baseline, {NAMES[baseline[1]]}."
-            )
-    if lost:
-        names = list(dict.fromkeys(won.values()))
-        flags = " or ".join(f"`--baseline={name}`" for name in names)
-        kept.insert(
-            0,
-            f"**A baseline wins**: {', '.join(lost)}. Use the baseline: it is saved "
-            f"with the run, and `opjax-predict` with {flags} predicts with it. An "
-            "operator needs more cases, more training or other inputs to be worth its "
-            "time here.",
-        )
-    return " ".join(kept)
+    if reason := fitted.obstacle(train):
+        return Compared(None, {}, {}, {}, [f"No baselines: {reason}."])
+    begin = time.monotonic()
+    found = Baselines.fit(train, measure.fields)
+    numbers: dict[str, dict[str, float]] = {}
+    for name in found.names:
+        numbers[name] = {}
+        if train[0].target is not None:
+            fields = [found.predict(name, one) for one in test]
+            numbers[name] |= measure.numbers(test, fields)
+        if train[0].target_scalars is not None:
+            known = [found.predict_scalars(name, one) for one in test]
+            numbers[name] |= measure.of_scalars(test, known)
+    say(f"Baselines: {time.monotonic() - begin:.1f} s.")
+    words = {name: found.words(name) for name in found.names}
+    return Compared(found, numbers, measure.decisive, words, found.notes)

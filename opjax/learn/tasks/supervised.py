@@ -184,8 +184,11 @@ def regression(
             compared.compare,
             splits.train,
             test.samples,
-            fields,
-            joint=None if loss.form is not None else evaluation.numbers,
+            compared.Measure(
+                fields,
+                joint=None if loss.form is not None else evaluation.numbers,
+                scalars=scalars.names_of(names, sizes.target_scalars),
+            ),
         )
         if evaluation.baselines
         else None,
