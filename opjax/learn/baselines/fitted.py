@@ -338,7 +338,7 @@ class Baselines:
         """
         path = folder / FILE
         try:
-            with np.load(path, allow_pickle=False) as file:
+            with open(path, "rb") as opened, np.load(opened) as file:
                 return cls._of_arrays(dict(file))
         except FileNotFoundError:
             raise

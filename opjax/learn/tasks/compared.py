@@ -140,6 +140,11 @@ def together(channels: int) -> Fields:
     return Fields((Field("all", tuple(range(channels)), 1.0),))
 
 
+def none(reason: str) -> Compared:
+    """Returns no baselines, and the reason."""
+    return Compared(None, {}, {}, {}, [f"No baselines: {reason}."])
+
+
 def compare(
     train: Sequence[Sample], test: Sequence[Sample], measure: Measure
 ) -> Compared:
@@ -151,7 +156,7 @@ def compare(
       measure: that of operators.
     """
     if reason := fitted.obstacle(train):
-        return Compared(None, {}, {}, {}, [f"No baselines: {reason}."])
+        return none(reason)
     begin = time.monotonic()
     found = Baselines.fit(train, measure.fields)
     numbers: dict[str, dict[str, float]] = {}

@@ -183,7 +183,7 @@ def regression(
         baselines=partial(
             compared.compare,
             splits.train,
-            test.samples,
+            splits.test,
             compared.Measure(
                 fields,
                 joint=None if loss.form is not None else evaluation.numbers,
