@@ -229,7 +229,5 @@ def test_options_of_whole_meshes_are_refused_in_slices():
 
     with pytest.raises(ValueError, match="location=cells means nothing with stream_po"):
         train.Config(train="a", location="cells", stream_points=100)
-    with pytest.raises(ValueError, match="location=cells means nothing with time="):
-        train.Config(train="a", location="cells", time="one_step")
     with pytest.raises(ValueError, match="geometry=.*unknown"):
         train.Config(train="a", geometry="curvature")
