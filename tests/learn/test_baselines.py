@@ -22,7 +22,7 @@ from opjax.learn.baselines.meshes import CommonMesh, interpolated
 from opjax.learn.cli import predict, report, train
 from opjax.learn.predict.beside import Beside
 from opjax.learn.tasks import compared
-from opjax.samples import Sample
+from opjax.samples import Sample, Splits
 from opjax.samples.fields import Field, Fields
 from opjax.samples.stored import Stored
 
@@ -236,13 +236,15 @@ def test_what_has_no_baselines_says_why(cases):
     assert "one training case" in obstacle(cases[:1])
     labels = cases[0]._replace(target=np.zeros(60, int))
     assert "classes" in obstacle([labels, labels])
-    found = compared.compare(cases[:1], cases[1:2], compared.Measure(FIELDS))
+    found = compared.compare(
+        Splits(cases[:1], [], cases[1:2], source=""), compared.Measure(FIELDS)
+    )
     assert found.sentences({}) == "\nNo baselines: there is one training case.\n"
 
 
 def test_numbers_are_those_of_operators(cases):
     measure = compared.Measure(FIELDS, scalars=("s", "t"))
-    found = compared.compare(cases[:20], cases[20:], measure)
+    found = compared.compare(Splits(cases[:20], [], cases[20:], source=""), measure)
     mean = np.mean([one.target for one in cases[:20]], axis=0)
     errors = []
     for one in cases[20:]:
@@ -261,7 +263,9 @@ def test_numbers_are_those_of_operators(cases):
 
 
 def test_the_page_says_who_wins_and_what_follows(cases):
-    found = compared.compare(cases[:20], cases[20:], compared.Measure(FIELDS))
+    found = compared.compare(
+        Splits(cases[:20], [], cases[20:], source=""), compared.Measure(FIELDS)
+    )
     best = found.numbers[POD]
     models = {"functional": {"relative_l2_u": best["relative_l2_u"] / 2}}
     models["functional"]["relative_l2_v"] = 3 * best["relative_l2_v"]
@@ -275,7 +279,9 @@ def test_the_page_says_who_wins_and_what_follows(cases):
 
 def test_errors_of_all_channels_together_are_those_of_papers(cases):
     measure = compared.Measure(joint=lambda errors: {"relative_l2": errors.mean()})
-    found = compared.compare(cases[:20], cases[20:], measure).numbers[MEAN]
+    found = compared.compare(
+        Splits(cases[:20], [], cases[20:], source=""), measure
+    ).numbers[MEAN]
     mean = np.mean([one.target for one in cases[:20]], axis=0)
     errors = []
     for one in cases[20:]:

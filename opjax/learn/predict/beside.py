@@ -66,8 +66,12 @@ class Beside(NamedTuple):
           ValueError: if the sample does not fit the operator.
         """
         check(found, sample, weights=True)
-        values = self.baselines.predict(self.instead, sample)
-        known = self.baselines.predict_scalars(self.instead, sample)
+        reduced, scaling = found.reduced(sample), found.scaling
+        values = self.baselines.predict(self.instead, reduced)
+        known = self.baselines.predict_scalars(self.instead, reduced)
+        if scaling is not None:
+            values = scaling.restore(values, sample)
+            known = scaling.restore(known, sample, "target_scalars")
         return Predicted(values, known if len(known) else None)
 
     def row(self, found: Learned, sample: Sample) -> dict[str, Any]:
@@ -76,8 +80,8 @@ class Beside(NamedTuple):
             return {}
         each: dict[str, Any] = {}
         for name in self.baselines.names:
-            sums = Sums(found.fields)
-            values = self.baselines.predict(name, sample)
+            values = self._replace(instead=name).predicted(found, sample).values
+            sums = Sums(found.fields_of(sample))
             sums.add(values, sample.target, sample.quadrature_weights)
             each[name] = sums.errors().row()
         return {ROW: each}

@@ -11,7 +11,7 @@ from opjax.learn.baselines.fitted import NAMES, Baselines
 from opjax.learn.messages import say
 from opjax.learn.predict.field_errors import errors_of, keys
 from opjax.learn.tasks import scalars
-from opjax.samples import Sample
+from opjax.samples import Sample, Splits
 from opjax.samples.fields import Field, Fields
 
 JointNumbers = Callable[[np.ndarray], dict[str, float]]
@@ -25,11 +25,14 @@ class Measure(NamedTuple):
       fields: of the output function, where each has an error of its own.
       joint: what is said of the errors of all channels together, if that is the error.
       scalars: names of the target scalars.
+      restore: `restore(scalars)`, target scalars of the test samples in physical units,
+        `(b, t)`, where samples are over their scales.
     """
 
     fields: Fields | None = None
     joint: JointNumbers | None = None
     scalars: Sequence[str] = ()
+    restore: Callable[[np.ndarray], np.ndarray] | None = None
 
     @property
     def decisive(self) -> dict[str, str]:
@@ -58,7 +61,10 @@ class Measure(NamedTuple):
     ) -> dict[str, float]:
         """Returns the numbers of predicted scalars."""
         known = np.stack([np.asarray(one.target_scalars) for one in test])
-        return scalars.errors(np.stack(predicted), known, self.scalars)
+        both = np.stack(predicted), known
+        if self.restore is not None:
+            both = self.restore(both[0]), self.restore(both[1])
+        return scalars.errors(*both, self.scalars)
 
 
 class Compared(NamedTuple):
@@ -145,16 +151,14 @@ def none(reason: str) -> Compared:
     return Compared(None, {}, {}, {}, [f"No baselines: {reason}."])
 
 
-def compare(
-    train: Sequence[Sample], test: Sequence[Sample], measure: Measure
-) -> Compared:
+def compare(splits: Splits, measure: Measure) -> Compared:
     """Fits baselines to the training samples and measures them on the test samples.
 
     Args:
-      train: training samples.
-      test: test samples, in physical units.
+      splits: samples as operators are given them, over their scales.
       measure: that of operators.
     """
+    train, test = splits.train, splits.test
     if reason := fitted.obstacle(train):
         return none(reason)
     begin = time.monotonic()

@@ -197,17 +197,27 @@ def regression(
         fields=() if fields is None else tuple(keys(fields.names)),
         baselines=partial(
             compared.compare,
-            splits.train,
-            splits.test,
+            splits,
             compared.Measure(
                 fields,
                 joint=None if loss.form is not None else evaluation.numbers,
                 scalars=scalars.names_of(names, sizes.target_scalars),
+                restore=partial(_restored, scaling, test.samples),
             ),
         )
         if evaluation.baselines
         else None,
     )
+
+
+def _restored(
+    scaling: Scaling | None, physical: Sequence[Sample], scalars: np.ndarray
+) -> np.ndarray:
+    """Predicted scalars of the test samples in physical units."""
+    if scaling is None:
+        return scalars
+    pairs = zip(scalars, physical, strict=True)
+    return np.stack([scaling.restore(*pair, role="target_scalars") for pair in pairs])
 
 
 def _scaled(scaling: Scaling, splits: Splits, loss: Loss) -> Splits:
