@@ -286,14 +286,7 @@ def _places(inputs: Sequence[str]) -> dict[pathlib.Path, pathlib.Path]:
     found = files.find(inputs)
     given = [pathlib.Path(path).expanduser() for path in inputs]
     of_cases = folders.places(given, found)
-    names = {file: of_cases[file] / written_name(file) for file in found}
-    twice = [name for name, count in Counter(names.values()).items() if count > 1]
-    if twice:
-        raise ValueError(
-            f"Several files of the input are called {twice[0]}; predict on their "
-            "folders one by one."
-        )
-    return names
+    return {file: of_cases[file] / written_name(file) for file in found}
 
 
 def _names(found: trained.Trained) -> list[str]:
