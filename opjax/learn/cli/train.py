@@ -418,7 +418,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> Task | StreamedTa
         encoding=Encoding(points=True),
         names=names,
         start=start,
-        evaluation=Evaluation(quantities=parse(config.quantities)),
+        evaluation=Evaluation(quantities=parse(config.quantities), baselines=True),
         loss=Loss(form=form_of(config, summaries.of(splits.train[:1])[0])),
         scaling=Scaling.of(vars(config), names),
     )
