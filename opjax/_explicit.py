@@ -94,6 +94,7 @@ def _shardings(annotation: Any, axes: Mapping[str, Any], mesh: AbstractMesh) -> 
     if typing.get_origin(annotation) is tuple:
         parts = typing.get_args(annotation)
         return tuple(_shardings(part, axes, mesh) for part in parts)
-    return NamedSharding(
-        mesh, PartitionSpec(*(axes.get(letter) for letter in _letters(annotation)))
-    )
+    spec = [axes.get(letter) for letter in _letters(annotation)]
+    # One axis of the mesh splits one axis of an array: the first of a `(k, k)`.
+    once = [axis if axis not in spec[:i] else None for i, axis in enumerate(spec)]
+    return NamedSharding(mesh, PartitionSpec(*once))
