@@ -49,20 +49,26 @@ def split_by_compiler(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)
 
         axes = _axes_of_letters(signature, signature.bind(*args, **kwargs).arguments)
-        return jax.sharding.auto_axes(
+        shared = jax.sharding.auto_axes(
             inside,
             axes=mesh.explicit_axes,
             out_sharding=_shardings(signature.return_annotation, axes, mesh),
-        )(arrays)
+        )
+        return jax.jit(shared, inline=True)(arrays)
 
     return split
 
 
 def _explicit_mesh(arrays: Iterable[jax.Array]) -> AbstractMesh | None:
-    """Returns the mesh of arrays, or else of the context, if it has explicit axes."""
+    """Returns the mesh of arrays, or else of the context, if it has explicit axes.
+
+    Not within `jax.shard_map` over some of the axes, where JAX cannot differentiate
+    what leaves others to the compiler (0.10).
+    """
     meshes = [jax.typeof(array).sharding.mesh for array in arrays]
     meshes.append(jax.sharding.get_abstract_mesh())
-    return next((mesh for mesh in meshes if mesh.explicit_axes), None)
+    explicit = (m for m in meshes if m.explicit_axes and not m.manual_axes)
+    return next(explicit, None)
 
 
 def _axes_of_letters(
