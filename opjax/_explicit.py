@@ -31,6 +31,7 @@ def split_by_compiler(function: Callable[P, R]) -> Callable[P, R]:
       The function.
     """
     signature = inspect.signature(function)
+    call: Callable[..., R] = function
 
     @functools.wraps(function)
     def split(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -45,8 +46,8 @@ def split_by_compiler(function: Callable[P, R]) -> Callable[P, R]:
             merged = [
                 next(remaining) if isinstance(x, jax.Array) else x for x in leaves
             ]
-            args, kwargs = jax.tree.unflatten(structure, merged)
-            return function(*args, **kwargs)
+            positional, named = jax.tree.unflatten(structure, merged)
+            return call(*positional, **named)
 
         axes = _axes_of_letters(signature, signature.bind(*args, **kwargs).arguments)
         shared = jax.sharding.auto_axes(
