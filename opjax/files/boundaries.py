@@ -199,7 +199,7 @@ def _measures(
     if location == "cells":
         where = cells.gathered(
             {
-                kind: geometry.cell_centers(points, block.cells, kind)
+                kind: geometry.cell_centers(points, block.shape, kind)
                 for kind, block in cells.blocks.items()
             }
         )

@@ -95,6 +95,7 @@ def build(
     scalars = cases.read(name, stored, row, options.scalars)
     needed, asked = options.need_target, options.target_scalars
     target_scalars = cases.read(name, stored, row, asked, needed=needed)
+    further = cases.read(name, stored, row, options.numbers)
     sample = Sample(
         points,
         target=target.values,
@@ -106,6 +107,7 @@ def build(
         boundaries=named or None,
         scalars=scalars,
         target_scalars=target_scalars,
+        numbers=None if further is None else cases.named(options.numbers, further),
     )
     channels = {"features": features.channels, "target": target.channels}
     if options.scalars:

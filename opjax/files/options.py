@@ -43,6 +43,7 @@ class ReadOptions:
         arrays of one number, in VTK files field data, or columns of a table
         `cases.csv` in the folder of the files.
       target_scalars: names of such numbers to predict.
+      numbers: names of such numbers that become `Sample.numbers`, for scales.
       point_dim: of VTK files, whose points have three coordinates: the number of
         leading axes that are space, others being constant. By default all axes on
         which coordinates vary, so that a mesh in a plane is 2-D.
@@ -81,6 +82,7 @@ class ReadOptions:
     target: Names = ()
     scalars: Names = ()
     target_scalars: Names = ()
+    numbers: Names = ()
     point_dim: int | None = None
     quadrature: bool = False
     location: str = "points"
@@ -141,6 +143,11 @@ class ReadOptions:
                 raise ValueError(
                     f"A scalar cannot be named {name}, a column of the table."
                 )
+        if twice := [name for name in self.numbers if name in scalars]:
+            raise ValueError(
+                f"{twice[0]} is named as a scalar and as a number; numbers are those "
+                "that no model is given. Name it once."
+            )
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -150,7 +157,7 @@ class ReadOptions:
     @property
     def has_scalars(self) -> bool:
         """Whether a sample has numbers of its own, which a table may hold."""
-        return bool(self.scalars or self.target_scalars)
+        return bool(self.scalars or self.target_scalars or self.numbers)
 
     def given(self) -> list[str]:
         """Names of the options that are not as by default."""

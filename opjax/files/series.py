@@ -4,10 +4,11 @@ A case is
 
 - an `.npz` or `.h5` file (or a group of an `.h5` file) with an array `times (t,)` and
   fields `(t, n)` or `(t, n, c)`; other arrays are as in `files.read`;
-- a `.pvd` or `.vtu.series` file that lists `.vtu` (or `.vtm`) files of its folder with
-  their times;
-- a folder of numbered `.vtu` files, `flow_0000.vtu`, `flow_0001.vtu`, whose times are
-  the field data `TimeValue`, or else the numbers; of `flow_0.25.vtu` the decimals.
+- a `.pvd`, `.vtu.series` or `.vtm.series` file that lists `.vtu` (or `.vtm`) files of
+  its folder with their times;
+- a folder of numbered `.vtu` (or `.vtm`) files, `flow_0000.vtu`, `flow_0001.vtu`, whose
+  times are the field data `TimeValue`, or else the numbers; of `flow_0.25.vtu` the
+  decimals.
 
 A folder may hold many of one kind, folders of cases among them. Scalars of a case are
 in its file, or in a table beside it, see `opjax.files.cases`.
@@ -43,6 +44,9 @@ _OPTIONS = (
     "scalars",
     "point_dim",
     "quadrature",
+    "location",
+    "boundary_names",
+    "geometry",
     "grid_axes",
     "max_bytes",
 )
@@ -88,9 +92,9 @@ def read_series(
 
     Args:
       paths: folder, files, or folders of cases, see the top of this module.
-      options: what a series is made of. Fields are those of points; `target` are the
-        fields that evolve, `features` constant ones that models see beside them.
-        Scalars may be field data of the first `.vtu` file.
+      options: what a series is made of. `target` are the fields that evolve,
+        `features` constant ones that models see beside them; cells and boundaries are
+        those of the first frame. Scalars may be field data of the first `.vtu` file.
       min_frames: fewest frames of a series. With one, fields without an axis of time
         are its only frame, and times may be missing.
       in_memory: whether frames are kept in memory. Otherwise a frame is read from its
@@ -165,7 +169,7 @@ def series_splits(
 
 def _read(case: Path, how: _How) -> Iterator[_Found]:
     """Reads the series of a file or folder."""
-    if case.is_dir() or case.suffix.lower() in (".pvd", ".series", ".vtu"):
+    if case.is_dir() or case.suffix.lower() in (*frames.LISTS, *frames.FRAMES):
         yield _of_frames(case, list(frames.listed(case)), how)
         return
     if not how.in_memory and case.suffix.lower() == ".npz":
@@ -263,7 +267,7 @@ def _build(
                 f"{name}: {key} is one number for the whole case, and no field; give "
                 f"it as a scalar, --scalar_names={key}, not among --feature_names."
             )
-    row = cases.row_of_series(case, group, named=options.has_scalars)
+    row = cases.row_of(case, group, named=options.has_scalars)
     return building.build(name, arrays, options, row)
 
 
@@ -304,7 +308,10 @@ def _of_frames(case: Path, listed: list[Listed], how: _How) -> _Found:
     times: list[float] = []
     first: building.Built | None = None
     # Weights, features and scalars are those of the first frame.
-    later = dataclasses.replace(how.options, features=(), quadrature=False, scalars=())
+    names = ("features", "scalars", "boundary_names", "geometry")
+    later = dataclasses.replace(
+        how.options, quadrature=False, **dict.fromkeys(names, ())
+    )
     for number, (file, time) in enumerate(listed):
         with opened(file, later if first else how.options) as groups:
             arrays = groups[""]

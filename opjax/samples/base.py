@@ -37,6 +37,8 @@ class Sample(NamedTuple):
         None if there are none.
       target_scalars: numbers of the whole sample to predict, `(t,)`; None if there are
         none, or where they are to be predicted.
+      numbers: further numbers of the whole sample by name, such as a load, that fields
+        are scaled by; no model is given them.
     """
 
     mesh_points: np.ndarray
@@ -51,6 +53,7 @@ class Sample(NamedTuple):
     boundaries: Mapping[str, np.ndarray] | None = None
     scalars: np.ndarray | None = None
     target_scalars: np.ndarray | None = None
+    numbers: Mapping[str, float] | None = None
 
     @property
     def num_points(self) -> int:

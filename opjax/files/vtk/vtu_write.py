@@ -67,6 +67,9 @@ def write(path: Path, mesh: VtkMesh, fields: Mapping[str, np.ndarray]) -> None:
         appended.add(cells, "connectivity", mesh.corners)
         appended.add(cells, "offsets", mesh.offsets[1:])
         appended.add(cells, "types", mesh.types.astype(np.uint8))
+        if mesh.polyhedra is not None:
+            for name, array in mesh.polyhedra.stored().items():
+                appended.add(cells, name, array)
     head, closing, _ = tostring(root).rpartition(b"</VTKFile>")
     with open(path, "wb") as file:
         file.write(b'<?xml version="1.0"?>\n' + head)

@@ -42,6 +42,7 @@ import numpy as np
 
 from opjax import export, files
 from opjax._files import remove_leftovers
+from opjax.files import folders
 from opjax.files.building import time_of
 from opjax.files.formats import OnePath, Paths, written_name
 from opjax.learn.cli import command_line, predict_series, shared
@@ -251,21 +252,12 @@ def _quantities(
 def _places(inputs: Sequence[str]) -> dict[pathlib.Path, pathlib.Path]:
     """Files of the input, and what the output calls them.
 
-    Where several have one name, as in a folder for each case, their folders go along.
+    Those of cases in folders, and where several have one name, are in folders too.
     """
     found = files.find(inputs)
-    names = [pathlib.Path(written_name(file)) for file in found]
-    if len(set(names)) < len(names):
-        names = [
-            file.parent.name / name for file, name in zip(found, names, strict=True)
-        ]
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise ValueError(
-            f"Several files of the input are called {twice[0]}; predict on their "
-            "folders one by one."
-        )
-    return dict(zip(found, names, strict=True))
+    given = [pathlib.Path(path).expanduser() for path in inputs]
+    of_cases = folders.places(given, found)
+    return {file: of_cases[file] / written_name(file) for file in found}
 
 
 def _names(found: trained.Trained) -> list[str]:
@@ -335,7 +327,7 @@ def _predict_all(
                         one |= of_fields.get(name, {})
                     row |= known | bands.intervals(row)
                 rows.append(row)
-                given.append(ranges.ends(sample))
+                given.append(ranges.ends(found.reduced(sample)))
                 early += [sample.name] * (when == 0 and "relative_l2" in row)
     if early:
         warnings.warn(
@@ -345,7 +337,7 @@ def _predict_all(
             stacklevel=2,
         )
     for note in ranges.other_units(
-        found.description.training, given, found.description.names
+        found.description.training, given, found.description.training["names"]
     ):
         warnings.warn(note, stacklevel=2)
     write_json(output / "report.json", rows)
@@ -386,11 +378,12 @@ def _row(
 ) -> dict[str, Any]:
     """What the report says of a sample; what is unusual about it is printed."""
     row: dict[str, Any] = {"name": sample.name, "num_points": sample.num_points}
-    row |= ranges.compare(found.description.training, sample)
-    if crowding := ranges.crowding(found.description.training, sample):
+    reduced = found.reduced(sample)
+    row |= ranges.compare(found.description.training, reduced)
+    if crowding := ranges.crowding(found.description.training, reduced):
         row["points_crowding"] = crowding
     if sample.target is not None and values.shape[1]:
-        sums = Sums(found.fields)
+        sums = Sums(found.fields_of(sample))
         sums.add(values, sample.target, sample.quadrature_weights)
         row |= sums.errors().row()
     if note := ranges.sentence(to_json(row)):

@@ -34,9 +34,11 @@ from opjax.learn.config.fields import added, option
 from opjax.learn.config.presets import PAPER, SMOKE, quick, recipe
 from opjax.learn.config.quantities import parse
 from opjax.learn.config.reading import read_options
+from opjax.learn.config.scales import ScaleOptions
 from opjax.learn.config.time import TimeOptions
 from opjax.learn.messages import say
 from opjax.learn.predict import trained
+from opjax.learn.predict.scaling import Scaling
 from opjax.learn.predict.trained import Trained
 from opjax.learn.run.folder import DataFiles
 from opjax.learn.tasks.errors import Loss
@@ -235,6 +237,7 @@ class Config(
     TrainingOptions,
     LossOptions,
     FileOptions,
+    ScaleOptions,
     TimeOptions,
     StartOptions,
 ):
@@ -251,6 +254,7 @@ class Config(
                 )
         read_options(vars(self))  # refuses those that do not go together
         parse(self.quantities)
+        self._refuse_with_scales()
         if self.time != "none":
             self._refuse_with_time()
         if self.stream_points:
@@ -273,6 +277,23 @@ class Config(
         for name in ("train", "test", "init_from"):
             object.__setattr__(self, name, _absolute(getattr(self, name)))
 
+    def _refuse_with_scales(self) -> None:
+        """Raises ValueError for options that mean nothing for scaled cases."""
+        given = [name for name in ("scales", "angles") if getattr(self, name)]
+        others = {
+            "time": self.time != "none",
+            "stream_points": bool(self.stream_points),
+            "stream_samples": self.stream_samples,
+            "loss": self.loss == "joint",
+        }
+        for name, is_given in others.items():
+            if given and is_given:
+                raise ValueError(
+                    f"{given[0]} means nothing with {name}={getattr(self, name)}: "
+                    "scales are those of single cases in memory, whose errors are over "
+                    "their spread; leave one of them out."
+                )
+
     def _refuse_with_time(self) -> None:
         """Raises ValueError for options that mean nothing for series."""
         if self.quantities:
@@ -285,12 +306,6 @@ class Config(
                 raise ValueError(
                     f"{name} means nothing with time={self.time}, whose samples are "
                     "series, a file or folder each; leave it out."
-                )
-        for name in ("location", "boundary_names", "geometry"):
-            if (value := getattr(self, name)) != getattr(Config, name):
-                raise ValueError(
-                    f"{name}={value} means nothing with time={self.time}, whose series "
-                    "have fields at points; add features of the shape to the files."
                 )
         if self.target_scalars:
             raise ValueError(
@@ -367,6 +382,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> Task | StreamedTa
         start=start,
         evaluation=Evaluation(quantities=parse(config.quantities)),
         loss=Loss(form=form_of(config, summaries.of(splits.train[:1])[0])),
+        scaling=Scaling.of(vars(config), names),
     )
 
 

@@ -46,6 +46,7 @@ def predict_file(
     """
     config = found.description.config
     _refuse(config)
+    prediction.refuse_whole(found, sliced=True)
     options = found.read_options(point_dim=point_dim)
     if file.suffix.lower() == ".vtu":
         point_dim = options.point_dim
