@@ -102,11 +102,11 @@ def check(path: Path, mesh: VtkMesh) -> None:
     """
     if mesh.points.ndim != 2 or mesh.points.shape[1] != 3:
         raise limits.damaged(path, f"points of shape {mesh.points.shape}")
-    _check_cells(path, mesh)
     if mesh.polyhedra is not None:
         mesh.polyhedra.check(path, mesh.num_points, mesh.types)
     elif (mesh.types == kinds.POLYHEDRON).any():
         raise limits.damaged(path, "polyhedra without their faces")
+    _check_cells(path, mesh)
     _check_types(path, mesh)
     for data, rows in (
         (mesh.point_data, mesh.num_points),
