@@ -19,7 +19,7 @@ _PRISMS = {11, 12, 13, kinds.POLYHEDRON}  # VTK's kinds of cells that can be lay
 _POLYGONS = {3: 5, 4: 9}  # and of polygons by their corners
 _NEAR = 1e-6  # of the width, is the distance of points in one place
 _ALIKE = 1e-4  # of the largest value, is what opposite values differ by
-_THIN = 0.5  # of the other widths, is the thickness at most unless asked for
+_THIN = 0.25  # of the other widths, is the thickness at most unless asked for
 
 
 def flattened(path: Path, mesh: VtkMesh, point_dim: int | None) -> VtkMesh:
@@ -132,7 +132,7 @@ def _flat(
     data = {
         name: array[first]
         for name, array in mesh.point_data.arrays.items()
-        if not name.startswith("boundary_") or _is_kept(array, sides)
+        if not name.startswith("boundary_") or np.array_equal(array[first], array[last])
     }
     return dataclasses.replace(
         mesh,
@@ -144,9 +144,3 @@ def _flat(
         polyhedra=None,
         layer=Layer(mesh, numbers, axis),
     )
-
-
-def _is_kept(mask: np.ndarray, sides: tuple[np.ndarray, np.ndarray]) -> bool:
-    """Whether a boundary is none of the sides: alike on both, and not everywhere."""
-    one, other = (mask[side] for side in sides)
-    return np.array_equal(one, other) and not (mask != 0).all()
