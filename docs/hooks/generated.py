@@ -145,8 +145,21 @@ def _documentation(module: str) -> str:
 
 
 # What most users need, in this order, before the alphabet.
-_FIRST = """train load Trained read ReadOptions Sample OperatorTransformer FunctionalAttention
-functional_attention BasisAttention SubdomainAttention two_level_attention fit""".split()
+_FIRST = [
+    "train",
+    "load",
+    "Trained",
+    "read",
+    "ReadOptions",
+    "Sample",
+    "OperatorTransformer",
+    "FunctionalAttention",
+    "functional_attention",
+    "BasisAttention",
+    "SubdomainAttention",
+    "two_level_attention",
+    "fit",
+]
 
 
 def _rank(item: tuple[str, str]) -> tuple[bool, int, str]:

@@ -79,9 +79,9 @@ def _located(name: str, mesh: VtkMesh | None, location: str) -> Callable[[Any], 
     return lambda fields: {k: spread(arrays, f, name) for k, f in fields.items()}
 
 
-def mesh_of(file: Path, max_bytes: int) -> VtkMesh:
-    """Reads the mesh of a `.vtu` file, without its fields at points and cells."""
-    mesh = vtk_fields.load(file, max_bytes)
+def mesh_of(file: Path, max_bytes: int, step: int | None = None) -> VtkMesh:
+    """Reads the mesh of a frame, without its fields at points and cells."""
+    mesh = vtk_fields.load(file, max_bytes, step)
     mesh.point_data, mesh.cell_data, mesh.field_data = (
         NamedArrays(),
         NamedArrays(),

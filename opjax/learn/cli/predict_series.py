@@ -167,10 +167,10 @@ def _names(found: Trained) -> list[str]:
 
 def _mesh(case: pathlib.Path) -> Any:
     """The mesh of a case of `.vtu` files, with cells of any kinds; None for others."""
-    if not case.is_dir() and case.suffix.lower() not in (*lists.LISTS, *lists.FRAMES):
+    if not case.is_dir() and case.suffix.lower() not in lists.MESHES:
         return None
     first = next(iter(lists.listed(case)))
-    return series_writing.mesh_of(first.file, MAX_BYTES)
+    return series_writing.mesh_of(first.file, MAX_BYTES, first.step)
 
 
 def _errors(
