@@ -168,9 +168,9 @@ def _read_blocks(path: str, request: Message) -> Message:
         about.Set(vtkStreamingDemandDrivenPipeline.UPDATE_TIME_STEP(), times[step])
     reader.Update()
     # Readers of VTK go on after errors, with noise.
-    if said := window.GetOutput().strip():
-        if "ERR" in said or reader.GetErrorCode():
-            raise ValueError(said.split("): ")[min(1, said.count("): "))])
+    said = window.GetOutput().strip()
+    if "ERR" in said or reader.GetErrorCode():
+        raise ValueError(said.split("): ")[min(1, said.count("): "))] or "no mesh")
     arrays: dict[str, np.ndarray] = {}
     names: list[str] = []
     for label, mesh in _leaves(reader.GetOutputDataObject(0), ""):
