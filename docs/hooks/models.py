@@ -98,13 +98,14 @@ SOURCES = {
 }
 _HEAD = """# Models
 
-Every name can be trained by `opjax-train --models=NAME` and by the programs of `experiments`,
-with the same recipe, data and report. [Which model?](which.md) helps to choose one.
+Every name can be trained by `opjax-train --models=NAME` and by the programs of
+`experiments`, with the same recipe, data and report. [Which model?](which.md) helps to
+choose one.
 
-Parameters are those of the preset `fast` with `--noequal_parameters`, for one input and one output on a
-grid of 29 x 29 points. Errors are of Darcy flow on this grid by [one
-recipe](results/recipes.md#one-recipe-for-all-models): medians of three seeds, about equal
-parameters and equal epochs.
+Parameters are those of the preset `fast` with `--noequal_parameters`, for one input and
+one output on a grid of 29 x 29 points. Errors are of Darcy flow on this grid by [one
+recipe](results/recipes.md#one-recipe-for-all-models): medians of three seeds, about
+equal parameters and equal epochs.
 
 | name | what it computes | paper | points | time in the points | parameters | error |
 | --- | --- | --- | --- | --- | --- | --- |

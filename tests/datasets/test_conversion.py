@@ -45,9 +45,7 @@ def write(folder, name):
     elif suffix == ".pt":
         torch = pytest.importorskip("torch")
         torch.save({k: torch.tensor(a) for k, a in arrays.items()}, path)
-    elif suffix in (".msh", ".xdmf", ".inp", ".bdf", ".med", ".e"):
-        if suffix == ".e":
-            pytest.importorskip("netCDF4")
+    elif suffix in (".msh", ".xdmf", ".inp", ".bdf", ".med"):
         meshio = pytest.importorskip("meshio")
         cells = [("triangle", np.array([[0, 1, 2], [1, 3, 2]]))]
         known = {".msh": "gmsh", ".bdf": "nastran", ".inp": "abaqus"}
@@ -93,7 +91,7 @@ NAMES = [
     "a.xdmf",
     "a.inp",
 ]
-NAMES += ["a.bdf", "a.med", "a.e"]
+NAMES += ["a.bdf", "a.med"]
 
 
 @pytest.mark.parametrize("name", NAMES)

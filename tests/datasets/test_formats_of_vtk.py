@@ -1,5 +1,7 @@
 """Pieces of parallel solvers, images, and formats that hold several times."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,7 @@ pyvista = pytest.importorskip("pyvista", reason="needs opjax[vtk]")
 
 OPTIONS = ReadOptions(target="u")
 TIMES = (0.0, 0.5, 2.0)
+SOLVERS = Path(__file__).parent / "solvers"
 
 
 def grid(time=0.0):
@@ -37,6 +40,10 @@ def pvtu(path, time=0.0, ghosts=False):
         if ghosts:
             piece.cell_data["vtkGhostType"] = (~chosen).astype(np.uint8)
         piece.save(path.with_name(f"{path.stem}_p{part}.vtu"))
+    write_pieces(path)
+
+
+def write_pieces(path):
     pieces = "".join(f'<Piece Source="{path.stem}_p{i}.vtu"/>' for i in range(2))
     path.write_text(
         "<VTKFile type='PUnstructuredGrid'><PUnstructuredGrid>"
@@ -118,6 +125,26 @@ def test_points_that_a_piece_has_twice_stay_two():
     assert mesh.points[:, 0].tolist() == [0, 1, 1, 2, 3, 3, 4]
     assert mesh.point_data.arrays["u"].tolist() == [0, 1, 2, 3, 4, 5, 6]
     assert mesh.corners.tolist() == [0, 1, 2, 3, 3, 4, 5, 6]
+
+
+def test_pieces_of_polyhedra_are_joined_without_their_ghosts(tmp_path):
+    whole = pyvista.read(SOLVERS / "dual" / "internal.vtu")
+    whole.clear_field_data()
+    left = whole.cell_centers().points[:, 0] < 1
+    for part, chosen in enumerate((left, ~left)):
+        piece = whole.copy()
+        piece.cell_data["vtkGhostType"] = (~chosen).astype(np.uint8)
+        piece.save(tmp_path / f"a_p{part}.vtu")
+    write_pieces(tmp_path / "a.pvtu")
+    options = ReadOptions(target="T", location="cells")
+    (found,), (expected,) = (
+        files.read(path, options)
+        for path in (tmp_path / "a.pvtu", SOLVERS / "dual" / "internal.vtu")
+    )
+    order, other = (np.lexsort(np.round(s.mesh_points, 5).T) for s in (found, expected))
+    for name in ("mesh_points", "quadrature_weights", "target"):
+        values, known = getattr(found, name), getattr(expected, name)
+        np.testing.assert_allclose(values[order], known[other], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("options", AT, ids=["points", "cells"])

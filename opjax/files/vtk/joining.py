@@ -111,7 +111,10 @@ def joined(path: Path, several: Sequence[VtkMesh]) -> VtkMesh:
 
 def _renumbered(mesh: VtkMesh, numbers: np.ndarray) -> VtkMesh:
     """The cells of a mesh with other numbers of their points."""
-    return dataclasses.replace(mesh, corners=numbers[mesh.corners])
+    solids = mesh.polyhedra
+    if solids is not None:
+        solids = solids._replace(corners=numbers[solids.corners])
+    return dataclasses.replace(mesh, corners=numbers[mesh.corners], polyhedra=solids)
 
 
 def _repetitions(points: np.ndarray) -> np.ndarray:
@@ -137,19 +140,24 @@ def _without_ghosts(mesh: VtkMesh) -> VtkMesh:
     data = {key: array[own] for key, array in arrays.items() if key != name}
     sizes = np.diff(mesh.offsets)
     corners = mesh.corners[np.repeat(own, sizes)]
+    solids = None if mesh.polyhedra is None else mesh.polyhedra.of(np.flatnonzero(own))
     used = np.zeros(mesh.num_points, bool)
     used[corners] = True
+    if solids is not None:
+        used[solids.corners] = True
     points = {
         key: array[used]
         for key, array in mesh.point_data.arrays.items()
         if key not in _GHOSTS
     }
-    return VtkMesh(
+    kept = VtkMesh(
         mesh.points[used],
         np.concatenate([[0], np.cumsum(sizes[own])]),
-        (np.cumsum(used) - 1)[corners],
+        corners,
         mesh.types[own],
         NamedArrays(points, mesh.point_data.active),
         NamedArrays(data, mesh.cell_data.active),
         mesh.field_data,
+        solids,
     )
+    return _renumbered(kept, np.cumsum(used) - 1)
