@@ -101,6 +101,27 @@ def test_a_moment_is_one_about_a_point(square):
         one(square, "moment_x:p@out:reference=0", ["p"], **side)
 
 
+def test_a_velocity_that_rises_linearly_has_its_shear_stress(tmp_path):
+    points, cells = plate(hole=False)
+    speed = 3 * centers(points, cells)[:, 1]
+    data = {"U": np.stack([speed, 0.1 * speed, 0 * speed], -1)}
+    path = write(tmp_path / "a.vtu", points, cells, [_QUAD] * len(cells), at_cells=data)
+    wall, names = {"location": "cells", "boundary": "wall: y < 0.1"}, ["U"] * 3
+    text = "shear_x:U@wall:viscosity=0.5"
+    assert one(path, text, names, **wall) == pytest.approx(0.5 * 3 * 4)
+    coefficient = one(path, f"{text}:kinematic=2:speed=3", names, **wall)
+    assert coefficient == pytest.approx(2 * 6 / (9 / 2))
+    across = one(path, "shear_y:U@wall:viscosity=1", names, **wall)
+    assert across == pytest.approx(0, abs=1e-6)
+    with pytest.raises(ValueError, match="2 dimensions only"):
+        one(path, "shear_z:U@wall:viscosity=1", names, **wall)
+    np.savez(
+        tmp_path / "a.npz", mesh_points=points, cells=cells, U=np.ones((len(points), 2))
+    )
+    with pytest.raises(ValueError, match=r"a\.npz: .*--location=cells"):
+        one(tmp_path / "a.npz", text, ["U"] * 2, boundary="wall: y < 0.1")
+
+
 def test_an_open_wall_needs_the_pressure_of_its_other_side(square):
     side = {"location": "cells", "boundary": "out: x > 3.9"}
     with pytest.raises(ValueError, match=r"open at 2 edges.*force_x:p@out:reference=0"):
