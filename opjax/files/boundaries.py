@@ -212,10 +212,11 @@ def _measures(
 ) -> dict[str, np.ndarray]:
     """Columns of normals and distances by name."""
     points, p = cells.points, cells.points.shape[1]
-    if cells.dimension < p and "distance" in features and whole:
+    of_distance = [kind for kind in ("distance", "layers") if kind in features]
+    if cells.dimension < p and of_distance and whole:
         raise ValueError(
             f"{name} is a surface, whose points have distance zero to it; leave out "
-            "distance, or name a part of it, --boundary_names."
+            f"{' and '.join(of_distance)}, or name a part of it, --boundary_names."
         )
     where = points
     if location == "cells":
@@ -236,6 +237,9 @@ def _measures(
         measures |= {f"normal_{_AXES[i]}": normals[:, i : i + 1] for i in range(p)}
     if "distance" in features:
         measures["distance"] = nearest.distance[:, None]
+    if "layers" in features:
+        for kind, values in geometry.layers(nearest.distance, points, facets).items():
+            measures[f"layer_{kind}"] = values[:, None]
     return measures
 
 

@@ -9,7 +9,7 @@ from opjax.files.expressions import Expression, parse_named
 # Names of fields: a sequence, or a text with commas.
 Names = Sequence[str]
 LOCATIONS = ("points", "cells")
-GEOMETRY = ("normals", "distance")
+GEOMETRY = ("normals", "distance", "layers")
 MAX_BYTES = 2**33
 
 
@@ -67,8 +67,9 @@ class ReadOptions:
         Of a mesh with cells, only points of its boundary count.
       facets: keep how to integrate over named boundaries, `Sample.patches`, where the
         sample's own cells do not say it: of fields at cells, and of mixed meshes.
-      geometry: `"normals"`, `"distance"` or both, features of the shape: the outward
-        unit normal of the nearest facet, and the distance to it, of each named
+      geometry: `"normals"`, `"distance"`, `"layers"` or several, features of the
+        shape: the outward unit normal of the nearest facet, the distance to it, and
+        functions of the distance that decay, see `geometry.layers`, of each named
         boundary, or of the mesh's boundary if none is named.
       grid_axes: number of axes of the grid on which fields lie in files that have no
         points: 2 for arrays `(h, w)` or `(h, w, channels)`, on a uniform grid of the
