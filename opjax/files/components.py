@@ -122,7 +122,7 @@ def _extended(data: NamedArrays, names: Collection[str]) -> NamedArrays:
 
 
 def _warn_of_order(field: str, labels: Labels) -> None:
-    """Warns of a tensor that is read whole, in another order than that of the module."""
+    """Warns of a tensor read whole, in another order than that of the module."""
     try:
         order = _order(6, labels) if len(labels) == 6 else {}
     except ValueError:

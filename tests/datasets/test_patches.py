@@ -90,6 +90,22 @@ def test_a_flux_is_one_out_of_the_mesh(square):
     assert one(square, "sum:U@in", names, **sides) == pytest.approx(12)
 
 
+def test_vectors_and_forces_have_the_axes_of_their_plane(tmp_path):
+    points, cells = plate(hole=False)
+    points = np.insert(points, 1, 0.5, axis=1)  # in the plane of x and z
+    velocity = np.tile([1.0, 0, 3], (len(cells), 1))
+    data = {"U": velocity, "p": centers(points, cells)[:, 2]}
+    path = write(tmp_path / "a.vtu", points, cells, [_QUAD] * len(cells), at_cells=data)
+    top = {"location": "cells", "boundary": "top: z > 3.9 and y < 1"}
+    assert one(path, "flux:U@top", ["U"] * 3, **top) == pytest.approx(12)
+    found = one(path, "force_z:p@top:reference=0", ["p"], **top)
+    assert found == pytest.approx(3.5 * 4)
+    data["U"][:, 1] = 2
+    write(path, points, cells, [_QUAD] * len(cells), at_cells=data)
+    with pytest.raises(ValueError, match="out of the plane of the mesh.* axes x, z"):
+        one(path, "flux:U@top", ["U"] * 3, **top)
+
+
 def test_a_moment_is_one_about_a_point(square):
     """A force of 1 on a side of length 4 at x = 4, whose middle is at y = 2."""
     side = {"location": "cells", "boundary": "out: x > 3.9"}

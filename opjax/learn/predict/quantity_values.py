@@ -79,6 +79,8 @@ def _force_value(
         return float(found)
     kinds = next(k for k in (FORCES, MOMENTS, SHEARS) if wanted.kind in k)
     axis = kinds.index(wanted.kind)
+    # Of a mesh in the plane of x and z, force_z is the second one, as is force_y.
+    axis = rule.axes.index(axis) if axis in rule.axes else axis
     if axis >= len(found):
         raise ValueError(f"the mesh has {len(found)} dimensions only.")
     return float(found[axis])
@@ -137,20 +139,21 @@ def _across(wanted: Quantity, force: np.ndarray, angle: float) -> float:
 
 
 def _in_space(field: np.ndarray, rule: Patch) -> np.ndarray:
-    """Vectors of a flux, in as many dimensions as the mesh has."""
+    """Vectors of a field in as many dimensions as the mesh has, `(r, p)`."""
     count, p = field.shape[1], rule.area_vectors.shape[1]
     if count < max(p, 2):
         raise ValueError(
-            f"the field has {count} channels, but the mesh {p} dimensions; a flux is "
-            "one of a vector, such as flux:U@outlet."
+            f"the field has {count} channels, but the mesh {p} dimensions; expected a "
+            "vector, as in flux:U@outlet."
         )
-    across, size = np.linalg.norm(field[:, p:]), np.linalg.norm(field)
-    if across > _ACROSS_PLANE * size:
+    axes = list(rule.axes if count == 3 and rule.axes else range(p))
+    across = np.linalg.norm(np.delete(field, axes, axis=1))
+    if across > _ACROSS_PLANE * np.linalg.norm(field):
         raise ValueError(
-            "the vectors point out of the plane of the mesh; a flux needs the plane "
-            "of the first two axes."
+            "the vectors point out of the plane of the mesh, which has the axes "
+            f"{', '.join('xyz'[axis] for axis in axes)}."
         )
-    return field[:, :p]
+    return field[:, axes]
 
 
 def _constant(value: Value, sample: Sample, names: Names) -> float:
