@@ -128,18 +128,28 @@ class FileOptions(Options):
         "Names of boundaries, separated by commas. Each becomes a feature that is 1 on "
         "the boundary and 0 elsewhere",
     )
+    boundary: str = option(
+        "",
+        "Named boundaries by conditions, separated by semicolons: clamp: x < 1e-6; "
+        "hole: (x-5)^2 + y^2 < 1.01 and z > 0. Of the points of the mesh's boundary, "
+        "those count where the condition holds. Names are coordinates, fields of one "
+        "channel, and numbers of the case. Each becomes a boundary as those of "
+        "--boundary_names",
+    )
     geometry: str = option(
         "",
         "normals, distance, layers, or several: features computed from the mesh, the "
         "outward unit normal of the nearest boundary facet, the distance to it, and "
         "functions of the distance that decay from the boundary on, for each of "
-        "--boundary_names, or for the boundary of the mesh",
+        "--boundary_names and --boundary, or for the boundary of the mesh",
     )
     quantities: str = option(
         "",
         "Quantities of interest of the predicted fields, separated by commas: "
-        "max:FIELD, min, mean or integral, of a part max:FIELD@BOUNDARY; "
-        "force_x:p@wall of a pressure p; lift:p@wall:angle_deg=4 and drag. With "
+        "max:FIELD, min, mean, integral or sum, of a part max:FIELD@BOUNDARY, of a "
+        "component max:U_x or an invariant max:S:mises; flux:U@outlet; "
+        "force_x:p@wall of a pressure p, moment_z:p@wall:about=0,0; "
+        "lift:p@wall:angle_deg=4 and drag. With "
         "density=, speed= or area= they are coefficients. A value is a number or a "
         "constant input",
     )
@@ -342,6 +352,7 @@ _WHOLE_MESHES = (
     "quadrature",
     "location",
     "boundary_names",
+    "boundary",
     "geometry",
     "quantities",
     "grid_axes",
@@ -407,7 +418,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> Task | StreamedTa
         encoding=Encoding(points=True),
         names=names,
         start=start,
-        evaluation=Evaluation(quantities=parse(config.quantities)),
+        evaluation=Evaluation(quantities=parse(config.quantities), baselines=True),
         loss=Loss(form=form_of(config, summaries.of(splits.train[:1])[0])),
         scaling=Scaling.of(vars(config), names),
     )

@@ -419,7 +419,7 @@ def _task(config: Config, splits: Splits | SeriesSplits, start: Trained | None) 
         encoding=Encoding(points=True),
         names=names,
         start=start,
-        evaluation=Evaluation(quantities=parse(config.quantities)),
+        evaluation=Evaluation(quantities=parse(config.quantities), baselines=True),
         loss=Loss(form=form_of(config, summaries.of(splits.train[:1])[0])),
         scaling=Scaling.of(vars(config), names),
     )

@@ -18,6 +18,7 @@ from jax.sharding import Mesh
 
 from opjax.learn.run import buckets
 from opjax.learn.run.settings import Settings
+from opjax.learn.tasks.compared import Compared
 from opjax.training.replicas import Replicas
 
 
@@ -109,6 +110,8 @@ class BaseTask(abc.ABC):
       diverge: whether a training that diverges is a result rather than an error.
       fields: keys of the fields whose numbers tables show apart, see
         `field_errors.keys`.
+      baselines: measures predictions without an operator on the test set, where tables
+        have them.
     """
 
     loss: Callable[..., Any]
@@ -129,6 +132,7 @@ class BaseTask(abc.ABC):
     mean: bool = False
     diverge: bool = False
     fields: tuple[str, ...] = ()
+    baselines: Callable[[], Compared] | None = None
 
     @property
     @abc.abstractmethod
