@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from opjax import normalize
-from opjax.files import boundary_sets, building, cases, formats, repeats
+from opjax.files import boundary_sets, building, cases, formats, frames, repeats
 from opjax.files.building import Built
 from opjax.files.npz import Arrays
 from opjax.files.options import ReadOptions
 from opjax.files.reading import Survey
-from opjax.files.vtk import kinds
+from opjax.files.vtk import kinds, lists
 from opjax.files.vtk.fields import MeshArrays
 from opjax.samples import summaries
 from opjax.samples.stored import Place
@@ -127,6 +127,7 @@ class DataCheck:
       columns: of the table that are no numbers.
       boundaries: names of boundaries, with the number of cases that have them.
       times: that the files say they are of, smallest and largest.
+      frames: fewest and most frames of a case, where cases have several.
       grid_axes: as `ReadOptions.grid_axes`, of files without points.
       divided: whether the table divides the cases.
       refused: what would be refused.
@@ -144,6 +145,7 @@ class DataCheck:
     columns: list[str] = dataclasses.field(default_factory=list)
     boundaries: dict[str, int] = dataclasses.field(default_factory=dict)
     times: tuple[float, float] | None = None
+    frames: tuple[int, int] | None = None
     grid_axes: int = 0
     divided: bool = False
     refused: list[Problem] = dataclasses.field(default_factory=list)
@@ -188,13 +190,25 @@ def check(paths: Sequence[str], *, most: int = 200) -> DataCheck:
         done,
         cases=len(found) - len(rows) + done.looked_at,
         suffix=found[0].suffix.lower(),
+        frames=_frames(paths),
         doubtful=[Problem(text) for text in texts],
     )
 
 
+def _frames(paths: Sequence[str]) -> tuple[int, int] | None:
+    """Fewest and most frames of the cases that lists of times name."""
+    try:
+        several = [path for path in frames.find_cases(list(paths)) if path.is_file()]
+        several = [path for path in several if path.suffix.lower() in frames.LISTS]
+        counts = [len(lists.frames(path)) for path in several]
+    except (OSError, ValueError):
+        return None
+    return (min(counts), max(counts)) if max(counts, default=0) > 1 else None
+
+
 @dataclasses.dataclass
 class _Field:
-    """What is known of a field: the first name with it, and a summary of each case."""
+    """What is known of a field: a summary of each case, and those that are zero."""
 
     each: list[Summary] = dataclasses.field(default_factory=list)
     zero: list[str] = dataclasses.field(default_factory=list)
@@ -214,8 +228,9 @@ class _Look:
         self._boundaries: Counter[str] = Counter()
         self._times: list[float] = []
         self._problems: dict[str, list[str]] = {}
-        self._surveys: dict[str, Survey] = {}
-        self._names: dict[str, Sequence[str]] = {}
+        self._survey_of_all: Survey | None = None
+        self._names: dict[str, list[str]] = {}
+        self._first: dict[str, list[str]] = {}  # the location that is surveyed
         self._samples: list[Any] = []
         self._axes, self._divided = 0, False
 
@@ -255,12 +270,21 @@ class _Look:
             self._numbers.setdefault((key, "file"), []).append(value)
         counted = False
         for location, fields in names.items():
+            self._same_names(place, location, fields)
             built = self._built(place, arrays, row, location, fields)
             if built is not None and not counted:
                 counted = True
                 self._points.append(_num_points(arrays, built))
                 self._dims[built.sample.mesh_points.shape[1]] += 1
                 self._times += [] if math.isnan(built.time) else [built.time]
+
+    def _same_names(self, place: Place, location: str, fields: list[str]) -> None:
+        """Keeps which fields a case has not that the first one has, or the reverse."""
+        first = self._names.setdefault(location, fields)
+        self._first = self._first or {location: fields}
+        if other := sorted(set(first) ^ set(fields)):
+            text = f"{', '.join(other)} at {location} are not in all cases"
+            self._problems.setdefault(text, []).append(f"{text}, see {place.name}.")
 
     def _row(self, place: Place) -> cases.Row | None:
         """The row of a case in a table, whose numbers are kept."""
@@ -289,7 +313,11 @@ class _Look:
         location: str,
         fields: list[str],
     ) -> Built | None:
-        """Builds a sample with all fields, or else with those that can be read."""
+        """Builds a sample with all fields, or else with one of those that can be read.
+
+        Returns:
+          The sample; None if none can be built.
+        """
         options = ReadOptions(
             target=fields, location=location, grid_axes=self._axes if fields else 0
         )
@@ -304,8 +332,8 @@ class _Look:
             ]
             return next((one for one in several if one is not None), None)
         self._keep(built, location)
-        if location == "points" or "points" not in self._surveys:
-            self._survey(place, built, options, location)
+        if {location: fields}.items() <= self._first.items():
+            self._survey(place, built, options)
         return built
 
     def _keep(self, built: Built, location: str) -> None:
@@ -330,19 +358,10 @@ class _Look:
                 kept.zero.append(built.sample.name)
             kept.each.append(one)
 
-    def _survey(
-        self, place: Place, built: Built, options: ReadOptions, location: str
-    ) -> None:
+    def _survey(self, place: Place, built: Built, options: ReadOptions) -> None:
         """Compares a sample with the first one, as a training does."""
-        survey = self._surveys.setdefault(location, Survey(options, None))
+        survey = self._survey_of_all = self._survey_of_all or Survey(options, None)
         self._samples.append(built.sample)
-        names = self._names.setdefault(location, options.target)
-        if other := sorted(set(names) ^ set(options.target)):
-            missing = f"{len(other)} fields are not in all cases: {', '.join(other)}"
-            self._problems.setdefault(missing, []).append(
-                f"{missing}; {place.name} differs from the first one."
-            )
-            return
         numbers = [v[-1] for (_, source), v in self._numbers.items() if v and source]
         sample = built.sample._replace(scalars=np.asarray(numbers) if numbers else None)
         try:
@@ -352,9 +371,8 @@ class _Look:
 
     def done(self) -> DataCheck:
         """Returns what was found; warns of what is doubtful of all cases."""
-        for survey in self._surveys.values():
-            if survey.seen:
-                self._warned(survey)
+        if self._survey_of_all is not None and self._survey_of_all.seen:
+            self._warned(self._survey_of_all)
         if copies := building.copies(self._samples):
             first, second = copies[0]
             warnings.warn(
@@ -405,10 +423,13 @@ def _field(name: str, location: str, kept: _Field) -> FieldCheck:
         location,
         len(low),
         len(kept.each),
-        *(np.asarray(values, float).tolist() for values in (low, high, mean, std)),
-        np.flatnonzero(constant).tolist(),
-        len(kept.zero),
-        kept.zero[0] if kept.zero else "",
+        low=np.asarray(low, float).tolist(),
+        high=np.asarray(high, float).tolist(),
+        mean=np.asarray(mean, float).tolist(),
+        std=np.asarray(std, float).tolist(),
+        constant=np.flatnonzero(constant).tolist(),
+        zero=len(kept.zero),
+        zero_in=kept.zero[0] if kept.zero else "",
     )
 
 
