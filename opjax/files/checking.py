@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from opjax import normalize
 from opjax.files import boundary_sets, building, cases, formats, frames, repeats
 from opjax.files.building import Built
 from opjax.files.npz import Arrays
@@ -22,7 +21,7 @@ from opjax.files.options import ReadOptions
 from opjax.files.reading import Survey
 from opjax.files.vtk import kinds, lists
 from opjax.files.vtk.fields import MeshArrays
-from opjax.samples import summaries
+from opjax.samples import normalizers, summaries
 from opjax.samples.stored import Place
 from opjax.samples.summaries import Summary
 
@@ -385,19 +384,21 @@ class _Look:
             for (name, source), values in self._numbers.items()
             if values
         ]
+        refused = [Problem(t[0], len(t)) for t in self._problems.values()]
+        fields = [_field(*key, kept, refused) for key, kept in self._fields.items()]
         return DataCheck(
             looked_at=self._cases,
             num_points=(min(self._points, default=0), max(self._points, default=0)),
             point_dim=max(self._dims, key=lambda dim: self._dims[dim], default=0),
             cells=dict(self._cells.most_common()),
-            fields=[_field(*key, kept) for key, kept in self._fields.items()],
+            fields=fields,
             scalars=[one for one in tables if math.isfinite(one.low + one.high)],
             columns=sorted(self._texts),
             boundaries=dict(self._boundaries),
             times=(min(self._times), max(self._times)) if self._times else None,
             grid_axes=self._axes,
             divided=self._divided,
-            refused=[Problem(t[0], len(t)) for t in self._problems.values()],
+            refused=refused,
         )
 
     def _warned(self, survey: Survey) -> None:
@@ -408,16 +409,30 @@ class _Look:
         repeats.warn(survey.seen)
 
 
-def _field(name: str, location: str, kept: _Field) -> FieldCheck:
+class _Known(list[Summary]):
+    """Summaries of samples, as of a data set in files."""
+
+    @property
+    def summaries(self) -> Sequence[Summary]:
+        """Of the samples."""
+        return self
+
+
+def _field(
+    name: str, location: str, kept: _Field, refused: list[Problem]
+) -> FieldCheck:
+    """What is known of a field of all cases; what is refused of it is appended."""
     same = [one for one in kept.each if one.channels == kept.each[0].channels]
     low, high = summaries.limits(same, "target")
     try:
         mean, std = summaries.mean_and_std(same, "target")
     except ValueError:  # one point
         mean, std = low, np.zeros(len(low))
-    rounding = summaries.rounding(same, "target")
-    size = np.maximum(np.abs(low), np.abs(high)).max()
-    constant = normalize.is_constant(low, high, rounding=rounding, size=size)
+    varying = np.ones(len(low), bool)
+    try:
+        varying = normalizers.varies(_Known(same), "target", [name] * len(low))
+    except ValueError as error:  # by less than rounding takes
+        refused.append(Problem(f"{name} at {location}: {error}"))
     return FieldCheck(
         name,
         location,
@@ -427,7 +442,7 @@ def _field(name: str, location: str, kept: _Field) -> FieldCheck:
         high=np.asarray(high, float).tolist(),
         mean=np.asarray(mean, float).tolist(),
         std=np.asarray(std, float).tolist(),
-        constant=np.flatnonzero(constant).tolist(),
+        constant=np.flatnonzero(~varying).tolist(),
         zero=len(kept.zero),
         zero_in=kept.zero[0] if kept.zero else "",
     )
