@@ -67,4 +67,4 @@ def of_both(
     """
     count = values.shape[1]
     start = beside[:, count:]
-    return values * shares.astype(values.dtype) + start, beside[:, :count]
+    return values * shares.astype(values.dtype)[None] + start, beside[:, :count]
