@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from opjax.files import building, cases, frames, matlab, stored_frames
+from opjax.files import building, cases, components, frames, matlab, stored_frames
 from opjax.files.division import check_apart
 from opjax.files.formats import OnePath, Paths, opened
 from opjax.files.frames import Listed, find_cases
@@ -46,6 +46,7 @@ _OPTIONS = (
     "quadrature",
     "location",
     "boundary_names",
+    "boundary",
     "geometry",
     "grid_axes",
     "max_bytes",
@@ -181,6 +182,7 @@ def _read(case: Path, how: _How) -> Iterator[_Found]:
         for group, arrays in groups.items():
             one = _of_arrays(case, group, arrays, how)
             if not how.in_memory:
+                _check_stored(case, arrays, how.options)
                 series = one.series
                 fields, points = how.options.target, series.num_points
                 read = partial(stored_frames.of_hdf5, case, group, fields, points)
@@ -189,8 +191,21 @@ def _read(case: Path, how: _How) -> Iterator[_Found]:
             yield one
 
 
+def _check_stored(case: Path, arrays: Arrays, options: ReadOptions) -> None:
+    """Raises ValueError for a target that no array of the file holds as it is."""
+    for key in options.target:
+        if key not in arrays:
+            raise ValueError(
+                f"{case}: {key} is a component of a field, but frames that stay on "
+                "disk have whole fields; name the field, or read all of it."
+            )
+
+
 def _of_arrays(case: Path, group: str, arrays: Arrays, how: _How) -> _Found:
     name, options = Place(str(case), group).name, how.options
+    arrays = components.with_components(
+        arrays, options.target, axes=1 + (options.grid_axes or 1)
+    )
     for key in options.target:
         if key not in arrays:
             raise building.missing(name, key, arrays)
@@ -310,7 +325,7 @@ def _of_frames(case: Path, listed: list[Listed], how: _How) -> _Found:
     # Weights, features and scalars are those of the first frame.
     names = ("features", "scalars", "boundary_names", "geometry")
     later = dataclasses.replace(
-        how.options, quadrature=False, **dict.fromkeys(names, ())
+        how.options, quadrature=False, boundary="", **dict.fromkeys(names, ())
     )
     for number, (file, time) in enumerate(listed):
         with opened(file, later if first else how.options) as groups:

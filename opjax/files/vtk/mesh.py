@@ -21,10 +21,12 @@ class NamedArrays:
     Attributes:
       arrays: by name.
       active: names of the arrays that are the `Scalars`, the `Vectors` and so on.
+      labels: names of the channels of an array, where the file has them.
     """
 
     arrays: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     active: dict[str, str] = dataclasses.field(default_factory=dict)
+    labels: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     def add(self, name: str, array: np.ndarray) -> None:
         """Adds an array, under a name of its own if it has none."""

@@ -335,7 +335,10 @@ def _predict_all(
         place = output / name
         if place.exists() and place.samefile(file):
             raise ValueError(f"{place} is the input itself; give another --output.")
-        how = found.read_options(point_dim=options.point_dim)
+        how = dataclasses.replace(
+            found.read_options(point_dim=options.point_dim),
+            facets=any(one.is_over_facets for one in wanted),
+        )
         with _opened(file, place, how, copied=bool(names)) as several:
             for sample, add, when in several:
                 if others is not None and others.instead:

@@ -29,6 +29,7 @@ from opjax.learn.cli.train import (
     refuse_baseline,
     start_of,
     tell,
+    with_mirrored,
 )
 from opjax.learn.config.quantities import parse
 from opjax.learn.messages import say
@@ -81,6 +82,7 @@ def train(
     test_fraction: float | None = None,
     scales: Mapping[str, str] | None = None,
     angles: Sequence[str] | None = None,
+    mirror: str | None = None,
     config: Config | None = None,
     start_from: str | None = None,
     init_from: Trained | str | os.PathLike[str] | None = None,
@@ -107,6 +109,8 @@ def train(
         `{"U": "load / modulus"}`. Predictions are in physical units again.
       angles: names of scalars that are angles in degrees, or `"alpha:rad"`, of which
         the model is given cosine and sine.
+      mirror: axis that training cases are mirrored in, `"y"`, or `"y: circulation"`
+        with what changes its sign, see `opjax-train --help`.
       config: all options, in place of a preset; the arguments above change it.
       start_from: `"baseline"` for a model that learns the difference to the best
         baseline, see `opjax-train --help`.
@@ -136,6 +140,7 @@ def train(
         "start_from": start_from,
         "scales": None if scales is None else _flag(scales),
         "angles": None if angles is None else ", ".join(angles),
+        "mirror": mirror,
     }
     chosen = {name: value for name, value in changes.items() if value is not None}
     base = _preset(preset) if config is None else config
@@ -416,7 +421,7 @@ def _task(config: Config, splits: Splits | SeriesSplits, start: Trained | None) 
     names = dict(splits.channels or {})
     return regression(
         config,
-        splits,
+        with_mirrored(config, splits, names),
         encoding=Encoding(points=True),
         names=names,
         start=start,

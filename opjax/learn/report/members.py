@@ -193,7 +193,8 @@ def _head(finished: Finished) -> str:
     config = finished.config
     length = f"{finished.num_train} training and {finished.num_test} test samples, "
     if hasattr(config, "num_epochs"):
-        length += f"{config.num_epochs} epochs"
+        steps = getattr(config, "num_steps", 0)
+        length += f"{steps} steps" if steps else f"{config.num_epochs} epochs"
         rows = [row for group in finished.results.values() for row in group]
         validated = any("validation" in row for row in rows)
         if not (validated or getattr(config, "num_validation", 1)):

@@ -359,7 +359,7 @@ def _padded_sizes(config: Any, splits: Splits, name: str) -> tuple[int, ...] | N
     counts = summaries.num_points(found)
     batch_size, epochs = 1, 1
     if name == "train":
-        batch_size, epochs = config.batch_size, getattr(config, "num_epochs", 1)
+        batch_size, epochs = config.batch_size, points.epochs_of(config, counts)
     else:
         sizes = _padded_sizes(config, splits, "train")
         fitting = None if sizes is None else samples.fitting_sizes(counts, sizes)

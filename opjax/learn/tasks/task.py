@@ -217,7 +217,7 @@ class Task(BaseTask):
           ValueError: if steps are to see some of the points, and the task has no such.
         """
         shares = getattr(config, "train_points", (1.0,))
-        if min(shares) < 1 and not self.draws_points:
+        if set(shares) != {1.0} and not self.draws_points:
             raise ValueError(
                 f"train_points={','.join(map(str, shares))} means nothing for this "
                 "program, whose loss is not one of any points; leave it out."
@@ -225,7 +225,7 @@ class Task(BaseTask):
         own = self.optimizer
         on_cpu = jax.default_backend() == "cpu"
         return Settings(
-            num_epochs=config.num_epochs,
+            num_epochs=self._num_epochs(config),
             batch_size=config.batch_size,
             seed=config.seed,
             optimizer=functools.partial(own, config) if own else config.make_optimizer,
@@ -237,8 +237,18 @@ class Task(BaseTask):
             microbatch=config.microbatch or (1 if on_cpu else None),
             tensorboard=tensorboard,
             train_points=shares,
+            full_points=getattr(config, "full_points", 0.0),
             mesh=mesh,
         )
+
+    def _num_epochs(self, config: EpochOptions) -> int:
+        """Epochs of a configuration, which may count steps instead."""
+        steps = getattr(config, "num_steps", 0)
+        if not steps:
+            return config.num_epochs
+        sizes = [buckets.num_samples("train", bucket) for bucket in self.train]
+        of_epoch = sum(size // config.batch_size for size in sizes)
+        return max(1, round(steps / max(1, of_epoch)))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
