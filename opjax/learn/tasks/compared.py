@@ -120,7 +120,7 @@ class Compared(NamedTuple):
                 pair = f"error {one:.3g} of {NAMES[by]}, {other:.3g} of {than}"
                 lost.append(f"{name} ({pair})")
             else:
-                times = f"{one / other:.2g} times the error" if other else "more error"
+                times = f"{one / other:.3g} times the error" if other else "more error"
                 kept.append(f"{name}: {NAMES[by]}, {times} of {than}.")
         text = ""
         if lost:
