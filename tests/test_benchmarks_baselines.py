@@ -29,10 +29,10 @@ def splits(rng):
 def test_a_linear_map_of_the_shape_is_exact_and_means_are_not(splits, monkeypatch):
     monkeypatch.setitem(baselines.SPLITS, "pipe", lambda: splits)
     found = {row[1]: float(row[3]) for row in baselines.rows("pipe")}
-    assert list(found) == ["mean of training", *baselines.MAPS]
-    assert found["linear"] < 1e-10
-    assert found["radial basis functions"] < 1e-10
-    assert 0 < found["nearest case"] < found["mean of training"]
+    assert list(found) == [*baselines.NAMES.values(), "linear regression"]
+    assert found["linear regression"] < 1e-10
+    assert found["POD with RBF"] < 1e-6
+    assert 0 < found["nearest case"] < found["mean field"]
 
 
 def test_options_are_chosen_by_validation_cases_alone(splits, monkeypatch):

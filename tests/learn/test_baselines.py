@@ -102,6 +102,20 @@ def test_pod_is_exact_where_fields_are_polynomials_of_the_scalars(rng):
     assert "the scalars" in found.words(POD)
 
 
+def test_scalars_that_follow_from_others_or_are_twice_there_do_no_harm(cases):
+    def further(one):
+        a, b = one.scalars
+        return one._replace(scalars=np.array([a, 2 * a - b, 7.0, b]))
+
+    more = [further(one) for one in cases]
+    plain = Baselines.fit(cases[:20], FIELDS)
+    found = Baselines.fit([*more[:20], more[3]], FIELDS)
+    assert POD in found.names
+    for one, other in zip(cases[20:], more[20:], strict=True):
+        exact = plain.predict(POD, one)
+        np.testing.assert_allclose(found.predict(POD, other), exact, atol=0.1)
+
+
 def test_the_mean_field_and_the_nearest_case_are_those_of_numpy(cases):
     found, asked = Baselines.fit(cases[:20], FIELDS), cases[20]
     mean = np.mean([one.target for one in cases[:20]], axis=0)

@@ -114,7 +114,9 @@ class Baselines:
                 "meshes and features are equal."
             )
         elif not made.choices:
-            made.notes.append(f"No POD: {len(train)} training cases are too few.")
+            made.notes.append(
+                f"No POD: the {len(train)} training cases are too few or too alike."
+            )
         return made
 
     @property
@@ -213,6 +215,8 @@ class Baselines:
             return self._transferred(self._cases[row], sample)
         known = self._mean.copy()
         for field, choice, modes in self._of_pod():
+            if not choice.rank:
+                continue
             found = choice.radial.predict(
                 choice.radial.chosen(self._inputs),
                 modes.coefficients[:, : choice.rank],
@@ -267,6 +271,8 @@ class Baselines:
         count = len(cases)
         fields = (count * self._mean - self._gathered) / (count - 1)
         for field, choice, modes in self._of_pod() if name == POD else ():
+            if not choice.rank:
+                continue
             inputs = choice.radial.chosen(self._inputs)
             values = modes.coefficients[:, : choice.rank]
             found = left_out(choice.radial, inputs, values)
