@@ -72,6 +72,7 @@ class _Found(NamedTuple):
     series: Series
     channels: dict[str, tuple[str, ...]]
     part: str
+    layer: int | None = None
 
 
 class _How(NamedTuple):
@@ -127,6 +128,7 @@ def _read_all(paths: Paths, how: _How) -> list[_Found]:
     """Reads series, at least one, and checks that all fit the same model."""
     every = [one for case in find_cases(paths) for one in _read(case, how)]
     rules.check([one.series for one in every], min_frames=how.min_frames)
+    building.warn_of_layers((one.series.name, one.layer) for one in every)
     return every
 
 
@@ -314,7 +316,8 @@ def _found(built: building.Built, times: np.ndarray, values: Frames) -> _Found:
         scalars=dict(zip(names, numbers, strict=True)) or None,
         name=sample.name,
     )
-    return _Found(series, built.channels, built.part)
+    layer = None if built.plane is None else built.plane.layer
+    return _Found(series, built.channels, built.part, layer)
 
 
 def _of_frames(case: Path, listed: list[Listed], how: _How) -> _Found:

@@ -10,7 +10,7 @@ import numpy as np
 
 from opjax.files import cell_blocks, cgns, limits
 from opjax.files.npz import Groups
-from opjax.files.vtk import blocks, legacy, ply, stl, vtu_write, xml_files
+from opjax.files.vtk import blocks, layers, legacy, ply, stl, vtu_write, xml_files
 from opjax.files.vtk.mesh import VtkMesh
 from opjax.quadrature import cell_weights, kind_of_four
 
@@ -30,11 +30,14 @@ class Plane(NamedTuple):
       axes: on which they vary.
       constants: their coordinate on each other axis.
       width: of their box.
+      layer: the axis along which the mesh is one cell thick, if it was read as a mesh
+        of two dimensions for that.
     """
 
     axes: tuple[int, ...]
     constants: Mapping[int, float]
     width: float
+    layer: int | None = None
 
 
 class MeshArrays(dict[str, np.ndarray]):
@@ -64,7 +67,7 @@ def open_vtk(
       path: the file.
       max_bytes: largest size of an array.
       point_dim: number of leading axes that are space. None chooses all axes on which
-        coordinates vary.
+        coordinates vary; of a mesh that is one cell thick, the two others.
       quadrature: whether to make `quadrature_weights` from the cells.
 
     Raises:
@@ -75,12 +78,15 @@ def open_vtk(
     mesh = load(path, max_bytes)
     if not mesh.num_points:
         raise ValueError(f"{path} has no points: the mesh is empty.")
+    mesh = layers.flattened(path, mesh, point_dim)
     points, arrays = mesh.points, MeshArrays(mesh, mesh.point_data.arrays)
     low, high = points.min(axis=0), points.max(axis=0)
     chosen = axes(path, low, high, point_dim)
     arrays["mesh_points"] = points[:, chosen]
     others = {a: float(low[a]) for a in range(3) if a not in chosen}
-    arrays.plane = Plane(tuple(chosen), others, float((high - low).max()))
+    layer = None if mesh.layer is None else mesh.layer.axis
+    others = others if layer is None else {}
+    arrays.plane = Plane(tuple(chosen), others, float((high - low).max()), layer)
     cells = _cells(mesh)
     if cells is not None:
         arrays["cells"] = cells
@@ -124,6 +130,10 @@ def extend(
       fields: arrays to add, by name.
       location: whether their rows are points or cells.
     """
+    if mesh.layer is not None:
+        if location == "points":
+            fields = {name: rows[mesh.layer.numbers] for name, rows in fields.items()}
+        mesh = mesh.layer.solid
     if path.suffix.lower() == ".vtk":
         legacy.write(path, None, fields, source, location)
     elif location == "cells":
@@ -184,8 +194,8 @@ def axes(
         return [a for a in range(3) if not flat[a]]
     if not 1 <= point_dim <= 3 or not flat[point_dim:].all():
         raise ValueError(
-            f"{path}: {point_dim=} must be 1, 2 or 3, and axes beyond it constant; the "
-            f"mesh reaches from {low} to {high}."
+            f"{path}: {point_dim=} must be 1, 2 or 3, and axes beyond it constant, or "
+            f"the mesh one cell thick; it reaches from {low} to {high}."
         )
     return list(range(point_dim))
 

@@ -95,8 +95,8 @@ class Polyhedra(NamedTuple):
             what = "polyhedra with fewer than four faces of three corners"
             raise limits.damaged(path, what)
         if len(corners) and not (corners.min() >= 0 and corners.max() < num_points):
-            what = f"faces name points from {corners.min()} to {corners.max()}, there "
-            raise limits.damaged(path, f"{what}are {num_points}")
+            what = f"faces of polyhedra name points from {corners.min()} to "
+            raise limits.damaged(path, f"{what}{corners.max()}, there are {num_points}")
 
 
 def read(
@@ -123,7 +123,7 @@ def read(
     else:
         raise limits.damaged(path, "polyhedra without their faces")
     if len(found.cells) != len(types) + 1:
-        raise limits.damaged(path, "faces of another number of cells")
+        raise limits.damaged(path, "polyhedra of another number of cells")
     return found
 
 
@@ -175,7 +175,7 @@ def _of_stream(
 
 
 def _in_disorder(path: Path) -> ValueError:
-    return limits.damaged(path, "faces do not follow one another")
+    return limits.damaged(path, "faces of polyhedra do not follow one another")
 
 
 def joined(
