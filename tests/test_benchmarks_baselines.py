@@ -11,14 +11,14 @@ from opjax.samples import Sample, Splits
 def case(shape, target):
     """A case of twelve points that two numbers of the shape move."""
     base = np.linspace(0, 1, 12)[:, None] * [1, 2]
-    points = base + shape[0] * np.sin(9 * base) + shape[1] * np.cos(5 * base)
+    points = base + (shape[0] * np.sin(9 * base) + shape[1] * np.cos(5 * base)) / 20
     return Sample(points, target=target[:, None])
 
 
 @pytest.fixture
 def splits(rng):
     """Returns cases whose target is linear in the shape, with a constant."""
-    weights, constant = rng.normal(size=(2, 7)), 3 + rng.normal(size=7)
+    weights, constant = rng.normal(size=(2, 12)), 3 + rng.normal(size=12)
     shapes = [rng.uniform(-1, 1, size=(count, 2)) for count in (20, 5, 5)]
     return Splits(
         *([case(s, s @ weights + constant) for s in part] for part in shapes),
