@@ -49,12 +49,14 @@ class MeshArrays(dict[str, np.ndarray]):
 
     Attributes:
       plane: where the points are, where the file was read with its points.
+      blocks: its cells by kind, once they were looked for.
     """
 
     def __init__(self, mesh: VtkMesh, arrays: Mapping[str, np.ndarray]):
         super().__init__(arrays)
         self.mesh = mesh
         self.plane: Plane | None = None
+        self.blocks: dict[str, cell_blocks.CellBlock] | None = None
 
 
 @contextlib.contextmanager
