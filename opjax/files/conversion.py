@@ -111,7 +111,9 @@ def way_in(folder: Path, *, below: bool = True) -> str:
     if (folder / "system" / "controlDict").is_file():
         return f" To convert it: {_FOAM}."
     inside = [path for path in sorted(folder.iterdir()) if path.name[0] != "."]
-    hint = next(filter(None, map(way, [folder, *inside])), "")
+    tables = [path for path in inside if path.suffix.lower() == ".csv"]
+    others = [path for path in inside if path not in tables]
+    hint = next(filter(None, map(way, [folder, *others, *tables])), "")
     if hint or not below:
         return hint
     for case in inside:
