@@ -219,7 +219,7 @@ def axes(
     if not 1 <= point_dim <= 3 or not flat[point_dim:].all():
         raise ValueError(
             f"{path}: {point_dim=} must be 1, 2 or 3, and axes beyond it constant, or "
-            f"the mesh one cell thick; it reaches from {low} to {high}."
+            f"the mesh one cell thick and read whole; it reaches from {low} to {high}."
         )
     return list(range(point_dim))
 
