@@ -332,6 +332,7 @@ def run(tmp_path_factory):
         train.PRESETS["smoke"],
         train=str(folder / "data"),
         target_names="u,v",
+        quantities="max:u",
         scalar_names="a,b",
         num_epochs=1,
         batch_size=4,
@@ -349,6 +350,7 @@ def test_tables_and_the_last_line_of_training_have_baselines(run):
     assert list(result["baselines"]) == [MEAN, NEAREST, POD]
     assert result["baselines"][POD]["relative_l2_u"] < 1e-2
     assert result["baselines"][MEAN].keys() <= result.keys()
+    assert result["baselines"][POD]["r2_max_u"] > 0.99
     assert result["baseline_wins"] == {"u": POD, "v": POD}
     page = (folder / "run" / "tables.md").read_text()
     assert "| POD with RBF | – | – |" in page
