@@ -172,7 +172,7 @@ def series_splits(
 
 def _read(case: Path, how: _How) -> Iterator[_Found]:
     """Reads the series of a file or folder."""
-    if case.is_dir() or case.suffix.lower() in (*frames.LISTS, *frames.FRAMES):
+    if case.is_dir() or case.suffix.lower() in frames.MESHES:
         yield _of_frames(case, list(frames.listed(case)), how)
         return
     if not how.in_memory and case.suffix.lower() == ".npz":
@@ -330,8 +330,8 @@ def _of_frames(case: Path, listed: list[Listed], how: _How) -> _Found:
     later = dataclasses.replace(
         how.options, quadrature=False, boundary="", **dict.fromkeys(names, ())
     )
-    for number, (file, time) in enumerate(listed):
-        with opened(file, later if first else how.options) as groups:
+    for number, (file, time, step) in enumerate(listed):
+        with opened(file, later if first else how.options, step=step) as groups:
             arrays = groups[""]
             if first is None:
                 built = first = _build(str(file), case, "", arrays, how.options)
@@ -350,11 +350,11 @@ def _of_frames(case: Path, listed: list[Listed], how: _How) -> _Found:
             times.append(building.time_of(arrays) if time is None else time)
     assert first is not None
     if any(map(math.isnan, times)):  # some have no time of their own
-        times = frames.numbers(case, [file for file, _ in listed])
+        times = frames.numbers(case, [frame.file for frame in listed])
     first = first._replace(sample=first.sample._replace(name=str(case)))
     if how.in_memory:
         return _found(first, np.asarray(times), np.stack(values))
-    read = partial(stored_frames.of_vtu, [file for file, _ in listed], later)
+    read = partial(stored_frames.of_meshes, listed, later)
     stored = StoredFrames(read, (len(times), *values[0].shape), str(case))
     return _found(first, np.asarray(times), stored)
 

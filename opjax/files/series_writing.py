@@ -81,15 +81,22 @@ def _located(name: str, mesh: VtkMesh | None, location: str) -> Callable[[Any], 
     return lambda fields: {k: spread(arrays, f, name) for k, f in fields.items()}
 
 
-def mesh_of(file: Path, max_bytes: int, point_dim: int | None = None) -> VtkMesh:
-    """Reads the mesh of a `.vtu` file, without its fields at points and cells.
+def mesh_of(
+    file: Path,
+    max_bytes: int,
+    *,
+    point_dim: int | None = None,
+    step: int | None = None,
+) -> VtkMesh:
+    """Reads the mesh of a frame, without its fields at points and cells.
 
     Args:
       file: the file.
       max_bytes: largest size of an array.
       point_dim: as for `layers.flattened`.
+      step: number of the frame, of files with several.
     """
-    mesh = layers.flattened(file, vtk_fields.load(file, max_bytes), point_dim)
+    mesh = layers.flattened(file, vtk_fields.load(file, max_bytes, step), point_dim)
     if mesh.layer is not None:
         layer = mesh.layer._replace(solid=_alone(mesh.layer.solid))
         mesh = dataclasses.replace(mesh, layer=layer)

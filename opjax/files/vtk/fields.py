@@ -10,7 +10,17 @@ import numpy as np
 
 from opjax.files import cell_blocks, cgns, limits
 from opjax.files.npz import Groups
-from opjax.files.vtk import blocks, layers, legacy, ply, stl, vtu_write, xml_files
+from opjax.files.vtk import (
+    blocks,
+    foreign,
+    joining,
+    layers,
+    legacy,
+    ply,
+    stl,
+    vtu_write,
+    xml_files,
+)
 from opjax.files.vtk.mesh import VtkMesh
 from opjax.quadrature import cell_weights, kind_of_four
 
@@ -59,7 +69,12 @@ class MeshArrays(dict[str, np.ndarray]):
 
 @contextlib.contextmanager
 def open_vtk(
-    path: Path, max_bytes: int, *, point_dim: int | None, quadrature: bool
+    path: Path,
+    max_bytes: int,
+    *,
+    point_dim: int | None,
+    quadrature: bool,
+    step: int | None = None,
 ) -> Generator[Groups]:
     """Reads a mesh: its arrays by name, with `mesh_points`, `cells` and weights.
 
@@ -69,13 +84,14 @@ def open_vtk(
       point_dim: number of leading axes that are space. None chooses all axes on which
         coordinates vary; of a mesh that is one cell thick, the two others.
       quadrature: whether to make `quadrature_weights` from the cells.
+      step: number of the frame, of files with several.
 
     Raises:
       ImportError: if VTK is needed and missing.
       ValueError: if the file is damaged or too large, has no points, or the axes left
         out vary.
     """
-    mesh = load(path, max_bytes)
+    mesh = load(path, max_bytes, step)
     if not mesh.num_points:
         raise ValueError(f"{path} has no points: the mesh is empty.")
     mesh = layers.flattened(path, mesh, point_dim)
@@ -95,23 +111,29 @@ def open_vtk(
     yield {"": arrays}
 
 
-def load(path: Path, max_bytes: int) -> VtkMesh:
+def load(path: Path, max_bytes: int, step: int | None = None) -> VtkMesh:
     """Reads a mesh with all its data.
 
     Args:
       path: a `.vtk` file of the legacy format; an XML file, `.vtu` or `.vtp`; a
-        surface, `.stl` or `.ply`; blocks, `.vtm`; or
-        `.cgns`.
+        surface, `.stl` or `.ply`; blocks, `.vtm`; pieces, `.pvtu` or `.pvd`; `.cgns`;
+        or a file of the formats of `foreign`.
       max_bytes: largest size of an array.
+      step: number of the frame, of files with several; by default the last one.
 
     Raises:
       ImportError: if VTK is needed and missing.
       OSError: if the file cannot be read.
       ValueError: if the file is damaged or too large.
     """
+    suffix = path.suffix.lower()
+    if suffix == ".pvd":
+        return joining.read_frame(path, max_bytes, step)
+    if suffix in foreign.SUFFIXES:
+        return foreign.read(path, max_bytes, step)
     readers = {".vtk": legacy.read, ".vtm": blocks.read, ".cgns": cgns.read}
-    readers |= {".stl": stl.read, ".ply": ply.read}
-    return readers.get(path.suffix.lower(), xml_files.read)(path, max_bytes)
+    readers |= {".stl": stl.read, ".ply": ply.read, ".pvtu": joining.read}
+    return readers.get(suffix, xml_files.read)(path, max_bytes)
 
 
 def extend(

@@ -65,6 +65,17 @@ class Polyhedra(NamedTuple):
         corners = self.corners[self.offsets[chosen, None] + columns]
         return geometry.Facets(corners, np.repeat(np.arange(len(rows)), counts))
 
+    def of(self, rows: np.ndarray) -> "Polyhedra":
+        """Returns the faces of some cells alone."""
+        counts = np.diff(self.cells)[rows]
+        chosen = spans(self.cells[rows], counts)
+        sizes = np.diff(self.offsets)[chosen]
+        return Polyhedra(
+            np.concatenate([[0], np.cumsum(sizes)]),
+            self.corners[spans(self.offsets[chosen], sizes)],
+            np.concatenate([[0], np.cumsum(counts)]),
+        )
+
     def stored(self) -> dict[str, np.ndarray]:
         """The arrays of a file that all versions of VTK read."""
         counts, sizes = np.diff(self.cells), np.diff(self.offsets)

@@ -168,13 +168,15 @@ def _names(found: Trained) -> list[str]:
 
 def _mesh(found: Trained, case: pathlib.Path, series: Series) -> Any:
     """The mesh of a case of `.vtu` files, with cells of any kinds; None for others."""
-    if not case.is_dir() and case.suffix.lower() not in (*lists.LISTS, *lists.FRAMES):
+    if not case.is_dir() and case.suffix.lower() not in lists.MESHES:
         return None
     first = next(iter(lists.listed(case)))
     point_dim = found.read_options().point_dim
     if series.mesh_points.shape[1] == 3:
         point_dim = 3
-    return series_writing.mesh_of(first.file, MAX_BYTES, point_dim)
+    return series_writing.mesh_of(
+        first.file, MAX_BYTES, point_dim=point_dim, step=first.step
+    )
 
 
 def _errors(
