@@ -235,6 +235,13 @@ def test_a_damaged_file_is_refused_by_name(tmp_path, cases):
         np.savez(tmp_path / FILE, **arrays | {"text": np.asarray(text)})
         with pytest.raises(ValueError, match=r"baselines.npz is damaged"):
             Baselines.load(tmp_path)
+    for name in ("weights", "target", "scalars", "shape", "size", "shape_modes"):
+        np.savez(tmp_path / FILE, **arrays | {name: arrays[name][1:]})
+        with pytest.raises(ValueError, match=r"baselines.npz is damaged"):
+            Baselines.load(tmp_path)
+        np.savez(tmp_path / FILE, **arrays | {name: np.nan * arrays[name]})
+        with pytest.raises(ValueError, match=rf"damaged: {name} has shape"):
+            Baselines.load(tmp_path)
     (tmp_path / FILE).write_bytes(whole[: len(whole) // 2])
     with pytest.raises(ValueError, match=r"baselines.npz is damaged"):
         Baselines.load(tmp_path)
