@@ -82,7 +82,11 @@ def _located(name: str, mesh: VtkMesh | None, location: str) -> Callable[[Any], 
 
 
 def mesh_of(
-    file: Path, max_bytes: int, point_dim: int | None = None, step: int | None = None
+    file: Path,
+    max_bytes: int,
+    *,
+    point_dim: int | None = None,
+    step: int | None = None,
 ) -> VtkMesh:
     """Reads the mesh of a frame, without its fields at points and cells.
 

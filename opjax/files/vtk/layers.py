@@ -13,7 +13,7 @@ import numpy as np
 from opjax import geometry
 from opjax.files import cell_blocks
 from opjax.files.vtk import kinds
-from opjax.files.vtk.mesh import Layer, NamedArrays, VtkMesh
+from opjax.files.vtk.mesh import Layer, VtkMesh
 
 _PRISMS = {11, 12, 13, kinds.POLYHEDRON}  # VTK's kinds of cells that can be layers
 _POLYGONS = {3: 5, 4: 9}  # and of polygons by their corners
@@ -140,7 +140,7 @@ def _flat(
         offsets=np.concatenate([[0], np.cumsum(sizes)]),
         corners=numbers[faces[used]],
         types=np.array([_POLYGONS.get(s, 7) for s in range(sizes.max() + 1)])[sizes],
-        point_data=NamedArrays(data, mesh.point_data.active),
+        point_data=dataclasses.replace(mesh.point_data, arrays=data),
         polyhedra=None,
         layer=Layer(mesh, numbers, axis),
     )

@@ -58,7 +58,14 @@ from opjax.learn.config import Options, option
 from opjax.learn.config.quantities import Quantity, parse
 from opjax.learn.json_files import to_json, write_json
 from opjax.learn.messages import say
-from opjax.learn.predict import beside, calibration, case_table, in_slices, trained
+from opjax.learn.predict import (
+    beside,
+    calibration,
+    case_table,
+    exported,
+    in_slices,
+    trained,
+)
 from opjax.learn.predict.field_errors import Sums, numbers_of
 from opjax.learn.predict.prediction import Limits
 from opjax.learn.predict.quantities import measure
@@ -470,6 +477,11 @@ def _export(found: trained.Trained, path: OnePath) -> None:
             "returns fields alone; predict with opjax-predict, or train without "
             "--target_scalars."
         )
+    if found.start is not None:
+        raise ValueError(
+            f"The operator in {found.folder} starts from a baseline, which an exported "
+            "one lacks; predict with opjax-predict, or train without --start_from."
+        )
     least = description.config[entry.min_points] if entry.min_points else 1
     inputs = export.Inputs(
         point_dim=description.channels.mesh_points,
@@ -479,7 +491,13 @@ def _export(found: trained.Trained, path: OnePath) -> None:
         num_points=description.sizes.num_points if found.fixed_points else None,
         min_points=least,
     )
-    export.save(path, found.model, inputs, normalizers=found.normalizers)
+    if found.scaling is None:
+        export.save(path, found.model, inputs, normalizers=found.normalizers)
+        return
+    names = exported.scalars_of(found)
+    say(f"Calls of the exported operator take the scalars {', '.join(names)}.")
+    function = exported.in_physical_units(found, found.scaling)
+    export.save(path, function, inputs._replace(scalar_dim=len(names)))
 
 
 def main() -> None:

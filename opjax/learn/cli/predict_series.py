@@ -174,7 +174,9 @@ def _mesh(found: Trained, case: pathlib.Path, series: Series) -> Any:
     point_dim = found.read_options().point_dim
     if series.mesh_points.shape[1] == 3:
         point_dim = 3
-    return series_writing.mesh_of(first.file, MAX_BYTES, point_dim, first.step)
+    return series_writing.mesh_of(
+        first.file, MAX_BYTES, point_dim=point_dim, step=first.step
+    )
 
 
 def _errors(
