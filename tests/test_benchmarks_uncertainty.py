@@ -59,6 +59,7 @@ def test_the_ensemble_is_that_of_the_package(known):
     )
 
 
+@pytest.mark.nightly
 def test_every_width_has_a_row_and_the_constant_is_the_unit(known, monkeypatch):
     monkeypatch.setattr(uncertainty, "_DIVISIONS", 2)
     monkeypatch.setattr(uncertainty, "_CALIBRATION", 36)

@@ -131,6 +131,7 @@ def test_scattered_weights_are_equal_inside_a_uniform_grid():
     assert weights[0, 0] > inside[0, 0]  # the documented error: corners count more
 
 
+@pytest.mark.nightly
 def test_scattered_weights_beat_equal_weights_on_a_graded_cloud(rng):
     points = rng.uniform(size=(2000, 2)) ** 2  # dense near the axes
     values = np.exp(-points[:, 0]) * np.cos(points[:, 1])

@@ -237,6 +237,7 @@ for name, function in functions.items():
 """
 
 
+@pytest.mark.nightly
 def test_samples_are_split_over_an_explicit_axis():
     environment = dict(os.environ, JAX_NUM_CPU_DEVICES="2", JAX_PLATFORMS="cpu")
     command = [sys.executable, "-c", EXPLICIT]

@@ -135,6 +135,7 @@ def test_rivals_are_what_their_names_say(rng):
         operators.attention("lno", sizes)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "name", by_day(["flare", "transolver_plus", "lno"], day=["flare"])
 )

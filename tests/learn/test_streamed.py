@@ -56,6 +56,7 @@ def streamed(folder, tmp_path_factory):
     return workdir
 
 
+@pytest.mark.nightly
 def test_it_ends_where_training_in_memory_does(folder, streamed, tmp_path):
     whole = dataclasses.replace(config(folder), num_buckets=1)
     train.run(whole, workdir=tmp_path / "whole")

@@ -129,6 +129,7 @@ def test_the_task_of_padded_samples_is_that_of_single_ones(rng):
     np.testing.assert_allclose(sorted(found), sorted(one_by_one), rtol=2e-5)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["transolver", "galerkin"])
 def test_models_have_about_the_same_number_of_parameters(name):
     config = dataclasses.replace(TINY, width=32, num_layers=2)

@@ -67,6 +67,7 @@ def test_chunks_add_up_to_the_call(name, rng):
     np.testing.assert_allclose(found[:-2], expected[:-2], rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("of", "projection"), by_day(ADDING, ADDING[::3]))
 def test_chunks_add_up_in_every_basis(of, projection, rng):
     layer, (x, points, weights) = make(of, "functional", projection), arrays(rng)

@@ -89,6 +89,7 @@ def test_models_draw_noise_only_with_a_rate():
     assert nn.bases.draws_noise(nn.models.with_dropout(model, 0.5))
 
 
+@pytest.mark.nightly
 def test_scanned_layers_drop_alike_under_jit_and_have_gradients(rng):
     stacked = nn.models.Dropout(layers(2), 0.5)
     z = jnp.asarray(rng.normal(size=(5, 6)), jnp.float32)
@@ -179,6 +180,7 @@ def test_dropout_and_chunks_exclude_each_other(rng):
     assert model.obstacle("narrow") == transformer().obstacle("narrow")
 
 
+@pytest.mark.nightly
 def test_without_dropout_a_model_computes_the_same_in_chunks(rng):
     points = jnp.asarray(rng.random((7, 2)), jnp.float32)
     plain, model = transformer(), nn.models.with_dropout(transformer(), RATE)

@@ -52,6 +52,7 @@ def run(model, *args, grid_shape=None, time=None):
     return model(*args, grid_shape=grid_shape, time=time)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("grid_shape", [(30,), (6, 5), (2, 3, 5)])
 def test_grids_of_every_dimension(rng, grid_shape):
     output = run(make(grid_shape, modes=1), *sample(rng, grid_shape))

@@ -87,6 +87,7 @@ LNO = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("p", "f", "out", "torch", "paddle"), LNO.values())
 def test_parameters_of_lno_are_the_published_ones(p, f, out, torch, paddle):
     for blocks, features, layers, expected in (torch, paddle):
@@ -129,6 +130,7 @@ def test_parameters_of_transolver_plus(
     assert found == expected
 
 
+@pytest.mark.nightly
 @models
 def test_time_takes_part(name, mesh):
     option = {"flare": "time_embedding", "lno": "time_input"}[name]

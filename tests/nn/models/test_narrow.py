@@ -113,6 +113,7 @@ def model(features=None, **options):
     return nn.with_precision(layers.enlarged(built, 2), nn.Precision(features))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "options", by_day([{}, {"chunk_size": 25}], day=[{"chunk_size": 25}])
 )
