@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,42 @@ _MODES = {
     "sharded, 2 devices": ("the same, two devices", _C["blue"], "^"),
     "streamed, bfloat16": ("streamed from disk", _C["vermilion"], "D"),
 }
+
+
+_RECIPES = pathlib.Path(__file__).parents[1] / "results" / "recipes.md"
+_PROBLEMS = ("Darcy flow", "elasticity", "airfoil", "pipe", "plasticity")
+_ERROR = re.compile(r"([\d.]+) \[([\d.]+), ([\d.]+)\]")
+
+
+def one_recipe(_: None) -> Any:
+    """Test errors of five models on five problems, from the table of `recipes.md`."""
+    text = _RECIPES.read_text().split("## One recipe for all models")[1]
+    table = [line.split("|")[1:-1] for line in text.splitlines() if line[:1] == "|"]
+    models = [name.strip() for name in table[0][1:]]
+    rows = {row[0].split(",")[0].strip(): row[1:] for row in table[2:10]}
+    drawn = style.figure(2.9)
+    axis = drawn.subplots()
+    for i, model in enumerate(models):
+        colour = {"Transolver": _C["vermilion"], "FNO": _C["purple"]}.get(
+            model, _MODELS.get(model.lower(), _C["grey"])
+        )
+        for j, problem in enumerate(_PROBLEMS):
+            numbers = _ERROR.search(rows[problem][i])
+            if numbers is None:  # the model has no such problem
+                continue
+            middle, low, high = (float(number) for number in numbers.groups())
+            y = j + 0.13 * (i - 2)
+            axis.plot([low, high], [y, y], color=colour, linewidth=2)
+            label = model if j == 0 else None
+            axis.plot(middle, y, "o", color=colour, markersize=4.5, label=label)
+    axis.set(xscale="log", xlabel="relative L2 error on unseen samples")
+    axis.set_xticks([0.01, 0.03, 0.1, 0.3], ["1 %", "3 %", "10 %", "30 %"])
+    axis.set_xticks([], minor=True)
+    axis.set_yticks(range(len(_PROBLEMS)), _PROBLEMS)
+    axis.invert_yaxis()
+    axis.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    drawing.plain(axis)
+    return drawn
 
 
 def cost(run: pathlib.Path) -> Any:

@@ -14,7 +14,7 @@
 # %% [markdown]
 # # A million points and many devices
 #
-# Attention in a basis talks through sums: every point adds its part to the coefficients
+# Points communicate through sums only: every point adds its part to the coefficients
 # of a layer, and given the coefficients, points are independent. So a mesh can be taken
 # in chunks, split over devices, or read from a file, with the loss and the gradients of
 # the whole mesh, not of a random part of it.

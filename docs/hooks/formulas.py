@@ -32,7 +32,7 @@ _OPERATORS = {
 }
 _TOKEN = re.compile(
     r"(?P<tilde>\b[A-Z]~)"
-    r"|(?P<word>[A-Za-z]{2,}(?:(?:_[a-z]{2})*_[a-z]{3,}(?:_[a-z]+)*)?)"
+    r"|(?P<word>[A-Za-z]{2,}(?:(?:_[a-z]{1,2})*_[a-z]{3,}(?:_[a-z]+)*)?)"
     r"|(?P<call>`[^`]*`)"
     r"|(?P<operator><->|<=|>=|!=|<-|->|\.\.\.|\*|~)"
     r"|(?P<number>\d[\d.]*e-?\d+)"

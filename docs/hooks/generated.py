@@ -14,7 +14,10 @@ from typing import Any
 ROOT = pathlib.Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(pathlib.Path(__file__).parent)]
 
+import models  # noqa: E402
 import programs  # noqa: E402
+
+import notebooks  # noqa: E402
 
 _PROBLEMS = [
     "darcy",
@@ -59,10 +62,8 @@ API = {
     "time": ("Time", ["opjax.rollouts", "opjax.metrics_time", "opjax.files.series"]),
     "uncertainty": ("Error bars", ["opjax.uncertainty"]),
     "nn-models": ("Modules: models", ["opjax.nn.models"]),
-    "nn-attention": (
-        "Modules: attention",
-        ["opjax.nn.attention", "opjax.nn.bases", "opjax.nn.mixers", "opjax.nn.schwarz"],
-    ),
+    "nn-attention": ("Modules: attention", ["opjax.nn.attention", "opjax.nn.schwarz"]),
+    "nn-bases": ("Modules: bases and maps", ["opjax.nn.bases", "opjax.nn.mixers"]),
     "nn-layers": (
         "Modules: layers",
         ["opjax.nn.layers", "opjax.nn:layers.position", "opjax.precision"],
@@ -110,8 +111,14 @@ RESULTS = {
     "speed": "Speed",
     "benchmark_schwarz": "Schwarz: speed",
     "published": "Published set-ups",
-    "propositions": "Propositions",
-    "darcy_data": "Making Darcy data",
+}
+# The search shows what a user looks for before numbers and diaries.
+_BOOST = {
+    "models.md": 3.0,
+    "api": 1.5,
+    "programs": 1.5,
+    "results": 0.3,
+    "changelog.md": 0.1,
 }
 
 
@@ -145,9 +152,30 @@ def _documentation(module: str) -> str:
     return ast.get_docstring(ast.parse(path.read_text())) or ""
 
 
-def _rank(item: tuple[str, str]) -> tuple[bool, str]:
-    """By the alphabet; classes of options, with a line for every flag, are last."""
-    return item[0].endswith("Options"), item[0].lower()
+# What most users need, in this order, before the alphabet.
+_FIRST = [
+    "train",
+    "load",
+    "Trained",
+    "read",
+    "ReadOptions",
+    "Sample",
+    "OperatorTransformer",
+    "FunctionalAttention",
+    "functional_attention",
+    "BasisAttention",
+    "SubdomainAttention",
+    "two_level_attention",
+    "fit",
+]
+
+
+def _rank(item: tuple[str, str]) -> tuple[bool, int, str]:
+    """By importance, then the alphabet; classes of options, long lists, are last."""
+    name = item[0]
+    place = _FIRST.index(name) if name in _FIRST else len(_FIRST)
+    options = name.endswith("Options") and name not in _FIRST
+    return options, place, name.lower()
 
 
 def _api_page(title: str, modules: list[str]) -> str:
@@ -169,6 +197,8 @@ def pages() -> Iterator[tuple[str, str, str]]:
     yield "api/index.md", "", _api_index()
     for name, (title, modules) in API.items():
         yield f"api/{name}.md", title, _api_page(title, modules)
+    yield "models.md", "Models", models.page()
+    yield from notebooks.pages()
     yield from programs.pages()
     others = sorted(path.stem for path in (ROOT / "results").glob("*.md"))
     for name in [*RESULTS, *(name for name in others if name not in RESULTS)]:
@@ -193,18 +223,20 @@ def on_config(config: Any, **_: Any) -> Any:
 
     def listed(section: str) -> list:
         index = [f"{section}/index.md"]
-        return index + [
-            {title: uri}
-            for uri, title in listing
-            if uri.startswith(f"{section}/") and title
-        ]
+        titles = [(uri, t) for uri, t in listing if uri.startswith(f"{section}/") and t]
+        if section != "results":
+            return index + [{title: uri} for uri, title in titles]
+        parts: dict[bool, list] = {True: [], False: []}
+        for uri, title in titles:
+            parts[pathlib.Path(uri).stem in RESULTS].append({title: uri})
+        return index + parts[True] + [{"Development": parts[False]}]
 
     def filled(value: Any) -> Any:
         if isinstance(value, list):
             return [filled(item) for item in value]
         if isinstance(value, dict):
             (title, inner) = next(iter(value.items()))
-            if inner in ("api", "programs", "results"):
+            if inner in ("api", "programs", "results", "notebooks"):
                 return {title: listed(inner)}
             return {title: filled(inner)}
         return value
@@ -218,7 +250,13 @@ def on_files(files: Any, *, config: Any, **_: Any) -> Any:
     from mkdocs.structure.files import File
 
     for uri, _title, text in pages():
-        files.append(File.generated(config, uri, content=text))
+        boost = _BOOST.get(uri.partition("/")[0], 1.0)
+        head = f"---\nsearch:\n  boost: {boost}\n---\n\n"
+        files.append(File.generated(config, uri, content=head + text))
+    text = (ROOT / "docs" / "llms.md").read_text()
+    files.append(File.generated(config, "llms.txt", content=text))
+    for uri, content in notebooks.files():
+        files.append(File.generated(config, uri, content=content))
     for figure in sorted((ROOT / "results").rglob("*.png")):
         uri = figure.relative_to(ROOT).as_posix()
         files.append(File.generated(config, uri, abs_src_path=str(figure)))

@@ -159,6 +159,9 @@ def _legacy(path: str) -> Any:
     return mesh
 
 
+_POLYHEDRON = 42
+
+
 def _geometry(grid: Any) -> dict[str, np.ndarray]:
     from vtkmodules.util.numpy_support import vtk_to_numpy
 
@@ -175,6 +178,16 @@ def _geometry(grid: Any) -> dict[str, np.ndarray]:
         arrays["offsets"] = vtk_to_numpy(cells.GetOffsetsArray())
         arrays["corners"] = vtk_to_numpy(cells.GetConnectivityArray())
         arrays["types"] = vtk_to_numpy(grid.GetCellTypesArray())
+    if (arrays["types"] == _POLYHEDRON).any():
+        if not hasattr(grid, "GetPolyhedronFaces"):
+            raise ValueError("polyhedra of .vtk files need VTK 9.4: save a .vtu file")
+        faces, solids = grid.GetPolyhedronFaces(), grid.GetPolyhedronFaceLocations()
+        arrays |= {
+            "face_connectivity": vtk_to_numpy(faces.GetConnectivityArray()),
+            "face_offsets": vtk_to_numpy(faces.GetOffsetsArray())[1:],
+            "polyhedron_to_faces": vtk_to_numpy(solids.GetConnectivityArray()),
+            "polyhedron_offsets": vtk_to_numpy(solids.GetOffsetsArray())[1:],
+        }
     return arrays
 
 
@@ -239,16 +252,6 @@ def _grid(request: Message) -> Any:
     return grid
 
 
-def _triangulate(path: str, request: Message) -> Message:
-    """Divides the cells of a grid into simplices."""
-    from vtkmodules.vtkFiltersGeneral import vtkDataSetTriangleFilter
-
-    simplices = vtkDataSetTriangleFilter()
-    simplices.SetInputData(_grid(request))
-    simplices.Update()
-    return Message({}, _geometry(simplices.GetOutput()))
-
-
 class _Operation(NamedTuple):
     """What a request asks for, and the modules that it needs."""
 
@@ -261,7 +264,6 @@ _OPERATIONS: Mapping[str, _Operation] = {
     "read_matlab": _Operation(_read_matlab, ("scipy.io",)),
     "read_vtk": _Operation(_read_vtk, (*_VTK, "vtkmodules.vtkFiltersCore")),
     "write_vtk": _Operation(_write_vtk, _VTK),
-    "triangulate": _Operation(_triangulate, (_VTK[0], "vtkmodules.vtkFiltersGeneral")),
 }
 
 

@@ -7,6 +7,13 @@ in a VTK file, or a column of `cases.csv` in the folder of the files:
     wing_001.vtu,2.5,0.30,train
     wing_002.vtu,4.0,0.35,test
 
+Of cases in folders, one table above has a row for each folder, named in a column
+`file`, `folder` or `case`:
+
+    case,angle,mach
+    case_000,2.5,0.30
+    case_001,4.0,0.35
+
 The optional column `split` says which samples are for `train`, `validation` or `test`,
 whether scalars are named or not.
 A sample that is a group of a file is `file.h5/group`. A series is a file too, or a
@@ -27,6 +34,8 @@ from opjax.files.vtk.fields import MeshArrays
 from opjax.samples.division import PARTS
 
 TABLE = "cases.csv"
+_KEYS = ("file", "folder", "case")  # columns that name files; the first one counts
+_ABOVE = 4  # folders above that of a file in which a table is looked for
 _MAX_BYTES = 2**28
 
 
@@ -47,59 +56,70 @@ class Row(NamedTuple):
         return self.columns.get("split", "")
 
 
+def table_of(file: Path) -> Path | None:
+    """The table that is for a file: beside it, or else the nearest one above."""
+    folders = [file.parent, *file.absolute().parent.parents[:_ABOVE]]
+    tables = (folder / TABLE for folder in folders)
+    return next((table for table in tables if table.is_file()), None)
+
+
+def names_in(folder: Path) -> frozenset[str]:
+    """Names of the rows of the table in a folder; none if it has no good one."""
+    try:
+        return frozenset(_rows(folder / TABLE))
+    except (OSError, ValueError):
+        return frozenset()
+
+
 def row_of(file: Path, group: str, *, named: bool) -> Row | None:
-    """Reads the row of a sample in the table in its folder; None if there is none.
+    """Reads the row of a sample in a table; None if there is none.
+
+    Of `flow/flow.pvd`, the row in a table above is called `flow/flow.pvd` or `flow`.
 
     Args:
-      file: of the sample.
+      file: of the sample; of a series, its file or the folder of its frames.
       group: of the file, if any.
-      named: whether scalars are asked for, so that every sample needs its row.
-        Otherwise a table says at most what samples are for: one without a column
-        `split` is passed over.
+      named: whether scalars are asked for, so that every sample needs its row in a
+        table beside it. Otherwise a table says at most what samples are for: one
+        without a column `split` is passed over.
 
     Raises:
-      ValueError: if the table is damaged, has no column `file`, or a row names a file
-        that does not exist, is listed twice or has an unknown `split`; or if it lacks a
-        row that is needed.
+      ValueError: if the table is damaged, has no column for files, or a row names a
+        file that does not exist, is listed twice or has an unknown `split`; or if it
+        lacks a row that is needed.
     """
-    path = file.parent / TABLE
-    if not path.is_file():
+    path = table_of(file)
+    if path is None or not (named or _divides(path, *_stamp(path))):
         return None
-    stat = path.stat()
-    stamp = stat.st_mtime_ns, stat.st_size
-    if not named and not _divides(path, *stamp):
-        return None
-    rows = _read(path, *stamp)
-    keys = [f"{file.name}/{group}" if group else file.name, file.name]
-    for key in keys:
-        if key in rows:
-            return Row(path, rows[key])
-    if not named:
+    rows = _rows(path)
+    keys = _keys_of(path, file, group)
+    row = next((rows[key] for key in keys if key in rows), None)
+    if row is not None:
+        return Row(path, row)
+    if not named or path.parent != file.parent:
         return Row(path, {})
     raise ValueError(
         f"{path} has no row for {keys[0]}; add one, its column file being {keys[0]!r}."
     )
 
 
-def row_of_series(case: Path, group: str, *, named: bool) -> Row | None:
-    """Reads the row of a series; None if there is no table.
+def _keys_of(table: Path, file: Path, group: str) -> list[str]:
+    """What a table may call a sample: its file, or a folder that it is in."""
+    if table.parent == file.parent:
+        return [f"{file.name}/{group}", file.name] if group else [file.name]
+    place = file.absolute().relative_to(table.parent.absolute())
+    folders = [folder.as_posix() for folder in place.parents][:-1]
+    own = [f"{place.as_posix()}/{group}"] if group else []
+    return [*own, place.as_posix(), *folders]
 
-    The table stands beside the series: a file, or the folder of its frames. Of
-    `flow/flow.pvd`, it is the one in the folder `flow`, or else beside that folder,
-    whose row is called `flow/flow.pvd` or `flow`.
 
-    Args:
-      case: the file or folder.
-      group: of the file, if any.
-      named: see `row_of`.
+def _stamp(path: Path) -> tuple[int, int]:
+    stat = path.stat()
+    return stat.st_mtime_ns, stat.st_size
 
-    Raises:
-      ValueError: as `row_of`.
-    """
-    row = row_of(case, group, named=named)
-    if row is None and case.suffix.lower() in (".pvd", ".series", ".vtu"):
-        return row_of(case.parent, case.name, named=named)
-    return row
+
+def _rows(path: Path) -> dict[str, dict[str, str]]:
+    return _read(path, *_stamp(path))
 
 
 @functools.lru_cache(maxsize=8)
@@ -108,7 +128,7 @@ def _divides(path: Path, changed: int, size: int) -> bool:
     del changed, size
     with path.open(encoding="utf-8-sig", errors="replace") as file:
         names = {name.strip() for name in file.readline(_MAX_BYTES).split(",")}
-    return {"file", "split"} <= names
+    return "split" in names and not names.isdisjoint(_KEYS)
 
 
 @functools.lru_cache(maxsize=8)
@@ -125,7 +145,7 @@ def _read(path: Path, changed: int, size: int) -> dict[str, dict[str, str]]:
             "as CSV in UTF-8."
         ) from error
     names = [name.strip() for name in lines[0]] if lines else []
-    _check_columns(path, names)
+    key = _check_columns(path, names)
     rows: dict[str, dict[str, str]] = {}
     for number, line in enumerate(lines[1:], 2):
         if not any(value.strip() for value in line):
@@ -136,13 +156,23 @@ def _read(path: Path, changed: int, size: int) -> dict[str, dict[str, str]]:
                 f"{len(names)} columns."
             )
         row = dict(zip(names, (value.strip() for value in line), strict=True))
-        row["file"] = row["file"].removeprefix("./")
+        row["file"] = _tidy(row[key])
         _check_row(path, number, row, rows)
         rows[row["file"]] = row
     return rows
 
 
-def _check_columns(path: Path, names: list[str]) -> None:
+def _tidy(name: str) -> str:
+    """The name of a file or folder, without what says nothing."""
+    return name.replace("\\", "/").removeprefix("./").rstrip("/")
+
+
+def _check_columns(path: Path, names: list[str]) -> str:
+    """Returns the column that names files.
+
+    Raises:
+      ValueError: if there is none, or names are missing or repeated.
+    """
     if not names:
         raise ValueError(
             f"{path} is empty; its first line names the columns, file and the scalars."
@@ -157,8 +187,8 @@ def _check_columns(path: Path, names: list[str]) -> None:
             f"{path} has the column {twice[0]} {names.count(twice[0])} times; keep one "
             "of them."
         )
-    if "file" in names:
-        return
+    if keys := [name for name in _KEYS if name in names]:
+        return keys[0]
     note = "; the first line names the columns, and one of them is file"
     for mark, word in ((";", "semicolons"), ("\t", "tabs")):
         if any(mark in name for name in names):
@@ -237,6 +267,11 @@ def read(
     return np.asarray(scalars, np.float64) if scalars else None
 
 
+def named(names: Names, values: np.ndarray) -> dict[str, float]:
+    """Returns numbers of a case by their names."""
+    return dict(zip(names, values.tolist(), strict=True))
+
+
 def _number(name: str, key: str, place: str, value: np.ndarray | str) -> float:
     if isinstance(value, str):
         try:
@@ -269,14 +304,13 @@ def _number(name: str, key: str, place: str, value: np.ndarray | str) -> float:
 
 def _missing(name: str, key: str, arrays: list[str], row: Row | None) -> ValueError:
     """The error for a scalar that is neither in the file nor in a table."""
-    folders = Path(name).parents
-    above = [str(folder / TABLE) for folder in folders if (folder / TABLE).is_file()]
-    place = f"no {TABLE} beside it"
+    place = f"there is no {TABLE} beside it or above"
     if row is not None:
         place = f"{row.table} has no column for it"
-    elif above:
-        place += f" (that is where it has to be; {above[0]} is not read)"
+        if not row.columns:
+            inside = Path(name).absolute().relative_to(row.table.parent.absolute())
+            place = f"{row.table} has no row for {inside.parts[0]}"
     return ValueError(
         f"{name} has no scalar {key!r}, only the arrays {sorted({*arrays})}, and "
-        f"{place}; add it to the file, or as a column to {TABLE}."
+        f"{place}; add it to the file, or to {TABLE}."
     )

@@ -109,6 +109,29 @@ def way(path: Path) -> str:
     return f" To convert it: {line.format(name=path.name, stem=path.stem)}."
 
 
+def way_in(folder: Path, *, below: bool = True) -> str:
+    """How to convert the results in a folder.
+
+    Args:
+      folder: of a case, or of folders of cases.
+      below: whether to look into the folders in it.
+
+    Returns:
+      A sentence after a blank, as from `way`; empty if there are no results that we
+      know of.
+    """
+    if (folder / "system" / "controlDict").is_file():
+        return f" To convert it: {_FOAM}."
+    inside = [path for path in sorted(folder.iterdir()) if path.name[0] != "."]
+    hint = next(filter(None, map(way, [folder, *inside])), "")
+    if hint or not below:
+        return hint
+    for case in inside:
+        if case.is_dir() and (hint := way_in(case, below=False)):
+            return f" There are cases in folders, such as {case.name}; in each:{hint}"
+    return ""
+
+
 def of_parts(path: Path) -> str:
     """How to join the parts of the frames that a `.pvd` file lists."""
     line = _PARTS.format(name=path.name, stem=path.stem)

@@ -63,8 +63,8 @@ def _parts(found: Iterable[Path]) -> set[Path]:
     """All files of data sets: those of folders, those that lists name, and tables."""
     parts: set[Path] = set()
     for file in found:
-        table = file.parent / cases.TABLE
-        parts |= {table} if table.is_file() else set()
+        table = cases.table_of(file)
+        parts |= set() if table is None else {table}
         parts |= {file} if file.is_file() else set()
         beside = file.with_suffix("") if file.is_file() else file
         if beside.is_dir():

@@ -7,17 +7,15 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from opjax.files import cgns, conversion, hdf5, limits, npz, stacking
+from opjax.files import cases, cgns, conversion, folders, hdf5, limits, npz, stacking
 from opjax.files.npz import Groups
 from opjax.files.options import ReadOptions
-from opjax.files.vtk import fields
+from opjax.files.vtk import fields, lists
 
 SURFACES = (".vtp", ".stl", ".ply")
 BLOCKS = (".vtm",)
 SUFFIXES = (".npz", *hdf5.SUFFIXES, ".vtu", ".vtk", ".cgns", *BLOCKS, *SURFACES)
 _LISTED = ".npz, .h5, .vtu, .vtk, .cgns, .vtm, .vtp, .stl or .ply"
-_DEEPEST = 3  # folders below a folder in which files are looked for, for a hint
-_MOST = 10_000  # files that are looked at for it
 OnePath = str | os.PathLike[str]
 Paths = OnePath | Sequence[OnePath]
 
@@ -54,6 +52,9 @@ def _exists(path: Path) -> bool:
 def find(paths: Paths, *, stacked: bool = False) -> list[Path]:
     """Lists the files of a data set, in the order of their names.
 
+    A folder may hold a folder for each case, see `files.folders`. Of files that a list
+    of times names, `case.vtm.series`, the last one is taken, and a warning tells so.
+
     Args:
       paths: a folder, whose files of other formats are ignored, a file, or a pattern
         such as `"data/*.npz"`; or several of these.
@@ -66,10 +67,12 @@ def find(paths: Paths, *, stacked: bool = False) -> list[Path]:
     Raises:
       FileNotFoundError: if a path does not exist, a folder or pattern has no file, or
         a link leads nowhere.
-      ValueError: if a format is unknown or there are several.
+      ValueError: if a format is unknown or there are several, or a folder of a case
+        has several files that are not known to be times.
     """
     every = [paths] if isinstance(paths, str | os.PathLike) else paths
-    files = sorted({file for path in every for file in _files_of(path, stacked)})
+    found = {file for path in every for file in _files_of(path, stacked)}
+    files = folders.latest(sorted(found))
     if not files:
         raise FileNotFoundError("No files were given; name a folder or files.")
     formats = Counter(file.suffix.lower() for file in files)
@@ -89,61 +92,56 @@ def _files_of(path: OnePath, stacked: bool) -> list[Path]:
     if root.is_dir():
         return _in_folder(root)
     if root.exists():
+        if root.suffix.lower() in lists.SUFFIXES:
+            return [folders.last_of(root)]
         check_suffix(root)
         return [root]
     limits.check_link(root)
-    matches = [Path(match) for match in glob.glob(pattern(root))]
+    matches = matching(root)
     if not matches:
         raise _no_match(root)
     return [file for match in matches for file in _files_of(match, stacked)]
 
 
 def _in_folder(root: Path) -> list[Path]:
-    inside = [f for f in root.iterdir() if f.name[0] != "."]
-    files = [f for f in inside if f.suffix.lower() in SUFFIXES and not f.is_dir()]
-    # Surfaces and lists of blocks beside meshes are what they were made of.
-    for others in (SURFACES, BLOCKS):
-        files = [f for f in files if f.suffix.lower() not in others] or files
-    files = files or cgns.samples(root)
-    for file in files:
-        limits.check_link(file)
+    files = _directly_in(root) or cgns.samples(root)
+    files = files or folders.below(root, _directly_in)
     if not files:
-        raise _no_samples(root, inside)
+        raise _no_samples(root)
     return files
 
 
-def _no_samples(root: Path, inside: list[Path]) -> FileNotFoundError:
+def _directly_in(root: Path) -> list[Path]:
+    """The files of samples directly in a folder."""
+    inside = [f for f in root.iterdir() if f.name[0] != "."]
+    files = [f for f in inside if f.suffix.lower() in SUFFIXES and not f.is_dir()]
+    files = [f for f in files if not f.name.startswith("log.")]  # of foamToVTK
+    # Surfaces and lists of blocks beside meshes are what they were made of.
+    for others in (SURFACES, BLOCKS):
+        files = [f for f in files if f.suffix.lower() not in others] or files
+    for file in files:
+        limits.check_link(file)
+    return sorted(files)
+
+
+def _no_samples(root: Path) -> FileNotFoundError:
     """The error for a folder without samples: what it has, and what to do."""
+    inside = [f for f in sorted(root.iterdir()) if f.name[0] != "."]
     files = [path for path in inside if path.is_file()]
     suffixes = sorted({f.suffix or f.name for f in files})[:8]
-    ways = map(conversion.way, [root, *sorted(inside)])  # a folder may be a .zarr
-    hint = next(filter(None, ways), "")
-    if not hint and (below := _below(root)):
-        hint = f" Folders below it have some: give '{below}', a pattern."
-    elif not hint and stacking.is_folder(root):
+    hint = conversion.way_in(root)
+    if not hint and stacking.is_folder(root):
         hint = " Of .npy files of many samples each, give --stacked (stacked=True)."
     return FileNotFoundError(
         f"The folder {root} has no {_LISTED} files, but {len(files)} others "
-        f"{suffixes}; samples are files directly in it.{hint}"
+        f"{suffixes}; samples are files in it, or in a folder for each case.{hint}"
     )
 
 
-def _below(root: Path) -> str:
-    """A pattern of the folders below a folder that have samples; empty for none."""
-    level, looked = [root], 0
-    for depth in range(1, _DEEPEST + 1):
-        level = [d for f in level for d in sorted(f.iterdir()) if d.is_dir()]
-        for folder in level:
-            looked += 1
-            samples = (f for f in folder.iterdir() if f.suffix.lower() in SUFFIXES)
-            if next(samples, None) is None:
-                continue
-            names = {f.relative_to(root).parts[-1] for f in level}
-            last = names.pop() if len(names) == 1 else "*"
-            return str(Path(root, *["*"] * (depth - 1), last))
-        if looked > _MOST:
-            break
-    return ""
+def matching(root: Path) -> list[Path]:
+    """What a pattern finds, without tables of cases."""
+    found = [Path(match) for match in glob.glob(pattern(root))]
+    return [path for path in found if path.name != cases.TABLE]
 
 
 def pattern(root: Path) -> str:

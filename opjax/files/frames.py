@@ -4,8 +4,6 @@ Nothing but the frames of a folder is read for a `.pvd` file in it: names with `
 absolute ones and links out of the folder are refused.
 """
 
-import glob
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,17 +11,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from opjax.files import conversion, formats, hdf5, limits
+from opjax.files import conversion, folders, formats, hdf5, limits
 from opjax.files.formats import Paths
 from opjax.files.vtk import lists
 
-LISTS = (".pvd", ".series")
-SUFFIXES = (".npz", *hdf5.SUFFIXES, *LISTS, ".vtu")
-_FRAMES = (".vtu", ".vtp", ".vtk", ".vtm")  # that a list may name
+LISTS = lists.SUFFIXES
+FRAMES = (".vtu", ".vtm", ".vtk", ".vtp")  # that a list may name, or a folder hold
+SUFFIXES = (".npz", *hdf5.SUFFIXES, *LISTS, *FRAMES)
 # A time after a blank of some kind, `u_0.25` or `u_t1.5e-3`; `case2.0003` has a number.
 _TIME = re.compile(r"(?:^|[ _=-])[tT]?(\d+\.\d+(?:[eE][+-]?\d+)?)$")
 _WHOLE = re.compile(r"(?:^|[ _=-])[tT]?(\d+(?:[eE][+-]?\d+)?)$")
-_MAX_BYTES = 2**24
 _NUMBER = re.compile(r"(\d+)$")
 _FIRST = re.compile(r"^(\d+)(?![\d.])")
 
@@ -39,7 +36,19 @@ def find_cases(paths: Paths) -> list[Path]:
     cases = {case for path in listed for case in _cases_of(Path(path).expanduser())}
     if not cases:
         raise FileNotFoundError("No series were given; name a folder or files.")
-    return sorted(cases)
+    return sorted(_joined(cases))
+
+
+def _joined(cases: set[Path]) -> set[Path]:
+    """Replaces frames of one list, as a pattern finds them, by that list."""
+    frames = {case for case in cases if case.suffix.lower() in FRAMES}
+    for folder in {frame.parent for frame in frames if frame.is_file()}:
+        inside = sorted(folder.iterdir())
+        for path in (path for path in inside if path.suffix.lower() in LISTS):
+            named = frames.intersection(folders.frames_of(path))
+            if len(named) > 1:
+                cases = (cases - named) | {path}
+    return cases
 
 
 def _cases_of(root: Path) -> list[Path]:
@@ -47,33 +56,54 @@ def _cases_of(root: Path) -> list[Path]:
         if root.suffix.lower() not in SUFFIXES:
             raise ValueError(
                 f"{root} has the unknown suffix {root.suffix!r}; series are .npz, .h5, "
-                ".pvd or .vtu.series files, or folders of numbered .vtu files."
-                f"{conversion.way(root)}"
+                ".pvd, .vtu.series or .vtm.series files, or folders of numbered .vtu "
+                f"or .vtm files.{conversion.way(root)}"
             )
         return [root]
     limits.check_link(root)
     if not root.is_dir():
-        matches = [Path(match) for match in glob.glob(formats.pattern(root))]
+        matches = formats.matching(root)
         if matches:
             return [case for match in matches for case in _cases_of(match)]
         raise FileNotFoundError(f"{root} is no file and no folder, and matches none.")
+    cases = _in_folder(root)
+    if not cases:
+        raise FileNotFoundError(
+            f"The folder {root} has no series: .npz, .h5, .pvd, .vtu.series or "
+            ".vtm.series files, or folders of numbered .vtu or .vtm files."
+            f"{conversion.way_in(root)}"
+        )
+    return cases
+
+
+def _in_folder(root: Path) -> list[Path]:
+    """The cases in a folder, or in the folders in it; none if there are none."""
     inside = [path for path in root.iterdir() if path.name[0] != "."]
     for suffixes in ((".npz",), hdf5.SUFFIXES, (".pvd",), (".series",)):
         if files := [p for p in inside if p.suffix.lower() in suffixes]:
             for file in files:
                 limits.check_link(file)
             return files
-    if any(p.suffix.lower() == ".vtu" for p in inside):
+    if frames_in(root):
         return [root]
-    folders = [path for path in inside if path.is_dir()]
-    cases = [case for folder in folders for case in _cases_of(folder)]
-    if not cases:
-        ways = [conversion.way(p) for p in sorted(inside) if p.is_file()]
-        raise FileNotFoundError(
-            f"The folder {root} has no series: .npz, .h5, .pvd or .vtu.series files, "
-            f"or folders of numbered .vtu files.{next(filter(None, ways), '')}"
-        )
-    return cases
+    return [
+        case for path in inside if folders.is_open(path) for case in _in_folder(path)
+    ]
+
+
+def frames_in(folder: Path) -> list[Path]:
+    """The files of frames in a folder, all of one format, in the order of their names.
+
+    Of several formats, one is made of the others: `.vtm` lists, `.vtp` surfaces.
+    """
+    inside = [path for path in sorted(folder.iterdir()) if path.name[0] != "."]
+    inside = [path for path in inside if not path.name.startswith("log.")]
+    for suffix in FRAMES:
+        if files := [
+            p for p in inside if p.suffix.lower() == suffix and not p.is_dir()
+        ]:
+            return files
+    return []
 
 
 class Listed(NamedTuple):
@@ -85,15 +115,12 @@ class Listed(NamedTuple):
 
 def listed(case: Path) -> Iterator[Listed]:
     """Lists the frames of a folder, a list of files, or a single `.vtu` file."""
-    if case.suffix.lower() == ".pvd":
+    if case.suffix.lower() in LISTS:
         yield from _of_list(case)
-    elif case.suffix.lower() == ".series":
-        yield from _of_json(case)
     elif case.is_file():
         yield Listed(case, None)
     else:
-        files = [p for p in sorted(case.iterdir()) if p.suffix.lower() == ".vtu"]
-        files = [p for p in files if p.name[0] != "."]
+        files = frames_in(case)
         for file in files:
             limits.check_link(file)
         times = dict(zip(files, numbers(case, files), strict=True))
@@ -157,54 +184,32 @@ def _check_gaps(case: Path, files: list[Path], numbers: list[float]) -> None:
 
 
 def _of_list(path: Path) -> list[Listed]:
-    """Reads a `.pvd` file; of the names of files, only those of its own folder."""
-    root = lists.read(path, "Collection")
-    elements = [element.attrib for element in root.findall("Collection/DataSet")]
-    frames = [
-        _listed(path, number, one.get("file", ""), one.get("timestep", ""))
-        for number, one in enumerate(elements)
-    ]
-    _check_parts(path, [one.get("part", "") for one in elements], frames)
+    """The frames that a list names; of the names of files, only those of its folder."""
+    entries = lists.entries(path)
+    frames = [_listed(path, number, one) for number, one in enumerate(entries)]
+    _check_parts(path, [one.part for one in entries], frames)
     return frames
 
 
-def _of_json(path: Path) -> list[Listed]:
-    """Reads a `.vtu.series` or `.vtm.series` file, ParaView's list of files by time."""
-    try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise ValueError(f"a list of more than {_MAX_BYTES} bytes")
-        known = json.loads(path.read_text())["files"]
-        rows = [(str(one["name"]), str(one["time"])) for one in known]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise limits.damaged(path, error) from error
-    frames = [_listed(path, number, *row) for number, row in enumerate(rows)]
-    if not frames:
-        raise limits.damaged(path, "it lists no frames")
-    return frames
-
-
-def _listed(path: Path, number: int, file: str, time: str) -> Listed:
-    """A frame that a list names; Windows has other separators."""
-    file = file.replace("\\", "/")
-    suffix = Path(file).suffix.lower()
-    suffixes = (suffix if suffix in _FRAMES else ".vtu",)
-    frame = lists.beside(path, file, suffixes, "frames")
+def _listed(path: Path, number: int, one: lists.Entry) -> Listed:
+    """A frame that a list names."""
+    suffix = Path(one.file).suffix.lower()
+    suffixes = (suffix if suffix in FRAMES else ".vtu",)
+    frame = lists.beside(path, one.file, suffixes, "frames")
     if not lists.is_inside(path, frame):
         limits.check_link(frame)
         raise ValueError(
-            f"{path}: frame {number}, {file[:80]!r}, is missing; restore it, "
+            f"{path}: frame {number}, {one.file[:80]!r}, is missing; restore it, "
             "or take it out of the list."
         )
     try:
-        return Listed(frame, float(time))
+        return Listed(frame, float(one.time))
     except ValueError:
         raise limits.damaged(path, f"frame {number} has no time") from None
 
 
 def _check_parts(path: Path, parts: list[str], found: list[Listed]) -> None:
-    """Raises ValueError for a list without frames, or with pieces of frames."""
-    if not found:
-        raise limits.damaged(path, "it lists no frames")
+    """Raises ValueError for a list with pieces of frames."""
     times = [one.time for one in found]
     if len(set(times)) < len(times) and len(set(parts)) > 1:
         twice = next(time for time in times if times.count(time) > 1)

@@ -4,10 +4,11 @@ A case is
 
 - an `.npz` or `.h5` file (or a group of an `.h5` file) with an array `times (t,)` and
   fields `(t, n)` or `(t, n, c)`; other arrays are as in `files.read`;
-- a `.pvd` or `.vtu.series` file that lists `.vtu` (or `.vtm`) files of its folder with
-  their times;
-- a folder of numbered `.vtu` files, `flow_0000.vtu`, `flow_0001.vtu`, whose times are
-  the field data `TimeValue`, or else the numbers; of `flow_0.25.vtu` the decimals.
+- a `.pvd`, `.vtu.series` or `.vtm.series` file that lists `.vtu` (or `.vtm`) files of
+  its folder with their times;
+- a folder of numbered `.vtu` (or `.vtm`) files, `flow_0000.vtu`, `flow_0001.vtu`, whose
+  times are the field data `TimeValue`, or else the numbers; of `flow_0.25.vtu` the
+  decimals.
 
 A folder may hold many of one kind, folders of cases among them. Scalars of a case are
 in its file, or in a table beside it, see `opjax.files.cases`.
@@ -22,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from opjax.files import building, cases, frames, matlab, stored_frames
+from opjax.files import building, cases, components, frames, matlab, stored_frames
 from opjax.files.division import check_apart
 from opjax.files.formats import OnePath, Paths, opened
 from opjax.files.frames import Listed, find_cases
@@ -43,6 +44,10 @@ _OPTIONS = (
     "scalars",
     "point_dim",
     "quadrature",
+    "location",
+    "boundary_names",
+    "boundary",
+    "geometry",
     "grid_axes",
     "max_bytes",
 )
@@ -88,9 +93,9 @@ def read_series(
 
     Args:
       paths: folder, files, or folders of cases, see the top of this module.
-      options: what a series is made of. Fields are those of points; `target` are the
-        fields that evolve, `features` constant ones that models see beside them.
-        Scalars may be field data of the first `.vtu` file.
+      options: what a series is made of. `target` are the fields that evolve,
+        `features` constant ones that models see beside them; cells and boundaries are
+        those of the first frame. Scalars may be field data of the first `.vtu` file.
       min_frames: fewest frames of a series. With one, fields without an axis of time
         are its only frame, and times may be missing.
       in_memory: whether frames are kept in memory. Otherwise a frame is read from its
@@ -165,7 +170,7 @@ def series_splits(
 
 def _read(case: Path, how: _How) -> Iterator[_Found]:
     """Reads the series of a file or folder."""
-    if case.is_dir() or case.suffix.lower() in (".pvd", ".series", ".vtu"):
+    if case.is_dir() or case.suffix.lower() in (*frames.LISTS, *frames.FRAMES):
         yield _of_frames(case, list(frames.listed(case)), how)
         return
     if not how.in_memory and case.suffix.lower() == ".npz":
@@ -177,6 +182,7 @@ def _read(case: Path, how: _How) -> Iterator[_Found]:
         for group, arrays in groups.items():
             one = _of_arrays(case, group, arrays, how)
             if not how.in_memory:
+                _check_stored(case, arrays, how.options)
                 series = one.series
                 fields, points = how.options.target, series.num_points
                 read = partial(stored_frames.of_hdf5, case, group, fields, points)
@@ -185,8 +191,21 @@ def _read(case: Path, how: _How) -> Iterator[_Found]:
             yield one
 
 
+def _check_stored(case: Path, arrays: Arrays, options: ReadOptions) -> None:
+    """Raises ValueError for a target that no array of the file holds as it is."""
+    for key in options.target:
+        if key not in arrays:
+            raise ValueError(
+                f"{case}: {key} is a component of a field, but frames that stay on "
+                "disk have whole fields; name the field, or read all of it."
+            )
+
+
 def _of_arrays(case: Path, group: str, arrays: Arrays, how: _How) -> _Found:
     name, options = Place(str(case), group).name, how.options
+    arrays = components.with_components(
+        arrays, options.target, axes=1 + (options.grid_axes or 1)
+    )
     for key in options.target:
         if key not in arrays:
             raise building.missing(name, key, arrays)
@@ -263,7 +282,7 @@ def _build(
                 f"{name}: {key} is one number for the whole case, and no field; give "
                 f"it as a scalar, --scalar_names={key}, not among --feature_names."
             )
-    row = cases.row_of_series(case, group, named=options.has_scalars)
+    row = cases.row_of(case, group, named=options.has_scalars)
     return building.build(name, arrays, options, row)
 
 
@@ -304,7 +323,10 @@ def _of_frames(case: Path, listed: list[Listed], how: _How) -> _Found:
     times: list[float] = []
     first: building.Built | None = None
     # Weights, features and scalars are those of the first frame.
-    later = dataclasses.replace(how.options, features=(), quadrature=False, scalars=())
+    names = ("features", "scalars", "boundary_names", "geometry")
+    later = dataclasses.replace(
+        how.options, quadrature=False, boundary="", **dict.fromkeys(names, ())
+    )
     for number, (file, time) in enumerate(listed):
         with opened(file, later if first else how.options) as groups:
             arrays = groups[""]

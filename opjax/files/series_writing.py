@@ -13,8 +13,8 @@ from numpy.lib import format as npy
 
 from opjax._files import replacing
 from opjax.files import npz
+from opjax.files.topology import spread
 from opjax.files.vtk import fields as vtk_fields
-from opjax.files.vtk import vtu_write
 from opjax.files.vtk.mesh import NamedArrays, VtkMesh
 from opjax.samples import Series
 
@@ -30,6 +30,7 @@ def pvd(
     names: Sequence[str],
     *,
     mesh: VtkMesh | None = None,
+    location: str = "points",
 ) -> Generator[Writer]:
     """Writes frames as `.vtu` files, and a `.pvd` file that ParaView animates.
 
@@ -39,6 +40,7 @@ def pvd(
       series: whose mesh and cells are written.
       names: of the channels; those of the same name become one field.
       mesh: written in place of the points and cells of the series.
+      location: `"cells"` if the points of the series are the centres of its cells.
 
     Raises:
       OSError: if a file cannot be written.
@@ -49,6 +51,7 @@ def pvd(
     root = Element("VTKFile", type="Collection", version="1.0")
     listed = SubElement(root, "Collection")
     count = 0
+    located = _located(name, mesh, location)
 
     def write(time: float, values: np.ndarray) -> None:
         nonlocal count
@@ -58,7 +61,7 @@ def pvd(
             if mesh is None:
                 vtk_fields.create(path, _mesh_arrays(series) | fields)
             else:
-                vtu_write.write(path, mesh, fields)
+                vtk_fields.extend(path, path, mesh, located(fields), location)
         SubElement(listed, "DataSet", timestep=repr(float(time)), part="0", file=file)
         count += 1
 
@@ -66,6 +69,14 @@ def pvd(
     indent(root)
     with replacing(folder / f"{name}.pvd") as path:
         ElementTree(root).write(path, xml_declaration=True, encoding="utf-8")
+
+
+def _located(name: str, mesh: VtkMesh | None, location: str) -> Callable[[Any], Any]:
+    """What gives fields the rows of all cells of a mesh, where they are at cells."""
+    if mesh is None or location == "points":
+        return lambda fields: fields
+    arrays = vtk_fields.MeshArrays(mesh, {"mesh_points": mesh.points})
+    return lambda fields: {k: spread(arrays, f, name) for k, f in fields.items()}
 
 
 def mesh_of(file: Path, max_bytes: int) -> VtkMesh:

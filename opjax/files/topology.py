@@ -6,57 +6,17 @@ from typing import NamedTuple
 import numpy as np
 
 from opjax import geometry, quadrature
-from opjax.files import matlab
+from opjax.files import cell_blocks, matlab
+from opjax.files.cell_blocks import CellBlock
 from opjax.files.npz import Arrays
 from opjax.files.vtk.fields import MeshArrays
-from opjax.files.vtk.mesh import VtkMesh
 
-# Kinds of cells by VTK's numbers, and by dimension and number of corners.
-_OF_VTK = {
-    **{3: "line", 4: "line", 5: "triangle", 6: "strip", 7: "polygon", 8: "pixel"},
-    **{9: "quad", 10: "tetra", 11: "voxel", 12: "hexahedron", 13: "wedge"},
-    14: "pyramid",
-}
+# Kinds of cells by dimension and number of corners.
 _OF_CORNERS = {
     **{(2, 2): "line", (2, 3): "triangle", (2, 4): "quad"},
     **{(3, 2): "line", (3, 3): "triangle"},  # of four corners, see below
     **{(3, 5): "pyramid", (3, 6): "wedge", (3, 8): "hexahedron"},
 }
-# Cells of higher order by VTK's numbers. Their first points are the corners of a linear
-# cell, whose faces are shared as theirs are; dividing them does not keep that.
-_CURVED = {
-    **{21: "line", 22: "triangle", 23: "quad", 24: "tetra", 25: "hexahedron"},
-    **{26: "wedge", 27: "pyramid", 28: "quad", 29: "hexahedron", 30: "quad"},
-    **{31: "wedge", 32: "wedge", 33: "hexahedron", 34: "triangle", 35: "line"},
-    **{37: "pyramid", 68: "line", 69: "triangle", 70: "quad", 71: "tetra"},
-    **{72: "hexahedron", 73: "wedge", 74: "pyramid", 75: "line", 76: "triangle"},
-    **{77: "quad", 78: "tetra", 79: "hexahedron", 80: "wedge", 81: "pyramid"},
-}
-_NAMES = _OF_VTK | _CURVED
-_LINEAR_OF = {name: number for number, name in _OF_VTK.items() if number != 4}
-_WITHOUT_EXTENT = {0, 1, 2}  # VTK's empty cells and vertices
-_PADDING = 64  # cells of one kind take so many times their corners, at most
-
-
-class CellBlock(NamedTuple):
-    """Cells of one kind.
-
-    Attributes:
-      rows: their numbers in the file, `(t,)`.
-      cells: indices of their corners, `(t, corners)`; shorter cells repeat the last.
-      between: indices of their other points, where they are of higher order: on edges,
-        faces and inside, `(t, m)`; cells with fewer repeat a corner.
-    """
-
-    rows: np.ndarray
-    cells: np.ndarray
-    between: np.ndarray | None = None
-
-    @property
-    def points(self) -> np.ndarray:
-        """Indices of all points of the cells."""
-        parts = [self.cells] if self.between is None else [self.cells, self.between]
-        return np.concatenate(parts, axis=1)
 
 
 class Topology(NamedTuple):
@@ -90,7 +50,7 @@ class Topology(NamedTuple):
         Raises:
           ValueError: if the cells have no facets.
         """
-        cells = {kind: block.cells for kind, block in self.blocks.items()}
+        cells = {kind: block.shape for kind, block in self.blocks.items()}
         facets = geometry.boundary_facets(self.points, cells)
         rows = np.concatenate([block.rows for block in self.blocks.values()])
         return geometry.Facets(facets.corners, rows[facets.cells])
@@ -126,7 +86,8 @@ def topology(name: str, arrays: Arrays) -> Topology:
             f"{name}: mesh_points have values that are not finite in single precision."
         )
     if isinstance(arrays, MeshArrays):
-        found, num_cells = _of_mesh(name, arrays.mesh), arrays.mesh.num_cells
+        mesh = arrays.mesh
+        found, num_cells = cell_blocks.of_mesh(name, mesh, points), mesh.num_cells
     else:
         found, num_cells = _of_array(name, arrays, points)
     if not found:
@@ -146,6 +107,8 @@ def topology(name: str, arrays: Arrays) -> Topology:
 def at_cells(name: str, arrays: Arrays, fields: Iterable[str]) -> dict[str, np.ndarray]:
     """Returns the arrays of a sample whose points are the centres of cells.
 
+    Cells of higher order have the centres and volumes of their corners.
+
     Args:
       name: of the sample, for messages.
       arrays: of the file.
@@ -156,16 +119,14 @@ def at_cells(name: str, arrays: Arrays, fields: Iterable[str]) -> dict[str, np.n
       lengths); and fields with one row for each cell of the highest dimension.
 
     Raises:
-      ValueError: if cells are missing, not linear, inside out, flat or crossed.
+      ValueError: if cells are missing, inside out, flat, crossed or not closed.
     """
     cells = topology(name, arrays)
-    if isinstance(arrays, MeshArrays):
-        _check_straight(name, arrays.mesh, cells)
     check_cells(name, cells)
     measured = {
         kind: (
-            np.abs(geometry.cell_volumes(cells.points, block.cells, kind)),
-            geometry.cell_centers(cells.points, block.cells, kind),
+            np.abs(geometry.cell_volumes(cells.points, block.shape, kind)),
+            geometry.cell_centers(cells.points, block.shape, kind),
         )
         for kind, block in cells.blocks.items()
     }
@@ -186,23 +147,6 @@ def at_cells(name: str, arrays: Arrays, fields: Iterable[str]) -> dict[str, np.n
     return located
 
 
-def _check_straight(name: str, mesh: VtkMesh, found: Topology) -> None:
-    """Raises ValueError for cells of higher order, whose volumes are not known."""
-    if all(block.between is None for block in found.blocks.values()):
-        return
-    kinds = sorted(set(np.unique(mesh.types).tolist()) & set(_CURVED))
-    corners = {k: geometry.KINDS[_CURVED[k]].corners for k in kinds}
-    ways = ", ".join(
-        f"{_LINEAR_OF[_CURVED[k]]}: mesh.cells_dict[{k}][:, :{corners[k]}]"
-        for k in kinds
-    )
-    raise ValueError(
-        f"{name} has cells of VTK's kinds {kinds}, which are not linear, so their "
-        "volumes and centres are not known; save their corners, "
-        f"pyvista.UnstructuredGrid({{{ways}}}, mesh.points), and the cell data."
-    )
-
-
 def check_cells(name: str, found: Topology) -> None:
     """Checks that cells have a volume, and one orientation.
 
@@ -211,10 +155,10 @@ def check_cells(name: str, found: Topology) -> None:
         a kind are inside out, which is another order of their corners.
     """
     for kind, block in found.blocks.items():
-        volumes = geometry.cell_volumes(found.points, block.cells, kind)
+        volumes = geometry.cell_volumes(found.points, block.shape, kind)
         mirrored = (volumes < 0).all()
         points = found.points * np.array([-1, 1, 1]) if mirrored else found.points
-        bad = geometry.invalid_cells(points, block.cells, kind)
+        bad = geometry.invalid_cells(points, block.shape, kind)
         if bad.any():
             first = int(block.rows[np.argmax(bad)])
             raise ValueError(
@@ -236,34 +180,6 @@ def spread(arrays: Arrays, values: np.ndarray, name: str) -> np.ndarray:
     whole = np.full((cells.num_cells, *values.shape[1:]), np.nan, values.dtype)
     whole[rows] = values
     return whole
-
-
-def _of_mesh(name: str, mesh: VtkMesh) -> dict[str, CellBlock]:
-    """Cells of a VTK mesh by kind, without vertices."""
-    kinds, names = set(np.unique(mesh.types).tolist()) - _WITHOUT_EXTENT, _NAMES
-    if others := sorted(kinds - set(names)):
-        raise ValueError(
-            f"{name} has cells of VTK's kinds {others}, whose corners are not known: "
-            "save a mesh of triangles, quads, tetrahedra or hexahedra, of any order."
-        )
-    sizes, blocks = np.diff(mesh.offsets), dict[str, CellBlock]()
-    for kind in dict.fromkeys(names[k] for k in sorted(kinds)):
-        numbers = [k for k, other in names.items() if other == kind]
-        rows = np.flatnonzero(np.isin(mesh.types, numbers))
-        if sizes[rows].max() * len(rows) > _PADDING * mesh.corners.size:
-            raise ValueError(
-                f"{name} has cells of the kind {kind} of up to {sizes[rows].max()} "
-                "corners beside many small ones; save pyvista.read(old).triangulate()."
-            )
-        columns = np.arange(sizes[rows].max())[None, :]
-        columns = np.minimum(columns, sizes[rows, None] - 1)
-        cells = mesh.corners[mesh.offsets[rows, None] + columns]
-        if kinds.intersection(numbers) & set(_CURVED):
-            corners = geometry.KINDS[kind].corners
-            blocks[kind] = CellBlock(rows, cells[:, :corners], cells[:, corners:])
-        else:
-            blocks[kind] = CellBlock(rows, cells)
-    return blocks
 
 
 def _of_array(

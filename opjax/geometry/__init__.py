@@ -5,10 +5,11 @@ host, or JAX arrays, then keep their type and can be differentiated and compiled
 depends on which points a cell has, not on where they are, is computed on the host.
 """
 
-from opjax.geometry.boundaries import Facets, boundary_facets, open_edges
+from opjax.geometry.boundaries import boundary_facets, cell_facets, open_edges
 from opjax.geometry.cells import KINDS, cell_centers, cell_volumes, invalid_cells
-from opjax.geometry.distances import Nearest, distance, nearest_facets
+from opjax.geometry.distances import Nearest, distance, layers, nearest_facets
 from opjax.geometry.facets import (
+    Facets,
     enclosed_volume,
     facet_area_vectors,
     point_area_vectors,
@@ -19,6 +20,8 @@ from opjax.geometry.orientation import (
     outward_facets,
     surface_parts,
 )
+from opjax.geometry.polyhedra import outward_polyhedra
+from opjax.geometry.shares import point_shares
 from opjax.geometry.triangles import facet_triangles
 
 __all__ = [
@@ -28,16 +31,20 @@ __all__ = [
     "OpenSurfaceError",
     "boundary_facets",
     "cell_centers",
+    "cell_facets",
     "cell_volumes",
     "distance",
     "enclosed_volume",
     "facet_area_vectors",
     "facet_triangles",
     "invalid_cells",
+    "layers",
     "nearest_facets",
     "open_edges",
     "outward_facets",
+    "outward_polyhedra",
     "point_area_vectors",
     "point_normals",
+    "point_shares",
     "surface_parts",
 ]

@@ -70,6 +70,15 @@ def cross(a: Array, b: Array) -> Array:
 _TURNS = ((1, 2), (2, 0), (0, 1))
 
 
+def sums(rows: Array, numbers: np.ndarray, count: int) -> Array:
+    """Adds up the rows that have the same number, for all numbers below a count."""
+    if isinstance(rows, jax.Array):
+        return jnp.zeros((count, *rows.shape[1:]), rows.dtype).at[numbers].add(rows)
+    added = np.zeros((count, *rows.shape[1:]), rows.dtype)
+    np.add.at(added, numbers, rows)
+    return added
+
+
 def norm(vectors: Array) -> Array:
     """Lengths along the last axis, with gradient zero where they are zero."""
     xp, squares = namespace(vectors), (vectors * vectors).sum(axis=-1)

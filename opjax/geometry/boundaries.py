@@ -1,31 +1,17 @@
 """The boundary of a mesh: facets that belong to one cell only, and open edges."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float, Int
 
-from opjax.geometry import _arrays, cells, facets, orientation
-
-
-class Facets(NamedTuple):
-    """Facets of a mesh.
-
-    Attributes:
-      corners: point indices, `(m, 2)` for meshes of surfaces, `(m, 4)` for solids,
-        where triangles repeat their last corner; counterclockwise from outside.
-      cells: which cell each facet belongs to, `(m,)`, counted over all kinds in their
-        order.
-    """
-
-    corners: np.ndarray
-    cells: np.ndarray
+from opjax.geometry import _arrays, cells, facets, orientation, polyhedra
+from opjax.geometry.facets import Facets
 
 
 def boundary_facets(
-    mesh_points: Float[ArrayLike, "n p"], cells_by_kind: Mapping[str, ArrayLike]
+    mesh_points: Float[ArrayLike, "n p"], cells_by_kind: Mapping[str, cells.Cells]
 ) -> Facets:
     """Finds the facets that belong to exactly one cell, on the host.
 
@@ -34,8 +20,8 @@ def boundary_facets(
 
     Args:
       mesh_points: shape `(n, p)`.
-      cells_by_kind: point indices `(t, corners)` for each kind of `KINDS`, all
-        surfaces or all solids; mixed meshes have several kinds.
+      cells_by_kind: point indices `(t, corners)` for each kind of `KINDS`, faces of
+        polyhedra, all surfaces or all solids; mixed meshes have several kinds.
 
     Returns:
       The facets, none if the mesh is closed.
@@ -51,26 +37,70 @@ def boundary_facets(
       [[0, 1], [1, 2], [2, 0]]
     """
     points = _arrays.coordinates(np.asarray(mesh_points))
+    every = cell_facets(cells_by_kind, len(points))
+    single = _occurring_once(np.sort(every.corners, axis=1))
+    corners, owner = every.corners[single], every.cells[single]
+    if every.corners.shape[1] == 2 < points.shape[1]:
+        return Facets(corners, owner)
+    inwards = _inwards(points, corners, _centers(points, cells_by_kind)[owner])
+    if corners.shape[1] == 2:
+        corners[inwards] = corners[inwards, ::-1]
+    else:
+        corners[inwards] = polyhedra.reversed_corners(corners[inwards])
+    return Facets(corners, owner)
+
+
+def cell_facets(cells_by_kind: Mapping[str, cells.Cells], num_points: int) -> Facets:
+    """Lists the facets of all cells, those between two cells for each of them.
+
+    Args:
+      cells_by_kind: as for `boundary_facets`.
+      num_points: of the mesh.
+
+    Returns:
+      The facets, one cell after the other within a kind.
+
+    Raises:
+      TypeError: if cells are not integers.
+      ValueError: as for `boundary_facets`.
+    """
     dimensions = {cells.dimension_of(kind) for kind in cells_by_kind}
     if len(dimensions) != 1 or not dimensions <= {2, 3}:
         raise ValueError(
             f"cells_by_kind has {sorted(cells_by_kind)}: boundaries are those of "
             "surfaces or of solids, of one dimension."
         )
-    sides, owners, middles, first = [], [], [], 0
+    sides: list[np.ndarray] = []
+    owners: list[np.ndarray] = []
+    first = 0
     for kind, of_kind in cells_by_kind.items():
-        indices = _arrays.indices("cells", of_kind, len(points))
-        middles.append(cells.cell_centers(points, indices, kind))
-        corners, rows = _sides(indices, kind)
+        if isinstance(of_kind, Facets):
+            corners = _arrays.indices("cells", of_kind.corners, num_points)
+            rows, count = of_kind.cells, polyhedra.num_polyhedra(of_kind)
+        else:
+            indices = _arrays.indices("cells", of_kind, num_points)
+            (corners, rows), count = _sides(indices, kind), len(indices)
         sides.append(corners)
         owners.append(rows + first)
-        first += len(indices)
-    corners, owner = np.concatenate(sides), np.concatenate(owners)
-    single = _occurring_once(np.sort(corners, axis=1))
-    corners, owner = corners[single], owner[single]
-    if points.shape[1] == max(dimensions):
-        corners = _outwards(points, corners, np.concatenate(middles)[owner])
-    return Facets(corners, owner)
+        first += count
+    widest = max(corners.shape[1] for corners in sides)
+    padding = [[(0, 0), (0, widest - corners.shape[1])] for corners in sides]
+    sides = [np.pad(*both, mode="edge") for both in zip(sides, padding, strict=True)]
+    return Facets(np.concatenate(sides), np.concatenate(owners))
+
+
+def _centers(
+    points: np.ndarray, cells_by_kind: Mapping[str, cells.Cells]
+) -> np.ndarray:
+    """Centres of cells; NaN for polyhedra, whose faces are turned already."""
+    return np.concatenate(
+        [
+            np.full((polyhedra.num_polyhedra(of_kind), points.shape[1]), np.nan)
+            if isinstance(of_kind, Facets)
+            else cells.cell_centers(points, of_kind, kind)
+            for kind, of_kind in cells_by_kind.items()
+        ]
+    )
 
 
 def open_edges(facets: Int[ArrayLike, "m corners"]) -> Int[np.ndarray, "k ends"]:
@@ -139,12 +169,10 @@ def _without_repeats(corners: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _occurring_once(keys: np.ndarray) -> np.ndarray:
-    """Returns which rows are there once; those of three corners repeat one of them."""
-    if keys.shape[1] == 4:  # whichever they repeat, let it be the largest
-        three = np.any(keys[:, 1:] == keys[:, :-1], axis=1)
-        for column in (1, 2):
-            same = three & (keys[:, column] == keys[:, column - 1])
-            keys[same, column:-1] = keys[same, column + 1 :]
+    """Returns which sorted rows are there once, whichever of their corners repeat."""
+    if keys.shape[1] > 2:
+        repeats = np.pad(keys[:, 1:] == keys[:, :-1], [(0, 0), (1, 0)])
+        keys = np.sort(np.where(repeats, np.iinfo(np.int64).max, keys), axis=1)
     order = np.lexsort(keys.T)
     ordered = keys[order]
     new = np.any(ordered[1:] != ordered[:-1], axis=1)
@@ -154,14 +182,9 @@ def _occurring_once(keys: np.ndarray) -> np.ndarray:
     return once
 
 
-def _outwards(
+def _inwards(
     points: np.ndarray, corners: np.ndarray, centers: np.ndarray
 ) -> np.ndarray:
+    """Which facets look towards the centre of their cell."""
     vectors = facets.facet_area_vectors(points, corners)
-    inwards = np.sum(vectors * (points[corners].mean(axis=1) - centers), axis=1) < 0
-    turned = corners.copy()
-    if corners.shape[1] == 2:
-        turned[inwards] = corners[inwards, ::-1]
-    else:  # (a, b, c, c) becomes (b, a, c, c), and (a, b, c, d) becomes (b, a, d, c)
-        turned[inwards] = corners[inwards][:, [1, 0, 3, 2]]
-    return turned
+    return np.sum(vectors * (points[corners].mean(axis=1) - centers), axis=1) < 0

@@ -1,4 +1,4 @@
-"""Volumes and centres of linear cells of every kind that VTK has."""
+"""Volumes and centres of linear cells of every kind that VTK has, and polyhedra."""
 
 from typing import Any, NamedTuple
 
@@ -7,7 +7,8 @@ from jax.typing import ArrayLike
 from jaxtyping import Bool, Float, Int
 
 from opjax import _checks
-from opjax.geometry import _arrays
+from opjax.geometry import _arrays, polyhedra
+from opjax.geometry.facets import Facets
 
 
 class Kind(NamedTuple):
@@ -30,6 +31,8 @@ class Kind(NamedTuple):
     order: tuple[int, ...] = ()
 
 
+# Point indices `(t, corners)`, or the faces of polyhedra.
+Cells = Int[ArrayLike, "t corners"] | Facets
 _BOX = (
     *((0, 4, 7, 3), (1, 2, 6, 5), (0, 1, 5, 4)),
     *((3, 7, 6, 2), (0, 3, 2, 1), (4, 5, 6, 7)),
@@ -50,6 +53,7 @@ KINDS = {
     "hexahedron": Kind(3, 8, sides=_BOX),
     "wedge": Kind(3, 6, sides=_WEDGE),
     "pyramid": Kind(3, 5, sides=_PYRAMID),
+    "polyhedron": Kind(3, 4, free=True),
 }
 # Both ways to divide a quadrilateral into two triangles.
 _WAYS = np.array([(0, 1, 2), (0, 2, 3), (0, 1, 3), (1, 2, 3)])
@@ -57,7 +61,7 @@ _FLAT = 1e-12  # of the longest side to the power of the dimension
 
 
 def cell_volumes(
-    mesh_points: Float[ArrayLike, "n p"], cells: Int[ArrayLike, "t corners"], kind: str
+    mesh_points: Float[ArrayLike, "n p"], cells: Cells, kind: str
 ) -> Float[Any, " t"]:
     r"""Lengths, areas or volumes of cells of one kind.
 
@@ -75,7 +79,8 @@ def cell_volumes(
     Args:
       mesh_points: shape `(n, p)`; solids need `p = 3`, surfaces 2 or 3.
       cells: point indices in VTK's order, shape `(t, corners)`. Shorter polygons,
-        strips and polylines repeat their last corner.
+        strips and polylines repeat their last corner. Of polyhedra, all faces, see
+        `outward_polyhedra`.
       kind: one of `KINDS`. Polylines are lines.
 
     Returns:
@@ -96,7 +101,7 @@ def cell_volumes(
 
 
 def cell_centers(
-    mesh_points: Float[ArrayLike, "n p"], cells: Int[ArrayLike, "t corners"], kind: str
+    mesh_points: Float[ArrayLike, "n p"], cells: Cells, kind: str
 ) -> Float[Any, "t p"]:
     r"""Centres of mass of cells of one kind, `1 / |T| int_T x dx`.
 
@@ -119,13 +124,13 @@ def cell_centers(
 
 
 def invalid_cells(
-    mesh_points: Float[ArrayLike, "n p"], cells: Int[ArrayLike, "t corners"], kind: str
+    mesh_points: Float[ArrayLike, "n p"], cells: Cells, kind: str
 ) -> Bool[np.ndarray, " t"]:
     r"""Returns which cells have no volume, are inside out or cross themselves.
 
     A cell has no volume if `|T| <= 1e-12 h^k` with its longest side `h` and dimension
     `k`. It is inside out if it is negative. Quadrilaterals cross themselves if two
-    corners turn one way and two the other.
+    corners turn one way and two the other. Faces of a polyhedron have to close.
 
     Args:
       mesh_points: shape `(n, p)`.
@@ -144,7 +149,12 @@ def invalid_cells(
     volumes = _measured(points, cells, kind)[0]
     sides = corners - np.roll(corners, 1, axis=1)
     longest = np.max(_arrays.norm(sides), axis=1, initial=0)
+    if isinstance(cells, Facets):
+        of_faces, longest = longest, np.zeros(len(volumes))
+        np.maximum.at(longest, cells.cells, of_faces)
     bad = volumes <= _FLAT * longest ** KINDS[kind].dimension
+    if isinstance(cells, Facets):
+        bad |= ~polyhedra.closed_polyhedra(_arrays.coordinates(points), cells)
     if kind in ("pixel", "quad"):
         turns = _arrays.cross(sides, np.roll(sides, -1, axis=1))
         along = (turns * turns.sum(axis=1, keepdims=True)).sum(axis=2)
@@ -162,14 +172,19 @@ def dimension_of(kind: str) -> int:
     return KINDS[kind].dimension
 
 
-def _corners(points: _arrays.Array, cells: ArrayLike, kind: str) -> _arrays.Array:
+def _corners(points: _arrays.Array, cells: Cells, kind: str) -> _arrays.Array:
     """Coordinates of corners in space, `(t, corners, 3)`, in the order of formulas."""
     _checks.option("kind", kind, KINDS)
-    shape = KINDS[kind]
-    indices = _arrays.indices("cells", cells, len(points))
-    fits = indices.shape[1] == shape.corners or (
-        shape.free and indices.shape[1] > shape.corners
-    )
+    shape, by_faces = KINDS[kind], isinstance(cells, Facets)
+    if by_faces != (kind == "polyhedron"):
+        raise TypeError(
+            f"Cells of the kind {kind} are given by "
+            + ("their points, (t, corners)." if by_faces else "their faces, Facets.")
+        )
+    corners: ArrayLike = cells.corners if isinstance(cells, Facets) else cells
+    indices = _arrays.indices("cells", corners, len(points))
+    fewest = 3 if by_faces else shape.corners
+    fits = indices.shape[1] == fewest or (shape.free and indices.shape[1] > fewest)
     if not fits:
         more = " or more" if shape.free else ""
         raise ValueError(
@@ -185,11 +200,13 @@ def _corners(points: _arrays.Array, cells: ArrayLike, kind: str) -> _arrays.Arra
     return _arrays.in_space(points)[indices[:, order]]
 
 
-def _measured(mesh_points: ArrayLike, cells: ArrayLike, kind: str) -> tuple[Any, Any]:
+def _measured(mesh_points: ArrayLike, cells: Cells, kind: str) -> tuple[Any, Any]:
     """Volumes `(t,)` and centres `(t, p)`."""
     points = _arrays.coordinates(mesh_points)
     xp = _arrays.namespace(points)
     corners = _corners(points, cells, kind)
+    if isinstance(cells, Facets):
+        return polyhedra.measured(points, cells)
     middle = corners.mean(axis=1, keepdims=True)
     sizes, centres = _pieces(corners - middle, kind)
     volumes = sizes.sum(axis=1)

@@ -4,15 +4,28 @@ Facets are sides in the plane and polygons in space, seen counterclockwise from 
 one with fewer corners than others repeats its last one.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float, Int
 
 from opjax.geometry import _arrays
+
+
+class Facets(NamedTuple):
+    """Facets of a mesh.
+
+    Attributes:
+      corners: point indices, `(m, 2)` for meshes of surfaces, `(m, 4)` or more for
+        solids, where facets of fewer corners repeat their last one; counterclockwise
+        from outside.
+      cells: which cell each facet belongs to, `(m,)`, counted over all kinds in their
+        order.
+    """
+
+    corners: np.ndarray
+    cells: np.ndarray
 
 
 def facet_area_vectors(
@@ -67,13 +80,14 @@ def point_area_vectors(
       ValueError: if shapes are not as above or a point does not exist.
     """
     points, facets = _checked(mesh_points, facets)
-    k, vectors = facets.shape[1], _triangles(points, facets)
+    vectors = _triangles(points, facets)
     if points.shape[1] == 2:
         shares = vectors.repeat(2, axis=1) / 2
     else:  # triangle i has corners i and i + 1, and the mean of all
         xp = _arrays.namespace(points)
         shares = (vectors + xp.roll(vectors, 1, axis=1)) / 3
-        shares = shares + vectors.sum(axis=1, keepdims=True) / (3 * k)
+        own = xp.asarray(corner_shares(facets), points.dtype)[:, :, None]
+        shares = shares + vectors.sum(axis=1, keepdims=True) * own / 3
     return _sums(points, facets, shares)
 
 
@@ -129,6 +143,18 @@ def enclosed_volume(
     return ((points - middle) * weights).sum() / points.shape[1]
 
 
+def middles(corners: _arrays.Array, facets: np.ndarray) -> _arrays.Array:
+    """Means of the different corners `(m, corners, p)` of facets."""
+    shares = _arrays.namespace(corners).asarray(corner_shares(facets), corners.dtype)
+    return (corners * shares[:, :, None]).sum(axis=1)
+
+
+def corner_shares(facets: np.ndarray) -> np.ndarray:
+    """The part of each corner in the mean of all; zero for one that is repeated."""
+    own = np.pad(facets[:, 1:] != facets[:, :-1], [(0, 0), (1, 0)], constant_values=1)
+    return own / own.sum(axis=1, keepdims=True)
+
+
 def _checked(mesh_points: ArrayLike, facets: ArrayLike) -> tuple[Any, np.ndarray]:
     points = _arrays.coordinates(mesh_points)
     indices = _arrays.indices("facets", facets, len(points))
@@ -147,7 +173,7 @@ def _triangles(points: _arrays.Array, facets: np.ndarray) -> Any:
     if points.shape[1] == 2:
         along = corners[:, 1:] - corners[:, :1]
         return xp.stack([along[..., 1], -along[..., 0]], axis=-1)
-    corners = corners - corners.mean(axis=1, keepdims=True)
+    corners = corners - middles(corners, facets)[:, None]
     return _arrays.cross(corners, xp.roll(corners, -1, axis=1)) / 2
 
 
@@ -156,8 +182,4 @@ def _sums(
 ) -> _arrays.Array:
     """Adds up the shares `(m, corners, p)` of points."""
     rows = shares.reshape(-1, points.shape[1])
-    if isinstance(points, jax.Array):
-        return jnp.zeros_like(points).at[facets.reshape(-1)].add(rows)
-    sums = np.zeros_like(points)
-    np.add.at(sums, facets.reshape(-1), rows)
-    return sums
+    return _arrays.sums(rows, facets.reshape(-1), len(points))

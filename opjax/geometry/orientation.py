@@ -86,7 +86,7 @@ def outward_facets(
     """
     points, outward = _checked(mesh_points, facets)
     merged = _merged(points, outward)
-    turned = _against_neighbours(merged)
+    turned = against_neighbours(merged)
     outward[turned], merged[turned] = outward[turned, ::-1], merged[turned, ::-1]
     if len(edges := unbalanced_edges(merged)):
         raise OpenSurfaceError(edges)
@@ -170,7 +170,7 @@ def _neighbours(facets: np.ndarray) -> tuple[np.ndarray, Bool[np.ndarray, " k"]]
     return rows[order], signs[order].sum(axis=1) == 0
 
 
-def _against_neighbours(facets: np.ndarray) -> Bool[np.ndarray, " m"]:
+def against_neighbours(facets: np.ndarray) -> Bool[np.ndarray, " m"]:
     """Which facets to turn so that those that share an edge are turned alike.
 
     A facet and its reverse are two nodes; what has to go together is connected.

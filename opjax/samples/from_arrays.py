@@ -1,6 +1,6 @@
 """Samples of stacked arrays: meshes of equal size, and grids."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -18,6 +18,7 @@ def from_arrays(
     grid_axes: int = 2,
     scalars: ArrayLike | None = None,
     target_scalars: ArrayLike | None = None,
+    numbers: Mapping[str, ArrayLike] | None = None,
 ) -> list[Sample]:
     """Divides arrays that hold many samples into samples.
 
@@ -36,6 +37,8 @@ def from_arrays(
       grid_axes: number of axes of the grid.
       scalars: numbers that are given for every sample as a whole, `(b, s)` or `(b,)`.
       target_scalars: numbers of every sample to predict, `(b, t)` or `(b,)`.
+      numbers: further numbers of every sample by name, `(b,)` each, that scales of
+        `learn.train` are made of and no model is given.
 
     Returns:
       The samples, in their order. Arrays are not copied where they need not be.
@@ -53,7 +56,7 @@ def from_arrays(
             raise ValueError("quadrature_weights need mesh_points; grids have none.")
         if not arrays:
             raise ValueError("Give mesh_points, or a target or features on a grid.")
-        samples = _on_grid(arrays, grid_axes)
+        samples = _with_numbers(_on_grid(arrays, grid_axes), numbers or {})
         return _with_scalars(samples, scalars=scalars, target_scalars=target_scalars)
     points = _stacked("mesh_points", mesh_points)
     present = [a for a in (target, features, target_scalars) if a is not None]
@@ -80,7 +83,27 @@ def from_arrays(
         )
         for i in range(count)
     ]
+    samples = _with_numbers(samples, numbers or {})
     return _with_scalars(samples, scalars=scalars, target_scalars=target_scalars)
+
+
+def _with_numbers(
+    found: list[Sample], numbers: Mapping[str, ArrayLike]
+) -> list[Sample]:
+    """Adds named numbers to samples, one of each array for each of them."""
+    rows: list[dict[str, float]] = [{} for _ in found]
+    for name, values in numbers.items():
+        array = np.asarray(_stacked(name, values), np.float64)
+        if array.shape != (len(found),) or not np.isfinite(array).all():
+            raise ValueError(
+                f"The numbers {name} have shape {array.shape}, expected "
+                f"({len(found)},), a finite one for each sample."
+            )
+        for row, value in zip(rows, array.tolist(), strict=True):
+            row[name] = value
+    if not numbers:
+        return found
+    return [one._replace(numbers=r) for one, r in zip(found, rows, strict=True)]
 
 
 def _with_scalars(found: list[Sample], **given: ArrayLike | None) -> list[Sample]:

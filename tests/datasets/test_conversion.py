@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from opjax import files
-from opjax.files import conversion, formats
+from opjax.files import conversion
 
 pyvista = pytest.importorskip("pyvista", reason="needs opjax[vtk]")
 
@@ -140,12 +140,6 @@ def test_a_folder_of_another_format_has_the_hint_that_a_file_has(name, tmp_path)
     assert line in str(said.value)
 
 
-def test_a_list_of_frames_asks_for_time(tmp_path):
-    (tmp_path / "a.pvd").write_text("")
-    with pytest.raises(ValueError, match="give --time=one_step"):
-        files.read(tmp_path / "a.pvd")
-
-
 def test_the_arrays_of_an_xdmf_file_are_not_taken_for_samples(tmp_path, monkeypatch):
     for top in (True, False):  # as of meshio, and of FEniCS
         with h5py.File(tmp_path / "a.h5", "w") as file:
@@ -183,14 +177,3 @@ def test_parts_of_frames_are_joined_by_the_line_of_the_message(tmp_path, monkeyp
     )
     np.testing.assert_array_equal(series.times, [0, 0.5])
     assert series.num_points == 42  # a face is common
-
-
-def test_samples_below_a_folder_are_found_by_the_pattern_of_the_message(tmp_path):
-    for case in ("case 1", "case 2"):
-        (tmp_path / case / "VTK").mkdir(parents=True)
-        np.savez(tmp_path / case / "VTK" / "a.npz", mesh_points=np.eye(3, 2))
-    with pytest.raises(FileNotFoundError, match="Folders below it have some") as said:
-        files.find(tmp_path)
-    pattern = re.search("give '(.*)', a pattern", str(said.value))
-    assert pattern is not None
-    assert len(formats.find(pattern[1])) == 2

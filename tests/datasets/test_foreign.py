@@ -413,17 +413,15 @@ def test_one_input_with_several_answers_is_named_and_last_times_are_fine(tmp_pat
         files.splits([tmp_path], options=files.ReadOptions(features="k"))
 
 
-def test_a_table_may_say_that_files_are_here_and_the_message_where_it_has_to_be(
-    tmp_path,
-):
+def test_a_table_may_say_that_files_are_here_and_stand_above(tmp_path):
     save(tmp_path / "data" / "a.npz")
-    (tmp_path / "data" / "cases.csv").write_text("file,load\n./a.npz,3\n")
-    (sample,) = files.read(tmp_path / "data", files.ReadOptions(scalars="load"))
-    assert sample.scalars is not None
-    assert sample.scalars[0] == 3
-    (tmp_path / "data" / "cases.csv").rename(tmp_path / "cases.csv")
-    (tmp_path / "cases.csv").write_text("file,load\ndata/a.npz,3\n")
-    with pytest.raises(ValueError, match="where it has to be; .*cases.csv is not read"):
+    for table, name in (("data/cases.csv", "./a.npz"), ("cases.csv", "data/a.npz")):
+        (tmp_path / table).write_text(f"file,load\n{name},3\n")
+        (sample,) = files.read(tmp_path / "data", files.ReadOptions(scalars="load"))
+        assert sample.scalars is not None
+        assert sample.scalars[0] == 3
+        (tmp_path / table).unlink()
+    with pytest.raises(ValueError, match="there is no cases.csv beside it or above"):
         files.read(tmp_path / "data", files.ReadOptions(scalars="load"))
 
 

@@ -340,7 +340,7 @@ def test_scalars_of_frames_are_field_data_that_do_not_change(tmp_path):
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        ("file,nu\ncase_0,1\n", "has no row for case_1/flow.pvd; add one"),
+        ("file,nu\ncase_0,1\n", "cases.csv has no row for case_1; add it"),
         ("file,mu\ncase_0,1\ncase_1,1\n", "has no scalar 'nu'.*no column for it"),
         ("file,nu\ncase_0,1\ncase_1,nan\n", "the scalar nu is nan.* not finite"),
         ("file,nu\ncase_0,1\ncase_1,x\n", "the scalar nu is 'x' .* is no number"),

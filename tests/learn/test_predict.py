@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import itertools
 import json
+import pathlib
 import shutil
 import sys
 
@@ -385,10 +386,12 @@ def test_from_files_to_predictions_in_the_same_format(suffix, tmp_path, monkeypa
     with pytest.raises(ValueError, match="--output"):
         predict.run(predict.PredictOptions("run", input="new"))
     shutil.copytree("new", "copy/new")
-    with pytest.raises(ValueError, match="called new/10"):
-        predict.run(
-            predict.PredictOptions("run", input=["new", "copy/new"], output="twice")
-        )
+    both = predict.PredictOptions("run", input=["new", "copy/new"], output="twice")
+    assert predict.run(both)["samples"] == 6
+    assert {p.parent.name for p in pathlib.Path("twice").glob("*/10*")} == {
+        "new",
+        "copy",
+    }
     with pytest.raises(ValueError, match="the output of a prediction"):
         predict.run(predict.PredictOptions("run", input=["out"], output="twice"))
     with pytest.raises(FileNotFoundError, match="matches none"):

@@ -10,7 +10,7 @@ import numpy as np
 from opjax.files import limits
 from opjax.files.vtk import lists, xml_files
 from opjax.files.vtk import mesh as meshes
-from opjax.files.vtk.mesh import NamedArrays, VtkMesh
+from opjax.files.vtk.mesh import VtkMesh
 
 _KIND = "vtkMultiBlockDataSet"
 _MAX_BLOCKS = 1000
@@ -63,7 +63,8 @@ def read(path: Path, max_bytes: int) -> VtkMesh:
         mask[_points_of(path, name, block, mesh)] = 1
     if taken := sorted(set(masks) & set(mesh.point_data.arrays)):
         raise ValueError(f"{path}: the mesh has fields {taken} already.")
-    data = NamedArrays(mesh.point_data.arrays | masks, mesh.point_data.active)
+    data = mesh.point_data
+    data = dataclasses.replace(data, arrays=data.arrays | masks)
     mesh = dataclasses.replace(mesh, point_data=data)
     meshes.check(path, mesh)
     return mesh

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from opjax.files import cgns, limits
+from opjax.files import cell_blocks, cgns, limits
 from opjax.files.npz import Groups
 from opjax.files.vtk import blocks, legacy, ply, stl, vtu_write, xml_files
-from opjax.files.vtk.mesh import CURVED, VtkMesh
+from opjax.files.vtk.mesh import VtkMesh
 from opjax.quadrature import cell_weights, kind_of_four
 
 # VTK's numbers of the linear cells, by dimension: number of corners to kind.
@@ -204,21 +204,15 @@ def _cells(mesh: VtkMesh) -> np.ndarray | None:
 
 
 def _weights(path: Path, mesh: VtkMesh) -> np.ndarray:
+    """Weights of simplices as those of arrays; of all others by their cells."""
     kinds = set(np.unique(mesh.types).tolist())
-    if curved := CURVED & kinds:
-        raise ValueError(
-            f"{path} has cells of VTK's kinds {sorted(curved)}, for which quadrature "
-            "weights are not available: give quadrature_weights, or save "
-            "pyvista.read(old).triangulate()."
-        )
-    if not kinds <= {0, _VERTEX, *_SIMPLICES}:
-        mesh = legacy.simplices(path, mesh)
-    cells = mesh.cells()
-    for kind in _SIMPLICES:
-        if kind in cells:
-            with limits.reading(path):
-                return cell_weights(mesh.points, cells[kind])
-    raise ValueError(f"{path} has no cells to take quadrature weights from.")
+    if kinds <= {0, _VERTEX, *_SIMPLICES}:
+        cells = mesh.cells()
+        for kind in _SIMPLICES:
+            if kind in cells:
+                with limits.reading(path):
+                    return cell_weights(mesh.points, cells[kind])
+    return cell_blocks.point_weights(str(path), mesh)
 
 
 def _cells_of(cells: Any, points: np.ndarray) -> tuple[np.ndarray, int]:

@@ -7,6 +7,7 @@ import numpy as np
 
 from opjax.files import apart, extras, limits
 from opjax.files.vtk import mesh as meshes
+from opjax.files.vtk import polyhedra
 from opjax.files.vtk.mesh import NamedArrays, VtkMesh
 
 _FAR = 2**62  # no limit on sizes
@@ -64,21 +65,6 @@ def write(
     apart.ask("write_vtk", source or path, values, arrays, max_bytes=_FAR)
 
 
-def simplices(path: Path, mesh: VtkMesh) -> VtkMesh:
-    """Divides the cells of a mesh into tetrahedra, triangles and segments.
-
-    Raises:
-      ImportError: if VTK is missing.
-      ValueError: if VTK fails.
-    """
-    extras.require("vtkmodules", path, extra="vtk")
-    _, arrays = apart.ask("triangulate", path, {}, _geometry(mesh), max_bytes=_FAR)
-    with limits.reading(path):
-        divided = _mesh(path, arrays)
-    meshes.check(path, divided)
-    return divided
-
-
 def _geometry(mesh: VtkMesh) -> dict[str, np.ndarray]:
     return {
         "points": mesh.points,
@@ -89,11 +75,15 @@ def _geometry(mesh: VtkMesh) -> dict[str, np.ndarray]:
 
 
 def _mesh(path: Path, arrays: Mapping[str, np.ndarray]) -> VtkMesh:
-    offsets, corners, types = (
-        meshes.integers(path, name, arrays[name])
-        for name in ("offsets", "corners", "types")
-    )
-    return VtkMesh(meshes.coordinates(arrays["points"]), offsets, corners, types)
+    every = {
+        name: meshes.integers(path, name, array)
+        for name, array in arrays.items()
+        if name in ("offsets", "corners", "types") or name.startswith(("face", "poly"))
+    }
+    points = meshes.coordinates(arrays["points"])
+    mesh = VtkMesh(points, every["offsets"], every["corners"], every["types"])
+    mesh.polyhedra = polyhedra.read(path, every, mesh.types, _FAR)
+    return mesh
 
 
 def _with_prefix(

@@ -1,11 +1,12 @@
-"""XML files of VTK that list other files: collections, and blocks of a mesh.
+"""Files that list other files: collections and series of times, blocks of a mesh.
 
 Nothing but what lies in the folder of a list is read: names with `..`, absolute ones
 and links out of the folder are refused.
 """
 
+import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
@@ -13,6 +14,54 @@ from opjax.files import limits
 
 _MAX_BYTES = 2**24
 _MAX_ENTRIES = 2**20
+
+SUFFIXES = (".pvd", ".series")
+
+
+class Entry(NamedTuple):
+    """A file that a list names, as text.
+
+    Attributes:
+      file: its name, from the folder of the list.
+      time: that it is of.
+      part: number of the piece of the mesh.
+    """
+
+    file: str
+    time: str
+    part: str = ""
+
+
+def entries(path: Path) -> list[Entry]:
+    """Reads a `.pvd` file, or a `.series` file, ParaView's list of files by time.
+
+    Raises:
+      OSError: if it cannot be read.
+      ValueError: if it is damaged or too large, or lists nothing.
+    """
+    found = _of_json(path) if path.suffix.lower() == ".series" else _of_xml(path)
+    if not found:
+        raise limits.damaged(path, "it lists no frames")
+    # Windows has other separators.
+    return [one._replace(file=one.file.replace("\\", "/")) for one in found]
+
+
+def _of_xml(path: Path) -> list[Entry]:
+    elements = [one.attrib for one in read(path, "Collection").iter("DataSet")]
+    return [
+        Entry(one.get("file", ""), one.get("timestep", ""), one.get("part", ""))
+        for one in elements
+    ]
+
+
+def _of_json(path: Path) -> list[Entry]:
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            raise ValueError(f"a list of more than {_MAX_BYTES} bytes")
+        known = json.loads(path.read_text())["files"]
+        return [Entry(str(one["name"]), str(one["time"])) for one in known]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise limits.damaged(path, error) from error
 
 
 def read(path: Path, kind: str) -> Element:

@@ -7,18 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from opjax.files import limits
+from opjax.files.vtk import kinds
+from opjax.files.vtk.polyhedra import Polyhedra
 
-# Number of corners of VTK's kinds of cells.
-_CORNERS = {
-    **{0: 0, 1: 1, 3: 2, 5: 3, 8: 4, 9: 4, 10: 4, 11: 8, 12: 8, 13: 6, 14: 5},
-    **{15: 10, 16: 12, 21: 3, 22: 6, 23: 8, 24: 10, 25: 20, 26: 15, 27: 13},
-    **{28: 9, 29: 27, 30: 6, 31: 12, 32: 18, 33: 24, 34: 7, 35: 4, 37: 19},
-}
-# Smallest number of corners of kinds that have any number of them.
-_FEWEST = {2: 1, 4: 2, 6: 3, 7: 3}
-# Curved cells, such as Lagrange's, whose number of corners depends on their order.
-CURVED = {36, 41, *range(60, 67), *range(68, 82)}
-_POLYHEDRON = 42
 # Attributes of VTK's data.
 ATTRIBUTES = ("Scalars", "Vectors", "Normals", "TCoords", "Tensors")
 
@@ -30,10 +21,12 @@ class NamedArrays:
     Attributes:
       arrays: by name.
       active: names of the arrays that are the `Scalars`, the `Vectors` and so on.
+      labels: names of the channels of an array, where the file has them.
     """
 
     arrays: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     active: dict[str, str] = dataclasses.field(default_factory=dict)
+    labels: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     def add(self, name: str, array: np.ndarray) -> None:
         """Adds an array, under a name of its own if it has none."""
@@ -53,6 +46,7 @@ class VtkMesh:
       point_data: arrays with one row for each point.
       cell_data: arrays with one row for each cell.
       field_data: arrays of any length.
+      polyhedra: faces of the cells that are given by them, if there are any.
     """
 
     points: np.ndarray
@@ -62,6 +56,7 @@ class VtkMesh:
     point_data: NamedArrays = dataclasses.field(default_factory=NamedArrays)
     cell_data: NamedArrays = dataclasses.field(default_factory=NamedArrays)
     field_data: NamedArrays = dataclasses.field(default_factory=NamedArrays)
+    polyhedra: Polyhedra | None = None
 
     @property
     def num_points(self) -> int:
@@ -77,7 +72,7 @@ class VtkMesh:
         """Returns point indices `(m, corners)` by kind, of kinds of one size."""
         by_kind: dict[int, np.ndarray] = {}
         for kind in np.unique(self.types).tolist():
-            if size := _CORNERS.get(kind):
+            if size := kinds.POINTS.get(kind):
                 starts = self.offsets[:-1][self.types == kind]
                 by_kind[kind] = self.corners[starts[:, None] + np.arange(size)]
         return by_kind
@@ -109,13 +104,11 @@ def check(path: Path, mesh: VtkMesh) -> None:
     """
     if mesh.points.ndim != 2 or mesh.points.shape[1] != 3:
         raise limits.damaged(path, f"points of shape {mesh.points.shape}")
-    if (mesh.types == _POLYHEDRON).any():
-        raise ValueError(
-            f"{path} has polyhedra, cells that are given by their faces, which are not "
-            "supported; split them: foamToVTK -poly-decomp, or "
-            "pyvista.read(old).triangulate(), which leaves no patches."
-        )
     _check_cells(path, mesh)
+    if mesh.polyhedra is not None:
+        mesh.polyhedra.check(path, mesh.num_points, mesh.types)
+    elif (mesh.types == kinds.POLYHEDRON).any():
+        raise limits.damaged(path, "polyhedra without their faces")
     _check_types(path, mesh)
     for data, rows in (
         (mesh.point_data, mesh.num_points),
@@ -141,12 +134,12 @@ def _check_cells(path: Path, mesh: VtkMesh) -> None:
 
 
 def _check_types(path: Path, mesh: VtkMesh) -> None:
-    kinds, every = np.unique(mesh.types).tolist(), np.diff(mesh.offsets)
-    for kind in kinds:
-        corners, sizes = _CORNERS.get(kind), every[mesh.types == kind]
-        fits = (sizes == corners).all() if corners is not None else kind in CURVED
-        if kind in _FEWEST:
-            fits = (sizes >= _FEWEST[kind]).all()
+    every = np.diff(mesh.offsets)
+    for kind in np.unique(mesh.types).tolist():
+        corners, sizes = kinds.POINTS.get(kind), every[mesh.types == kind]
+        fits = (sizes == corners).all() if corners is not None else kind in kinds.CURVED
+        if kind in kinds.FEWEST:
+            fits = (sizes >= kinds.FEWEST[kind]).all()
         if not fits:
             what = f"cells of VTK's kind {kind} have {sizes[:5]} corners"
             raise limits.damaged(path, what)

@@ -67,6 +67,9 @@ def write(path: Path, mesh: VtkMesh, fields: Mapping[str, np.ndarray]) -> None:
         appended.add(cells, "connectivity", mesh.corners)
         appended.add(cells, "offsets", mesh.offsets[1:])
         appended.add(cells, "types", mesh.types.astype(np.uint8))
+        if mesh.polyhedra is not None:
+            for name, array in mesh.polyhedra.stored().items():
+                appended.add(cells, name, array)
     head, closing, _ = tostring(root).rpartition(b"</VTKFile>")
     with open(path, "wb") as file:
         file.write(b'<?xml version="1.0"?>\n' + head)
@@ -117,9 +120,11 @@ class _Appended:
     def add_data(
         self, parent: Element, data: NamedArrays, arrays: Mapping[str, np.ndarray]
     ) -> None:
-        """Adds arrays, of which some are active."""
+        """Adds arrays, of which some are active, or have names of channels."""
         for name, array in arrays.items():
-            self.add(parent, name, array)
+            element = self.add(parent, name, array)
+            for i, label in enumerate(data.labels.get(name, ())):
+                element.set(f"ComponentName{i}", label)
         parent.attrib |= {k: v for k, v in data.active.items() if v in arrays}
 
     def add(self, parent: Element, name: str, array: np.ndarray) -> Element:

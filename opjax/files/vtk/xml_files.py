@@ -12,7 +12,7 @@ import numpy as np
 
 from opjax.files import limits
 from opjax.files.vtk import mesh as meshes
-from opjax.files.vtk import text
+from opjax.files.vtk import polyhedra, text
 from opjax.files.vtk.mesh import NamedArrays, VtkMesh
 from opjax.files.vtk.vtu_bytes import StoredBytes
 from opjax.files.vtk.vtu_head import Head, read_head
@@ -26,6 +26,7 @@ _SURFACE: tuple[tuple[str, dict[int, int], int], ...] = (
     ("Polys", {3: 5, 4: 9}, 7),
     ("Strips", {}, 6),
 )
+_FEW = {str(count) for count in range(2, 10)}  # channels of which names are kept
 
 
 def read(path: Path, max_bytes: int) -> VtkMesh:
@@ -73,12 +74,12 @@ class _Arrays:
 
     def __init__(self, path: Path, head: Head, stored: StoredBytes, max_bytes: int):
         self._path, self._head, self._stored = path, head, stored
-        self._most, self._total = max_bytes, 0
+        self.most, self._total = max_bytes, 0
         self._order, self._encoding = encoding_of(path, head.root)
 
     def spend(self, size: int) -> None:
         """Raises ValueError if an array, or all with this one, are too large."""
-        what, most = "its points and cells", self._most
+        what, most = "its points and cells", self.most
         limits.check_size(self._path, what, size, most)
         self._total += size
         most = max(most, limits.limit(self._path))
@@ -119,7 +120,7 @@ class _Arrays:
         span = self._head.spans[element]
         if span.text:
             size = dtype.itemsize * (span.last - span.first + 1) // 2  # at most
-            limits.check_size(self._path, "its text", size, 16 * self._most)
+            limits.check_size(self._path, "its text", size, 16 * self.most)
             try:
                 return text.parse(self._stored.between(span), dtype)
             except ValueError as error:
@@ -150,8 +151,21 @@ def _piece(path: Path, kind: str, piece: Element, arrays: _Arrays) -> VtkMesh:
         data.arrays = arrays.of(element, rows)
         attributes = {} if element is None else element.attrib
         data.active = {k: v for k, v in attributes.items() if k in meshes.ATTRIBUTES}
+        data.labels = _labels(element)
     meshes.check(path, mesh)
     return mesh
+
+
+def _labels(parent: Element | None) -> dict[str, tuple[str, ...]]:
+    """Names of the channels of arrays of several, where all have one."""
+    found: dict[str, tuple[str, ...]] = {}
+    for element in () if parent is None else parent:
+        count = element.get("NumberOfComponents", "1")
+        if element.get("ComponentName1") is not None and count in _FEW:
+            names = [element.get(f"ComponentName{i}", "") for i in range(int(count))]
+            if all(names):
+                found[element.get("Name", "")] = tuple(names)
+    return found
 
 
 def _grid(path: Path, piece: Element, arrays: _Arrays, points: np.ndarray) -> VtkMesh:
@@ -159,10 +173,14 @@ def _grid(path: Path, piece: Element, arrays: _Arrays, points: np.ndarray) -> Vt
     arrays.spend(12 * count)
     stored = arrays.of(piece.find("Cells"), None)
     types = stored.get("types", np.zeros(0, np.uint8))
-    offsets, corners = _cells(path, stored, count)
-    return VtkMesh(
-        points, offsets, corners, meshes.integers(path, "types of cells", types)
-    )
+    types = meshes.integers(path, "types of cells", types)
+    faces = {
+        name: meshes.integers(path, name, array)
+        for name, array in stored.items()
+        if name.startswith(("face", "polyhedron"))
+    }
+    solids = polyhedra.read(path, faces, types, arrays.most)
+    return VtkMesh(points, *_cells(path, stored, count), types, polyhedra=solids)
 
 
 def _surface(
@@ -224,10 +242,17 @@ def _one(path: Path, pieces: list[VtkMesh], fields: NamedArrays) -> VtkMesh:
         NamedArrays(
             meshes.joined(path, (p.point_data.arrays for p in pieces)),
             first.point_data.active,
+            first.point_data.labels,
         ),
         NamedArrays(
             meshes.joined(path, (p.cell_data.arrays for p in pieces)),
             first.cell_data.active,
+            first.cell_data.labels,
         ),
         fields,
+        polyhedra.joined(
+            [piece.polyhedra for piece in pieces],
+            starts.tolist(),
+            [piece.num_cells for piece in pieces],
+        ),
     )

@@ -189,7 +189,7 @@ class Bands(NamedTuple):
             fields = np.concatenate([values, band.lower, band.upper], axis=1)
             if self.pictures is not None:
                 half = (band.upper - band.lower) / 2
-                known = self.found.trained.fields
+                known = self.found.trained.fields_of(sample)
                 shown = dict(enumerate(self.found.trained.component_names))
                 shown = {c: shown[c] for c in known.channels}
                 self.pictures.add(sample, values, half, shown)
@@ -197,7 +197,7 @@ class Bands(NamedTuple):
             row = calibration.row_of(
                 band,
                 sample,
-                self.found.trained.fields,
+                self.found.trained.fields_of(sample),
                 kind=self.kind,
                 coverage=self.found.coverage,
             )
@@ -210,7 +210,8 @@ class Bands(NamedTuple):
     def _sentence(self, sample: Sample, known: Mapping[str, Any]) -> str:
         description = self.found.trained.description
         p_value, distance = known["likeness_p_value"], known["likeness_distance"]
-        beyond = ranges.compare(description.training, sample).get(ranges.BEYOND)
+        reduced = self.found.trained.reduced(sample)
+        beyond = ranges.compare(description.training, reduced).get(ranges.BEYOND)
         outside = f"outside the training range in {' and '.join(beyond or ())}"
         if not known["unlike"]:
             words = f"not told apart from the calibration cases (p = {p_value:.2g})"

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import os
 import pathlib
 import warnings
 from collections.abc import Iterator
@@ -9,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from opjax.files import folders, series_writing
 from opjax.files import frames as lists
-from opjax.files import series_writing
 from opjax.files.formats import Paths
 from opjax.files.options import MAX_BYTES
 from opjax.files.series import read_series
@@ -80,11 +81,16 @@ def _cases(
     options = read_options(found.description.config)
     options = dataclasses.replace(options, point_dim=point_dim or options.point_dim)
     taken = set[str]()
-    for case in lists.find_cases(inputs):
+    every = lists.find_cases(inputs)
+    roots = [inputs] if isinstance(inputs, str | os.PathLike) else inputs
+    given = [pathlib.Path(root).expanduser() for root in roots]
+    placed = folders.places(given, every)
+    for case in every:
         several = read_series(case, options, min_frames=how.history).series
         for number, series in enumerate(several):
             stem = case.name.split(".")[0] if case.suffix == ".series" else case.stem
             name = stem if len(several) == 1 else f"{stem}_{number}"
+            name = name if name == placed[case].name else str(placed[case] / name)
             if name in taken:
                 raise ValueError(
                     f"Several cases of the input are called {name}; predict on their "
@@ -114,7 +120,14 @@ def _roll_out(
     with contextlib.ExitStack() as stack:
         writers = [
             stack.enter_context(
-                series_writing.pvd(place, place.name, series, names, mesh=_mesh(case))
+                series_writing.pvd(
+                    place,
+                    place.name,
+                    series,
+                    names,
+                    mesh=_mesh(case),
+                    location=found.description.config.get("location", "points"),
+                )
             ),
             stack.enter_context(
                 series_writing.archive(
@@ -154,7 +167,7 @@ def _names(found: Trained) -> list[str]:
 
 def _mesh(case: pathlib.Path) -> Any:
     """The mesh of a case of `.vtu` files, with cells of any kinds; None for others."""
-    if not case.is_dir() and case.suffix.lower() not in (".pvd", ".series", ".vtu"):
+    if not case.is_dir() and case.suffix.lower() not in (*lists.LISTS, *lists.FRAMES):
         return None
     first = next(iter(lists.listed(case)))
     return series_writing.mesh_of(first.file, MAX_BYTES)

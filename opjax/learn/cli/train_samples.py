@@ -28,10 +28,12 @@ from opjax.learn.cli.train import (
     form_of,
     start_of,
     tell,
+    with_mirrored,
 )
 from opjax.learn.config.quantities import parse
 from opjax.learn.messages import say
 from opjax.learn.predict import trained as operator
+from opjax.learn.predict.scaling import Scaling
 from opjax.learn.predict.trained import Trained
 from opjax.learn.registry import operators
 from opjax.learn.report.members import write_report
@@ -77,6 +79,9 @@ def train(
     time: str | None = None,
     validation_fraction: float | None = None,
     test_fraction: float | None = None,
+    scales: Mapping[str, str] | None = None,
+    angles: Sequence[str] | None = None,
+    mirror: str | None = None,
     config: Config | None = None,
     init_from: Trained | str | os.PathLike[str] | None = None,
     workdir: str | os.PathLike[str] | None = None,
@@ -85,8 +90,8 @@ def train(
 
     Args:
       data: samples; splits of them; arrays by the names of the arguments of
-        `samples.from_arrays`, whose target may be several fields by their names,
-        `{"U": u, "p": p}`; or, with `time`, series, or splits of them.
+        `samples.from_arrays`, of which features, target and scalars may be several by
+        their names, `{"U": u, "p": p}`; or, with `time`, series, or splits of them.
       preset: of `opjax-train`, with the values of all that is not given.
       model: name of the model, see `opjax-train --help`.
       num_epochs: passes over the training samples.
@@ -97,6 +102,13 @@ def train(
       validation_fraction: part of the training samples that selects the best epoch.
       test_fraction: part of the samples that is held out for the test error. Neither
         fraction is for `Splits`.
+      scales: what fields, scalars or coordinates of a case are divided by before
+        anything is learned: formulas of its scalars and `numbers` by name,
+        `{"U": "load / modulus"}`. Predictions are in physical units again.
+      angles: names of scalars that are angles in degrees, or `"alpha:rad"`, of which
+        the model is given cosine and sine.
+      mirror: axis that training cases are mirrored in, `"y"`, or `"y: circulation"`
+        with what changes its sign, see `opjax-train --help`.
       config: all options, in place of a preset; the arguments above change it.
       init_from: trained operator, or the folder of its run, whose parameters and
         normalisers the training starts with; the model must have the same options.
@@ -121,6 +133,9 @@ def train(
         "time": time,
         "validation_fraction": validation_fraction,
         "test_fraction": test_fraction,
+        "scales": None if scales is None else _flag(scales),
+        "angles": None if angles is None else ", ".join(angles),
+        "mirror": mirror,
     }
     chosen = {name: value for name, value in changes.items() if value is not None}
     base = _preset(preset) if config is None else config
@@ -136,6 +151,8 @@ def train(
     if isinstance(data, Splits | SeriesSplits) and fractions:
         raise ValueError(f"{min(fractions)} is not for Splits, which are divided.")
     splits = _divided(data, config)
+    if isinstance(splits, Splits):
+        Scaling.of(vars(config), splits.channels or {})  # refuses unknown names
     config = dataclasses.replace(config, train=f"{ARRAYS}{_digest(splits)}")
     start, config = _start(init_from, config)
     if isinstance(splits, Splits) and len(splits.train) < config.batch_size:
@@ -150,6 +167,11 @@ def train(
         with tempfile.TemporaryDirectory() as folder:
             name = config.model.replace(":", "_")
             return _in_memory(config, splits, start, pathlib.Path(folder, name))
+
+
+def _flag(scales: Mapping[str, str]) -> str:
+    """Scales as the flag has them."""
+    return "; ".join(f'"{name}": {formula}' for name, formula in scales.items())
 
 
 def _preset(name: str) -> Config:
@@ -188,9 +210,9 @@ def _divided(data: Data | Mapping[str, Any], config: Config) -> Splits | SeriesS
     channels: dict[str, tuple[str, ...]] = {}
     if isinstance(data, Mapping):
         arrays = dict(data)
-        target = arrays.get("target")
-        if isinstance(target, Mapping):
-            arrays["target"], channels["target"] = _joined(target, data)
+        for role in ("features", "target", *SCALARS):
+            if isinstance(one := arrays.get(role), Mapping):
+                arrays[role], channels[role] = _joined(role, one, data)
         given = _stacked(arrays)
     found = _single(given)
     check(found)
@@ -216,9 +238,11 @@ def _divided_series(
 
 
 def _joined(
-    fields: Mapping[str, ArrayLike], data: Mapping[str, Any]
+    role: str, fields: Mapping[str, ArrayLike], data: Mapping[str, Any]
 ) -> tuple[np.ndarray, tuple[str, ...]]:
     """Fields by their names side by side, and the name of each channel."""
+    if role in SCALARS:
+        return _columns(role, fields)
     # A scalar field has samples and points, or samples and the two axes of a grid.
     axes = 2 if "mesh_points" in data else 3
     columns: list[np.ndarray] = []
@@ -227,7 +251,7 @@ def _joined(
         array = np.asarray(values)
         if array.ndim not in (axes, axes + 1):
             raise ValueError(
-                f"The field {name} of the target has shape {array.shape}, expected "
+                f"The field {name} of the {role} has shape {array.shape}, expected "
                 + (
                     "(b, n) or (b, n, c)."
                     if axes == 2
@@ -239,18 +263,32 @@ def _joined(
     shapes = {name: one.shape[:-1] for name, one in zip(fields, columns, strict=True)}
     if len(set(shapes.values())) != 1:
         raise ValueError(
-            f"The fields of the target have the shapes {shapes} without channels; they "
+            f"The fields of the {role} have the shapes {shapes} without channels; they "
             "must be those of the same samples and points."
         )
     return np.concatenate(columns, axis=-1), tuple(names)
 
 
+def _columns(
+    role: str, given: Mapping[str, ArrayLike]
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Scalars by their names side by side, and their names."""
+    arrays = {name: np.asarray(values) for name, values in given.items()}
+    shapes = {name: array.shape for name, array in arrays.items()}
+    if len(set(shapes.values())) != 1 or any(len(s) != 1 for s in shapes.values()):
+        raise ValueError(
+            f"The {role} have the shapes {shapes}, expected (b,) of each: one number "
+            "for each sample."
+        )
+    return np.stack(list(arrays.values()), axis=1), tuple(arrays)
+
+
 def _stacked(data: Mapping[str, Any]) -> list[Sample]:
     """Samples of arrays by name, see `samples.from_arrays`."""
-    if unknown := data.keys() - {*FIELDS, *SCALARS}:
+    if unknown := data.keys() - {*FIELDS, *SCALARS, "numbers"}:
         raise ValueError(
             f"{sorted(unknown)} are no arrays of samples; known are "
-            f"{[*FIELDS, *SCALARS]}."
+            f"{[*FIELDS, *SCALARS, 'numbers']}."
         )
     if not {"target", "target_scalars"} & data.keys():
         raise ValueError(f"{sorted(data)} have no target; give what to predict.")
@@ -261,6 +299,7 @@ def _stacked(data: Mapping[str, Any]) -> list[Sample]:
         quadrature_weights=data.get("quadrature_weights"),
         scalars=data.get("scalars"),
         target_scalars=data.get("target_scalars"),
+        numbers=data.get("numbers"),
     )
     if data.get("mesh_points") is None:
         _say_grid(found)
@@ -325,6 +364,8 @@ def _digest(splits: Splits | SeriesSplits) -> str:
             for name, array in _scalars(sample).items():
                 if array is not None:
                     found.update(f"{name}{array.shape}".encode() + array.tobytes())
+            if isinstance(sample, Sample) and sample.numbers:
+                found.update(repr(sorted(sample.numbers.items())).encode())
     return found.hexdigest()[:12]
 
 
@@ -374,12 +415,13 @@ def _task(config: Config, splits: Splits | SeriesSplits, start: Trained | None) 
     names = dict(splits.channels or {})
     return regression(
         config,
-        splits,
+        with_mirrored(config, splits, names),
         encoding=Encoding(points=True),
         names=names,
         start=start,
-        evaluation=Evaluation(quantities=parse(config.quantities)),
+        evaluation=Evaluation(quantities=parse(config.quantities), baselines=True),
         loss=Loss(form=form_of(config, summaries.of(splits.train[:1])[0])),
+        scaling=Scaling.of(vars(config), names),
     )
 
 

@@ -1,6 +1,7 @@
 """What a trained operator is for: sizes, names and ranges of its training samples."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ from opjax._trees import Json
 from opjax.learn.config import ModelOptions, fields, renamed
 from opjax.learn.config.time import MODES, TIMED
 from opjax.learn.json_files import to_json, tuples
+from opjax.learn.predict.scaling import Scaling
 from opjax.learn.registry.entries import Sizes
 from opjax.learn.registry.models import Layout
 from opjax.samples import Sample, grid_points, ranges
@@ -18,7 +20,7 @@ from opjax.samples.fields import Fields, from_description, to_description
 from opjax.samples.sliced import Sliced
 
 _MAX_LAYERS = 10_000
-_MEASURED = ("num_points", "ranges", "rounding", "quantiles")
+_MEASURED = ("num_points", "ranges", "rounding", "quantiles", "numbers")
 
 
 class Channels(NamedTuple):
@@ -111,7 +113,8 @@ class Description:
       layout: that the model was built with.
       weighted: whether samples have quadrature weights.
       num_train: number of training samples.
-      measured: as from `samples.ranges.measure`, JSON values.
+      measured: as from `samples.ranges.measure`, JSON values; of scaled samples where
+        the configuration has scales, and `numbers`, the ranges of what these need.
       uniform: whether the samples are on uniform grids that fill their box.
       fields: of the output function, where each has an error of its own.
       time: of an operator of series.
@@ -145,8 +148,19 @@ class Description:
 
     @property
     def training(self) -> Mapping[str, Any]:
-        """What `samples.ranges` compares other samples with."""
-        return {**self.measured, "names": self.names}
+        """What `samples.ranges` compares other samples with, scaled if they are."""
+        names = self.names if self.scaling is None else self.scaling.reduced_names()
+        return {**self.measured, "names": names}
+
+    @functools.cached_property
+    def scaling(self) -> Scaling | None:
+        """What cases are divided by, as the configuration of the run says."""
+        return Scaling.of(self.config, self.names)
+
+    @property
+    def numbers(self) -> Mapping[str, Sequence[float]]:
+        """Smallest and largest number in training that scales are made of."""
+        return self.measured.get("numbers", {})
 
     def to_json(self) -> dict[str, Any]:
         """Returns what is stored beside an operator, but for its configuration."""
@@ -249,18 +263,27 @@ def describe(
     fields: Fields | None = None,
     time: Stepping | None = None,
     seen: list[str] | None = None,
+    scaling: Scaling | None = None,
 ) -> Description:
     """Says what an operator is for: sizes and the ranges of the training samples.
 
     Args:
-      train: training samples.
+      train: training samples, in physical units.
       sizes: that the model was built for.
       names: of the channels, by array.
       layout: that the model was built with; as by default if None.
       fields: of the output function, where each has an error of its own.
       time: of an operator of series.
       seen: digests of samples, see `Description`.
+      scaling: of the samples.
     """
+    channels, numbers = Channels.of(sizes), {}
+    if scaling is not None and not isinstance(train, Sliced):
+        scalars = train[0].scalars
+        given = 0 if scalars is None else len(scalars)
+        channels = channels._replace(scalars=given)
+        numbers = {"numbers": scaling.measure(train)}
+        train = [scaling.reduce(sample) for sample in train]
     weighted = (
         train.weighted
         if isinstance(train, Sliced)
@@ -268,11 +291,11 @@ def describe(
     )
     return Description(
         sizes=sizes,
-        channels=Channels.of(sizes),
+        channels=channels,
         names={k: list(listed) for k, listed in (names or {}).items()},
         weighted=weighted,
         num_train=len(train),
-        measured=to_json(ranges.measure(train)),
+        measured=to_json(ranges.measure(train) | numbers),
         layout=layout or Layout(),
         uniform=_is_uniform(train),
         fields=fields,

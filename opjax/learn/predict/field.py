@@ -1,6 +1,7 @@
 """What an operator makes of a mesh, evaluated wherever it is wanted."""
 
 import os
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,12 +25,14 @@ class Field(NamedTuple):
       coefficients: of all layers, `(l, h, k, d)`.
       time: of an operator with a time embedding.
       scalars: those of the mesh, `(s,)`, of an operator that takes some.
+      numbers: those of the mesh, that it is scaled by.
     """
 
     trained: Learned
     coefficients: np.ndarray
     time: float | None = None
     scalars: np.ndarray | None = None
+    numbers: Mapping[str, float] | None = None
 
     def at(
         self,
@@ -60,13 +63,14 @@ class Field(NamedTuple):
             sample = self.trained.one(points)
         else:
             raise ValueError("Pass features with an array of points only.")
-        sample = sample._replace(scalars=self.scalars)
+        sample = sample._replace(scalars=self.scalars, numbers=self.numbers)
         prediction.check(self.trained, sample, weights=False)
-        arrays: dict[str, Any] = {"mesh_points": sample.mesh_points}
-        if sample.features is not None:
-            arrays["features"] = sample.features
-        if self.scalars is not None:
-            arrays["scalars"] = self.scalars
+        reduced = self.trained.reduced(sample)
+        arrays: dict[str, Any] = {"mesh_points": reduced.mesh_points}
+        if reduced.features is not None:
+            arrays["features"] = reduced.features
+        if reduced.scalars is not None:
+            arrays["scalars"] = reduced.scalars
         found = streaming.evaluate(
             prediction.of_function(self.trained.model),
             self.coefficients,
@@ -74,4 +78,6 @@ class Field(NamedTuple):
             chunk_size=chunk_size,
             time=self.time,
         )
-        return prediction.decoded(self.trained, np.concatenate(list(found)))
+        values = prediction.decoded(self.trained, np.concatenate(list(found)))
+        scaling = self.trained.scaling
+        return values if scaling is None else scaling.restore(values, sample)

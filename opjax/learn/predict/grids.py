@@ -1,6 +1,7 @@
 """Meshes given as arrays, in place of samples: points, and values on uniform grids."""
 
 import math
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -62,6 +63,26 @@ def of_points(
         name="the mesh given",
         scalars=None if scalars is None else of_scalars(scalars),
     )
+
+
+def named_scalars(
+    trained: Learned, given: Mapping[str, float]
+) -> tuple[np.ndarray | None, dict[str, float]]:
+    """Divides numbers by name into the scalars of an operator, `(s,)`, and others.
+
+    Raises:
+      ValueError: if a scalar is missing.
+    """
+    names = trained.description.names.get("scalars") or ()
+    if missing := [name for name in names if name not in given]:
+        raise ValueError(
+            f"scalars have no {missing[0]!r}, which the operator in {trained.folder} "
+            f"takes; it was trained with {', '.join(names)}."
+        )
+    values = {name: float(of_scalars(value)[0]) for name, value in given.items()}
+    others = {name: value for name, value in values.items() if name not in names}
+    scalars = np.asarray([values[name] for name in names], np.float64)
+    return (scalars if names else None), others
 
 
 def of_scalars(scalars: ArrayLike) -> np.ndarray:

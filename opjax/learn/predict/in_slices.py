@@ -46,6 +46,7 @@ def predict_file(
     """
     config = found.description.config
     _refuse(config)
+    prediction.refuse_whole(found, sliced=True)
     options = found.read_options(point_dim=point_dim)
     if file.suffix.lower() == ".vtu":
         point_dim = options.point_dim
@@ -159,6 +160,7 @@ def _refuse(config: dict[str, Any]) -> None:
     for name, default in (
         ("location", "points"),
         ("boundary_names", ""),
+        ("boundary", ""),
         ("geometry", ""),
     ):
         if (value := config.get(name) or default) != default:

@@ -11,6 +11,7 @@ import numpy as np
 from opjax import files
 from opjax.learn.config.reading import read_options
 from opjax.learn.predict.description import Description, Stepping
+from opjax.learn.predict.scaling import Scaling
 from opjax.learn.registry import operators
 from opjax.learn.registry.entries import Sizes
 from opjax.normalize import Normalizer, is_single
@@ -57,9 +58,40 @@ class Learned(NamedTuple):
         return self.description.time
 
     @property
+    def scaling(self) -> Scaling | None:
+        """What cases are divided by before the model sees them, if anything."""
+        return self.description.scaling
+
+    def reduced(self, sample: Sample) -> Sample:
+        """Returns a case as the normalisers see it: over its scales, if it has some.
+
+        Raises:
+          ValueError: if a scale is not positive or not known. It names the case.
+        """
+        return sample if self.scaling is None else self.scaling.reduce(sample)
+
+    def reduced_values(self, values: np.ndarray, sample: Sample) -> np.ndarray:
+        """Returns a field in physical units as the normalisers see it."""
+        scaling = self.scaling
+        return values if scaling is None else scaling.reduced_values(values, sample)
+
+    def factor(self, sample: Sample) -> np.ndarray:
+        """Returns what the output of a case is divided by, `(q,)`; ones without."""
+        count = self.description.channels.target
+        if self.scaling is None:
+            return np.ones(count, np.float32)
+        return self.scaling.factor(sample, count)
+
+    def fields_of(self, sample: Sample) -> Fields:
+        """Returns `fields` with their spread in the physical units of a case."""
+        known, scaling = self.fields, self.scaling
+        return known if scaling is None else scaling.fields(sample, known)
+
+    @property
     def fields(self) -> Fields:
         """Fields of the output function, with their spread in training.
 
+        Where cases are scaled, this is the spread of scaled fields, see `fields_of`.
         Operators of opjax 0.2 did not say which channels are constant.
         """
         if self.description.fields is not None:

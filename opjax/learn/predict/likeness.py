@@ -300,7 +300,8 @@ def least_cases(false_alarms: float) -> int:
 
 
 def _num_scalars(trained: Trained) -> int:
-    return int(trained.description.channels.scalars)
+    ends = trained.description.ranges.get("scalars")
+    return 0 if ends is None else len(ends[0])
 
 
 def _limits(trained: Trained) -> np.ndarray | None:
@@ -314,6 +315,8 @@ def features_of(trained: Trained, sample: Sample, prediction: np.ndarray) -> np.
 
     All of them as the operator sees them, over their spread in training.
     """
+    prediction = trained.reduced_values(prediction, sample)
+    sample = trained.reduced(sample)
     fields = [widths.encoded(trained, "mesh_points", sample.mesh_points)]
     if sample.features is not None:
         fields.append(widths.encoded(trained, "features", sample.features))
@@ -331,7 +334,8 @@ def features_of(trained: Trained, sample: Sample, prediction: np.ndarray) -> np.
 
 def shape_of(trained: Trained, sample: Sample, waves: np.ndarray) -> np.ndarray:
     """Returns means of waves over the points, `(2 k,)`."""
-    points = widths.encoded(trained, "mesh_points", sample.mesh_points)
+    points = trained.reduced(sample).mesh_points
+    points = widths.encoded(trained, "mesh_points", points)
     with jax.enable_x64(True):
         found = uncertainty.wave_means(
             _padded(points), waves, quadrature_weights=_padded(_weights(sample))

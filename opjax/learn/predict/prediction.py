@@ -14,6 +14,7 @@ import numpy as np
 from opjax import nn, normalize, samples, streaming
 from opjax._trees import Arrays, Columns, Model, PyTree
 from opjax.learn.predict.learned import Learned
+from opjax.learn.predict.scaling import Scaling
 from opjax.learn.registry import operators
 from opjax.nn import division
 from opjax.normalize import Normalizer
@@ -124,6 +125,25 @@ def predict(
     fits.
     """
     check(trained, sample, weights=True)
+    if trained.scaling is not None:
+        found = _predict_reduced(trained, trained.reduced(sample), time, limits)
+        trained.scaling.warn_of_units(sample, trained.description.numbers)
+        return in_case(trained.scaling, sample, found)
+    return _predict_reduced(trained, sample, time, limits)
+
+
+def in_case(scaling: Scaling, sample: Sample, found: Predicted) -> Predicted:
+    """Returns predictions of a reduced case in physical units."""
+    scalars = found.scalars
+    if scalars is not None:
+        scalars = scaling.restore(scalars, sample, "target_scalars")
+    return Predicted(scaling.restore(found.values, sample), scalars)
+
+
+def _predict_reduced(
+    trained: Learned, sample: Sample, time: float | None, limits: Limits
+) -> Predicted:
+    """Evaluates an operator on a case as its normalisers see it."""
     n, arrays = sample.num_points, arrays_of(sample)
     if n > limits.chunk_size and not obstacle(trained):
         found = chunks(
@@ -235,7 +255,6 @@ def chunks(
 
     See `Trained.stream_channels`.
     """
-    refuse_whole(trained)
     n, model = len(source["mesh_points"]), of_function(trained.model)
     layers, channels, width = plan.sizes(model)
     limit = limits.memory_gib * 2**30
@@ -258,8 +277,19 @@ def chunks(
     )
 
 
-def refuse_whole(trained: Learned) -> None:
-    """Raises ValueError if an operator cannot be evaluated in chunks."""
+def refuse_whole(trained: Learned, *, sliced: bool = False) -> None:
+    """Raises ValueError if an operator cannot be evaluated in chunks.
+
+    Args:
+      trained: the operator.
+      sliced: whether the case is not known as a whole, which scales need.
+    """
+    if sliced and trained.scaling is not None:
+        raise ValueError(
+            f"The operator in {trained.folder} was trained with scales or angles, "
+            "which are those of whole cases: call trained(sample), which works in "
+            "chunks, too, or leave out --stream."
+        )
     if reason := obstacle(trained):
         raise ValueError(
             f"{trained.name} in {trained.folder} cannot be evaluated in chunks: "

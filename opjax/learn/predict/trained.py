@@ -56,7 +56,7 @@ class Trained(Learned):
         features: ArrayLike | None = None,
         *,
         quadrature_weights: ArrayLike | None = None,
-        scalars: ArrayLike | None = None,
+        scalars: ArrayLike | Mapping[str, float] | None = None,
         time: float | None = None,
         limits: Limits = LIMITS,
     ) -> np.ndarray:
@@ -69,8 +69,9 @@ class Trained(Learned):
             be left out where there is one.
           features: values at the points, `(n, c)` or `(n,)`; only with points.
           quadrature_weights: weights of the points, `(n,)`; only with points.
-          scalars: of an operator that takes some, `(s,)`, in the order of their names;
-            not with a sample or a file, which have them.
+          scalars: of an operator that takes some, `(s,)`, in the order of their names,
+            or by name with the numbers that cases are scaled by; not with a sample or
+            a file, which have them.
           time: of an operator with a time embedding.
           limits: bounds of the memory.
 
@@ -86,9 +87,13 @@ class Trained(Learned):
             fit the operator or the memory, or the operator predicts scalars alone.
         """
         self._refuse_without_field()
+        numbers: Mapping[str, float] = {}
+        if isinstance(scalars, Mapping):
+            scalars, numbers = grids.named_scalars(self, scalars)
         _refuse_traced(mesh, features, quadrature_weights, scalars)
 
         def predict(sample: Sample) -> np.ndarray:
+            sample = sample._replace(numbers=numbers) if numbers else sample
             found = prediction.predict(
                 self,
                 sample,
@@ -107,8 +112,8 @@ class Trained(Learned):
         what = f"an array of shape {np.shape(mesh)} is taken as grids, which"
         _refuse_beside(what, features=features, weights=quadrature_weights)
         found = grids.of_grids(self, mesh)
-        numbers = None if scalars is None else grids.of_scalars(scalars)
-        values = [predict(one._replace(scalars=numbers)) for one in found.samples]
+        row = None if scalars is None else grids.of_scalars(scalars)
+        values = [predict(one._replace(scalars=row)) for one in found.samples]
         return np.reshape(values, found.output_shape)
 
     def both(
@@ -221,6 +226,7 @@ class Trained(Learned):
           ValueError: as from `stream`.
         """
         self._refuse_series()
+        prediction.refuse_whole(self, sliced=True)
         given: Any = dict(arrays)
         prediction.check(self, Sample(**given, name="the mesh"), weights=True)
         return prediction.chunks(
@@ -284,14 +290,15 @@ class Trained(Learned):
         sample = self.one(mesh)
         prediction.check(self, sample, weights=True)
         prediction.refuse_whole(self)
-        arrays = prediction.encoded(self, prediction.arrays_of(sample))
+        reduced = self.reduced(sample)
+        arrays = prediction.encoded(self, prediction.arrays_of(reduced))
         found = streaming.coefficients(
             prediction.of_function(self.model),
             arrays,
             streaming.Chunks(chunk_size),
             time=time,
         )
-        return Field(self, found, time, sample.scalars)
+        return Field(self, found, time, sample.scalars, sample.numbers)
 
     def _refuse_without_field(self) -> None:
         """Raises ValueError if the operator predicts no field of one mesh."""

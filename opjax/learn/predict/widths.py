@@ -54,14 +54,18 @@ class Constant(NamedTuple):
 
     Attributes:
       scale: one number for each channel of the target.
+      trained: the operator, whose scales widths are multiplied by.
     """
 
     scale: np.ndarray
+    trained: Trained | None = None
 
     def __call__(self, sample: Sample, prediction: np.ndarray) -> np.ndarray:
         """Returns the scale at every point."""
-        del sample
-        return np.broadcast_to(self.scale, prediction.shape)
+        scale = self.scale
+        if self.trained is not None:
+            scale = scale * self.trained.factor(sample)
+        return np.broadcast_to(scale, prediction.shape)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Returns nothing: the scale is the operator's."""
@@ -88,7 +92,8 @@ class Ensemble(NamedTuple):
         """Returns the distance, and the floor."""
         spread = spread_of(self.members, sample, prediction)
         typical = np.sqrt(np.mean(np.square(spread[_counted(sample)]), axis=0))
-        return spread + self.floor * typical + _LEAST * self.scale
+        scale = self.scale * self.members[0].factor(sample)
+        return spread + self.floor * typical + _LEAST * scale
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Returns the floor; the members have folders of their own."""
@@ -125,10 +130,11 @@ class Residual(NamedTuple):
         features = _all_features(
             self.trained, sample, prediction, members=self.members, local=self.local
         )
-        found = widths_of(features, self.coefficients, self.scale)
+        scale = self.scale * self.trained.factor(sample)
+        found = widths_of(features, self.coefficients, scale)
         if len(found) == len(prediction):
             return found
-        every = np.broadcast_to(self.scale, prediction.shape).astype(found.dtype)
+        every = np.broadcast_to(scale, prediction.shape).astype(found.dtype)
         every[_counted(sample)] = found
         return every
 
@@ -228,7 +234,8 @@ def table_of(
     assert sample.target is not None
     features = _all_features(trained, sample, prediction, members=members)
     keep = _counted(sample)
-    error = np.abs(prediction - sample.target)[keep] / scale_of(trained)
+    scale = scale_of(trained) * trained.factor(sample)
+    error = np.abs(prediction - sample.target)[keep] / scale
     largest = local_largest(sample.mesh_points[keep], error)
     logs, sizes = (
         np.log(np.maximum(a, _LEAST)).astype(np.float64) for a in (error, largest)
@@ -318,7 +325,8 @@ def _all_features(
     features = _features(trained, counted, prediction[keep], local=local)
     if not members:
         return features
-    apart = spread_of(members, sample, prediction)[keep] / scale_of(trained)
+    scale = scale_of(trained) * trained.factor(sample)
+    apart = spread_of(members, sample, prediction)[keep] / scale
     return np.hstack([features, _of_spread(counted, apart)])
 
 
@@ -326,6 +334,8 @@ def _features(
     trained: Trained, sample: Sample, prediction: np.ndarray, *, local: bool = True
 ) -> np.ndarray:
     """What a residual model knows of every point, `(n, features)`."""
+    prediction = trained.reduced_values(prediction, sample)
+    sample = trained.reduced(sample)
     parts = [encoded(trained, "mesh_points", sample.mesh_points)]
     if sample.features is not None:
         parts.append(encoded(trained, "features", sample.features))
@@ -380,7 +390,7 @@ def restore(
     """
     scale = scale_of(trained)
     if name == "constant":
-        return Constant(scale)
+        return Constant(scale, trained)
     if name == "ensemble":
         floor = np.float64(_FLOOR) if arrays is None else arrays.get("floor")
         if floor is None or np.shape(floor) != () or not 0 <= floor < np.inf:

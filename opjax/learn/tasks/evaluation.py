@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -16,6 +17,7 @@ from opjax.learn.config.quantities import Quantity
 from opjax.learn.predict.field_errors import FieldErrors, errors_of
 from opjax.learn.predict.prediction import call_both, in_units
 from opjax.learn.predict.quantities import measure
+from opjax.learn.predict.scaling import Scaling
 from opjax.learn.registry import operators
 from opjax.learn.run import batches, buckets
 from opjax.learn.tasks import outcome, scalars
@@ -45,11 +47,13 @@ class Evaluation:
       numbers: `numbers(errors)`, what to return of the errors of all channels together.
       quantities: computed of predictions and targets, see `tasks.quantities`.
       window: left, right, bottom and top of what figures show; None for all.
+      baselines: measure predictions without an operator, too, see `tasks.compared`.
     """
 
     numbers: Numbers = mean_and_worst
     quantities: Sequence[Quantity] = ()
     window: tuple[float, float, float, float] | None = None
+    baselines: bool = False
 
     def check(self, physical: Sequence[Sample], names: Names) -> None:
         """Raises ValueError, before a training, if targets have no such quantities."""
@@ -89,6 +93,7 @@ class TestSet:
       normalizers: of predictions.
       rows: places of the samples of every bucket in `samples`; those of
         `samples.stack` if None.
+      scaling: of the samples, if a model sees them scaled.
     """
 
     samples: Sequence[Sample]
@@ -96,6 +101,7 @@ class TestSet:
     batch_size: int
     normalizers: Mapping[str, Normalizer] = dataclasses.field(default_factory=dict)
     rows: Sequence[np.ndarray] | None = None
+    scaling: Scaling | None = None
 
     __test__ = False  # no class of tests
 
@@ -126,7 +132,8 @@ class TestSet:
         sample = self.samples[row]
         target = sample.mesh_points if sample.target is None else sample.target
         values = np.asarray(_values(model, self.encoded(row)))
-        return in_units(self.normalizers, "target", values)[: len(target)]
+        found = in_units(self.normalizers, "target", values)[: len(target)]
+        return found if self.scaling is None else self.scaling.restore(found, sample)
 
     def fields(self, model: Model) -> Iterator[np.ndarray]:
         """Yields the predictions at the mesh points of all samples."""
@@ -139,9 +146,12 @@ class TestSet:
             call_both, model, self.buckets, self.places, self.batch_size
         )
         target = np.stack([np.asarray(one.target_scalars) for one in self.samples])
-        return Scalars(
-            in_units(self.normalizers, "target_scalars", read), narrow(target)
-        )
+        found = in_units(self.normalizers, "target_scalars", read)
+        if self.scaling is not None:
+            pairs = zip(found, self.samples, strict=True)
+            restore = partial(self.scaling.restore, role="target_scalars")
+            found = np.stack([restore(values, sample) for values, sample in pairs])
+        return Scalars(found, narrow(target))
 
     def measured(self, error: Callable[..., PyTree], model: Model) -> PyTree:
         """Returns `error(model, sample)` of all samples in their order, float64."""

@@ -19,9 +19,10 @@ from opjax.learn.predict import trained
 from opjax.learn.predict.description import Description, describe
 from opjax.learn.predict.field_errors import keys
 from opjax.learn.predict.learned import Learned
+from opjax.learn.predict.scaling import Scaling
 from opjax.learn.registry import operators
 from opjax.learn.run import buckets
-from opjax.learn.tasks import errors, points, scalars
+from opjax.learn.tasks import compared, errors, points, scalars
 from opjax.learn.tasks.errors import Loss, SampleError
 from opjax.learn.tasks.evaluation import Evaluation, Evaluator, Names, TestSet
 from opjax.learn.tasks.field_losses import Scales, fields_of_training, without_constants
@@ -66,6 +67,7 @@ def regression(
     build: Build | None = None,
     start: Learned | None = None,
     notes: str = "",
+    scaling: Scaling | None = None,
 ) -> Task:
     """Builds the task to predict the target from mesh and features.
 
@@ -95,6 +97,8 @@ def regression(
       start: trained operator whose parameters the training starts with, and whose
         normalisers take the place of the fitted ones.
       notes: as in `Task`.
+      scaling: what samples are divided by first, so that all of the above is that of
+        scaled samples; files, figures and errors are in physical units.
 
     Returns:
       The task. The folder of every member gets the operator, see `trained`, and
@@ -107,7 +111,16 @@ def regression(
     """
     check(splits)
     names = names or {}
-    own, fitted = _normalizers(splits, encoding, loss, names)
+    physical = splits
+    if start is not None and start.scaling != scaling:
+        raise ValueError(
+            f"init_from: the operator in {start.folder} was trained with other scales "
+            "or angles; give those of that run."
+        )
+    if scaling is not None:
+        splits = _scaled(scaling, splits, loss)
+    seen = names if scaling is None else scaling.reduced_names()
+    own, fitted = _normalizers(splits, encoding, loss, seen)
     if start is not None:
         check_options(start, config)
     sizes = operators.sizes(all_samples(splits), fitted | own)
@@ -134,8 +147,9 @@ def regression(
         _stacked, config, splits, encoder(fitted, target=loss.form is not None)
     )
     test = _test_set(
-        config, splits, stacked("test"), normalizers, decode="features" in own
+        config, physical, stacked("test"), normalizers, decode="features" in own
     )
+    test = dataclasses.replace(test, scaling=scaling)
     evaluation.check(test.samples, names)
     if not sizes.out_features:
         evaluation = dataclasses.replace(evaluation, numbers=scalars.mean_and_worst)
@@ -149,11 +163,12 @@ def regression(
     )
     if build is None:
         description = describe(
-            splits.train,
+            physical.train,
             sizes=sizes,
             names=names,
             fields=fields,
-            seen=_seen(splits, start),
+            seen=_seen(physical, start),
+            scaling=scaling,
         )
         evaluate = partial(_save_and_evaluate, evaluate, normalizers, description)
     make = build or builder(sizes)
@@ -180,7 +195,45 @@ def regression(
         mean=loss.mean,
         draws_points=not obstacle,
         fields=() if fields is None else tuple(keys(fields.names)),
+        baselines=partial(
+            compared.compare,
+            splits,
+            compared.Measure(
+                fields,
+                joint=None if loss.form is not None else evaluation.numbers,
+                scalars=scalars.names_of(names, sizes.target_scalars),
+                restore=partial(_restored, scaling, test.samples),
+            ),
+        )
+        if evaluation.baselines
+        else None,
     )
+
+
+def _restored(
+    scaling: Scaling | None, physical: Sequence[Sample], scalars: np.ndarray
+) -> np.ndarray:
+    """Predicted scalars of the test samples in physical units."""
+    if scaling is None:
+        return scalars
+    pairs = zip(scalars, physical, strict=True)
+    return np.stack([scaling.restore(*pair, role="target_scalars") for pair in pairs])
+
+
+def _scaled(scaling: Scaling, splits: Splits, loss: Loss) -> Splits:
+    """Samples over their scales.
+
+    Raises:
+      ValueError: if the loss, or the samples, are not in physical units.
+    """
+    if loss.form is None:
+        raise ValueError(
+            "loss=joint is an error in physical units, which scales and angles leave; "
+            "give another loss, or leave them out."
+        )
+    if splits.normalizers:
+        raise ValueError("Scales are for samples in physical units, not encoded ones.")
+    return scaling.splits(splits)
 
 
 def _normalizers(
@@ -276,7 +329,7 @@ def _padded_sizes(config: Any, splits: Splits, name: str) -> tuple[int, ...] | N
     counts = summaries.num_points(found)
     batch_size, epochs = 1, 1
     if name == "train":
-        batch_size, epochs = config.batch_size, getattr(config, "num_epochs", 1)
+        batch_size, epochs = config.batch_size, points.epochs_of(config, counts)
     else:
         sizes = _padded_sizes(config, splits, "train")
         fitting = None if sizes is None else samples.fitting_sizes(counts, sizes)

@@ -16,7 +16,7 @@ from opjax.nn.models._given import check_time, joined
 
 
 class GNOTBlock(nnx.Module):
-    r"""Cross-attention, self-attention, and experts that the place chooses after each.
+    r"""Cross-attention and self-attention, each followed by experts gated by position.
 
         z <- z + Cross(N z, N y_1, ..., N y_f),    z <- z + N(sum_e g_e MLP_e(z)),
         z <- z + Self(N z),                        z <- z + N(sum_e g_e MLP'_e(z)),

@@ -16,7 +16,7 @@ class Modulation(nnx.Module):
         (a, d)(s) = W_2 silu(W_1 s + b_1) + b_2,
 
     for the scales `g` and the biases `b` of both norms of each of `L` blocks. `W_2` and
-    `b_2` start at zero, so that the model starts as the one without modulation.
+    `b_2` start at zero, so that modulation has no effect at first.
 
     Args:
       scalar_dim: number of scalars.

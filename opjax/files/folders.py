@@ -1,0 +1,288 @@
+"""Cases in folders: which file of the folder of a case is its sample.
+
+    cases/cases.csv                        a row for each folder
+    cases/case_000/VTK/case_000_116.vtm    the file that is found
+    cases/case_001/VTK/case_001_98.vtm
+
+Of a case with files of several times, the last one is the sample.
+"""
+
+import os
+import re
+import warnings
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from opjax.files import cases, cgns, conversion, limits
+from opjax.files.vtk import lists
+
+_DEEPEST = 3  # folders below that of a case in which files are looked for
+# Folders of OpenFOAM that have surfaces and samples, but not the fields of the case.
+_NO_RESULTS = re.compile(
+    r"constant|system|dynamicCode|postProcessing|processors?\d*(_.*)?"
+)
+_NUMBERED = re.compile(r"(.*?)[_.-]?(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)")
+_SHOWN = 3
+
+# What lists the files of samples directly in a folder.
+SamplesIn = Callable[[Path], list[Path]]
+
+
+def below(root: Path, samples_in: SamplesIn) -> list[Path]:
+    """Finds the sample of each case in the folders of a folder.
+
+    Args:
+      root: folder of the folders of cases.
+      samples_in: what lists the files of samples directly in a folder.
+
+    Returns:
+      A file for each case; empty if no folder has any.
+
+    Raises:
+      FileNotFoundError: if a table in `root` has a row for a folder without samples.
+      ValueError: if a folder has several files, and nothing says which are of one case.
+    """
+    every = [path for path in sorted(root.iterdir()) if is_open(path)]
+    found = {folder: _nearest(folder, samples_in) for folder in every}
+    if not any(found.values()):
+        return []
+    rows = cases.names_in(root)
+    _check_empty(root, found, rows)
+    kept = [
+        _one(root, folder, files, named=folder.name in rows)
+        for folder, files in found.items()
+        if files
+    ]
+    _tell({file for files in found.values() for file in files}.difference(kept), kept)
+    return kept
+
+
+def is_open(path: Path) -> bool:
+    """Whether a path is a folder in which cases may be."""
+    hidden = path.name[0] == "." or _NO_RESULTS.fullmatch(path.name)
+    return path.is_dir() and not hidden
+
+
+def _nearest(folder: Path, samples_in: SamplesIn) -> list[Path]:
+    """The files of samples in a folder, or in the nearest ones below it."""
+    level = [folder]
+    for _ in range(_DEEPEST + 1):
+        files = [file for one in level for file in samples_in(one)]
+        if not files:
+            listed = [file for one in level for file in _lists_in(one)]
+            files = [frame for file in listed for frame in frames_of(file)]
+        if files:
+            return files
+        inside = (path for one in level for path in sorted(one.iterdir()))
+        level = [path for path in inside if is_open(path)]
+    return []
+
+
+def _lists_in(folder: Path) -> list[Path]:
+    inside = sorted(folder.iterdir())
+    return [path for path in inside if path.suffix.lower() in lists.SUFFIXES]
+
+
+def _check_empty(
+    root: Path, found: Mapping[Path, Sequence[Path]], rows: Collection[str]
+) -> None:
+    """Refuses folders without samples that have a row; tells of those that seem cases.
+
+    Args:
+      root: folder of the folders.
+      found: files of samples in each folder.
+      rows: names of the rows of its table.
+
+    Raises:
+      FileNotFoundError: for the former.
+    """
+    empty = [folder for folder, files in found.items() if not files]
+    named = [folder for folder in empty if folder.name in rows]
+    bad = named or [folder for folder in empty if conversion.way_in(folder)]
+    if not bad:
+        return
+    what = f"{len(bad)} of {len(found)} folders in {root} have no file that is read: "
+    what += f"{_some(folder.name for folder in bad)}.{conversion.way_in(bad[0])}"
+    if named:
+        raise FileNotFoundError(
+            f"{what} {cases.TABLE} has rows for them; convert their results, or remove "
+            "the rows."
+        )
+    warnings.warn(f"{what} They are left out.", stacklevel=2)
+
+
+def _some(names: Iterable[str]) -> str:
+    every = list(names)
+    more = f" and {len(every) - _SHOWN} more" if len(every) > _SHOWN else ""
+    return ", ".join(every[:_SHOWN]) + more
+
+
+def _one(root: Path, folder: Path, files: list[Path], *, named: bool) -> Path:
+    """The sample of a case: its only file, or that of the last time.
+
+    Args:
+      root: folder of the folder.
+      folder: of the case.
+      files: of samples, in the folder or below it.
+      named: whether a table says that the folder is one case.
+
+    Raises:
+      ValueError: if nothing says that the files are times of one case.
+    """
+    above = {
+        parent for folder in _parents(files) for parent in (folder, *folder.parents)
+    }
+    above = {parent for parent in above if parent.is_relative_to(folder)}
+    kept = _last_listed(files, dict.fromkeys(above, lists.SUFFIXES))
+    if len(kept) > 1:
+        matches = [_NUMBERED.fullmatch(file.stem) for file in kept]
+        stems = {match[1] if match else None for match in matches}
+        if stems <= {folder.name} or (named and len(stems) == 1 and None not in stems):
+            numbers = [float(match[2]) for match in matches if match]
+            kept = [kept[numbers.index(max(numbers))]]
+    if len(kept) > 1:
+        raise ValueError(
+            f"{folder} has {len(kept)} files of samples, {kept[0].name} and "
+            f"{kept[1].name} for two, and nothing says that they are times of one "
+            f"case. If they are, give the folder a row in {root / cases.TABLE}, or "
+            f"list them in a .pvd file. If each is a sample, give '{root}/*'."
+        )
+    return kept[0]
+
+
+def _parents(files: Iterable[Path]) -> set[Path]:
+    return {file.parent for file in files}
+
+
+def latest(files: list[Path]) -> list[Path]:
+    """Keeps the last of the files that a list of times names, `case.vtm.series`.
+
+    A list is one of times if all its files are named as it is. Files with a row in the
+    table beside them are cases of their own.
+
+    Args:
+      files: of a data set.
+
+    Returns:
+      The files without those of earlier times, of which a warning tells.
+
+    Raises:
+      ValueError: if a list is damaged.
+    """
+    if len(files) < 2:
+        return files
+    kept = _last_listed(files, {folder: (".series",) for folder in _parents(files)})
+    _tell(set(files) - set(kept), kept)
+    return kept
+
+
+def _last_listed(
+    files: list[Path], kinds: Mapping[Path, tuple[str, ...]]
+) -> list[Path]:
+    """Leaves out all but the last of the files of each list in some folders.
+
+    Args:
+      files: of samples.
+      kinds: suffixes of lists that count, for each folder of lists.
+    """
+    dropped: set[Path] = set()
+    for folder, suffixes in kinds.items():
+        rows = cases.names_in(folder)
+        own = {file for file in files if file.name not in rows}
+        for one in _lists_in(folder) if len(own) > 1 else []:
+            if one.suffix.lower() not in suffixes:
+                continue
+            names = [entry.file for entry in lists.entries(one)]
+            stem = one.name.split(".")[0]
+            if suffixes == (".series",) and not all(n.startswith(stem) for n in names):
+                continue
+            ordered = [file for file in frames_of(one) if file in own]
+            dropped.update(ordered[:-1])
+    return [file for file in files if file not in dropped]
+
+
+def frames_of(path: Path) -> list[Path]:
+    """Returns the files that a list names, in the order of their times.
+
+    Args:
+      path: a `.pvd` or `.series` file.
+
+    Raises:
+      ValueError: if it is damaged.
+    """
+    entries = lists.entries(path)
+    try:
+        ordered = sorted(entries, key=lambda entry: float(entry.time))
+    except ValueError:
+        raise limits.damaged(path, "a frame has no time") from None
+    return [path.parent / entry.file for entry in ordered]
+
+
+def last_of(path: Path) -> Path:
+    """Returns the file of the last time that a list names.
+
+    Args:
+      path: a `.pvd` or `.series` file.
+
+    Raises:
+      FileNotFoundError: if that file is missing.
+      ValueError: if the list is damaged, or the file is not in its folder.
+    """
+    *earlier, last = frames_of(path)
+    name = str(last.relative_to(path.parent))
+    file = lists.beside(path, name, (last.suffix,), "frames")
+    if not lists.is_inside(path, file):
+        limits.check_link(file)
+        raise FileNotFoundError(
+            f"{path}: {name[:80]!r}, its last frame, is missing; restore it, or take "
+            "it out of the list."
+        )
+    _tell(earlier, [file])
+    return file
+
+
+def _tell(earlier: Collection[Path], kept: Sequence[Path]) -> None:
+    """Warns of files that are earlier times of cases."""
+    if not earlier:
+        return
+    first = min(earlier)
+    last = next((file for file in kept if file.parent == first.parent), kept[0])
+    warnings.warn(
+        f"Steady cases are read at their last time, such as {last}: {len(earlier)} "
+        f"files of earlier times are left out, such as {first.name}. Give --time for "
+        f"fields that evolve, or a time its own row in {cases.TABLE}.",
+        stacklevel=2,
+    )
+
+
+def places(roots: Iterable[Path], found: Sequence[Path]) -> dict[Path, Path]:
+    """Returns the folder of the results of each file, below that of the output.
+
+    Args:
+      roots: folders, files and patterns that were given.
+      found: files that were found there.
+
+    Returns:
+      For a file in a folder of cases, the name of the folder of its case. For others
+      nothing, `Path()`, unless two files have one name: then the folders in which they
+      differ.
+    """
+    folders = [root for root in roots if root.is_dir()]
+    placed: dict[Path, Path] = {}
+    for file in found:
+        tops = [root for root in folders if root in file.parents]
+        plain = file.stem == cgns.stem(file)  # samples of PLAID have their own names
+        inside = file.parent.relative_to(tops[0]).parts if tops and plain else ()
+        placed[file] = Path(*inside[:1])
+    if not _differ(placed):
+        common = Path(os.path.commonpath([file.parent for file in found]))
+        inner = {file: file.parent.relative_to(common) for file in found}
+        placed = {file: Path(*path.parts[:1]) for file, path in inner.items()}
+        placed = placed if _differ(placed) else inner
+    return placed
+
+
+def _differ(placed: Mapping[Path, Path]) -> bool:
+    """Whether no two results have one name."""
+    names = {folder / cgns.stem(file) for file, folder in placed.items()}
+    return len(names) == len(placed)

@@ -1,0 +1,212 @@
+"""Polyhedra of VTK's files: cells that are given by their faces.
+
+Files up to VTK 9.3, and those of most solvers, hold one list of whole numbers, `faces`:
+of each cell the number of its faces, and of each face the number of its points and the
+points; `faceoffsets` are the ends of cells in it, -1 of other kinds. Newer ones hold
+faces by `face_connectivity` and `face_offsets`, and cells, as numbers of faces, by
+`polyhedron_to_faces` and `polyhedron_offsets`.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from opjax import geometry
+from opjax.files import limits
+from opjax.files.vtk import kinds
+
+_OLD = ("faces", "faceoffsets")
+_NEW = (
+    "face_connectivity",
+    "face_offsets",
+    "polyhedron_to_faces",
+    "polyhedron_offsets",
+)
+_PADDING = 64  # faces take so many times their corners, at most
+
+
+class Polyhedra(NamedTuple):
+    """Faces of the polyhedra of a mesh.
+
+    Attributes:
+      offsets: where each face begins in `corners`, and where the last one ends,
+        `(f + 1,)`.
+      corners: point indices of the faces, one face after the other.
+      cells: where the faces of each cell of the mesh begin, and where those of the last
+        one end, `(m + 1,)`. Cells of other kinds have none.
+    """
+
+    offsets: np.ndarray
+    corners: np.ndarray
+    cells: np.ndarray
+
+    def facets(self, path: object, rows: np.ndarray) -> geometry.Facets:
+        """Faces of some cells, with the place of each cell in `rows`.
+
+        Args:
+          path: for messages.
+          rows: numbers of the cells.
+
+        Raises:
+          ValueError: if one face has many more corners than others.
+        """
+        counts = np.diff(self.cells)[rows]
+        chosen = spans(self.cells[rows], counts)
+        sizes = np.diff(self.offsets)[chosen]
+        widest = sizes.max(initial=0)
+        if widest * len(sizes) > _PADDING * self.corners.size:
+            raise ValueError(
+                f"{path} has polyhedra with faces of up to {widest} corners beside "
+                "many small ones; repair the mesh."
+            )
+        columns = np.minimum(np.arange(widest)[None, :], sizes[:, None] - 1)
+        corners = self.corners[self.offsets[chosen, None] + columns]
+        return geometry.Facets(corners, np.repeat(np.arange(len(rows)), counts))
+
+    def stored(self) -> dict[str, np.ndarray]:
+        """The arrays of a file that all versions of VTK read."""
+        counts, sizes = np.diff(self.cells), np.diff(self.offsets)
+        # Before every face its size, and before the first one their number.
+        first = self.cells[:-1][counts > 0]
+        places = np.concatenate([self.offsets[:-1], self.offsets[first]])
+        values = np.concatenate([sizes, counts[counts > 0]])
+        keys = np.concatenate([np.ones(len(sizes), int), np.zeros(len(first), int)])
+        order = np.lexsort([keys, places])
+        stream = np.insert(self.corners, places[order], values[order])
+        lengths = self.offsets[self.cells[1:]] - self.offsets[self.cells[:-1]]
+        ends = np.cumsum(lengths + counts + (counts > 0))
+        return dict(zip(_OLD, (stream, np.where(counts > 0, ends, -1)), strict=True))
+
+    def check(self, path: Path, num_points: int, types: np.ndarray) -> None:
+        """Checks that faces fit the mesh.
+
+        Raises:
+          ValueError: if they do not. The message names the file.
+        """
+        counts, sizes, corners = (
+            np.diff(self.cells),
+            np.diff(self.offsets),
+            self.corners,
+        )
+        own = types == kinds.POLYHEDRON
+        if (counts[own] < 4).any() or counts[~own].any() or (sizes < 3).any():
+            what = "polyhedra with fewer than four faces of three corners"
+            raise limits.damaged(path, what)
+        if len(corners) and not (corners.min() >= 0 and corners.max() < num_points):
+            what = f"faces name points from {corners.min()} to {corners.max()}, there "
+            raise limits.damaged(path, f"{what}are {num_points}")
+
+
+def read(
+    path: Path, stored: dict[str, np.ndarray], types: np.ndarray, max_size: int
+) -> Polyhedra | None:
+    """Finds the faces among the arrays of the cells of a file; None if it has none.
+
+    Args:
+      path: the file.
+      stored: arrays of whole numbers by name.
+      types: VTK's numbers of the kinds of the cells.
+      max_size: largest number of corners of all faces.
+
+    Raises:
+      ValueError: if polyhedra have no faces, or arrays do not fit each other.
+    """
+    own = types == kinds.POLYHEDRON
+    if not own.any():
+        return None
+    if all(name in stored for name in _NEW):
+        found = _of_lists(path, [stored[name] for name in _NEW], max_size)
+    elif all(name in stored for name in _OLD):
+        found = _of_stream(path, stored["faces"], stored["faceoffsets"], own)
+    else:
+        raise limits.damaged(path, "polyhedra without their faces")
+    if len(found.cells) != len(types) + 1:
+        raise limits.damaged(path, "faces of another number of cells")
+    return found
+
+
+def _of_lists(path: Path, arrays: Sequence[np.ndarray], max_size: int) -> Polyhedra:
+    """Faces of cells that are numbers of faces; one may belong to several cells."""
+    corners, ends, numbers, cell_ends = arrays
+    offsets, cells = (np.concatenate([[0], part]) for part in (ends, cell_ends))
+    sizes = np.diff(offsets)
+    for starts, listed in ((offsets, corners), (cells, numbers)):
+        if (np.diff(starts) < 0).any() or starts[-1] != len(listed):
+            raise _in_disorder(path)
+    if numbers.size and not (numbers.min() >= 0 and numbers.max() < len(sizes)):
+        raise limits.damaged(path, f"polyhedra name faces beyond {len(sizes)}")
+    total = sizes[numbers].sum()
+    limits.check_size(path, "faces of polyhedra", int(total), max_size)
+    every = corners[spans(offsets[numbers], sizes[numbers])]
+    return Polyhedra(np.concatenate([[0], np.cumsum(sizes[numbers])]), every, cells)
+
+
+def _of_stream(
+    path: Path, stream: np.ndarray, ends: np.ndarray, own: np.ndarray
+) -> Polyhedra:
+    """Faces of a list of numbers and points."""
+    if len(ends) != len(own):
+        raise _in_disorder(path)
+    ends = ends[own]
+    place = np.concatenate([[0], ends])[:-1]
+    if (np.diff(ends, prepend=0) < 1).any() or ends[-1] != len(stream):
+        raise _in_disorder(path)
+    counts, place = stream[place], place + 1
+    if (counts < 1).any() or (counts > ends - place).any():
+        raise _in_disorder(path)
+    cells = np.zeros(len(own) + 1, np.int64)
+    cells[1:][own] = counts
+    cells, left = np.cumsum(cells), np.arange(len(counts))
+    starts = np.zeros(cells[-1], np.int64)
+    for rank in range(counts.max()):  # the same face of all cells
+        left = left[counts[left] > rank]
+        if (place[left] >= ends[left]).any():
+            raise _in_disorder(path)
+        sizes = stream[place[left]]
+        starts[cells[:-1][own][left] + rank] = place[left]
+        place[left] += np.maximum(sizes, 0) + 1
+    sizes = stream[starts]
+    if (place != ends).any() or (sizes < 0).any():
+        raise _in_disorder(path)
+    corners = stream[spans(starts + 1, sizes)]
+    return Polyhedra(np.concatenate([[0], np.cumsum(sizes)]), corners, cells)
+
+
+def _in_disorder(path: Path) -> ValueError:
+    return limits.damaged(path, "faces do not follow one another")
+
+
+def joined(
+    pieces: Sequence[Polyhedra | None],
+    first_points: Sequence[int],
+    num_cells: Sequence[int],
+) -> Polyhedra | None:
+    """Joins the polyhedra of pieces; None if none has any.
+
+    Args:
+      pieces: of each its polyhedra.
+      first_points: number of the first point of each.
+      num_cells: of each.
+    """
+    if not any(pieces):
+        return None
+    none = np.zeros(0, np.int64)
+    every = [
+        piece or Polyhedra(np.zeros(1, np.int64), none, np.zeros(count + 1, np.int64))
+        for piece, count in zip(pieces, num_cells, strict=True)
+    ]
+    shifted = [p.corners + s for p, s in zip(every, first_points, strict=True)]
+    sizes, counts = ([np.diff(p[i]) for p in every] for i in (0, 2))
+    return Polyhedra(
+        np.concatenate([[0], np.cumsum(np.concatenate(sizes))]),
+        np.concatenate(shifted),
+        np.concatenate([[0], np.cumsum(np.concatenate(counts))]),
+    )
+
+
+def spans(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """The indices of spans, one after the other: 3, 4 and 8 of (3, 8) and (2, 1)."""
+    before = np.cumsum(sizes) - sizes
+    return np.repeat(starts - before, sizes) + np.arange(sizes.sum())

@@ -1,0 +1,97 @@
+"""Cells that are given by their faces, polygons with any number of corners.
+
+Polyhedra are `Facets`: all faces of all cells, and the cell of each. Formulas take the
+triangles around the mean of a face's corners, so that two cells that share a face, also
+a warped one, share its triangles, and volumes add up to what the boundary encloses.
+"""
+
+from typing import Any
+
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Float
+
+from opjax.geometry import _arrays, orientation
+from opjax.geometry import facets as areas
+from opjax.geometry.facets import Facets
+
+_OPEN = 1e-9  # of the area of all faces, is what faces that close add up to at most
+
+
+def outward_polyhedra(mesh_points: Float[ArrayLike, "n 3"], faces: Facets) -> Facets:
+    """Turns the faces of polyhedra, so that they are seen from outside, on the host.
+
+    Faces of one cell that share an edge are turned alike, then all of them by the sign
+    of its volume. Cells whose faces do not close stay as they are, see `invalid_cells`.
+
+    Args:
+      mesh_points: shape `(n, 3)`.
+      faces: of all cells; shorter faces repeat their last corner.
+
+    Returns:
+      The faces in the same order.
+
+    Raises:
+      TypeError: if points are not floating point or corners not integers.
+      ValueError: if points are not in space or a point does not exist.
+    """
+    points = _arrays.coordinates(np.asarray(mesh_points))
+    corners = faces.corners.copy()
+    wrong = np.flatnonzero(~closed_polyhedra(points, faces)[faces.cells])
+    if len(wrong):
+        # The same point of another cell is another point.
+        own = faces.cells[wrong, None] * len(points) + corners[wrong]
+        _, own = np.unique(own, return_inverse=True)
+        try:
+            turned = orientation.against_neighbours(own.reshape(len(wrong), -1))
+        except ValueError:  # some have one side only
+            turned = np.zeros(len(wrong), bool)
+        corners[wrong[turned]] = reversed_corners(corners[wrong[turned]])
+    inwards = (measured(points, Facets(corners, faces.cells))[0] < 0)[faces.cells]
+    corners[inwards] = reversed_corners(corners[inwards])
+    return Facets(corners, faces.cells)
+
+
+def closed_polyhedra(points: np.ndarray, faces: Facets) -> np.ndarray:
+    """Which cells have faces that close and are turned alike, `(t,)`.
+
+    Area vectors of faces that close add up to zero wherever their points are, others
+    do not where points are at random.
+    """
+    anywhere = np.random.default_rng(0).normal(size=(len(points), 3))
+    vectors = areas.facet_area_vectors(anywhere, faces.corners)
+    count = num_polyhedra(faces)
+    sums = _arrays.norm(_arrays.sums(vectors, faces.cells, count))
+    sizes = _arrays.sums(_arrays.norm(vectors), faces.cells, count)
+    return (sums <= _OPEN * sizes) & (np.bincount(faces.cells, minlength=count) > 3)
+
+
+def measured(points: Any, faces: Facets) -> tuple[Any, Any]:
+    """Volumes `(t,)` and centres `(t, 3)` of polyhedra, by the divergence theorem."""
+    count, xp = num_polyhedra(faces), _arrays.namespace(points)
+    corners = points[faces.corners]
+    around = areas.middles(corners, faces.corners)
+    number = np.bincount(faces.cells, minlength=count)[:, None]
+    middles = _arrays.sums(around, faces.cells, count) / np.maximum(number, 1)
+    origin = middles[faces.cells]
+    a, m = corners - origin[:, None], (around - origin)[:, None]
+    b = xp.roll(a, -1, axis=1)
+    sizes = (_arrays.cross(a, b) * m).sum(axis=2) / 6
+    moments = (sizes[:, :, None] * (a + b + m) / 4).sum(axis=1)
+    volumes = _arrays.sums(sizes.sum(axis=1), faces.cells, count)
+    moments = _arrays.sums(moments, faces.cells, count)
+    flat = (volumes == 0)[:, None]
+    offsets = xp.where(flat, 0, moments / xp.where(flat, 1, volumes[:, None]))
+    return volumes, middles + offsets
+
+
+def num_polyhedra(faces: Facets) -> int:
+    """Number of the cells of faces."""
+    return int(faces.cells.max(initial=-1)) + 1
+
+
+def reversed_corners(corners: np.ndarray) -> np.ndarray:
+    """Faces seen from the other side: `(b, a, d, c)`, `(b, a, c, c)` of a triangle."""
+    last = np.argmax(corners == corners[:, -1:], axis=1)[:, None]
+    places = (1 - np.minimum(np.arange(corners.shape[1]), last)) % (last + 1)
+    return np.take_along_axis(corners, places, axis=1)

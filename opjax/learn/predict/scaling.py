@@ -1,0 +1,262 @@
+"""Cases in units of their own: fields over formulas of the scalars of the case.
+
+A `Scaling` is all that knows of it. `reduce` makes of a case in physical units what a
+model and its normalisers see, `restore` makes physical units of predictions.
+"""
+
+import dataclasses
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from opjax.files.expressions import Expression
+from opjax.learn.config.scales import Angle, parse_angles, parse_scales
+from opjax.samples import Sample, Splits
+from opjax.samples.fields import Fields
+
+_POINTS, _AXES = "points", "xyz"
+_ROLES = ("target", "features", "scalars", "target_scalars")
+# Times as large as in training, or as small: other units, it seems.
+_UNITS = 10
+
+Names = Mapping[str, Sequence[str]]  # of the channels of arrays
+Factors = dict[str, np.ndarray]  # of the channels of arrays that are scaled
+
+
+@dataclasses.dataclass(frozen=True)
+class Scaling:
+    """Formulas that the arrays of a case are divided by, and angles.
+
+    Attributes:
+      scales: formulas of scalars, by the name of a field or scalar, or of coordinates.
+      angles: scalars that the model is given the cosine and sine of.
+      names: of the channels, by array; an array without names is called as itself.
+    """
+
+    scales: Mapping[str, Expression]
+    angles: tuple[Angle, ...] = ()
+    names: Names = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self):
+        """Refuses names that nothing has."""
+        for name in self.scales:
+            self._where(name)
+        known = self.names.get("scalars", ())
+        for angle in self.angles:
+            if angle.name not in known:
+                raise ValueError(
+                    f"angles: {angle.name!r} is none of the scalars that the model is "
+                    f"given, {', '.join(known) or 'of which there are none'}; add it "
+                    "to scalar_names."
+                )
+            if angle.name in self.scales:
+                raise ValueError(
+                    f"{angle.name} is an angle, which has no scale; leave it out of "
+                    "scales or of angles."
+                )
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any], names: Names) -> Self | None:
+        """Returns the scaling of a configuration, None if it has none.
+
+        Args:
+          config: values by the names of flags; none of them is needed.
+          names: of the channels of arrays.
+
+        Raises:
+          ValueError: if a formula is none, or a name is unknown.
+        """
+        scales = parse_scales(config.get("scales") or "")
+        angles = parse_angles(config.get("angles") or "")
+        if not scales and not angles:
+            return None
+        return cls(scales, angles, {k: tuple(listed) for k, listed in names.items()})
+
+    def reduce(self, sample: Sample) -> Sample:
+        """Returns a case as the model and its normalisers see it.
+
+        Raises:
+          ValueError: if a formula has no positive finite value. The message names the
+            case.
+        """
+        changed: dict[str, np.ndarray] = {}
+        for role, factor in self.factors(sample).items():
+            array = getattr(sample, role)
+            if array is not None:
+                changed[role] = (np.asarray(array, np.float64) / factor).astype(
+                    array.dtype
+                )
+        sample = sample._replace(**changed)
+        if not self.angles or sample.scalars is None:
+            return sample
+        return sample._replace(scalars=self._turned(sample.scalars))
+
+    def splits(self, splits: Splits) -> Splits:
+        """Returns all cases of a benchmark as the model sees them."""
+        train, validation, test = (
+            [self.reduce(sample) for sample in part]
+            for part in (splits.train, splits.validation, splits.test)
+        )
+        return splits._replace(train=train, validation=validation, test=test)
+
+    def restore(
+        self, values: np.ndarray, sample: Sample, role: str = "target"
+    ) -> np.ndarray:
+        """Returns predictions in physical units.
+
+        Args:
+          values: what was predicted of the reduced case, `(..., c)`.
+          sample: the case, in physical units.
+          role: `"target"` or `"target_scalars"`.
+        """
+        factor = self.factors(sample).get(role)
+        if factor is None:
+            return values
+        return (np.asarray(values, np.float64) * factor).astype(values.dtype)
+
+    def reduced_values(self, values: np.ndarray, sample: Sample) -> np.ndarray:
+        """Returns a field in physical units as the model sees it."""
+        return np.asarray(values, np.float64) / self.factor(sample, values.shape[-1])
+
+    def factor(self, sample: Sample, channels: int) -> np.ndarray:
+        """Returns what the channels of the target of a case are divided by, `(q,)`."""
+        factor = self.factors(sample).get("target", np.ones(1))
+        return np.broadcast_to(factor, (channels,))
+
+    def fields(self, sample: Sample, fields: Fields) -> Fields:
+        """Returns fields with their spread in physical units of a case."""
+        factor = self.factor(sample, fields.num_channels)
+        varying = tuple(
+            one._replace(spread=one.spread * float(factor[one.channels[0]]))
+            for one in fields.varying
+        )
+        return fields._replace(varying=varying)
+
+    def factors(self, sample: Sample) -> Factors:
+        """Returns what channels are divided by, by array, of those that are scaled."""
+        found: Factors = {}
+        values = self.values(sample)
+        for name, formula in self.scales.items():
+            role, channels = self._where(name)
+            size = self._size(role, sample)
+            if channels is not None and channels[-1] >= size:
+                raise ValueError(
+                    f"{sample.name}: scales has {name}, but its points have {size} "
+                    "coordinates; leave it out."
+                )
+            one = found.setdefault(role, np.ones(size))
+            one[slice(None) if channels is None else channels] = self._value(
+                name, formula, values, sample
+            )
+        return found
+
+    def values(self, sample: Sample) -> dict[str, float]:
+        """Returns the numbers of a case by name, its scalars among them."""
+        scalars = [] if sample.scalars is None else np.ravel(sample.scalars).tolist()
+        named = dict(zip(self.names.get("scalars", ()), scalars, strict=False))
+        return named | {k: float(v) for k, v in (sample.numbers or {}).items()}
+
+    def reduced_names(self) -> dict[str, list[str]]:
+        """Returns the names of the channels of reduced cases, by array."""
+        found = {role: list(listed) for role, listed in self.names.items()}
+        if self.angles:
+            turned = {angle.name for angle in self.angles}
+            found["scalars"] = [
+                part
+                for name in self.names["scalars"]
+                for part in (
+                    (f"cos({name})", f"sin({name})") if name in turned else (name,)
+                )
+            ]
+        return found
+
+    def measure(self, train: Sequence[Sample]) -> dict[str, list[float]]:
+        """Returns smallest and largest value in training of what formulas name."""
+        used = {name for one in self.scales.values() for name in one.names}
+        rows = [self.values(sample) for sample in train]
+        return {
+            name: [min(row[name] for row in rows), max(row[name] for row in rows)]
+            for name in sorted(used)
+        }
+
+    def warn_of_units(
+        self, sample: Sample, ranges: Mapping[str, Sequence[float]]
+    ) -> None:
+        """Warns if a number of a formula is far from those of training.
+
+        Args:
+          sample: case to predict.
+          ranges: as from `measure`.
+        """
+        values = self.values(sample)
+        for name, (low, high) in ranges.items():
+            size, ends = abs(values[name]), sorted((abs(low), abs(high)))
+            if not ends[0] / _UNITS <= size <= ends[1] * _UNITS:
+                warnings.warn(
+                    f"{sample.name}: {name} is {values[name]:g}, and {low:g} to "
+                    f"{high:g} in training: is it in the same units? The prediction is "
+                    f"scaled by it.",
+                    stacklevel=2,
+                )
+
+    def _where(self, name: str) -> tuple[str, list[int] | None]:
+        """The array that a name is in, and its channels; None for all of them."""
+        found: list[tuple[str, list[int] | None]] = []
+        for role in _ROLES:
+            listed = self.names.get(role)
+            if not listed and name == role:
+                found.append((role, None))
+            elif channels := [i for i, n in enumerate(listed or ()) if n == name]:
+                found.append((role, channels))
+        if not found and name == _POINTS:
+            return "mesh_points", None
+        if not found and name in (*_AXES,):
+            return "mesh_points", [_AXES.index(name)]
+        if len(found) != 1:
+            known = [n for role in _ROLES for n in self.names.get(role) or (role,)]
+            raise ValueError(
+                f"scales: {name!r} is the name of {len(found)} arrays; name one of "
+                f"{', '.join(dict.fromkeys(known))}, or points, x, y or z."
+            )
+        return found[0]
+
+    def _size(self, role: str, sample: Sample) -> int:
+        array = getattr(sample, role)
+        if array is not None:
+            return np.shape(array)[-1]
+        return len(self.names.get(role) or (role,))
+
+    def _value(
+        self,
+        name: str,
+        formula: Expression,
+        values: Mapping[str, float],
+        sample: Sample,
+    ) -> float:
+        try:
+            value = float(formula(values))
+        except ValueError as error:
+            raise ValueError(f"{sample.name}: the scale of {name}: {error}") from None
+        if not (math.isfinite(value) and value > 0):
+            used = ", ".join(f"{key} = {values[key]:g}" for key in formula.names)
+            raise ValueError(
+                f"{sample.name}: the scale of {name}, {formula.text}, is {value:g} "
+                f"with {used}, expected a positive number. Correct the case or leave "
+                "it out; of numbers of either sign take abs()."
+            )
+        return value
+
+    def _turned(self, scalars: np.ndarray) -> np.ndarray:
+        """Scalars with cosine and sine in place of each angle, `(s + angles,)`."""
+        degrees = {angle.name: angle.degrees for angle in self.angles}
+        parts: list[float] = []
+        for name, value in zip(self.names["scalars"], scalars.tolist(), strict=True):
+            if name in degrees:
+                angle = math.radians(value) if degrees[name] else value
+                parts += [math.cos(angle), math.sin(angle)]
+            else:
+                parts.append(value)
+        return np.asarray(parts, scalars.dtype)

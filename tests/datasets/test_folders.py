@@ -1,0 +1,159 @@
+"""Cases in folders: one file of each, a table above, and the last time."""
+
+import numpy as np
+import pytest
+
+from opjax import files
+from opjax.files import cases, folders
+from opjax.files.series import read_series
+from tests.solved import TIMES, blocks, pyvista, solved, table
+
+
+@pytest.mark.parametrize("head", ["case,load", "folder,load", "file,load"])
+@pytest.mark.parametrize("name", ["case_{}", "./case_{}/", "case_{}/VTK"])
+def test_a_folder_of_cases_has_a_sample_of_each_and_a_table_above(head, name, tmp_path):
+    solved(tmp_path, times=(200,))
+    table(tmp_path, head=head, name=name)
+    options = files.ReadOptions(target="p", scalars="load", location="cells")
+    for given in (tmp_path, tmp_path / "*", tmp_path / "*" / "VTK"):
+        found = files.read(given, options)
+        assert [sample.scalars for sample in found] == [[0.5], [1.5], [2.5]]
+        assert found[1].name == str(tmp_path / "case_1" / "VTK" / "case_1_200.vtm")
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_steady_cases_are_read_at_their_last_time_and_a_warning_says_so(
+    listed, tmp_path
+):
+    solved(tmp_path, listed=listed)
+    said = r"at their last time, such as .*case_0_200.vtm: 6 files of earlier times"
+    with pytest.warns(UserWarning, match=said):
+        found = files.find(tmp_path)
+    assert [file.name for file in found] == [f"case_{i}_200.vtm" for i in range(3)]
+    if listed:
+        for given in ("*/VTK", "*/VTK/*.vtm"):
+            with pytest.warns(UserWarning, match=said):
+                assert files.find(tmp_path / given) == found
+        with pytest.warns(UserWarning, match="2 files of earlier times"):
+            (last,) = files.find(tmp_path / "case_1/VTK/case_1.vtm.series")
+        assert last == found[1]
+
+
+def test_a_time_that_is_named_is_read(tmp_path):
+    solved(tmp_path)
+    one = tmp_path / "case_1" / "VTK" / "case_1_0.vtm"
+    assert files.find(one) == [one]
+    rows = [f"case_1_{time}.vtm,{time}" for time in TIMES]
+    table(one.parent, rows, "file,time")
+    found = files.read(one.parent, files.ReadOptions(target="p", scalars="time"))
+    assert [sample.scalars for sample in found] == [[0], [100], [200]]
+
+
+def test_files_that_may_be_samples_are_no_times_unless_the_table_says_so(tmp_path):
+    solved(tmp_path, listed=False, stems=False)
+    with pytest.raises(
+        ValueError, match=r"case_0 has 3 files .* flow_0.vtm and flow_1"
+    ):
+        files.find(tmp_path)
+    table(tmp_path)
+    with pytest.warns(UserWarning, match="6 files of earlier times"):
+        found = files.find(tmp_path)
+    assert {file.name for file in found} == {"flow_200.vtm"}
+
+
+def test_a_collection_says_what_the_times_of_a_case_are(tmp_path):
+    for case in "ab":
+        (tmp_path / case / "out").mkdir(parents=True)
+        mesh = pyvista.ImageData(dimensions=(3, 3, 1)).cast_to_unstructured_grid()
+        rows = ""
+        for name, time in (("x", 3), ("y", 12), ("z", 5)):
+            mesh.save(tmp_path / case / "out" / f"{name}.vtu")
+            rows += f'<DataSet timestep="{time}" file="out/{name}.vtu"/>'
+        text = f"<VTKFile type='Collection'><Collection>{rows}</Collection></VTKFile>"
+        (tmp_path / case / "u.pvd").write_text(text)
+    with pytest.warns(UserWarning, match="4 files of earlier times"):
+        found = files.find(tmp_path)
+    assert [file.name for file in found] == ["y.vtu", "y.vtu"]
+    (tmp_path / "a" / "out" / "y.vtu").unlink()
+    with pytest.raises(FileNotFoundError, match="'out/y.vtu', its last frame, is miss"):
+        files.find(tmp_path / "a" / "u.pvd")
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (["case_0,1", "case_9,1"], "line 3 names case_9, which does not exist"),
+        (["case_0,1", "case_1,1"], "cases.csv has no row for case_2; add it"),
+        (["case_0,1", "case_0/,1"], "line 3 lists case_0 again"),
+    ],
+)
+def test_rows_without_a_folder_and_folders_without_a_row_are_named(
+    rows, said, tmp_path
+):
+    solved(tmp_path, times=(200,))
+    table(tmp_path, rows)
+    with pytest.raises(ValueError, match=said):
+        files.read(tmp_path, files.ReadOptions(target="p", scalars="load"))
+
+
+def test_a_case_that_is_not_converted_is_refused_or_told_by_name(tmp_path):
+    solved(tmp_path, times=(), listed=False)
+    (tmp_path / "plots").mkdir()
+    with pytest.raises(FileNotFoundError, match="such as case_0; in each: .*foamToVTK"):
+        files.find(tmp_path)
+    blocks(tmp_path / "case_0" / "VTK" / "case_0_1.vtm", 1, 1)
+    with pytest.warns(
+        UserWarning, match=r"2 of 4 folders .* case_1, case_2\. .*foamTo"
+    ):
+        assert len(files.find(tmp_path)) == 1
+    table(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"case_1, case_2\. .* rows for them"):
+        files.find(tmp_path)
+
+
+def test_the_table_above_divides_cases(tmp_path):
+    solved(tmp_path, times=(1,))
+    rows = ["case_0,train,1", "case_1,validation,2", "case_2,test,3"]
+    table(tmp_path, rows, "folder,split,load")
+    divided = files.splits(
+        [tmp_path], options=files.ReadOptions(target="p", scalars="load")
+    )
+    assert divided.test[0].name.endswith("case_2_1.vtm")
+    assert cases.names_in(tmp_path) == {"case_0", "case_1", "case_2"}
+
+
+def test_results_keep_the_folders_of_their_cases(tmp_path):
+    solved(tmp_path, times=(1,), stems=False)
+    found = files.find(tmp_path)
+    kept = folders.places([tmp_path], found)
+    assert [str(kept[file]) for file in found] == ["case_0", "case_1", "case_2"]
+    by_pattern = folders.places([tmp_path / "*" / "VTK"], found)
+    assert by_pattern == kept
+    flat = folders.places([tmp_path / "*"], found[:1])
+    assert str(flat[found[0]]) == "."
+
+
+@pytest.mark.parametrize(
+    ("given", "listed"),
+    [(".", True), ("*/VTK/*.vtm", True), ("*/VTK/*.series", True), ("*", False)],
+)
+def test_series_of_cases_have_cells_and_patches(given, listed, tmp_path):
+    solved(tmp_path, count=2, listed=listed)
+    table(tmp_path, ["case_0,3", "case_1,4"])
+    options = files.ReadOptions(
+        target="p",
+        scalars="load",
+        location="cells",
+        boundary_names="wall",
+        geometry="distance",
+    )
+    for in_memory in (True, False):
+        found, channels = read_series(tmp_path / given, options, in_memory=in_memory)
+        assert [one.scalars for one in found] == [{"load": 3}, {"load": 4}]
+        assert found[0].times.tolist() == [0, 1, 2]
+        centers = np.array([[0.5, 0.5, 0.5], [1.5, 0.5, 0.5]])
+        np.testing.assert_allclose(found[0].mesh_points[:2], centers)
+        np.testing.assert_allclose(found[1].values[2][:2, 0], [210.5, 211.5])
+        np.testing.assert_allclose(found[0].quadrature_weights, 1)
+        assert channels["features"] == ("boundary_wall", "distance_wall")
+        np.testing.assert_allclose(found[0].features, [[1, 0.5]] * 6)

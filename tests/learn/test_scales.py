@@ -1,0 +1,325 @@
+"""Physical scales: fields over formulas of the scalars of their case."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from opjax import files, learn
+from opjax.learn.cli import predict as predicting
+from opjax.learn.cli import train as program
+from opjax.learn.config.scales import Angle, numbers_of, parse_angles, parse_scales
+from opjax.learn.predict import likeness, widths
+from opjax.learn.predict.scaling import Scaling
+from opjax.samples import Sample, from_arrays
+
+TINY = dataclasses.replace(
+    learn.TRAIN_PRESETS["smoke"],
+    train="",
+    width=8,
+    num_layers=1,
+    num_basis=4,
+    num_epochs=2,
+    num_buckets=1,
+)
+SCALES = {"U": "load / (modulus * t)", "S": "load", "tip": "load / modulus"}
+NAMES = {
+    "target": ("U", "U", "S"),
+    "scalars": ("alpha", "t"),
+    "target_scalars": ("tip",),
+}
+
+
+def plate(seed, **numbers):
+    rng = np.random.default_rng(seed)
+    points = rng.random((20, 2))
+    alpha, t = rng.uniform(-60, 60), rng.uniform(1, 2)
+    given = {"load": 10 ** rng.uniform(2, 3), "modulus": rng.uniform(1e5, 2e5)}
+    given |= numbers
+    turned = np.sin(3 * points + np.radians(alpha))
+    displacement = turned * given["load"] / given["modulus"] / t
+    stress = given["load"] * np.cos(2 * points[:, :1] - np.radians(alpha))
+    return Sample(
+        points,
+        target=np.hstack([displacement, stress]),
+        scalars=np.array([alpha, t]),
+        target_scalars=displacement[:1, 0] * t,
+        numbers=given,
+        name=f"plate {seed}",
+    )
+
+
+def scaling(scales=SCALES, angles="alpha", names=NAMES):
+    flag = ", ".join(f"{name}: {formula}" for name, formula in scales.items())
+    found = Scaling.of({"scales": flag, "angles": angles}, names)
+    assert found is not None
+    return found
+
+
+def test_reduced_fields_do_not_depend_on_units():
+    newton, kilo = plate(1), plate(1, load=1e3, modulus=1e5)
+    one, other = (scaling().reduce(sample) for sample in (newton, kilo))
+    np.testing.assert_allclose(one.target, other.target, rtol=1e-12)
+    np.testing.assert_allclose(one.target_scalars, other.target_scalars, rtol=1e-12)
+    assert one.mesh_points is newton.mesh_points
+
+
+def test_restoring_undoes_reducing():
+    sample = plate(2)
+    found = scaling()
+    reduced = found.reduce(sample)
+    np.testing.assert_allclose(found.restore(reduced.target, sample), sample.target)
+    np.testing.assert_allclose(
+        found.restore(reduced.target_scalars, sample, "target_scalars"),
+        sample.target_scalars,
+    )
+    np.testing.assert_allclose(
+        found.reduced_values(sample.target, sample), reduced.target
+    )
+
+
+def test_an_angle_becomes_its_direction():
+    sample = plate(3)
+    alpha, t = sample.scalars
+    cosine, sine, kept = scaling().reduce(sample).scalars
+    np.testing.assert_allclose(
+        [cosine, sine], [np.cos(np.radians(alpha)), np.sin(np.radians(alpha))]
+    )
+    assert kept == t
+    assert scaling().reduced_names()["scalars"] == ["cos(alpha)", "sin(alpha)", "t"]
+    radians = scaling(angles="alpha:rad").reduce(sample).scalars
+    np.testing.assert_allclose(radians[0], np.cos(alpha))
+
+
+def test_coordinates_are_scaled_together_or_one_by_one():
+    sample = plate(4)
+    both = scaling({"points": "2 * t"}, "").reduce(sample).mesh_points
+    np.testing.assert_allclose(both, sample.mesh_points / (2 * sample.scalars[1]))
+    one = scaling({"y": "load"}, "").reduce(sample).mesh_points
+    np.testing.assert_array_equal(one[:, 0], sample.mesh_points[:, 0])
+    np.testing.assert_allclose(
+        one[:, 1], sample.mesh_points[:, 1] / sample.numbers["load"]
+    )
+    with pytest.raises(ValueError, match="have 2 coordinates"):
+        scaling({"z": "load"}, "").reduce(sample)
+
+
+def test_arrays_without_names_are_scaled_by_their_own():
+    found = scaling({"target": "load"}, "", {})
+    sample = plate(5)
+    np.testing.assert_allclose(
+        found.reduce(sample).target, sample.target / sample.numbers["load"]
+    )
+
+
+@pytest.mark.parametrize("load", [0.0, -3.0])
+def test_a_scale_that_is_not_positive_names_the_case(load):
+    with pytest.raises(
+        ValueError, match="plate 7.*scale of U.*load = .*expected a pos"
+    ):
+        scaling().reduce(plate(7, load=load))
+
+
+def test_a_division_by_zero_and_an_unknown_scalar_name_the_case():
+    case = plate(8)
+    case = case._replace(numbers=case.numbers | {"modulus": 0.0})
+    with pytest.raises(ValueError, match=r"plate 8: the scale of U.*divides by zero"):
+        scaling().reduce(case)
+    with pytest.raises(ValueError, match="plate 9.*'force', which is unknown"):
+        scaling({"U": "force"}).reduce(plate(9))
+
+
+def test_names_that_nothing_has_are_refused():
+    with pytest.raises(ValueError, match="'V' is the name of 0 arrays; name one of U"):
+        scaling({"V": "load"})
+    with pytest.raises(ValueError, match="'beta' is none of the scalars"):
+        scaling(angles="beta")
+    with pytest.raises(ValueError, match="alpha is an angle, which has no scale"):
+        scaling({"alpha": "load"})
+
+
+def test_flags_that_say_nothing_are_refused():
+    with pytest.raises(ValueError, match="the same for all cases"):
+        parse_scales("U: 2 * pi")
+    with pytest.raises(ValueError, match="scales: .*no name before a colon"):
+        parse_scales("load")
+    with pytest.raises(ValueError, match="another unit than deg or rad"):
+        parse_angles("alpha:turns")
+    with pytest.raises(ValueError, match="twice"):
+        parse_angles("alpha, alpha:rad")
+    assert parse_angles("alpha, b:rad") == (Angle("alpha"), Angle("b", degrees=False))
+    assert numbers_of({"scales": "U: F/(E*t)", "scalar_names": "t"}) == ("F", "E")
+    assert numbers_of({}) == ()
+
+
+@pytest.mark.parametrize(
+    "others",
+    [{"loss": "joint"}, {"stream_samples": True}, {"stream_points": 64}],
+)
+def test_options_that_scales_exclude_are_refused(others):
+    with pytest.raises(ValueError, match="scales means nothing with"):
+        dataclasses.replace(TINY, train="data", scales="U: load", **others)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("plates")
+    rows = ["file,load,modulus,alpha,t,tip"]
+    for i in range(14):
+        one = plate(i)
+        arrays = {"mesh_points": one.mesh_points, "U": one.target[:, :2]}
+        np.savez(folder / f"c{i:02}.npz", **arrays, S=one.target[:, 2])
+        numbers = *one.numbers.values(), *one.scalars, *one.target_scalars
+        rows.append(f"c{i:02}.npz," + ",".join(map(repr, map(float, numbers))))
+    (folder / "cases.csv").write_text("\n".join(rows))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def workdir(folder, tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("runs") / "run"
+    given = dataclasses.replace(
+        TINY,
+        train=str(folder / "c0*.npz"),
+        test=str(folder / "c1*.npz"),
+        target_names="U,S",
+        scalar_names="alpha,t",
+        target_scalars="tip",
+        scales=", ".join(f"{name}: {formula}" for name, formula in SCALES.items()),
+        angles="alpha",
+        quantities="max:S",
+    )
+    program.run(given, workdir=workdir)
+    return workdir
+
+
+def test_predictions_of_other_loads_are_multiples(workdir):
+    trained = learn.load(workdir)
+    case = plate(11)
+    double = case._replace(numbers=case.numbers | {"load": 2 * case.numbers["load"]})
+    one, other = trained.both(case), trained.both(double)
+    np.testing.assert_allclose(other.values, 2 * one.values, rtol=1e-6)
+    np.testing.assert_allclose(other.scalars, 2 * one.scalars, rtol=1e-6)
+    values = trained(
+        case.mesh_points, scalars=dict(case.numbers) | {"alpha": 10, "t": 1}
+    )
+    assert values.shape == (20, 3)
+    with pytest.raises(ValueError, match="scalars have no 't'"):
+        trained(case.mesh_points, scalars={"alpha": 1.0})
+
+
+def test_fields_and_chunks_are_in_physical_units(workdir):
+    trained, case = learn.load(workdir), plate(11)
+    values = trained(case)
+    chunked = trained(case, limits=learn.Limits(chunk_size=7))
+    np.testing.assert_allclose(chunked, values, rtol=1e-4)
+    found = trained.field(case)
+    np.testing.assert_allclose(found.at(case.mesh_points), values, rtol=1e-4)
+    with pytest.raises(ValueError, match="leave out --stream"):
+        list(trained.stream({"mesh_points": case.mesh_points, "scalars": case.scalars}))
+
+
+def test_a_number_in_other_units_is_told(workdir):
+    trained, case = learn.load(workdir), plate(11)
+    other = case._replace(numbers=case.numbers | {"modulus": 150.0})
+    with pytest.warns(UserWarning, match="modulus is 150, and .* in the same units"):
+        trained(other)
+
+
+def test_files_reports_and_errors_are_in_physical_units(folder, workdir, tmp_path):
+    options = predicting.PredictOptions(
+        workdir, input=str(folder / "c11.npz"), output=tmp_path
+    )
+    result = predicting.run(options)
+    (row,) = json.loads((tmp_path / "report.json").read_text())
+    trained = learn.load(workdir)
+    (case,) = trained.read(str(folder / "c11.npz"))
+    assert case.numbers.keys() == {"load", "modulus"}
+    both = trained.both(case)
+    truth = plate(11)
+    np.testing.assert_allclose(
+        row["quantities"]["max:S"], both.values[:, 2].max(), rtol=1e-5
+    )
+    np.testing.assert_allclose(
+        row["true_quantities"]["max:S"], truth.target[:, 2].max(), rtol=1e-5
+    )
+    error = np.linalg.norm(both.values[:, 2] - truth.target[:, 2])
+    expected = error / np.linalg.norm(truth.target[:, 2])
+    np.testing.assert_allclose(result["relative_l2_S"], expected, rtol=1e-5)
+    assert row["predicted_scalars"]["tip"] == pytest.approx(float(both.scalars[0]))
+    written = np.load(tmp_path / "c11.npz")
+    np.testing.assert_allclose(written["prediction_S"].ravel(), both.values[:, 2])
+
+
+def test_the_test_errors_of_training_are_those_of_predictions(folder, workdir):
+    stored = json.loads((workdir / "result.json").read_text())
+    trained = learn.load(workdir)
+    found = []
+    for i in (10, 11, 12, 13):
+        (case,) = trained.read(str(folder / f"c{i}.npz"))
+        error = trained(case)[:, 2] - plate(i).target[:, 2]
+        found.append(np.linalg.norm(error) / np.linalg.norm(plate(i).target[:, 2]))
+    (numbers,) = [numbers for numbers in _dicts(stored) if "relative_l2_S" in numbers][
+        :1
+    ]
+    np.testing.assert_allclose(numbers["relative_l2_S"], np.mean(found), rtol=1e-4)
+
+
+def _dicts(found):
+    if isinstance(found, dict):
+        yield found
+        for value in found.values():
+            yield from _dicts(value)
+
+
+def test_bands_are_multiples_of_the_scales_of_a_case(workdir):
+    trained, case = learn.load(workdir), plate(11)
+    cases = [plate(100 + i) for i in range(12)]
+    found = learn.calibrate(trained, cases)
+    double = case._replace(numbers=case.numbers | {"load": 2 * case.numbers["load"]})
+    one, other = found.band(case), found.band(double)
+    np.testing.assert_allclose(
+        (other.upper - other.lower), 2 * (one.upper - one.lower), rtol=1e-4
+    )
+    features = [likeness.features_of(trained, c, trained(c)) for c in (case, double)]
+    np.testing.assert_allclose(*features, atol=1e-5)
+    residual = widths.fit_residual(trained, cases, [trained(c) for c in cases])
+    np.testing.assert_allclose(
+        residual(double, trained(double)), 2 * residual(case, trained(case)), rtol=1e-4
+    )
+
+
+def test_arrays_are_trained_on_by_names():
+    cases = [plate(i) for i in range(8)]
+    data = {
+        "mesh_points": np.stack([c.mesh_points for c in cases]),
+        "target": {"U": np.stack([c.target[:, :2] for c in cases])},
+        "scalars": {"alpha": np.array([c.scalars[0] for c in cases])},
+        "numbers": {
+            "load": np.array([c.numbers["load"] for c in cases]),
+            "E": np.array([c.numbers["modulus"] for c in cases]),
+        },
+    }
+    trained = learn.train(
+        data,
+        config=dataclasses.replace(TINY, num_epochs=1),
+        scales={"U": "load / E"},
+        angles=["alpha"],
+    )
+    assert trained.scaling is not None
+    assert trained.description.channels.scalars == 1
+    assert trained.description.numbers.keys() == {"load", "E"}
+    with pytest.raises(ValueError, match="'V' is the name of 0 arrays"):
+        learn.train(data, config=TINY, scales={"V": "load"})
+
+
+def test_numbers_are_one_for_each_sample():
+    with pytest.raises(ValueError, match=r"numbers load have shape \(2,\)"):
+        from_arrays(
+            mesh_points=np.zeros((3, 4, 2)),
+            target=np.zeros((3, 4)),
+            numbers={"load": [1.0, 2.0]},
+        )
+    with pytest.raises(ValueError, match="named as a scalar and as a number"):
+        files.ReadOptions(scalars="load", numbers="load")
