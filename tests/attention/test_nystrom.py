@@ -204,6 +204,7 @@ def test_zeros_that_fill_segments_up_take_part(points, key_weights):
     oracles.check_zero_weights_remove_points(attention, q, k, v, key_weights)
 
 
+@pytest.mark.nightly
 def test_the_start_of_the_published_code_is_row_times_column(points):
     k, v = points[1], points[2]
     for zero_fill in (False, True):

@@ -222,6 +222,7 @@ def test_a_contour_with_other_points_than_the_mesh_is_refused(
         airfrans.read_case(tmp_path, name)
 
 
+@pytest.mark.nightly
 def test_true_fields_have_the_lift_of_theory_and_little_drag(tmp_path):
     for case in airfrans.generate(3, seed=1, cache_dir=tmp_path):
         drag, lift = airfrans.coefficients(case, case.target)

@@ -168,6 +168,7 @@ def test_the_paper_preset_is_the_paper():
     assert len(config.members()) == 6 + 7 + 9 + 6
 
 
+@pytest.mark.nightly
 def test_what_the_paper_leaves_open_has_the_models_it_names():
     config = poisson_schwarz.Config(further=tuple(further.SECTIONS))
     found = config.sections()
@@ -398,6 +399,7 @@ def test_a_study_stopped_within_resumes_to_the_same_bits(
     same(trained[1], errors)
 
 
+@pytest.mark.nightly
 def test_a_diverging_rate_stops_no_other(trained, tmp_path, user_session):
     config = dataclasses.replace(STUDY, rates=(1e30, 1e-2), name="diverging")
     with jax.enable_x64(False):
@@ -432,7 +434,9 @@ def dense_inverse(shape):
     return np.linalg.inv(matrix)
 
 
-@pytest.mark.parametrize("shape", [(600,), (24, 25)])
+@pytest.mark.parametrize(
+    "shape", [pytest.param((600,), marks=pytest.mark.nightly), (24, 25)]
+)
 def test_errors_are_those_of_the_dense_matrices(shape, user_session):
     setup = Setup(grid_shape=shape, global_rank=3)
     study = simple(setup, Start(scale=0.02), 1.0, seeds=(0, 1), num_modes=2)

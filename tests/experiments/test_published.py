@@ -78,6 +78,7 @@ def test_models_have_the_published_number_of_parameters(name):
     assert count(SETUPS[name]) == COUNTS[name]
 
 
+@pytest.mark.nightly
 def test_every_set_up_is_a_command_of_its_own_program():
     assert len(SETUPS) == len(published.SETUPS)
     assert len({setup.command for setup in published.SETUPS}) == len(SETUPS)

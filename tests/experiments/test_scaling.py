@@ -40,6 +40,7 @@ def check_shape(name, num_heads):
     assert (y.shape, y.dtype) == (x.shape, jnp.float32), name
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("num_heads", [1, 2])
 def test_all_layers_keep_the_shape(num_heads):
     for name in scaling_layers.names():

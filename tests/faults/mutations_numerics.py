@@ -137,6 +137,11 @@ NUMERICS = (
             "root = jnp.sqrt(jnp.where(active(weights), weights, 1))",
             "root = (jnp.where(active(weights), weights, 1))",
         ),
+        (
+            "intention of a Gram matrix without ridge",
+            "system = gram + jnp.asarray(ridge, gram.dtype) * identity",
+            "system = gram",
+        ),
     ),
     *_of(
         "attention/linear",
