@@ -132,6 +132,7 @@ def test_the_file_alone_repeats_the_model_in_physical_units(rng, tmp_path):
         np.testing.assert_allclose(actual, expected[n], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.nightly
 def test_operators_of_the_mesh_alone_take_no_features(rng, tmp_path):
     trained = model(feature_dim=0)
     export.save(tmp_path / "operator", trained, export.Inputs(2))

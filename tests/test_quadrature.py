@@ -264,6 +264,7 @@ def test_weights_of_other_points_are_refused():
         quadrature.weighted_mean(jnp.arange(3))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("dimension", [1, 2, 3])
 def test_copies_of_a_point_share_the_weight_of_their_place(rng, dimension):
     points = rng.normal(size=(40, dimension))

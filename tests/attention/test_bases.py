@@ -54,6 +54,7 @@ def test_weighted_values_and_gradients_match_the_oracle(points, bases, weights):
 PROJECTIONS = [opjax.InnerProducts(), opjax.Means(), opjax.LeastSquares(0.2)]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("projection", PROJECTIONS, ids=repr)
 def test_transport_among_coefficients_is_functional_attention(
     points, bases, weights, projection

@@ -61,6 +61,7 @@ def test_features_and_targets_are_normalised_over_training_cases(cache_dir):
         np.testing.assert_allclose(deviations[varied], 1, rtol=1e-3)
 
 
+@pytest.mark.nightly
 def test_perfect_predictions_have_no_error_of_lift(cache_dir, tmp_path):
     class Oracle(nnx.Module):
         """Knows the case by the velocity far away."""

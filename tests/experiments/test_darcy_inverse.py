@@ -117,6 +117,7 @@ def test_models_map_the_fine_grid_to_the_coarse_one(name):
         assert jax.eval_shape(output, points, values).shape == (17**2, 1)
 
 
+@pytest.mark.nightly
 def test_the_operator_sees_the_points_of_the_coarse_grid(task):
     sample = jax.tree.map(lambda values: values[0], task.train[0])
     seen = {}

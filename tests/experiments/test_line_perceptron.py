@@ -65,6 +65,7 @@ def perceptron(*hidden):
     return LinePerceptron(hidden, 4, kernel_init=init, rngs=nnx.Rngs(0))
 
 
+@pytest.mark.nightly
 def test_the_perceptron_has_parameters_and_values_of_the_common_one(rng):
     common = MLP(
         1,

@@ -45,6 +45,7 @@ def test_sweep_of_one_step(path):
     draw.sweep(path, (0.1,), {"Schwarz": np.ones((1, 1, 1))})
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("num_samples", [1, 6, 16])
 def test_solutions(path, rng, num_samples):
     fields = rng.normal(size=(3, 9, num_samples))

@@ -415,6 +415,7 @@ def test_a_diverging_rate_stops_no_other(trained, tmp_path, user_session):
     np.testing.assert_allclose(errors["weighted_mse"][1], expected, 1e-6)
 
 
+@pytest.mark.nightly
 def test_if_all_runs_diverge_the_study_says_so(tmp_path):
     config = dataclasses.replace(STUDY, rates=(1e30, 1e31))
     with pytest.raises(NonFiniteError, match="All 4 replicas .*Lower the learning"):
@@ -478,6 +479,7 @@ def test_errors_are_those_of_the_dense_matrices(shape, user_session):
             np.testing.assert_allclose(found[name][0, i], value, 1e-6, err_msg=name)
 
 
+@pytest.mark.nightly
 def test_errors_on_a_mesh_are_those_of_the_mass_matrix(user_session):
     setup = MeshSetup(num_columns=8, global_rank=3)
     study = simple(setup, Start(scale=0.1), 1.0, num_modes=1)
@@ -523,6 +525,7 @@ def test_domains_invert_what_their_problems_contain(domain):
     np.testing.assert_allclose(found, problem.solutions, rtol=1e-9, atol=1e-13)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", studies.SCALINGS)
 def test_scaling_divides_the_first_products(kind, user_session):
     start = dataclasses.replace(STARTS["paper"], scaling=kind)
@@ -539,6 +542,7 @@ def test_scaling_divides_the_first_products(kind, user_session):
     assert (sizes is None) == (kind in ("none", "start"))
 
 
+@pytest.mark.nightly
 def test_computed_factors_need_no_training(user_session):
     study = simple(Setup(), Start(), 1.0)
     with jax.enable_x64(False):

@@ -73,6 +73,7 @@ SETUPS = {setup.name: setup for setup in published.SETUPS}
 count = functools.cache(published.parameters)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", by_day(COUNTS, list(COUNTS)[::4]))
 def test_models_have_the_published_number_of_parameters(name):
     assert count(SETUPS[name]) == COUNTS[name]

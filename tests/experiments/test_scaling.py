@@ -87,6 +87,7 @@ def test_the_work_of_functional_attention_is_that_counted_by_hand():
     assert count("functional", 8, n) >= 2 * n * (3 * c * c + 8 * 3 * d * k)
 
 
+@pytest.mark.nightly
 def test_work_per_point_grows_where_a_layer_is_quadratic():
     ratio = {
         name: count(name, 1, 2**13) / count(name, 1, 2**12)

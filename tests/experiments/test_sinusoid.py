@@ -106,6 +106,7 @@ def test_the_rate_is_annealed_as_the_authors_scheduler_does():
     np.testing.assert_allclose(updates, expected, rtol=1e-4)
 
 
+@pytest.mark.nightly
 def test_muon_turns_kernels_alone():
     config = dataclasses.replace(TINY, optimizer="muon", learning_rate=0.1)
     params = {

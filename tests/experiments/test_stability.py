@@ -38,6 +38,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.nightly
 def test_a_run_leaves_constants_of_all_grids_tables_and_a_figure(folder):
     result = read_result(folder)
     rows = read_object(folder / "linear_none-0" / "constants.json")["rows"]
@@ -122,6 +123,7 @@ def test_bad_settings_are_refused(change, message):
         dataclasses.replace(TINY, **change)
 
 
+@pytest.mark.nightly
 def test_each_attention_has_the_normalizations_that_it_can_have():
     members = stability.Config(seeds=(0,)).members()
     names = [name for name, _ in members]

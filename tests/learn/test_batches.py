@@ -46,6 +46,7 @@ def single_precision():
         yield
 
 
+@pytest.mark.nightly
 def test_replicas_are_the_single_runs(tmp_path):
     found = replicas(tmp_path / "all")
     assert found.losses.shape == (4, 7)

@@ -414,6 +414,7 @@ def test_fields_of_other_names_are_refused(rng, tmp_path):
         program.run(program.CalibrateOptions(found.folder, input=str(new)))
 
 
+@pytest.mark.nightly
 def test_slices_of_points_have_no_bands(run, tmp_path):
     folder, new = run
     program.run(program.CalibrateOptions(folder, input=str(new)))

@@ -199,6 +199,7 @@ def test_a_nan_stops_the_run_and_names_step_samples_and_checkpoint(tmp_path):
     assert "none yet" in str(caught.value)
 
 
+@pytest.mark.nightly
 def test_a_late_nan_names_the_last_good_checkpoint(tmp_path):
     train = resumable.data()
     resumable.run(tmp_path / "a", num_epochs=1, quiet=True)

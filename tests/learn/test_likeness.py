@@ -330,6 +330,7 @@ def test_fewer_points_alone_are_no_alarm(rng, tmp_path):
     assert np.mean([row["unlike"] for row in few]) > 0.6
 
 
+@pytest.mark.nightly
 def test_few_cases_give_no_warning_but_a_note(run, tmp_path, capsys):
     folder, new = run
     few = ",".join(str(new / f"{i:02d}.npz") for i in range(10))

@@ -205,6 +205,7 @@ def test_all_points_are_the_run_without_shares(sample, tmp_path):
     same(fit(toy(sample), START, given, folder=tmp_path / "all"), plain)
 
 
+@pytest.mark.nightly
 def test_few_points_are_another_run_validated_on_all(sample, tmp_path):
     plain = fit(toy(sample), START, settings(), folder=tmp_path / "plain")
     given = settings(train_points=(0.5,))

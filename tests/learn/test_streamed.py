@@ -95,6 +95,7 @@ def test_options_of_whole_meshes_are_refused(folder, changes, message):
         config(folder, **{"stream_points": 32, **changes})
 
 
+@pytest.mark.nightly
 def test_models_without_chunks_are_refused_by_name(folder, tmp_path):
     with pytest.raises(ValueError, match="[Ss]oftmaxAttention"):
         train.run(

@@ -146,6 +146,7 @@ def test_models_have_about_the_same_number_of_parameters(name):
     assert count(name) == pytest.approx(count("functional"), rel=0.08)
 
 
+@pytest.mark.nightly
 def test_fno_needs_a_grid(rng):
     config = dataclasses.replace(TINY, models=("fno",))
     with pytest.raises(ValueError, match="needs samples on one grid"):

@@ -73,6 +73,7 @@ def test_with_many_normal_cases_it_is_the_test_of_a_chi_square(rng):
     assert found == pytest.approx(np.sqrt(square), rel=0.12)
 
 
+@pytest.mark.nightly
 def test_more_features_hide_a_shift_and_many_hide_every_shift(rng):
     few, many = rng.normal(size=(24, 1)), rng.normal(size=(24, 120))
     shifts = [

@@ -94,6 +94,7 @@ def test_activations_act_on_the_sum(x):
         make("orthogonal", activation="cosine")
 
 
+@pytest.mark.nightly
 @names
 def test_gradients_equal_differences_of_the_equations(x, name):
     layer = make(name)

@@ -214,6 +214,7 @@ def test_what_a_subclass_changes_is_refused_or_taken(sample):
     assert "functions of a Sharp" in model.obstacle("narrow")
 
 
+@pytest.mark.nightly
 def test_any_size_of_chunks_will_do_in_single_precision_and_in_batches(sample):
     model, (points, features, _) = single(build("adaptive")), sample
     points, features = (x.astype(jnp.float32) for x in (points, features))

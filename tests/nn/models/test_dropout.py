@@ -130,6 +130,7 @@ def transformer(**given):
     )
 
 
+@pytest.mark.nightly
 def test_blocks_drop_what_their_attention_returns_and_nothing_else(rng):
     z = jnp.asarray(rng.normal(size=(5, 6)), jnp.float32)
     model = nn.models.with_dropout(transformer(), RATE)
@@ -162,6 +163,7 @@ def test_transformers_drop_in_training_alone(rng):
     assert not nn.bases.draws_noise(plain)
 
 
+@pytest.mark.nightly
 def test_scalars_modulate_blocks_with_dropout(rng):
     points = jnp.asarray(rng.random((7, 2)), jnp.float32)
     scalars = jnp.ones((7, 2), jnp.float32)

@@ -172,6 +172,7 @@ def test_positions_may_be_distances_and_time_may_be_given(rng):
     assert float(jnp.max(jnp.abs(early - late))) > 1e-8
 
 
+@pytest.mark.nightly
 def test_batches_and_single_precision(rng):
     model = make(dtype=jnp.float32)
     x, values = (a.astype(jnp.float32) for a in sample(rng))
@@ -181,6 +182,7 @@ def test_batches_and_single_precision(rng):
     np.testing.assert_allclose(output[0], run(model, x, values), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.nightly
 def test_every_parameter_has_a_gradient(rng):
     model = make()
     x, values = sample(rng)

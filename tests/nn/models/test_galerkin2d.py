@@ -137,6 +137,7 @@ def test_coarse_points_are_those_of_the_output_interpolated(values):
     assert np.max(np.abs(run(model, POINTS, values) - expected)) > 1e-6
 
 
+@pytest.mark.nightly
 def test_the_boundary_is_zeroed_after_decoding_and_then_given(values, rng):
     free, fixed = make(boundary="free"), make()
     mean = jnp.asarray(rng.normal(size=(72, 1)))

@@ -63,6 +63,7 @@ FLARE = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("p", "f", "heads", "latents", "expected"), FLARE.values())
 def test_parameters_of_flare_are_the_published_ones(p, f, heads, latents, expected):
     found = count(
@@ -180,6 +181,7 @@ def test_means_of_a_model_without_blocks_are_those_of_the_points(mesh):
     np.testing.assert_allclose(model(points), expected, rtol=1e-9)
 
 
+@pytest.mark.nightly
 def test_lno_starts_as_its_published_code():
     model = lno(rngs=nnx.Rngs(0), features=32)
     block = jax.tree.map(lambda leaf: leaf[0], model.blocks)

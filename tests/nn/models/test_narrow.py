@@ -131,6 +131,7 @@ def expected(arrays):
     return value_and_gradient(model(), call, arrays)
 
 
+@pytest.mark.nightly
 def test_sums_and_parameters_stay_wide(arrays):
     points, x, _ = jax.tree.map(lambda array: array[0].astype(jnp.float32), arrays)
     single = layers.single(model("bfloat16"))

@@ -74,6 +74,7 @@ def test_an_observation_of_weight_two_counts_twice(method, task):
     np.testing.assert_allclose(actual, predict(model, *twice, queries), rtol=1e-9)
 
 
+@pytest.mark.nightly
 @METHODS
 def test_the_order_of_observations_is_irrelevant(method, task):
     model, (x, y, queries) = tiny(method), task
@@ -141,6 +142,7 @@ def test_functional_attention_without_ridge_fits_the_coefficients(task):
     np.testing.assert_allclose(predict(model, *task), expected, rtol=1e-6)
 
 
+@pytest.mark.nightly
 def test_a_learned_ridge_starts_as_the_fixed_one(task):
     fixed, learned = tiny("funcattn"), tiny("funcattn", learn_ridge=True)
     start = build("funcattn", ridge=1e-2, learn_ridge=True)

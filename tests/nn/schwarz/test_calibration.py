@@ -458,6 +458,7 @@ def test_points_of_a_global_model_are_those_of_the_data(function):
         function(block(9, 2), X, X)
 
 
+@pytest.mark.nightly
 def test_a_batch_holds_a_sample_for_each_column():
     with pytest.raises(ValueError, match="2 samples, but a block has 3 columns"):
         nn.schwarz.principal_keys(MODEL, X[:, :2], X[:, :2])
