@@ -10,6 +10,7 @@ can then be asked for by these names too: `S_Principal_Max`. A tensor of nine ha
 
 import dataclasses
 import re
+import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -113,9 +114,26 @@ def with_components(arrays: Arrays, names: Iterable[str], *, axes: int = 1) -> A
 
 
 def _extended(data: NamedArrays, names: Collection[str]) -> NamedArrays:
+    for key in sorted({*names} & {*data.arrays}):
+        _warn_of_order(key, data.labels.get(key, ()))
     computed = _Computed(data.arrays, names, data.labels, 1)
     more = {key: computed[key] for key in names if key in computed}
     return dataclasses.replace(data, arrays=data.arrays | more)
+
+
+def _warn_of_order(field: str, labels: Labels) -> None:
+    """Warns of a tensor read whole, in another order than that of the module."""
+    try:
+        order = _order(6, labels) if len(labels) == 6 else {}
+    except ValueError:
+        return  # the file has names of its own
+    if list(order.values()) != list(range(len(order))):
+        warnings.warn(
+            f"The channels of {field} are {', '.join(labels)}. Quantities of a "
+            f"predicted {field} take them for {', '.join(_AXES[6])}; name the "
+            f"components that you need, {field}_xx or {field}:mises, in its place.",
+            stacklevel=4,
+        )
 
 
 class _Computed(Arrays):

@@ -65,8 +65,7 @@ class ReadOptions:
         (x-5)^2 + y^2 < 1.01"`, see `files.expressions`. Names in them are coordinates,
         fields of one channel at points, numbers of the case, or fields at cells alone.
         Of a mesh with cells, only points of its boundary count.
-      facets: keep how to integrate over named boundaries, `Sample.patches`, where the
-        sample's own cells do not say it: of fields at cells, and of mixed meshes.
+      facets: keep how to integrate over named boundaries, `Sample.patches`.
       geometry: `"normals"`, `"distance"`, `"layers"` or several, features of the
         shape: the outward unit normal of the nearest facet, the distance to it, and
         functions of the distance that decay, see `geometry.layers`, of each named

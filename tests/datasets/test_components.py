@@ -92,6 +92,8 @@ def test_names_of_channels_in_the_file_say_their_order(tmp_path):
     np.testing.assert_allclose(found[:, 0], full[:, 0, 0], rtol=1e-6)
     np.testing.assert_allclose(found[:, 1], full[:, 1, 2], rtol=1e-6)
     np.testing.assert_array_equal(found[:, 1], found[:, 2])
+    with pytest.warns(UserWarning, match="channels of S are S11, S12, S13, S22"):
+        read(path, "S")
     usual = read(archive(tmp_path / "b.npz", S=columns), "S:mises")
     np.testing.assert_allclose(found[:, 3:], usual, rtol=1e-6)
 

@@ -58,7 +58,14 @@ from opjax.learn.config import Options, option
 from opjax.learn.config.quantities import Quantity, parse
 from opjax.learn.json_files import to_json, write_json
 from opjax.learn.messages import say
-from opjax.learn.predict import beside, calibration, case_table, in_slices, trained
+from opjax.learn.predict import (
+    beside,
+    calibration,
+    case_table,
+    exported,
+    in_slices,
+    trained,
+)
 from opjax.learn.predict.field_errors import Sums, numbers_of
 from opjax.learn.predict.prediction import Limits
 from opjax.learn.predict.quantities import measure
@@ -479,7 +486,13 @@ def _export(found: trained.Trained, path: OnePath) -> None:
         num_points=description.sizes.num_points if found.fixed_points else None,
         min_points=least,
     )
-    export.save(path, found.model, inputs, normalizers=found.normalizers)
+    if found.scaling is None:
+        export.save(path, found.model, inputs, normalizers=found.normalizers)
+        return
+    names = exported.scalars_of(found)
+    say(f"Calls of the exported operator take the scalars {', '.join(names)}.")
+    function = exported.in_physical_units(found, found.scaling)
+    export.save(path, function, inputs._replace(scalar_dim=len(names)))
 
 
 def main() -> None:
