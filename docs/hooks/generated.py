@@ -17,6 +17,8 @@ sys.path[:0] = [str(ROOT), str(pathlib.Path(__file__).parent)]
 import models  # noqa: E402
 import programs  # noqa: E402
 
+import notebooks  # noqa: E402
+
 _PROBLEMS = [
     "darcy",
     "burgers",
@@ -111,7 +113,13 @@ RESULTS = {
     "published": "Published set-ups",
 }
 # The search shows what a user looks for before numbers and diaries.
-_BOOST = {"api": 2.0, "programs": 1.5, "results": 0.3, "changelog.md": 0.1}
+_BOOST = {
+    "models.md": 3.0,
+    "api": 1.5,
+    "programs": 1.5,
+    "results": 0.3,
+    "changelog.md": 0.1,
+}
 
 
 def public(package: str) -> dict[str, str]:
@@ -190,6 +198,7 @@ def pages() -> Iterator[tuple[str, str, str]]:
     for name, (title, modules) in API.items():
         yield f"api/{name}.md", title, _api_page(title, modules)
     yield "models.md", "Models", models.page()
+    yield from notebooks.pages()
     yield from programs.pages()
     others = sorted(path.stem for path in (ROOT / "results").glob("*.md"))
     for name in [*RESULTS, *(name for name in others if name not in RESULTS)]:
@@ -227,7 +236,7 @@ def on_config(config: Any, **_: Any) -> Any:
             return [filled(item) for item in value]
         if isinstance(value, dict):
             (title, inner) = next(iter(value.items()))
-            if inner in ("api", "programs", "results"):
+            if inner in ("api", "programs", "results", "notebooks"):
                 return {title: listed(inner)}
             return {title: filled(inner)}
         return value
@@ -246,6 +255,8 @@ def on_files(files: Any, *, config: Any, **_: Any) -> Any:
         files.append(File.generated(config, uri, content=head + text))
     text = (ROOT / "docs" / "llms.md").read_text()
     files.append(File.generated(config, "llms.txt", content=text))
+    for uri, content in notebooks.files():
+        files.append(File.generated(config, uri, content=content))
     for figure in sorted((ROOT / "results").rglob("*.png")):
         uri = figure.relative_to(ROOT).as_posix()
         files.append(File.generated(config, uri, abs_src_path=str(figure)))

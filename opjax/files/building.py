@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from opjax import quadrature as rules
-from opjax.files import boundaries, cases, conversion, hdf5, matlab
+from opjax.files import boundaries, cases, components, conversion, hdf5, matlab
 from opjax.files.gridded import on_grid
 from opjax.files.npz import Arrays
 from opjax.files.options import Names, ReadOptions
@@ -65,6 +65,7 @@ def build(
       ValueError: if an array is missing or not what it has to be.
     """
     stored = arrays
+    arrays = _with_components(name, arrays, options)
     if options.grid_axes:
         arrays = on_grid(name, arrays, sorted({*options.fields}), options.grid_axes)
     whole = arrays
@@ -79,10 +80,11 @@ def build(
     target = _field(
         name, "target", options.target, arrays, len(points), options.need_target
     )
-    named = None
-    if options.boundary_names or options.geometry:
-        shape = boundaries.of(name, whole, options)
-        features, named = _with(name, features, shape), shape.boundaries
+    named = patches = None
+    if options.needs_shape:
+        shape = boundaries.of(name, whole, options, row)
+        named, patches = shape.boundaries, shape.patches
+        features = _with(name, features, shape) if shape.channels else features
     cells = None
     if "cells" in arrays:
         cells = _checked_cells(name, np.asarray(arrays["cells"]), len(points))
@@ -107,6 +109,7 @@ def build(
         boundaries=named or None,
         scalars=scalars,
         target_scalars=target_scalars,
+        patches=patches,
         numbers=None if further is None else cases.named(options.numbers, further),
     )
     channels = {"features": features.channels, "target": target.channels}
@@ -117,6 +120,16 @@ def build(
     part = "" if row is None else row.part
     plane = stored.plane if isinstance(stored, MeshArrays) else None
     return Built(sample, channels, _moved(points), part, plane, time_of(stored))
+
+
+def _with_components(name: str, arrays: Arrays, options: ReadOptions) -> Arrays:
+    """The arrays of a file, and components of them that are asked for by name."""
+    try:
+        return components.with_components(
+            arrays, options.fields, axes=options.grid_axes or 1
+        )
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
 
 
 def time_of(arrays: Arrays) -> float:
@@ -309,6 +322,7 @@ def missing(name: str, key: str, arrays: Iterable[str]) -> ValueError:
     longer = [other for other in arrays if "," in other and key in other.split(",")]
     if longer:
         note = f' A name with a comma needs quotes: "{longer[0]}".'
+    note = components.note(key, arrays) or note
     return ValueError(f"{name} has no array {key!r}, only {sorted(arrays)}.{note}")
 
 
@@ -342,8 +356,8 @@ def check_plane(first: Built, built: Built, point_dim: int | None) -> None:
             "meshes must lie in one plane. Turn them into it, or give point_dim=3 "
             "(--point_dim=3) for points in space."
         )
-    for axis, here in one.constants.items():
-        there = other.constants[axis]
+    for axis in sorted(one.constants.keys() & other.constants.keys()):
+        here, there = one.constants[axis], other.constants[axis]
         if abs(here - there) > 1e-6 * max(one.width, other.width):
             raise ValueError(
                 f"{names[0]} lies at {'xyz'[axis]} = {here:g}, but {names[1]} at "
@@ -351,6 +365,25 @@ def check_plane(first: Built, built: Built, point_dim: int | None) -> None:
                 f"(--point_dim=3) to tell models {'xyz'[axis]}, or point_dim=2 if it "
                 "does not matter."
             )
+
+
+def warn_of_layers(found: Iterable[tuple[str, int | None]]) -> None:
+    """Says which meshes that are one cell thick are read as two-dimensional.
+
+    Args:
+      found: names of samples, and `Plane.layer` of each.
+    """
+    axes = dict(found)
+    flat = {name: axis for name, axis in axes.items() if axis is not None}
+    if flat:
+        name, axis = next(iter(flat.items()))
+        warnings.warn(
+            f"{len(flat)} of {len(axes)} meshes, {name} among them, are one cell thick "
+            f"along {'xyz'[axis]} and read as two-dimensional: its sides are no "
+            "boundary, volumes are areas. point_dim=3 (--point_dim=3) keeps them in "
+            "space.",
+            stacklevel=3,
+        )
 
 
 def warn_of_channels_first(first: Built) -> None:

@@ -52,23 +52,11 @@ _ODB = (
     "only Abaqus reads it: let the job write results by *FILE FORMAT, ASCII, or export "
     "points and fields by its Python (odbAccess) as columns of a .csv file"
 )
-_PARTS = (
-    'python -c "import pyvista, os; r = pyvista.get_reader({name!r}); '
-    "os.mkdir('{stem}'); [(r.set_active_time_value(t), m := "
-    "r.read().combine(merge_points=True), m.field_data.update({{'TimeValue': [t]}}), "
-    "m.save(f'{stem}/{stem}_{{i:04d}}.vtu')) for i, t in enumerate(r.time_values)]\""
-)
 _WAYS = {
     **dict.fromkeys((".msh", ".inp", ".bdf", ".med", ".xdmf", ".xmf"), _MESHIO),
-    **dict.fromkeys(
-        (".e", ".exo", ".ex2"), _MESHIO.replace("meshio;", "meshio netCDF4;")
-    ),
     ".fem": _MESHIO.replace("convert", "convert --input-format nastran"),
-    **dict.fromkeys(
-        (".vtr", ".vts", ".vti", ".pvtu", ".vtkhdf", ".obj"),
-        _PYVISTA.format(code=_GRID),
-    ),
-    **dict.fromkeys((".case", ".encas", ".cas"), _PYVISTA.format(code=_BLOCKS)),
+    ".obj": _PYVISTA.format(code=_GRID),
+    ".cas": _PYVISTA.format(code=_BLOCKS),
     ".foam": _FOAM,
     ".frd": "pip install ccx2paraview; ccx2paraview {name} vtu",
     ".odb": _ODB,
@@ -130,12 +118,6 @@ def way_in(folder: Path, *, below: bool = True) -> str:
         if case.is_dir() and (hint := way_in(case, below=False)):
             return f" There are cases in folders, such as {case.name}; in each:{hint}"
     return ""
-
-
-def of_parts(path: Path) -> str:
-    """How to join the parts of the frames that a `.pvd` file lists."""
-    line = _PARTS.format(name=path.name, stem=path.stem)
-    return f" To join them: {line}, and give the folder {path.stem}."
 
 
 def companion(path: Path) -> str:

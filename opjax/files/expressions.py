@@ -9,12 +9,16 @@ what is listed here is accepted, and nothing of it is executed.
 
 import ast
 import dataclasses
+import functools
 import math
 import operator
 import re
 import warnings
 from collections.abc import Callable, Mapping
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -114,6 +118,14 @@ class Expression:
             raise _too_deep(self.text) from None
         shapes = [np.shape(used[name]) for name in self.names]
         return np.array(np.broadcast_to(result, np.broadcast_shapes(*shapes)))
+
+    def traced(self, values: Mapping[str, jax.Array]) -> jax.Array:
+        """Computes a formula of numbers that JAX traces; what is not finite passes.
+
+        Args:
+          values: numbers or arrays of one shape, by name.
+        """
+        return _traced(self._tree, {**_CONSTANTS, **values})
 
 
 def parse(text: str, *, condition: bool = False) -> Expression:
@@ -350,6 +362,27 @@ def _computed(
             return _finite(_ARITHMETIC[type(node.op)](of(node.left), right), node, text)
         case ast.Call(func=ast.Name(id=name)):
             return _finite(FUNCTIONS[name](*map(of, node.args)), node, text)
+        case _:
+            raise AssertionError(ast.dump(node))
+
+
+def _traced(node: ast.expr, values: Mapping[str, Any]) -> Any:
+    """Computes a part of a checked formula, that is no condition, by JAX."""
+    match node:
+        case ast.Constant(value=str(name)) | ast.Name(id=name):
+            return jnp.asarray(values[name])
+        case ast.Constant(value=int() | float() as number):
+            return jnp.asarray(float(number))
+        case ast.UnaryOp():
+            return _SIGNS[type(node.op)](_traced(node.operand, values))
+        case ast.BinOp():
+            sides = _traced(node.left, values), _traced(node.right, values)
+            return _ARITHMETIC[type(node.op)](*sides)
+        case ast.Call(func=ast.Name(id=name)):
+            parts = [_traced(part, values) for part in node.args]
+            if name in _OF_MANY:
+                return functools.reduce(getattr(jnp, f"{name}imum"), parts)
+            return getattr(jnp, FUNCTIONS[name].__name__)(*parts)
         case _:
             raise AssertionError(ast.dump(node))
 

@@ -4,10 +4,12 @@ import csv
 import dataclasses
 from collections.abc import Collection, Sequence
 
+from opjax.files.expressions import Expression, parse_named
+
 # Names of fields: a sequence, or a text with commas.
 Names = Sequence[str]
 LOCATIONS = ("points", "cells")
-GEOMETRY = ("normals", "distance")
+GEOMETRY = ("normals", "distance", "layers")
 MAX_BYTES = 2**33
 
 
@@ -57,9 +59,16 @@ class ReadOptions:
         zero elsewhere, and `Sample.boundaries`. In VTK files they are masks
         `boundary_NAME`, or numbers `boundary` with or without names in the field data
         `boundary_names`, at points or cells; in others, arrays `boundary_NAME` of point
-        indices or booleans, or numbers `boundary` of the points.
-      geometry: `"normals"`, `"distance"` or both, features of the shape: the outward
-        unit normal of the nearest facet, and the distance to it, of each named
+        indices or booleans, or numbers `boundary` of the points. A set of points or
+        cells may also be an array `NAME` of zeros and ones.
+      boundary: more named boundaries, by conditions: `"clamp: x < 1e-6; hole:
+        (x-5)^2 + y^2 < 1.01"`, see `files.expressions`. Names in them are coordinates,
+        fields of one channel at points, numbers of the case, or fields at cells alone.
+        Of a mesh with cells, only points of its boundary count.
+      facets: keep how to integrate over named boundaries, `Sample.patches`.
+      geometry: `"normals"`, `"distance"`, `"layers"` or several, features of the
+        shape: the outward unit normal of the nearest facet, the distance to it, and
+        functions of the distance that decay, see `geometry.layers`, of each named
         boundary, or of the mesh's boundary if none is named.
       grid_axes: number of axes of the grid on which fields lie in files that have no
         points: 2 for arrays `(h, w)` or `(h, w, channels)`, on a uniform grid of the
@@ -87,6 +96,8 @@ class ReadOptions:
     quadrature: bool = False
     location: str = "points"
     boundary_names: Names = ()
+    boundary: str = ""
+    facets: bool = False
     geometry: Names = ()
     grid_axes: int = 0
     stacked: bool = False
@@ -120,7 +131,13 @@ class ReadOptions:
                 "quadrature=True means nothing with location='cells', whose quadrature "
                 "weights are the volumes of the cells; leave it out."
             )
-        of_cells = ("location", "boundary_names", "geometry")
+        of_cells = ("location", "boundary_names", "boundary", "geometry")
+        twice = sorted({*self.boundary_names} & {*self.conditions})
+        if twice:
+            raise ValueError(
+                f"The boundary {twice[0]} is in boundary_names and in boundary; name "
+                "it once."
+            )
         others = [name for name in self.given() if name in of_cells]
         if self.grid_axes and others:
             raise ValueError(
@@ -155,9 +172,23 @@ class ReadOptions:
         return (*(self.features or ("features",)), *(self.target or ("target",)))
 
     @property
+    def conditions(self) -> dict[str, Expression]:
+        """Conditions of boundaries, by name."""
+        return parse_named(self.boundary, condition=True)
+
+    @property
+    def needs_shape(self) -> bool:
+        """Whether boundaries, features of the shape or facets are asked for."""
+        return bool(
+            self.boundary_names or self.boundary or self.geometry or self.facets
+        )
+
+    @property
     def has_scalars(self) -> bool:
         """Whether a sample has numbers of its own, which a table may hold."""
-        return bool(self.scalars or self.target_scalars or self.numbers)
+        names = {name for one in self.conditions.values() for name in one.names}
+        named = self.scalars or self.target_scalars or self.numbers
+        return bool(named or names - {"x", "y", "z"})
 
     def given(self) -> list[str]:
         """Names of the options that are not as by default."""

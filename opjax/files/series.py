@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from opjax.files import building, cases, frames, matlab, stored_frames
+from opjax.files import building, cases, components, frames, matlab, stored_frames
 from opjax.files.division import check_apart
 from opjax.files.formats import OnePath, Paths, opened
 from opjax.files.frames import Listed, find_cases
@@ -46,6 +46,7 @@ _OPTIONS = (
     "quadrature",
     "location",
     "boundary_names",
+    "boundary",
     "geometry",
     "grid_axes",
     "max_bytes",
@@ -71,6 +72,7 @@ class _Found(NamedTuple):
     series: Series
     channels: dict[str, tuple[str, ...]]
     part: str
+    layer: int | None = None
 
 
 class _How(NamedTuple):
@@ -126,6 +128,7 @@ def _read_all(paths: Paths, how: _How) -> list[_Found]:
     """Reads series, at least one, and checks that all fit the same model."""
     every = [one for case in find_cases(paths) for one in _read(case, how)]
     rules.check([one.series for one in every], min_frames=how.min_frames)
+    building.warn_of_layers((one.series.name, one.layer) for one in every)
     return every
 
 
@@ -169,7 +172,7 @@ def series_splits(
 
 def _read(case: Path, how: _How) -> Iterator[_Found]:
     """Reads the series of a file or folder."""
-    if case.is_dir() or case.suffix.lower() in (*frames.LISTS, *frames.FRAMES):
+    if case.is_dir() or case.suffix.lower() in frames.MESHES:
         yield _of_frames(case, list(frames.listed(case)), how)
         return
     if not how.in_memory and case.suffix.lower() == ".npz":
@@ -181,6 +184,7 @@ def _read(case: Path, how: _How) -> Iterator[_Found]:
         for group, arrays in groups.items():
             one = _of_arrays(case, group, arrays, how)
             if not how.in_memory:
+                _check_stored(case, arrays, how.options)
                 series = one.series
                 fields, points = how.options.target, series.num_points
                 read = partial(stored_frames.of_hdf5, case, group, fields, points)
@@ -189,8 +193,21 @@ def _read(case: Path, how: _How) -> Iterator[_Found]:
             yield one
 
 
+def _check_stored(case: Path, arrays: Arrays, options: ReadOptions) -> None:
+    """Raises ValueError for a target that no array of the file holds as it is."""
+    for key in options.target:
+        if key not in arrays:
+            raise ValueError(
+                f"{case}: {key} is a component of a field, but frames that stay on "
+                "disk have whole fields; name the field, or read all of it."
+            )
+
+
 def _of_arrays(case: Path, group: str, arrays: Arrays, how: _How) -> _Found:
     name, options = Place(str(case), group).name, how.options
+    arrays = components.with_components(
+        arrays, options.target, axes=1 + (options.grid_axes or 1)
+    )
     for key in options.target:
         if key not in arrays:
             raise building.missing(name, key, arrays)
@@ -299,7 +316,8 @@ def _found(built: building.Built, times: np.ndarray, values: Frames) -> _Found:
         scalars=dict(zip(names, numbers, strict=True)) or None,
         name=sample.name,
     )
-    return _Found(series, built.channels, built.part)
+    layer = None if built.plane is None else built.plane.layer
+    return _Found(series, built.channels, built.part, layer)
 
 
 def _of_frames(case: Path, listed: list[Listed], how: _How) -> _Found:
@@ -310,10 +328,10 @@ def _of_frames(case: Path, listed: list[Listed], how: _How) -> _Found:
     # Weights, features and scalars are those of the first frame.
     names = ("features", "scalars", "boundary_names", "geometry")
     later = dataclasses.replace(
-        how.options, quadrature=False, **dict.fromkeys(names, ())
+        how.options, quadrature=False, boundary="", **dict.fromkeys(names, ())
     )
-    for number, (file, time) in enumerate(listed):
-        with opened(file, later if first else how.options) as groups:
+    for number, (file, time, step) in enumerate(listed):
+        with opened(file, later if first else how.options, step=step) as groups:
             arrays = groups[""]
             if first is None:
                 built = first = _build(str(file), case, "", arrays, how.options)
@@ -332,11 +350,11 @@ def _of_frames(case: Path, listed: list[Listed], how: _How) -> _Found:
             times.append(building.time_of(arrays) if time is None else time)
     assert first is not None
     if any(map(math.isnan, times)):  # some have no time of their own
-        times = frames.numbers(case, [file for file, _ in listed])
+        times = frames.numbers(case, [frame.file for frame in listed])
     first = first._replace(sample=first.sample._replace(name=str(case)))
     if how.in_memory:
         return _found(first, np.asarray(times), np.stack(values))
-    read = partial(stored_frames.of_vtu, [file for file, _ in listed], later)
+    read = partial(stored_frames.of_meshes, listed, later)
     stored = StoredFrames(read, (len(times), *values[0].shape), str(case))
     return _found(first, np.asarray(times), stored)
 

@@ -7,7 +7,7 @@ depends on which points a cell has, not on where they are, is computed on the ho
 
 from opjax.geometry.boundaries import boundary_facets, cell_facets, open_edges
 from opjax.geometry.cells import KINDS, cell_centers, cell_volumes, invalid_cells
-from opjax.geometry.distances import Nearest, distance, nearest_facets
+from opjax.geometry.distances import Nearest, distance, layers, nearest_facets
 from opjax.geometry.facets import (
     Facets,
     enclosed_volume,
@@ -38,6 +38,7 @@ __all__ = [
     "facet_area_vectors",
     "facet_triangles",
     "invalid_cells",
+    "layers",
     "nearest_facets",
     "open_edges",
     "outward_facets",

@@ -106,6 +106,38 @@ def nearest_facets(
     return Nearest(*(np.concatenate(parts) for parts in zip(*chunks, strict=True)))
 
 
+def layers(
+    distances: Float[ArrayLike, " m"],
+    mesh_points: Float[ArrayLike, "n p"],
+    facets: Int[ArrayLike, "k corners"],
+) -> dict[str, Float[np.ndarray, " m"]]:
+    """Functions of the distance to a boundary that decay from 1 at it to 0 far away.
+
+        wide = l / (l + d),    thin = exp(-3 d / l),
+
+    where the length `l` is half of the longest side of the boundary's box: the radius
+    of a round hole. Fields change near a boundary on the scale of its size, and many
+    decay like powers of `wide`, as stresses do around a hole.
+
+    Args:
+      distances: of points to the boundary, `(m,)`, see `distance`.
+      mesh_points: points of the mesh, `(n, p)`.
+      facets: point indices of the boundary, `(k, corners)`.
+
+    Returns:
+      `wide` and `thin`, shape `(m,)`, between 0 and 1.
+
+    Raises:
+      ValueError: if there is no facet, or all of them are in one point.
+    """
+    corners = np.asarray(mesh_points, np.float64)[np.unique(np.asarray(facets))]
+    length = float(np.ptp(corners, axis=0).max(initial=0)) / 2 if len(corners) else 0.0
+    if not length > 0:
+        raise ValueError("A boundary without size has no layers.")
+    over = np.asarray(distances, np.float64) / length
+    return {"wide": 1 / (1 + over), "thin": np.exp(-3 * over)}
+
+
 class _Level(NamedTuple):
     """Simplices of about one size.
 

@@ -9,6 +9,7 @@ in `samples.normalizers` and `samples.ranges`, sizes and sums in `samples.summar
 from opjax.samples.base import (
     FIELDS,
     SCALARS,
+    Patch,
     Sample,
     check,
     check_same_channels,
@@ -36,6 +37,7 @@ __all__ = [
     "SCALARS",
     "Divided",
     "OnDisk",
+    "Patch",
     "Place",
     "Sample",
     "Series",

@@ -14,6 +14,30 @@ FIELDS = ("mesh_points", "features", "target", "quadrature_weights")
 SCALARS = ("scalars", "target_scalars")
 
 
+class Patch(NamedTuple):
+    """Rule of integration over a named boundary: `sum_i w_i f(row_i) ~ int f dA`.
+
+    Attributes:
+      rows: of the sample whose values count, `(r,)`; cells may be there twice.
+      areas: shares of the area (length in the plane), `(r,)`.
+      area_vectors: shares of `int n dA`, out of the fluid, `(r, p)`.
+      centers: where they act, `(r, p)`.
+      open_edges: number of edges (ends in the plane) that have no neighbour in the
+        boundary; 0 if it is closed.
+      surface: kind of the cells of a surface, whose areas have no certain direction if
+        it is open; empty for the boundary of a mesh.
+      axes: of space that the mesh has, in their order; empty for the first ones.
+    """
+
+    rows: np.ndarray
+    areas: np.ndarray
+    area_vectors: np.ndarray
+    centers: np.ndarray
+    open_edges: int = 0
+    surface: str = ""
+    axes: tuple[int, ...] = ()
+
+
 class Sample(NamedTuple):
     """One pair of functions on one mesh, on the host.
 
@@ -37,6 +61,8 @@ class Sample(NamedTuple):
         None if there are none.
       target_scalars: numbers of the whole sample to predict, `(t,)`; None if there are
         none, or where they are to be predicted.
+      patches: how to integrate over each named boundary, where its facets were asked
+        for; of a surface, over the whole of it by the name `""`.
       numbers: further numbers of the whole sample by name, such as a load, that fields
         are scaled by; no model is given them.
     """
@@ -53,6 +79,7 @@ class Sample(NamedTuple):
     boundaries: Mapping[str, np.ndarray] | None = None
     scalars: np.ndarray | None = None
     target_scalars: np.ndarray | None = None
+    patches: Mapping[str, Patch] | None = None
     numbers: Mapping[str, float] | None = None
 
     @property

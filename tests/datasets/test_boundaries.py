@@ -160,6 +160,15 @@ def test_distances_to_the_boundary_of_the_mesh(location, tmp_path):
     assert sample.boundaries is None
 
 
+def test_layers_decay_with_the_distance_over_the_size_of_the_boundary(tmp_path):
+    path = npz(tmp_path / "a.npz", target=np.ones(N * N))
+    (sample,) = files.read(path, files.ReadOptions(geometry="distance,layers"))
+    distance, wide, thin = sample.features.T
+    # The box of the boundary is the unit square.
+    np.testing.assert_allclose(wide, 0.5 / (0.5 + distance), rtol=1e-6)
+    np.testing.assert_allclose(thin, np.exp(-6 * distance), rtol=1e-6)
+
+
 def test_distances_to_a_sphere_and_a_box_in_space(tmp_path):
     box = pyvista.ImageData(dimensions=(5, 5, 5), spacing=(0.25,) * 3)
     mesh = box.cast_to_unstructured_grid()

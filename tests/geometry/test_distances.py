@@ -162,3 +162,18 @@ def test_distances_to_a_dented_quad_do_not_depend_on_its_first_corner(first):
     quads = np.roll(np.arange(4), first)[None]
     found = geometry.distance(np.array([[0.0, 2, 0], [2, 2, 1]]), points, quads)
     np.testing.assert_allclose(found, [2 / 5**0.5, 1])
+
+
+def test_layers_do_not_depend_on_units_and_are_one_at_the_boundary():
+    square = np.array([[0.0, 0], [1, 0], [1, 1], [0, 1]])
+    sides = np.array([[0, 1], [1, 2], [2, 3], [3, 0]])
+    far = np.array([0.0, 0.5, 3.0])
+    one = geometry.layers(far, square, sides)
+    other = geometry.layers(1e3 * far, 1e3 * square, sides)
+    for name in ("wide", "thin"):
+        np.testing.assert_allclose(one[name], other[name], rtol=1e-12)
+        assert one[name][0] == 1
+        assert np.all(np.diff(one[name]) < 0)
+    np.testing.assert_allclose(one["wide"], [1, 1 / 2, 1 / 7])
+    with pytest.raises(ValueError, match="without size"):
+        geometry.layers(far, square, sides[:0])

@@ -1,6 +1,7 @@
 """Training on points that are drawn anew in every step."""
 
 import dataclasses
+import types
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,7 @@ from opjax.learn.run.batches import ArrayBatches
 from opjax.learn.run.fitting import fit
 from opjax.learn.run.loop import Loop
 from opjax.learn.run.settings import Settings
+from opjax.learn.tasks import points as drawn
 from opjax.learn.tasks.supervised import regression
 from opjax.learn.tasks.task import Task
 from opjax.samples import Sample, Splits
@@ -228,6 +230,7 @@ def config(**changes):
         ({"train_points": (0.0,)}, "train_points=0.0 must be finite and above 0"),
         ({"train_points": (0.5, 1.5)}, "train_points=1.5 must be"),
         ({"train_points": (0.5, 0.5, 1.0)}, "more shares than num_epochs=2"),
+        ({"full_points": 0.1}, "full_points=0.1 means nothing without train_points"),
         (
             {"train_points": (0.5,), "stream_points": 64, "num_buckets": 0},
             "means nothing with stream_points=64",
@@ -292,3 +295,31 @@ def test_operators_learn_from_drawn_points(rng, name, tmp_path):
     model = task.build(given, nnx.Rngs(0))
     found = fit(task, model, task.settings(given), folder=tmp_path)
     assert np.all(np.isfinite([row["train_loss"] for row in found.history]))
+
+
+def test_above_one_is_a_number_of_points():
+    assert points.number(512, 4000) == 512
+    assert points.number(512, 300) == 300
+    assert points.number(1.0, 300) == 300
+
+
+def test_the_last_epochs_see_all_points(sample):
+    given = settings(train_points=(3,), full_points=0.25)
+    found = ArrayBatches(toy(sample), given)
+    shares = [
+        found.program(epoch * found.per_epoch).share
+        for epoch in range(given.num_epochs)
+    ]
+    last = points.full_epochs(0.25, given.num_epochs)
+    assert last >= 1
+    assert shares == [3] * (given.num_epochs - last) + [1.0] * last
+
+
+def test_padding_costs_nothing_where_a_number_of_points_is_drawn():
+    counts = [100, 140, 180, 400]
+    every = types.SimpleNamespace(num_epochs=100, batch_size=2)
+    some = types.SimpleNamespace(**vars(every), train_points=(0.25,))
+    few = types.SimpleNamespace(**vars(every), train_points=(50,), full_points=0.1)
+    steps = types.SimpleNamespace(**vars(every), num_steps=400)
+    found = [drawn.epochs_of(one, counts) for one in (every, some, few, steps)]
+    assert found == [100, 25, 10, 200]

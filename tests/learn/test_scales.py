@@ -6,13 +6,13 @@ import json
 import numpy as np
 import pytest
 
-from opjax import files, learn
+from opjax import export, files, learn
 from opjax.learn.cli import predict as predicting
 from opjax.learn.cli import train as program
 from opjax.learn.config.scales import Angle, numbers_of, parse_angles, parse_scales
 from opjax.learn.predict import likeness, widths
 from opjax.learn.predict.scaling import Scaling
-from opjax.samples import Sample, from_arrays
+from opjax.samples import Sample, Splits, from_arrays
 
 TINY = dataclasses.replace(
     learn.TRAIN_PRESETS["smoke"],
@@ -323,3 +323,25 @@ def test_numbers_are_one_for_each_sample():
         )
     with pytest.raises(ValueError, match="named as a scalar and as a number"):
         files.ReadOptions(scalars="load", numbers="load")
+
+
+@pytest.mark.nightly
+def test_exported_operators_take_and_return_physical_units(folder, tmp_path):
+    case = plate(11)
+    data = [plate(i)._replace(target_scalars=None) for i in range(8)]
+    splits = Splits(data[:5], data[5:6], data[6:], "plates", channels=NAMES)
+    scales = {key: SCALES[key] for key in ("U", "S")} | {"t": "load/modulus"}
+    scales |= {"y": "max(2, sqrt(load))"}
+    config = dataclasses.replace(TINY, num_epochs=1)
+    trained = learn.train(splits, config=config, scales=scales, angles=["alpha"])
+    folder = tmp_path / "operator"
+    trained.save(folder)
+    path = tmp_path / "operator.jax"
+    predicting.run(predicting.PredictOptions(folder, export=path))
+    found = export.load(path, trusted=True)
+    scalars = [*case.scalars, *(case.numbers[name] for name in ("load", "modulus"))]
+    values = np.asarray(found.call(np.float32(case.mesh_points), np.float32(scalars)))
+    expected = trained(case)
+    np.testing.assert_allclose(
+        values / expected.std(0), expected / expected.std(0), atol=1e-4
+    )

@@ -120,9 +120,11 @@ class _Appended:
     def add_data(
         self, parent: Element, data: NamedArrays, arrays: Mapping[str, np.ndarray]
     ) -> None:
-        """Adds arrays, of which some are active."""
+        """Adds arrays, of which some are active, or have names of channels."""
         for name, array in arrays.items():
-            self.add(parent, name, array)
+            element = self.add(parent, name, array)
+            for i, label in enumerate(data.labels.get(name, ())):
+                element.set(f"ComponentName{i}", label)
         parent.attrib |= {k: v for k, v in data.active.items() if v in arrays}
 
     def add(self, parent: Element, name: str, array: np.ndarray) -> Element:

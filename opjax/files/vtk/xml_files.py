@@ -26,6 +26,7 @@ _SURFACE: tuple[tuple[str, dict[int, int], int], ...] = (
     ("Polys", {3: 5, 4: 9}, 7),
     ("Strips", {}, 6),
 )
+_FEW = {str(count) for count in range(2, 10)}  # channels of which names are kept
 
 
 def read(path: Path, max_bytes: int) -> VtkMesh:
@@ -47,7 +48,7 @@ def read(path: Path, max_bytes: int) -> VtkMesh:
         fields = arrays.of(head.root.find(f"{kind}/FieldData"), None)
     if not pieces:
         raise limits.damaged(path, "it has no piece")
-    return _one(path, pieces, NamedArrays(fields))
+    return one(path, pieces, NamedArrays(fields))
 
 
 def field_data(path: Path, max_bytes: int = 2**20) -> dict[str, np.ndarray]:
@@ -150,8 +151,21 @@ def _piece(path: Path, kind: str, piece: Element, arrays: _Arrays) -> VtkMesh:
         data.arrays = arrays.of(element, rows)
         attributes = {} if element is None else element.attrib
         data.active = {k: v for k, v in attributes.items() if k in meshes.ATTRIBUTES}
+        data.labels = _labels(element)
     meshes.check(path, mesh)
     return mesh
+
+
+def _labels(parent: Element | None) -> dict[str, tuple[str, ...]]:
+    """Names of the channels of arrays of several, where all have one."""
+    found: dict[str, tuple[str, ...]] = {}
+    for element in () if parent is None else parent:
+        count = element.get("NumberOfComponents", "1")
+        if element.get("ComponentName1") is not None and count in _FEW:
+            names = [element.get(f"ComponentName{i}", "") for i in range(int(count))]
+            if all(names):
+                found[element.get("Name", "")] = tuple(names)
+    return found
 
 
 def _grid(path: Path, piece: Element, arrays: _Arrays, points: np.ndarray) -> VtkMesh:
@@ -213,7 +227,7 @@ def _follow(
     return offsets, np.concatenate([corners for _, corners in parts])
 
 
-def _one(path: Path, pieces: list[VtkMesh], fields: NamedArrays) -> VtkMesh:
+def one(path: Path, pieces: list[VtkMesh], fields: NamedArrays) -> VtkMesh:
     """Returns pieces as one mesh."""
     first, *others = pieces
     if not others:
@@ -228,10 +242,12 @@ def _one(path: Path, pieces: list[VtkMesh], fields: NamedArrays) -> VtkMesh:
         NamedArrays(
             meshes.joined(path, (p.point_data.arrays for p in pieces)),
             first.point_data.active,
+            first.point_data.labels,
         ),
         NamedArrays(
             meshes.joined(path, (p.cell_data.arrays for p in pieces)),
             first.cell_data.active,
+            first.cell_data.labels,
         ),
         fields,
         polyhedra.joined(

@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 from opjax.learn.cli import study
 from opjax.learn.cli.study import MakeTask, StudyOptions
 from opjax.learn.config import fields
-from opjax.learn.run import batches, devices, hosts, noise
+from opjax.learn.run import batches, buckets, devices, hosts, noise, points
 from opjax.learn.run.devices import Devices
 from opjax.learn.run.sources import make_batches
 from opjax.learn.tasks.task import BaseTask
@@ -141,8 +141,9 @@ def _cost(config: Any, few: Any, task: BaseTask, mesh: Mesh | None) -> Cost:
     size = sum(leaf.size for leaf in jax.tree.leaves(model))
     size //= found.shape[0] if found.shape else 1
     counts = _samples(config, few, task)
-    shares = settings.train_points  # the step that is timed has the largest
-    work = steps * sum(shares) / len(shares) / max(shares)
+    # The step that is timed has the largest share.
+    most = max(map(buckets.num_points, task.known), default=0)
+    work = steps * points.mean_of_largest(settings, most or 1)
     if hosts.first():
         _say_soon(counts, size, steps, work * estimated_seconds(lowered))
     begin = time.perf_counter()

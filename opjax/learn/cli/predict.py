@@ -22,6 +22,10 @@ proven to be alike; how large a difference they are able to tell apart is printe
 With `--band_figures=3` the first three cases with targets are drawn with their band and
 their error.
 
+Where targets are known, the errors of the run's baselines stand beside those of the
+operator: mean field, nearest case and, where it applies, proper orthogonal
+decomposition with radial basis functions. `--baseline=pod_rbf` predicts with one.
+
 With `--stream`, `.vtu` and `.h5` files of any size are read and written in slices of
 points. With `--export=FILE` the operator is written to a file that runs without opjax,
 see `opjax.export`.
@@ -31,6 +35,7 @@ import contextlib
 import dataclasses
 import math
 import pathlib
+import shutil
 import time
 import warnings
 from collections import Counter
@@ -45,13 +50,22 @@ from opjax._files import remove_leftovers
 from opjax.files import folders
 from opjax.files.building import time_of
 from opjax.files.formats import OnePath, Paths, written_name
+from opjax.learn import tables
+from opjax.learn.baselines.fitted import NAMES
 from opjax.learn.cli import command_line, predict_series, shared
 from opjax.learn.cli.calibrate import Bands, bands_of
 from opjax.learn.config import Options, option
 from opjax.learn.config.quantities import Quantity, parse
 from opjax.learn.json_files import to_json, write_json
 from opjax.learn.messages import say
-from opjax.learn.predict import calibration, case_table, in_slices, trained
+from opjax.learn.predict import (
+    beside,
+    calibration,
+    case_table,
+    exported,
+    in_slices,
+    trained,
+)
 from opjax.learn.predict.field_errors import Sums, numbers_of
 from opjax.learn.predict.prediction import Limits
 from opjax.learn.predict.quantities import measure
@@ -110,6 +124,13 @@ class PredictOptions(Options):
         "with their band and their error, after opjax-calibrate",
         minimum=0,
     )
+    baseline: str | None = option(
+        None,
+        "Baseline of the run that predicts in place of its operator: mean_field, "
+        "nearest_case or pod_rbf. Where targets are known, the errors of all of them "
+        "are in the report and in the last line",
+        choices=tuple(NAMES),
+    )
     stream: bool = option(
         False,
         "Read and write .vtu or .h5 files in slices of points. A mesh then need not "
@@ -129,6 +150,13 @@ class PredictOptions(Options):
                 raise ValueError(f"--{name} means nothing without --input.")
         if self.input and self.output is None:
             raise ValueError("Name a folder for the predictions, --output=...")
+        if self.baseline:
+            for name in ("stream", "steps", "export", "band", "strict"):
+                if getattr(self, name):
+                    raise ValueError(
+                        f"--{name} means nothing with --baseline={self.baseline}, "
+                        "which predicts in place of the operator; leave one out."
+                    )
         if not self.steps and (self.time_step or self.gif):
             raise ValueError("--time_step and --gif mean nothing without --steps.")
 
@@ -165,14 +193,16 @@ def _predict(
     assert options.output is not None  # checked by the options
     place = pathlib.Path(options.output)
     inputs = shared.divided(options.input)
-    bands = bands_of(
-        found,
-        options.band,
-        strict=options.strict,
-        stream=options.stream,
-        own_model=options.own_model,
-        figures=options.band_figures,
-    )
+    bands = None
+    if not options.baseline:  # for the operator alone
+        bands = bands_of(
+            found,
+            options.band,
+            strict=options.strict,
+            stream=options.stream,
+            own_model=options.own_model,
+            figures=options.band_figures,
+        )
     if options.steps or found.description.time is not None:
         if not options.steps or options.stream:
             raise ValueError(
@@ -198,6 +228,12 @@ def _predict(
     else:
         rows = _predict_all(found, inputs, place, options, wanted, bands)
     result = _summary(rows) | {"output": str(options.output)}
+    if of_baselines := beside.summary(rows).get(beside.ROW):
+        label = NAMES.get(options.baseline or "", found.name)
+        page = beside.shown(numbers_of(rows), of_baselines, label)
+        say("\n" + tables.plain(page, shutil.get_terminal_size().columns))
+    if options.baseline:
+        result["baseline"] = options.baseline
     if bands is not None and bands.pictures is not None:
         result["figures"] = len(bands.pictures.drawn)
     if options.strict:
@@ -300,22 +336,25 @@ def _predict_all(
     rows, names = [], _names(found)
     given: list[Sample] = []
     output.mkdir(parents=True, exist_ok=True)
+    others = beside.Beside.of(found, options.baseline or "")
     early: list[str] = []  # at time 0, with fields that are taken for true ones
     for file, name in _places(inputs).items():
         place = output / name
         if place.exists() and place.samefile(file):
             raise ValueError(f"{place} is the input itself; give another --output.")
-        how = found.read_options(point_dim=options.point_dim)
+        how = dataclasses.replace(
+            found.read_options(point_dim=options.point_dim),
+            facets=any(one.is_over_facets for one in wanted),
+        )
         with _opened(file, place, how, copied=bool(names)) as several:
             for sample, add, when in several:
-                both = found.both(
-                    sample,
-                    limits=Limits(
-                        options.chunk_size, options.memory_gib, options.scratch
-                    ),
-                )
+                if others is not None and others.instead:
+                    both = others.predicted(found, sample)
+                else:
+                    both = found.both(sample, limits=options.limits)
                 values = _finite(sample, both.values)
                 row = _row(found, sample, values, wanted)
+                row |= {} if others is None else others.row(found, sample)
                 row |= case_table.row_of(found.description.names, sample, both.scalars)
                 if bands is None:
                     add(values, names)
@@ -399,10 +438,11 @@ def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     own = ("name", "num_points", "relative_l2", "errors", "steps", "last_time")
     own += ("fields", "error_over_spread", *case_table.ROW)
     own += ("quantities", "true_quantities", ranges.BEYOND)
-    own += calibration.ROW
+    own += (*calibration.ROW, beside.ROW)
     keys = dict.fromkeys(key for row in rows for key in row if key not in own)
     return {
         **numbers_of(rows),  # of those whose targets are known
+        **beside.summary(rows),
         "samples": len(rows),
         "num_points": sum(row["num_points"] for row in rows),
         **{f"{key}_worst": max(row.get(key, 0) for row in rows) for key in keys},
@@ -446,7 +486,13 @@ def _export(found: trained.Trained, path: OnePath) -> None:
         num_points=description.sizes.num_points if found.fixed_points else None,
         min_points=least,
     )
-    export.save(path, found.model, inputs, normalizers=found.normalizers)
+    if found.scaling is None:
+        export.save(path, found.model, inputs, normalizers=found.normalizers)
+        return
+    names = exported.scalars_of(found)
+    say(f"Calls of the exported operator take the scalars {', '.join(names)}.")
+    function = exported.in_physical_units(found, found.scaling)
+    export.save(path, function, inputs._replace(scalar_dim=len(names)))
 
 
 def main() -> None:

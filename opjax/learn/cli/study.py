@@ -118,6 +118,7 @@ def run(
         time.monotonic() - begin,
         tasks.seconds,
         task.fields,
+        task.baselines,
     )
 
 

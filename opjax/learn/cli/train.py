@@ -19,7 +19,7 @@ import dataclasses
 import os
 import tempfile
 import warnings
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 
 from opjax import files
 from opjax.datasets import heat
@@ -29,12 +29,19 @@ from opjax.files.formats import listed
 from opjax.files.options import LOCATIONS
 from opjax.files.series import SeriesSplits, series_splits
 from opjax.learn.cli.program import Program
-from opjax.learn.config import ModelOptions, Options, RunOptions, TrainingOptions
+from opjax.learn.config import (
+    ModelOptions,
+    Options,
+    RunOptions,
+    TrainingOptions,
+    fields,
+)
+from opjax.learn.config.budget import BudgetOptions
 from opjax.learn.config.fields import added, option
-from opjax.learn.config.presets import PAPER, SMOKE, quick, recipe
+from opjax.learn.config.presets import FAST, PAPER, SMOKE, quick, recipe
 from opjax.learn.config.quantities import parse
 from opjax.learn.config.reading import read_options
-from opjax.learn.config.scales import ScaleOptions
+from opjax.learn.config.scales import ScaleOptions, mirrors_of
 from opjax.learn.config.time import TimeOptions
 from opjax.learn.messages import say
 from opjax.learn.predict import trained
@@ -50,6 +57,7 @@ from opjax.learn.tasks.supervised import Encoding, regression
 from opjax.learn.tasks.task import Task
 from opjax.learn.tasks.time import rollouts
 from opjax.samples import SCALARS, Shares, Splits, summaries
+from opjax.samples.mirror import mirrored
 from opjax.samples.summaries import Summary
 
 DEMONSTRATION = "demonstration"
@@ -120,17 +128,28 @@ class FileOptions(Options):
         "Names of boundaries, separated by commas. Each becomes a feature that is 1 on "
         "the boundary and 0 elsewhere",
     )
+    boundary: str = option(
+        "",
+        "Named boundaries by conditions, separated by semicolons: clamp: x < 1e-6; "
+        "hole: (x-5)^2 + y^2 < 1.01 and z > 0. Of the points of the mesh's boundary, "
+        "those count where the condition holds. Names are coordinates, fields of one "
+        "channel, and numbers of the case. Each becomes a boundary as those of "
+        "--boundary_names",
+    )
     geometry: str = option(
         "",
-        "normals, distance, or both: features computed from the mesh, the outward unit "
-        "normal of the nearest boundary facet and the distance to it, for each of "
-        "--boundary_names, or for the boundary of the mesh",
+        "normals, distance, layers, or several: features computed from the mesh, the "
+        "outward unit normal of the nearest boundary facet, the distance to it, and "
+        "functions of the distance that decay from the boundary on, for each of "
+        "--boundary_names and --boundary, or for the boundary of the mesh",
     )
     quantities: str = option(
         "",
         "Quantities of interest of the predicted fields, separated by commas: "
-        "max:FIELD, min, mean or integral, of a part max:FIELD@BOUNDARY; "
-        "force_x:p@wall of a pressure p; lift:p@wall:angle_deg=4 and drag. With "
+        "max:FIELD, min, mean, integral or sum, of a part max:FIELD@BOUNDARY, of a "
+        "component max:U_x or an invariant max:S:mises; flux:U@outlet; "
+        "force_x:p@wall of a pressure p, moment_z:p@wall:about=0,0; "
+        "lift:p@wall:angle_deg=4 and drag. With "
         "density=, speed= or area= they are coefficients. A value is a number or a "
         "constant input",
     )
@@ -235,6 +254,7 @@ class Config(
     RunOptions,
     ModelOptions,
     TrainingOptions,
+    BudgetOptions,
     LossOptions,
     FileOptions,
     ScaleOptions,
@@ -279,19 +299,19 @@ class Config(
 
     def _refuse_with_scales(self) -> None:
         """Raises ValueError for options that mean nothing for scaled cases."""
-        given = [name for name in ("scales", "angles") if getattr(self, name)]
+        given = [n for n in ("scales", "angles", "mirror") if getattr(self, n)]
         others = {
             "time": self.time != "none",
             "stream_points": bool(self.stream_points),
             "stream_samples": self.stream_samples,
-            "loss": self.loss == "joint",
+            "loss": self.loss == "joint" and given != ["mirror"],
         }
         for name, is_given in others.items():
             if given and is_given:
                 raise ValueError(
                     f"{given[0]} means nothing with {name}={getattr(self, name)}: "
-                    "scales are those of single cases in memory, whose errors are over "
-                    "their spread; leave one of them out."
+                    "scales and mirrored copies are those of single cases in memory, "
+                    "whose errors are over their spread; leave one of them out."
                 )
 
     def _refuse_with_time(self) -> None:
@@ -332,6 +352,7 @@ _WHOLE_MESHES = (
     "quadrature",
     "location",
     "boundary_names",
+    "boundary",
     "geometry",
     "quantities",
     "grid_axes",
@@ -342,6 +363,8 @@ _WHOLE_MESHES = (
     "num_test",
     "num_buckets",
     "train_points",
+    "full_points",
+    "num_steps",
     "microbatch",
     "chunk_size",
     "rematerialize",
@@ -353,11 +376,24 @@ _BEFORE = {"num_buckets": 4}
 
 # Convolutions are off: they tie a model to one grid.
 _DEFAULT = Config(models=("functional",), num_epochs=100, convolution=False)
+# For 20 to 100 cases, beside `FAST`: many steps, each of a few hundred points.
+SMALL = recipe(
+    Config,
+    preset="small",
+    batch_size=4,
+    num_steps=3000,
+    train_points=(512,),
+    full_points=0.05,
+    num_buckets=1,
+    eval_every=5,
+)
+_FEW = 100  # samples, below which `SMALL` is advised
 PRESETS = {
     "smoke": (
         SMOKE | recipe(Config, num_epochs=30, train=DEMONSTRATION, num_buckets=1)
     )(_DEFAULT),
     **quick(_DEFAULT),
+    "small": (FAST | SMALL)(_DEFAULT),
     "paper": (PAPER | recipe(Config, loss="joint"))(_DEFAULT),
 }
 
@@ -374,16 +410,46 @@ def make_task(config: Config, cache_dir: str | None = None) -> Task | StreamedTa
             series = series._replace(source=_SHOWN)
         return rollouts(config, series, start=start, form=FORMS.get(config.loss))
     splits, names = load(config)
+    say_recipe(config, sum(map(len, (splits.train, splits.validation, splits.test))))
+    splits = with_mirrored(config, splits, names)
     return regression(
         config,
         splits,
         encoding=Encoding(points=True),
         names=names,
         start=start,
-        evaluation=Evaluation(quantities=parse(config.quantities)),
+        evaluation=Evaluation(quantities=parse(config.quantities), baselines=True),
         loss=Loss(form=form_of(config, summaries.of(splits.train[:1])[0])),
         scaling=Scaling.of(vars(config), names),
     )
+
+
+def say_recipe(config: Config, num_samples: int) -> None:
+    """Says what the recipe for few samples does, or that there is one."""
+    if config.preset == SMALL.values["preset"]:
+        points = fields.spell(config.train_points)
+        say(
+            f"Recipe for 20 to 100 samples, of which there are {num_samples}: "
+            f"{config.num_steps} steps of {config.batch_size} samples with "
+            f"train_points={points}, full_points={config.full_points}; "
+            f"{config.optimizer}, learning rate {config.learning_rate}."
+        )
+    elif config.preset == Config.preset and num_samples < _FEW:
+        say(
+            f"{num_samples} samples are few: --preset=small is the recipe for 20 to "
+            f"{_FEW} of them, and --scales, --geometry and --mirror help, see the page "
+            "on cases."
+        )
+
+
+def with_mirrored(
+    config: Config, splits: Splits, names: Mapping[str, Sequence[str]]
+) -> Splits:
+    """Adds mirrored copies of the training samples, if the configuration has some."""
+    train = [*splits.train] if config.mirror else splits.train
+    for one in mirrors_of(vars(config)):
+        train = [*train, *mirrored(train, one, names)]
+    return splits._replace(train=train)
 
 
 def form_of(config: Config, sample: Summary) -> Form | None:

@@ -28,6 +28,7 @@ from opjax.learn.cli.train import (
     form_of,
     start_of,
     tell,
+    with_mirrored,
 )
 from opjax.learn.config.quantities import parse
 from opjax.learn.messages import say
@@ -80,6 +81,7 @@ def train(
     test_fraction: float | None = None,
     scales: Mapping[str, str] | None = None,
     angles: Sequence[str] | None = None,
+    mirror: str | None = None,
     config: Config | None = None,
     init_from: Trained | str | os.PathLike[str] | None = None,
     workdir: str | os.PathLike[str] | None = None,
@@ -105,6 +107,8 @@ def train(
         `{"U": "load / modulus"}`. Predictions are in physical units again.
       angles: names of scalars that are angles in degrees, or `"alpha:rad"`, of which
         the model is given cosine and sine.
+      mirror: axis that training cases are mirrored in, `"y"`, or `"y: circulation"`
+        with what changes its sign, see `opjax-train --help`.
       config: all options, in place of a preset; the arguments above change it.
       init_from: trained operator, or the folder of its run, whose parameters and
         normalisers the training starts with; the model must have the same options.
@@ -131,6 +135,7 @@ def train(
         "test_fraction": test_fraction,
         "scales": None if scales is None else _flag(scales),
         "angles": None if angles is None else ", ".join(angles),
+        "mirror": mirror,
     }
     chosen = {name: value for name, value in changes.items() if value is not None}
     base = _preset(preset) if config is None else config
@@ -410,11 +415,11 @@ def _task(config: Config, splits: Splits | SeriesSplits, start: Trained | None) 
     names = dict(splits.channels or {})
     return regression(
         config,
-        splits,
+        with_mirrored(config, splits, names),
         encoding=Encoding(points=True),
         names=names,
         start=start,
-        evaluation=Evaluation(quantities=parse(config.quantities)),
+        evaluation=Evaluation(quantities=parse(config.quantities), baselines=True),
         loss=Loss(form=form_of(config, summaries.of(splits.train[:1])[0])),
         scaling=Scaling.of(vars(config), names),
     )

@@ -382,12 +382,11 @@ class TrainingOptions(UpdateOptions):
         option(
             (1.0,),
             "Share of the points of a training mesh that a step sees, drawn anew in "
-            "every step. Several shares, separated by commas, are of equal parts of "
-            "the epochs: 0.25,0.25,0.25,1 has a quarter of the points in three "
-            "quarters of the epochs and ends with all. Validation and test see all "
-            "points",
+            "every step; above 1, the number of these points. Several, separated by "
+            "commas, are of equal parts of the epochs: 0.25,0.25,0.25,1 has a quarter "
+            "of the points in three quarters of the epochs and ends with all. "
+            "Validation and test see all points",
             above=0,
-            maximum=1,
         )
     )
     num_buckets: int = option(
@@ -449,6 +448,12 @@ class TrainingOptions(UpdateOptions):
                 f"microbatch={self.microbatch} must divide "
                 f"batch_size={self.batch_size}."
             )
+        for points in self.train_points:
+            if points > 1 and points != int(points):
+                raise ValueError(
+                    f"train_points={points} must be a share, at most 1, or a whole "
+                    "number of points."
+                )
         if len(self.train_points) > self.num_epochs:
             raise ValueError(
                 f"train_points={fields.spell(self.train_points)} has more shares than "

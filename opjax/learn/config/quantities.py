@@ -3,27 +3,45 @@
     KIND:FIELD[@BOUNDARY][:KEY=VALUE]...
 
     max:stress            min, mean and integral likewise; over the mesh
+    max:S:mises           of an invariant; max:U_x of a component
     integral:q@inlet      or over a named boundary
+    sum:RF_x@clamp        over the points of a boundary
+    flux:U@outlet         of a vector, out of the mesh
     force_x:p@wall        force of the pressure p on a wall; force_y, force_z
+    moment_z:p@wall:about=0.25,0
+    shear_x:U@wall:viscosity=1e-3        force of the shear stress of a velocity
     lift:p@wall:angle_deg=4:speed=2:area=0.5
     drag:p@wall:angle_rad=alpha
 
 `angle_deg` or `angle_rad` is the angle of the incoming flow with the first axis, which
 drag and lift need. With `density`, `speed` or `area`, forces are divided by
-`density * speed**2 * area / 2`, where those left out are one. A value is a number, or
-the name of a scalar of the case, or of an input field that is constant in every case.
+`density * speed**2 * area / 2`, where those left out are one. `reference` is taken off
+the pressure, `kinematic` is the density that multiplies a pressure over density, or a
+kinematic viscosity. A value is a number, or the name of a scalar of the case, or of an
+input field that is constant in every case.
 """
 
 import dataclasses
 import math
+import re
 
 EXTREMES = ("max", "min")
 MEANS = ("mean", "integral")
+SUM, FLUX = "sum", "flux"
 FORCES = ("force_x", "force_y", "force_z")
+MOMENTS = ("moment_x", "moment_y", "moment_z")
+SHEARS = ("shear_x", "shear_y", "shear_z")
 ACROSS_FLOW = ("drag", "lift")
-KINDS = (*EXTREMES, *MEANS, *FORCES, *ACROSS_FLOW)
-_REFERENCES = ("density", "speed", "area")
+_PRESSED = (*FORCES, *MOMENTS, *ACROSS_FLOW)  # by the pressure
+KINDS = (*EXTREMES, *MEANS, SUM, FLUX, *_PRESSED, *SHEARS)
+_COEFFICIENT = ("density", "speed", "area")
+_VISCOSITY = "viscosity"
+_REFERENCES = (*_COEFFICIENT, "reference", "kinematic", _VISCOSITY)
 _ANGLES = ("angle_deg", "angle_rad")
+_ABOUT = "about"
+_KEYS = (*_REFERENCES, *_ANGLES)
+# Commas between quantities; those of `about=0,0` have a number behind them.
+_COMMA = re.compile(r",(?!\s*[-+.]?\d)")
 
 Value = float | str  # a number, or the name of a scalar or an input
 
@@ -35,11 +53,13 @@ class Quantity:
     Attributes:
       text: what the flag says, its name in tables.
       kind: one of `KINDS`.
-      field: name of the field.
+      field: name of the field, or of a component or invariant of one.
       boundary: name of the boundary; empty for the whole mesh.
-      references: density, speed and area of a coefficient, those that are given.
+      references: density, speed and area of a coefficient, reference and density of a
+        pressure, viscosity, those that are given.
       angle: of the incoming flow; None where it has no meaning.
       degrees: whether the angle is in degrees.
+      about: point of a moment; empty for the origin.
     """
 
     text: str
@@ -49,11 +69,31 @@ class Quantity:
     references: tuple[tuple[str, Value], ...] = ()
     angle: Value | None = None
     degrees: bool = False
+    about: tuple[float, ...] = ()
 
     @property
     def is_force(self) -> bool:
-        """Whether it needs the area vectors of a wall."""
-        return self.kind in FORCES + ACROSS_FLOW
+        """Whether it is a force or a moment."""
+        return self.kind in _PRESSED + SHEARS
+
+    @property
+    def is_over_facets(self) -> bool:
+        """Whether it needs the facets of a boundary."""
+        over_boundary = self.kind in MEANS and bool(self.boundary)
+        return self.is_force or self.kind == FLUX or over_boundary
+
+    @property
+    def needs_closed(self) -> bool:
+        """Whether the boundary must be closed: no pressure of the other side is given.
+
+        A constant pressure has no force on a closed wall.
+        """
+        return self.kind in _PRESSED and "reference" not in dict(self.references)
+
+    @property
+    def is_coefficient(self) -> bool:
+        """Whether a force is divided by that of a dynamic pressure."""
+        return any(key in _COEFFICIENT for key, _ in self.references)
 
     @property
     def key(self) -> str:
@@ -67,7 +107,7 @@ def parse(text: str) -> tuple[Quantity, ...]:
     Raises:
       ValueError: if one is not as the module says, or is there twice.
     """
-    listed = [part.strip() for part in text.split(",") if part.strip()]
+    listed = [part.strip() for part in _COMMA.split(text) if part.strip()]
     found = tuple(_one(part) for part in listed)
     keys = [one.key for one in found]
     for one in found:
@@ -83,16 +123,30 @@ def _one(text: str) -> Quantity:
             f"quantities: the kind {kind!r} of {text!r} is unknown; choose from "
             f"{', '.join(KINDS)}, as in max:stress or lift:p@wall:angle_deg=4."
         )
-    field, _, boundary = (rest[0] if rest else "").partition("@")
-    if not field or "=" in field or (rest[0].endswith("@")):
+    num_names = next((i for i, part in enumerate(rest) if "=" in part), len(rest))
+    named, given = ":".join(rest[:num_names]), rest[num_names:]
+    field, at, boundary = named.partition("@")
+    if not field or bool(at) != bool(boundary):
         raise ValueError(
             f"quantities: {text!r} names no field, or none before @; write "
             f"{kind}:FIELD or {kind}:FIELD@BOUNDARY."
         )
-    options = dict(_option(text, part) for part in rest[1:])
-    if len(options) < len(rest) - 1:
+    if ":" in boundary:
+        boundary, _, part = boundary.partition(":")
+        raise ValueError(
+            f"quantities: {text!r} has {part!r} behind the boundary; write "
+            f"{kind}:{field}:{part}@{boundary} for an invariant of the field."
+        )
+    if kind == FLUX and not boundary:
+        raise ValueError(
+            f"quantities: {text!r} names no boundary; write {kind}:{field}@BOUNDARY."
+        )
+    abouts = [part for part in given if part.startswith(f"{_ABOUT}=")]
+    others = [part for part in given if part not in abouts]
+    options = dict(_option(text, part) for part in others)
+    if len(options) < len(others) or len(abouts) > 1:
         raise ValueError(f"quantities: {text!r} gives a value twice.")
-    _check_options(text, kind, options)
+    _check_options(text, kind, [*options, *[_ABOUT] * len(abouts)])
     angles = [key for key in _ANGLES if key in options]
     return Quantity(
         text,
@@ -102,21 +156,36 @@ def _one(text: str) -> Quantity:
         tuple((key, options[key]) for key in _REFERENCES if key in options),
         options[angles[0]] if angles else None,
         angles == ["angle_deg"],
+        _point(text, abouts[0]) if abouts else (),
     )
+
+
+def _point(text: str, part: str) -> tuple[float, ...]:
+    try:
+        point = tuple(float(one) for one in part.removeprefix(f"{_ABOUT}=").split(","))
+    except ValueError:
+        point = ()
+    if len(point) not in (2, 3) or not all(map(math.isfinite, point)):
+        raise ValueError(
+            f"quantities: {part!r} in {text!r} is no point; write its coordinates, "
+            "about=0.25,0 in the plane or about=0.25,0,0 in space."
+        )
+    return point
 
 
 def _option(text: str, part: str) -> tuple[str, Value]:
     key, _, value = part.partition("=")
-    if key not in _REFERENCES + _ANGLES or not value:
+    if key not in _KEYS or not value:
         raise ValueError(
             f"quantities: {part!r} in {text!r} is none of "
-            f"{', '.join(f'{key}=VALUE' for key in _REFERENCES + _ANGLES)}."
+            f"{', '.join(f'{key}=VALUE' for key in (*_KEYS, _ABOUT))}."
         )
     try:
         number = float(value)
     except ValueError:
         return key, value
-    if not math.isfinite(number) or (key in _REFERENCES and number <= 0):
+    positive = key in _REFERENCES and key != "reference"
+    if not math.isfinite(number) or (positive and number <= 0):
         raise ValueError(
             f"quantities: {part!r} in {text!r} must be finite, and reference values "
             "positive."
@@ -124,17 +193,29 @@ def _option(text: str, part: str) -> tuple[str, Value]:
     return key, number
 
 
-def _check_options(text: str, kind: str, options: dict[str, Value]) -> None:
-    angles = [key for key in _ANGLES if key in options]
-    if options and kind not in FORCES + ACROSS_FLOW:
+def _check_options(text: str, kind: str, given: list[str]) -> None:
+    angles = [key for key in _ANGLES if key in given]
+    if given and kind not in _PRESSED + SHEARS:
         raise ValueError(
-            f"quantities: {next(iter(options))} means nothing in {text!r}, which is no "
+            f"quantities: {given[0]} means nothing in {text!r}, which is no "
             "force; leave it out."
         )
-    if angles and kind in FORCES:
+    if angles and kind not in ACROSS_FLOW:
         raise ValueError(
             f"quantities: {angles[0]} means nothing in {text!r}, which has a fixed "
             "axis; leave it out."
+        )
+    if _ABOUT in given and kind not in MOMENTS:
+        raise ValueError(
+            f"quantities: {_ABOUT} means nothing in {text!r}, which is no moment; "
+            "leave it out."
+        )
+    if (kind in SHEARS) != (_VISCOSITY in given) or (
+        kind in SHEARS and "reference" in given
+    ):
+        raise ValueError(
+            f"quantities: {text!r} must be a shear_x, shear_y or shear_z with "
+            "viscosity=VALUE, and without reference, or another force without it."
         )
     if kind in ACROSS_FLOW and len(angles) != 1:
         raise ValueError(

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from opjax.files import ReadOptions
+from opjax.learn.config.quantities import parse
 from opjax.learn.config.scales import numbers_of
 
 # Flags of other names than the options that they give.
@@ -29,5 +30,7 @@ def read_options(config: Mapping[str, Any]) -> ReadOptions:
     for field in dataclasses.fields(ReadOptions):
         value = config.get(_FLAGS.get(field.name, field.name))
         values[field.name] = value or field.default
+    wanted = parse(config.get("quantities") or "")
+    values["facets"] = any(one.is_over_facets for one in wanted)
     values["numbers"] = numbers_of(config)
     return ReadOptions(**values)

@@ -1,6 +1,7 @@
-"""Options of physical scales: what the fields of a case are divided by."""
+"""Options of physical scales and symmetries."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -9,6 +10,7 @@ from opjax.files.expressions import Expression
 from opjax.files.options import parse_names
 from opjax.learn.config.fields import option
 from opjax.learn.config.groups import Options
+from opjax.samples.mirror import AXES, Mirror
 
 _UNITS = ("deg", "rad")
 
@@ -27,7 +29,7 @@ class Angle(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ScaleOptions(Options):
-    """Physical scales."""
+    """Physical scales and symmetries."""
 
     scales: str = option(
         "",
@@ -42,12 +44,20 @@ class ScaleOptions(Options):
         "Scalars of --scalar_names that are angles in degrees, separated by commas. "
         "The model is given cosine and sine. alpha:rad is an angle in radians",
     )
+    mirror: str = option(
+        "",
+        "Axis that the training cases are mirrored in, x, y or z: each has a mirrored "
+        "copy besides. Components of vectors and tensors and --angles are mirrored "
+        "along; further scalars and fields that change their sign are named, as in "
+        '"y: circulation, vorticity". Several axes have semicolons between them',
+    )
 
     def __post_init__(self):
         """Refuses what is no formula and no angle."""
         super().__post_init__()
         parse_scales(self.scales)
         parse_angles(self.angles)
+        parse_mirrors(self.mirror)
 
 
 def parse_scales(text: str) -> dict[str, Expression]:
@@ -90,6 +100,32 @@ def parse_angles(text: str) -> tuple[Angle, ...]:
     if len(set(names)) < len(names):
         raise ValueError(f"angles={text!r} has a name twice; name it once.")
     return tuple(found)
+
+
+def parse_mirrors(text: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Reads axes, and the names of what changes its sign with each.
+
+    Raises:
+      ValueError: if an axis is unknown or there twice.
+    """
+    found: list[tuple[str, tuple[str, ...]]] = []
+    for part in filter(str.strip, text.split(";")):
+        axis, _, names = (piece.strip() for piece in part.partition(":"))
+        if axis not in tuple(AXES) or axis in dict(found):
+            raise ValueError(
+                f"mirror: {part.strip()!r} has no axis x, y or z of its own; write y, "
+                "or y: NAME, NAME for scalars and fields that change their sign."
+            )
+        found.append((axis, parse_names(names)))
+    return tuple(found)
+
+
+def mirrors_of(config: Mapping[str, Any]) -> list[Mirror]:
+    """Returns the reflections of a configuration, in which angles are turned."""
+    angles = parse_angles(config.get("angles") or "")
+    turned = {one.name: 180.0 if one.degrees else math.pi for one in angles}
+    mirrors = parse_mirrors(config.get("mirror") or "")
+    return [Mirror(axis, names, turned) for axis, names in mirrors]
 
 
 def numbers_of(config: Mapping[str, Any]) -> tuple[str, ...]:

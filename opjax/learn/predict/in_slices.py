@@ -160,6 +160,7 @@ def _refuse(config: dict[str, Any]) -> None:
     for name, default in (
         ("location", "points"),
         ("boundary_names", ""),
+        ("boundary", ""),
         ("geometry", ""),
     ):
         if (value := config.get(name) or default) != default:

@@ -166,9 +166,11 @@ class Learned(NamedTuple):
           point_dim: as for `files.read`; as in training by default.
         """
         options = read_options(self.description.config)
+        # Meshes one cell thick are flat only for operators that learned flat ones.
+        in_space = 3 if self.description.channels.mesh_points == 3 else None
         return dataclasses.replace(
             options,
-            point_dim=point_dim or options.point_dim,
+            point_dim=point_dim or options.point_dim or in_space,
             stacked=False,
             need_target=False,
         )

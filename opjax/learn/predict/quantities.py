@@ -1,14 +1,15 @@
 """Quantities of interest of predicted fields, on the meshes of samples."""
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import jax
 import numpy as np
 
-from opjax import geometry, quadrature, quantities
-from opjax.learn.config.quantities import ACROSS_FLOW, FORCES, Quantity, Value
-from opjax.samples import Sample
+from opjax import geometry, quadrature
+from opjax.files import components, patches
+from opjax.learn.config.quantities import EXTREMES, FLUX, SHEARS, SUM, Quantity
+from opjax.learn.predict.quantity_values import Names, value
+from opjax.samples import Patch, Sample
 
 # Kinds of cells by dimension and number of corners, but for four of them in space.
 _OF_CORNERS = {
@@ -17,23 +18,11 @@ _OF_CORNERS = {
 }
 
 
-class _Wall(NamedTuple):
-    """Facets of a boundary: of a mesh of the fluid, or of a body's surface.
-
-    Attributes:
-      facets: point indices; those of a mesh of the fluid look out of it.
-      surface: the kind of the cells of a surface; empty for a mesh of the fluid.
-    """
-
-    facets: np.ndarray
-    surface: str = ""
-
-
 def measure(
     wanted: Sequence[Quantity],
     sample: Sample,
     fields: Sequence[np.ndarray],
-    names: Mapping[str, Sequence[str]],
+    names: Names,
 ) -> list[dict[str, float]]:
     """Computes quantities of several fields on the mesh of one sample.
 
@@ -53,54 +42,123 @@ def measure(
     rows: list[dict[str, float]] = [{} for _ in fields]
     for one in wanted:
         try:
-            column = _column(one, names.get("target", ()), fields[0].shape[1])
-            weights, vectors = _weights(one, sample)
+            rule = _rule(one, sample)
             for row, values in zip(rows, fields, strict=True):
-                values = np.asarray(values[:, column], np.float64)
+                field = _field(one, np.asarray(values, np.float64), names)
                 with jax.enable_x64(True):
-                    row[one.text] = _value(one, sample, names, values, weights, vectors)
+                    row[one.text] = value(one, sample, names, field[rule.rows], rule)
         except ValueError as error:
             raise ValueError(f"{sample.name}: {one.text}: {error}") from None
     return rows
 
 
-def _column(wanted: Quantity, targets: Sequence[str], count: int) -> int:
-    listed = list(targets) or ["target"] * count
-    places = [i for i, name in enumerate(listed) if name == wanted.field]
-    if len(places) != 1:
+def _field(wanted: Quantity, values: np.ndarray, names: Names) -> np.ndarray:
+    """Values of the field that a quantity names, `(n, c)`.
+
+    It is a predicted field, a component of one, or a vector whose components are
+    predicted. It has one channel, but for sums and fluxes.
+    """
+    listed = list(names.get("target", ())) or ["target"] * values.shape[1]
+    fields = {
+        name: values[:, [i for i, other in enumerate(listed) if other == name]]
+        for name in dict.fromkeys(listed)
+    }
+    found, name = fields.get(wanted.field), wanted.field
+    parts = components.split(name, fields)
+    if found is None and parts is not None:
+        component = components.component(fields[parts[0]], parts[1])
+        found = None if component is None else component[:, None]
+    of_vector = [fields[key] for a in "xyz" if (key := f"{name}_{a}") in fields]
+    if found is None and len(of_vector) > 1:
+        found = np.concatenate(of_vector, axis=1)
+    every = [
+        part
+        for key, field in fields.items()
+        for part in (key, *components.listed(key, field.shape[1]))
+    ]
+    if found is None:
         raise ValueError(
-            f"the field {wanted.field!r} has {len(places)} predicted channels, "
-            f"expected one; predicted are {', '.join(listed)}."
+            f"the field {name!r} has 0 predicted channels, expected one; predicted are "
+            f"{', '.join(every)}."
         )
-    return places[0]
+    count, vector = found.shape[1], wanted.kind in (SUM, FLUX, *SHEARS)
+    if count != 1 and not (vector and count <= 3):
+        known = components.listed(name, count)
+        raise ValueError(
+            f"the field {name!r} has {count} predicted channels, expected one; "
+            + (f"name one of {', '.join(known)}." if known else "predict one alone.")
+        )
+    return found
 
 
-def _weights(wanted: Quantity, sample: Sample) -> tuple[np.ndarray, np.ndarray | None]:
-    """Weights of the points, `(n,)`, and of forces their area vectors, `(n, p)`."""
+def _rule(wanted: Quantity, sample: Sample) -> Patch:
+    """Which rows of a sample count for a quantity, and with which weights."""
     points, counted = np.asarray(sample.mesh_points, np.float64), _counted(sample)
-    if wanted.is_force:
-        vectors = _area_vectors(points, _wall(wanted, sample))
-        if masked := int((vectors[~counted] != 0).any(axis=1).sum()):
+    if wanted.is_over_facets:
+        return _of_facets(wanted, points, counted, sample)
+    mask = _on_boundary(wanted, sample)
+    if wanted.kind == SUM:
+        if masked := int((mask & ~counted).sum()):
+            raise ValueError(
+                f"{masked} of its points have weight zero, whose values count for "
+                "nothing; a sum needs all of them."
+            )
+        return _without_areas(mask, points)
+    if wanted.kind in EXTREMES:
+        return _without_areas(_some(mask & counted), points)
+    weights = sample.quadrature_weights
+    if weights is None:
+        if sample.cells is None:
+            raise ValueError(
+                "the sample has neither quadrature_weights nor cells; add weights to "
+                "its file."
+            )
+        weights = quadrature.cell_weights(points, sample.cells)
+    return _without_areas(mask, points)._replace(areas=np.asarray(weights, np.float64))
+
+
+def _of_facets(
+    wanted: Quantity, points: np.ndarray, counted: np.ndarray, sample: Sample
+) -> Patch:
+    patch = dict(sample.patches or {}).get(wanted.boundary)
+    if patch is None:
+        patch = _from_cells(wanted, points, sample)
+    if patch.open_edges:
+        _check_closed(wanted, patch)
+    wrong = ~counted[patch.rows]
+    if wanted.is_force or wanted.kind == FLUX:
+        masked = int((patch.area_vectors[wrong] != 0).any(axis=1).sum())
+        if masked:
             raise ValueError(
                 f"the wall has {masked} points of weight zero, whose values count for "
                 "nothing; a force needs the pressure at all of its points."
             )
-        return np.ones(len(points)), vectors
-    if wanted.kind in ("max", "min"):
-        if wanted.boundary:
-            counted = counted & _on_boundary(wanted, sample)
-        return _some(counted.astype(np.float64)), None
-    if wanted.boundary:
-        areas = _areas(points, _wall(wanted, sample).facets)
-        return _some(np.where(counted, areas, 0)), None
-    if sample.quadrature_weights is not None:
-        return np.asarray(sample.quadrature_weights, np.float64), None
-    if sample.cells is None:
+        return patch
+    _some(~wrong & (patch.areas > 0))
+    return patch._replace(areas=np.where(wrong, 0, patch.areas))
+
+
+def _check_closed(wanted: Quantity, patch: Patch) -> None:
+    """Raises ValueError for a quantity that means nothing on an open boundary."""
+    edges = f"open at {patch.open_edges} edges (ends, in the plane)"
+    if patch.surface and (wanted.is_force or wanted.kind == FLUX):
         raise ValueError(
-            "the sample has neither quadrature_weights nor cells; add weights to its "
-            "file."
+            f"the wall, {patch.surface}s of a surface, is {edges}, so its inside is "
+            "not known. Name the whole wall of a body, or close the surface."
         )
-    return quadrature.cell_weights(points, sample.cells), None
+    if wanted.needs_closed:
+        raise ValueError(
+            f"the wall is {edges}: the force of a constant pressure on it is not zero. "
+            "Name the whole wall of a body, or give the pressure on the other side of "
+            f"the wall, {wanted.text}:reference=0."
+        )
+
+
+def _without_areas(mask: np.ndarray, points: np.ndarray) -> Patch:
+    """A rule that takes some rows with weights of one."""
+    rows = np.flatnonzero(mask)
+    none = np.zeros((len(rows), points.shape[1]))
+    return Patch(rows, np.ones(len(rows)), none, points[rows])
 
 
 def _counted(sample: Sample) -> np.ndarray:
@@ -110,31 +168,20 @@ def _counted(sample: Sample) -> np.ndarray:
     return np.asarray(sample.quadrature_weights) > 0
 
 
-def _some(weights: np.ndarray) -> np.ndarray:
-    """Weights, not all of which may be zero."""
-    if not weights.any():
+def _some(mask: np.ndarray) -> np.ndarray:
+    """Points that count, of which there must be one."""
+    if not mask.any():
         raise ValueError("all of its points have weight zero, so nothing is known.")
-    return weights
+    return mask
 
 
-def _area_vectors(points: np.ndarray, wall: _Wall) -> np.ndarray:
-    """Area vectors of the points of a closed wall, out of the fluid, `(n, p)`."""
-    what = f"the wall, {wall.surface}s of a surface," if wall.surface else "the wall"
-    facets = wall.facets
-    edges = geometry.open_edges(_merged(points, facets))
-    if wall.surface:
-        try:
-            facets, edges = geometry.outward_facets(points, facets), edges[:0]
-        except geometry.OpenSurfaceError as error:
-            edges = error.edges
-    if len(edges):
-        raise ValueError(
-            f"{what} is open at {len(edges)} edges (ends, in the plane): the force of "
-            "a constant pressure on it is not zero. Name the whole wall of a body, or "
-            "close the surface."
-        )
-    vectors = geometry.point_area_vectors(points, facets)
-    return -vectors if wall.surface else vectors
+def _on_boundary(wanted: Quantity, sample: Sample) -> np.ndarray:
+    """Which points are in the boundary that a quantity names, if any; `(n,)`."""
+    mask = np.ones(sample.num_points, bool)
+    if wanted.boundary:
+        mask[:] = False
+        mask[_named(wanted, sample)] = True
+    return mask
 
 
 def _named(wanted: Quantity, sample: Sample) -> np.ndarray:
@@ -151,24 +198,16 @@ def _named(wanted: Quantity, sample: Sample) -> np.ndarray:
     return found
 
 
-def _on_boundary(wanted: Quantity, sample: Sample) -> np.ndarray:
-    """Which points are in the boundary that a quantity names, if any; `(n,)`."""
-    mask = np.ones(sample.num_points, bool)
-    if wanted.boundary:
-        mask[:] = False
-        mask[_named(wanted, sample)] = True
-    return mask
-
-
-def _wall(wanted: Quantity, sample: Sample) -> _Wall:
-    """Facets of the boundary that a quantity names, or of a surface as a whole."""
-    points, cells = np.asarray(sample.mesh_points, np.float64), sample.cells
+def _from_cells(wanted: Quantity, points: np.ndarray, sample: Sample) -> Patch:
+    """Facets of a boundary, or of a surface as a whole, by the sample's own cells."""
+    on_wall = _on_boundary(wanted, sample)
+    cells = sample.cells
     if cells is None:
         raise ValueError(
-            "normals need fields at points and cells of one kind, which the sample "
+            "facets need fields at points and cells of one kind, which the sample "
             "does not have; see --location and the cells of its file."
         )
-    on_wall, kind = _on_boundary(wanted, sample), _kind_of(points, cells)
+    kind = _kind_of(points, cells)
     surface = geometry.KINDS[kind].dimension < points.shape[1]
     if surface:
         facets = np.asarray(cells)
@@ -181,7 +220,9 @@ def _wall(wanted: Quantity, sample: Sample) -> _Wall:
         raise ValueError(
             f"no facet has all its points in the boundary {wanted.boundary!r}."
         )
-    return _Wall(chosen, kind if surface else "")
+    if surface:
+        return patches.of_body(points, chosen, kind)
+    return patches.at_points(points, chosen)
 
 
 def _kind_of(points: np.ndarray, cells: np.ndarray) -> str:
@@ -195,95 +236,3 @@ def _kind_of(points: np.ndarray, cells: np.ndarray) -> str:
             "facets."
         )
     return _OF_CORNERS[shape]
-
-
-def _merged(points: np.ndarray, facets: np.ndarray) -> np.ndarray:
-    """Facets with one number for all points in one place, as at a trailing edge."""
-    _, places = np.unique(points, axis=0, return_inverse=True)
-    return places.reshape(-1)[facets]
-
-
-def _areas(points: np.ndarray, facets: np.ndarray) -> np.ndarray:
-    """Lumped areas (lengths) of facets at their points, `(n,)`."""
-    parts, _ = geometry.facet_triangles(points, facets)
-    vectors = geometry.facet_area_vectors(points, parts)
-    areas = np.linalg.norm(vectors, axis=1) / parts.shape[1]
-    return np.bincount(
-        parts.reshape(-1), areas.repeat(parts.shape[1]), minlength=len(points)
-    )
-
-
-def _value(
-    wanted: Quantity,
-    sample: Sample,
-    names: Mapping[str, Sequence[str]],
-    values: np.ndarray,
-    weights: np.ndarray,
-    vectors: np.ndarray | None,
-) -> float:
-    simple = {
-        "max": quantities.maximum,
-        "min": quantities.minimum,
-        "mean": quantities.mean,
-        "integral": quantities.integral,
-    }
-    if vectors is None:
-        return float(simple[wanted.kind](*_padded(values, weights)))
-    force = quantities.force(*_padded(values, vectors))
-    if wanted.references:
-        references = dict(wanted.references)
-        density, speed, area = (
-            _constant(references.get(key, 1.0), sample, names)
-            for key in ("density", "speed", "area")
-        )
-        force = quantities.coefficient(force, density=density, speed=speed, area=area)
-    if wanted.kind in FORCES:
-        axis = FORCES.index(wanted.kind)
-        if axis >= len(force):
-            raise ValueError(f"the mesh has {len(force)} dimensions only.")
-        return float(force[axis])
-    if len(force) != 2:
-        raise ValueError(
-            "drag and lift are those of flows in the plane; ask for force_x, force_y "
-            "or force_z."
-        )
-    assert wanted.angle is not None
-    angle = _constant(wanted.angle, sample, names)
-    angle = np.deg2rad(angle) if wanted.degrees else angle
-    both = quantities.drag_and_lift(force, angle=angle)
-    return float(both[ACROSS_FLOW.index(wanted.kind)])
-
-
-def _constant(
-    value: Value, sample: Sample, names: Mapping[str, Sequence[str]]
-) -> float:
-    """A number, a scalar of the case, or the constant value of an input."""
-    if not isinstance(value, str):
-        return value
-    scalars = list(names.get("scalars", ()))
-    if sample.scalars is None:
-        scalars = []
-    listed = list(names.get("features", ())) if sample.features is not None else []
-    if [*scalars, *listed].count(value) != 1:
-        known = ", ".join([*scalars, *listed]) or "none"
-        raise ValueError(
-            f"there is no one scalar or input {value!r}; inputs are: {known}."
-        )
-    if value in scalars:
-        assert sample.scalars is not None
-        return float(sample.scalars[scalars.index(value)])
-    assert sample.features is not None
-    column = np.asarray(sample.features[:, listed.index(value)], np.float64)
-    if np.ptp(column) > 1e-6 * np.abs(column).max():
-        raise ValueError(
-            f"the input {value!r} is between {column.min():.6g} and "
-            f"{column.max():.6g}, expected a constant."
-        )
-    return float(column[0])
-
-
-def _padded(*arrays: np.ndarray) -> list[np.ndarray]:
-    """Arrays with zero rows up to a power of two: few sizes are compiled."""
-    n = len(arrays[0])
-    rows = (1 << (n - 1).bit_length()) - n
-    return [np.pad(a, [(0, rows)] + [(0, 0)] * (a.ndim - 1)) for a in arrays]

@@ -10,6 +10,8 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from opjax.files.expressions import Expression
@@ -92,7 +94,8 @@ class Scaling:
         sample = sample._replace(**changed)
         if not self.angles or sample.scalars is None:
             return sample
-        return sample._replace(scalars=self._turned(sample.scalars))
+        turned = np.asarray(self.turned(sample.scalars, np))
+        return sample._replace(scalars=turned.astype(sample.scalars.dtype))
 
     def splits(self, splits: Splits) -> Splits:
         """Returns all cases of a benchmark as the model sees them."""
@@ -152,6 +155,41 @@ class Scaling:
                 name, formula, values, sample
             )
         return found
+
+    def traced_factors(
+        self, values: Mapping[str, jax.Array], channels: Mapping[str, int]
+    ) -> dict[str, jax.Array]:
+        """Returns `factors` of numbers that JAX traces, which nobody checks.
+
+        Args:
+          values: numbers of a case by name.
+          channels: of the arrays.
+        """
+        found: dict[str, jax.Array] = {}
+        for name, formula in self.scales.items():
+            role, rows = self._where(name)
+            one = found.get(role, jnp.ones(channels[role]))
+            place = slice(None) if rows is None else np.asarray(rows)
+            found[role] = one.at[place].set(formula.traced(values))
+        return found
+
+    def turned(self, scalars: Any, array: Any = jnp) -> Any:
+        """Returns scalars with cosine and sine in place of each angle.
+
+        Args:
+          scalars: `(s,)`.
+          array: module to compute with, `jax.numpy` or `numpy`.
+        """
+        degrees = {angle.name: angle.degrees for angle in self.angles}
+        parts: list[Any] = []
+        for place, name in enumerate(self.names.get("scalars", ())):
+            value = scalars[place]
+            if name in degrees:
+                angle = value * (math.pi / 180) if degrees[name] else value
+                parts += [array.cos(angle), array.sin(angle)]
+            else:
+                parts.append(value)
+        return array.stack(parts)
 
     def values(self, sample: Sample) -> dict[str, float]:
         """Returns the numbers of a case by name, its scalars among them."""
@@ -248,15 +286,3 @@ class Scaling:
                 "it out; of numbers of either sign take abs()."
             )
         return value
-
-    def _turned(self, scalars: np.ndarray) -> np.ndarray:
-        """Scalars with cosine and sine in place of each angle, `(s + angles,)`."""
-        degrees = {angle.name: angle.degrees for angle in self.angles}
-        parts: list[float] = []
-        for name, value in zip(self.names["scalars"], scalars.tolist(), strict=True):
-            if name in degrees:
-                angle = math.radians(value) if degrees[name] else value
-                parts += [math.cos(angle), math.sin(angle)]
-            else:
-                parts.append(value)
-        return np.asarray(parts, scalars.dtype)

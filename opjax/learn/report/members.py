@@ -7,9 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from opjax.learn.baselines.fitted import NAMES
 from opjax.learn.json_files import write_json, write_text
 from opjax.learn.run.folder import provenance
 from opjax.learn.tables import median_and_range, table
+from opjax.learn.tasks.compared import Compared
 
 # Numbers of a member that are not results.
 _NOT_SHOWN = ("best_epoch", "parameters")
@@ -29,6 +31,7 @@ class Finished(NamedTuple):
       seconds: wall time of this process.
       data_seconds: of that, for making or reading samples.
       fields: keys of the fields that have numbers of their own.
+      baselines: of the task.
     """
 
     config: Any
@@ -41,6 +44,7 @@ class Finished(NamedTuple):
     seconds: float
     data_seconds: float
     fields: tuple[str, ...] = ()
+    baselines: Callable[[], Compared] | None = None
 
 
 class Report(NamedTuple):
@@ -67,16 +71,18 @@ def write_report(
     write_json(finished.folder / "members.json", results)
     added = Report() if report is None else report(finished)
     shown, text = _numbers(results), added.text
+    medians, beside = summary(results, shown), dict[str, Any]()
     if text is None:
-        apart = [key for field in finished.fields for key in _of_field(shown, field)]
-        whole = [key for key in shown if key not in apart]
-        columns = {key: (key.replace("_", " "), 1.0) for key in whole}
-        text = comparison(results, columns) + _fields(results, shown, finished.fields)
+        compared = finished.baselines() if finished.baselines else None
+        text = _standard(finished, shown, compared)
+        if compared is not None:
+            beside = _beside(finished, compared, medians)
+            text += beside.pop("text")
     head = added.head or _head(finished)
     write_tables(finished.folder, title, head, text, finished.seconds)
     if added.alone:
         return dict(added.result)
-    first, medians = next(iter(results)), summary(results, shown)
+    first = next(iter(results))
     return {
         **{key: medians[f"{key}_{first}"] for key in shown if key != "seconds"},
         **medians,
@@ -90,7 +96,43 @@ def write_report(
         "models": list(results),
         "seeds": list(config.seeds),
         "data": finished.source,
+        **beside,
         **added.result,
+    }
+
+
+def _standard(
+    finished: Finished, shown: Sequence[str], compared: Compared | None
+) -> str:
+    """The tables of models, and below them of baselines."""
+    results, fields = finished.results, finished.fields
+    beside = {} if compared is None else compared.numbers
+    apart = [key for field in fields for key in _of_field(shown, field)]
+    whole = [key for key in shown if key not in apart]
+    columns = {key: (key.replace("_", " "), 1.0) for key in whole}
+    return comparison(results, columns, beside) + _fields(
+        results, shown, fields, beside
+    )
+
+
+def _beside(
+    finished: Finished, compared: Compared, medians: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What the page and the last line say of baselines; saves them with the run."""
+    if compared.fitted is not None:
+        compared.fitted.save(finished.folder)
+    models = {
+        name: {
+            key.removesuffix(f"_{name}"): value
+            for key, value in medians.items()
+            if key.endswith(f"_{name}")
+        }
+        for name in finished.results
+    }
+    return {
+        "text": compared.sentences(models),
+        "baselines": compared.numbers,
+        "baseline_wins": compared.wins(models),
     }
 
 
@@ -104,6 +146,7 @@ def _fields(
     results: Mapping[str, Sequence[Mapping[str, Any]]],
     shown: Sequence[str],
     fields: Sequence[str],
+    beside: Mapping[str, Mapping[str, float]],
 ) -> str:
     """Returns a table with a line for each field of each model; empty without."""
     if not fields:
@@ -117,6 +160,11 @@ def _fields(
             known = {name: key for key, name in of.items()}
             cells = [_cell(kept, known[n], 1.0) if n in known else "–" for n in names]
             lines.append([model, field, *cells])
+    for baseline, numbers in beside.items():
+        for field, of in each.items():
+            known = {name: key for key, name in of.items()}
+            cells = [_cell([numbers], known.get(n, ""), 1.0) for n in names]
+            lines.append([NAMES[baseline], field, *cells])
     headings = [name.replace("_", " ") for name in names]
     return f"\nEach field:\n\n{table(['model', 'field', *headings], lines)}"
 
@@ -145,7 +193,8 @@ def _head(finished: Finished) -> str:
     config = finished.config
     length = f"{finished.num_train} training and {finished.num_test} test samples, "
     if hasattr(config, "num_epochs"):
-        length += f"{config.num_epochs} epochs"
+        steps = getattr(config, "num_steps", 0)
+        length += f"{steps} steps" if steps else f"{config.num_epochs} epochs"
         rows = [row for group in finished.results.values() for row in group]
         validated = any("validation" in row for row in rows)
         if not (validated or getattr(config, "num_validation", 1)):
@@ -183,11 +232,12 @@ def summary(
 def comparison(
     results: Mapping[str, Sequence[Mapping[str, Any]]],
     columns: Mapping[str, tuple[str, float]],
+    beside: Mapping[str, Mapping[str, float]] | None = None,
 ) -> str:
     """Returns a Markdown table of medians and ranges over the seeds.
 
     Columns are heading and factor of every key to show. Rows with the key "diverged"
-    are counted, and the others are shown.
+    are counted, and the others are shown. Numbers beside are those of baselines.
     """
     lines = []
     for name, rows in results.items():
@@ -200,6 +250,9 @@ def comparison(
             cells[0] = "diverged"
         parameters = max(row["parameters"] for row in rows)
         lines.append([name, f"{parameters:,}" if parameters else "–", seeds, *cells])
+    for baseline, numbers in (beside or {}).items():
+        cells = [_cell([numbers], key, scale) for key, (_, scale) in columns.items()]
+        lines.append([NAMES[baseline], "–", "–", *cells])
     headings = [heading for heading, _ in columns.values()]
     return table(["model", "parameters", "seeds", *headings], lines)
 

@@ -135,13 +135,16 @@ class ArrayBatches(Batches):
         self.total = settings.num_epochs * self.per_epoch
         self.optimizer = settings.optimizer(self.total)
         self.shares, self.num_epochs = settings.train_points, settings.num_epochs
-        if min(self.shares) < 1 and self.mesh is not None:
+        self.full_epochs = points.full_epochs(settings.full_points, self.num_epochs)
+        if set(self.shares) != {1.0} and self.mesh is not None:
             raise ValueError(
                 f"train_points={','.join(map(str, self.shares))} is for one device; "
                 "leave it or --devices out."
             )
+        ending = {1.0} if self.full_epochs else set[float]()
         self.programs = {
-            share: self._program(task, settings, share) for share in set(self.shares)
+            share: self._program(task, settings, share)
+            for share in {*self.shares, *ending}
         }
 
     def _program(self, task: Task, settings: Settings, share: float) -> Program:
@@ -154,12 +157,16 @@ class ArrayBatches(Batches):
             mesh=self.mesh,
         )
         key = jax.random.fold_in(jax.random.key(self.seed), 1)
-        return Program(share, loss, epoch, key if task.needs_key or share < 1 else None)
+        return Program(
+            share, loss, epoch, key if task.needs_key or share != 1 else None
+        )
 
     def program(self, step: int) -> Program:
         """Returns what makes a step."""
-        epoch = step // self.per_epoch
-        return self.programs[stages.value_at(self.shares, epoch, self.num_epochs)]
+        epoch, few = step // self.per_epoch, self.num_epochs - self.full_epochs
+        if epoch >= few:
+            return self.programs[1.0]
+        return self.programs[stages.value_at(self.shares, epoch, few)]
 
     def train_at(self, step: int) -> tuple[Any, ...]:
         """Returns the buckets that the batch of a step is from."""
@@ -247,7 +254,9 @@ class ArrayBatches(Batches):
 
     def one_step(self, model: Model) -> OneStep:
         """Returns a step on the largest batch, of most points, not compiled yet."""
-        _, loss, _, key = self.programs[max(self.shares)]
+        most = max(map(buckets.num_points, self.train)) or 1
+        largest = max(self.programs, key=lambda share: points.number(share, most))
+        _, loss, _, key = self.programs[largest]
         step = training.make_step(
             loss, self.optimizer, microbatch=self.microbatch, mesh=self.mesh
         )

@@ -9,15 +9,18 @@ import jax
 
 from opjax import samples, training
 from opjax._trees import Batch, Model
+from opjax.learn.run.settings import Settings
 
 
 def number(share: float, num_points: int) -> int:
     """Returns how many of so many points a share is, rounded up.
 
     Args:
-      share: in (0, 1].
+      share: in (0, 1]; above, a number of points, of which there may be fewer.
       num_points: of a mesh, with padding.
     """
+    if share > 1:
+        return min(int(share), num_points)
     # Not one more where 0.1 * 30 is 3.0000000000000004.
     return max(1, math.ceil(round(share * num_points, 6)))
 
@@ -53,3 +56,27 @@ def drawn(
         return loss(model, few, key=own) if needs_key else loss(model, few)
 
     return total
+
+
+def full_epochs(share: float, num_epochs: int) -> int:
+    """Returns how many epochs, at the end, see all points; one at least of a share.
+
+    Args:
+      share: of the epochs, in [0, 1).
+      num_epochs: of the training.
+    """
+    return min(max(1, round(share * num_epochs)), num_epochs) if share else 0
+
+
+def mean_of_largest(settings: Settings, num_points: int) -> float:
+    """Returns the points of a step, on average, over those of the largest step.
+
+    Args:
+      settings: of the training.
+      num_points: of a mesh, with padding.
+    """
+    counts = [number(share, num_points) for share in settings.train_points]
+    mean, full = sum(counts) / len(counts), settings.full_points
+    if not full:
+        return mean / max(counts)
+    return (full * num_points + (1 - full) * mean) / num_points

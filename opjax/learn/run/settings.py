@@ -36,8 +36,9 @@ class Settings:
         `opjax.training.make_epoch`.
       microbatch: see `opjax.training.make_step`.
       tensorboard: write TensorBoard files besides metrics.jsonl.
-      train_points: shares of the points of a sample that a step sees, each for an equal
-        part of the epochs, see `points.drawn`.
+      train_points: shares of the points of a sample that a step sees, or numbers of
+        points above 1, each for an equal part of the epochs, see `points.drawn`.
+      full_points: share of the epochs, at the end, that see all points.
       mesh: devices that share samples and points, see `opjax.training.make_step`.
     """
 
@@ -55,4 +56,5 @@ class Settings:
     microbatch: int | None = None
     tensorboard: bool = False
     train_points: tuple[float, ...] = (1.0,)
+    full_points: float = 0.0
     mesh: Mesh | None = None

@@ -47,11 +47,13 @@ class Evaluation:
       numbers: `numbers(errors)`, what to return of the errors of all channels together.
       quantities: computed of predictions and targets, see `tasks.quantities`.
       window: left, right, bottom and top of what figures show; None for all.
+      baselines: measure predictions without an operator, too, see `tasks.compared`.
     """
 
     numbers: Numbers = mean_and_worst
     quantities: Sequence[Quantity] = ()
     window: tuple[float, float, float, float] | None = None
+    baselines: bool = False
 
     def check(self, physical: Sequence[Sample], names: Names) -> None:
         """Raises ValueError, before a training, if targets have no such quantities."""

@@ -20,7 +20,7 @@ def check(
       obstacle: what in the task needs all points, if anything does.
     """
     shares = getattr(config, "train_points", (1.0,))
-    if min(shares) == 1:
+    if set(shares) == {1.0}:
         return
     said = f"train_points={','.join(map(str, shares))}"
     if obstacle:
@@ -32,9 +32,10 @@ def check(
     options = [operators.entry(name).min_points for name in config.models]
     least = max([1, *(getattr(config, option) for option in options if option)])
     fewest = min(summaries.num_points(train))
-    if min(shares) * fewest < least:
+    left = min(min(share, fewest) if share > 1 else share * fewest for share in shares)
+    if left < least:
         raise ValueError(
-            f"{said} leaves {min(shares) * fewest:.3g} of the {fewest} points of the "
+            f"{said} leaves {left:.3g} of the {fewest} points of the "
             f"smallest training mesh, fewer than {least}; give a larger share."
         )
 
@@ -57,3 +58,24 @@ def _obstacle(config: Any, name: str, sizes: Sizes) -> str:
             "train_points out"
         )
     return ""
+
+
+def epochs_of(config: Any, counts: Sequence[int]) -> int:
+    """Returns how often the training computes all points, rounded; at least once.
+
+    A share of the points is that of padded points; a number of points costs nothing
+    more where meshes are padded.
+
+    Args:
+      config: may have `num_epochs`, `num_steps`, `train_points` and `full_points`.
+      counts: points of the training samples.
+    """
+    epochs = getattr(config, "num_epochs", 1)
+    if steps := getattr(config, "num_steps", 0):
+        epochs = steps * config.batch_size / len(counts)
+    shares = getattr(config, "train_points", (1.0,))
+    if set(shares) == {1.0}:
+        return max(1, round(epochs))
+    full = getattr(config, "full_points", 0.0)
+    few = [0 if share > 1 else share for share in shares]
+    return max(1, round(epochs * (full + (1 - full) * sum(few) / len(few))))

@@ -1,6 +1,6 @@
 """Predicted scalars of the test samples, and how good they are."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -61,6 +61,16 @@ def predicted(
     return np.stack([found[row] for row in sorted(found)])
 
 
+def names_of(names: Mapping[str, Sequence[str]], count: int) -> Sequence[str]:
+    """Returns the names of the target scalars, made up where nobody has named them.
+
+    Args:
+      names: of the channels, by array.
+      count: number of target scalars.
+    """
+    return names.get("target_scalars") or [f"scalar_{i}" for i in range(count)]
+
+
 def errors(
     predicted: np.ndarray, known: np.ndarray, names: Sequence[str] | None
 ) -> dict[str, float]:
@@ -79,7 +89,7 @@ def errors(
     Returns:
       `NAME_error`, `NAME_r2` and `NAME_rank`, Spearman's rank correlation.
     """
-    listed = names or [f"scalar_{i}" for i in range(known.shape[1])]
+    listed = names or names_of({}, known.shape[1])
     found: dict[str, float] = {}
     predicted, known = (np.asarray(values, np.float64) for values in (predicted, known))
     error = predicted - known

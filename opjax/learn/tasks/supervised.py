@@ -22,7 +22,7 @@ from opjax.learn.predict.learned import Learned
 from opjax.learn.predict.scaling import Scaling
 from opjax.learn.registry import operators
 from opjax.learn.run import buckets
-from opjax.learn.tasks import errors, points, scalars
+from opjax.learn.tasks import compared, errors, points, scalars
 from opjax.learn.tasks.errors import Loss, SampleError
 from opjax.learn.tasks.evaluation import Evaluation, Evaluator, Names, TestSet
 from opjax.learn.tasks.field_losses import Scales, fields_of_training, without_constants
@@ -195,7 +195,29 @@ def regression(
         mean=loss.mean,
         draws_points=not obstacle,
         fields=() if fields is None else tuple(keys(fields.names)),
+        baselines=partial(
+            compared.compare,
+            splits,
+            compared.Measure(
+                fields,
+                joint=None if loss.form is not None else evaluation.numbers,
+                scalars=scalars.names_of(names, sizes.target_scalars),
+                restore=partial(_restored, scaling, test.samples),
+            ),
+        )
+        if evaluation.baselines
+        else None,
     )
+
+
+def _restored(
+    scaling: Scaling | None, physical: Sequence[Sample], scalars: np.ndarray
+) -> np.ndarray:
+    """Predicted scalars of the test samples in physical units."""
+    if scaling is None:
+        return scalars
+    pairs = zip(scalars, physical, strict=True)
+    return np.stack([scaling.restore(*pair, role="target_scalars") for pair in pairs])
 
 
 def _scaled(scaling: Scaling, splits: Splits, loss: Loss) -> Splits:
@@ -307,7 +329,7 @@ def _padded_sizes(config: Any, splits: Splits, name: str) -> tuple[int, ...] | N
     counts = summaries.num_points(found)
     batch_size, epochs = 1, 1
     if name == "train":
-        batch_size, epochs = config.batch_size, getattr(config, "num_epochs", 1)
+        batch_size, epochs = config.batch_size, points.epochs_of(config, counts)
     else:
         sizes = _padded_sizes(config, splits, "train")
         fitting = None if sizes is None else samples.fitting_sizes(counts, sizes)

@@ -18,6 +18,7 @@ from jax.sharding import Mesh
 
 from opjax.learn.run import buckets
 from opjax.learn.run.settings import Settings
+from opjax.learn.tasks.compared import Compared
 from opjax.training.replicas import Replicas
 
 
@@ -109,6 +110,8 @@ class BaseTask(abc.ABC):
       diverge: whether a training that diverges is a result rather than an error.
       fields: keys of the fields whose numbers tables show apart, see
         `field_errors.keys`.
+      baselines: measures predictions without an operator on the test set, where tables
+        have them.
     """
 
     loss: Callable[..., Any]
@@ -129,6 +132,7 @@ class BaseTask(abc.ABC):
     mean: bool = False
     diverge: bool = False
     fields: tuple[str, ...] = ()
+    baselines: Callable[[], Compared] | None = None
 
     @property
     @abc.abstractmethod
@@ -213,7 +217,7 @@ class Task(BaseTask):
           ValueError: if steps are to see some of the points, and the task has no such.
         """
         shares = getattr(config, "train_points", (1.0,))
-        if min(shares) < 1 and not self.draws_points:
+        if set(shares) != {1.0} and not self.draws_points:
             raise ValueError(
                 f"train_points={','.join(map(str, shares))} means nothing for this "
                 "program, whose loss is not one of any points; leave it out."
@@ -221,7 +225,7 @@ class Task(BaseTask):
         own = self.optimizer
         on_cpu = jax.default_backend() == "cpu"
         return Settings(
-            num_epochs=config.num_epochs,
+            num_epochs=self._num_epochs(config),
             batch_size=config.batch_size,
             seed=config.seed,
             optimizer=functools.partial(own, config) if own else config.make_optimizer,
@@ -233,8 +237,18 @@ class Task(BaseTask):
             microbatch=config.microbatch or (1 if on_cpu else None),
             tensorboard=tensorboard,
             train_points=shares,
+            full_points=getattr(config, "full_points", 0.0),
             mesh=mesh,
         )
+
+    def _num_epochs(self, config: EpochOptions) -> int:
+        """Epochs of a configuration, which may count steps instead."""
+        steps = getattr(config, "num_steps", 0)
+        if not steps:
+            return config.num_epochs
+        sizes = [buckets.num_samples("train", bucket) for bucket in self.train]
+        of_epoch = sum(size // config.batch_size for size in sizes)
+        return max(1, round(steps / max(1, of_epoch)))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

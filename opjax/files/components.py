@@ -1,0 +1,258 @@
+"""Components and invariants of fields, under names of their own: `U_x`, `S:mises`.
+
+A vector `U` has `U_x`, `U_y`, `U_z` and `U:mag`. A symmetric tensor `S` of six channels
+has `S_xx`, `S_yy`, `S_zz`, `S_xy`, `S_yz`, `S_xz`, in this order, which is that of VTK,
+foamToVTK and CalculiX; or in that of the file, where it names its components, which
+can then be asked for by these names too: `S_Principal_Max`. A tensor of nine has
+`T_xx`, `T_xy`, `T_xz`, `T_yx`, ... row by row. Tensors also have `:mag`, `:mises`,
+`:trace` and `:pressure`, a third of the trace with the other sign.
+"""
+
+import dataclasses
+import re
+import warnings
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from opjax.files.npz import Arrays
+from opjax.files.vtk.fields import MeshArrays
+from opjax.files.vtk.mesh import NamedArrays
+
+# Axes of the components by the number of channels.
+_AXES = {
+    2: ("x", "y"),
+    3: ("x", "y", "z"),
+    6: ("xx", "yy", "zz", "xy", "yz", "xz"),
+    9: ("xx", "xy", "xz", "yx", "yy", "yz", "zx", "zy", "zz"),
+}
+_OF_VECTORS = ("mag",)
+_OF_TENSORS = ("mag", "mises", "trace", "pressure")
+_NUMBERED = re.compile(r"\d*")
+_AXIS = str.maketrans("123", "xyz")
+
+Labels = Sequence[str]  # what a file calls the channels of an array; may be empty
+
+
+def listed(field: str, channels: int, labels: Labels = ()) -> tuple[str, ...]:
+    """Lists the names of the components and invariants of a field.
+
+    Args:
+      field: its name.
+      channels: how many it has.
+      labels: what its file calls them.
+    """
+    axes = _AXES.get(channels, ())
+    own = [one for one in labels if "".join(sorted(one.lower())) not in axes]
+    parts = [f"{field}_{key}" for key in (*axes, *own)]
+    return (*parts, *(f"{field}:{key}" for key in _invariants(channels)))
+
+
+def split(name: str, fields: Iterable[str]) -> tuple[str, str] | None:
+    """Divides `U_x` or `U:mag` into the name of one of the fields, and its part.
+
+    Returns:
+      The longest such name of a field and what follows it, as it is typed, with `:`
+      before an invariant; None if there is no such field.
+    """
+    whole = [f for f in fields if name.startswith((f"{f}_", f"{f}:"))]
+    if not whole:
+        return None
+    field = max(whole, key=len)
+    return field, name[len(field) :].removeprefix("_")
+
+
+def component(values: np.ndarray, part: str, labels: Labels = ()) -> np.ndarray | None:
+    """Computes a component or an invariant of a field.
+
+    Args:
+      values: of the field, `(..., channels)`.
+      part: `x`, `xy` or one of the labels, in letters of either case; `:mises`.
+      labels: what the file calls the channels; none is the order of the module.
+
+    Returns:
+      The values `(...,)` in the type of the field; None if it has no such part.
+
+    Raises:
+      ValueError: if labels do not say which channels are the axes that are needed.
+    """
+    channels = values.shape[-1]
+    key = part.lower()
+    if not part.startswith(":"):
+        own = [label.lower() for label in labels]
+        if key in own:
+            return values[..., own.index(key)]
+        if key not in _AXES.get(channels, ()):
+            return None
+        return values[..., _order(channels, labels)[key]]
+    if key[1:] not in _invariants(channels):
+        return None
+    order = _order(channels, labels)
+    axes = {k: values[..., i].astype(np.float64) for k, i in order.items()}
+    return _INVARIANTS[key[1:]](axes).astype(np.result_type(values.dtype, np.float32))
+
+
+def with_components(arrays: Arrays, names: Iterable[str], *, axes: int = 1) -> Arrays:
+    """Returns the arrays of a file with components and invariants by their names.
+
+    Args:
+      arrays: of the file; one that has the name of a component comes first.
+      names: those that are asked for.
+      axes: number of axes before the channels: those of a grid, or of time.
+    """
+    names = set(names)
+    if not isinstance(arrays, MeshArrays):
+        return _Computed(arrays, names, {}, axes)
+    mesh = arrays.mesh
+    points, cells = (
+        _extended(data, names) for data in (mesh.point_data, mesh.cell_data)
+    )
+    mesh = dataclasses.replace(mesh, point_data=points, cell_data=cells)
+    extended = MeshArrays(mesh, points.arrays | arrays)
+    extended.plane = arrays.plane
+    return extended
+
+
+def _extended(data: NamedArrays, names: Collection[str]) -> NamedArrays:
+    for key in sorted({*names} & {*data.arrays}):
+        _warn_of_order(key, data.labels.get(key, ()))
+    computed = _Computed(data.arrays, names, data.labels, 1)
+    more = {key: computed[key] for key in names if key in computed}
+    return dataclasses.replace(data, arrays=data.arrays | more)
+
+
+def _warn_of_order(field: str, labels: Labels) -> None:
+    """Warns of a tensor read whole, in another order than that of the module."""
+    try:
+        order = _order(6, labels) if len(labels) == 6 else {}
+    except ValueError:
+        return  # the file has names of its own
+    if list(order.values()) != list(range(len(order))):
+        warnings.warn(
+            f"The channels of {field} are {', '.join(labels)}. Quantities of a "
+            f"predicted {field} take them for {', '.join(_AXES[6])}; name the "
+            f"components that you need, {field}_xx or {field}:mises, in its place.",
+            stacklevel=4,
+        )
+
+
+class _Computed(Arrays):
+    """Arrays, and components of them, which are computed when looked up."""
+
+    def __init__(
+        self,
+        arrays: Arrays,
+        names: Collection[str],
+        labels: Mapping[str, Labels],
+        axes: int,
+    ):
+        self._arrays, self._names = arrays, names
+        self._labels, self._axes = labels, axes
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    def __contains__(self, name: object) -> bool:
+        if name in self._arrays or name not in self._names:
+            return name in self._arrays
+        return self._component(str(name)) is not None
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name in self._arrays:
+            return self._arrays[name]
+        found = self._component(name) if name in self._names else None
+        if found is None:
+            raise KeyError(name)
+        return found
+
+    def _component(self, name: str) -> np.ndarray | None:
+        parts = split(name, self._arrays)
+        if parts is None:
+            return None
+        field, part = parts
+        array = np.asarray(self._arrays[field])
+        if array.dtype.kind not in "fiu" or array.ndim != self._axes + 1:
+            return None
+        try:
+            return component(array, part, self._labels.get(field, ()))
+        except ValueError as error:
+            raise ValueError(f"{field}: {error}") from None
+
+
+def note(name: str, arrays: Iterable[str]) -> str:
+    """Says what components a field has, for the error of a name that is none of them.
+
+    Args:
+      name: what is missing.
+      arrays: of the file; names alone say nothing.
+
+    Returns:
+      A sentence with a blank before it; empty if the name belongs to no field.
+    """
+    parts = split(name, arrays) if isinstance(arrays, Mapping) else None
+    if parts is None or not isinstance(arrays, Mapping) or name == "mesh_points":
+        return ""
+    field, shape = parts[0], np.shape(arrays[parts[0]])
+    labels: Labels = ()
+    if isinstance(arrays, MeshArrays):
+        labels = arrays.mesh.point_data.labels.get(field, ())
+        labels = labels or arrays.mesh.cell_data.labels.get(field, ())
+    channels = shape[-1] if len(shape) > 1 else 1
+    if names := listed(field, channels, labels):
+        return f" The components of {field} are {', '.join(names)}."
+    many = "one channel" if channels == 1 else f"{channels} channels"
+    return f" {field} has {many}, and so no components with names."
+
+
+def _invariants(channels: int) -> tuple[str, ...]:
+    return {2: _OF_VECTORS, 3: _OF_VECTORS, 6: _OF_TENSORS, 9: _OF_TENSORS}.get(
+        channels, ()
+    )
+
+
+def _order(channels: int, labels: Labels) -> dict[str, int]:
+    """Where the channel of each pair of axes is."""
+    axes = _AXES[channels]
+    usual = {key: i for i, key in enumerate(axes)}
+    if channels < 6 or not any(labels) or all(map(_NUMBERED.fullmatch, labels)):
+        return usual
+    ends = [label.lower().translate(_AXIS)[-2:] for label in labels]
+    ends = ["".join(sorted(end)) if channels == 6 else end for end in ends]
+    if sorted(ends) != sorted(axes):
+        raise ValueError(
+            f"its file calls its channels {', '.join(labels)}, expected names that end "
+            f"with {', '.join(axes)}; which channel is which is not known. Name "
+            "components by the file's names, or write arrays of one channel."
+        )
+    return {key: ends.index(key) for key in axes}
+
+
+def _mag(of: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Square root of the sum of squares; sides of symmetric tensors count twice."""
+    twice = "yx" not in of
+    squares = [
+        (1 + (twice and len(set(key)) == 2)) * value**2 for key, value in of.items()
+    ]
+    return np.sqrt(np.sum(squares, axis=0))
+
+
+def _trace(of: Mapping[str, np.ndarray]) -> np.ndarray:
+    return of["xx"] + of["yy"] + of["zz"]
+
+
+def _mises(of: Mapping[str, np.ndarray]) -> np.ndarray:
+    xx, yy, zz = of["xx"], of["yy"], of["zz"]
+    shear = [(of[a] + of.get(a[::-1], of[a])) / 2 for a in ("xy", "yz", "xz")]
+    squares = (xx - yy) ** 2 + (yy - zz) ** 2 + (zz - xx) ** 2
+    return np.sqrt(squares / 2 + 3 * np.sum(np.square(shear), axis=0))
+
+
+_INVARIANTS = {
+    "mag": _mag,
+    "mises": _mises,
+    "trace": _trace,
+    "pressure": lambda of: -_trace(of) / 3,
+}

@@ -1,0 +1,78 @@
+"""Facets of named boundaries, over which fields at points or at cells are integrated.
+
+A facet of a mesh of cell data has the value of the cell it belongs to: exact where the
+normal derivative is zero, as of the pressure on a wall, and else the value half a cell
+away. One of point data takes the values of its corners.
+"""
+
+import numpy as np
+
+from opjax import geometry
+from opjax.samples import Patch
+
+
+def at_points(points: np.ndarray, facets: np.ndarray) -> Patch:
+    """Gives the points of facets shares of their areas.
+
+    Args:
+      points: of the mesh, `(n, p)`.
+      facets: point indices, `(m, corners)`; they look out of the mesh.
+    """
+    points = np.asarray(points, np.float64)
+    vectors = geometry.point_area_vectors(points, facets)
+    parts, _ = geometry.facet_triangles(points, facets)
+    sizes = np.linalg.norm(geometry.facet_area_vectors(points, parts), axis=1)
+    share = sizes.repeat(parts.shape[1]) / parts.shape[1]
+    areas = np.bincount(parts.reshape(-1), share, minlength=len(points))
+    rows = np.unique(facets)
+    return Patch(
+        rows, areas[rows], vectors[rows], points[rows], _num_open(points, facets)
+    )
+
+
+def at_cells(points: np.ndarray, facets: np.ndarray, rows: np.ndarray) -> Patch:
+    """Gives facets to the cells they belong to.
+
+    Args:
+      points: of the mesh, `(n, p)`.
+      facets: point indices, `(m, corners)`; they look out of the mesh.
+      rows: of the sample's cell that each facet belongs to, `(m,)`.
+    """
+    points = np.asarray(points, np.float64)
+    vectors = geometry.facet_area_vectors(points, facets)
+    parts, owners = geometry.facet_triangles(points, facets)
+    sizes = np.linalg.norm(geometry.facet_area_vectors(points, parts), axis=1)
+    areas = np.bincount(owners, sizes, minlength=len(facets))
+    middles = points[parts].mean(axis=1) * sizes[:, None]
+    centers = np.stack(
+        [np.bincount(owners, column, minlength=len(facets)) for column in middles.T], 1
+    )
+    centers /= np.maximum(areas, np.finfo(float).tiny)[:, None]
+    return Patch(rows, areas, vectors, centers, _num_open(points, facets))
+
+
+def of_body(
+    points: np.ndarray, facets: np.ndarray, kind: str, rows: np.ndarray | None = None
+) -> Patch:
+    """Gives the points or the cells of a body's surface their areas, into the body.
+
+    Args:
+      points: of the surface, `(n, p)`.
+      facets: its cells, `(m, corners)`, listed in any direction.
+      kind: of the cells.
+      rows: of the sample's cells, `(m,)`; None of one of points.
+    """
+    points, num_open = np.asarray(points, np.float64), 0
+    try:
+        facets = geometry.outward_facets(points, facets)
+    except geometry.OpenSurfaceError as error:
+        num_open = len(error.edges)
+    rule = at_points(points, facets) if rows is None else at_cells(points, facets, rows)
+    vectors = -rule.area_vectors
+    return rule._replace(area_vectors=vectors, open_edges=num_open, surface=kind)
+
+
+def _num_open(points: np.ndarray, facets: np.ndarray) -> int:
+    """Number of open edges, where points in one place are one: at a trailing edge."""
+    _, places = np.unique(points, axis=0, return_inverse=True)
+    return len(geometry.open_edges(places.reshape(-1)[facets]))

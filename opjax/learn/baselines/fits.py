@@ -1,0 +1,257 @@
+"""Fits of fields on a common mesh to the inputs of cases, and errors of unseen cases.
+
+Every error is one of cases that were left out of the fit, so that the training cases
+alone choose among several.
+"""
+
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from opjax.learn.baselines.inputs import Inputs
+
+KERNELS = ("cubic", "linear", "thin_plate_spline", "quintic")
+# The smallest degree of the polynomial that a kernel needs.
+_DEGREES = {"linear": 0, "thin_plate_spline": 1, "cubic": 1, "quintic": 2}
+_COUNTS = (2, 4, 8, 16, 32)  # of components of the shape
+MOST_COMPONENTS = _COUNTS[-1]
+_SMOOTHINGS = (0.0, 1e-3, 1e-1)
+_ALL_LEFT_OUT = 64  # of up to so many cases each is left out once, by itself
+_FOLDS = 10  # of more
+
+
+class Modes(NamedTuple):
+    """Proper orthogonal decomposition of a field of the training cases.
+
+    Attributes:
+      mean: of the training cases, `(d,)`.
+      roots: of the weights of all values, `(d,)`.
+      modes: orthonormal after multiplication with the roots, `(k, d)`.
+      coefficients: of the training cases, `(b, k)`.
+      sizes: norms of the fields of the training cases, `(b,)`.
+    """
+
+    mean: np.ndarray
+    roots: np.ndarray
+    modes: np.ndarray
+    coefficients: np.ndarray
+    sizes: np.ndarray
+
+    @classmethod
+    def of(cls, fields: np.ndarray, weights: np.ndarray) -> "Modes":
+        """Decomposes fields `(b, m, c)`, with a weight for every point, `(m,)`."""
+        flat = fields.reshape(len(fields), -1)
+        roots = np.sqrt(np.repeat(weights, fields.shape[2]))
+        mean = flat.mean(axis=0)
+        left, sizes, modes = np.linalg.svd((flat - mean) * roots, full_matrices=False)
+        kept = sizes > 1e-12 * max(sizes[0], 1e-300)
+        coefficients = left[:, kept] * sizes[kept]
+        norms = np.linalg.norm(flat * roots, axis=1)
+        return cls(mean, roots, modes[kept], coefficients, norms)
+
+    def field(self, coefficients: np.ndarray) -> np.ndarray:
+        """Returns the field of `k` coefficients, or fewer, `(d,)`."""
+        modes = self.modes[: len(coefficients)]
+        return self.mean + coefficients @ modes / np.where(
+            self.roots > 0, self.roots, 1
+        )
+
+    def relative(self, squares: np.ndarray) -> float:
+        """Mean over cases of the root of squared errors, over the size of the field."""
+        known = self.sizes > 1e-9 * self.sizes.max(initial=0)
+        if not known.any():
+            return math.inf
+        return float(np.mean(np.sqrt(squares[known]) / self.sizes[known]))
+
+
+class Radial(NamedTuple):
+    """Radial basis functions over some inputs.
+
+    Attributes:
+      kernel: of `scipy.interpolate.RBFInterpolator`.
+      smoothing: of it; zero interpolates the training cases.
+      inputs: which, see `Inputs.chosen`.
+      components: of the shape, how many.
+      scaled: whether each is divided by its deviation.
+    """
+
+    kernel: str
+    smoothing: float
+    inputs: str
+    components: int = 0
+    scaled: bool = False
+
+    def chosen(self, inputs: Inputs) -> np.ndarray:
+        """Returns the inputs that these functions take, `(b, k)`."""
+        return inputs.chosen(self.inputs, self.components, scaled=self.scaled)
+
+    def predict(
+        self, known: np.ndarray, values: np.ndarray, asked: np.ndarray
+    ) -> np.ndarray:
+        """Fits to known inputs and values, and returns the values of other inputs."""
+        from scipy.interpolate import RBFInterpolator
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of a degree that is low
+            fitted = RBFInterpolator(
+                known,
+                values,
+                kernel=self.kernel,
+                smoothing=self.smoothing,
+                degree=self.degree(*known.shape),
+            )
+        return np.asarray(fitted(asked))
+
+    def degree(self, cases: int, dim: int) -> int:
+        """Returns the degree of the polynomial; that of fewer terms for few cases."""
+        wanted = _DEGREES[self.kernel]
+        while wanted > 0 and 2 * math.comb(dim + wanted, wanted) > cases:
+            wanted -= 1
+        return wanted
+
+    @property
+    def words(self) -> str:
+        """Says which functions these are, in a table."""
+        kernel = self.kernel.replace("_", " ")
+        smoothed = f", smoothing {self.smoothing:g}" if self.smoothing else ""
+        shape = f"{self.components} components of the shape and inputs"
+        of = {"scalars": "the scalars", "shape": shape, "both": f"the scalars, {shape}"}
+        return f"{kernel} kernel{smoothed}, over {of[self.inputs]}"
+
+
+class Choice(NamedTuple):
+    """The radial basis functions of a field.
+
+    Attributes:
+      radial: kernel and inputs.
+      rank: number of modes.
+      error: mean relative error of cases that were left out.
+    """
+
+    radial: Radial
+    rank: int
+    error: float
+
+
+def folds(count: int) -> Iterator[np.ndarray]:
+    """Yields the cases of every fold, as a mask; each case is in one."""
+    number = count if count <= _ALL_LEFT_OUT else _FOLDS
+    for place in range(number):
+        yield np.arange(count) % number == place
+
+
+def left_out(radial: Radial, inputs: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Returns the values of every case by a fit to those of other folds, `(b, k)`."""
+    found = np.zeros_like(values)
+    for fold in folds(len(inputs)):
+        found[fold] = radial.predict(inputs[~fold], values[~fold], inputs[fold])
+    return found
+
+
+def _candidates(inputs: Inputs) -> list[Radial]:
+    """Inputs to choose from, all with the cubic kernel."""
+    cases, known = inputs.shape.shape
+    found: list[Radial] = []
+    for kind in inputs.kinds():
+        if kind == "scalars":
+            found.append(Radial("cubic", 0.0, kind))
+            continue
+        counts = sorted({min(count, known) for count in _COUNTS if 2 * count < cases})
+        for count in counts:
+            found += [
+                Radial("cubic", 0.0, kind, count, scaled=s) for s in (True, False)
+            ]
+    return found
+
+
+def choose(inputs: Inputs, fields: Sequence[Modes]) -> list[Choice]:
+    """Chooses inputs, then kernel and rank of each field, by cases left out.
+
+    Returns:
+      A choice for each field; none at all without inputs.
+    """
+    candidates, best = _candidates(inputs), list[Choice]()
+    if not candidates or not fields or len(inputs.scalars) < 3:
+        return []
+    best = _best([_judged(one, inputs, fields) for one in candidates])
+    kept = dict.fromkeys(one.radial for one in best)
+    others = [
+        one._replace(kernel=kernel, smoothing=smoothing)
+        for one in kept
+        for kernel in KERNELS
+        for smoothing in _SMOOTHINGS
+    ]
+    return _best([best, *(_judged(one, inputs, fields) for one in others)])
+
+
+def _best(several: Sequence[Sequence[Choice]]) -> list[Choice]:
+    """The best choice of each field; of equals the first."""
+    of_fields = zip(*several, strict=True)
+    return [min(choices, key=lambda one: one.error) for choices in of_fields]
+
+
+def _judged(radial: Radial, inputs: Inputs, fields: Sequence[Modes]) -> list[Choice]:
+    """The best rank of each field, for some radial basis functions."""
+    widths = [one.coefficients.shape[1] for one in fields]
+    values = np.concatenate([one.coefficients for one in fields], axis=1)
+    try:
+        found = left_out(radial, radial.chosen(inputs), values)
+    except np.linalg.LinAlgError:  # cases with equal inputs, or on a line
+        return [Choice(radial, 0, math.inf) for _ in fields]
+    parts = np.split(found, np.cumsum(widths)[:-1], axis=1)
+    choices: list[Choice] = []
+    for modes, predicted in zip(fields, parts, strict=True):
+        true = modes.coefficients
+        # Without a mode, its coefficient is missed as a whole.
+        change = np.cumsum((predicted - true) ** 2 - true**2, axis=1)
+        squares = np.maximum(np.sum(true**2, axis=1)[:, None] + change, 0)
+        errors = [modes.relative(squares[:, k]) for k in range(squares.shape[1])]
+        rank = int(np.argmin(errors)) + 1 if errors else 0
+        choices.append(Choice(radial, rank, min(errors, default=math.inf)))
+    return choices
+
+
+class Nearest(NamedTuple):
+    """Which inputs the nearest case is nearest in.
+
+    Attributes:
+      inputs: which, see `Inputs.chosen`.
+      error: mean relative error of cases that were left out, over all fields.
+    """
+
+    inputs: str
+    error: float
+
+    def places(self, known: Inputs, asked: Inputs, *, own: bool = False) -> np.ndarray:
+        """Returns the places of the nearest cases; with `own`, of another case each."""
+        one, other = (
+            each.chosen(self.inputs, MOST_COMPONENTS, scaled=False)
+            for each in (known, asked)
+        )
+        squares = np.sum((other[:, None] - one[None]) ** 2, axis=2)
+        if own:
+            np.fill_diagonal(squares, np.inf)
+        return np.argmin(squares, axis=1)
+
+    @property
+    def words(self) -> str:
+        """Says in what the nearest case is nearest."""
+        of = {"shape": "shape and inputs", "both": "scalars, shape and inputs"}
+        return f"nearest in {of.get(self.inputs, self.inputs)}"
+
+
+def choose_nearest(inputs: Inputs, fields: Sequence[Modes]) -> Nearest | None:
+    """Chooses the inputs of the nearest case, by the nearest other training case."""
+    found: list[Nearest] = []
+    for kind in inputs.kinds():
+        places = Nearest(kind, 0.0).places(inputs, inputs, own=True)
+        errors = [
+            modes.relative(np.sum((each[places] - each) ** 2, axis=1))
+            for modes in fields
+            for each in [modes.coefficients]
+        ]
+        found.append(Nearest(kind, float(np.mean(errors))))
+    return min(found, key=lambda one: one.error, default=None)

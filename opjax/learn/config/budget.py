@@ -1,0 +1,35 @@
+"""Options of the length of a training, in steps."""
+
+import dataclasses
+
+from opjax.learn.config.fields import option
+from opjax.learn.config.groups import Options
+
+
+@dataclasses.dataclass(frozen=True)
+class BudgetOptions(Options):
+    """Budget."""
+
+    num_steps: int = option(
+        0,
+        "Number of optimizer steps, rounded to whole epochs, in place of --num_epochs. "
+        "0 counts epochs",
+        minimum=0,
+    )
+    full_points: float = option(
+        0.0,
+        "Share of the epochs, at the end, in which steps see all points, after "
+        "--train_points",
+        minimum=0,
+        below=1,
+    )
+
+    def __post_init__(self):
+        """Refuses a last stage of all points where there is no other."""
+        super().__post_init__()
+        points = getattr(self, "train_points", (1.0,))
+        if self.full_points and set(points) == {1.0}:
+            raise ValueError(
+                f"full_points={self.full_points} means nothing without train_points, "
+                "since all steps see all points; give some, or leave it out."
+            )

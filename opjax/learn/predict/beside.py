@@ -1,0 +1,113 @@
+"""Baselines of a run beside its operator, on cases whose targets are known."""
+
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from opjax.learn.baselines.fitted import FILE, NAMES, Baselines
+from opjax.learn.predict.field_errors import Sums, numbers_of
+from opjax.learn.predict.learned import Learned
+from opjax.learn.predict.prediction import Predicted, check
+from opjax.learn.tables import number, table
+from opjax.samples import Sample
+
+ROW = "baselines"  # what `Beside.row` returns, in a row of a report
+
+
+class Beside(NamedTuple):
+    """What predicts beside an operator, or in its place.
+
+    Attributes:
+      baselines: of the run.
+      instead: key of the baseline that predicts in place of the operator; empty for
+        none.
+    """
+
+    baselines: Baselines
+    instead: str = ""
+
+    @classmethod
+    def of(cls, found: Learned, instead: str = "") -> "Beside | None":
+        """Reads the baselines of the run of an operator; None if it has none.
+
+        Args:
+          found: the operator.
+          instead: key of the baseline that is asked for, if one is.
+
+        Raises:
+          ValueError: if the file is damaged, or the run has no such baseline.
+        """
+        for folder in (found.folder, found.folder.parent):
+            if (folder / FILE).is_file():
+                made = cls(Baselines.load(folder), instead)
+                made.check(folder)
+                return made
+        if instead:
+            raise ValueError(
+                f"baseline={instead}: there is no {FILE} in {found.folder} or "
+                f"{found.folder.parent}. Runs of opjax-train keep one where baselines "
+                "apply; leave it out, or train again."
+            )
+        return None
+
+    def check(self, folder: pathlib.Path) -> None:
+        """Raises ValueError if the baseline that is asked for is not there."""
+        if self.instead and self.instead not in self.baselines.names:
+            known = ", ".join(self.baselines.names)
+            notes = " ".join(["", *self.baselines.notes])
+            raise ValueError(
+                f"baseline={self.instead}: {folder} has {known} only.{notes}"
+            )
+
+    def predicted(self, found: Learned, sample: Sample) -> Predicted:
+        """Predicts with the baseline in place of the operator.
+
+        Raises:
+          ValueError: if the sample does not fit the operator.
+        """
+        check(found, sample, weights=True)
+        reduced, scaling = found.reduced(sample), found.scaling
+        values = self.baselines.predict(self.instead, reduced)
+        known = self.baselines.predict_scalars(self.instead, reduced)
+        if scaling is not None:
+            values = scaling.restore(values, sample)
+            known = scaling.restore(known, sample, "target_scalars")
+        return Predicted(values, known if len(known) else None)
+
+    def row(self, found: Learned, sample: Sample) -> dict[str, Any]:
+        """Returns what a report says of the baselines of a case; nothing without."""
+        if sample.target is None or not self.baselines.fields:
+            return {}
+        each: dict[str, Any] = {}
+        for name in self.baselines.names:
+            values = self._replace(instead=name).predicted(found, sample).values
+            sums = Sums(found.fields_of(sample))
+            sums.add(values, sample.target, sample.quadrature_weights)
+            each[name] = sums.errors().row()
+        return {ROW: each}
+
+
+def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns what the last line says of baselines: the numbers of each, by its key."""
+    known = [row[ROW] for row in rows if ROW in row]
+    names = known[0] if known else ()
+    found = {name: numbers_of([row[name] for row in known]) for name in names}
+    return {ROW: found} if found else {}
+
+
+def shown(of_operator: Mapping[str, float], rows: Mapping[str, Any], name: str) -> str:
+    """Returns a table of the errors of an operator and of baselines.
+
+    Args:
+      of_operator: its numbers, as from `numbers_of`.
+      rows: the numbers of the baselines, as from `summary`.
+      name: of what has predicted.
+    """
+    keys = [key for key in of_operator if key.startswith("relative_l2")]
+    known = {name: of_operator}
+    known |= {NAMES[key]: numbers for key, numbers in rows.items()}
+    lines = [
+        [label, *(number(numbers[k]) if k in numbers else "–" for k in keys)]
+        for label, numbers in known.items()
+    ]
+    return table(["", *(key.replace("_", " ") for key in keys)], lines)

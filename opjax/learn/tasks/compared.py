@@ -1,0 +1,177 @@
+"""Baselines on the test samples, by the measure that operators are measured by."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from opjax.learn.baselines import fitted
+from opjax.learn.baselines.fitted import NAMES, Baselines
+from opjax.learn.messages import say
+from opjax.learn.predict.field_errors import errors_of, keys
+from opjax.learn.tasks import scalars
+from opjax.samples import Sample, Splits
+from opjax.samples.fields import Field, Fields
+
+JointNumbers = Callable[[np.ndarray], dict[str, float]]
+Numbers = Mapping[str, float]
+
+
+class Measure(NamedTuple):
+    """How predictions are measured, as those of operators are.
+
+    Attributes:
+      fields: of the output function, where each has an error of its own.
+      joint: what is said of the errors of all channels together, if that is the error.
+      scalars: names of the target scalars.
+      restore: `restore(scalars)`, target scalars of the test samples in physical units,
+        `(b, t)`, where samples are over their scales.
+    """
+
+    fields: Fields | None = None
+    joint: JointNumbers | None = None
+    scalars: Sequence[str] = ()
+    restore: Callable[[np.ndarray], np.ndarray] | None = None
+
+    @property
+    def decisive(self) -> dict[str, str]:
+        """The number that decides, by the name of each field and scalar."""
+        found = {name: f"{name}_error" for name in self.scalars}
+        if self.fields is None:
+            return {"target": "relative_l2"} | found
+        names = self.fields.names
+        each = [f"relative_l2_{key}" for key in keys(names)] or ["relative_l2"]
+        return dict(zip(names, each, strict=True)) | found
+
+    def numbers(
+        self, test: Sequence[Sample], predicted: Sequence[np.ndarray]
+    ) -> dict[str, float]:
+        """Returns the numbers of predicted fields."""
+        found: dict[str, float] = {}
+        if self.fields is not None:
+            found = errors_of(self.fields, test, predicted).numbers()
+        if self.joint is not None:
+            whole = together(predicted[0].shape[1])
+            found |= self.joint(errors_of(whole, test, predicted).filled[:, 0])
+        return found
+
+    def of_scalars(
+        self, test: Sequence[Sample], predicted: Sequence[np.ndarray]
+    ) -> dict[str, float]:
+        """Returns the numbers of predicted scalars."""
+        known = np.stack([np.asarray(one.target_scalars) for one in test])
+        both = np.stack(predicted), known
+        if self.restore is not None:
+            both = self.restore(both[0]), self.restore(both[1])
+        return scalars.errors(*both, self.scalars)
+
+
+class Compared(NamedTuple):
+    """What the baselines of a task have reached.
+
+    Attributes:
+      fitted: the baselines; None if there are none.
+      numbers: of each, by its key, as those of an operator in a table.
+      decisive: see `Measure.decisive`.
+      words: how each predicts, by its key.
+      notes: sentences, why one is left out or how meshes are brought together.
+    """
+
+    fitted: Baselines | None
+    numbers: Mapping[str, dict[str, float]]
+    decisive: Mapping[str, str]
+    words: Mapping[str, str]
+    notes: Sequence[str]
+
+    def wins(self, models: Mapping[str, Numbers]) -> dict[str, str]:
+        """Returns the key of the baseline that is at least as good as all models.
+
+        Args:
+          models: numbers of the models, medians over the seeds, by their names.
+
+        Returns:
+          It by the name of every field and scalar for which there is one.
+        """
+        found: dict[str, str] = {}
+        for name, key in self.decisive.items():
+            baseline, model = _smallest(self.numbers, key), _smallest(models, key)
+            if baseline and model and baseline[0] <= model[0]:
+                found[name] = baseline[1]
+        return found
+
+    def sentences(self, models: Mapping[str, Numbers]) -> str:
+        """Returns what stands below a table: who wins, and how baselines predict."""
+        known = [f"- {NAMES[k]}: {text}." for k, text in self.words.items() if text]
+        parts = [self._verdict(models), "\n".join(known), " ".join(self.notes)]
+        text = "\n\n".join(filter(None, parts))
+        return f"\n{text}\n" if text else ""
+
+    def _verdict(self, models: Mapping[str, Numbers]) -> str:
+        """Says which predicts each field better, and what follows."""
+        won, lost, kept = self.wins(models), list[str](), list[str]()
+        for name, key in self.decisive.items():
+            baseline, model = _smallest(self.numbers, key), _smallest(models, key)
+            if baseline is None or model is None:
+                continue
+            (one, by), (other, than) = baseline, model
+            if name in won:
+                pair = f"error {one:.3g} of {NAMES[by]}, {other:.3g} of {than}"
+                lost.append(f"{name} ({pair})")
+            else:
+                times = f"{one / other:.2g} times the error" if other else "more error"
+                kept.append(f"{name}: {NAMES[by]}, {times} of {than}.")
+        text = ""
+        if lost:
+            flags = [f"`--baseline={name}`" for name in dict.fromkeys(won.values())]
+            text = (
+                f"**A baseline wins** on {', '.join(lost)}. Use it: it is saved with "
+                f"the run, and `opjax-predict` with {' or '.join(flags)} predicts with "
+                "it. Where meshes correspond and a few parameters change the field "
+                "smoothly, it is the better tool; else see whether scales, geometry or "
+                "more training help the operator."
+            )
+        if kept:
+            text += " " * bool(text) + f"Best baseline of {' '.join(kept)}"
+        return text
+
+
+def _smallest(rows: Mapping[str, Numbers], key: str) -> tuple[float, str] | None:
+    found = [(row[key], name) for name, row in rows.items() if row.get(key) is not None]
+    return min(found, default=None)
+
+
+def together(channels: int) -> Fields:
+    """Returns all channels as one field, in physical units."""
+    return Fields((Field("all", tuple(range(channels)), 1.0),))
+
+
+def none(reason: str) -> Compared:
+    """Returns no baselines, and the reason."""
+    return Compared(None, {}, {}, {}, [f"No baselines: {reason}."])
+
+
+def compare(splits: Splits, measure: Measure) -> Compared:
+    """Fits baselines to the training samples and measures them on the test samples.
+
+    Args:
+      splits: samples as operators are given them, over their scales.
+      measure: that of operators.
+    """
+    train, test = splits.train, splits.test
+    if reason := fitted.obstacle(train):
+        return none(reason)
+    begin = time.monotonic()
+    found = Baselines.fit(train, measure.fields)
+    numbers: dict[str, dict[str, float]] = {}
+    for name in found.names:
+        numbers[name] = {}
+        if train[0].target is not None:
+            fields = [found.predict(name, one) for one in test]
+            numbers[name] |= measure.numbers(test, fields)
+        if train[0].target_scalars is not None:
+            known = [found.predict_scalars(name, one) for one in test]
+            numbers[name] |= measure.of_scalars(test, known)
+    say(f"Baselines: {time.monotonic() - begin:.1f} s.")
+    words = {name: found.words(name) for name in found.names}
+    return Compared(found, numbers, measure.decisive, words, found.notes)

@@ -1,0 +1,220 @@
+"""Mirrored copies of training cases, where the problem has a symmetry."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from opjax.samples.base import SCALARS, Sample
+from opjax.samples.fields import groups
+
+AXES = "xyz"
+# Components of a symmetric tensor, as VTK, OpenFOAM and CalculiX order its diagonal.
+_SYMMETRIC = ("xx", "yy", "zz", "xy", "yz", "xz")
+_FULL = tuple(a + b for a in AXES for b in AXES)
+_NORMAL = "normal_"  # of `--geometry=normals`: normal_x_wall
+# Features of named boundaries, which may be called y.
+_EVEN = ("boundary_", "distance_", "layer_")
+_TOUCH = 1e-6  # of the width of the box
+
+
+class Mirror(NamedTuple):
+    """A reflection of one axis.
+
+    Attributes:
+      axis: one of `AXES`.
+      odd: names of scalars, and of fields of one channel, that change their sign.
+      turned: names of scalars that are angles with the first axis in the plane of the
+        first two, and half a turn in their unit.
+    """
+
+    axis: str
+    odd: tuple[str, ...] = ()
+    turned: Mapping[str, float] = {}
+
+
+def mirrored(
+    train: Sequence[Sample], mirror: Mirror, names: Mapping[str, Sequence[str]]
+) -> list[Sample]:
+    """Returns a mirrored copy of every case.
+
+    Coordinates are mirrored at the middle of the box of all meshes, so that copies lie
+    in it. Components of vectors and tensors along the axis change their sign: a field
+    of 3 channels, or of as many as there are dimensions, is a vector, one of 6 a
+    symmetric tensor, one of 9 (in the plane 4) a tensor; a channel with a name such as
+    `U_y`, `S_xy` or `normal_y_wall` is a component.
+
+    Args:
+      train: training cases, in physical units.
+      mirror: the reflection.
+      names: of the channels, by array.
+
+    Raises:
+      ValueError: if the axis or a name is unknown, a case is on a structured grid, a
+        field has other numbers of channels, or a named boundary is never where the
+        copies have it.
+    """
+    dim = train[0].mesh_points.shape[1]
+    axis = AXES.index(mirror.axis)
+    if axis >= dim:
+        raise ValueError(
+            f"mirror={mirror.axis} is no axis of the points, which have {dim} "
+            "coordinates."
+        )
+    gridded = [one.name for one in train if one.grid_shape is not None]
+    if gridded:
+        raise ValueError(
+            f"mirror={mirror.axis}: {gridded[0]} is on a structured grid, whose order "
+            "of points a copy would not have; leave mirror out, or give points without "
+            "grid_shape."
+        )
+    _check_names(mirror, names)
+    low = min(float(one.mesh_points[:, axis].min()) for one in train)
+    high = max(float(one.mesh_points[:, axis].max()) for one in train)
+    _check_boundaries(train, mirror.axis, axis, low, high)
+    _warn_of_signs(train, mirror, names)
+    signs = {
+        role: _signs(role, train[0], mirror, names.get(role), dim)
+        for role in ("features", "target")
+    }
+    return [_copy(one, axis, low + high, signs, mirror, names) for one in train]
+
+
+def _copy(
+    sample: Sample,
+    axis: int,
+    ends: float,
+    signs: Mapping[str, np.ndarray | None],
+    mirror: Mirror,
+    names: Mapping[str, Sequence[str]],
+) -> Sample:
+    points = np.array(sample.mesh_points)
+    points[:, axis] = ends - points[:, axis]
+    changed: dict[str, np.ndarray] = {"mesh_points": points}
+    for role, sign in signs.items():
+        array = getattr(sample, role)
+        if array is not None and sign is not None:
+            changed[role] = array * sign.astype(array.dtype)
+    for role in SCALARS:
+        array, listed = getattr(sample, role), names.get(role) or ()
+        if array is None:
+            continue
+        array = np.array(array)
+        for place, name in enumerate(listed):
+            array[place] = _scalar(float(array[place]), name, mirror)
+        changed[role] = array
+    numbers = sample.numbers and {
+        name: _scalar(value, name, mirror) for name, value in sample.numbers.items()
+    }
+    name = f"{sample.name} mirrored in {mirror.axis}"
+    return sample._replace(**changed, numbers=numbers, name=name)
+
+
+def _scalar(value: float, name: str, mirror: Mirror) -> float:
+    if name in mirror.turned and mirror.axis != "z":
+        half = mirror.turned[name]
+        value = half - value if mirror.axis == "x" else -value
+        return value if abs(value) <= half else value - 2 * half
+    return -value if name in mirror.odd else value
+
+
+def _signs(
+    role: str,
+    sample: Sample,
+    mirror: Mirror,
+    names: Sequence[str] | None,
+    dim: int,
+) -> np.ndarray | None:
+    """Signs of the channels of a field under a reflection, `(c,)`."""
+    array = getattr(sample, role)
+    if array is None:
+        return None
+    sign = np.ones(array.shape[-1])
+    for name, channels in groups(names, array.shape[-1]):
+        count = len(channels)
+        if name in mirror.odd:
+            sign[channels] = -1
+            continue
+        parts = _components(name, count, dim)
+        if parts is None:
+            raise ValueError(
+                f"mirror={mirror.axis}: {name} has {count} channels, which are no "
+                "vector or tensor of space; name fields so that each is one, such as "
+                "U_x, or leave mirror out."
+            )
+        odd = [part.count(mirror.axis) % 2 for part in parts]
+        sign[channels] = np.where(odd, -1, 1)
+    return sign
+
+
+def _components(name: str, count: int, dim: int) -> Sequence[str] | None:
+    """Axes that the channels of a field belong to: `xy` of a shear; None if unknown."""
+    if count == 1:
+        if name.startswith(_NORMAL):
+            return (name.removeprefix(_NORMAL)[:1],)
+        if name.startswith(_EVEN):
+            return ("",)
+        ending = name.rpartition("_")[2].lower() if "_" in name else ""
+        return (ending if ending in (*AXES, *_FULL) else "",)
+    if count in (3, dim):
+        return tuple(AXES[:count])
+    if count == 6:
+        return _SYMMETRIC
+    if count == 9:
+        return _FULL
+    return ("xx", "xy", "yx", "yy") if count == 4 and dim == 2 else None
+
+
+def _check_names(mirror: Mirror, names: Mapping[str, Sequence[str]]) -> None:
+    known = {name for listed in names.values() for name in listed}
+    for name in mirror.odd:
+        if name in mirror.turned:
+            raise ValueError(
+                f"mirror={mirror.axis}: {name} is an angle, which is turned as a "
+                "direction; leave it out of mirror."
+            )
+        if name not in known:
+            raise ValueError(
+                f"mirror={mirror.axis}: {name!r} is no scalar and no field; there are "
+                f"{', '.join(sorted(known)) or 'none with names'}."
+            )
+
+
+def _check_boundaries(
+    train: Sequence[Sample], axis: str, place: int, low: float, high: float
+) -> None:
+    """Raises ValueError if a boundary is never where the copies would have it."""
+    ends: dict[str, list[tuple[float, float]]] = {}
+    for one in train:
+        for name, rows in (one.boundaries or {}).items():
+            where = one.mesh_points[rows, place]
+            if len(where):
+                ends.setdefault(name, []).append((where.min(), where.max()))
+    for name, pairs in ends.items():
+        first, last = min(a for a, _ in pairs), max(b for _, b in pairs)
+        slack = _TOUCH * (high - low)
+        if low + high - first < first - slack or low + high - last > last + slack:
+            raise ValueError(
+                f"mirror={axis}: the boundary {name} lies at {axis} = {first:g} to "
+                f"{last:g} in all cases, and would lie at {low + high - last:g} to "
+                f"{low + high - first:g} in the copies: those are cases unlike yours. "
+                "Give boundaries that change places one name, or leave mirror out."
+            )
+
+
+def _warn_of_signs(
+    train: Sequence[Sample], mirror: Mirror, names: Mapping[str, Sequence[str]]
+) -> None:
+    """Warns of scalars that change their sign and have one sign in all cases."""
+    for role in SCALARS:
+        for place, name in enumerate(names.get(role) or ()):
+            values = [float(getattr(one, role)[place]) for one in train]
+            if name in mirror.odd and (min(values) > 0 or max(values) < 0):
+                warnings.warn(
+                    f"mirror={mirror.axis}: {name} is {min(values):g} to "
+                    f"{max(values):g} in training and has the other sign in the "
+                    "copies, which then are unlike your cases: does it change its "
+                    "sign?",
+                    stacklevel=2,
+                )

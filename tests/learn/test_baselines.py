@@ -1,0 +1,379 @@
+"""Baselines: exact where the answer is of their kind, measured as operators are."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from scipy.interpolate import RBFInterpolator
+
+from opjax import learn
+from opjax.learn.baselines import fits
+from opjax.learn.baselines.fitted import (
+    BEST,
+    FILE,
+    MEAN,
+    NEAREST,
+    POD,
+    Baselines,
+    obstacle,
+)
+from opjax.learn.baselines.meshes import CommonMesh, interpolated
+from opjax.learn.cli import predict, report, train
+from opjax.learn.predict.beside import Beside
+from opjax.learn.tasks import compared
+from opjax.samples import Sample, Splits
+from opjax.samples.fields import Field, Fields
+from opjax.samples.stored import Stored
+
+FIELDS = Fields((Field("u", (0,), 2.0), Field("v", (1, 2), 3.0)))
+
+
+def case(rng, scalars, *, points=None, number=60, name=""):
+    """A case whose three channels are polynomials of its two scalars."""
+    if points is None:
+        points = np.random.default_rng(0).uniform(size=(number, 2))
+        points = points * (1 + 0.2 * scalars[0]) + 0.05 * np.sin(3 * points + scalars)
+    x, y = points.T
+    a, b = scalars
+    target = np.stack([1 + a * x + b**2 * y, a * b * x, 2 + y * a], axis=1)
+    weights = 0.1 + np.abs(np.sin(np.arange(len(points))))
+    return Sample(
+        points,
+        target=target,
+        scalars=np.array(scalars),
+        quadrature_weights=weights,
+        target_scalars=np.array([a + b, 3.0]),
+        name=name,
+    )
+
+
+@pytest.fixture
+def cases(rng):
+    return [case(rng, rng.uniform(-1, 1, size=2)) for _ in range(24)]
+
+
+def test_meshes_of_one_topology_correspond_and_others_do_not(cases, rng):
+    assert CommonMesh.of(cases)[1] == ""
+    shuffled = cases[1]._replace(
+        mesh_points=rng.permutation(cases[1].mesh_points), name="a/b.vtu"
+    )
+    assert (
+        "other neighbours of points in the first case and b.vtu"
+        in (CommonMesh.of([cases[0], shuffled])[1])
+    )
+    fewer = case(rng, (0.1, 0.2), number=50)
+    assert CommonMesh.of([cases[0], fewer])[1].startswith("60 and 50 points in")
+    cells = np.arange(60).reshape(-1, 3)
+    one, same, other = (
+        cases[0]._replace(cells=c) for c in (cells, cells.copy(), cells[::-1])
+    )
+    moved = same._replace(mesh_points=shuffled.mesh_points)
+    assert CommonMesh.of([one, moved])[1] == ""  # the cells say so
+    assert "other cells" in CommonMesh.of([one, other])[1]
+
+
+def test_interpolated_values_are_kept_at_points_that_have_some(rng):
+    points, values = rng.uniform(size=(30, 2)), rng.normal(size=(30, 2))
+    np.testing.assert_allclose(interpolated(points, values, points), values)
+    between = interpolated(points, values, rng.uniform(size=(9, 2)))
+    assert (between <= values.max(axis=0)).all()
+    constant = interpolated(points, np.ones((30, 1)), rng.normal(size=(5, 2)))
+    np.testing.assert_allclose(constant, 1)
+
+
+def test_pod_is_exact_where_fields_are_polynomials_of_the_scalars(rng):
+    points = rng.uniform(size=(40, 2))
+    cases = [case(rng, rng.uniform(-1, 1, 2), points=points) for _ in range(24)]
+    found = Baselines.fit(cases[:20], FIELDS)
+    assert found.names == [MEAN, NEAREST, POD]
+    assert {one.radial.kernel for one in found.choices[:2]} == {"quintic"}
+    for one in cases[20:]:
+        np.testing.assert_allclose(found.predict(POD, one), one.target, atol=1e-8)
+        np.testing.assert_allclose(found.predict(BEST, one), one.target, atol=1e-8)
+        np.testing.assert_allclose(
+            found.predict_scalars(POD, one), one.target_scalars, atol=1e-8
+        )
+    assert found.best == [POD, POD]
+    assert "the scalars" in found.words(POD)
+
+
+def test_the_mean_field_and_the_nearest_case_are_those_of_numpy(cases):
+    found, asked = Baselines.fit(cases[:20], FIELDS), cases[20]
+    mean = np.mean([one.target for one in cases[:20]], axis=0)
+    np.testing.assert_allclose(found.predict(MEAN, asked), mean)
+    scalars = np.stack([one.scalars for one in cases[:20]])
+    far = np.linalg.norm((scalars - asked.scalars) / scalars.std(axis=0), axis=1)
+    assert found.nearest.inputs == "scalars"
+    nearest = cases[int(np.argmin(far))]
+    np.testing.assert_array_equal(found.predict(NEAREST, asked), nearest.target)
+    np.testing.assert_array_equal(
+        found.predict_scalars(NEAREST, asked), nearest.target_scalars
+    )
+
+
+def test_left_out_cases_are_predicted_by_the_others_alone(cases):
+    inputs = np.stack([one.scalars for one in cases])
+    fields = np.stack([one.target.ravel() for one in cases])
+    modes = fits.Modes.of(fields[:, :, None], np.ones(fields.shape[1]))
+    radial = fits.Radial("cubic", 0.0, "scalars")
+    found = fits.left_out(radial, inputs, modes.coefficients)
+    for row in range(3):
+        rest = np.arange(len(cases)) != row
+        direct = RBFInterpolator(inputs[rest], fields[rest], kernel="cubic", degree=1)
+        np.testing.assert_allclose(
+            modes.field(found[row]), direct(inputs[row : row + 1])[0], atol=1e-8
+        )
+
+
+def test_left_out_fields_have_the_errors_that_choose(cases):
+    found = Baselines.fit(cases, FIELDS)
+    predicted = found.left_out()
+    roots = np.sqrt(
+        np.mean([c.quadrature_weights / c.quadrature_weights.sum() for c in cases], 0)
+    )
+    for place, field in enumerate(FIELDS.varying):
+        channels = list(field.channels)
+        errors = [
+            np.linalg.norm(roots[:, None] * (p - c.target)[:, channels])
+            / np.linalg.norm(roots[:, None] * c.target[:, channels])
+            for p, c in zip(predicted, cases, strict=True)
+        ]
+        best = found.errors[found.best[place]][place]
+        np.testing.assert_allclose(np.mean(errors), best, rtol=1e-6)
+
+
+def test_more_than_a_few_cases_are_left_out_in_folds():
+    assert len(list(fits.folds(20))) == 20
+    masks = np.stack(list(fits.folds(200)))
+    assert len(masks) == 10
+    assert (masks.sum(axis=0) == 1).all()
+
+
+def test_without_scalars_the_shape_tells_cases_apart(rng):
+    cases = [case(rng, rng.uniform(-1, 1, size=2)) for _ in range(20)]
+    bare = [one._replace(scalars=None, target_scalars=None) for one in cases]
+    found = Baselines.fit(bare[:16], FIELDS)
+    assert found.nearest.inputs == "shape"
+    assert "shape" in found.words(POD)
+    assert found.errors[POD][0] < 0.2 * found.errors[MEAN][0]
+
+
+def test_where_nothing_tells_cases_apart_there_is_the_mean_field_alone(rng):
+    points = rng.uniform(size=(12, 2))
+    cases = [Sample(points, target=rng.normal(size=(12, 1))) for _ in range(6)]
+    found = Baselines.fit(cases)
+    assert found.names == [MEAN]
+    assert "the cases have no scalars" in found.notes[0]
+
+
+def test_on_meshes_of_their_own_values_are_interpolated_between_boxes(rng):
+    def plate(a, number):
+        points = np.random.default_rng(number).uniform(size=(number, 2))
+        points[:4] = [[0, 0], [1, 0], [0, 1], [1, 1]]
+        field = (a * points[:, :1]).astype(np.float32)
+        return Sample(points * [2, 1], target=field, scalars=np.array([a]))
+
+    cases = [plate(a, 300 + i) for i, a in enumerate(np.linspace(1, 2, 12))]
+    found, asked = Baselines.fit(cases), plate(1.41, 500)
+    assert "do not correspond (300 and 301 points" in found.notes[0]
+    error = {
+        name: np.linalg.norm(found.predict(name, asked) - asked.target)
+        / np.linalg.norm(asked.target)
+        for name in found.names
+    }
+    assert error[POD] < 0.03
+    assert error[POD] < error[NEAREST] < error[MEAN]
+    known = cases[3]
+    np.testing.assert_allclose(found.predict(NEAREST, known), known.target, atol=1e-6)
+
+
+@pytest.mark.parametrize("differing", [False, True])
+def test_what_is_saved_predicts_the_same(tmp_path, cases, rng, differing):
+    if differing:
+        cases = [case(rng, (0.1 * i, 0.2), number=50 + i) for i in range(8)]
+    found = Baselines.fit(cases[:-1], FIELDS)
+    found.save(tmp_path)
+    again = Baselines.load(tmp_path)
+    assert again.names == found.names
+    assert again.notes == found.notes
+    for name in [*found.names, BEST]:
+        np.testing.assert_allclose(
+            again.predict(name, cases[-1]), found.predict(name, cases[-1]), rtol=1e-12
+        )
+    for name in found.names:
+        np.testing.assert_array_equal(
+            again.predict_scalars(name, cases[-1]),
+            found.predict_scalars(name, cases[-1]),
+        )
+
+
+def test_a_damaged_file_is_refused_by_name(tmp_path, cases):
+    Baselines.fit(cases).save(tmp_path)
+    whole = (tmp_path / FILE).read_bytes()
+    with np.load(tmp_path / FILE) as file:
+        arrays = dict(file)
+    for text in ("{}", "[]", "no JSON"):
+        np.savez(tmp_path / FILE, **arrays | {"text": np.asarray(text)})
+        with pytest.raises(ValueError, match=r"baselines.npz is damaged"):
+            Baselines.load(tmp_path)
+    (tmp_path / FILE).write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match=r"baselines.npz is damaged"):
+        Baselines.load(tmp_path)
+
+
+def test_of_many_values_a_part_of_the_cases_is_fitted_to(cases, monkeypatch):
+    from opjax.learn.baselines import fitted
+
+    monkeypatch.setattr(fitted, "_MOST_VALUES", 10 * 60 * 5)
+    found = Baselines.fit(cases, FIELDS)
+    assert found.notes == ["Fitted to 10 of the 24 training cases, to take seconds."]
+
+
+def test_what_has_no_baselines_says_why(cases):
+    assert obstacle(cases) == ""
+    assert "disk" in obstacle(Stored([], [], None))
+    assert "one training case" in obstacle(cases[:1])
+    labels = cases[0]._replace(target=np.zeros(60, int))
+    assert "classes" in obstacle([labels, labels])
+    found = compared.compare(
+        Splits(cases[:1], [], cases[1:2], source=""), compared.Measure(FIELDS)
+    )
+    assert found.sentences({}) == "\nNo baselines: there is one training case.\n"
+
+
+def test_numbers_are_those_of_operators(cases):
+    measure = compared.Measure(FIELDS, scalars=("s", "t"))
+    found = compared.compare(Splits(cases[:20], [], cases[20:], source=""), measure)
+    mean = np.mean([one.target for one in cases[:20]], axis=0)
+    errors = []
+    for one in cases[20:]:
+        roots = np.sqrt(one.quadrature_weights)[:, None]
+        errors.append(
+            np.linalg.norm(roots * (mean - one.target)[:, 1:])
+            / np.linalg.norm(roots * one.target[:, 1:])
+        )
+    numbers = found.numbers[MEAN]
+    np.testing.assert_allclose(numbers["relative_l2_v"], np.mean(errors))
+    np.testing.assert_allclose(numbers["relative_l2_worst_v"], np.max(errors))
+    s = np.array([one.target_scalars[0] for one in cases])
+    np.testing.assert_allclose(
+        numbers["s_error"], np.abs(s[:20].mean() - s[20:]).mean()
+    )
+
+
+def test_the_page_says_who_wins_and_what_follows(cases):
+    found = compared.compare(
+        Splits(cases[:20], [], cases[20:], source=""), compared.Measure(FIELDS)
+    )
+    best = found.numbers[POD]
+    models = {"functional": {"relative_l2_u": best["relative_l2_u"] / 2}}
+    models["functional"]["relative_l2_v"] = 3 * best["relative_l2_v"]
+    assert found.wins(models) == {"v": POD}
+    text = found.sentences(models)
+    assert "**A baseline wins** on v (error" in text
+    assert "`--baseline=pod_rbf`" in text
+    assert "u: POD with RBF, 2 times the error of functional." in text
+    assert found.wins({"functional": dict.fromkeys(models["functional"], 0.0)}) == {}
+
+
+def test_errors_of_all_channels_together_are_those_of_papers(cases):
+    measure = compared.Measure(joint=lambda errors: {"relative_l2": errors.mean()})
+    found = compared.compare(
+        Splits(cases[:20], [], cases[20:], source=""), measure
+    ).numbers[MEAN]
+    mean = np.mean([one.target for one in cases[:20]], axis=0)
+    errors = []
+    for one in cases[20:]:
+        roots = np.sqrt(one.quadrature_weights)[:, None]
+        errors.append(
+            np.linalg.norm(roots * (mean - one.target))
+            / np.linalg.norm(roots * one.target)
+        )
+    np.testing.assert_allclose(found["relative_l2"], np.mean(errors))
+    assert measure.decisive == {"target": "relative_l2"}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run on files with scalars, and the folder of the files."""
+    rng, folder = np.random.default_rng(1), tmp_path_factory.mktemp("run")
+    (folder / "data").mkdir()
+    (folder / "new").mkdir()
+    for number in range(36):
+        one = case(rng, rng.uniform(-1, 1, size=2))
+        np.savez(
+            folder / ("data" if number < 34 else "new") / f"case_{number:02d}.npz",
+            mesh_points=one.mesh_points,
+            u=one.target[:, :1],
+            v=one.target[:, 1:],
+            a=one.scalars[0],
+            b=one.scalars[1],
+        )
+    config = dataclasses.replace(
+        train.PRESETS["smoke"],
+        train=str(folder / "data"),
+        target_names="u,v",
+        scalar_names="a,b",
+        num_epochs=1,
+        batch_size=4,
+        width=4,
+        num_layers=1,
+        num_heads=1,
+        num_basis=2,
+    )
+    result = train.run(config, workdir=folder / "run")
+    return folder, result
+
+
+def test_tables_and_the_last_line_of_training_have_baselines(run):
+    folder, result = run
+    assert list(result["baselines"]) == [MEAN, NEAREST, POD]
+    assert result["baselines"][POD]["relative_l2_u"] < 1e-2
+    assert result["baselines"][MEAN].keys() <= result.keys()
+    assert result["baseline_wins"] == {"u": POD, "v": POD}
+    page = (folder / "run" / "tables.md").read_text()
+    assert "| POD with RBF | – | – |" in page
+    assert "| nearest case | v |" in page
+    assert "**A baseline wins** on u (error" in page
+    assert (folder / "run" / FILE).is_file()
+    report.report(folder / "page.md", [folder / "run"], html=True)
+    shown = (folder / "page.html").read_text()
+    assert "<td>POD with RBF</td>" in shown
+    assert "<strong>A baseline wins</strong>" in shown
+
+
+def test_predictions_have_the_errors_of_baselines_and_one_predicts(run, capsys):
+    folder, _ = run
+    options = predict.PredictOptions(
+        workdir=str(folder / "run"), input=(str(folder / "new"),), output=folder / "a"
+    )
+    result = predict.run(options)
+    assert list(result["baselines"]) == [MEAN, NEAREST, POD]
+    assert "POD with RBF" in capsys.readouterr().err
+    rows = json.loads((folder / "a" / "report.json").read_text())
+    each = [row["baselines"][POD]["fields"]["u"]["relative_l2"] for row in rows]
+    np.testing.assert_allclose(result["baselines"][POD]["relative_l2_u"], np.mean(each))
+    instead = dataclasses.replace(options, output=folder / "b", baseline=POD)
+    other = predict.run(instead)
+    assert other["baseline"] == POD
+    assert other["relative_l2_u"] == result["baselines"][POD]["relative_l2_u"]
+    with np.load(folder / "b" / "case_35.npz") as file:
+        np.testing.assert_allclose(file["prediction_u"][:, None], file["u"], atol=0.05)
+
+
+def test_a_baseline_that_is_not_there_is_refused(run, tmp_path):
+    folder, _ = run
+    found = learn.load(folder / "run")
+    assert Beside.of(found, POD).instead == POD
+    apart = found._replace(folder=tmp_path / "member")
+    assert Beside.of(apart) is None
+    with pytest.raises(ValueError, match=r"there is no baselines.npz"):
+        Beside.of(apart, POD)
+    few = Baselines.fit([case(None, (0.1 * i, 0.0)) for i in range(2)])
+    with pytest.raises(ValueError, match=r"has mean_field, nearest_case only"):
+        Beside(few, POD).check(tmp_path)
+    with pytest.raises(ValueError, match=r"--stream means nothing with --baseline"):
+        predict.PredictOptions(
+            workdir="w", input=("i",), output="o", stream=True, baseline=POD
+        )
