@@ -6,6 +6,7 @@ from typing import Unpack
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax import export
 
 import opjax
 from opjax import _checks
@@ -118,7 +119,7 @@ class IntentionAttention(TrialSums):
         Of fewer points than channels, `opjax.intention` solves the system of points.
         """
         n, width = x.shape[0], self.out.in_features // self.num_heads
-        if not isinstance(n, int) or not 0 < n < width:  # or exported for any number
+        if export.is_symbolic_dim(n) or not 0 < n < width:
             return super().evaluate(x, mesh_points, weights)
         if weights is None:
             weights = jnp.full(n, 1 / n, x.dtype)
