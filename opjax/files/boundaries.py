@@ -95,10 +95,12 @@ def of(
     if options.facets:
         assert cells is not None
         plane = arrays.plane if isinstance(arrays, MeshArrays) else None
-        patches = {
-            key: patch._replace(axes=() if plane is None else plane.axes)
-            for key, patch in _patches(name, cells, sets, on_cells=on_cells).items()
-        }
+        try:
+            found = _patches(name, cells, sets, on_cells=on_cells)
+        except ValueError as error:
+            raise ValueError(f"{name}: facets of boundaries: {error}") from error
+        axes = () if plane is None else plane.axes
+        patches = {key: patch._replace(axes=axes) for key, patch in found.items()}
     return Geometric(values, tuple(channels), members, patches)
 
 

@@ -14,15 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from opjax import normalize
-from opjax.files import boundary_sets, building, cases, formats, repeats
+from opjax.files import boundary_sets, building, cases, formats, frames, repeats
 from opjax.files.building import Built
 from opjax.files.npz import Arrays
 from opjax.files.options import ReadOptions
 from opjax.files.reading import Survey
-from opjax.files.vtk import kinds
+from opjax.files.vtk import kinds, lists
 from opjax.files.vtk.fields import MeshArrays
-from opjax.samples import summaries
+from opjax.samples import normalizers, summaries
 from opjax.samples.stored import Place
 from opjax.samples.summaries import Summary
 
@@ -127,6 +126,7 @@ class DataCheck:
       columns: of the table that are no numbers.
       boundaries: names of boundaries, with the number of cases that have them.
       times: that the files say they are of, smallest and largest.
+      frames: fewest and most frames of a case, where cases have several.
       grid_axes: as `ReadOptions.grid_axes`, of files without points.
       divided: whether the table divides the cases.
       refused: what would be refused.
@@ -144,6 +144,7 @@ class DataCheck:
     columns: list[str] = dataclasses.field(default_factory=list)
     boundaries: dict[str, int] = dataclasses.field(default_factory=dict)
     times: tuple[float, float] | None = None
+    frames: tuple[int, int] | None = None
     grid_axes: int = 0
     divided: bool = False
     refused: list[Problem] = dataclasses.field(default_factory=list)
@@ -188,13 +189,25 @@ def check(paths: Sequence[str], *, most: int = 200) -> DataCheck:
         done,
         cases=len(found) - len(rows) + done.looked_at,
         suffix=found[0].suffix.lower(),
+        frames=_frames(paths),
         doubtful=[Problem(text) for text in texts],
     )
 
 
+def _frames(paths: Sequence[str]) -> tuple[int, int] | None:
+    """Fewest and most frames of the cases that lists of times name."""
+    try:
+        several = [path for path in frames.find_cases(list(paths)) if path.is_file()]
+        several = [path for path in several if path.suffix.lower() in frames.LISTS]
+        counts = [len(lists.frames(path)) for path in several]
+    except (OSError, ValueError):
+        return None
+    return (min(counts), max(counts)) if max(counts, default=0) > 1 else None
+
+
 @dataclasses.dataclass
 class _Field:
-    """What is known of a field: the first name with it, and a summary of each case."""
+    """What is known of a field: a summary of each case, and those that are zero."""
 
     each: list[Summary] = dataclasses.field(default_factory=list)
     zero: list[str] = dataclasses.field(default_factory=list)
@@ -214,8 +227,9 @@ class _Look:
         self._boundaries: Counter[str] = Counter()
         self._times: list[float] = []
         self._problems: dict[str, list[str]] = {}
-        self._surveys: dict[str, Survey] = {}
-        self._names: dict[str, Sequence[str]] = {}
+        self._survey_of_all: Survey | None = None
+        self._names: dict[str, list[str]] = {}
+        self._first: dict[str, list[str]] = {}  # the location that is surveyed
         self._samples: list[Any] = []
         self._axes, self._divided = 0, False
 
@@ -255,12 +269,21 @@ class _Look:
             self._numbers.setdefault((key, "file"), []).append(value)
         counted = False
         for location, fields in names.items():
+            self._same_names(place, location, fields)
             built = self._built(place, arrays, row, location, fields)
             if built is not None and not counted:
                 counted = True
                 self._points.append(_num_points(arrays, built))
                 self._dims[built.sample.mesh_points.shape[1]] += 1
                 self._times += [] if math.isnan(built.time) else [built.time]
+
+    def _same_names(self, place: Place, location: str, fields: list[str]) -> None:
+        """Keeps which fields a case has not that the first one has, or the reverse."""
+        first = self._names.setdefault(location, fields)
+        self._first = self._first or {location: fields}
+        if other := sorted(set(first) ^ set(fields)):
+            text = f"{', '.join(other)} at {location} are not in all cases"
+            self._problems.setdefault(text, []).append(f"{text}, see {place.name}.")
 
     def _row(self, place: Place) -> cases.Row | None:
         """The row of a case in a table, whose numbers are kept."""
@@ -289,7 +312,11 @@ class _Look:
         location: str,
         fields: list[str],
     ) -> Built | None:
-        """Builds a sample with all fields, or else with those that can be read."""
+        """Builds a sample with all fields, or else with one of those that can be read.
+
+        Returns:
+          The sample; None if none can be built.
+        """
         options = ReadOptions(
             target=fields, location=location, grid_axes=self._axes if fields else 0
         )
@@ -304,8 +331,8 @@ class _Look:
             ]
             return next((one for one in several if one is not None), None)
         self._keep(built, location)
-        if location == "points" or "points" not in self._surveys:
-            self._survey(place, built, options, location)
+        if {location: fields}.items() <= self._first.items():
+            self._survey(place, built, options)
         return built
 
     def _keep(self, built: Built, location: str) -> None:
@@ -330,19 +357,10 @@ class _Look:
                 kept.zero.append(built.sample.name)
             kept.each.append(one)
 
-    def _survey(
-        self, place: Place, built: Built, options: ReadOptions, location: str
-    ) -> None:
+    def _survey(self, place: Place, built: Built, options: ReadOptions) -> None:
         """Compares a sample with the first one, as a training does."""
-        survey = self._surveys.setdefault(location, Survey(options, None))
+        survey = self._survey_of_all = self._survey_of_all or Survey(options, None)
         self._samples.append(built.sample)
-        names = self._names.setdefault(location, options.target)
-        if other := sorted(set(names) ^ set(options.target)):
-            missing = f"{len(other)} fields are not in all cases: {', '.join(other)}"
-            self._problems.setdefault(missing, []).append(
-                f"{missing}; {place.name} differs from the first one."
-            )
-            return
         numbers = [v[-1] for (_, source), v in self._numbers.items() if v and source]
         sample = built.sample._replace(scalars=np.asarray(numbers) if numbers else None)
         try:
@@ -352,9 +370,8 @@ class _Look:
 
     def done(self) -> DataCheck:
         """Returns what was found; warns of what is doubtful of all cases."""
-        for survey in self._surveys.values():
-            if survey.seen:
-                self._warned(survey)
+        if self._survey_of_all is not None and self._survey_of_all.seen:
+            self._warned(self._survey_of_all)
         if copies := building.copies(self._samples):
             first, second = copies[0]
             warnings.warn(
@@ -367,19 +384,21 @@ class _Look:
             for (name, source), values in self._numbers.items()
             if values
         ]
+        refused = [Problem(t[0], len(t)) for t in self._problems.values()]
+        fields = [_field(*key, kept, refused) for key, kept in self._fields.items()]
         return DataCheck(
             looked_at=self._cases,
             num_points=(min(self._points, default=0), max(self._points, default=0)),
             point_dim=max(self._dims, key=lambda dim: self._dims[dim], default=0),
             cells=dict(self._cells.most_common()),
-            fields=[_field(*key, kept) for key, kept in self._fields.items()],
+            fields=fields,
             scalars=[one for one in tables if math.isfinite(one.low + one.high)],
             columns=sorted(self._texts),
             boundaries=dict(self._boundaries),
             times=(min(self._times), max(self._times)) if self._times else None,
             grid_axes=self._axes,
             divided=self._divided,
-            refused=[Problem(t[0], len(t)) for t in self._problems.values()],
+            refused=refused,
         )
 
     def _warned(self, survey: Survey) -> None:
@@ -390,28 +409,42 @@ class _Look:
         repeats.warn(survey.seen)
 
 
-def _field(name: str, location: str, kept: _Field) -> FieldCheck:
+class _Known(list[Summary]):
+    """Summaries of samples, as of a data set in files."""
+
+    @property
+    def summaries(self) -> Sequence[Summary]:
+        """Of the samples."""
+        return self
+
+
+def _field(
+    name: str, location: str, kept: _Field, refused: list[Problem]
+) -> FieldCheck:
+    """What is known of a field of all cases; what is refused of it is appended."""
     same = [one for one in kept.each if one.channels == kept.each[0].channels]
     low, high = summaries.limits(same, "target")
     try:
         mean, std = summaries.mean_and_std(same, "target")
     except ValueError:  # one point
         mean, std = low, np.zeros(len(low))
-    rounding = summaries.rounding(same, "target")
-    size = np.maximum(np.abs(low), np.abs(high)).max()
-    constant = normalize.is_constant(low, high, rounding=rounding, size=size)
+    varying = np.ones(len(low), bool)
+    try:
+        varying = normalizers.varies(_Known(same), "target", [name] * len(low))
+    except ValueError as error:  # by less than rounding takes
+        refused.append(Problem(f"{name} at {location}: {error}"))
     return FieldCheck(
         name,
         location,
         len(low),
         len(kept.each),
-        np.asarray(low, float).tolist(),
-        np.asarray(high, float).tolist(),
-        np.asarray(mean, float).tolist(),
-        np.asarray(std, float).tolist(),
-        np.flatnonzero(constant).tolist(),
-        len(kept.zero),
-        kept.zero[0] if kept.zero else "",
+        low=np.asarray(low, float).tolist(),
+        high=np.asarray(high, float).tolist(),
+        mean=np.asarray(mean, float).tolist(),
+        std=np.asarray(std, float).tolist(),
+        constant=np.flatnonzero(~varying).tolist(),
+        zero=len(kept.zero),
+        zero_in=kept.zero[0] if kept.zero else "",
     )
 
 

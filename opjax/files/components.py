@@ -201,7 +201,10 @@ def note(name: str, arrays: Iterable[str]) -> str:
         labels = arrays.mesh.point_data.labels.get(field, ())
         labels = labels or arrays.mesh.cell_data.labels.get(field, ())
     channels = shape[-1] if len(shape) > 1 else 1
-    if names := listed(field, channels, labels):
+    names = listed(field, channels, labels)
+    if name in names:  # where components are not computed
+        return f" It is a component of {field}, which is read as a whole here."
+    if names:
         return f" The components of {field} are {', '.join(names)}."
     many = "one channel" if channels == 1 else f"{channels} channels"
     return f" {field} has {many}, and so no components with names."

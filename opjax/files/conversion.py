@@ -9,7 +9,7 @@ _GRID = "pyvista.read({name!r}).cast_to_unstructured_grid().save('{stem}.vtu')"
 _BLOCKS = "pyvista.read({name!r}).combine().save('{stem}.vtu')"
 _PYVISTA = 'python -c "import pyvista; {code}"'
 _SAVE = "numpy.savez('{stem}.npz', **{arrays})"
-_FOAM = "foamToVTK -latestTime -poly-decomp in the folder of the case"
+_FOAM = "foamToVTK -latestTime in the folder of the case"
 _COLUMNS = (
     "python -c \"import numpy; t = numpy.genfromtxt({name!r}, delimiter=',', "
     "names=True); numpy.savez('{stem}.npz', mesh_points=numpy.stack([t['x'], t['y']], "
@@ -111,7 +111,9 @@ def way_in(folder: Path, *, below: bool = True) -> str:
     if (folder / "system" / "controlDict").is_file():
         return f" To convert it: {_FOAM}."
     inside = [path for path in sorted(folder.iterdir()) if path.name[0] != "."]
-    hint = next(filter(None, map(way, [folder, *inside])), "")
+    tables = [path for path in inside if path.suffix.lower() == ".csv"]
+    others = [path for path in inside if path not in tables]
+    hint = next(filter(None, map(way, [folder, *others, *tables])), "")
     if hint or not below:
         return hint
     for case in inside:

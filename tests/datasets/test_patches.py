@@ -1,5 +1,7 @@
 """Integrals over boundaries of files: cell data, mixed cells, conditions, sets."""
 
+import pathlib
+
 import numpy as np
 import pytest
 
@@ -287,3 +289,36 @@ def test_options_of_boundaries_are_refused_at_once():
         files.ReadOptions(boundary="a: x < 1", boundary_names="a")
     with pytest.raises(ValueError, match="a number, expected a condition"):
         files.ReadOptions(boundary="a: x")
+
+
+_SOLVERS = pathlib.Path(__file__).parent / "solvers"
+
+
+@pytest.mark.filterwarnings("ignore:.*one cell thick:UserWarning")
+def test_cell_data_have_the_integrals_of_openfoams_function_objects():
+    """Those of `surfaceFieldValue` on the flow of `make_cylinder.sh`, 0.2 thick."""
+    names, depth = ["p", "U", "U", "U"], 0.2
+    of_patches = {"location": "cells", "boundary_names": "inlet,outlet,cylinder"}
+    expected = {
+        "mean:p@inlet": 2.75978,  # areaAverage
+        "integral:p@cylinder": 0.428665006 / depth,  # areaIntegrate
+        "flux:U@outlet": 0.60000050 / depth,  # areaNormalIntegrate
+    }
+    for text, value in expected.items():
+        found = one(_SOLVERS / "layer.vtm", text, names, **of_patches)
+        assert found == pytest.approx(value, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["c3d10.vtu", "c3d20.vtu"])
+def test_tensors_and_reactions_are_those_of_calculix(name):
+    """Of the plates of `make_plates.py`: -0.1 at each node of the free end."""
+    path = _SOLVERS / name
+    clamp = {"boundary": "clamp: x < 1e-6; tip: x > 4 - 1e-6"}
+    num_loaded = len(members(path, boundary="tip: x > 4 - 1e-6")["tip"])
+    reaction = one(path, "sum:RF_z@clamp", ["RF"] * 3, **clamp)
+    assert reaction == pytest.approx(0.1 * num_loaded, rel=1e-4)
+    largest = one(path, "max:S_Mises", ["S_Mises"], **clamp)
+    found = one(path, "max:S:mises@clamp", ["S"] * 6, **clamp)
+    assert found <= largest * (1 + 1e-6)
+    found = one(path, "max:S:mises", ["S"] * 6, **clamp)
+    assert found == pytest.approx(largest, rel=1e-6)

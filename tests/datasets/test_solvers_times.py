@@ -10,6 +10,7 @@ from opjax import files
 from opjax.files.series import read_series
 
 pytest.importorskip("pyvista", reason="needs opjax[vtk]")
+pytestmark = pytest.mark.filterwarnings("ignore:.*are one cell thick along z")
 TIMES = Path(__file__).parent / "solvers" / "times"
 OPTIONS = files.ReadOptions(target="p,U", location="cells", boundary_names="lid")
 

@@ -37,7 +37,7 @@ _MOST_TARGETS = 2
 # Columns that a simulation answers, by their names.
 _ANSWERS = re.compile(
     r"(drag|lift|dp|force|moment|torque|loss|eff|stress|tip|reaction|cd|cl|cm|max|min|"
-    r"mean|peak|fx|fy|fz|total)(_|$)",
+    r"mean|peak|total)(_|$)",
     re.IGNORECASE,
 )
 _LONGEST = 600  # letters of a message that are shown
@@ -131,6 +131,13 @@ def _head(found: DataCheck, paths: Sequence[str]) -> str:
     if found.times is not None:
         low, high = found.times
         lines.append(f"Times: {low:g} to {high:g}" if low < high else f"Time: {low:g}")
+    if found.frames is not None:
+        fewest, most = found.frames
+        count = f"{fewest} to {most}" if fewest < most else f"{most}"
+        lines.append(
+            f"Frames of a case: {count}; the last one is read. For fields that evolve, "
+            "add --time=one_step"
+        )
     return "\n".join(lines)
 
 
