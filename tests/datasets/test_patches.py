@@ -178,6 +178,26 @@ def test_a_surface_of_cell_data_has_the_force_on_its_body(tmp_path):
         one(path, "force_z:p@top:reference=0", ["p"], **top)
 
 
+def test_a_curve_of_sides_has_the_force_on_its_body(tmp_path):
+    turns = 2 * np.pi * np.arange(24) / 24
+    points = np.stack([np.cos(turns), np.sin(turns)], -1)
+    ends = np.arange(24)
+    sides = np.stack([ends, np.roll(ends, -1)], -1)
+    np.savez(
+        tmp_path / "a.npz",
+        mesh_points=points,
+        cells=sides,
+        p=-points[:, 1],
+        middle=-points[sides].mean(axis=1)[:, 1],
+        wall=np.ones(24),
+    )
+    area = 12 * np.sin(2 * np.pi / 24)
+    found = one(tmp_path / "a.npz", "force_y:p@wall", ["p"], boundary_names="wall")
+    assert found == pytest.approx(area, rel=1e-6)
+    found = one(tmp_path / "a.npz", "force_y:middle", ["middle"], location="cells")
+    assert found == pytest.approx(area, rel=1e-6)
+
+
 def test_sums_are_those_of_all_points_without_weights(tmp_path):
     points, cells = plate()
     forces = np.random.default_rng(0).normal(size=(len(points), 3))
