@@ -9,7 +9,7 @@ _GRID = "pyvista.read({name!r}).cast_to_unstructured_grid().save('{stem}.vtu')"
 _BLOCKS = "pyvista.read({name!r}).combine().save('{stem}.vtu')"
 _PYVISTA = 'python -c "import pyvista; {code}"'
 _SAVE = "numpy.savez('{stem}.npz', **{arrays})"
-_FOAM = "foamToVTK -latestTime -poly-decomp in the folder of the case"
+_FOAM = "foamToVTK -latestTime in the folder of the case"
 _COLUMNS = (
     "python -c \"import numpy; t = numpy.genfromtxt({name!r}, delimiter=',', "
     "names=True); numpy.savez('{stem}.npz', mesh_points=numpy.stack([t['x'], t['y']], "

@@ -48,7 +48,8 @@ class ReadOptions:
       numbers: names of such numbers that become `Sample.numbers`, for scales.
       point_dim: of VTK files, whose points have three coordinates: the number of
         leading axes that are space, others being constant. By default all axes on
-        which coordinates vary, so that a mesh in a plane is 2-D.
+        which coordinates vary, so that a mesh in a plane is 2-D, and so is one that is
+        one cell thick, as OpenFOAM's of two-dimensional flows. 3 keeps all in space.
       quadrature: make weights of the points from the cells where a file has none;
         points of no cell get zero weight, which masks them.
       location: `"cells"` for fields with one row for each cell: the points of a sample

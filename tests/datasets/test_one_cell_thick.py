@@ -1,5 +1,6 @@
 """Meshes that OpenFOAM solves two-dimensional flows on, one cell thick."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -169,7 +170,7 @@ def test_two_layers_are_a_mesh_of_three_dimensions(tmp_path):
     mesh.cast_to_unstructured_grid().save(tmp_path / "a.vtu")
     (sample,) = files.read(tmp_path / "a.vtu")
     assert sample.mesh_points.shape == (75, 3)
-    with pytest.raises(ValueError, match="or the mesh one cell thick"):
+    with pytest.raises(ValueError, match="or the mesh one cell thick and read whole"):
         files.read(tmp_path / "a.vtu", files.ReadOptions(point_dim=2))
 
 
@@ -190,3 +191,20 @@ def test_series_are_flat_and_frames_are_written_to_the_mesh_as_it_was(tmp_path):
     written = pyvista.read(tmp_path / "out/u_0000.vtu")
     np.testing.assert_array_equal(written.points, mesh.points)
     np.testing.assert_allclose(written.point_data["u"], mesh.point_data["u"], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("learned", "expected"), [(2, None), (3, 3)])
+def test_operators_that_learned_in_space_read_meshes_in_space(learned, expected):
+    """Such as those of version 0.2, which knew no mesh as one cell thick."""
+    from types import SimpleNamespace
+
+    from opjax.learn.cli import train
+    from opjax.learn.predict.learned import Learned
+
+    config = dataclasses.asdict(train.Config(train="a"))
+    description = SimpleNamespace(
+        config=config, channels=SimpleNamespace(mesh_points=learned)
+    )
+    of_run = SimpleNamespace(description=description)
+    assert Learned.read_options(of_run).point_dim == expected
+    assert Learned.read_options(of_run, point_dim=2).point_dim == 2

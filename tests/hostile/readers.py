@@ -327,6 +327,13 @@ FORMATS: dict[str, Format] = {
         (_own, _mapped, _own_weights, _own_cells, _own_geometry, _own_patches),
         crafted.xml,
     ),
+    "polyhedra": Format(
+        "a.vtu",
+        originals.polyhedra,
+        mutations.TEXT,
+        (_own, _own_cells, _own_geometry),
+        crafted.xml,
+    ),
     "vtp": Format(
         "a.vtp",
         originals.vtp,

@@ -59,12 +59,14 @@ class MeshArrays(dict[str, np.ndarray]):
 
     Attributes:
       plane: where the points are, where the file was read with its points.
+      blocks: its cells by kind, once they were looked for.
     """
 
     def __init__(self, mesh: VtkMesh, arrays: Mapping[str, np.ndarray]):
         super().__init__(arrays)
         self.mesh = mesh
         self.plane: Plane | None = None
+        self.blocks: dict[str, cell_blocks.CellBlock] | None = None
 
 
 @contextlib.contextmanager
@@ -217,7 +219,7 @@ def axes(
     if not 1 <= point_dim <= 3 or not flat[point_dim:].all():
         raise ValueError(
             f"{path}: {point_dim=} must be 1, 2 or 3, and axes beyond it constant, or "
-            f"the mesh one cell thick; it reaches from {low} to {high}."
+            f"the mesh one cell thick and read whole; it reaches from {low} to {high}."
         )
     return list(range(point_dim))
 

@@ -111,7 +111,8 @@ class FileOptions(Options):
     point_dim: int = option(
         0,
         "Dimension of space: the number of leading axes of VTK points that are used. "
-        "0 leaves out axes on which points are constant",
+        "0 leaves out axes on which points are constant or the mesh is one cell thick; "
+        "3 keeps all",
         minimum=0,
     )
     quadrature: bool = option(
