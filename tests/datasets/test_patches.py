@@ -152,6 +152,24 @@ def test_an_open_wall_needs_the_pressure_of_its_other_side(square):
     assert found == pytest.approx(2 * 16 / 4 / 4)
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("mean:p@one", "(no facet has all its points in|boundary 'one' has no points)"),
+        ("force_x:p", "name the wall, as in force_x:p@wall"),
+        ("mean:p@other", "'other' is unknown, known are: one"),
+    ],
+)
+@pytest.mark.parametrize("location", ["points", "cells"])
+def test_a_boundary_without_facets_is_named(tmp_path, location, text, words):
+    points, cells = plate()
+    data = {"at_points": {"p": points[:, 0]}, "at_cells": {"p": np.ones(len(cells))}}
+    path = write(tmp_path / "a.vtu", points, cells, [_QUAD] * len(cells), **data)
+    corner = {"boundary": "one: x + y < 0.5", "location": location}
+    with pytest.raises(ValueError, match=rf"a\.vtu: {text}: .*{words}"):
+        one(path, text, ["p"], **corner)
+
+
 def test_triangles_and_quads_have_the_facets_of_both(tmp_path):
     points, cells = plate()
     mixed = [part for c in cells[:6] for part in ([*c[:3]], [c[0], *c[2:]])] + cells[6:]
