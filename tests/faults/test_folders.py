@@ -186,7 +186,7 @@ def test_a_file_of_several_predictions_appears_when_all_are_made(tmp_path, monke
     class Trained:
         folder = tmp_path / "run"
         description = types.SimpleNamespace(
-            channels=Channels(2, 0, 1), names={}, training={"ranges": {}}
+            channels=Channels(2, 0, 1), names={}, training={"ranges": {}, "names": {}}
         )
 
         def read_options(self, *, point_dim):
