@@ -4,16 +4,13 @@ r"""What predictions without an operator reach on the benchmarks, in seconds.
     python -m benchmarks.baselines --baselines_of=navier_stokes,bodies,heat
 
 Prints Markdown tables of relative L2 errors, on the data of `--preset=fast` of each
-program. Points and inputs of a case are expanded in the principal components of the
-training cases, targets likewise, and a map between the coefficients is fitted:
-
-- nearest case: the target of the training case with the nearest coefficients;
-- linear: linear regression;
-- radial basis functions: cubic, with a linear part.
-
-All need cases with the same number of points in the same order. The number of
-components of the inputs, and whether each is divided by its deviation, are those with
-the smallest error on the validation cases.
+program. Mean field, nearest case and POD with radial basis functions are those of the
+tables of `opjax-train`, see `opjax.learn.baselines`. For linear regression points and
+inputs of a case are expanded in the principal components of the training cases,
+targets likewise, and a linear map between the coefficients is fitted. It needs cases
+with the same number of points in the same order. The number of components of the
+inputs, and whether each is divided by its deviation, are those with the smallest error
+on the validation cases.
 
 Of Navier-Stokes, ten frames of vorticity are predicted one by one: nothing changes; the
 mean of training at each time; a ridge regression of the next frame from the last two,
@@ -41,6 +38,7 @@ from absl import app, flags
 from experiments import airfoil, bodies, darcy, elasticity, navier_stokes, pipe
 from opjax import files
 from opjax.datasets import heat
+from opjax.learn.baselines.fitted import NAMES, Baselines
 from opjax.learn.tables import table
 from opjax.problems import navier_stokes as equation
 from opjax.samples import Sample, Splits
@@ -52,8 +50,6 @@ _RIDGES = (1e-6, 1e-4, 1e-2, 1e-1, 1.0)  # over the mean square of a value
 _RESOLUTION, _BODIES = 12, 40  # of bodies, whose errors hardly depend on the points
 _HEAT = 120, 340  # training and test cases, as in benchmarks.uncertainty
 _ROUNDING = 1e-5  # of the first singular value: components below are rounding
-# From coefficients of training cases, of others, and values for the first.
-Map = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 
 
 SPLITS: dict[str, Callable[[], Splits]] = {
@@ -67,30 +63,10 @@ SPLITS: dict[str, Callable[[], Splits]] = {
 }
 
 
-def nearest(known: np.ndarray, asked: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Values of the nearest case."""
-    squares = np.sum((asked[:, None] - known[None]) ** 2, axis=2)
-    return values[np.argmin(squares, axis=1)]
-
-
 def linear(known: np.ndarray, asked: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Linear regression with a constant."""
     rows, others = (np.insert(each, 0, 1, axis=1) for each in (known, asked))
     return others @ np.linalg.lstsq(rows, values, rcond=None)[0]
-
-
-def radial(known: np.ndarray, asked: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Cubic radial basis functions with a linear part."""
-    from scipy.interpolate import RBFInterpolator
-
-    return RBFInterpolator(known, values, kernel="cubic", degree=1)(asked)
-
-
-MAPS: dict[str, Map] = {
-    "nearest case": nearest,
-    "linear": linear,
-    "radial basis functions": radial,
-}
 
 
 def coefficients(
@@ -117,30 +93,38 @@ def coefficients(
 def rows(name: str) -> list[list[str]]:
     """Rows of the table: errors of the test cases."""
     splits = SPLITS[name]()
+    begin, target = time.process_time(), np.stack(list(map(_target, splits.test)))
+    fitted = Baselines.fit(splits.train)
+    found: list[list[str]] = []
+    for key in fitted.names:
+        predicted = [fitted.predict(key, sample).ravel() for sample in splits.test]
+        off, seconds = error(np.stack(predicted), target), time.process_time() - begin
+        row = [name, NAMES[key], fitted.words(key), f"{off:.3g}", f"{seconds:.2g}"]
+        found.append(row)
+    return [*found, [name, "linear regression", *_by_regression(splits)]]
+
+
+def _by_regression(splits: Splits) -> list[str]:
+    """Components of the inputs, chosen by the validation cases, error and seconds."""
+    begin = time.process_time()
     parts = splits.train, splits.validation, splits.test
     inputs = [np.stack([_inputs(one) for one in part]) for part in parts]
     targets = [np.stack([_target(one) for one in part]) for part in parts]
     mean = targets[0].mean(axis=0)
     modes = np.linalg.svd(targets[0] - mean, full_matrices=False)[2][:_MODES]
     values = (targets[0] - mean) @ modes.T
-    constant = np.broadcast_to(mean, targets[2].shape)
-    found = [[name, "mean of training", "", f"{error(constant, targets[2]):.3g}", ""]]
-    for kind, mapped in MAPS.items():
-        begin = time.process_time()
-        options: dict[tuple[int, bool], tuple[float, float]] = {}
-        for count in (c for c in _COUNTS if c < len(inputs[0])):
-            for scaled in (False, True):
-                known, *others = coefficients(inputs, count, scaled=scaled)
-                if (known.shape[1], scaled) in options:
-                    continue
-                each = [mean + mapped(known, asked, values) @ modes for asked in others]
-                errors = [error(*pair) for pair in zip(each, targets[1:], strict=True)]
-                options[known.shape[1], scaled] = errors[0], errors[1]
-        (count, scaled), (_, test) = min(options.items(), key=lambda item: item[1][0])
-        shown = f"{count}, scaled" if scaled else str(count)
-        seconds = time.process_time() - begin
-        found.append([name, kind, shown, f"{test:.3g}", f"{seconds:.2g}"])
-    return found
+    options: dict[tuple[int, bool], tuple[float, float]] = {}
+    for count in (c for c in _COUNTS if c < len(inputs[0])):
+        for scaled in (False, True):
+            known, *others = coefficients(inputs, count, scaled=scaled)
+            if (known.shape[1], scaled) in options:
+                continue
+            each = [mean + linear(known, asked, values) @ modes for asked in others]
+            errors = [error(*pair) for pair in zip(each, targets[1:], strict=True)]
+            options[known.shape[1], scaled] = errors[0], errors[1]
+    (count, scaled), (_, test) = min(options.items(), key=lambda item: item[1][0])
+    shown = f"{count} components{', scaled' if scaled else ''}"
+    return [shown, f"{test:.3g}", f"{time.process_time() - begin:.2g}"]
 
 
 def error(predicted: np.ndarray, true: np.ndarray) -> float:
@@ -303,7 +287,7 @@ def main(argv: Sequence[str]) -> None:
         )
     found = [row for name in _NAMES.value if name in SPLITS for row in rows(name)]
     if found:
-        head = ["problem", "prediction", "components of the input", "test error"]
+        head = ["problem", "prediction", "by", "test error"]
         print(table([*head, "processor seconds"], found))
     if "navier_stokes" in _NAMES.value:
         flows = navier_stokes.load(navier_stokes.PRESETS["fast"])

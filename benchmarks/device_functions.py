@@ -147,7 +147,7 @@ def pairwise(sizes: Sizes, n: int, tile: int | str) -> Numbers:
             return jax.nn.dot_product_attention(*arrays, implementation=name)
 
         return _passes(fused, tuple(own), sizes, "")
-    with mock.patch.object(tiles, "_TILE", tile):
+    with mock.patch.multiple(tiles, _TILE=tile, _ENTRIES_AT_ONCE=tile * n):
         return _passes(_heads(opjax.softmax_attention), arrays, sizes, "")
 
 

@@ -12,6 +12,7 @@ import jax.dtypes
 import numpy as np
 
 from opjax import _checks
+from opjax._explicit import split_by_compiler
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -39,7 +40,9 @@ def jitted(
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        compiled = jax.jit(function, static_argnames=static, inline=True)
+        compiled = jax.jit(
+            split_by_compiler(function), static_argnames=static, inline=True
+        )
         names = inspect.signature(function).parameters
         weights = [name for name in names if name.endswith("_weights")]
         optional = {name for name in names if names[name].default is None}

@@ -21,7 +21,6 @@ import jax.extend.core
 import jax.numpy as jnp
 from jax import lax
 from jax.interpreters import ad, batching, mlir
-from jax.sharding import NamedSharding, PartitionSpec
 
 
 def one_by_one(function: Callable, *, columns: int | None = None) -> Callable:
@@ -106,54 +105,25 @@ def _evaluate(*arguments, jaxpr, depth, wider=None):
     together = function
     for _ in range(depth):
         together = jax.vmap(together)
-    if any(
-        _batch_axes(map(jax.typeof, arguments), depth)
-    ):  # every device has samples of its own
-        return together(*arguments)
     return lax.platform_dependent(*arguments, cpu=in_turn, default=together)
 
 
 def _types(*arguments, jaxpr, depth, wider):
-    batch, axes = arguments[0].shape[:depth], _batch_axes(arguments, depth)
-    meshes = [a.sharding.mesh for a in arguments if not a.sharding.mesh.empty]
-    found = []
-    for aval in jaxpr.out_avals:
-        aval_of_batch = aval.update(shape=(*batch, *aval.shape))
-        if meshes:
-            spec = PartitionSpec(*axes, *aval.sharding.spec)
-            sharding = NamedSharding(meshes[0], spec)
-            aval_of_batch = aval_of_batch.update(sharding=sharding)
-        found.append(aval_of_batch)
-    return found
-
-
-def _batch_axes(types: Iterable, depth: int) -> list[Any]:
-    """Returns the axes of an explicit mesh over which batches are split, or None."""
-    specs = [one.sharding.spec[:depth] for one in types]
-    return [
-        next((axis for axis in axes if axis is not None), None)
-        for axes in zip(*specs, strict=True)
-    ]
-
-
-def _broadcast(a: jax.Array, like: jax.Array, axis: int) -> jax.Array:
-    """Returns `a` for every sample, split over devices as `axis` of another array."""
-    size, sharding = like.shape[axis], jax.typeof(like).sharding
-    repeated = jnp.broadcast_to(a, (size, *a.shape))
-    if sharding.mesh.empty or sharding.spec[axis] is None:
-        return repeated
-    spec = PartitionSpec(sharding.spec[axis], *jax.typeof(a).sharding.spec)
-    return jax.sharding.reshard(repeated, NamedSharding(sharding.mesh, spec))
+    batch = arguments[0].shape[:depth]
+    return [aval.update(shape=(*batch, *aval.shape)) for aval in jaxpr.out_avals]
 
 
 def _batch(arguments, axes, *, jaxpr, depth, wider):
     mapped = [i for i, axis in enumerate(axes) if axis is not None]
-    like, along = arguments[mapped[0]], axes[mapped[0]]
-    whole = jax.typeof(like).sharding.spec[along] is None
-    if wider is not None and mapped == [wider[1]] and whole:
+    if wider is not None and mapped == [wider[1]]:
         return _more_columns(arguments, axes, depth=depth, wider=wider)
+    (size,) = {
+        a.shape[i] for a, i in zip(arguments, axes, strict=True) if i is not None
+    }
     arguments = [
-        _broadcast(a, like, along) if axis is None else jnp.moveaxis(a, axis, 0)
+        jnp.broadcast_to(a, (size, *a.shape))
+        if axis is None
+        else jnp.moveaxis(a, axis, 0)
         for a, axis in zip(arguments, axes, strict=True)
     ]
     results = _bind(jaxpr, arguments, depth + 1, wider)

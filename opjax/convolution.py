@@ -11,9 +11,11 @@ from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from opjax import _checks, _halo, _winograd
+from opjax._explicit import split_by_compiler
 from opjax._sequential import one_by_one
 
 
+@split_by_compiler
 def grid_convolution(
     values: Float[ArrayLike, "n c"],
     kernel: Float[ArrayLike, "*stencil c o"],

@@ -12,8 +12,10 @@ from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from opjax import _checks
+from opjax._explicit import split_by_compiler
 
 
+@split_by_compiler
 def interpolate_grid(
     values: Float[ArrayLike, "n c"],
     *,

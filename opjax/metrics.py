@@ -18,10 +18,12 @@ from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from opjax import _checks, _halo
+from opjax._explicit import split_by_compiler
 from opjax.quadrature import active
 
 
 @partial(jax.jit, static_argnames=("axis_name", "rescale"))
+@split_by_compiler
 def relative_l2(
     prediction: Float[ArrayLike, "n ..."],
     target: Float[ArrayLike, "n ..."],
@@ -90,6 +92,7 @@ def relative_l2(
     return found.astype(dtype)
 
 
+@split_by_compiler
 def relative_gradient_error(
     prediction: Float[ArrayLike, "n ..."],
     target: Float[ArrayLike, "n ..."],
@@ -139,6 +142,7 @@ def relative_gradient_error(
 
 
 @jax.jit
+@split_by_compiler
 def r_squared(
     prediction: Float[ArrayLike, " n"], target: Float[ArrayLike, " n"]
 ) -> Float[Array, ""]:
@@ -173,6 +177,7 @@ def r_squared(
 
 
 @jax.jit
+@split_by_compiler
 def rank_correlation(
     first: Float[ArrayLike, " n"], second: Float[ArrayLike, " n"]
 ) -> Float[Array, ""]:
@@ -210,6 +215,7 @@ def rank_correlation(
     return found.astype(first.dtype)
 
 
+@split_by_compiler
 def relative_flux_error(
     prediction: Float[ArrayLike, " n"],
     target_gradient: Float[ArrayLike, "n dimension"],

@@ -14,6 +14,7 @@ from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Float, Int
 
 from opjax import _checks
+from opjax._explicit import split_by_compiler
 from opjax._sequential import one_by_one
 from opjax.quadrature import active
 
@@ -21,6 +22,7 @@ _BLOCK = 256  # queries of one block of the search for nearest points
 
 
 @partial(jax.jit, static_argnames="num_samples")
+@split_by_compiler
 def farthest_points(
     points: Float[ArrayLike, "n p"],
     *,
@@ -80,6 +82,7 @@ def farthest_points(
 
 
 @jax.jit
+@split_by_compiler
 def nearest_points(
     queries: Float[ArrayLike, "m p"],
     points: Float[ArrayLike, "n p"],
@@ -196,6 +199,7 @@ def random_rotation(
 
 
 @jax.jit
+@split_by_compiler
 def principal_axes(
     points: Float[ArrayLike, "n 3"],
     *,

@@ -15,6 +15,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Bool, Float, Int
 
 from opjax import _checks
+from opjax._explicit import split_by_compiler
 
 RULES = ("midpoint", "trapezoid", "periodic")
 # Volumes of tetrahedra over the cube of their longest edge: up to the one, cells are
@@ -82,6 +83,7 @@ def grid_weights(
     return weights
 
 
+@split_by_compiler
 def scattered_weights(
     mesh_points: Float[ArrayLike, "n p"], *, num_neighbors: int = 8, volume: float = 1.0
 ) -> Float[Array, " n"]:

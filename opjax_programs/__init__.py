@@ -12,6 +12,11 @@ import signal
 _STATUS = 75  # that of `opjax.learn.run.stopping`, which cannot be imported yet
 
 
+def check() -> None:
+    """Runs opjax-check."""
+    _run("opjax.learn.cli.check")
+
+
 def train() -> None:
     """Runs opjax-train."""
     _run("opjax.learn.cli.train")

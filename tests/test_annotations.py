@@ -81,10 +81,11 @@ OPTIONS = {
     "spectral_convolution": GRID,
     "transport": RIDGE,
     "two_level_attention": {"cover": COVER},
+    "whiten": {"covariance": np.eye(3) + 1},
 }
 
 MODULES = (opjax, opjax.metrics, opjax.normalize, point_clouds, schwarz, convolution)
-MODULES += (opjax.uncertainty,)
+MODULES += (opjax.linalg, opjax.uncertainty)
 FUNCTIONS = {
     name: function
     for module in MODULES
@@ -93,7 +94,14 @@ FUNCTIONS = {
     if not inspect.isclass(function)
     if re.match(r"opjax\.[^_]", function.__module__)
 }
-WITHOUT_ARRAYS = {"matrix_of", "box_cover", "cover", "fit", "interface_hats"}
+WITHOUT_ARRAYS = {
+    "check_ridge",
+    "matrix_of",
+    "box_cover",
+    "cover",
+    "fit",
+    "interface_hats",
+}
 WITHOUT_ARRAYS |= {"orthogonal_random_features", "partition_hats", "random_rotation"}
 WITHOUT_ARRAYS |= {"rollout", "check_cases", "least_cases", "likeness_of_groups"}
 # On the host, in NumPy; `guard` and `power_below` are parts of metrics.
@@ -125,9 +133,9 @@ def array_of(annotation, sizes):
     return rng.uniform(0.1, 1, size=shape)
 
 
-def arguments(name):
+def arguments(name, **others):
     """Returns arrays as the signature has them, and what else the function needs."""
-    given = dict(OPTIONS.get(name, {}))
+    given = {**OPTIONS.get(name, {}), **others}
     sizes = SIZES | {k: given.pop(k) for k in set(given) & set(SIZES)}
     for parameter in inspect.signature(FUNCTIONS[name]).parameters.values():
         annotation = shaped(parameter.annotation)

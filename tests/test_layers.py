@@ -15,7 +15,7 @@ PURE = {"_checks", "_sequential", "linalg", "quadrature", "basis", "attention"}
 PURE |= {"_winograd", "convolution", "schwarz", "spectral", "interpolation"}
 PURE |= {"point_clouds", "projection", "eigenfunctions", "adaptive_ridge"}
 PURE |= {"_stiffness", "_halo", "precision", "geometry", "rollouts"}
-PURE |= {"quantities", "_jitted"}
+PURE |= {"quantities", "_jitted", "_explicit"}
 
 ALL = PURE | {
     "metrics",
@@ -46,13 +46,14 @@ PARTS = {
     "_export_apart": set(),
     "_trees": set(),
     "_sequential": set(),
-    "_jitted": {"_checks"},
+    "_explicit": set(),
+    "_jitted": {"_checks", "_explicit"},
     "linalg": {"_checks", "_jitted", "_sequential"},
     "adaptive_ridge": {"_checks", "_jitted", "_sequential", "linalg"},
-    "quadrature": {"_checks"},
+    "quadrature": {"_checks", "_explicit"},
     "_halo": set(),
     "_winograd": set(),
-    "convolution": {"_checks", "_halo", "_sequential", "_winograd"},
+    "convolution": {"_checks", "_explicit", "_halo", "_sequential", "_winograd"},
     "precision": set(),
     "projection": {"_checks", "_jitted", "linalg", "precision", "quadrature"},
     "basis": {
@@ -76,11 +77,11 @@ PARTS = {
     "eigenfunctions": {"_checks", "_stiffness"},
     "schwarz": {"_checks", "_jitted", "linalg"},
     "spectral": {"_checks", "_jitted"},
-    "interpolation": {"_checks"},
+    "interpolation": {"_checks", "_explicit"},
     "geometry": {"_checks"},
     "quantities": {"_checks"},
-    "point_clouds": {"_checks", "_sequential", "quadrature"},
-    "metrics": {"_checks", "_halo", "quadrature"},
+    "point_clouds": {"_checks", "_explicit", "_sequential", "quadrature"},
+    "metrics": {"_checks", "_explicit", "_halo", "quadrature"},
     "metrics_time": {"_checks", "metrics", "quadrature"},
     "rollouts": {"_checks"},
     "normalize": {"_checks"},

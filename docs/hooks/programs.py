@@ -34,6 +34,7 @@ EXPERIMENTS = [
 ]
 # Command, module and a line of what it is for.
 OWN = {
+    "opjax-check": "opjax.learn.cli.check",
     "opjax-train": "opjax.learn.cli.train",
     "opjax-predict": "opjax.learn.cli.predict",
     "opjax-calibrate": "opjax.learn.cli.calibrate",

@@ -17,7 +17,7 @@ import math
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -113,14 +113,18 @@ def _read_matlab(path: str, request: Message) -> Message:
 
 def _read_vtk(path: str, request: Message) -> Message:
     """Reads a file of VTK's legacy format as an unstructured grid."""
+    mesh = _legacy(path)
+    active = mesh.GetPointData().GetScalars()
+    values = {"scalars": active.GetName() if active is not None else None}
+    return Message(values, _arrays_of(mesh))
+
+
+def _arrays_of(mesh: Any) -> dict[str, np.ndarray]:
+    """The cells of a mesh of any kind as an unstructured grid, and its fields."""
     from vtkmodules.vtkCommonExecutionModel import vtkAlgorithm
     from vtkmodules.vtkFiltersCore import vtkAppendFilter
 
-    mesh = _legacy(path)
-    data = mesh.GetPointData()
-    active = data.GetScalars()
-    values = {"scalars": active.GetName() if active is not None else None}
-    whole = mesh.GetFieldData()
+    data, whole = mesh.GetPointData(), mesh.GetFieldData()
     if not mesh.IsA("vtkUnstructuredGrid"):
         append = vtkAppendFilter()
         append.SetInputData(mesh)
@@ -134,7 +138,70 @@ def _read_vtk(path: str, request: Message) -> Message:
         arrays |= {
             f"{place} {name}": array for name, array in _fields(attributes).items()
         }
-    return Message(values, arrays)
+    return arrays
+
+
+def _read_blocks(path: str, request: Message) -> Message:
+    """Reads the blocks of a file by the reader `module.name`, of the frame `step`.
+
+    Arrays are those of `_read_vtk`, behind the number of the block. The last frame is
+    read if `step` is negative.
+    """
+    from vtkmodules.vtkCommonCore import vtkOutputWindow, vtkStringOutputWindow
+    from vtkmodules.vtkCommonExecutionModel import vtkStreamingDemandDrivenPipeline
+
+    window = vtkStringOutputWindow()
+    vtkOutputWindow.SetInstance(window)
+    module, name = request.values["reader"].rsplit(".", 1)
+    reader = getattr(importlib.import_module(module), name)()
+    named = [n for n in ("SetFileName", "SetCaseFileName") if hasattr(reader, n)]
+    getattr(reader, named[-1])(path)
+    reader.UpdateInformation()
+    _enable(reader)
+    about = reader.GetOutputInformation(0)
+    key = vtkStreamingDemandDrivenPipeline.TIME_STEPS()
+    times = [float(time) for time in about.Get(key) or ()] if about.Has(key) else []
+    if request.values["times_only"]:
+        return Message({"times": times}, {})
+    step = request.values["step"]
+    if times:
+        about.Set(vtkStreamingDemandDrivenPipeline.UPDATE_TIME_STEP(), times[step])
+    reader.Update()
+    # Readers of VTK go on after errors, with noise.
+    said = window.GetOutput().strip()
+    if "ERR" in said or reader.GetErrorCode():
+        raise ValueError(said.split("): ")[min(1, said.count("): "))] or "no mesh")
+    arrays: dict[str, np.ndarray] = {}
+    names: list[str] = []
+    for label, mesh in _leaves(reader.GetOutputDataObject(0), ""):
+        arrays |= {f"{len(names)} {k}": a for k, a in _arrays_of(mesh).items()}
+        names.append(label)
+    return Message({"times": times, "names": names}, arrays)
+
+
+def _enable(reader: Any) -> None:
+    """Switches on the fields of a reader that reads none by default."""
+    if hasattr(reader, "SetAllArrayStatus"):  # of Exodus
+        for kind in ("NODAL", "ELEM_BLOCK", "GLOBAL"):
+            reader.SetAllArrayStatus(getattr(reader, kind), 1)
+        reader.GenerateObjectIdCellArrayOff()
+
+
+def _leaves(data: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """The meshes of a tree of blocks, with the name of each."""
+    if data is None:
+        return
+    if not data.IsA("vtkCompositeDataSet"):
+        if data.IsA("vtkDataSet") and data.GetNumberOfPoints():
+            yield name, data
+        return
+    several = data.IsA("vtkMultiBlockDataSet")
+    count = data.GetNumberOfBlocks() if several else data.GetNumberOfPartitions()
+    for i in range(count):
+        about = data.GetMetaData(i) if several and data.HasMetaData(i) else None
+        own = about.Get(data.NAME()) if about is not None else None
+        part = data.GetBlock(i) if several else data.GetPartitionAsDataObject(i)
+        yield from _leaves(part, own or name)
 
 
 def _legacy(path: str) -> Any:
@@ -263,6 +330,7 @@ _VTK = ("vtkmodules.util.numpy_support", "vtkmodules.vtkIOLegacy")
 _OPERATIONS: Mapping[str, _Operation] = {
     "read_matlab": _Operation(_read_matlab, ("scipy.io",)),
     "read_vtk": _Operation(_read_vtk, (*_VTK, "vtkmodules.vtkFiltersCore")),
+    "read_blocks": _Operation(_read_blocks, (_VTK[0], "vtkmodules.vtkFiltersCore")),
     "write_vtk": _Operation(_write_vtk, _VTK),
 }
 

@@ -12,6 +12,7 @@ from opjax.files.boundary_sets import PREFIX, NamedSet
 from opjax.files.npz import Arrays
 from opjax.files.options import Names, ReadOptions
 from opjax.files.topology import Topology, topology
+from opjax.files.vtk.fields import MeshArrays
 from opjax.samples import Patch
 
 _AXES = "xyz"
@@ -53,9 +54,8 @@ def of(
     """
     location, features = options.location, options.geometry
     on_cells = location == "cells"
-    needs_patches = options.facets and (on_cells or "cells" not in arrays)
     cells = None
-    if features or on_cells or needs_patches:
+    if features or on_cells or options.facets:
         cells = topology(name, arrays)
     num_points = len(arrays["mesh_points"])
     sets = boundary_sets.named_sets(name, arrays, options, row, cells)
@@ -92,9 +92,15 @@ def of(
             ending = f"_{key}" if key else ""
             channels += [f"{what}{ending}" for what in measures]
     values, patches = np.concatenate(columns, axis=1), None
-    if needs_patches:
+    if options.facets:
         assert cells is not None
-        patches = _patches(name, cells, sets, on_cells=on_cells)
+        plane = arrays.plane if isinstance(arrays, MeshArrays) else None
+        try:
+            found = _patches(name, cells, sets, on_cells=on_cells)
+        except ValueError as error:
+            raise ValueError(f"{name}: facets of boundaries: {error}") from error
+        axes = () if plane is None else plane.axes
+        patches = {key: patch._replace(axes=axes) for key, patch in found.items()}
     return Geometric(values, tuple(channels), members, patches)
 
 

@@ -356,8 +356,8 @@ def check_plane(first: Built, built: Built, point_dim: int | None) -> None:
             "meshes must lie in one plane. Turn them into it, or give point_dim=3 "
             "(--point_dim=3) for points in space."
         )
-    for axis, here in one.constants.items():
-        there = other.constants[axis]
+    for axis in sorted(one.constants.keys() & other.constants.keys()):
+        here, there = one.constants[axis], other.constants[axis]
         if abs(here - there) > 1e-6 * max(one.width, other.width):
             raise ValueError(
                 f"{names[0]} lies at {'xyz'[axis]} = {here:g}, but {names[1]} at "
@@ -365,6 +365,25 @@ def check_plane(first: Built, built: Built, point_dim: int | None) -> None:
                 f"(--point_dim=3) to tell models {'xyz'[axis]}, or point_dim=2 if it "
                 "does not matter."
             )
+
+
+def warn_of_layers(found: Iterable[tuple[str, int | None]]) -> None:
+    """Says which meshes that are one cell thick are read as two-dimensional.
+
+    Args:
+      found: names of samples, and `Plane.layer` of each.
+    """
+    axes = dict(found)
+    flat = {name: axis for name, axis in axes.items() if axis is not None}
+    if flat:
+        name, axis = next(iter(flat.items()))
+        warnings.warn(
+            f"{len(flat)} of {len(axes)} meshes, {name} among them, are one cell thick "
+            f"along {'xyz'[axis]} and read as two-dimensional: its sides are no "
+            "boundary, volumes are areas. point_dim=3 (--point_dim=3) keeps them in "
+            "space.",
+            stacklevel=3,
+        )
 
 
 def warn_of_channels_first(first: Built) -> None:

@@ -34,7 +34,7 @@ from opjax.files.vtk.fields import MeshArrays
 from opjax.samples.division import PARTS
 
 TABLE = "cases.csv"
-_KEYS = ("file", "folder", "case")  # columns that name files; the first one counts
+KEYS = ("file", "folder", "case")  # columns that name files; the first one counts
 _ABOVE = 4  # folders above that of a file in which a table is looked for
 _MAX_BYTES = 2**28
 
@@ -128,7 +128,7 @@ def _divides(path: Path, changed: int, size: int) -> bool:
     del changed, size
     with path.open(encoding="utf-8-sig", errors="replace") as file:
         names = {name.strip() for name in file.readline(_MAX_BYTES).split(",")}
-    return "split" in names and not names.isdisjoint(_KEYS)
+    return "split" in names and not names.isdisjoint(KEYS)
 
 
 @functools.lru_cache(maxsize=8)
@@ -187,7 +187,7 @@ def _check_columns(path: Path, names: list[str]) -> str:
             f"{path} has the column {twice[0]} {names.count(twice[0])} times; keep one "
             "of them."
         )
-    if keys := [name for name in _KEYS if name in names]:
+    if keys := [name for name in KEYS if name in names]:
         return keys[0]
     note = "; the first line names the columns, and one of them is file"
     for mark, word in ((";", "semicolons"), ("\t", "tabs")):

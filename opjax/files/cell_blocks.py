@@ -1,6 +1,6 @@
 """The cells of a VTK mesh by kind, and weights of its points."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,7 +57,7 @@ def of_mesh(name: str, mesh: VtkMesh, points: np.ndarray) -> dict[str, CellBlock
     if others := present - set(kinds.SHAPES):
         raise ValueError(
             f"{name} has cells of VTK's kinds {kinds.named(others)}, whose corners are "
-            f"not known. {_simpler(name)}."
+            f"not known. {_simpler(name, others)}."
         )
     by_shape: dict[str, list[int]] = {}
     for kind in sorted(present):
@@ -74,7 +74,7 @@ def _block(
     if sizes.max() * len(rows) > _PADDING * mesh.corners.size:
         raise ValueError(
             f"{name} has cells of VTK's kinds {kinds.named(numbers)} of up to "
-            f"{sizes.max()} corners beside many small ones. {_simpler(name)}."
+            f"{sizes.max()} corners beside many small ones. {_simpler(name, numbers)}."
         )
     columns = np.minimum(np.arange(sizes.max())[None, :], sizes[:, None] - 1)
     cells = mesh.corners[mesh.offsets[rows, None] + columns]
@@ -89,13 +89,15 @@ def _block(
     return CellBlock(rows, cells)
 
 
-def _simpler(name: str) -> str:
+def _simpler(name: str, kinds_of_cells: Iterable[int]) -> str:
     """The command that makes linear cells of all others."""
     path = Path(name)
+    # Which divides cells of higher order so that neighbours share whole faces.
+    higher = set(kinds_of_cells) <= set(kinds.HIGHER)
+    how = "tessellate(max_n_subdivide=0)" if higher else "triangulate()"
     return (
         'To divide them into linear cells: python -c "import pyvista; '
-        f"pyvista.read({path.name!r}).tessellate(max_n_subdivide=0)."
-        f"save('{path.stem}_linear.vtu')\""
+        f"pyvista.read({path.name!r}).{how}.save('{path.stem}_linear.vtu')\""
     )
 
 
@@ -123,7 +125,7 @@ def point_weights(name: str, mesh: VtkMesh) -> np.ndarray:
         raise ValueError(
             f"{name} has cells of VTK's kinds {kinds.named(others)}, for which "
             "quadrature weights are not known: give quadrature_weights. "
-            f"{_simpler(name)}."
+            f"{_simpler(name, others)}."
         )
     if not present:
         raise ValueError(f"{name} has no cells to take quadrature weights from.")

@@ -10,6 +10,7 @@ can then be asked for by these names too: `S_Principal_Max`. A tensor of nine ha
 
 import dataclasses
 import re
+import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -113,9 +114,26 @@ def with_components(arrays: Arrays, names: Iterable[str], *, axes: int = 1) -> A
 
 
 def _extended(data: NamedArrays, names: Collection[str]) -> NamedArrays:
+    for key in sorted({*names} & {*data.arrays}):
+        _warn_of_order(key, data.labels.get(key, ()))
     computed = _Computed(data.arrays, names, data.labels, 1)
     more = {key: computed[key] for key in names if key in computed}
     return dataclasses.replace(data, arrays=data.arrays | more)
+
+
+def _warn_of_order(field: str, labels: Labels) -> None:
+    """Warns of a tensor read whole, in another order than that of the module."""
+    try:
+        order = _order(6, labels) if len(labels) == 6 else {}
+    except ValueError:
+        return  # the file has names of its own
+    if list(order.values()) != list(range(len(order))):
+        warnings.warn(
+            f"The channels of {field} are {', '.join(labels)}. Quantities of a "
+            f"predicted {field} take them for {', '.join(_AXES[6])}; name the "
+            f"components that you need, {field}_xx or {field}:mises, in its place.",
+            stacklevel=4,
+        )
 
 
 class _Computed(Arrays):
@@ -183,7 +201,10 @@ def note(name: str, arrays: Iterable[str]) -> str:
         labels = arrays.mesh.point_data.labels.get(field, ())
         labels = labels or arrays.mesh.cell_data.labels.get(field, ())
     channels = shape[-1] if len(shape) > 1 else 1
-    if names := listed(field, channels, labels):
+    names = listed(field, channels, labels)
+    if name in names:  # where components are not computed
+        return f" It is a component of {field}, which is read as a whole here."
+    if names:
         return f" The components of {field} are {', '.join(names)}."
     many = "one channel" if channels == 1 else f"{channels} channels"
     return f" {field} has {many}, and so no components with names."

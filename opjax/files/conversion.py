@@ -9,7 +9,7 @@ _GRID = "pyvista.read({name!r}).cast_to_unstructured_grid().save('{stem}.vtu')"
 _BLOCKS = "pyvista.read({name!r}).combine().save('{stem}.vtu')"
 _PYVISTA = 'python -c "import pyvista; {code}"'
 _SAVE = "numpy.savez('{stem}.npz', **{arrays})"
-_FOAM = "foamToVTK -latestTime -poly-decomp in the folder of the case"
+_FOAM = "foamToVTK -latestTime in the folder of the case"
 _COLUMNS = (
     "python -c \"import numpy; t = numpy.genfromtxt({name!r}, delimiter=',', "
     "names=True); numpy.savez('{stem}.npz', mesh_points=numpy.stack([t['x'], t['y']], "
@@ -52,23 +52,11 @@ _ODB = (
     "only Abaqus reads it: let the job write results by *FILE FORMAT, ASCII, or export "
     "points and fields by its Python (odbAccess) as columns of a .csv file"
 )
-_PARTS = (
-    'python -c "import pyvista, os; r = pyvista.get_reader({name!r}); '
-    "os.mkdir('{stem}'); [(r.set_active_time_value(t), m := "
-    "r.read().combine(merge_points=True), m.field_data.update({{'TimeValue': [t]}}), "
-    "m.save(f'{stem}/{stem}_{{i:04d}}.vtu')) for i, t in enumerate(r.time_values)]\""
-)
 _WAYS = {
     **dict.fromkeys((".msh", ".inp", ".bdf", ".med", ".xdmf", ".xmf"), _MESHIO),
-    **dict.fromkeys(
-        (".e", ".exo", ".ex2"), _MESHIO.replace("meshio;", "meshio netCDF4;")
-    ),
     ".fem": _MESHIO.replace("convert", "convert --input-format nastran"),
-    **dict.fromkeys(
-        (".vtr", ".vts", ".vti", ".pvtu", ".vtkhdf", ".obj"),
-        _PYVISTA.format(code=_GRID),
-    ),
-    **dict.fromkeys((".case", ".encas", ".cas"), _PYVISTA.format(code=_BLOCKS)),
+    ".obj": _PYVISTA.format(code=_GRID),
+    ".cas": _PYVISTA.format(code=_BLOCKS),
     ".foam": _FOAM,
     ".frd": "pip install ccx2paraview; ccx2paraview {name} vtu",
     ".odb": _ODB,
@@ -123,19 +111,15 @@ def way_in(folder: Path, *, below: bool = True) -> str:
     if (folder / "system" / "controlDict").is_file():
         return f" To convert it: {_FOAM}."
     inside = [path for path in sorted(folder.iterdir()) if path.name[0] != "."]
-    hint = next(filter(None, map(way, [folder, *inside])), "")
+    tables = [path for path in inside if path.suffix.lower() == ".csv"]
+    others = [path for path in inside if path not in tables]
+    hint = next(filter(None, map(way, [folder, *others, *tables])), "")
     if hint or not below:
         return hint
     for case in inside:
         if case.is_dir() and (hint := way_in(case, below=False)):
             return f" There are cases in folders, such as {case.name}; in each:{hint}"
     return ""
-
-
-def of_parts(path: Path) -> str:
-    """How to join the parts of the frames that a `.pvd` file lists."""
-    line = _PARTS.format(name=path.name, stem=path.stem)
-    return f" To join them: {line}, and give the folder {path.stem}."
 
 
 def companion(path: Path) -> str:

@@ -210,12 +210,8 @@ def frames_of(path: Path) -> list[Path]:
     Raises:
       ValueError: if it is damaged.
     """
-    entries = lists.entries(path)
-    try:
-        ordered = sorted(entries, key=lambda entry: float(entry.time))
-    except ValueError:
-        raise limits.damaged(path, "a frame has no time") from None
-    return [path.parent / entry.file for entry in ordered]
+    ordered = sorted(lists.frames(path), key=lambda frame: frame[0])
+    return [path.parent / name for _, names in ordered for name in names]
 
 
 def last_of(path: Path) -> Path:
@@ -224,19 +220,26 @@ def last_of(path: Path) -> Path:
     Args:
       path: a `.pvd` or `.series` file.
 
+    Returns:
+      The file; of several pieces, the list itself.
+
     Raises:
       FileNotFoundError: if that file is missing.
       ValueError: if the list is damaged, or the file is not in its folder.
     """
-    *earlier, last = frames_of(path)
-    name = str(last.relative_to(path.parent))
-    file = lists.beside(path, name, (last.suffix,), "frames")
+    frames = lists.frames(path)
+    _, names = last = max(frames, key=lambda frame: frame[0])
+    file = path
+    if len(names) == 1:
+        file = lists.beside(path, names[0], (Path(names[0]).suffix,), "frames")
     if not lists.is_inside(path, file):
         limits.check_link(file)
         raise FileNotFoundError(
-            f"{path}: {name[:80]!r}, its last frame, is missing; restore it, or take "
-            "it out of the list."
+            f"{path}: {names[0][:80]!r}, its last frame, is missing; restore it, or "
+            "take it out of the list."
         )
+    frames.remove(last)
+    earlier = [path.parent / name for _, names in frames for name in names]
     _tell(earlier, [file])
     return file
 

@@ -10,12 +10,15 @@ from pathlib import Path
 from opjax.files import cases, cgns, conversion, folders, hdf5, limits, npz, stacking
 from opjax.files.npz import Groups
 from opjax.files.options import ReadOptions
-from opjax.files.vtk import fields, lists
+from opjax.files.vtk import fields, foreign, joining, lists
 
 SURFACES = (".vtp", ".stl", ".ply")
 BLOCKS = (".vtm",)
-SUFFIXES = (".npz", *hdf5.SUFFIXES, ".vtu", ".vtk", ".cgns", *BLOCKS, *SURFACES)
-_LISTED = ".npz, .h5, .vtu, .vtk, .cgns, .vtm, .vtp, .stl or .ply"
+# Formats that VTK reads; in a folder, others go before them.
+_OTHERS = foreign.SUFFIXES
+_OWN = (".npz", *hdf5.SUFFIXES, ".vtu", ".pvtu", ".vtk", ".cgns", *BLOCKS, *SURFACES)
+SUFFIXES = (*_OWN, *_OTHERS)
+_LISTED = ".npz, .h5, .vtu, .pvtu, .vtk, .cgns, .vtm, .vtp, .stl or .ply"
 OnePath = str | os.PathLike[str]
 Paths = OnePath | Sequence[OnePath]
 
@@ -116,8 +119,11 @@ def _directly_in(root: Path) -> list[Path]:
     inside = [f for f in root.iterdir() if f.name[0] != "."]
     files = [f for f in inside if f.suffix.lower() in SUFFIXES and not f.is_dir()]
     files = [f for f in files if not f.name.startswith("log.")]  # of foamToVTK
+    whole = [f for f in files if f.suffix.lower() == ".pvtu"]
+    pieces = {piece for file in whole for piece in joining.pieces(file)}
+    files = [f for f in files if f not in pieces]
     # Surfaces and lists of blocks beside meshes are what they were made of.
-    for others in (SURFACES, BLOCKS):
+    for others in (_OTHERS, SURFACES, BLOCKS):
         files = [f for f in files if f.suffix.lower() not in others] or files
     for file in files:
         limits.check_link(file)
@@ -170,7 +176,8 @@ def written_name(path: Path) -> str:
 def written_suffix(path: Path) -> str:
     """The suffix of a copy with a prediction: its own, where that can be written."""
     suffix = path.suffix.lower()
-    others = {".stl": ".vtp", ".ply": ".vtp", ".vtm": ".vtu", ".cgns": ".vtu"}
+    read_only = (".vtm", ".pvtu", ".pvd", ".cgns", *foreign.SUFFIXES)
+    others = {".stl": ".vtp", ".ply": ".vtp", **dict.fromkeys(read_only, ".vtu")}
     return others.get(suffix, path.suffix)
 
 
@@ -184,9 +191,13 @@ def check_suffix(path: Path) -> None:
 
 
 def opened(
-    file: Path, options: ReadOptions, *, group: str | None = None
+    file: Path,
+    options: ReadOptions,
+    *,
+    group: str | None = None,
+    step: int | None = None,
 ) -> AbstractContextManager[Groups]:
-    """Opens a file, or one group of it."""
+    """Opens a file, or one group of it, or one frame of a mesh."""
     suffix, max_bytes = file.suffix.lower(), options.max_bytes
     if options.stacked:
         return stacking.open_stacked(file, max_bytes)
@@ -199,4 +210,5 @@ def opened(
         max_bytes,
         point_dim=options.point_dim,
         quadrature=options.quadrature,
+        step=step,
     )

@@ -13,11 +13,13 @@ import numpy as np
 
 from opjax.files import conversion, folders, formats, hdf5, limits
 from opjax.files.formats import Paths
-from opjax.files.vtk import lists
+from opjax.files.vtk import foreign, lists
 
 LISTS = lists.SUFFIXES
-FRAMES = (".vtu", ".vtm", ".vtk", ".vtp")  # that a list may name, or a folder hold
-SUFFIXES = (".npz", *hdf5.SUFFIXES, *LISTS, *FRAMES)
+# That a list may name, or a folder hold. Of several, the first ones list the others.
+FRAMES = (".pvtu", ".vtu", ".vtm", ".vtk", ".vtp", ".vti", ".vtr", ".vts")
+MESHES = (*LISTS, *foreign.TIMED, *FRAMES)  # cases of meshes, beside folders
+SUFFIXES = (".npz", *hdf5.SUFFIXES, *MESHES)
 # A time after a blank of some kind, `u_0.25` or `u_t1.5e-3`; `case2.0003` has a number.
 _TIME = re.compile(r"(?:^|[ _=-])[tT]?(\d+\.\d+(?:[eE][+-]?\d+)?)$")
 _WHOLE = re.compile(r"(?:^|[ _=-])[tT]?(\d+(?:[eE][+-]?\d+)?)$")
@@ -79,7 +81,7 @@ def _cases_of(root: Path) -> list[Path]:
 def _in_folder(root: Path) -> list[Path]:
     """The cases in a folder, or in the folders in it; none if there are none."""
     inside = [path for path in root.iterdir() if path.name[0] != "."]
-    for suffixes in ((".npz",), hdf5.SUFFIXES, (".pvd",), (".series",)):
+    for suffixes in ((".npz",), hdf5.SUFFIXES, (".pvd",), (".series",), foreign.TIMED):
         if files := [p for p in inside if p.suffix.lower() in suffixes]:
             for file in files:
                 limits.check_link(file)
@@ -107,16 +109,28 @@ def frames_in(folder: Path) -> list[Path]:
 
 
 class Listed(NamedTuple):
-    """A frame: its file, and its time where that is known."""
+    """A frame.
+
+    Attributes:
+      file: that has it.
+      time: of the frame, where that is known.
+      step: number of the frame in the file, of files with several.
+    """
 
     file: Path
     time: float | None
+    step: int | None = None
 
 
 def listed(case: Path) -> Iterator[Listed]:
     """Lists the frames of a folder, a list of files, or a single `.vtu` file."""
     if case.suffix.lower() in LISTS:
         yield from _of_list(case)
+    elif case.suffix.lower() in foreign.TIMED:
+        times = foreign.times(case)
+        yield from (Listed(case, time, step) for step, time in enumerate(times))
+        if not times:
+            yield Listed(case, None)
     elif case.is_file():
         yield Listed(case, None)
     else:
@@ -185,35 +199,25 @@ def _check_gaps(case: Path, files: list[Path], numbers: list[float]) -> None:
 
 def _of_list(path: Path) -> list[Listed]:
     """The frames that a list names; of the names of files, only those of its folder."""
-    entries = lists.entries(path)
-    frames = [_listed(path, number, one) for number, one in enumerate(entries)]
-    _check_parts(path, [one.part for one in entries], frames)
-    return frames
+    known = lists.frames(path)
+    if any(len(names) > 1 for _, names in known):
+        return [Listed(path, time, step) for step, (time, _) in enumerate(known)]
+    return [
+        Listed(_frame(path, number, name), time)
+        for number, (time, (name,)) in enumerate(known)
+    ]
 
 
-def _listed(path: Path, number: int, one: lists.Entry) -> Listed:
-    """A frame that a list names."""
-    suffix = Path(one.file).suffix.lower()
-    suffixes = (suffix if suffix in FRAMES else ".vtu",)
-    frame = lists.beside(path, one.file, suffixes, "frames")
+def _frame(path: Path, number: int, name: str) -> Path:
+    """The file of a frame that a list names."""
+    suffix = Path(name).suffix.lower()
+    frame = lists.beside(
+        path, name, (suffix if suffix in FRAMES else ".vtu",), "frames"
+    )
     if not lists.is_inside(path, frame):
         limits.check_link(frame)
         raise ValueError(
-            f"{path}: frame {number}, {one.file[:80]!r}, is missing; restore it, "
-            "or take it out of the list."
+            f"{path}: frame {number}, {name[:80]!r}, is missing; restore it, or take "
+            "it out of the list."
         )
-    try:
-        return Listed(frame, float(one.time))
-    except ValueError:
-        raise limits.damaged(path, f"frame {number} has no time") from None
-
-
-def _check_parts(path: Path, parts: list[str], found: list[Listed]) -> None:
-    """Raises ValueError for a list with pieces of frames."""
-    times = [one.time for one in found]
-    if len(set(times)) < len(times) and len(set(parts)) > 1:
-        twice = next(time for time in times if times.count(time) > 1)
-        raise ValueError(
-            f"{path} lists {times.count(twice)} parts of the mesh at time {twice:g}; "
-            f"frames are whole meshes.{conversion.of_parts(path)}"
-        )
+    return frame

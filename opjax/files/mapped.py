@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from opjax._files import replacing
-from opjax.files import building, cases, hdf5, limits
+from opjax.files import building, cases, components, hdf5, limits
 from opjax.files.options import DEFAULT, ReadOptions
 from opjax.files.vtk import fields as vtk_fields
 from opjax.files.vtk import vtu_slices, xml_files
@@ -273,8 +273,9 @@ def columns(
     for key, asked in {"features": options.features, "target": options.target}.items():
         names = asked or ((key,) if key in present else ())
         absent = [n for n in names if n not in present]
-        if absent and key == "features":
-            raise building.missing(name, absent[0], present)
+        parts = [n for n in absent if components.split(n, present)]
+        if absent and (key == "features" or (parts and options.need_target)):
+            raise building.missing(name, (parts or absent)[0], present)
         if names and not absent:
             arrays[key] = fields(names)
     if "quadrature_weights" in present:

@@ -48,7 +48,8 @@ class ReadOptions:
       numbers: names of such numbers that become `Sample.numbers`, for scales.
       point_dim: of VTK files, whose points have three coordinates: the number of
         leading axes that are space, others being constant. By default all axes on
-        which coordinates vary, so that a mesh in a plane is 2-D.
+        which coordinates vary, so that a mesh in a plane is 2-D, and so is one that is
+        one cell thick, as OpenFOAM's of two-dimensional flows. 3 keeps all in space.
       quadrature: make weights of the points from the cells where a file has none;
         points of no cell get zero weight, which masks them.
       location: `"cells"` for fields with one row for each cell: the points of a sample
@@ -65,8 +66,7 @@ class ReadOptions:
         (x-5)^2 + y^2 < 1.01"`, see `files.expressions`. Names in them are coordinates,
         fields of one channel at points, numbers of the case, or fields at cells alone.
         Of a mesh with cells, only points of its boundary count.
-      facets: keep how to integrate over named boundaries, `Sample.patches`, where the
-        sample's own cells do not say it: of fields at cells, and of mixed meshes.
+      facets: keep how to integrate over named boundaries, `Sample.patches`.
       geometry: `"normals"`, `"distance"`, `"layers"` or several, features of the
         shape: the outward unit normal of the nearest facet, the distance to it, and
         functions of the distance that decay, see `geometry.layers`, of each named

@@ -99,6 +99,7 @@ class Survey:
         self._moved: list[tuple[str, float]] = []
         self.seen: list[repeats.Seen] = []
         self._senses: list[tuple[str, tuple[int, ...]]] = []
+        self._layers: list[tuple[str, int | None]] = []
 
     @property
     def first(self) -> Built:
@@ -122,12 +123,15 @@ class Survey:
         self.seen.append(repeats.seen(sample, built.time))
         sense = layout.sense(sample.mesh_points, sample.grid_shape)
         self._senses.append((sample.name, sense))
+        layer = None if built.plane is None else built.plane.layer
+        self._layers.append((sample.name, layer))
 
     def warn(self) -> None:
         """Warns of what is doubtful, each once."""
         building.warn_of_duplicates(self._duplicates)
         building.warn_of_offsets(self._moved, self._duplicates)
         layout.check_axes(self._senses)
+        building.warn_of_layers(self._layers)
         if self._options.grid_axes:
             building.warn_of_channels_first(self.first)
 

@@ -72,6 +72,7 @@ class _Found(NamedTuple):
     series: Series
     channels: dict[str, tuple[str, ...]]
     part: str
+    layer: int | None = None
 
 
 class _How(NamedTuple):
@@ -127,6 +128,7 @@ def _read_all(paths: Paths, how: _How) -> list[_Found]:
     """Reads series, at least one, and checks that all fit the same model."""
     every = [one for case in find_cases(paths) for one in _read(case, how)]
     rules.check([one.series for one in every], min_frames=how.min_frames)
+    building.warn_of_layers((one.series.name, one.layer) for one in every)
     return every
 
 
@@ -170,7 +172,7 @@ def series_splits(
 
 def _read(case: Path, how: _How) -> Iterator[_Found]:
     """Reads the series of a file or folder."""
-    if case.is_dir() or case.suffix.lower() in (*frames.LISTS, *frames.FRAMES):
+    if case.is_dir() or case.suffix.lower() in frames.MESHES:
         yield _of_frames(case, list(frames.listed(case)), how)
         return
     if not how.in_memory and case.suffix.lower() == ".npz":
@@ -314,7 +316,8 @@ def _found(built: building.Built, times: np.ndarray, values: Frames) -> _Found:
         scalars=dict(zip(names, numbers, strict=True)) or None,
         name=sample.name,
     )
-    return _Found(series, built.channels, built.part)
+    layer = None if built.plane is None else built.plane.layer
+    return _Found(series, built.channels, built.part, layer)
 
 
 def _of_frames(case: Path, listed: list[Listed], how: _How) -> _Found:
@@ -327,8 +330,8 @@ def _of_frames(case: Path, listed: list[Listed], how: _How) -> _Found:
     later = dataclasses.replace(
         how.options, quadrature=False, boundary="", **dict.fromkeys(names, ())
     )
-    for number, (file, time) in enumerate(listed):
-        with opened(file, later if first else how.options) as groups:
+    for number, (file, time, step) in enumerate(listed):
+        with opened(file, later if first else how.options, step=step) as groups:
             arrays = groups[""]
             if first is None:
                 built = first = _build(str(file), case, "", arrays, how.options)
@@ -347,11 +350,11 @@ def _of_frames(case: Path, listed: list[Listed], how: _How) -> _Found:
             times.append(building.time_of(arrays) if time is None else time)
     assert first is not None
     if any(map(math.isnan, times)):  # some have no time of their own
-        times = frames.numbers(case, [file for file, _ in listed])
+        times = frames.numbers(case, [frame.file for frame in listed])
     first = first._replace(sample=first.sample._replace(name=str(case)))
     if how.in_memory:
         return _found(first, np.asarray(times), np.stack(values))
-    read = partial(stored_frames.of_vtu, [file for file, _ in listed], later)
+    read = partial(stored_frames.of_meshes, listed, later)
     stored = StoredFrames(read, (len(times), *values[0].shape), str(case))
     return _found(first, np.asarray(times), stored)
 

@@ -1,6 +1,7 @@
 """Writing series frame by frame, so that memory does not grow with their number."""
 
 import contextlib
+import dataclasses
 import os
 import zipfile
 from collections.abc import Callable, Generator, Sequence
@@ -15,6 +16,7 @@ from opjax._files import replacing
 from opjax.files import npz
 from opjax.files.topology import spread
 from opjax.files.vtk import fields as vtk_fields
+from opjax.files.vtk import layers
 from opjax.files.vtk.mesh import NamedArrays, VtkMesh
 from opjax.samples import Series
 
@@ -79,15 +81,31 @@ def _located(name: str, mesh: VtkMesh | None, location: str) -> Callable[[Any], 
     return lambda fields: {k: spread(arrays, f, name) for k, f in fields.items()}
 
 
-def mesh_of(file: Path, max_bytes: int) -> VtkMesh:
-    """Reads the mesh of a `.vtu` file, without its fields at points and cells."""
-    mesh = vtk_fields.load(file, max_bytes)
-    mesh.point_data, mesh.cell_data, mesh.field_data = (
-        NamedArrays(),
-        NamedArrays(),
-        NamedArrays(),
-    )
-    return mesh
+def mesh_of(
+    file: Path,
+    max_bytes: int,
+    *,
+    point_dim: int | None = None,
+    step: int | None = None,
+) -> VtkMesh:
+    """Reads the mesh of a frame, without its fields at points and cells.
+
+    Args:
+      file: the file.
+      max_bytes: largest size of an array.
+      point_dim: as for `layers.flattened`.
+      step: number of the frame, of files with several.
+    """
+    mesh = layers.flattened(file, vtk_fields.load(file, max_bytes, step), point_dim)
+    if mesh.layer is not None:
+        layer = mesh.layer._replace(solid=_alone(mesh.layer.solid))
+        mesh = dataclasses.replace(mesh, layer=layer)
+    return _alone(mesh)
+
+
+def _alone(mesh: VtkMesh) -> VtkMesh:
+    data = {f"{place}_data": NamedArrays() for place in ("point", "cell", "field")}
+    return dataclasses.replace(mesh, **data)
 
 
 @contextlib.contextmanager

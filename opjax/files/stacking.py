@@ -52,6 +52,9 @@ def open_stacked(path: Path, max_bytes: int) -> Generator[Groups]:
             "or in folders of .npy files."
         )
     with hdf5.open_datasets(path) as arrays:
+        for name, array in arrays.items():  # as many samples as the file can hold
+            what, most = f"the values of {name!r}", limits.limit(path)
+            limits.check_size(path, what, array.num_bytes, most)
         yield _Samples(path, arrays, max_bytes)
 
 

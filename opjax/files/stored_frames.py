@@ -8,6 +8,7 @@ import numpy as np
 
 from opjax.files import building, hdf5
 from opjax.files.formats import opened
+from opjax.files.frames import Listed
 from opjax.files.options import ReadOptions
 from opjax.samples.stored import Place
 
@@ -69,10 +70,10 @@ def of_hdf5(
     return np.concatenate([part.reshape(num_points, -1) for part in parts], axis=1)
 
 
-def of_vtu(files: Sequence[Path], options: ReadOptions, frame: int) -> np.ndarray:
-    """Reads the fields of one of many `.vtu` files, joined along their channels."""
-    file = files[frame]
-    with opened(file, options) as groups:
+def of_meshes(listed: Sequence[Listed], options: ReadOptions, frame: int) -> np.ndarray:
+    """Reads the fields of one of the frames of a mesh, joined along their channels."""
+    file, _, step = listed[frame]
+    with opened(file, options, step=step) as groups:
         values = building.build(str(file), groups[""], options).sample.target
     assert values is not None
     return values

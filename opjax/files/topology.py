@@ -86,8 +86,9 @@ def topology(name: str, arrays: Arrays) -> Topology:
             f"{name}: mesh_points have values that are not finite in single precision."
         )
     if isinstance(arrays, MeshArrays):
-        mesh = arrays.mesh
-        found, num_cells = cell_blocks.of_mesh(name, mesh, points), mesh.num_cells
+        if arrays.blocks is None:
+            arrays.blocks = cell_blocks.of_mesh(name, arrays.mesh, points)
+        found, num_cells = arrays.blocks, arrays.mesh.num_cells
     else:
         found, num_cells = _of_array(name, arrays, points)
     if not found:

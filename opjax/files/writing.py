@@ -1,6 +1,7 @@
 """Writing samples with predictions, beside what their files hold already."""
 
 import contextlib
+import dataclasses
 import os
 import shutil
 from collections.abc import Collection, Generator, Mapping, Sequence
@@ -65,7 +66,9 @@ def write(
         _create(path, _arrays(sample, fields))
         return
     _check_place(file, path)
-    with opened(file, _WHOLE) as groups:
+    in_space = sample.mesh_points.shape[1] == 3
+    whole = dataclasses.replace(_WHOLE, point_dim=3 if in_space else None)
+    with opened(file, whole) as groups:
         if group not in groups:
             raise ValueError(f"{file} has groups {sorted(groups)}, not {group!r}.")
         arrays = groups[group]

@@ -26,6 +26,7 @@ class Patch(NamedTuple):
         boundary; 0 if it is closed.
       surface: kind of the cells of a surface, whose areas have no certain direction if
         it is open; empty for the boundary of a mesh.
+      axes: of space that the mesh has, in their order; empty for the first ones.
     """
 
     rows: np.ndarray
@@ -34,6 +35,7 @@ class Patch(NamedTuple):
     centers: np.ndarray
     open_edges: int = 0
     surface: str = ""
+    axes: tuple[int, ...] = ()
 
 
 class Sample(NamedTuple):

@@ -2,6 +2,8 @@
 
 import functools
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -49,6 +51,29 @@ def test_weighted_values_and_gradients_match_the_oracle(points, bases, weights):
         )
 
     oracles.check_case(weighted, physics, (*points, *bases, *weights))
+
+
+ATTENTIONS_OF_VALUES = {
+    "functional": functools.partial(opjax.functional_attention, ridge=0.1),
+    "means": functools.partial(
+        opjax.functional_attention, ridge=0.1, projection=opjax.Means()
+    ),
+    "physics": opjax.physics_attention,
+    "linear": lambda q, k, v, phi, psi: opjax.linear_attention(q, k, v),
+    "softmax": lambda q, k, v, phi, psi: opjax.softmax_attention(q, k, v),
+}
+
+
+@pytest.mark.parametrize("name", ATTENTIONS_OF_VALUES)
+def test_attention_is_linear_in_the_values(points, bases, name):
+    query, key, value = map(jnp.asarray, points)
+
+    def attend(value):
+        return ATTENTIONS_OF_VALUES[name](query, key, value, *bases)
+
+    image, pullback = jax.vjp(attend, value)
+    (transposed,) = jax.linear_transpose(attend, value)(jnp.sin(image))
+    np.testing.assert_allclose(transposed, pullback(jnp.sin(image))[0], rtol=1e-12)
 
 
 PROJECTIONS = [opjax.InnerProducts(), opjax.Means(), opjax.LeastSquares(0.2)]

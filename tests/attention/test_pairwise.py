@@ -110,10 +110,26 @@ def test_tiles_of_queries_are_all_queries_at_once(attention, monkeypatch):
         return output, backward(*given), forward, second
 
     monkeypatch.setattr(pairwise, "_ENTRIES_IN_CACHE", 1)
+    monkeypatch.setattr(pairwise, "_ENTRIES_AT_ONCE", 100 * n)
     tiled = jax.jit(all_derivatives)(query, key, value, weights)
     monkeypatch.setattr(pairwise, "_TILE", m)
     whole = jax.jit(lambda *given: all_derivatives(*given))(query, key, value, weights)
     chex.assert_trees_all_close(tiled, whole, rtol=1e-11, atol=1e-12)
+
+
+@each
+def test_tiles_are_larger_on_accelerators(attention):
+    n = 3000
+    array = jax.ShapeDtypeStruct((2, n, 4), jnp.float32)
+
+    def loss(*features):
+        return jnp.sum(jax.vmap(attention)(*features) ** 2)
+
+    traced = jax.jit(jax.grad(loss, (0, 1, 2))).trace(array, array, array)
+    for platform, queries in (("cpu", 64), ("cuda", 2**22 // n), ("tpu", 2**22 // n)):
+        text = traced.lower(lowering_platforms=(platform,)).as_text()
+        tiles = {q for q in (64, 2**22 // n) if f"{n}x{q}xf32" in text}
+        assert tiles == {queries}, platform
 
 
 @each

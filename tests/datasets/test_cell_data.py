@@ -151,20 +151,24 @@ def test_tetrahedra_are_inside_out_only_against_others(tmp_path):
         files.read(tmp_path / "a.npz", files.ReadOptions(location="cells"))
 
 
-def test_meshes_without_linear_cells_are_refused(tmp_path):
+def test_meshes_without_linear_cells_are_refused(tmp_path, monkeypatch):
     mesh = pyvista.PolyData(np.pad(POINTS, [(0, 0), (0, 1)]))
     mesh.cast_to_unstructured_grid().save(tmp_path / "a.vtu")
     with pytest.raises(ValueError, match=r"a.vtu has no cells: its mesh is points"):
         files.read(
             tmp_path / "a.vtu", files.ReadOptions(location="cells", need_target=False)
         )
-    curved = pyvista.UnstructuredGrid([4, 0, 1, 2, 3], [41], mesh.points)
+    corners = np.vstack([np.zeros(3), np.eye(3)])
+    curved = pyvista.UnstructuredGrid([4, 0, 1, 2, 3], [41], corners)
     curved.save(tmp_path / "b.vtu")
     named = r"b.vtu has cells of VTK's kinds \[41\] \(VTK_CONVEX_POINT_SET\)"
-    with pytest.raises(ValueError, match=named):
-        files.read(
-            tmp_path / "b.vtu", files.ReadOptions(location="cells", need_target=False)
-        )
+    given = {"location": "cells", "need_target": False}
+    with pytest.raises(ValueError, match=named) as error:
+        files.read(tmp_path / "b.vtu", files.ReadOptions(**given))
+    monkeypatch.chdir(tmp_path)
+    exec(str(error.value).split('"')[1], {})  # noqa: S102
+    (sample,) = files.read("b_linear.vtu", files.ReadOptions(**given))
+    assert sample.quadrature_weights.sum() == pytest.approx(1 / 6)
     np.savez(tmp_path / "c.npz", mesh_points=POINTS, target=np.ones(8))
     with pytest.raises(ValueError, match=r"c.npz has no array 'cells'"):
         files.read(tmp_path / "c.npz", files.ReadOptions(location="cells"))

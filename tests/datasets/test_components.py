@@ -92,6 +92,8 @@ def test_names_of_channels_in_the_file_say_their_order(tmp_path):
     np.testing.assert_allclose(found[:, 0], full[:, 0, 0], rtol=1e-6)
     np.testing.assert_allclose(found[:, 1], full[:, 1, 2], rtol=1e-6)
     np.testing.assert_array_equal(found[:, 1], found[:, 2])
+    with pytest.warns(UserWarning, match="channels of S are S11, S12, S13, S22"):
+        read(path, "S")
     usual = read(archive(tmp_path / "b.npz", S=columns), "S:mises")
     np.testing.assert_allclose(found[:, 3:], usual, rtol=1e-6)
 
@@ -181,3 +183,14 @@ def test_predicted_components_are_written_under_their_names(tmp_path):
     assert copy.arrays.keys() == {"U", "prediction_U_x", "prediction_U:mag"}
     np.testing.assert_array_equal(copy.arrays["prediction_U_x"], values[:, 0])
     assert copy.labels == labels
+
+
+def test_files_that_are_read_in_slices_have_no_components(tmp_path):
+    values = _RNG.normal(size=(_N, 3))
+    path = grid(tmp_path / "a.vtu", labels={}, U=values)
+    for role in ("target", "features"):
+        options = files.ReadOptions(**{"target": "U", role: "U_x"})
+        with pytest.raises(
+            ValueError, match="component of U, which is read as a whole"
+        ):
+            files.read_sliced(path, options)

@@ -1,5 +1,7 @@
 """Integrals over boundaries of files: cell data, mixed cells, conditions, sets."""
 
+import pathlib
+
 import numpy as np
 import pytest
 
@@ -90,6 +92,22 @@ def test_a_flux_is_one_out_of_the_mesh(square):
     assert one(square, "sum:U@in", names, **sides) == pytest.approx(12)
 
 
+def test_vectors_and_forces_have_the_axes_of_their_plane(tmp_path):
+    points, cells = plate(hole=False)
+    points = np.insert(points, 1, 0.5, axis=1)  # in the plane of x and z
+    velocity = np.tile([1.0, 0, 3], (len(cells), 1))
+    data = {"U": velocity, "p": centers(points, cells)[:, 2]}
+    path = write(tmp_path / "a.vtu", points, cells, [_QUAD] * len(cells), at_cells=data)
+    top = {"location": "cells", "boundary": "top: z > 3.9 and y < 1"}
+    assert one(path, "flux:U@top", ["U"] * 3, **top) == pytest.approx(12)
+    found = one(path, "force_z:p@top:reference=0", ["p"], **top)
+    assert found == pytest.approx(3.5 * 4)
+    data["U"][:, 1] = 2
+    write(path, points, cells, [_QUAD] * len(cells), at_cells=data)
+    with pytest.raises(ValueError, match="out of the plane of the mesh.* axes x, z"):
+        one(path, "flux:U@top", ["U"] * 3, **top)
+
+
 def test_a_moment_is_one_about_a_point(square):
     """A force of 1 on a side of length 4 at x = 4, whose middle is at y = 2."""
     side = {"location": "cells", "boundary": "out: x > 3.9"}
@@ -99,6 +117,27 @@ def test_a_moment_is_one_about_a_point(square):
         assert found == pytest.approx(-4 * arm, abs=1e-5)  # p is 14 there
     with pytest.raises(ValueError, match="2 dimensions only, whose moment is moment_z"):
         one(square, "moment_x:p@out:reference=0", ["p"], **side)
+
+
+def test_a_velocity_that_rises_linearly_has_its_shear_stress(tmp_path):
+    points, cells = plate(hole=False)
+    speed = 3 * centers(points, cells)[:, 1]
+    data = {"U": np.stack([speed, 0.1 * speed, 0 * speed], -1)}
+    path = write(tmp_path / "a.vtu", points, cells, [_QUAD] * len(cells), at_cells=data)
+    wall, names = {"location": "cells", "boundary": "wall: y < 0.1"}, ["U"] * 3
+    text = "shear_x:U@wall:viscosity=0.5"
+    assert one(path, text, names, **wall) == pytest.approx(0.5 * 3 * 4)
+    coefficient = one(path, f"{text}:kinematic=2:speed=3", names, **wall)
+    assert coefficient == pytest.approx(2 * 6 / (9 / 2))
+    across = one(path, "shear_y:U@wall:viscosity=1", names, **wall)
+    assert across == pytest.approx(0, abs=1e-6)
+    with pytest.raises(ValueError, match="2 dimensions only"):
+        one(path, "shear_z:U@wall:viscosity=1", names, **wall)
+    np.savez(
+        tmp_path / "a.npz", mesh_points=points, cells=cells, U=np.ones((len(points), 2))
+    )
+    with pytest.raises(ValueError, match=r"a\.npz: .*--location=cells"):
+        one(tmp_path / "a.npz", text, ["U"] * 2, boundary="wall: y < 0.1")
 
 
 def test_an_open_wall_needs_the_pressure_of_its_other_side(square):
@@ -250,3 +289,36 @@ def test_options_of_boundaries_are_refused_at_once():
         files.ReadOptions(boundary="a: x < 1", boundary_names="a")
     with pytest.raises(ValueError, match="a number, expected a condition"):
         files.ReadOptions(boundary="a: x")
+
+
+_SOLVERS = pathlib.Path(__file__).parent / "solvers"
+
+
+@pytest.mark.filterwarnings("ignore:.*one cell thick:UserWarning")
+def test_cell_data_have_the_integrals_of_openfoams_function_objects():
+    """Those of `surfaceFieldValue` on the flow of `make_cylinder.sh`, 0.2 thick."""
+    names, depth = ["p", "U", "U", "U"], 0.2
+    of_patches = {"location": "cells", "boundary_names": "inlet,outlet,cylinder"}
+    expected = {
+        "mean:p@inlet": 2.75978,  # areaAverage
+        "integral:p@cylinder": 0.428665006 / depth,  # areaIntegrate
+        "flux:U@outlet": 0.60000050 / depth,  # areaNormalIntegrate
+    }
+    for text, value in expected.items():
+        found = one(_SOLVERS / "layer.vtm", text, names, **of_patches)
+        assert found == pytest.approx(value, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["c3d10.vtu", "c3d20.vtu"])
+def test_tensors_and_reactions_are_those_of_calculix(name):
+    """Of the plates of `make_plates.py`: -0.1 at each node of the free end."""
+    path = _SOLVERS / name
+    clamp = {"boundary": "clamp: x < 1e-6; tip: x > 4 - 1e-6"}
+    num_loaded = len(members(path, boundary="tip: x > 4 - 1e-6")["tip"])
+    reaction = one(path, "sum:RF_z@clamp", ["RF"] * 3, **clamp)
+    assert reaction == pytest.approx(0.1 * num_loaded, rel=1e-4)
+    largest = one(path, "max:S_Mises", ["S_Mises"], **clamp)
+    found = one(path, "max:S:mises@clamp", ["S"] * 6, **clamp)
+    assert found <= largest * (1 + 1e-6)
+    found = one(path, "max:S:mises", ["S"] * 6, **clamp)
+    assert found == pytest.approx(largest, rel=1e-6)

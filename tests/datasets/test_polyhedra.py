@@ -206,7 +206,7 @@ def test_damaged_faces_are_refused(name, change, message, tmp_path):
 def test_faces_of_points_that_do_not_exist_are_refused(tmp_path):
     (tmp_path / "a.vtu").write_text("")
     faces = polyhedra.read(tmp_path / "a.vtu", stored(cube()[1]), np.array([42]), 100)
-    with pytest.raises(ValueError, match="faces name points from 0 to 7, there are 7"):
+    with pytest.raises(ValueError, match="name points from 0 to 7, there are 7"):
         faces.check(tmp_path / "a.vtu", 7, np.array([42]))
     with pytest.raises(ValueError, match="fewer than four faces"):
         faces.check(tmp_path / "a.vtu", 8, np.array([12]))

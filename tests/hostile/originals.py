@@ -128,6 +128,38 @@ def vtu(seed: int) -> bytes:
     return _vtk_bytes(writer)
 
 
+def polyhedra(seed: int) -> bytes:
+    """Boxes that are given by their faces, as VTK 9.4 lists them or as before."""
+    import pyvista
+    from vtkmodules import vtkIOXML
+
+    from opjax.files.vtk import vtu_write, xml_files
+
+    rng = np.random.default_rng(seed)
+    boxes = pyvista.ImageData(dimensions=(3, 3, 3)).cast_to_unstructured_grid()
+    cells: list[int] = []
+    for box in boxes.cell:
+        pixels = [face.point_ids for face in box.faces]  # whose last two are crossed
+        faces = [[4, a, b, d, c] for a, b, c, d in pixels]
+        stream = [len(faces), *(number for face in faces for number in face)]
+        cells += [len(stream), *stream]
+    mesh = pyvista.UnstructuredGrid(cells, [42] * boxes.n_cells, boxes.points)
+    mesh.point_data["features"] = rng.random((27, 2))
+    mesh.point_data["target"] = rng.random(27)
+    mesh.point_data["boundary_wall"] = np.ones(27, np.uint8)
+    writer = vtkIOXML.vtkXMLUnstructuredGridWriter()
+    writer.SetInputData(mesh)
+    writer.SetDataMode(seed % 2)
+    content = _vtk_bytes(writer)
+    if seed % 3:
+        return content
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a.vtu"
+        path.write_bytes(content)
+        vtu_write.write(path, xml_files.read(path, 2**20), {})
+        return path.read_bytes()
+
+
 def vtk(seed: int) -> bytes:
     """A mesh, surface or grid in the legacy format, text or binary, old or new."""
     import pyvista

@@ -88,6 +88,22 @@ def _own_geometry(path: Path) -> None:
     )
 
 
+def _own_patches(path: Path) -> None:
+    """Integrates over a boundary by a condition, and computes a component."""
+    for location in ("points", "cells"):
+        files.read(
+            [path],
+            files.ReadOptions(
+                max_bytes=MAX_BYTES,
+                location=location,
+                target="features_x",
+                boundary="all: x < 1e30",
+                facets=True,
+                need_target=False,
+            ),
+        )
+
+
 def _own_surface(path: Path) -> None:
     """Reads a surface, and writes a field beside it."""
     copy = path.with_name("copy.vtp")
@@ -263,7 +279,14 @@ FORMATS: dict[str, Format] = {
         "a.npz",
         originals.npz,
         mutations.BYTES,
-        (_own, _own_weights, _published("target", 1), _own_cells, _own_geometry),
+        (
+            _own,
+            _own_weights,
+            _published("target", 1),
+            _own_cells,
+            _own_geometry,
+            _own_patches,
+        ),
         crafted.npz,
     ),
     "npy": Format(
@@ -293,7 +316,7 @@ FORMATS: dict[str, Format] = {
         mutations.BYTES,
         (
             *(_own, _mapped, _own_weights, _own_stacked, _own_stored),
-            *(_own_cells, _own_geometry),
+            *(_own_cells, _own_geometry, _own_patches),
         ),
         crafted.h5,
     ),
@@ -301,27 +324,34 @@ FORMATS: dict[str, Format] = {
         "a.vtu",
         originals.vtu,
         mutations.TEXT,
-        (_own, _mapped, _own_weights, _own_cells, _own_geometry),
+        (_own, _mapped, _own_weights, _own_cells, _own_geometry, _own_patches),
+        crafted.xml,
+    ),
+    "polyhedra": Format(
+        "a.vtu",
+        originals.polyhedra,
+        mutations.TEXT,
+        (_own, _own_cells, _own_geometry),
         crafted.xml,
     ),
     "vtp": Format(
         "a.vtp",
         originals.vtp,
         mutations.TEXT,
-        (_vtp, _own, _own_weights, _own_cells, _own_geometry),
+        (_vtp, _own, _own_weights, _own_cells, _own_geometry, _own_patches),
         crafted.xml,
     ),
     "cgns": Format(
         "a.cgns",
         originals.cgns,
         mutations.BYTES,
-        (_own, _own_cells, _own_geometry),
+        (_own, _own_cells, _own_geometry, _own_patches),
     ),
     "vtm": Format(
         "a.vtm",
         _manifest,
         mutations.TEXT,
-        (_own, _own_cells, _own_geometry),
+        (_own, _own_cells, _own_geometry, _own_patches),
         prepare=_save_blocks,
     ),
     "stl": Format(
@@ -340,7 +370,7 @@ FORMATS: dict[str, Format] = {
         "a.vtk",
         originals.vtk,
         mutations.TEXT,
-        (_own, _own_weights, _own_cells, _own_geometry),
+        (_own, _own_weights, _own_cells, _own_geometry, _own_patches),
         crafted.legacy,
     ),
     "off": Format("a.off", originals.off, mutations.TEXT, (_off_file,), crafted.off),

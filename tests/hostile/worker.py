@@ -257,7 +257,7 @@ def main() -> None:
     import h5py  # noqa: F401
     import scipy.io  # noqa: F401
 
-    if names & {"vtu", "vtp", "vtk"}:
+    if names & {"vtu", "vtp", "vtk", "polyhedra"}:
         import pyvista  # noqa: F401
     if names & {"checkpoint", "exported", "config"}:
         pass

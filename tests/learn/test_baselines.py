@@ -21,10 +21,14 @@ from opjax.learn.baselines.fitted import (
 from opjax.learn.baselines.meshes import CommonMesh, interpolated
 from opjax.learn.cli import predict, report, train
 from opjax.learn.predict.beside import Beside
+from opjax.learn.predict.prediction import Limits
 from opjax.learn.tasks import compared
+from opjax.learn.tasks.differences import Decision, Difference
+from opjax.normalize import Normalizer
 from opjax.samples import Sample, Splits
 from opjax.samples.fields import Field, Fields
 from opjax.samples.stored import Stored
+from opjax.training.checkpoint import CheckpointError
 
 FIELDS = Fields((Field("u", (0,), 2.0), Field("v", (1, 2), 3.0)))
 
@@ -96,6 +100,20 @@ def test_pod_is_exact_where_fields_are_polynomials_of_the_scalars(rng):
         )
     assert found.best == [POD, POD]
     assert "the scalars" in found.words(POD)
+
+
+def test_scalars_that_follow_from_others_or_are_twice_there_do_no_harm(cases):
+    def further(one):
+        a, b = one.scalars
+        return one._replace(scalars=np.array([a, 2 * a - b, 7.0, b]))
+
+    more = [further(one) for one in cases]
+    plain = Baselines.fit(cases[:20], FIELDS)
+    found = Baselines.fit([*more[:20], more[3]], FIELDS)
+    assert POD in found.names
+    for one, other in zip(cases[20:], more[20:], strict=True):
+        exact = plain.predict(POD, one)
+        np.testing.assert_allclose(found.predict(POD, other), exact, atol=0.1)
 
 
 def test_the_mean_field_and_the_nearest_case_are_those_of_numpy(cases):
@@ -377,3 +395,140 @@ def test_a_baseline_that_is_not_there_is_refused(run, tmp_path):
         predict.PredictOptions(
             workdir="w", input=("i",), output="o", stream=True, baseline=POD
         )
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory):
+    """A run that starts from a baseline, its training cases, and other ones."""
+    rng = np.random.default_rng(2)
+    cases = [case(rng, rng.uniform(-1, 1, size=2)) for _ in range(24)]
+    cases = [one._replace(target_scalars=None) for one in cases]
+    splits = Splits(cases[:16], cases[16:20], cases[20:], source="")
+    names = {"target": ("u", "v", "v"), "scalars": ("a", "b")}
+    folder = tmp_path_factory.mktemp("started") / "run"
+    trained = learn.train(
+        splits._replace(channels=names),
+        config=dataclasses.replace(
+            train.PRESETS["smoke"],
+            num_epochs=1,
+            batch_size=4,
+            width=4,
+            num_layers=1,
+            num_heads=1,
+            num_basis=2,
+        ),
+        start_from="baseline",
+        workdir=folder,
+    )
+    return trained, splits, folder
+
+
+def test_an_operator_that_starts_from_a_baseline_adds_to_it(started):
+    trained, splits, _ = started
+    shares = np.array([0.0, 0.5, 1.0])
+    found = trained._replace(start=trained.start._replace(shares=shares))
+    one = splits.test[0]
+    plain = trained._replace(start=None)(one)  # mean + std * model
+    mean, std = trained.normalizers["target"]
+    change = np.asarray(plain, float) - mean
+    expected = trained.start.baselines.predict(BEST, one) + shares * change
+    np.testing.assert_allclose(found(one), expected, rtol=1e-5, atol=1e-5)
+    assert (np.asarray(std) > 0).all()
+    parts = found(one, limits=Limits(chunk_size=16))
+    np.testing.assert_allclose(parts, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_the_difference_is_that_of_cases_left_out(started):
+    trained, splits, _ = started
+    made = Baselines.fit(splits.train, trained.fields)
+    left = [
+        one.target - values
+        for one, values in zip(splits.train, made.left_out(), strict=True)
+    ]
+    std = np.sqrt(np.mean([np.mean(one**2, axis=0) for one in left], axis=0))
+    np.testing.assert_allclose(trained.normalizers["target"].std, std, rtol=1e-5)
+
+
+def test_numbers_of_a_run_that_starts_from_a_baseline_are_those_of_the_sum(started):
+    trained, splits, folder = started
+    result = json.loads((folder / "result.json").read_text())
+    errors = []
+    for one in splits.test:
+        roots = np.sqrt(one.quadrature_weights)[:, None]
+        wrong = roots * (trained(one) - one.target)[:, 1:]
+        errors.append(np.linalg.norm(wrong) / np.linalg.norm(roots * one.target[:, 1:]))
+    np.testing.assert_allclose(result["relative_l2_v"], np.mean(errors), rtol=1e-3)
+    assert result["share_of_model_u"] == trained.start.shares[0]
+    assert result["relative_l2_u"] <= 1.1 * result["baselines"][POD]["relative_l2_u"]
+
+
+def test_what_an_operator_starts_from_is_saved_with_it(started, tmp_path):
+    trained, splits, folder = started
+    trained.save(tmp_path / "copy")
+    again = learn.load(tmp_path / "copy")
+    np.testing.assert_array_equal(again(splits.test[0]), trained(splits.test[0]))
+    (tmp_path / "copy" / FILE).unlink()
+    with pytest.raises(CheckpointError, match="what it starts from"):
+        learn.load(tmp_path / "copy")
+
+
+def test_what_cannot_start_from_a_baseline_is_refused(started, tmp_path):
+    trained, splits, folder = started
+    one = splits.test[0]
+    arrays = {"mesh_points": one.mesh_points, "scalars": one.scalars}
+    for refused in (
+        lambda: trained.field(one),
+        lambda: list(trained.stream(arrays)),
+        lambda: predict.run(
+            predict.PredictOptions(workdir=folder, export=str(tmp_path / "op.jax"))
+        ),
+        lambda: train.start_of(
+            dataclasses.replace(
+                train.Config(), models=("functional",), init_from=str(folder)
+            )
+        ),
+    ):
+        with pytest.raises(ValueError, match="starts from a baseline"):
+            refused()
+    for options in (
+        {"time": "unrolled"},
+        {"stream_points": 64},
+        {"stream_samples": True},
+        {"loss": "joint"},
+        {"init_from": "runs/a"},
+    ):
+        with pytest.raises(ValueError, match="start_from=baseline means nothing with"):
+            dataclasses.replace(train.Config(), start_from="baseline", **options)
+    none = splits._replace(validation=[])
+    with pytest.raises(ValueError, match="there are no validation samples"):
+        Difference.fit(none, FIELDS, trained.normalizers["target"])
+
+
+class Validation:
+    """Validation cases, and what a model adds to them."""
+
+    def __init__(self, samples, changes):
+        self.samples, self.changes = samples, changes
+
+    def change(self, model, row):
+        return self.changes[row]
+
+
+def test_validation_weighs_the_model_by_least_squares_or_leaves_it_out(cases, rng):
+    few = cases[:6]
+    left = [rng.normal(size=one.target.shape) for one in few]
+    starts = [one.target - part for one, part in zip(few, left, strict=True)]
+    normalizer = Normalizer(np.zeros(3), np.ones(3))
+    difference = Difference(None, ([], starts, []), normalizer)
+
+    def shares(changes):
+        decision = Decision(difference, Validation(few, changes), None, None)
+        return decision.shares(None, FIELDS)
+
+    np.testing.assert_allclose(shares([2 * part for part in left]), 0.5)
+    np.testing.assert_allclose(shares([part / 3 for part in left]), 1)
+    np.testing.assert_allclose(shares([-part for part in left]), 0)
+    only_v = [part * [-1, 1, 1] for part in left]
+    np.testing.assert_allclose(shares(only_v), [0, 1, 1])
+    noise = [rng.normal(size=part.shape) for part in left]
+    assert (shares(noise) < 0.2).all()

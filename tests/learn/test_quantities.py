@@ -59,6 +59,14 @@ def test_a_quantity_is_read_as_an_object():
         True,
     )
     assert [q.kind for q in parse("max:u, min:u,")] == ["max", "min"]
+    several = parse("moment_z:p@a:about=0.25,-1:area=2,max:S:mises@b,sum:a:b_xx")
+    assert [(q.field, q.boundary) for q in several] == [
+        ("p", "a"),
+        ("S:mises", "b"),
+        ("a:b_xx", ""),
+    ]
+    assert several[0].about == (0.25, -1)
+    assert dict(several[0].references) == {"area": 2}
 
 
 @pytest.mark.parametrize(
@@ -76,6 +84,18 @@ def test_a_quantity_is_read_as_an_object():
         ("force_x:p@wall:chord=1", "none of density=VALUE"),
         ("force_x:p@wall:area=-1", "positive"),
         ("force_x:p@wall:area=nan", "finite"),
+        ("force_x:p@wall:kinematic=0", "positive"),
+        ("flux:U", "names no boundary"),
+        ("max:S@wall:mises", "write max:S:mises@wall"),
+        ("moment_z:p@wall:about=1", "no point"),
+        ("moment_z:p@wall:about=1,x", "no point|unknown"),
+        ("moment_z:p@wall:angle_deg=1", "fixed axis"),
+        ("force_z:p@wall:about=0,0", "no moment"),
+        ("moment_z:p@wall:about=0,0:about=1,1", "twice"),
+        ("sum:RF@clamp:area=1", "no force"),
+        ("shear_x:U@wall", "with viscosity=VALUE"),
+        ("shear_x:U@wall:viscosity=1:reference=0", "without reference"),
+        ("force_x:p@wall:viscosity=1", "or another force without it"),
     ],
 )
 def test_what_is_no_quantity_is_refused(text, words):

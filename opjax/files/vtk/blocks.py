@@ -1,14 +1,14 @@
 """Meshes of several blocks, `.vtm`: a mesh, and boundaries with names."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from xml.etree.ElementTree import Element
 
 import numpy as np
 
 from opjax.files import limits
-from opjax.files.vtk import lists, xml_files
+from opjax.files.vtk import joining, lists, xml_files
 from opjax.files.vtk import mesh as meshes
 from opjax.files.vtk.mesh import VtkMesh
 
@@ -48,17 +48,37 @@ def read(path: Path, max_bytes: int) -> VtkMesh:
         named.append((name, xml_files.read(file, max_bytes)))
         if len(named) > _MAX_BLOCKS:
             raise limits.damaged(path, f"more than {_MAX_BLOCKS} blocks")
+    return assembled(path, named)
+
+
+def assembled(
+    path: Path, named: Sequence[tuple[str, VtkMesh]], *, pieces: bool = False
+) -> VtkMesh:
+    """Returns the block of the highest dimension, with masks of the others.
+
+    Args:
+      path: the file, for messages.
+      named: blocks with their names.
+      pieces: whether several of the highest dimension are pieces of one mesh.
+
+    Raises:
+      ValueError: if several are and may not; or as `read`.
+    """
     named = [(name, mesh) for name, mesh in named if mesh.num_cells]
     dimensions = [_dimension(mesh) for _, mesh in named]
-    if dimensions.count(max(dimensions, default=0)) != 1:
+    highest = max(dimensions, default=0)
+    solid = [m for (_, m), d in zip(named, dimensions, strict=True) if d == highest]
+    if not solid or (len(solid) > 1 and not pieces):
         raise ValueError(
             f"{path} has {len(named)} blocks of cells, of dimensions {dimensions}: one "
             "of the highest dimension is needed, the mesh; save "
             "pyvista.read(old).combine() as .vtu."
         )
-    _, mesh = named.pop(dimensions.index(max(dimensions)))
+    mesh = joining.joined(path, solid)
     masks: dict[str, np.ndarray] = {}
-    for name, block in named:
+    for (name, block), dimension in zip(named, dimensions, strict=True):
+        if dimension == highest:
+            continue
         mask = masks.setdefault(f"boundary_{name}", np.zeros(mesh.num_points, np.uint8))
         mask[_points_of(path, name, block, mesh)] = 1
     if taken := sorted(set(masks) & set(mesh.point_data.arrays)):

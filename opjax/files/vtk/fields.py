@@ -10,7 +10,17 @@ import numpy as np
 
 from opjax.files import cell_blocks, cgns, limits
 from opjax.files.npz import Groups
-from opjax.files.vtk import blocks, legacy, ply, stl, vtu_write, xml_files
+from opjax.files.vtk import (
+    blocks,
+    foreign,
+    joining,
+    layers,
+    legacy,
+    ply,
+    stl,
+    vtu_write,
+    xml_files,
+)
 from opjax.files.vtk.mesh import VtkMesh
 from opjax.quadrature import cell_weights, kind_of_four
 
@@ -30,11 +40,14 @@ class Plane(NamedTuple):
       axes: on which they vary.
       constants: their coordinate on each other axis.
       width: of their box.
+      layer: the axis along which the mesh is one cell thick, if it was read as a mesh
+        of two dimensions for that.
     """
 
     axes: tuple[int, ...]
     constants: Mapping[int, float]
     width: float
+    layer: int | None = None
 
 
 class MeshArrays(dict[str, np.ndarray]):
@@ -46,17 +59,24 @@ class MeshArrays(dict[str, np.ndarray]):
 
     Attributes:
       plane: where the points are, where the file was read with its points.
+      blocks: its cells by kind, once they were looked for.
     """
 
     def __init__(self, mesh: VtkMesh, arrays: Mapping[str, np.ndarray]):
         super().__init__(arrays)
         self.mesh = mesh
         self.plane: Plane | None = None
+        self.blocks: dict[str, cell_blocks.CellBlock] | None = None
 
 
 @contextlib.contextmanager
 def open_vtk(
-    path: Path, max_bytes: int, *, point_dim: int | None, quadrature: bool
+    path: Path,
+    max_bytes: int,
+    *,
+    point_dim: int | None,
+    quadrature: bool,
+    step: int | None = None,
 ) -> Generator[Groups]:
     """Reads a mesh: its arrays by name, with `mesh_points`, `cells` and weights.
 
@@ -64,23 +84,27 @@ def open_vtk(
       path: the file.
       max_bytes: largest size of an array.
       point_dim: number of leading axes that are space. None chooses all axes on which
-        coordinates vary.
+        coordinates vary; of a mesh that is one cell thick, the two others.
       quadrature: whether to make `quadrature_weights` from the cells.
+      step: number of the frame, of files with several.
 
     Raises:
       ImportError: if VTK is needed and missing.
       ValueError: if the file is damaged or too large, has no points, or the axes left
         out vary.
     """
-    mesh = load(path, max_bytes)
+    mesh = load(path, max_bytes, step)
     if not mesh.num_points:
         raise ValueError(f"{path} has no points: the mesh is empty.")
+    mesh = layers.flattened(path, mesh, point_dim)
     points, arrays = mesh.points, MeshArrays(mesh, mesh.point_data.arrays)
     low, high = points.min(axis=0), points.max(axis=0)
     chosen = axes(path, low, high, point_dim)
     arrays["mesh_points"] = points[:, chosen]
     others = {a: float(low[a]) for a in range(3) if a not in chosen}
-    arrays.plane = Plane(tuple(chosen), others, float((high - low).max()))
+    layer = None if mesh.layer is None else mesh.layer.axis
+    others = others if layer is None else {}
+    arrays.plane = Plane(tuple(chosen), others, float((high - low).max()), layer)
     cells = _cells(mesh)
     if cells is not None:
         arrays["cells"] = cells
@@ -89,23 +113,29 @@ def open_vtk(
     yield {"": arrays}
 
 
-def load(path: Path, max_bytes: int) -> VtkMesh:
+def load(path: Path, max_bytes: int, step: int | None = None) -> VtkMesh:
     """Reads a mesh with all its data.
 
     Args:
       path: a `.vtk` file of the legacy format; an XML file, `.vtu` or `.vtp`; a
-        surface, `.stl` or `.ply`; blocks, `.vtm`; or
-        `.cgns`.
+        surface, `.stl` or `.ply`; blocks, `.vtm`; pieces, `.pvtu` or `.pvd`; `.cgns`;
+        or a file of the formats of `foreign`.
       max_bytes: largest size of an array.
+      step: number of the frame, of files with several; by default the last one.
 
     Raises:
       ImportError: if VTK is needed and missing.
       OSError: if the file cannot be read.
       ValueError: if the file is damaged or too large.
     """
+    suffix = path.suffix.lower()
+    if suffix == ".pvd":
+        return joining.read_frame(path, max_bytes, step)
+    if suffix in foreign.SUFFIXES:
+        return foreign.read(path, max_bytes, step)
     readers = {".vtk": legacy.read, ".vtm": blocks.read, ".cgns": cgns.read}
-    readers |= {".stl": stl.read, ".ply": ply.read}
-    return readers.get(path.suffix.lower(), xml_files.read)(path, max_bytes)
+    readers |= {".stl": stl.read, ".ply": ply.read, ".pvtu": joining.read}
+    return readers.get(suffix, xml_files.read)(path, max_bytes)
 
 
 def extend(
@@ -124,6 +154,10 @@ def extend(
       fields: arrays to add, by name.
       location: whether their rows are points or cells.
     """
+    if mesh.layer is not None:
+        if location == "points":
+            fields = {name: rows[mesh.layer.numbers] for name, rows in fields.items()}
+        mesh = mesh.layer.solid
     if path.suffix.lower() == ".vtk":
         legacy.write(path, None, fields, source, location)
     elif location == "cells":
@@ -184,8 +218,8 @@ def axes(
         return [a for a in range(3) if not flat[a]]
     if not 1 <= point_dim <= 3 or not flat[point_dim:].all():
         raise ValueError(
-            f"{path}: {point_dim=} must be 1, 2 or 3, and axes beyond it constant; the "
-            f"mesh reaches from {low} to {high}."
+            f"{path}: {point_dim=} must be 1, 2 or 3, and axes beyond it constant, or "
+            f"the mesh one cell thick and read whole; it reaches from {low} to {high}."
         )
     return list(range(point_dim))
 

@@ -26,13 +26,28 @@ def read(path: Path, max_bytes: int) -> VtkMesh:
     """
     extras.require("vtkmodules", path, extra="vtk")
     values, arrays = apart.ask("read_vtk", path, max_bytes=max_bytes)
+    mesh = mesh_of(path, arrays)
     with limits.reading(path):
-        mesh = _mesh(path, arrays)
-        mesh.point_data = NamedArrays(_with_prefix(arrays, "point "))
-        mesh.cell_data = NamedArrays(_with_prefix(arrays, "cell "))
-        mesh.field_data = NamedArrays(_with_prefix(arrays, "field "))
         if values["scalars"] is not None:
             mesh.point_data.active["Scalars"] = str(values["scalars"])
+    return mesh
+
+
+def mesh_of(path: Path, arrays: Mapping[str, np.ndarray]) -> VtkMesh:
+    """Returns the mesh that the other process has read.
+
+    Args:
+      path: the file.
+      arrays: geometry and fields, as `_parse_apart` names them.
+
+    Raises:
+      ValueError: if they do not fit each other.
+    """
+    with limits.reading(path):
+        mesh = _mesh(path, arrays)
+        mesh.point_data = NamedArrays(with_prefix(arrays, "point "))
+        mesh.cell_data = NamedArrays(with_prefix(arrays, "cell "))
+        mesh.field_data = NamedArrays(with_prefix(arrays, "field "))
     meshes.check(path, mesh)
     return mesh
 
@@ -86,8 +101,7 @@ def _mesh(path: Path, arrays: Mapping[str, np.ndarray]) -> VtkMesh:
     return mesh
 
 
-def _with_prefix(
-    arrays: Mapping[str, np.ndarray], prefix: str
-) -> dict[str, np.ndarray]:
+def with_prefix(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    """Arrays whose names begin with a prefix, without it."""
     names = [name for name in arrays if name.startswith(prefix)]
     return {name.removeprefix(prefix): arrays[name] for name in names}

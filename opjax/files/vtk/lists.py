@@ -46,6 +46,31 @@ def entries(path: Path) -> list[Entry]:
     return [one._replace(file=one.file.replace("\\", "/")) for one in found]
 
 
+def frames(path: Path) -> list[tuple[float, list[str]]]:
+    """Returns times of a list, in their order, and the files of each, its pieces.
+
+    Args:
+      path: a `.pvd` or `.series` file.
+
+    Raises:
+      OSError: if it cannot be read.
+      ValueError: if it is damaged or too large, lists nothing, or a time is no number.
+    """
+    every = entries(path)
+    times: list[float] = []
+    for number, one in enumerate(every):
+        try:
+            times.append(float(one.time))
+        except ValueError:
+            raise limits.damaged(path, f"frame {number} has no time") from None
+    if len({one.part for one in every}) == 1:  # a time that is there twice is an error
+        return [(time, [one.file]) for time, one in zip(times, every, strict=True)]
+    pieces: dict[float, list[str]] = {}
+    for time, one in zip(times, every, strict=True):
+        pieces.setdefault(time, []).append(one.file)
+    return sorted(pieces.items())
+
+
 def _of_xml(path: Path) -> list[Entry]:
     elements = [one.attrib for one in read(path, "Collection").iter("DataSet")]
     return [

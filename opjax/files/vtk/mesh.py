@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -47,6 +48,7 @@ class VtkMesh:
       cell_data: arrays with one row for each cell.
       field_data: arrays of any length.
       polyhedra: faces of the cells that are given by them, if there are any.
+      layer: what the mesh was in space, if it is one of polygons made of solids.
     """
 
     points: np.ndarray
@@ -57,6 +59,7 @@ class VtkMesh:
     cell_data: NamedArrays = dataclasses.field(default_factory=NamedArrays)
     field_data: NamedArrays = dataclasses.field(default_factory=NamedArrays)
     polyhedra: Polyhedra | None = None
+    layer: "Layer | None" = None
 
     @property
     def num_points(self) -> int:
@@ -76,6 +79,20 @@ class VtkMesh:
                 starts = self.offsets[:-1][self.types == kind]
                 by_kind[kind] = self.corners[starts[:, None] + np.arange(size)]
         return by_kind
+
+
+class Layer(NamedTuple):
+    """A mesh of solids that is one cell thick, of which another one is a side.
+
+    Attributes:
+      solid: the mesh, whose cells are those of the other one in the same order.
+      numbers: the point of the other mesh of each of its points.
+      axis: along which it is one cell thick.
+    """
+
+    solid: VtkMesh
+    numbers: np.ndarray
+    axis: int
 
 
 def coordinates(array: np.ndarray) -> np.ndarray:
@@ -104,11 +121,11 @@ def check(path: Path, mesh: VtkMesh) -> None:
     """
     if mesh.points.ndim != 2 or mesh.points.shape[1] != 3:
         raise limits.damaged(path, f"points of shape {mesh.points.shape}")
-    _check_cells(path, mesh)
     if mesh.polyhedra is not None:
         mesh.polyhedra.check(path, mesh.num_points, mesh.types)
     elif (mesh.types == kinds.POLYHEDRON).any():
         raise limits.damaged(path, "polyhedra without their faces")
+    _check_cells(path, mesh)
     _check_types(path, mesh)
     for data, rows in (
         (mesh.point_data, mesh.num_points),

@@ -65,6 +65,17 @@ class Polyhedra(NamedTuple):
         corners = self.corners[self.offsets[chosen, None] + columns]
         return geometry.Facets(corners, np.repeat(np.arange(len(rows)), counts))
 
+    def of(self, rows: np.ndarray) -> "Polyhedra":
+        """Returns the faces of some cells alone."""
+        counts = np.diff(self.cells)[rows]
+        chosen = spans(self.cells[rows], counts)
+        sizes = np.diff(self.offsets)[chosen]
+        return Polyhedra(
+            np.concatenate([[0], np.cumsum(sizes)]),
+            self.corners[spans(self.offsets[chosen], sizes)],
+            np.concatenate([[0], np.cumsum(counts)]),
+        )
+
     def stored(self) -> dict[str, np.ndarray]:
         """The arrays of a file that all versions of VTK read."""
         counts, sizes = np.diff(self.cells), np.diff(self.offsets)
@@ -95,8 +106,8 @@ class Polyhedra(NamedTuple):
             what = "polyhedra with fewer than four faces of three corners"
             raise limits.damaged(path, what)
         if len(corners) and not (corners.min() >= 0 and corners.max() < num_points):
-            what = f"faces name points from {corners.min()} to {corners.max()}, there "
-            raise limits.damaged(path, f"{what}are {num_points}")
+            what = f"faces of polyhedra name points from {corners.min()} to "
+            raise limits.damaged(path, f"{what}{corners.max()}, there are {num_points}")
 
 
 def read(
@@ -123,7 +134,7 @@ def read(
     else:
         raise limits.damaged(path, "polyhedra without their faces")
     if len(found.cells) != len(types) + 1:
-        raise limits.damaged(path, "faces of another number of cells")
+        raise limits.damaged(path, "polyhedra of another number of cells")
     return found
 
 
@@ -175,7 +186,7 @@ def _of_stream(
 
 
 def _in_disorder(path: Path) -> ValueError:
-    return limits.damaged(path, "faces do not follow one another")
+    return limits.damaged(path, "faces of polyhedra do not follow one another")
 
 
 def joined(

@@ -48,7 +48,7 @@ def read(path: Path, max_bytes: int) -> VtkMesh:
         fields = arrays.of(head.root.find(f"{kind}/FieldData"), None)
     if not pieces:
         raise limits.damaged(path, "it has no piece")
-    return _one(path, pieces, NamedArrays(fields))
+    return one(path, pieces, NamedArrays(fields))
 
 
 def field_data(path: Path, max_bytes: int = 2**20) -> dict[str, np.ndarray]:
@@ -227,7 +227,7 @@ def _follow(
     return offsets, np.concatenate([corners for _, corners in parts])
 
 
-def _one(path: Path, pieces: list[VtkMesh], fields: NamedArrays) -> VtkMesh:
+def one(path: Path, pieces: list[VtkMesh], fields: NamedArrays) -> VtkMesh:
     """Returns pieces as one mesh."""
     first, *others = pieces
     if not others:

@@ -62,8 +62,8 @@ class Modes(NamedTuple):
     def relative(self, squares: np.ndarray) -> float:
         """Mean over cases of the root of squared errors, over the size of the field."""
         known = self.sizes > 1e-9 * self.sizes.max(initial=0)
-        if not known.any():
-            return math.inf
+        if not known.any():  # a scalar that is constant in training
+            return 0.0
         return float(np.mean(np.sqrt(squares[known]) / self.sizes[known]))
 
 
@@ -171,7 +171,7 @@ def choose(inputs: Inputs, fields: Sequence[Modes]) -> list[Choice]:
     """Chooses inputs, then kernel and rank of each field, by cases left out.
 
     Returns:
-      A choice for each field; none at all without inputs.
+      A choice for each field; none at all without inputs, or if no fit is possible.
     """
     candidates, best = _candidates(inputs), list[Choice]()
     if not candidates or not fields or len(inputs.scalars) < 3:
@@ -184,7 +184,8 @@ def choose(inputs: Inputs, fields: Sequence[Modes]) -> list[Choice]:
         for kernel in KERNELS
         for smoothing in _SMOOTHINGS
     ]
-    return _best([best, *(_judged(one, inputs, fields) for one in others)])
+    best = _best([best, *(_judged(one, inputs, fields) for one in others)])
+    return best if all(math.isfinite(one.error) for one in best) else []
 
 
 def _best(several: Sequence[Sequence[Choice]]) -> list[Choice]:
@@ -210,7 +211,7 @@ def _judged(radial: Radial, inputs: Inputs, fields: Sequence[Modes]) -> list[Cho
         squares = np.maximum(np.sum(true**2, axis=1)[:, None] + change, 0)
         errors = [modes.relative(squares[:, k]) for k in range(squares.shape[1])]
         rank = int(np.argmin(errors)) + 1 if errors else 0
-        choices.append(Choice(radial, rank, min(errors, default=math.inf)))
+        choices.append(Choice(radial, rank, min(errors, default=0.0)))
     return choices
 
 

@@ -54,6 +54,7 @@ class Baselines:
         where it does not apply.
       nearest: of the nearest case; None where nothing tells cases apart.
       notes: sentences, why something is left out or how meshes are brought together.
+      rows: places of the training cases among those that were given.
     """
 
     def __init__(
@@ -67,11 +68,13 @@ class Baselines:
         choices: Sequence[Choice],
         nearest: Nearest | None,
         notes: Sequence[str] = (),
+        rows: Sequence[int] = (),
     ):
         self._mesh, self._cases, self._reader = mesh, list(cases), reader
         self._inputs, self._weights = inputs, weights
         self.fields, self.choices = list(fields), list(choices)
         self.nearest, self.notes = nearest, list(notes)
+        self.rows = list(rows)
 
     @classmethod
     def fit(cls, train: Sequence[Sample], fields: Fields | None = None) -> "Baselines":
@@ -82,7 +85,8 @@ class Baselines:
           fields: of the target, each of which has its own choices; all channels are one
             field if None.
         """
-        train, notes = _part(train)
+        rows, notes = _part(train)
+        train = [train[row] for row in rows]
         mesh, different = CommonMesh.of(train)
         if different:
             notes.append(
@@ -100,6 +104,7 @@ class Baselines:
             choices=(),
             nearest=None,
             notes=notes,
+            rows=rows,
         )
         made.choices = choose(inputs, [*made._modes, *made._modes_of_scalars])
         made.nearest = choose_nearest(inputs, made._modes or made._modes_of_scalars)
@@ -109,7 +114,9 @@ class Baselines:
                 "meshes and features are equal."
             )
         elif not made.choices:
-            made.notes.append(f"No POD: {len(train)} training cases are too few.")
+            made.notes.append(
+                f"No POD: the {len(train)} training cases are too few or too alike."
+            )
         return made
 
     @property
@@ -208,6 +215,8 @@ class Baselines:
             return self._transferred(self._cases[row], sample)
         known = self._mean.copy()
         for field, choice, modes in self._of_pod():
+            if not choice.rank:
+                continue
             found = choice.radial.predict(
                 choice.radial.chosen(self._inputs),
                 modes.coefficients[:, : choice.rank],
@@ -262,6 +271,8 @@ class Baselines:
         count = len(cases)
         fields = (count * self._mean - self._gathered) / (count - 1)
         for field, choice, modes in self._of_pod() if name == POD else ():
+            if not choice.rank:
+                continue
             inputs = choice.radial.chosen(self._inputs)
             values = modes.coefficients[:, : choice.rank]
             found = left_out(choice.radial, inputs, values)
@@ -293,8 +304,10 @@ class Baselines:
         places = mesh.in_box(known.mesh_points), mesh.in_box(asked.mesh_points)
         return interpolated(places[0], target, places[1])
 
-    def save(self, folder: pathlib.Path) -> None:
-        """Writes the file of the baselines into a folder."""
+    def save(
+        self, folder: pathlib.Path, further: Mapping[str, np.ndarray] | None = None
+    ) -> None:
+        """Writes the file of the baselines into a folder, maybe with further arrays."""
         mesh, inputs = self._mesh, self._inputs
         arrays: dict[str, np.ndarray] = {
             "text": np.asarray(json.dumps(self._text())),
@@ -313,7 +326,7 @@ class Baselines:
             points = [one.mesh_points for one in self._cases]
             arrays["case_points"] = np.concatenate(points)
         with replacing(folder / FILE) as path, open(path, "wb") as file:
-            content: Any = arrays
+            content: Any = {**arrays, **(further or {})}
             np.savez(file, **content)
 
     def _text(self) -> dict[str, Any]:
@@ -330,7 +343,14 @@ class Baselines:
 
     @classmethod
     def load(cls, folder: pathlib.Path) -> "Baselines":
-        """Reads what `save` has written.
+        """Reads what `save` has written, see `load_with`."""
+        return cls.load_with(folder, [])[0]
+
+    @classmethod
+    def load_with(
+        cls, folder: pathlib.Path, further: Sequence[str]
+    ) -> "tuple[Baselines, dict[str, np.ndarray]]":
+        """Reads what `save` has written, with further arrays by their names.
 
         Raises:
           FileNotFoundError: if there is no such file.
@@ -339,7 +359,9 @@ class Baselines:
         path = folder / FILE
         try:
             with open(path, "rb") as opened, np.load(opened) as file:
-                return cls._of_arrays(dict(file))
+                arrays = dict(file)
+            found = {name: arrays[name] for name in further}
+            return cls._of_arrays(arrays), found
         except FileNotFoundError:
             raise
         except (
@@ -411,15 +433,15 @@ def _target(sample: Sample) -> np.ndarray:
     return sample.target
 
 
-def _part(train: Sequence[Sample]) -> tuple[list[Sample], list[str]]:
+def _part(train: Sequence[Sample]) -> tuple[list[int], list[str]]:
     """As many training cases as take seconds, evenly spaced, and a note of that."""
     mean = np.mean([_values(one) for one in train])
     most = max(2, min(_MOST_CASES, int(_MOST_VALUES / mean)))
     if len(train) <= most:
-        return list(train), []
+        return list(range(len(train))), []
     rows = np.linspace(0, len(train) - 1, most).round().astype(int)
     note = f"Fitted to {most} of the {len(train)} training cases, to take seconds."
-    return [train[row] for row in rows], [note]
+    return rows.tolist(), [note]
 
 
 def _values(sample: Sample) -> int:

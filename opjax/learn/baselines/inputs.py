@@ -119,7 +119,7 @@ class Reader:
 
     Args:
       mean: of the scalars, `(s,)`.
-      std: of the scalars; zero for those that are constant.
+      std: of the scalars; zero for those that are constant or follow from others.
       shape: of the training cases.
     """
 
@@ -134,6 +134,7 @@ class Reader:
         scalars = np.stack([_scalars(one) for one in train])
         mean, std = scalars.mean(axis=0), scalars.std(axis=0)
         std = np.where(std > 1e-6 * np.abs(scalars).max(axis=0, initial=0), std, 0)
+        std = np.where(_independent((scalars - mean) / np.where(std, std, 1)), std, 0)
         found = [columns(mesh, one) for one in train]
         rows = np.stack([row for row, _ in found])
         shape = Shape.of(rows, found[0][1], most)
@@ -162,6 +163,15 @@ class Reader:
         """Makes the reader again."""
         shape = Shape(*(stored[f"shape_{name}"] for name in Shape._fields))
         return cls(stored["scalar_mean"], stored["scalar_std"], shape)
+
+
+def _independent(standard: np.ndarray) -> np.ndarray:
+    """Whether each column is no linear function of those before it, `(s,)` booleans."""
+    ranks = [
+        np.linalg.matrix_rank(standard[:, :count], tol=1e-6 * len(standard))
+        for count in range(standard.shape[1] + 1)
+    ]
+    return np.diff(ranks) > 0
 
 
 def _scalars(sample: Sample) -> np.ndarray:

@@ -332,22 +332,28 @@ def read_flags(
 
 def launch(
     cls: type[_Options],
-    run: Callable[[_Options], dict[str, Any]],
+    run: Callable[[_Options], dict[str, Any] | None],
     *,
     doc: str | None,
     continues: bool = False,
+    operands: str = "",
 ) -> None:
     """Runs a program without presets on its flags; does not return.
 
     Args:
       cls: its options.
-      run: what it does with them; prints the result as JSON.
+      run: what it does with them; prints the result as JSON, if there is one.
       doc: what --help says at its start.
       continues: whether the same command goes on with what was stopped.
+      operands: the option that arguments without a flag are for, if there is one.
     """
     names = define_options(cls)
     start(
-        lambda: run(read_options(cls)), {"Flags": names}, doc=doc, continues=continues
+        lambda: run(read_options(cls)),
+        {"Flags": names},
+        doc=doc,
+        continues=continues,
+        operands=operands,
     )
 
 
@@ -396,6 +402,7 @@ def start(
     notes: str = "",
     within: Collection[str] = (),
     continues: bool = True,
+    operands: str = "",
 ) -> None:
     """Parses the flags, works, prints the result as JSON; or prints --help.
 
@@ -407,6 +414,7 @@ def start(
       notes: what --help says at its end.
       within: options that --model_options gives.
       continues: whether the same command goes on with what was stopped.
+      operands: name of the flag that arguments without one are for.
     """
     full = any(argument in _HELP_FULL for argument in sys.argv[1:])
     if full or any(argument in _HELP for argument in sys.argv[1:]):
@@ -416,7 +424,9 @@ def start(
         sys.exit(0)
 
     def main(argv: Sequence[str]) -> None:
-        if len(argv) > 1:
+        if operands and len(argv) > 1 and not flags.FLAGS[operands].present:
+            flags.FLAGS[operands].value = ",".join(argv[1:])
+        elif len(argv) > 1:
             sys.exit(flag_names.unexpected(argv[1:], sys.argv[1:]))
         compiled.keep()
         arenas.limit()

@@ -507,6 +507,11 @@ def _export(found: trained.Trained, path: OnePath) -> None:
             "returns fields alone; predict with opjax-predict, or train without "
             "--target_scalars."
         )
+    if found.start is not None:
+        raise ValueError(
+            f"The operator in {found.folder} starts from a baseline, which an exported "
+            "one lacks; predict with opjax-predict, or train without --start_from."
+        )
     least = description.config[entry.min_points] if entry.min_points else 1
     inputs = export.Inputs(
         point_dim=description.channels.mesh_points,

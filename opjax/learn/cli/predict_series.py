@@ -79,7 +79,8 @@ def _cases(
 ) -> Iterator[tuple[pathlib.Path, str, Series]]:
     """Files or folders, names for their results, and their series one by one."""
     options = read_options(found.description.config)
-    options = dataclasses.replace(options, point_dim=point_dim or options.point_dim)
+    point_dim = found.read_options(point_dim=point_dim).point_dim
+    options = dataclasses.replace(options, point_dim=point_dim)
     taken = set[str]()
     every = lists.find_cases(inputs)
     roots = [inputs] if isinstance(inputs, str | os.PathLike) else inputs
@@ -125,7 +126,7 @@ def _roll_out(
                     place.name,
                     series,
                     names,
-                    mesh=_mesh(case),
+                    mesh=_mesh(found, case, series),
                     location=found.description.config.get("location", "points"),
                 )
             ),
@@ -165,12 +166,17 @@ def _names(found: Trained) -> list[str]:
     return found.description.names.get("target") or ["target"] * count
 
 
-def _mesh(case: pathlib.Path) -> Any:
+def _mesh(found: Trained, case: pathlib.Path, series: Series) -> Any:
     """The mesh of a case of `.vtu` files, with cells of any kinds; None for others."""
-    if not case.is_dir() and case.suffix.lower() not in (*lists.LISTS, *lists.FRAMES):
+    if not case.is_dir() and case.suffix.lower() not in lists.MESHES:
         return None
     first = next(iter(lists.listed(case)))
-    return series_writing.mesh_of(first.file, MAX_BYTES)
+    point_dim = found.read_options().point_dim
+    if series.mesh_points.shape[1] == 3:
+        point_dim = 3
+    return series_writing.mesh_of(
+        first.file, MAX_BYTES, point_dim=point_dim, step=first.step
+    )
 
 
 def _errors(

@@ -111,7 +111,8 @@ class FileOptions(Options):
     point_dim: int = option(
         0,
         "Dimension of space: the number of leading axes of VTK points that are used. "
-        "0 leaves out axes on which points are constant",
+        "0 leaves out axes on which points are constant or the mesh is one cell thick; "
+        "3 keeps all",
         minimum=0,
     )
     quadrature: bool = option(
@@ -222,6 +223,15 @@ class FileOptions(Options):
 class StartOptions(Options):
     """Start."""
 
+    start_from: str = option(
+        "nothing",
+        "What predictions start from. baseline: the model learns the difference of the "
+        "target to the baseline with the smallest error on training cases that are "
+        "left out (mean field, nearest case or POD with RBF, for each field), and the "
+        "validation set decides how much of the model is added",
+        choices=("nothing", "baseline"),
+    )
+
     init_from: str = option(
         "",
         "Folder of a finished run whose operator the training starts with, with its "
@@ -289,6 +299,7 @@ class Config(
                 f"unroll_schedule has {len(self.unroll_schedule)} stages, but "
                 f"num_epochs={self.num_epochs} are fewer; give an epoch for each."
             )
+        self._refuse_with_baseline()
         if self.init_from and len(self.models) > 1:
             raise ValueError(
                 f"init_from has one operator, not models={','.join(self.models)}; give "
@@ -296,6 +307,24 @@ class Config(
             )
         for name in ("train", "test", "init_from"):
             object.__setattr__(self, name, _absolute(getattr(self, name)))
+
+    def _refuse_with_baseline(self) -> None:
+        """Raises ValueError for options that do not go with a start from a baseline."""
+        others = {
+            "time": self.time != "none",
+            "stream_points": bool(self.stream_points),
+            "stream_samples": self.stream_samples,
+            "loss": self.loss == "joint",
+            "init_from": bool(self.init_from),
+        }
+        for name, is_given in others.items():
+            if self.start_from != "nothing" and is_given:
+                raise ValueError(
+                    f"start_from={self.start_from} means nothing with {name}="
+                    f"{getattr(self, name)}: baselines are those of single cases in "
+                    "memory, whose fields have an error each, and models that add to "
+                    "them are trained from the beginning; leave one of them out."
+                )
 
     def _refuse_with_scales(self) -> None:
         """Raises ValueError for options that mean nothing for scaled cases."""
@@ -421,6 +450,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> Task | StreamedTa
         evaluation=Evaluation(quantities=parse(config.quantities), baselines=True),
         loss=Loss(form=form_of(config, summaries.of(splits.train[:1])[0])),
         scaling=Scaling.of(vars(config), names),
+        from_baseline=config.start_from == "baseline",
     )
 
 
@@ -485,9 +515,20 @@ def start_of(config: Config) -> Trained | None:
             "call of learn.train."
         )
     start = trained.load(config.init_from, own_model=config.model)
+    refuse_baseline(start)
     check_options(start, config)
     tell(start)
     return start
+
+
+def refuse_baseline(start: Trained) -> None:
+    """Raises ValueError for an operator that adds to a baseline of other cases."""
+    if start.start is not None:
+        raise ValueError(
+            f"init_from: the operator in {start.folder} starts from a baseline of its "
+            "own training cases; train from an operator without, or from the beginning "
+            "with --start_from=baseline."
+        )
 
 
 def tell(start: Trained) -> None:

@@ -26,6 +26,7 @@ from opjax.learn.cli.train import (
     PRESETS,
     Config,
     form_of,
+    refuse_baseline,
     start_of,
     tell,
     with_mirrored,
@@ -83,6 +84,7 @@ def train(
     angles: Sequence[str] | None = None,
     mirror: str | None = None,
     config: Config | None = None,
+    start_from: str | None = None,
     init_from: Trained | str | os.PathLike[str] | None = None,
     workdir: str | os.PathLike[str] | None = None,
 ) -> Trained:
@@ -110,6 +112,8 @@ def train(
       mirror: axis that training cases are mirrored in, `"y"`, or `"y: circulation"`
         with what changes its sign, see `opjax-train --help`.
       config: all options, in place of a preset; the arguments above change it.
+      start_from: `"baseline"` for a model that learns the difference to the best
+        baseline, see `opjax-train --help`.
       init_from: trained operator, or the folder of its run, whose parameters and
         normalisers the training starts with; the model must have the same options.
       workdir: folder of the run, with its report, from which a stopped run continues
@@ -133,6 +137,7 @@ def train(
         "time": time,
         "validation_fraction": validation_fraction,
         "test_fraction": test_fraction,
+        "start_from": start_from,
         "scales": None if scales is None else _flag(scales),
         "angles": None if angles is None else ", ".join(angles),
         "mirror": mirror,
@@ -401,6 +406,7 @@ def _start(
         config = dataclasses.replace(config, init_from=os.fspath(given))
         return start_of(config), config
     check_options(given, config)
+    refuse_baseline(given)
     tell(given)
     found = hashlib.sha256()
     for leaf in jax.tree.leaves((given.model, given.normalizers)):
@@ -422,6 +428,7 @@ def _task(config: Config, splits: Splits | SeriesSplits, start: Trained | None) 
         evaluation=Evaluation(quantities=parse(config.quantities), baselines=True),
         loss=Loss(form=form_of(config, summaries.of(splits.train[:1])[0])),
         scaling=Scaling.of(vars(config), names),
+        from_baseline=config.start_from == "baseline",
     )
 
 

@@ -9,15 +9,16 @@
     flux:U@outlet         of a vector, out of the mesh
     force_x:p@wall        force of the pressure p on a wall; force_y, force_z
     moment_z:p@wall:about=0.25,0
+    shear_x:U@wall:viscosity=1e-3        force of the shear stress of a velocity
     lift:p@wall:angle_deg=4:speed=2:area=0.5
     drag:p@wall:angle_rad=alpha
 
 `angle_deg` or `angle_rad` is the angle of the incoming flow with the first axis, which
 drag and lift need. With `density`, `speed` or `area`, forces are divided by
 `density * speed**2 * area / 2`, where those left out are one. `reference` is taken off
-the pressure, `kinematic` is the density that multiplies a pressure over density. A
-value is a number, or the name of a scalar of the case, or of an input field that is
-constant in every case.
+the pressure, `kinematic` is the density that multiplies a pressure over density, or a
+kinematic viscosity. A value is a number, or the name of a scalar of the case, or of an
+input field that is constant in every case.
 """
 
 import dataclasses
@@ -29,11 +30,13 @@ MEANS = ("mean", "integral")
 SUM, FLUX = "sum", "flux"
 FORCES = ("force_x", "force_y", "force_z")
 MOMENTS = ("moment_x", "moment_y", "moment_z")
+SHEARS = ("shear_x", "shear_y", "shear_z")
 ACROSS_FLOW = ("drag", "lift")
-KINDS = (*EXTREMES, *MEANS, SUM, FLUX, *FORCES, *MOMENTS, *ACROSS_FLOW)
+_PRESSED = (*FORCES, *MOMENTS, *ACROSS_FLOW)  # by the pressure
+KINDS = (*EXTREMES, *MEANS, SUM, FLUX, *_PRESSED, *SHEARS)
 _COEFFICIENT = ("density", "speed", "area")
-_PRESSURE = ("reference", "kinematic")
-_REFERENCES = _COEFFICIENT + _PRESSURE
+_VISCOSITY = "viscosity"
+_REFERENCES = (*_COEFFICIENT, "reference", "kinematic", _VISCOSITY)
 _ANGLES = ("angle_deg", "angle_rad")
 _ABOUT = "about"
 _KEYS = (*_REFERENCES, *_ANGLES)
@@ -53,7 +56,7 @@ class Quantity:
       field: name of the field, or of a component or invariant of one.
       boundary: name of the boundary; empty for the whole mesh.
       references: density, speed and area of a coefficient, reference and density of a
-        pressure, those that are given.
+        pressure, viscosity, those that are given.
       angle: of the incoming flow; None where it has no meaning.
       degrees: whether the angle is in degrees.
       about: point of a moment; empty for the origin.
@@ -70,8 +73,8 @@ class Quantity:
 
     @property
     def is_force(self) -> bool:
-        """Whether it is a force or a moment of a pressure."""
-        return self.kind in FORCES + MOMENTS + ACROSS_FLOW
+        """Whether it is a force or a moment."""
+        return self.kind in _PRESSED + SHEARS
 
     @property
     def is_over_facets(self) -> bool:
@@ -85,7 +88,7 @@ class Quantity:
 
         A constant pressure has no force on a closed wall.
         """
-        return self.is_force and "reference" not in dict(self.references)
+        return self.kind in _PRESSED and "reference" not in dict(self.references)
 
     @property
     def is_coefficient(self) -> bool:
@@ -181,8 +184,8 @@ def _option(text: str, part: str) -> tuple[str, Value]:
         number = float(value)
     except ValueError:
         return key, value
-    positive = (*_COEFFICIENT, "kinematic")
-    if not math.isfinite(number) or (key in positive and number <= 0):
+    positive = key in _REFERENCES and key != "reference"
+    if not math.isfinite(number) or (positive and number <= 0):
         raise ValueError(
             f"quantities: {part!r} in {text!r} must be finite, and reference values "
             "positive."
@@ -192,12 +195,12 @@ def _option(text: str, part: str) -> tuple[str, Value]:
 
 def _check_options(text: str, kind: str, given: list[str]) -> None:
     angles = [key for key in _ANGLES if key in given]
-    if given and kind not in FORCES + MOMENTS + ACROSS_FLOW:
+    if given and kind not in _PRESSED + SHEARS:
         raise ValueError(
             f"quantities: {given[0]} means nothing in {text!r}, which is no "
             "force; leave it out."
         )
-    if angles and kind in FORCES + MOMENTS:
+    if angles and kind not in ACROSS_FLOW:
         raise ValueError(
             f"quantities: {angles[0]} means nothing in {text!r}, which has a fixed "
             "axis; leave it out."
@@ -206,6 +209,13 @@ def _check_options(text: str, kind: str, given: list[str]) -> None:
         raise ValueError(
             f"quantities: {_ABOUT} means nothing in {text!r}, which is no moment; "
             "leave it out."
+        )
+    if (kind in SHEARS) != (_VISCOSITY in given) or (
+        kind in SHEARS and "reference" in given
+    ):
+        raise ValueError(
+            f"quantities: {text!r} must be a shear_x, shear_y or shear_z with "
+            "viscosity=VALUE, and without reference, or another force without it."
         )
     if kind in ACROSS_FLOW and len(angles) != 1:
         raise ValueError(

@@ -12,6 +12,7 @@ from opjax import files
 from opjax.learn.config.reading import read_options
 from opjax.learn.predict.description import Description, Stepping
 from opjax.learn.predict.scaling import Scaling
+from opjax.learn.predict.starting import Start
 from opjax.learn.registry import operators
 from opjax.learn.registry.entries import Sizes
 from opjax.normalize import Normalizer, is_single
@@ -27,12 +28,14 @@ class Learned(NamedTuple):
       normalizers: of `mesh_points`, `features` and `target`, where there are any.
       description: what it is for.
       folder: where it was found.
+      start: the baseline that it starts from, if it does.
     """
 
     model: Any
     normalizers: dict[str, Normalizer]
     description: Description
     folder: pathlib.Path
+    start: Start | None = None
 
     @property
     def name(self) -> str:
@@ -166,9 +169,11 @@ class Learned(NamedTuple):
           point_dim: as for `files.read`; as in training by default.
         """
         options = read_options(self.description.config)
+        # Meshes one cell thick are flat only for operators that learned flat ones.
+        in_space = 3 if self.description.channels.mesh_points == 3 else None
         return dataclasses.replace(
             options,
-            point_dim=point_dim or options.point_dim,
+            point_dim=point_dim or options.point_dim or in_space,
             stacked=False,
             need_target=False,
         )

@@ -154,7 +154,7 @@ def _predict_reduced(
         )
         values = np.concatenate(list(found))
         scalars = _scalars_of(trained, values, sample.quadrature_weights)
-        return Predicted(decoded(trained, values), scalars)
+        return Predicted(_of_case(trained, sample, values), scalars)
     when = None if time is None else jnp.asarray(time, jnp.float32)
     if not trained.fixed_points and n <= limits.chunk_size:
         bare = sample._replace(target=None, target_scalars=None)
@@ -166,7 +166,21 @@ def _predict_reduced(
     scalars = whole.scalars
     if scalars is not None:
         scalars = in_units(trained.normalizers, "target_scalars", scalars)
-    return Predicted(decoded(trained, np.asarray(whole.values)[:n]), scalars)
+    values = np.asarray(whole.values)[:n]
+    return Predicted(_of_case(trained, sample, values), scalars)
+
+
+def _of_case(trained: Learned, sample: Sample, values: np.ndarray) -> np.ndarray:
+    """Values of the output function of a case over its scales.
+
+    Of an operator that starts from a baseline, the sum of both.
+    """
+    found = decoded(trained, values)
+    if trained.start is None:
+        return found
+    std = trained.normalizers["target"].std
+    total = trained.start.total(values[:, : found.shape[1]], std, sample)
+    return total.astype(found.dtype)
 
 
 def _scalars_of(
@@ -289,6 +303,12 @@ def refuse_whole(trained: Learned, *, sliced: bool = False) -> None:
             f"The operator in {trained.folder} was trained with scales or angles, "
             "which are those of whole cases: call trained(sample), which works in "
             "chunks, too, or leave out --stream."
+        )
+    if trained.start is not None:
+        raise ValueError(
+            f"The operator in {trained.folder} starts from a baseline, which is that "
+            "of whole cases: call trained(sample), which works in chunks, too, or "
+            "leave out --stream."
         )
     if reason := obstacle(trained):
         raise ValueError(

@@ -1,32 +1,21 @@
 """Quantities of interest of predicted fields, on the meshes of samples."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import jax
 import numpy as np
 
-from opjax import geometry, quadrature, quantities
+from opjax import geometry, quadrature
 from opjax.files import components, patches
-from opjax.learn.config.quantities import (
-    ACROSS_FLOW,
-    EXTREMES,
-    FLUX,
-    FORCES,
-    MOMENTS,
-    SUM,
-    Quantity,
-    Value,
-)
+from opjax.learn.config.quantities import EXTREMES, FLUX, SHEARS, SUM, Quantity
+from opjax.learn.predict.quantity_values import Names, value
 from opjax.samples import Patch, Sample
-
-Names = Mapping[str, Sequence[str]]
 
 # Kinds of cells by dimension and number of corners, but for four of them in space.
 _OF_CORNERS = {
     **{(2, 2): "line", (2, 3): "triangle", (2, 4): "quad", (3, 3): "triangle"},
     **{(3, 5): "pyramid", (3, 6): "wedge", (3, 8): "hexahedron"},
 }
-_ACROSS_PLANE = 0.1  # of a vector, that may point out of the plane of its mesh
 
 
 def measure(
@@ -57,7 +46,7 @@ def measure(
             for row, values in zip(rows, fields, strict=True):
                 field = _field(one, np.asarray(values, np.float64), names)
                 with jax.enable_x64(True):
-                    row[one.text] = _value(one, sample, names, field[rule.rows], rule)
+                    row[one.text] = value(one, sample, names, field[rule.rows], rule)
         except ValueError as error:
             raise ValueError(f"{sample.name}: {one.text}: {error}") from None
     return rows
@@ -92,7 +81,7 @@ def _field(wanted: Quantity, values: np.ndarray, names: Names) -> np.ndarray:
             f"the field {name!r} has 0 predicted channels, expected one; predicted are "
             f"{', '.join(every)}."
         )
-    count, vector = found.shape[1], wanted.kind in (SUM, FLUX)
+    count, vector = found.shape[1], wanted.kind in (SUM, FLUX, *SHEARS)
     if count != 1 and not (vector and count <= 3):
         known = components.listed(name, count)
         raise ValueError(
@@ -247,129 +236,3 @@ def _kind_of(points: np.ndarray, cells: np.ndarray) -> str:
             "facets."
         )
     return _OF_CORNERS[shape]
-
-
-def _value(
-    wanted: Quantity, sample: Sample, names: Names, field: np.ndarray, rule: Patch
-) -> float:
-    """A quantity of the values `(r, c)` of its field at the rows of its rule."""
-    if wanted.kind == FLUX:
-        return float(np.sum(_in_space(field, rule.area_vectors) * rule.area_vectors))
-    if wanted.kind == SUM:
-        return (
-            float(np.linalg.norm(field.sum(axis=0)))
-            if field.shape[1] > 1
-            else (float(field.sum()))
-        )
-    values = field[:, 0]
-    if not wanted.is_force:
-        return float(_REDUCTIONS[wanted.kind](*_padded(values, rule.areas)))
-    reference, times = (
-        _constant(dict(wanted.references).get(key, usual), sample, names)
-        for key, usual in (("reference", 0.0), ("kinematic", 1.0))
-    )
-    values = times * (values - reference)
-    if wanted.kind in MOMENTS:
-        found = _moment(wanted, values, rule)
-    else:
-        found = np.asarray(quantities.force(*_padded(values, rule.area_vectors)))
-    if wanted.is_coefficient:
-        density, speed, area = (
-            _constant(dict(wanted.references).get(key, 1.0), sample, names)
-            for key in ("density", "speed", "area")
-        )
-        found = np.asarray(
-            quantities.coefficient(found, density=density, speed=speed, area=area)
-        )
-    if wanted.kind in ACROSS_FLOW:
-        return _across(wanted, found, _constant(wanted.angle or 0.0, sample, names))
-    axis = (FORCES if wanted.kind in FORCES else MOMENTS).index(wanted.kind)
-    if wanted.kind in MOMENTS and found.size == 1:
-        return float(found)
-    if axis >= len(found):
-        raise ValueError(f"the mesh has {len(found)} dimensions only.")
-    return float(found[axis])
-
-
-_REDUCTIONS = {
-    "max": quantities.maximum,
-    "min": quantities.minimum,
-    "mean": quantities.mean,
-    "integral": quantities.integral,
-}
-
-
-def _moment(wanted: Quantity, values: np.ndarray, rule: Patch) -> np.ndarray:
-    """The moment of a pressure, `(3,)` in space, a number in the plane."""
-    p = rule.centers.shape[1]
-    about = np.array(wanted.about or [0.0] * p)
-    if p == 2 and wanted.kind != MOMENTS[2]:
-        raise ValueError("the mesh has 2 dimensions only, whose moment is moment_z.")
-    if len(about) != p and not (p == 2 and len(about) == 3):
-        raise ValueError(
-            f"about= has {len(about)} coordinates, but the mesh {p} dimensions."
-        )
-    arrays = _padded(values, rule.area_vectors, rule.centers)
-    return np.asarray(quantities.moment(*arrays, center=about[:p]))
-
-
-def _across(wanted: Quantity, force: np.ndarray, angle: float) -> float:
-    """Drag or lift of a force in the plane."""
-    if len(force) != 2:
-        raise ValueError(
-            "drag and lift are those of flows in the plane; ask for force_x, force_y "
-            "or force_z."
-        )
-    angle = np.deg2rad(angle) if wanted.degrees else angle
-    both = quantities.drag_and_lift(force, angle=angle)
-    return float(both[ACROSS_FLOW.index(wanted.kind)])
-
-
-def _in_space(field: np.ndarray, area_vectors: np.ndarray) -> np.ndarray:
-    """Vectors of a flux, in as many dimensions as the mesh has."""
-    count, p = field.shape[1], area_vectors.shape[1]
-    if count < max(p, 2):
-        raise ValueError(
-            f"the field has {count} channels, but the mesh {p} dimensions; a flux is "
-            "one of a vector, such as flux:U@outlet."
-        )
-    across, size = np.linalg.norm(field[:, p:]), np.linalg.norm(field)
-    if across > _ACROSS_PLANE * size:
-        raise ValueError(
-            "the vectors point out of the plane of the mesh; a flux needs the plane "
-            "of the first two axes."
-        )
-    return field[:, :p]
-
-
-def _constant(value: Value, sample: Sample, names: Names) -> float:
-    """A number, a scalar of the case, or the constant value of an input."""
-    if not isinstance(value, str):
-        return value
-    scalars = list(names.get("scalars", ()))
-    if sample.scalars is None:
-        scalars = []
-    listed = list(names.get("features", ())) if sample.features is not None else []
-    if [*scalars, *listed].count(value) != 1:
-        known = ", ".join([*scalars, *listed]) or "none"
-        raise ValueError(
-            f"there is no one scalar or input {value!r}; inputs are: {known}."
-        )
-    if value in scalars:
-        assert sample.scalars is not None
-        return float(sample.scalars[scalars.index(value)])
-    assert sample.features is not None
-    column = np.asarray(sample.features[:, listed.index(value)], np.float64)
-    if np.ptp(column) > 1e-6 * np.abs(column).max():
-        raise ValueError(
-            f"the input {value!r} is between {column.min():.6g} and "
-            f"{column.max():.6g}, expected a constant."
-        )
-    return float(column[0])
-
-
-def _padded(*arrays: np.ndarray) -> list[np.ndarray]:
-    """Arrays with zero rows up to a power of two: few sizes are compiled."""
-    n = len(arrays[0])
-    rows = (1 << (n - 1).bit_length()) - n
-    return [np.pad(a, [(0, rows)] + [(0, 0)] * (a.ndim - 1)) for a in arrays]

@@ -21,6 +21,7 @@ from opjax.learn.predict.description import Description, check_counts
 from opjax.learn.predict.field import Field
 from opjax.learn.predict.learned import Learned
 from opjax.learn.predict.prediction import LIMITS, Limits
+from opjax.learn.predict.starting import Start
 from opjax.learn.registry import operators
 from opjax.learn.registry.entries import Operator
 from opjax.normalize import Normalizer
@@ -46,6 +47,7 @@ class Trained(Learned):
       normalizers: of `mesh_points`, `features` and `target`, where there are any.
       description: what it is for.
       folder: where it was found.
+      start: the baseline that it starts from, of a run with --start_from=baseline.
     """
 
     __slots__ = ()
@@ -168,6 +170,8 @@ class Trained(Learned):
         config = {"format": _formats.CONFIGURATION, **self.description.config}
         write_json(path / "config.json", config)
         save(path, self.model, self.normalizers, self.description)
+        if self.start is not None:
+            self.start.save(path)
         finish(path, {})
 
     def stream(
@@ -441,7 +445,21 @@ def load(workdir: str | os.PathLike[str], *, own_model: str | None = None) -> Tr
     found = checkpoint.restore(folder / FOLDER, template)
     assert found is not None
     payload = found.payload
-    return Trained(payload["model"], payload["normalizers"], description, folder)
+    start = _start(folder, description)
+    return Trained(payload["model"], payload["normalizers"], description, folder, start)
+
+
+def _start(folder: pathlib.Path, description: Description) -> Start | None:
+    """Reads what an operator starts from; None if it starts from nothing."""
+    if description.config.get("start_from", "nothing") == "nothing":
+        return None
+    try:
+        found = Start.load(folder)
+    except (FileNotFoundError, ValueError) as error:
+        raise _damaged(folder, f"what it starts from: {error}") from error
+    if found.shares.shape != (description.channels.target,):
+        raise _damaged(folder, f"it has {found.shares.shape} shares of the model")
+    return found
 
 
 def _damaged(folder: pathlib.Path, reason: str) -> checkpoint.CheckpointError:

@@ -14,6 +14,7 @@ from opjax.learn.tasks import scalars
 from opjax.samples import Sample, Splits
 from opjax.samples.fields import Field, Fields
 
+_EQUAL = 1.001  # times as large: no difference that a table shows
 JointNumbers = Callable[[np.ndarray], dict[str, float]]
 Numbers = Mapping[str, float]
 
@@ -96,7 +97,7 @@ class Compared(NamedTuple):
         found: dict[str, str] = {}
         for name, key in self.decisive.items():
             baseline, model = _smallest(self.numbers, key), _smallest(models, key)
-            if baseline and model and baseline[0] <= model[0]:
+            if baseline and model and baseline[0] <= model[0] * _EQUAL:
                 found[name] = baseline[1]
         return found
 
@@ -119,7 +120,7 @@ class Compared(NamedTuple):
                 pair = f"error {one:.3g} of {NAMES[by]}, {other:.3g} of {than}"
                 lost.append(f"{name} ({pair})")
             else:
-                times = f"{one / other:.2g} times the error" if other else "more error"
+                times = f"{one / other:.3g} times the error" if other else "more error"
                 kept.append(f"{name}: {NAMES[by]}, {times} of {than}.")
         text = ""
         if lost:

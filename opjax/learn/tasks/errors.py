@@ -6,10 +6,12 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from opjax import metrics, normalize, training
 from opjax._trees import Arrays, Batch, Model
 from opjax.learn.predict.prediction import call_both, decode_target, predict_sample
+from opjax.learn.predict.starting import of_both
 from opjax.learn.tasks import scalars
 from opjax.learn.tasks.field_losses import Form, Scales, Sizes
 from opjax.normalize import Normalizer
@@ -48,6 +50,8 @@ class SampleError:
       scales: of the fields, where each has an error of its own.
       field: whether a field is predicted.
       scalars: whether scalars are.
+      shares: of the model that are added to the baselines beside the targets, one for
+        each channel, `(q,)`; None of a model that starts from none.
     """
 
     normalizers: Mapping[str, Normalizer]
@@ -55,6 +59,7 @@ class SampleError:
     scales: Scales | None = None
     field: bool = True
     scalars: bool = False
+    shares: np.ndarray | None = None
 
     def __call__(
         self, model: Model, sample: Arrays, *, axis_name: str | None = None
@@ -105,9 +110,12 @@ class SampleError:
         sample: Arrays,
         axis_name: str | None,
     ) -> Sizes:
+        target = sample["target"]
+        if self.shares is not None:
+            values, target = of_both(values, target, self.shares)
         return scales.sizes(
             values,
-            sample["target"],
+            target,
             quadrature_weights=sample.get("quadrature_weights"),
             axis_name=axis_name,
         )

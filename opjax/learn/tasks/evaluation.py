@@ -94,6 +94,9 @@ class TestSet:
       rows: places of the samples of every bucket in `samples`; those of
         `samples.stack` if None.
       scaling: of the samples, if a model sees them scaled.
+      starts: predictions of the baselines that a model starts from, if it does, of
+        samples over their scales, `(n, q)` each.
+      shares: of the model that are added to them, `(q,)`.
     """
 
     samples: Sequence[Sample]
@@ -102,6 +105,8 @@ class TestSet:
     normalizers: Mapping[str, Normalizer] = dataclasses.field(default_factory=dict)
     rows: Sequence[np.ndarray] | None = None
     scaling: Scaling | None = None
+    starts: Sequence[np.ndarray] | None = None
+    shares: np.ndarray | None = None
 
     __test__ = False  # no class of tests
 
@@ -131,9 +136,20 @@ class TestSet:
         """Returns the prediction for one sample in physical units, `(n, q)`."""
         sample = self.samples[row]
         target = sample.mesh_points if sample.target is None else sample.target
-        values = np.asarray(_values(model, self.encoded(row)))
-        found = in_units(self.normalizers, "target", values)[: len(target)]
+        if self.starts is not None and self.shares is not None:
+            found = self.starts[row] + self.change(model, row) * self.shares
+            found = found.astype(target.dtype)
+        else:
+            values = np.asarray(_values(model, self.encoded(row)))
+            found = in_units(self.normalizers, "target", values)[: len(target)]
         return found if self.scaling is None else self.scaling.restore(found, sample)
+
+    def change(self, model: Model, row: int) -> np.ndarray:
+        """Returns what a model adds to the baseline of a sample, `(n, q)`."""
+        assert self.starts is not None
+        values = np.asarray(_values(model, self.encoded(row)), np.float64)
+        std = np.asarray(self.normalizers["target"].std)
+        return values[: len(self.starts[row])] * std
 
     def fields(self, model: Model) -> Iterator[np.ndarray]:
         """Yields the predictions at the mesh points of all samples."""

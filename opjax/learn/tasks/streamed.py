@@ -21,7 +21,7 @@ from opjax.learn.predict.learned import Learned
 from opjax.learn.predict.prediction import Encoded, Means, in_units, of_function
 from opjax.learn.registry import operators
 from opjax.learn.run.settings import Settings
-from opjax.learn.tasks import outcome, scalars
+from opjax.learn.tasks import compared, outcome, scalars
 from opjax.learn.tasks.evaluation import Names, Scalars, arrays_of
 from opjax.learn.tasks.field_losses import (
     Form,
@@ -233,6 +233,7 @@ def streamed_regression(
         notes="" if fields is None else fields.sentence(),
         over_batch=False,
         fields=() if fields is None else tuple(keys(fields.names)),
+        baselines=partial(compared.none, "meshes are read in slices"),
     )
 
 

@@ -16,13 +16,14 @@ from flax import nnx
 from opjax import normalize, samples
 from opjax._trees import Batch, Model
 from opjax.learn.predict import trained
-from opjax.learn.predict.description import Description, describe
+from opjax.learn.predict.description import describe
 from opjax.learn.predict.field_errors import keys
 from opjax.learn.predict.learned import Learned
 from opjax.learn.predict.scaling import Scaling
 from opjax.learn.registry import operators
 from opjax.learn.run import buckets
 from opjax.learn.tasks import compared, errors, points, scalars
+from opjax.learn.tasks.differences import Decision, Difference
 from opjax.learn.tasks.errors import Loss, SampleError
 from opjax.learn.tasks.evaluation import Evaluation, Evaluator, Names, TestSet
 from opjax.learn.tasks.field_losses import Scales, fields_of_training, without_constants
@@ -68,6 +69,7 @@ def regression(
     start: Learned | None = None,
     notes: str = "",
     scaling: Scaling | None = None,
+    from_baseline: bool = False,
 ) -> Task:
     """Builds the task to predict the target from mesh and features.
 
@@ -99,6 +101,8 @@ def regression(
       notes: as in `Task`.
       scaling: what samples are divided by first, so that all of the above is that of
         scaled samples; files, figures and errors are in physical units.
+      from_baseline: the model learns the difference to the best baseline, see
+        `tasks.differences`.
 
     Returns:
       The task. The folder of every member gets the operator, see `trained`, and
@@ -133,23 +137,39 @@ def regression(
         fields = fields_of_training(splits.train, fitted["target"], names, start=start)
     if loss.form is not None and fields is not None:
         fitted["target"] = without_constants(fitted["target"], fields)
+    scales = None if fields is None else Scales(fields, fitted["target"])
+    difference = None
+    if from_baseline:
+        by_field = None if loss.form is None or loss.own is not None else fields
+        difference = Difference.fit(splits, by_field, fitted.get("target"))
+        fitted["target"] = difference.normalizer
+        assert fields is not None
+        scales = Scales(fields, difference.normalizer)
     obstacle = _obstacle(splits.train[0], loss, encoding, own_model=build is not None)
     points.check(config, splits.train, sizes, obstacle=obstacle)
     normalizers = fitted | own
     error = SampleError(
         normalizers=normalizers,
         form=loss.form,
-        scales=None if fields is None else Scales(fields, fitted["target"]),
+        scales=scales,
         field=sizes.out_features > 0,
         scalars=sizes.target_scalars > 0,
+        shares=None if difference is None else np.ones(sizes.out_features),
     )
     stacked = partial(
-        _stacked, config, splits, encoder(fitted, target=loss.form is not None)
+        _stacked,
+        config,
+        splits if difference is None else difference.beside(splits),
+        encoder(fitted, target=loss.form is not None),
     )
     test = _test_set(
         config, physical, stacked("test"), normalizers, decode="features" in own
     )
-    test = dataclasses.replace(test, scaling=scaling)
+    test = dataclasses.replace(
+        test,
+        scaling=scaling,
+        starts=None if difference is None else difference.parts[2],
+    )
     evaluation.check(test.samples, names)
     if not sizes.out_features:
         evaluation = dataclasses.replace(evaluation, numbers=scalars.mean_and_worst)
@@ -161,6 +181,7 @@ def regression(
         names=names,
         scalars=sizes.target_scalars > 0,
     )
+    save = None
     if build is None:
         description = describe(
             physical.train,
@@ -170,7 +191,16 @@ def regression(
             seen=_seen(physical, start),
             scaling=scaling,
         )
-        evaluate = partial(_save_and_evaluate, evaluate, normalizers, description)
+        save = partial(trained.save, normalizers=normalizers, description=description)
+    if difference is not None:
+        validation = dataclasses.replace(
+            test,
+            samples=splits.validation,
+            buckets=stacked("validation"),
+            rows=[chosen for _, chosen in _rows(config, splits, "validation")],
+            starts=difference.parts[1],
+        )
+        evaluate = Decision(difference, validation, error, evaluate)
     make = build or builder(sizes)
     return Task(
         train=stacked("train"),
@@ -183,7 +213,7 @@ def regression(
             config.batch_size if loss.mean else None,
         ),
         metric=error,
-        evaluate=evaluate,
+        evaluate=partial(_save_and_evaluate, evaluate, save),
         extra=normalizers,
         source=splits.source,
         notes=" ".join(
@@ -270,14 +300,14 @@ def _test_set(
 
 
 def _save_and_evaluate(
-    evaluate: Evaluator,
-    normalizers: Mapping[str, Normalizer],
-    description: Description,
+    evaluate: Callable[..., dict[str, float]],
+    save: Callable[..., None] | None,
     model: Model,
     folder: pathlib.Path,
 ) -> dict[str, float]:
     """Saves the operator first."""
-    trained.save(folder, model, normalizers, description)
+    if save is not None:
+        save(folder, model)
     return evaluate(model, folder)
 
 

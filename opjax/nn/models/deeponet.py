@@ -5,9 +5,12 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax import Array
+from jaxtyping import Float
 
 import opjax
 from opjax import _checks
+from opjax._explicit import split_by_compiler
 from opjax.nn.layers import ACTIVATIONS, MLP, Initializer
 from opjax.nn.layers.position import Coordinates, check_points
 from opjax.nn.models._given import check_time
@@ -120,15 +123,16 @@ class DeepONet(nnx.Module):
         coordinates = point_dim + time_embedding
         self.trunk = net(coordinates, trunk_features) if trunk_features else None
 
+    @split_by_compiler
     def __call__(
         self,
-        mesh_points: jax.Array,
+        mesh_points: Float[Array, "n p"],
         features: jax.Array | None = None,
         *,
         quadrature_weights: jax.Array | None = None,
         time: jax.Array | None = None,
         basis_functions: jax.Array | None = None,
-    ) -> jax.Array:
+    ) -> Float[Array, "n c"]:
         """Evaluates the operator on one sample.
 
         Args:

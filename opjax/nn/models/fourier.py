@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax import lax
+from jax import Array, lax
+from jaxtyping import Float
 
 from opjax import _checks
+from opjax._explicit import split_by_compiler
 from opjax.nn.layers import (
     MLP,
     FanInLinear,
@@ -186,15 +188,16 @@ class FourierNeuralOperator(nnx.Module):
         hidden = max(1, round(projection_ratio * features))
         self.projection = _mlp(features, hidden, out_features, rngs=rngs)
 
+    @split_by_compiler
     def __call__(
         self,
-        mesh_points: jax.Array | None,
-        features: jax.Array | None = None,
+        mesh_points: Float[Array, "n p"] | None,
+        features: Float[Array, "n f"] | None = None,
         *,
         quadrature_weights: jax.Array | None = None,
         time: jax.Array | None = None,
         grid_shape: Sequence[int] | None = None,
-    ) -> jax.Array:
+    ) -> Float[Array, "n c"]:
         """Evaluates the operator on one sample.
 
         Args:

@@ -7,9 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jax import lax
+from jax import Array, lax
+from jaxtyping import Float
 
 from opjax import _checks
+from opjax._explicit import split_by_compiler
 from opjax.interpolation import interpolate_grid
 from opjax.nn.layers import (
     DownScaler,
@@ -125,9 +127,10 @@ class GalerkinTransformer2d(nnx.Module):
         self.layers = jax.vmap(layer)(jax.random.split(rngs.params(), num_layers))
         self.decoder = decoder(features, rngs=rngs)
 
+    @split_by_compiler
     def __call__(
         self,
-        mesh_points: jax.Array,
+        mesh_points: Float[Array, "n p"],
         features: jax.Array | None = None,
         *,
         quadrature_weights: jax.Array | None = None,
@@ -136,7 +139,7 @@ class GalerkinTransformer2d(nnx.Module):
         std: jax.Array | None = None,
         boundary_values: jax.Array | None = None,
         coarse_points: jax.Array | None = None,
-    ) -> jax.Array:
+    ) -> Float[Array, "n c"]:
         """Evaluates the operator on one sample.
 
         Args:

@@ -5,9 +5,11 @@ from functools import partial
 
 import jax
 from flax import nnx
-from jax import lax
+from jax import Array, lax
+from jaxtyping import Float
 
 from opjax import _checks
+from opjax._explicit import split_by_compiler
 from opjax.nn.attention.softmaxed import NormalizedAttention, NormalizedCrossAttention
 from opjax.nn.layers import MLP, Experts, Initializer, LayerNorm, TimeEmbedding
 from opjax.nn.layers.initializers import trunk_init
@@ -192,14 +194,15 @@ class GNOT(nnx.Module):
         self.blocks = jax.vmap(block)(jax.random.split(rngs.params(), num_layers))
         self.decoder = MLP(features, hidden, out_features, rngs=rngs)
 
+    @split_by_compiler
     def __call__(
         self,
-        mesh_points: jax.Array,
+        mesh_points: Float[Array, "n p"],
         features: jax.Array | None = None,
         *,
         quadrature_weights: jax.Array | None = None,
         time: jax.Array | None = None,
-    ) -> jax.Array:
+    ) -> Float[Array, "n c"]:
         """Evaluates the operator on one sample, see `OperatorTransformer`."""
         x, f = self.encode(mesh_points, features, time=time)
         return self.decode(x, f, mesh_points, quadrature_weights=quadrature_weights)

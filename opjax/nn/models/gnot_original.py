@@ -5,9 +5,11 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax import lax
+from jax import Array, lax
+from jaxtyping import Float
 
 from opjax import _checks
+from opjax._explicit import split_by_compiler
 from opjax.nn.layers import MLP
 from opjax.nn.layers.position import Coordinates, check_points
 from opjax.nn.models._given import check_time, joined, refuse
@@ -116,9 +118,10 @@ class OriginalGNOT(nnx.Module):
         self.blocks = jax.vmap(block)(jax.random.split(rngs.params(), num_layers))
         self.decoder = perceptron(features, out_features)
 
+    @split_by_compiler
     def __call__(
         self,
-        mesh_points: jax.Array,
+        mesh_points: Float[Array, "n p"],
         features: jax.Array | None = None,
         *,
         quadrature_weights: jax.Array | None = None,
@@ -126,7 +129,7 @@ class OriginalGNOT(nnx.Module):
         parameters: jax.Array | None = None,
         inputs: Sequence[jax.Array] | None = None,
         input_weights: Sequence[jax.Array | None] | None = None,
-    ) -> jax.Array:
+    ) -> Float[Array, "n c"]:
         """Evaluates the operator on one sample.
 
         Args:

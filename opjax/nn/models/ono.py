@@ -5,10 +5,12 @@ from typing import Unpack
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax import lax
+from jax import Array, lax
+from jaxtyping import Float
 
 import opjax
 from opjax import _checks
+from opjax._explicit import split_by_compiler
 from opjax.nn.layers import MLP, LayerNorm, Linear, TimeEmbedding
 from opjax.nn.layers.position import Position, check_points
 from opjax.nn.models._given import AttentionArguments, check_time, joined
@@ -188,15 +190,16 @@ class ONO(nnx.Module):
         self.blocks = jax.vmap(block)(jnp.stack(keys)) if keys else None
         self.last = block(last, out_features)
 
+    @split_by_compiler
     def __call__(
         self,
-        mesh_points: jax.Array,
+        mesh_points: Float[Array, "n p"],
         features: jax.Array | None = None,
         *,
         quadrature_weights: jax.Array | None = None,
         time: jax.Array | None = None,
         covariances: jax.Array | None = None,
-    ) -> jax.Array:
+    ) -> Float[Array, "n c"]:
         """Evaluates the operator on one sample.
 
         Args:

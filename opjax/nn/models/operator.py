@@ -6,10 +6,12 @@ from typing import Any, Unpack
 
 import jax
 from flax import nnx
-from jax import lax
+from jax import Array, lax
+from jaxtyping import Float
 
 import opjax
 from opjax import _checks
+from opjax._explicit import split_by_compiler
 from opjax.nn import division
 from opjax.nn.attention.subdomains import MapsOfLevels, Subdomains
 from opjax.nn.bases.expansions import Basis
@@ -128,9 +130,10 @@ class OperatorTransformer(nnx.Module):
             _checks.positive(chunk_size=chunk_size)
             chunks.check(self, "chunk_size", chunk_size)
 
+    @split_by_compiler
     def __call__(
         self,
-        mesh_points: jax.Array,
+        mesh_points: Float[Array, "n p"],
         features: jax.Array | None = None,
         *,
         quadrature_weights: jax.Array | None = None,
@@ -139,7 +142,7 @@ class OperatorTransformer(nnx.Module):
         subdomains: Subdomains | None = None,
         chunk_size: int | None = None,
         axis_name: str | None = None,
-    ) -> jax.Array:
+    ) -> Float[Array, "n c"]:
         """Evaluates the operator on one sample.
 
         Args:

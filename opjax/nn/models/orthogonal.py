@@ -5,9 +5,12 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax import Array
+from jaxtyping import Float
 
 import opjax
 from opjax import _checks
+from opjax._explicit import split_by_compiler
 from opjax.nn.layers import Linear
 from opjax.nn.layers.initializers import Initializer
 from opjax.nn.models._given import refuse
@@ -183,14 +186,15 @@ class OrthogonalNetwork(nnx.Module):
             num_hidden, num_points * out_features, kernel_init=_glorot(), rngs=rngs
         )
 
+    @split_by_compiler
     def __call__(
         self,
-        mesh_points: jax.Array,
+        mesh_points: Float[Array, "n p"],
         features: jax.Array | None = None,
         *,
         quadrature_weights: jax.Array | None = None,
         time: jax.Array | None = None,
-    ) -> jax.Array:
+    ) -> Float[Array, "n c"]:
         """Evaluates the network on one sample.
 
         Args:

@@ -9,6 +9,7 @@ from flax import nnx
 from jax import lax
 
 from opjax import _checks
+from opjax._explicit import split_by_compiler
 from opjax.nn.layers import MLP
 from opjax.nn.models._given import ModelArguments
 from opjax.quadrature import weighted_mean
@@ -61,6 +62,7 @@ class ScalarHead(nnx.Module):
         _checks.positive(channels=channels, num_scalars=num_scalars, width=width)
         self.mlp = MLP(channels, width, num_scalars, rngs=rngs)
 
+    @split_by_compiler
     def __call__(
         self,
         values: jax.Array,

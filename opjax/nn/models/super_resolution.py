@@ -7,9 +7,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax import lax
+from jax import Array, lax
+from jaxtyping import Float
 
 from opjax import _checks
+from opjax._explicit import split_by_compiler
 from opjax.nn.attention.basis import BasisAttention
 from opjax.nn.bases.expansions import SoftmaxBasis
 from opjax.nn.layers import FanInLinear, SpectralDecoder
@@ -125,14 +127,15 @@ class SuperResolutionTransformer(nnx.Module):
             rngs=rngs,
         )
 
+    @split_by_compiler
     def __call__(
         self,
-        mesh_points: jax.Array,
+        mesh_points: Float[Array, "n p"],
         features: jax.Array | None = None,
         *,
         quadrature_weights: jax.Array | None = None,
         time: jax.Array | None = None,
-    ) -> jax.Array:
+    ) -> Float[Array, "m c"]:
         """Evaluates the operator on one sample.
 
         Args:

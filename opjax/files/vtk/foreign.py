@@ -1,0 +1,123 @@
+"""Meshes of formats that VTK reads, in another process: images, Ensight, Exodus.
+
+Some hold several times; one of them is read, the last one by default.
+"""
+
+import re
+import warnings
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from opjax.files import apart, extras, limits
+from opjax.files.vtk import blocks, legacy
+from opjax.files.vtk.mesh import VtkMesh
+
+_READERS = {
+    ".vti": "vtkIOXML.vtkXMLImageDataReader",
+    ".vtr": "vtkIOXML.vtkXMLRectilinearGridReader",
+    ".vts": "vtkIOXML.vtkXMLStructuredGridReader",
+    ".vtkhdf": "vtkIOHDF.vtkHDFReader",
+    **dict.fromkeys((".case", ".encas"), "vtkIOEnSight.vtkGenericEnSightReader"),
+    **dict.fromkeys((".e", ".exo", ".ex2"), "vtkIOExodus.vtkExodusIIReader"),
+}
+SUFFIXES = tuple(_READERS)
+_ENSIGHT, _EXODUS = (".case", ".encas"), (".e", ".exo", ".ex2")
+TIMED = (".vtkhdf", *_ENSIGHT, *_EXODUS)  # may have several times
+_MAX_BYTES = 2**24
+_OUTSIDE = re.compile(r"\s(\.\.[/\\]|[/\\]|[A-Za-z]:[/\\])\S+")
+
+
+class _Answer(NamedTuple):
+    """What the other process has read.
+
+    Attributes:
+      times: of the frames of the file; none where it has no times.
+      named: blocks with their names.
+    """
+
+    times: list[float]
+    named: list[tuple[str, VtkMesh]]
+
+
+def read(path: Path, max_bytes: int, step: int | None = None) -> VtkMesh:
+    """Reads a frame of a file as an unstructured mesh.
+
+    Args:
+      path: the file.
+      max_bytes: largest size of all arrays together.
+      step: number of the frame. By default the last one, of which a warning tells.
+
+    Raises:
+      ImportError: if VTK is missing.
+      ValueError: if the file is damaged or too large, or names files outside of its
+        folder.
+    """
+    answer = _ask(path, max_bytes, -1 if step is None else step)
+    if step is None and len(answer.times) > 1:
+        warnings.warn(
+            f"{path.suffix} files with several times are read at their last one. Give "
+            "--time for fields that evolve.",
+            stacklevel=2,
+        )
+    if len(answer.named) == 1:
+        return answer.named[0][1]
+    return blocks.assembled(path, answer.named, pieces=True)
+
+
+def times(path: Path) -> list[float]:
+    """Returns the times of the frames of a file; none if it has no times.
+
+    Raises:
+      ImportError: if VTK is missing.
+      ValueError: if the file is damaged.
+    """
+    return _ask(path, _MAX_BYTES, None).times
+
+
+def _ask(path: Path, max_bytes: int, step: int | None) -> _Answer:
+    extras.require("vtkmodules", path, extra="vtk")
+    suffix = path.suffix.lower()
+    if suffix in _ENSIGHT:
+        _check_names(path)
+    if suffix in _EXODUS:
+        _check_writer(path)
+    request = {
+        "reader": f"vtkmodules.{_READERS[suffix]}",
+        "step": step,
+        "times_only": step is None,
+    }
+    values, arrays = apart.ask("read_blocks", path, request, max_bytes=max_bytes)
+    with limits.reading(path):
+        found = [float(time) for time in values["times"]]
+        names = [str(name) for name in values.get("names", [])]
+        parts = [legacy.with_prefix(arrays, f"{i} ") for i in range(len(names))]
+    if step is not None and not names:
+        raise limits.damaged(path, "it has no mesh")
+    if not np.isfinite(found).all():
+        raise limits.damaged(path, "times that are not finite")
+    meshes = [legacy.mesh_of(path, part) for part in parts]
+    return _Answer(found, list(zip(names, meshes, strict=True)))
+
+
+def _check_names(path: Path) -> None:
+    """Raises ValueError for a case of Ensight with files outside of its folder."""
+    if path.stat().st_size > _MAX_BYTES:
+        raise limits.damaged(path, f"a text of more than {_MAX_BYTES} bytes")
+    if found := _OUTSIDE.search(path.read_text(errors="replace")):
+        raise ValueError(
+            f"{path} names {found[0].strip()[:80]!r}, which is not in its folder; its "
+            "files have to be beside it or in folders below it."
+        )
+
+
+def _check_writer(path: Path) -> None:
+    """Raises ValueError for a file of meshio, of which VTK reads noise."""
+    with path.open("rb") as file:
+        if b"Created by meshio" in file.read(_MAX_BYTES):
+            raise ValueError(
+                f"{path} was written by meshio, not as Exodus has it. To convert it: "
+                "pip install meshio netCDF4; "
+                f"meshio convert {path.name} {path.stem}.vtu."
+            )

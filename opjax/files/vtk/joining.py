@@ -1,0 +1,163 @@
+"""Pieces of a mesh, of parallel solvers or parts of a file, joined to one mesh."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from opjax.files import limits
+from opjax.files.vtk import lists, xml_files
+from opjax.files.vtk.mesh import NamedArrays, VtkMesh
+
+_KIND = "PUnstructuredGrid"
+_MAX_PIECES = 2**16
+_GHOSTS = ("vtkGhostType", "vtkGhostLevels")  # not zero for cells of other pieces
+
+
+def read(path: Path, max_bytes: int) -> VtkMesh:
+    """Reads a `.pvtu` file and the `.vtu` files of its folder that it names.
+
+    Raises:
+      OSError: if a file cannot be read.
+      ValueError: if a file is damaged, too large or outside of the folder, or pieces
+        have not the same arrays.
+    """
+    meshes = [xml_files.read(file, max_bytes) for file in pieces(path)]
+    return joined(path, meshes)
+
+
+def pieces(path: Path) -> list[Path]:
+    """Lists the files that a `.pvtu` file names.
+
+    Raises:
+      OSError: if it cannot be read.
+      ValueError: if it is damaged, names no file, or one that is missing or outside of
+        its folder.
+    """
+    elements = lists.read(path, _KIND).findall(f"{_KIND}/Piece")
+    if not 0 < len(elements) <= _MAX_PIECES:
+        raise limits.damaged(path, f"it names {len(elements)} pieces")
+    files: list[Path] = []
+    for element in elements:
+        name = element.get("Source", "").replace("\\", "/")
+        files.append(lists.beside(path, name, (".vtu",), "pieces"))
+        if not lists.is_inside(path, files[-1]):
+            raise ValueError(f"{path}: the piece {name[:80]!r} is missing; restore it.")
+    return files
+
+
+def read_frame(path: Path, max_bytes: int, step: int | None = None) -> VtkMesh:
+    """Reads the pieces of a frame that a `.pvd` file lists.
+
+    Args:
+      path: the file.
+      max_bytes: largest size of all arrays of a piece.
+      step: number of the frame; by default the last one.
+
+    Raises:
+      OSError: if a file cannot be read.
+      ValueError: if a file is damaged, too large or outside of the folder, or pieces
+        have not the same arrays.
+    """
+    frames = lists.frames(path)
+    time, names = frames[-1 if step is None else step]
+    meshes: list[VtkMesh] = []
+    for name in names:
+        file = lists.beside(path, name, (".vtu", ".vtp"), "pieces")
+        if not lists.is_inside(path, file):
+            raise ValueError(
+                f"{path}: {name[:80]!r}, a piece at time {time:g}, is missing; restore "
+                "it."
+            )
+        meshes.append(xml_files.read(file, max_bytes))
+    return joined(path, meshes)
+
+
+def joined(path: Path, several: Sequence[VtkMesh]) -> VtkMesh:
+    """Joins pieces; points that they have in common become one.
+
+    Args:
+      path: the file, for messages.
+      several: the pieces, at least one.
+
+    Raises:
+      ValueError: if pieces have not the same arrays.
+    """
+    if len(several) == 1:
+        return several[0]
+    several = [_without_ghosts(piece) for piece in several if piece.num_points]
+    if not several:
+        raise limits.damaged(path, "its pieces have no points")
+    # A point that a piece has twice, as at a crack, stays two points.
+    repeated = np.concatenate([_repetitions(piece.points) for piece in several])
+    mesh = xml_files.one(path, several, several[0].field_data)
+    keys = np.column_stack([mesh.points, repeated])
+    _, first, merged = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first)  # points stay in their order
+    place = np.empty(len(first), np.int64)
+    place[order] = np.arange(len(first))
+    kept = first[order]
+    data = {name: array[kept] for name, array in mesh.point_data.arrays.items()}
+    return _renumbered(
+        dataclasses.replace(
+            mesh,
+            points=mesh.points[kept],
+            point_data=NamedArrays(data, mesh.point_data.active),
+        ),
+        place[merged.reshape(-1)],
+    )
+
+
+def _renumbered(mesh: VtkMesh, numbers: np.ndarray) -> VtkMesh:
+    """The cells of a mesh with other numbers of their points."""
+    solids = mesh.polyhedra
+    if solids is not None:
+        solids = solids._replace(corners=numbers[solids.corners])
+    return dataclasses.replace(mesh, corners=numbers[mesh.corners], polyhedra=solids)
+
+
+def _repetitions(points: np.ndarray) -> np.ndarray:
+    """How many points before each are in its place."""
+    _, groups = np.unique(points, axis=0, return_inverse=True)
+    groups = groups.reshape(-1)
+    order = np.argsort(groups, kind="stable")
+    starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
+    sizes = np.diff(np.append(starts, len(points)))
+    counts = np.arange(len(points)) - np.repeat(starts, sizes)
+    repeated = np.empty(len(points), np.int64)
+    repeated[order] = counts
+    return repeated
+
+
+def _without_ghosts(mesh: VtkMesh) -> VtkMesh:
+    """A piece without the cells that another one has too."""
+    arrays = mesh.cell_data.arrays
+    name = next((name for name in _GHOSTS if name in arrays), None)
+    if name is None:
+        return mesh
+    own = arrays[name].reshape(len(mesh.types), -1)[:, 0] == 0
+    data = {key: array[own] for key, array in arrays.items() if key != name}
+    sizes = np.diff(mesh.offsets)
+    corners = mesh.corners[np.repeat(own, sizes)]
+    solids = None if mesh.polyhedra is None else mesh.polyhedra.of(np.flatnonzero(own))
+    used = np.zeros(mesh.num_points, bool)
+    used[corners] = True
+    if solids is not None:
+        used[solids.corners] = True
+    points = {
+        key: array[used]
+        for key, array in mesh.point_data.arrays.items()
+        if key not in _GHOSTS
+    }
+    kept = VtkMesh(
+        mesh.points[used],
+        np.concatenate([[0], np.cumsum(sizes[own])]),
+        corners,
+        mesh.types[own],
+        NamedArrays(points, mesh.point_data.active),
+        NamedArrays(data, mesh.cell_data.active),
+        mesh.field_data,
+        solids,
+    )
+    return _renumbered(kept, np.cumsum(used) - 1)

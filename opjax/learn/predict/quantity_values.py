@@ -1,0 +1,189 @@
+"""Values of quantities of interest, of a field and a rule of integration."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from opjax import quantities
+from opjax.learn.config.quantities import (
+    ACROSS_FLOW,
+    FLUX,
+    FORCES,
+    MOMENTS,
+    SHEARS,
+    SUM,
+    Quantity,
+    Value,
+)
+from opjax.samples import Patch, Sample
+
+Names = Mapping[str, Sequence[str]]
+
+_ACROSS_PLANE = 0.1  # of a vector, that may point out of the plane of its mesh
+_REDUCTIONS = {
+    "max": quantities.maximum,
+    "min": quantities.minimum,
+    "mean": quantities.mean,
+    "integral": quantities.integral,
+}
+
+
+def value(
+    wanted: Quantity, sample: Sample, names: Names, field: np.ndarray, rule: Patch
+) -> float:
+    """Computes a quantity.
+
+    Args:
+      wanted: the quantity.
+      sample: the mesh, with its inputs in physical units.
+      names: of its channels.
+      field: values of the quantity's field at the rows of the rule, `(r, c)`.
+      rule: which rows count, and with which weights.
+
+    Raises:
+      ValueError: if a reference value is no constant, or the quantity means nothing in
+        so many dimensions or for such a field.
+    """
+    if wanted.is_force:
+        return _force_value(wanted, sample, names, field, rule)
+    if wanted.kind == FLUX:
+        return float(np.sum(_in_space(field, rule) * rule.area_vectors))
+    if wanted.kind == SUM:
+        total = field.sum(axis=0)
+        return float(np.linalg.norm(total) if len(total) > 1 else total[0])
+    return float(_REDUCTIONS[wanted.kind](*_padded(field[:, 0], rule.areas)))
+
+
+def _force_value(
+    wanted: Quantity, sample: Sample, names: Names, field: np.ndarray, rule: Patch
+) -> float:
+    """A force or moment, or its coefficient."""
+
+    def given(key: str, usual: float) -> float:
+        found = dict(wanted.references).get(key, usual)
+        return _constant(found, sample, names)
+
+    if wanted.kind in SHEARS:
+        viscosity = given("viscosity", 1.0) * given("kinematic", 1.0)
+        found = viscosity * _shear(field, rule, sample)
+    else:
+        pressure = given("kinematic", 1.0) * (field[:, 0] - given("reference", 0.0))
+        act = _moment if wanted.kind in MOMENTS else _force
+        found = act(wanted, pressure, rule)
+    if wanted.is_coefficient:
+        references = {key: given(key, 1.0) for key in ("density", "speed", "area")}
+        found = np.asarray(quantities.coefficient(found, **references))
+    if wanted.kind in ACROSS_FLOW:
+        return _across(wanted, found, _constant(wanted.angle or 0.0, sample, names))
+    if found.size == 1:  # a moment in the plane
+        return float(found)
+    kinds = next(k for k in (FORCES, MOMENTS, SHEARS) if wanted.kind in k)
+    axis = kinds.index(wanted.kind)
+    # Of a mesh in the plane of x and z, force_z is the second one, as is force_y.
+    axis = rule.axes.index(axis) if axis in rule.axes else axis
+    if axis >= len(found):
+        raise ValueError(f"the mesh has {len(found)} dimensions only.")
+    return float(found[axis])
+
+
+def _force(wanted: Quantity, pressure: np.ndarray, rule: Patch) -> np.ndarray:
+    """The force of a pressure, `(p,)`."""
+    del wanted
+    return np.asarray(quantities.force(*_padded(pressure, rule.area_vectors)))
+
+
+def _moment(wanted: Quantity, values: np.ndarray, rule: Patch) -> np.ndarray:
+    """The moment of a pressure, `(3,)` in space, a number in the plane."""
+    p = rule.centers.shape[1]
+    about = np.array(wanted.about or [0.0] * p)
+    if p == 2 and wanted.kind != MOMENTS[2]:
+        raise ValueError("the mesh has 2 dimensions only, whose moment is moment_z.")
+    if len(about) != p and not (p == 2 and len(about) == 3):
+        raise ValueError(
+            f"about= has {len(about)} coordinates, but the mesh {p} dimensions."
+        )
+    arrays = _padded(values, rule.area_vectors, rule.centers)
+    return np.asarray(quantities.moment(*arrays, center=about[:p]))
+
+
+def _shear(field: np.ndarray, rule: Patch, sample: Sample) -> np.ndarray:
+    """Force of the shear stress on a wall at rest, over the viscosity, `(p,)`.
+
+    The velocity rises linearly from zero at the wall to its value at the centre of the
+    cell beside it.
+    """
+    velocity = _in_space(field, rule)
+    sizes = np.linalg.norm(rule.area_vectors, axis=1, keepdims=True)
+    normals = rule.area_vectors / np.where(sizes > 0, sizes, 1)
+    beside = np.asarray(sample.mesh_points, np.float64)[rule.rows]
+    heights = np.sum((rule.centers - beside) * normals, axis=1, keepdims=True)
+    if rule.surface or (heights <= 1e-6 * np.sqrt(sizes)).any():
+        raise ValueError(
+            "the shear stress needs velocities at the centres of cells beside the "
+            "wall, --location=cells; on the wall they are zero."
+        )
+    across = np.sum(velocity * normals, axis=1, keepdims=True) * normals
+    return np.sum((velocity - across) / heights * rule.areas[:, None], axis=0)
+
+
+def _across(wanted: Quantity, force: np.ndarray, angle: float) -> float:
+    """Drag or lift of a force in the plane."""
+    if len(force) != 2:
+        raise ValueError(
+            "drag and lift are those of flows in the plane; ask for force_x, force_y "
+            "or force_z."
+        )
+    angle = np.deg2rad(angle) if wanted.degrees else angle
+    both = quantities.drag_and_lift(force, angle=angle)
+    return float(both[ACROSS_FLOW.index(wanted.kind)])
+
+
+def _in_space(field: np.ndarray, rule: Patch) -> np.ndarray:
+    """Vectors of a field in as many dimensions as the mesh has, `(r, p)`."""
+    count, p = field.shape[1], rule.area_vectors.shape[1]
+    if count < max(p, 2):
+        raise ValueError(
+            f"the field has {count} channels, but the mesh {p} dimensions; expected a "
+            "vector, as in flux:U@outlet."
+        )
+    axes = list(rule.axes if count == 3 and rule.axes else range(p))
+    across = np.linalg.norm(np.delete(field, axes, axis=1))
+    if across > _ACROSS_PLANE * np.linalg.norm(field):
+        raise ValueError(
+            "the vectors point out of the plane of the mesh, which has the axes "
+            f"{', '.join('xyz'[axis] for axis in axes)}."
+        )
+    return field[:, axes]
+
+
+def _constant(value: Value, sample: Sample, names: Names) -> float:
+    """A number, a scalar of the case, or the constant value of an input."""
+    if not isinstance(value, str):
+        return value
+    scalars = list(names.get("scalars", ()))
+    if sample.scalars is None:
+        scalars = []
+    listed = list(names.get("features", ())) if sample.features is not None else []
+    if [*scalars, *listed].count(value) != 1:
+        known = ", ".join([*scalars, *listed]) or "none"
+        raise ValueError(
+            f"there is no one scalar or input {value!r}; inputs are: {known}."
+        )
+    if value in scalars:
+        assert sample.scalars is not None
+        return float(sample.scalars[scalars.index(value)])
+    assert sample.features is not None
+    column = np.asarray(sample.features[:, listed.index(value)], np.float64)
+    if np.ptp(column) > 1e-6 * np.abs(column).max():
+        raise ValueError(
+            f"the input {value!r} is between {column.min():.6g} and "
+            f"{column.max():.6g}, expected a constant."
+        )
+    return float(column[0])
+
+
+def _padded(*arrays: np.ndarray) -> list[np.ndarray]:
+    """Arrays with zero rows up to a power of two: few sizes are compiled."""
+    n = len(arrays[0])
+    rows = (1 << (n - 1).bit_length()) - n
+    return [np.pad(a, [(0, rows)] + [(0, 0)] * (a.ndim - 1)) for a in arrays]

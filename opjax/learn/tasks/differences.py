@@ -1,0 +1,187 @@
+"""Training that starts from a baseline: the model learns what is left of the target.
+
+    prediction = baseline + share * (model in units of the difference),
+
+where the training cases have the baseline of fits without them, so that the difference
+is that of unseen cases, and validation decides how much of the model is added.
+"""
+
+import dataclasses
+import pathlib
+
+import numpy as np
+
+from opjax._trees import Model
+from opjax.learn.baselines import fitted
+from opjax.learn.baselines.fitted import BEST, NAMES, Baselines
+from opjax.learn.messages import say
+from opjax.learn.predict.field_errors import keys
+from opjax.learn.predict.starting import Start
+from opjax.learn.tasks.errors import SampleError
+from opjax.learn.tasks.evaluation import Evaluator, TestSet
+from opjax.normalize import Normalizer
+from opjax.samples import Sample, Splits
+from opjax.samples.fields import Fields
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Difference:
+    """What a model adds to a baseline.
+
+    Attributes:
+      baselines: fitted to the training cases.
+      parts: predictions of them for training, validation and test cases, `(n, q)` each.
+      normalizer: of targets, with the mean of the target and the deviation of the
+        difference, so that models predict numbers about one.
+    """
+
+    baselines: Baselines
+    parts: tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]
+    normalizer: Normalizer
+
+    @classmethod
+    def fit(
+        cls, splits: Splits, fields: Fields | None, normalizer: Normalizer | None
+    ) -> "Difference":
+        """Fits baselines to the training cases, and what is left of their targets.
+
+        Args:
+          splits: samples as models see them, over their scales.
+          fields: of the target.
+          normalizer: of the target, without deviation for constant channels.
+
+        Raises:
+          ValueError: if samples have no baselines, or cannot be divided from them.
+        """
+        reason = fitted.obstacle(splits.train)
+        if splits.train[0].target is None:
+            reason = "scalars alone are predicted"
+        elif fields is None or normalizer is None:
+            reason = "the loss is not one of fields"
+        elif not splits.validation:
+            reason = "there are no validation samples, which decide what is added"
+        if reason:
+            raise ValueError(
+                f"start_from=baseline means nothing here: {reason}; leave it out."
+            )
+        assert fields is not None
+        assert normalizer is not None
+        made = Baselines.fit(splits.train, fields)
+        train = [made.predict(BEST, one) for one in splits.train]
+        for row, values in zip(made.rows, made.left_out(), strict=True):
+            train[row] = values
+        validation, test = (
+            [made.predict(BEST, one) for one in part]
+            for part in (splits.validation, splits.test)
+        )
+        squares = np.stack(
+            [
+                np.mean((np.asarray(one.target) - values) ** 2, axis=0)
+                for one, values in zip(splits.train, train, strict=True)
+            ]
+        )
+        mean, std = (np.asarray(part, np.float64) for part in normalizer)
+        left = np.maximum(np.sqrt(squares.mean(axis=0)), 1e-6 * std)
+        which = {
+            field.name: NAMES[name]
+            for field, name in zip(made.fields, made.best, strict=True)
+        }
+        each = ", ".join(f"{name} from {of}" for name, of in which.items())
+        say(f"Starting from a baseline: {each}.")
+        parts = train, validation, test
+        return cls(made, parts, Normalizer(mean, np.where(std > 0, left, 0)))
+
+    def beside(self, splits: Splits) -> Splits:
+        """Returns samples whose targets have the baseline in further channels."""
+        train, validation, test = (
+            [_joined(*pair) for pair in zip(part, values, strict=True)]
+            for part, values in zip(
+                (splits.train, splits.validation, splits.test), self.parts, strict=True
+            )
+        )
+        return splits._replace(train=train, validation=validation, test=test)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Decision:
+    """Evaluates the sum of baseline and model, after validation has weighed the model.
+
+    Attributes:
+      difference: what the model has learned.
+      validation: the validation samples, with their baselines.
+      error: of one encoded sample.
+      evaluator: of the test samples, whose `test` has their baselines.
+    """
+
+    difference: Difference
+    validation: TestSet
+    error: SampleError
+    evaluator: Evaluator
+
+    def __call__(self, model: Model, folder: pathlib.Path) -> dict[str, float]:
+        """Decides, saves what the operator starts from, and returns the numbers."""
+        evaluator, fields = self.evaluator, self.evaluator.fields
+        assert fields is not None
+        shares = self.shares(model, fields)
+        Start(self.difference.baselines, shares).save(folder)
+        error = dataclasses.replace(self.error, shares=shares)
+        test = dataclasses.replace(evaluator.test, shares=shares)
+        evaluator = dataclasses.replace(evaluator, error=error.measured, test=test)
+        each = {f.name: float(shares[f.channels[0]]) for f in fields.varying}
+        text = ", ".join(f"{name} {share:.2g}" for name, share in each.items())
+        say(f"Share of the model that validation adds to the baseline: {text}.")
+        found = evaluator(model, folder)
+        found["share_of_model"] = float(np.mean(list(each.values())))
+        for key, share in zip(keys(fields.names), each.values(), strict=False):
+            found[f"share_of_model_{key}"] = share
+        return found
+
+    def shares(self, model: Model, fields: Fields) -> np.ndarray:
+        """Returns how much of a model is added, a share for each channel, `(q,)`.
+
+        That of least squares over the validation cases, over the size of their fields,
+        between 0 and 1. Zero, the baseline alone, unless the mean error over these
+        cases falls by more than its standard error.
+        """
+        found = np.zeros(len(self.difference.normalizer.mean))
+        cases = self.validation.samples
+        changes = [self.validation.change(model, row) for row in range(len(cases))]
+        for field in fields.varying:
+            channels = list(field.channels)
+            rows = [
+                _over_size(sample, start, change, channels)
+                for sample, start, change in zip(
+                    cases, self.difference.parts[1], changes, strict=True
+                )
+            ]
+            both = sum(float(np.sum(left * change)) for left, change in rows)
+            square = sum(float(np.sum(change**2)) for _, change in rows)
+            share = float(np.clip(both / square, 0, 1)) if square > 0 else 0.0
+            falls = np.array(
+                [
+                    np.linalg.norm(left) - np.linalg.norm(left - share * change)
+                    for left, change in rows
+                ]
+            )
+            error = falls.std(ddof=1) / np.sqrt(len(falls)) if len(falls) > 1 else 0.0
+            found[channels] = share if falls.mean() > error else 0.0
+        return found
+
+
+def _joined(sample: Sample, values: np.ndarray) -> Sample:
+    assert sample.target is not None
+    target = np.concatenate([sample.target, values], axis=1)
+    return sample._replace(target=target.astype(np.float64))
+
+
+def _over_size(
+    sample: Sample, baseline: np.ndarray, change: np.ndarray, channels: list[int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """What is left of a field, and what the model adds, over the size of the field."""
+    target, weights = np.asarray(sample.target, float), sample.quadrature_weights
+    roots = np.ones((len(target), 1))
+    if weights is not None:
+        roots = np.sqrt(np.asarray(weights, float))[:, None]
+    size = np.linalg.norm(roots * target[:, channels]) or 1.0
+    left = roots * (target - baseline)[:, channels] / size
+    return left, roots * change[:, channels] / size
