@@ -1,10 +1,11 @@
 """Figures of the programs that tests run."""
 
 from collections.abc import Iterator
+from unittest import mock
 
 import pytest
 
-from opjax.learn.report import drawing
+from opjax.learn.report import drawing, figures
 
 
 @pytest.fixture(scope="package", autouse=True)
@@ -13,4 +14,17 @@ def unarranged() -> Iterator[None]:
     new_figure = drawing.new_figure
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(drawing, "new_figure", lambda w, h, *_: new_figure(w, h, None))
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def undrawn(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Runs draw no figures, a quarter of a small training, where none is looked at.
+
+    A file of tests that looks at them says `DRAWN = True`.
+    """
+    if getattr(request.module, "DRAWN", False):
+        yield
+        return
+    with mock.patch.object(figures, "draw", return_value=[]):
         yield

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import opjax
+from opjax.attention import functional
 from tests import oracles
 
 M, N, D, C, KQ, KK = 7, 11, 4, 2, 3, 5
@@ -198,6 +199,13 @@ def test_intention_is_functional_attention_in_any_orthonormal_basis(rng):  # Pro
     actual = opjax.functional_attention(q, k, v, phi, phi, ridge=0.1)
     expected = opjax.intention(q, k, v, ridge=0.1)
     np.testing.assert_allclose(actual, expected, rtol=1e-8, atol=1e-10)
+
+
+def test_a_gram_matrix_and_products_have_the_ridge_regression_of_the_points(rng):
+    key, value = rng.normal(size=(8, D)), rng.normal(size=(8, 3))
+    actual = functional.regression(key.T @ key, key.T @ value, ridge=0.1)
+    expected = oracles.ridge_lstsq(key, value, ridge=0.1)
+    np.testing.assert_allclose(actual, expected, rtol=1e-10)
 
 
 @pytest.mark.parametrize("name", ["transpose", "pseudo_inverse", "convex"])

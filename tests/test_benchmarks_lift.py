@@ -34,6 +34,7 @@ def test_polars_have_scalar_and_integrated_lift(sample):
     np.testing.assert_allclose(polar.integrated[0], true, atol=1e-5)
 
 
+@pytest.mark.nightly
 def test_a_computed_polar_has_the_lift_of_the_sample_and_no_unsteady_one(sample):
     angle = float(sample.scalars[0])
     given = {"num_wake": 4, "tolerance": 0.02}

@@ -32,6 +32,7 @@ def member(run, seed, error, *, start=""):
     )
 
 
+@pytest.mark.nightly
 def test_medians_ranges_and_curves_of_every_training(tmp_path):
     for seed, error in enumerate((0.3, 0.1, 0.2)):
         member(tmp_path / f"one-{seed}", seed, error)

@@ -26,6 +26,7 @@ def known(rng, tmp_path):
     return cases, uncertainty.Known(operator(rng, tmp_path), first, others, 2.0)
 
 
+@pytest.mark.nightly
 def test_the_width_of_the_error_itself_has_all_scores_at_their_best(rng):
     errors = [rng.normal(size=10 + i % 2) for i in range(40)]
     half = [2 * np.abs(error) for error in errors]
@@ -59,6 +60,7 @@ def test_the_ensemble_is_that_of_the_package(known):
     )
 
 
+@pytest.mark.nightly
 def test_every_width_has_a_row_and_the_constant_is_the_unit(known, monkeypatch):
     monkeypatch.setattr(uncertainty, "_DIVISIONS", 2)
     monkeypatch.setattr(uncertainty, "_CALIBRATION", 36)

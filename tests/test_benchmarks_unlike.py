@@ -76,7 +76,7 @@ def test_voids_of_any_radius_are_morphed_like_those_of_training():
         assert 0.05 < values.min() <= values.max() < 0.45
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_cases_far_away_are_told_apart(rng, tmp_path):
     found = operator(rng, tmp_path)
     cases = [make(rng, 30, name=str(i)) for i in range(24)]

@@ -12,6 +12,7 @@ from opjax.learn.predict.description import Channels
 from tests.learn.test_predict import make, operator, write
 
 
+@pytest.mark.nightly
 def test_kinds_are_compared_with_draws_of_calibration_cases(rng, tmp_path):
     found = operator(rng, tmp_path / "run")
     write(found, 0.5)

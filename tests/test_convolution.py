@@ -223,6 +223,7 @@ def test_scanned_layers_have_the_gradients_of_a_loop(rng, grid_shape, channels):
     all_close(actual, jax.jit(jax.grad(unrolled, (0, 1)))(values, kernels))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("grid_shape", "channels"), [((5, 4), 3), (LARGE, 64)])
 @pytest.mark.parametrize("batched", [False, True])
 def test_gradients_have_gradients(rng, grid_shape, channels, batched):

@@ -10,6 +10,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from flax import nnx
 
 from tests.builders import transformer
@@ -73,6 +74,7 @@ def test_fifty_steps_are_those_of_other_versions():
     np.testing.assert_allclose(values, expected["values"], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.nightly
 def test_jit_vmap_and_chunks_agree_in_single_precision():
     """To 2e-6 of unit values: another order of the sums of 24 points."""
     points, features, _ = sample()

@@ -81,7 +81,7 @@ ATTENTIONS = [
 ]
 
 
-@pytest.mark.parametrize("attention", by_day(ATTENTIONS, ATTENTIONS[::3]))
+@pytest.mark.parametrize("attention", by_day(ATTENTIONS, ATTENTIONS[::6]))
 def test_every_attention_is_exported_for_any_number_of_points(attention, rng, tmp_path):
     trained = model(attention)
     min_points = 8 if attention == "orthogonal" else 1
@@ -132,6 +132,7 @@ def test_the_file_alone_repeats_the_model_in_physical_units(rng, tmp_path):
         np.testing.assert_allclose(actual, expected[n], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.nightly
 def test_operators_of_the_mesh_alone_take_no_features(rng, tmp_path):
     trained = model(feature_dim=0)
     export.save(tmp_path / "operator", trained, export.Inputs(2))
@@ -140,6 +141,7 @@ def test_operators_of_the_mesh_alone_take_no_features(rng, tmp_path):
     np.testing.assert_allclose(actual, trained(x), atol=2e-6)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("chunk_size", [None, 80])
 def test_grid_models_convolve_as_is_best_on_every_platform(chunk_size):
     """Winograd's filters on a CPU only, wherever the program was exported."""
@@ -292,6 +294,7 @@ def test_operators_that_call_foreign_functions_or_take_others_arrays_are_refused
             export.load(path)
 
 
+@pytest.mark.nightly
 def test_linear_algebra_is_none_of_the_foreign_functions(rng, tmp_path):
     def solved(x):
         q, _ = jnp.linalg.qr(x)

@@ -122,6 +122,7 @@ def test_persistence_time_counts_the_steps_that_beat_the_first_frame():
     assert metrics_time.persistence_time(worse, target, first) == 2
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("shape", [(8,), (9,), (8, 8), (8, 6)])
 def test_the_radial_spectrum_of_a_wave_is_in_its_shell(shape):
     axes = np.meshgrid(*(np.arange(n) / n for n in shape), indexing="ij")
@@ -215,6 +216,7 @@ def test_measures_of_frames_are_the_same_in_any_unit(factor, mass, rng):
     np.testing.assert_allclose(drift, expected, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.nightly
 def test_half_precision_frames_are_measured_in_float32(rng):
     p, t = (jnp.asarray(300 + 30 * x, jnp.float16) for x in rng.normal(size=(2, 3, 90)))
     calls = [

@@ -30,6 +30,7 @@ def test_this_machine_may_be_talked_to():
                 pass
 
 
+@pytest.mark.nightly
 def test_importing_everything_opens_no_socket():
     code = """
 import sys

@@ -195,6 +195,7 @@ def test_bad_input_is_refused(call, error, message, points):
         point_clouds.random_rotation(jax.random.key(0), dtype=jnp.int32)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("count", [1, 5])
 def test_clouds_of_one_place_are_moved_to_the_origin(count):
     points = jnp.full((count, 3), 0.1)

@@ -131,6 +131,7 @@ def test_scattered_weights_are_equal_inside_a_uniform_grid():
     assert weights[0, 0] > inside[0, 0]  # the documented error: corners count more
 
 
+@pytest.mark.nightly
 def test_scattered_weights_beat_equal_weights_on_a_graded_cloud(rng):
     points = rng.uniform(size=(2000, 2)) ** 2  # dense near the axes
     values = np.exp(-points[:, 0]) * np.cos(points[:, 1])
@@ -263,6 +264,7 @@ def test_weights_of_other_points_are_refused():
         quadrature.weighted_mean(jnp.arange(3))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("dimension", [1, 2, 3])
 def test_copies_of_a_point_share_the_weight_of_their_place(rng, dimension):
     points = rng.normal(size=(40, dimension))

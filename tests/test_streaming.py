@@ -96,7 +96,7 @@ def deep():
             *[("linear", True), ("latents", False), ("flare", True)],
             *[("normalised flare", False), ("own projection", True)],
         ],
-        day=[("functional", True), ("galerkin", False)],
+        day=[("functional", True)],
     ),
 )
 def test_streams_have_the_loss_and_gradients_of_the_whole(name, weighted, mesh):
@@ -122,6 +122,7 @@ def test_whatever_is_stored_wherever_it_is_the_same_gradient(mesh, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.nightly
 def test_sources_may_be_files_or_pieces(mesh, tmp_path):
     model, chunks = build("functional"), Chunks(10)
     expected = streaming.value_and_grad(model, mesh, chunks, time=0.3)
@@ -176,6 +177,7 @@ def test_a_step_is_the_step_of_the_whole(mesh):
     jax.tree.map(np.testing.assert_array_equal, frozen, state)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("storage_dtype", by_day(STORED_TYPES, day=["bfloat16"]))
 def test_narrow_features_change_gradients_by_unit_roundoffs(
     storage_dtype, mesh, tmp_path

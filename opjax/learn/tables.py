@@ -36,7 +36,7 @@ def plain(text: str, width: int, *, max_rows: int = 30) -> str:
     Args:
       text: the page; what is no table is left out.
       width: of the terminal. Columns that do not fit are shown below, each time beside
-        the first one.
+        the first one, and the second where the first is not enough.
       max_rows: of a table.
     """
     shown: list[str] = []
@@ -65,6 +65,10 @@ def _aligned(rows: list[list[str]], width: int) -> list[str]:
     first, *others = zip(*rows, strict=True)
     if not others:
         return [*first, ""]
+    if len(set(first)) < len(first) and len(others) > 1:  # a model in several lines
+        wide = max(map(len, first))
+        first = [f"{a.ljust(wide)}  {b}" for a, b in zip(first, others[0], strict=True)]
+        others = others[1:]
     sizes = [max(map(len, column)) for column in others]
     names = max(map(len, first))
     lines: list[str] = []

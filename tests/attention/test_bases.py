@@ -79,6 +79,7 @@ def test_attention_is_linear_in_the_values(points, bases, name):
 PROJECTIONS = [opjax.InnerProducts(), opjax.Means(), opjax.LeastSquares(0.2)]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("projection", PROJECTIONS, ids=repr)
 def test_transport_among_coefficients_is_functional_attention(
     points, bases, weights, projection

@@ -145,6 +145,7 @@ def test_attention_to_no_point_is_zero(points):
     assert np.all(np.isfinite(attend(q, k, v, query_weights=np.zeros(7))))
 
 
+@pytest.mark.nightly
 def test_refinement_converges_at_the_order_of_the_quadrature():
     def output(n):
         x = (np.arange(n) + 0.5) / n
@@ -182,6 +183,7 @@ def test_bad_input_is_named_in_the_error(points):
         attend(q, k, v[1:])
 
 
+@pytest.mark.nightly
 def test_zeros_that_fill_segments_up_take_part(points, key_weights):
     """As if the caller had put them before the first point."""
     q, k, v = points[0], points[1], points[2]
@@ -204,6 +206,7 @@ def test_zeros_that_fill_segments_up_take_part(points, key_weights):
     oracles.check_zero_weights_remove_points(attention, q, k, v, key_weights)
 
 
+@pytest.mark.nightly
 def test_the_start_of_the_published_code_is_row_times_column(points):
     k, v = points[1], points[2]
     for zero_fill in (False, True):

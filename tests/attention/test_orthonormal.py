@@ -120,6 +120,7 @@ def test_zero_weights_remove_points(sample, weights):
     np.testing.assert_allclose(actual[2], expected[2], rtol=1e-8)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("dtype", [jnp.float32, float])
 def test_fewer_points_than_features_stay_finite(sample, dtype):
     value, features, gains = (jnp.asarray(a, dtype) for a in sample)

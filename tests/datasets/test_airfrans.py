@@ -222,6 +222,7 @@ def test_a_contour_with_other_points_than_the_mesh_is_refused(
         airfrans.read_case(tmp_path, name)
 
 
+@pytest.mark.nightly
 def test_true_fields_have_the_lift_of_theory_and_little_drag(tmp_path):
     for case in airfrans.generate(3, seed=1, cache_dir=tmp_path):
         drag, lift = airfrans.coefficients(case, case.target)
@@ -230,6 +231,7 @@ def test_true_fields_have_the_lift_of_theory_and_little_drag(tmp_path):
         assert -0.3 < lift - 2 * np.pi * np.sin(case.details.angle) < 1.2
 
 
+@pytest.mark.nightly
 def test_velocity_at_the_airfoil_does_not_count(cases):
     case = cases[0]
     fields = np.array(case.target)

@@ -6,6 +6,7 @@ from opjax.datasets import bodies
 from opjax.problems import bodies as problem
 
 
+@pytest.mark.nightly
 def test_generated_samples_solve_the_problem(tmp_path):
     (one,) = bodies.generate(1, seed=3, resolution=3, cache_dir=tmp_path)
     samples.check([one])

@@ -127,6 +127,7 @@ def test_test_samples_do_not_depend_on_the_number_of_validation_samples(data, no
         np.testing.assert_array_equal(features(fewer.test), features(noisy.test))
 
 
+@pytest.mark.nightly
 def test_generated_data_make_samples_of_the_published_grids(tmp_path):
     asked = requests.Request(2, 1, 1, cache_dir=tmp_path)
     found = darcy_inverse.splits(asked, num_points=29, stride=2, target_stride=6)

@@ -100,6 +100,7 @@ def test_what_is_on_no_common_grid_is_refused(
         files.read(path, files.ReadOptions(stacked=True, **NAMES, **options))
 
 
+@pytest.mark.nightly
 def test_from_a_stacked_archive_to_predictions_on_the_grid(arrays, tmp_path):
     path = write(
         tmp_path,

@@ -58,6 +58,7 @@ def test_cells_cover_the_mesh_once(made):
     assert (areas > 0).all() or (areas < 0).all()
 
 
+@pytest.mark.nightly
 def test_lift_rises_with_the_angle(folder):
     with jax.enable_x64(False):
         mesh = airfoil.mesh(

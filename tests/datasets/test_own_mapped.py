@@ -100,6 +100,7 @@ def test_a_file_of_pyvista_and_a_copy_of_a_copy_have_slices(mesh, rng, tmp_path)
     ].shape == (4000, 2)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("format", FORMATS[:4], ids=str)
 def test_memory_does_not_depend_on_the_mesh(format, rng, tmp_path, monkeypatch):
     monkeypatch.setattr(vtu_slices, "STEP", 2**16)

@@ -63,6 +63,7 @@ def folder(tmp_path):
     return tmp_path / "data"
 
 
+@pytest.mark.nightly
 def test_a_new_option_touches_two_files(folder, tmp_path):
     tree = tmp_path / "tree" / "opjax"
     ignore = shutil.ignore_patterns("__pycache__")

@@ -23,6 +23,7 @@ from opjax import learn
 from opjax.learn.registry import operators
 from opjax.samples import Sample, Splits
 from tests.experiments.results import read_result
+from tests.selection import by_day
 
 TINY = dataclasses.replace(
     ablation.PRESETS["smoke"],
@@ -92,6 +93,7 @@ def test_a_variant_that_diverges_is_a_row(finished):
     assert stored["diverged"].startswith("Step 0 (epoch 0) has loss nan")
 
 
+@pytest.mark.nightly
 def test_the_errors_of_float32_grow_as_the_ridge_falls(monkeypatch):
     falling = (3, 0, -4, -8, -12)
     monkeypatch.setattr(ablation_ridge, "LOGITS", falling)
@@ -132,7 +134,7 @@ def test_bad_settings_are_refused(change, message):
         dataclasses.replace(TINY, **change)
 
 
-@pytest.mark.parametrize("study", ablation.STUDIES)
+@pytest.mark.parametrize("study", by_day(ablation.STUDIES, ["bases", "projection"]))
 def test_all_variants_of_a_study_build_and_evaluate(study):
     variants = ablation.variants(TINY, study)
     assert len(variants) >= 3
@@ -218,6 +220,7 @@ def test_published_runs_choose_no_epoch():
             assert {one.num_validation for one in found} == {wanted}
 
 
+@pytest.mark.nightly
 def test_the_cost_is_measured_and_stands_beside_the_published_one(rng):
     def samples(count):
         mesh = rng.uniform(size=(count, 30, 2)).astype(np.float32)

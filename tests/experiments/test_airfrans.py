@@ -61,6 +61,7 @@ def test_features_and_targets_are_normalised_over_training_cases(cache_dir):
         np.testing.assert_allclose(deviations[varied], 1, rtol=1e-3)
 
 
+@pytest.mark.nightly
 def test_perfect_predictions_have_no_error_of_lift(cache_dir, tmp_path):
     class Oracle(nnx.Module):
         """Knows the case by the velocity far away."""
@@ -86,6 +87,7 @@ def test_perfect_predictions_have_no_error_of_lift(cache_dir, tmp_path):
         assert stored["prediction_0"].shape == (bucket["target"].shape[1], 1)
 
 
+@pytest.mark.nightly
 def test_reference_points_stand_in_for_coordinates_only():
     with jax.enable_x64(False):
         config = dataclasses.replace(TINY, reference_points=3)

@@ -83,6 +83,7 @@ def test_bad_settings_are_refused(change, message):
 NAMES = [*operators.ATTENTIONS, "fno"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", by_day(NAMES, NAMES[::4]))
 def test_every_model_acts_on_grids_of_any_size(name):
     config = dataclasses.replace(TINY, models=(name,))

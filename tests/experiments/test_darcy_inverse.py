@@ -11,6 +11,7 @@ from experiments import darcy_inverse
 from opjax import learn
 from opjax.learn.registry import operators
 from opjax.learn.tasks import outcome
+from tests.selection import by_day
 
 TINY = dataclasses.replace(
     darcy_inverse.PRESETS["smoke"],
@@ -102,7 +103,9 @@ def test_the_table_has_models_by_noises_beside_the_paper():
     ]
 
 
-@pytest.mark.parametrize("name", [*operators.ATTENTIONS, "fno"])
+@pytest.mark.parametrize(
+    "name", by_day([*operators.ATTENTIONS, "fno"], ["functional", "fno"])
+)
 def test_models_map_the_fine_grid_to_the_coarse_one(name):
     config = dataclasses.replace(TINY, models=(name,), num_points=97)
     points, values = (jax.ShapeDtypeStruct((33**2, p), "float32") for p in (2, 1))
@@ -114,6 +117,7 @@ def test_models_map_the_fine_grid_to_the_coarse_one(name):
         assert jax.eval_shape(output, points, values).shape == (17**2, 1)
 
 
+@pytest.mark.nightly
 def test_the_operator_sees_the_points_of_the_coarse_grid(task):
     sample = jax.tree.map(lambda values: values[0], task.train[0])
     seen = {}

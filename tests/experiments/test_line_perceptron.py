@@ -50,6 +50,7 @@ def test_channels_that_all_have_their_kink_at_zero_as_at_the_start(layer):
     np.testing.assert_allclose(relu_map(*given), dense(*given), atol=1e-13)
 
 
+@pytest.mark.nightly
 def test_batches_are_vmap_and_single_precision_is_kept(layer):
     x, *rest = layer
     batched = jax.vmap(relu_map, (0, None, None, None))(jnp.stack([x, 2 * x]), *rest)
@@ -64,6 +65,7 @@ def perceptron(*hidden):
     return LinePerceptron(hidden, 4, kernel_init=init, rngs=nnx.Rngs(0))
 
 
+@pytest.mark.nightly
 def test_the_perceptron_has_parameters_and_values_of_the_common_one(rng):
     common = MLP(
         1,

@@ -128,6 +128,7 @@ def test_normalised_operators_predict_channels_about_their_means(dies, tmp_path)
     assert features.std() == pytest.approx(1, rel=0.05)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["functional", "galerkin", "fno"])
 def test_models_take_time(name):
     config = dataclasses.replace(TINY, models=(name,))

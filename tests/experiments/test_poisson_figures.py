@@ -5,6 +5,7 @@ pytest.importorskip("matplotlib")
 from matplotlib import image
 
 from experiments.poisson_schwarz import figures as draw
+from tests.selection import by_day
 
 
 @pytest.fixture
@@ -25,8 +26,13 @@ def with_nan(values):
     return values
 
 
-@pytest.mark.parametrize("num_seeds", [1, 3])
-@pytest.mark.parametrize("rates", [(0.1,), (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)])
+@pytest.mark.parametrize(
+    ("rates", "num_seeds"),
+    by_day(
+        [(r, s) for r in ((0.1,), (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)) for s in (1, 3)],
+        day=[((0.1,), 3)],
+    ),
+)
 def test_sweep(path, rng, rates, num_seeds):
     losses = rng.uniform(0.1, 1, size=(2, len(rates), num_seeds, 1203))
     losses[0, 0, 0, 600:] = np.inf
@@ -39,6 +45,7 @@ def test_sweep_of_one_step(path):
     draw.sweep(path, (0.1,), {"Schwarz": np.ones((1, 1, 1))})
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("num_samples", [1, 6, 16])
 def test_solutions(path, rng, num_samples):
     fields = rng.normal(size=(3, 9, num_samples))
@@ -52,7 +59,7 @@ def test_operator(path, rng):
     draw.operator(path, with_nan(local), coarse, exact, hats)
 
 
-@pytest.mark.parametrize("num_subdomains", [1, 8, 21])
+@pytest.mark.parametrize("num_subdomains", by_day([1, 8, 21], [8]))
 def test_blocks(path, rng, num_subdomains):
     local = with_nan(rng.normal(size=(num_subdomains, 5, 5)))
     draw.blocks(path, local, rng.normal(size=(3, 3)))

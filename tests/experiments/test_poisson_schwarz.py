@@ -168,6 +168,7 @@ def test_the_paper_preset_is_the_paper():
     assert len(config.members()) == 6 + 7 + 9 + 6
 
 
+@pytest.mark.nightly
 def test_what_the_paper_leaves_open_has_the_models_it_names():
     config = poisson_schwarz.Config(further=tuple(further.SECTIONS))
     found = config.sections()
@@ -398,6 +399,7 @@ def test_a_study_stopped_within_resumes_to_the_same_bits(
     same(trained[1], errors)
 
 
+@pytest.mark.nightly
 def test_a_diverging_rate_stops_no_other(trained, tmp_path, user_session):
     config = dataclasses.replace(STUDY, rates=(1e30, 1e-2), name="diverging")
     with jax.enable_x64(False):
@@ -413,6 +415,7 @@ def test_a_diverging_rate_stops_no_other(trained, tmp_path, user_session):
     np.testing.assert_allclose(errors["weighted_mse"][1], expected, 1e-6)
 
 
+@pytest.mark.nightly
 def test_if_all_runs_diverge_the_study_says_so(tmp_path):
     config = dataclasses.replace(STUDY, rates=(1e30, 1e31))
     with pytest.raises(NonFiniteError, match="All 4 replicas .*Lower the learning"):
@@ -432,7 +435,9 @@ def dense_inverse(shape):
     return np.linalg.inv(matrix)
 
 
-@pytest.mark.parametrize("shape", [(600,), (24, 25)])
+@pytest.mark.parametrize(
+    "shape", [pytest.param((600,), marks=pytest.mark.nightly), (24, 25)]
+)
 def test_errors_are_those_of_the_dense_matrices(shape, user_session):
     setup = Setup(grid_shape=shape, global_rank=3)
     study = simple(setup, Start(scale=0.02), 1.0, seeds=(0, 1), num_modes=2)
@@ -474,6 +479,7 @@ def test_errors_are_those_of_the_dense_matrices(shape, user_session):
             np.testing.assert_allclose(found[name][0, i], value, 1e-6, err_msg=name)
 
 
+@pytest.mark.nightly
 def test_errors_on_a_mesh_are_those_of_the_mass_matrix(user_session):
     setup = MeshSetup(num_columns=8, global_rank=3)
     study = simple(setup, Start(scale=0.1), 1.0, num_modes=1)
@@ -519,6 +525,7 @@ def test_domains_invert_what_their_problems_contain(domain):
     np.testing.assert_allclose(found, problem.solutions, rtol=1e-9, atol=1e-13)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", studies.SCALINGS)
 def test_scaling_divides_the_first_products(kind, user_session):
     start = dataclasses.replace(STARTS["paper"], scaling=kind)
@@ -535,6 +542,7 @@ def test_scaling_divides_the_first_products(kind, user_session):
     assert (sizes is None) == (kind in ("none", "start"))
 
 
+@pytest.mark.nightly
 def test_computed_factors_need_no_training(user_session):
     study = simple(Setup(), Start(), 1.0)
     with jax.enable_x64(False):

@@ -73,11 +73,13 @@ SETUPS = {setup.name: setup for setup in published.SETUPS}
 count = functools.cache(published.parameters)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", by_day(COUNTS, list(COUNTS)[::4]))
 def test_models_have_the_published_number_of_parameters(name):
     assert count(SETUPS[name]) == COUNTS[name]
 
 
+@pytest.mark.nightly
 def test_every_set_up_is_a_command_of_its_own_program():
     assert len(SETUPS) == len(published.SETUPS)
     assert len({setup.command for setup in published.SETUPS}) == len(SETUPS)

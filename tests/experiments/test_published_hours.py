@@ -12,6 +12,7 @@ TINY = ("--preset=smoke", "--models=functional", "--num_steps=90", "--seeds=0,1,
 SETUP = Setup("sinusoid/functional", "sinusoid", TINY, "001", "Fig. 2", None, None)
 
 
+@pytest.mark.nightly
 def test_hours_are_those_of_all_steps_of_all_seeds():
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         found = published_hours.hours(SETUP)

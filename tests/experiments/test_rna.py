@@ -224,6 +224,7 @@ def test_a_run_leaves_everything_in_its_folder(tmp_path):
     assert (tmp_path / "run/functional-0/figures/fields.png").stat().st_size > 1000
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("preset", "model", "options", "expected"),
     [

@@ -40,6 +40,7 @@ def check_shape(name, num_heads):
     assert (y.shape, y.dtype) == (x.shape, jnp.float32), name
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("num_heads", [1, 2])
 def test_all_layers_keep_the_shape(num_heads):
     for name in scaling_layers.names():
@@ -86,6 +87,7 @@ def test_the_work_of_functional_attention_is_that_counted_by_hand():
     assert count("functional", 8, n) >= 2 * n * (3 * c * c + 8 * 3 * d * k)
 
 
+@pytest.mark.nightly
 def test_work_per_point_grows_where_a_layer_is_quadratic():
     ratio = {
         name: count(name, 1, 2**13) / count(name, 1, 2**12)

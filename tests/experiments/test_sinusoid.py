@@ -106,6 +106,7 @@ def test_the_rate_is_annealed_as_the_authors_scheduler_does():
     np.testing.assert_allclose(updates, expected, rtol=1e-4)
 
 
+@pytest.mark.nightly
 def test_muon_turns_kernels_alone():
     config = dataclasses.replace(TINY, optimizer="muon", learning_rate=0.1)
     params = {
@@ -215,6 +216,7 @@ def test_seeds_differ_and_models_share_their_tasks(finished):
     np.testing.assert_allclose(first[0], expected, rtol=1e-2)
 
 
+@pytest.mark.nightly
 def test_one_observation_is_enough_to_train():
     config = member("functional", 0, num_context=1, num_steps=2)
     task = sinusoid.make_task(config, None)

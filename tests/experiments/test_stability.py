@@ -8,6 +8,7 @@ from flax import nnx
 from experiments import burgers, stability, stability_spaces
 from opjax.learn.json_files import read_object
 from tests.experiments.results import read_result
+from tests.selection import by_day
 
 TINY = dataclasses.replace(
     stability.PRESETS["smoke"],
@@ -37,6 +38,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.nightly
 def test_a_run_leaves_constants_of_all_grids_tables_and_a_figure(folder):
     result = read_result(folder)
     rows = read_object(folder / "linear_none-0" / "constants.json")["rows"]
@@ -53,7 +55,9 @@ def test_a_run_leaves_constants_of_all_grids_tables_and_a_figure(folder):
     assert "Slope of log c" in (folder / "tables.md").read_text()
 
 
-@pytest.mark.parametrize("model", stability.MODELS)
+@pytest.mark.parametrize(
+    "model", by_day(stability.MODELS, ["functional", "fourier", "softmax"])
+)
 def test_attention_of_the_spaces_is_that_of_the_layer(model, rng):
     kind = "none" if model == "functional" else "keys"
     wide = dataclasses.replace(TINY, models=(model,), normalizations=(kind,))
@@ -119,6 +123,7 @@ def test_bad_settings_are_refused(change, message):
         dataclasses.replace(TINY, **change)
 
 
+@pytest.mark.nightly
 def test_each_attention_has_the_normalizations_that_it_can_have():
     members = stability.Config(seeds=(0,)).members()
     names = [name for name, _ in members]

@@ -137,6 +137,11 @@ NUMERICS = (
             "root = jnp.sqrt(jnp.where(active(weights), weights, 1))",
             "root = (jnp.where(active(weights), weights, 1))",
         ),
+        (
+            "intention of a Gram matrix without ridge",
+            "system = gram + jnp.asarray(ridge, gram.dtype) * identity",
+            "system = gram",
+        ),
     ),
     *_of(
         "attention/linear",
@@ -311,7 +316,7 @@ NUMERICS = (
     ),
     *_of(
         "nn/attention/key_sums",
-        "nn/attention/test_pointwise nn/attention/test_steps",
+        "nn/attention/test_softmaxed nn/attention/test_pointwise",
         (
             "sums over the points in place of means",
             "found / jnp.where(weight > 0, weight, 1).astype(found.dtype)",

@@ -8,7 +8,7 @@ GOOD = {"growth": 0.004, "compilations": 0, "compilations_before": 40, "kept": [
 GOOD |= {"kib": [6, 7, 6], "save_growth": 0.0, "rows": 100, "read_seconds": 0.1}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_neither_grows_nor_compiles_after_its_first_steps(tmp_path):
     found = long.training(tmp_path / "run", 700, checkpoint_every=10**6)
     assert found["steps"] >= 700

@@ -17,7 +17,7 @@ def arrays():
         return dict(archive)
 
 
-NIGHT = ("Burgers", "NS", "RNA", "Plasticity", "Pipe")
+NIGHT = ("Burgers", "NS", "RNA", "Plasticity", "Pipe", "AirfRANS", "Darcy")
 
 
 DAY = [name for name in initialization.OURS if name not in NIGHT]

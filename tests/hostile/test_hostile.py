@@ -86,6 +86,7 @@ worker.main()
 """
 
 
+@pytest.mark.nightly
 def test_a_reader_that_does_what_it_must_not_is_seen(tmp_path):
     found = subprocess.run(
         [sys.executable, "-c", BAD_READER, "", tmp_path / "outside"],

@@ -1,3 +1,3 @@
-"""Programs in tests draw quickly."""
+"""Programs in tests draw quickly, or not at all."""
 
-from tests.figures import unarranged  # noqa: F401
+from tests.figures import unarranged, undrawn  # noqa: F401

@@ -235,6 +235,13 @@ def test_a_damaged_file_is_refused_by_name(tmp_path, cases):
         np.savez(tmp_path / FILE, **arrays | {"text": np.asarray(text)})
         with pytest.raises(ValueError, match=r"baselines.npz is damaged"):
             Baselines.load(tmp_path)
+    for name in ("weights", "target", "scalars", "shape", "size", "shape_modes"):
+        np.savez(tmp_path / FILE, **arrays | {name: arrays[name][1:]})
+        with pytest.raises(ValueError, match=r"baselines.npz is damaged"):
+            Baselines.load(tmp_path)
+        np.savez(tmp_path / FILE, **arrays | {name: np.nan * arrays[name]})
+        with pytest.raises(ValueError, match=rf"damaged: {name} has shape"):
+            Baselines.load(tmp_path)
     (tmp_path / FILE).write_bytes(whole[: len(whole) // 2])
     with pytest.raises(ValueError, match=r"baselines.npz is damaged"):
         Baselines.load(tmp_path)
@@ -332,6 +339,7 @@ def run(tmp_path_factory):
         train.PRESETS["smoke"],
         train=str(folder / "data"),
         target_names="u,v",
+        quantities="max:u",
         scalar_names="a,b",
         num_epochs=1,
         batch_size=4,
@@ -349,6 +357,7 @@ def test_tables_and_the_last_line_of_training_have_baselines(run):
     assert list(result["baselines"]) == [MEAN, NEAREST, POD]
     assert result["baselines"][POD]["relative_l2_u"] < 1e-2
     assert result["baselines"][MEAN].keys() <= result.keys()
+    assert result["baselines"][POD]["r2_max_u"] > 0.99
     assert result["baseline_wins"] == {"u": POD, "v": POD}
     page = (folder / "run" / "tables.md").read_text()
     assert "| POD with RBF | – | – |" in page

@@ -46,6 +46,7 @@ def single_precision():
         yield
 
 
+@pytest.mark.nightly
 def test_replicas_are_the_single_runs(tmp_path):
     found = replicas(tmp_path / "all")
     assert found.losses.shape == (4, 7)
@@ -62,6 +63,7 @@ def test_replicas_are_the_single_runs(tmp_path):
     assert rows == [(1, 3), (2, 6), (3, 7)]
 
 
+@pytest.mark.nightly
 def test_a_replica_that_diverges_stops_alone(tmp_path, capsys):
     found = replicas(tmp_path / "some", rates=(0.1, 1e30), seeds=(0,))
     np.testing.assert_array_equal(found.finite, [True, False])
@@ -75,6 +77,7 @@ def test_a_replica_that_diverges_stops_alone(tmp_path, capsys):
         replicas(tmp_path / "none", rates=(1e30, 1e31), seeds=(0,))
 
 
+@pytest.mark.nightly
 def test_replicas_resume_with_the_same_bits(tmp_path, monkeypatch):
     class Stop(Exception):
         pass

@@ -98,6 +98,7 @@ def same(found, expected):
         chex.assert_trees_all_equal(getattr(found, name), getattr(expected, name))
 
 
+@pytest.mark.nightly
 def test_runs_have_the_bits_of_those_in_memory_and_continue_after_any_step(
     tmp_path, monkeypatch
 ):

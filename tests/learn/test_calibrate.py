@@ -176,6 +176,7 @@ def write_two_seeds(rng, folder):
     write(other._replace(normalizers=moved, model=found.model), 0.4)
 
 
+@pytest.mark.nightly
 def test_an_ensemble_is_as_wide_as_its_seeds_are_apart(rng, tmp_path):
     write_two_seeds(rng, tmp_path)
     new = cases(rng, tmp_path / "new", 10)
@@ -251,6 +252,7 @@ def other_seed(found, predictions):
     return Seed(*found)
 
 
+@pytest.mark.nightly
 def test_a_combined_width_is_saved_and_refused_without_its_seeds(rng, tmp_path):
     write_two_seeds(rng, tmp_path)
     new = cases(rng, tmp_path / "new", 18)
@@ -412,6 +414,7 @@ def test_fields_of_other_names_are_refused(rng, tmp_path):
         program.run(program.CalibrateOptions(found.folder, input=str(new)))
 
 
+@pytest.mark.nightly
 def test_slices_of_points_have_no_bands(run, tmp_path):
     folder, new = run
     program.run(program.CalibrateOptions(folder, input=str(new)))

@@ -13,6 +13,8 @@ from opjax.learn.tasks import latents, outcome
 from opjax.samples import Sample
 from tests.selection import by_day
 
+DRAWN = True  # tests/figures.py
+
 PNG = b"\x89PNG\r\n\x1a\n"
 
 

@@ -10,6 +10,8 @@ from opjax.learn.report import drawing, figures_bands
 from opjax.samples import Sample
 from tests.learn.test_predict import make, operator, write
 
+DRAWN = True  # tests/figures.py
+
 
 def labels(figure):
     return [axis.get_title() for axis in figure.axes]

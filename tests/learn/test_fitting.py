@@ -148,7 +148,10 @@ def test_a_killed_process_resumes_by_its_workdir_alone(tmp_path, capsys):
     assert {"jax", "flax", "optax"} <= environment["packages"].keys()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(signal.SIGTERM, marks=pytest.mark.nightly), signal.SIGINT],
+)
 def test_a_run_told_to_stop_saves_and_continues(number, tmp_path, monkeypatch):
     handler, write = signal.getsignal(number), MetricsWriter.write
 
@@ -196,6 +199,7 @@ def test_a_nan_stops_the_run_and_names_step_samples_and_checkpoint(tmp_path):
     assert "none yet" in str(caught.value)
 
 
+@pytest.mark.nightly
 def test_a_late_nan_names_the_last_good_checkpoint(tmp_path):
     train = resumable.data()
     resumable.run(tmp_path / "a", num_epochs=1, quiet=True)

@@ -161,6 +161,7 @@ def parts(reference):
     return shapes, reference.features[0], shapes.means[0], shapes.noise[0]
 
 
+@pytest.mark.nightly
 def test_the_sentence_names_scalars_outside_the_training(rng, loaded):
     trained, cases = loaded
     flat = np.zeros((30, 1), np.float32)
@@ -216,6 +217,7 @@ def test_permuting_points_or_a_masked_point_changes_nothing(rng, tmp_path):
     np.testing.assert_array_equal(likeness.features_of(found, sample, values), expected)
 
 
+@pytest.mark.nightly
 def test_numbers_beyond_all_bounds_are_unlike(run, rng):
     folder, new = run
     trained = learn.load(folder)
@@ -229,6 +231,7 @@ def test_numbers_beyond_all_bounds_are_unlike(run, rng):
     assert row["likeness_distance"] is None
 
 
+@pytest.mark.nightly
 def test_a_calibration_keeps_what_its_cases_are_like(run, tmp_path):
     folder, new = run
     trained = learn.load(folder)
@@ -267,6 +270,7 @@ def test_a_calibration_keeps_what_its_cases_are_like(run, tmp_path):
         )
 
 
+@pytest.mark.nightly
 def test_a_calibration_that_knows_moments_alone_is_read_as_before(run):
     """As opjax wrote it before shapes were compared."""
     trained = learn.load(run[0])
@@ -286,6 +290,7 @@ def test_a_calibration_that_knows_moments_alone_is_read_as_before(run):
     assert row["unlike_in"] is None
 
 
+@pytest.mark.nightly
 def test_a_wavy_edge_is_seen_by_its_shape_and_not_by_moments(rng, tmp_path, capsys):
     """Points on rings of equal means and covariances, with and without seven waves."""
     found = operator(rng, tmp_path)
@@ -325,6 +330,7 @@ def test_fewer_points_alone_are_no_alarm(rng, tmp_path):
     assert np.mean([row["unlike"] for row in few]) > 0.6
 
 
+@pytest.mark.nightly
 def test_few_cases_give_no_warning_but_a_note(run, tmp_path, capsys):
     folder, new = run
     few = ",".join(str(new / f"{i:02d}.npz") for i in range(10))

@@ -99,6 +99,7 @@ def test_any_basis_goes_with_any_mixer(basis, mixer, rng):
     assert_can_be_called(model, sample)
 
 
+@pytest.mark.nightly
 def test_transolver_has_a_basis_for_every_block_and_clips_on_grids_only(rng):
     on_grid = grid(rng)
     scattered = on_grid._replace(grid_shape=None)
@@ -113,6 +114,7 @@ def test_transolver_has_a_basis_for_every_block_and_clips_on_grids_only(rng):
         assert abstract("functional", sample, shared_basis=False).basis is None
 
 
+@pytest.mark.nightly
 def test_rivals_are_what_their_names_say(rng):
     sample = grid(rng)
     plus = abstract("transolver_plus", sample, temperature=0.3)
@@ -135,6 +137,7 @@ def test_rivals_are_what_their_names_say(rng):
         operators.attention("lno", sizes)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "name", by_day(["flare", "transolver_plus", "lno"], day=["flare"])
 )
@@ -318,6 +321,7 @@ def test_features_of_blocks_are_kept_in_16_bits(rng):
         operators.build(config, operators.sizes([sample]), rngs=nnx.Rngs(0))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "name", by_day(operators.ATTENTIONS, operators.ATTENTIONS[::3])
 )

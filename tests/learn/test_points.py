@@ -185,6 +185,7 @@ def test_a_run_that_is_killed_at_a_change_of_stage_ends_with_the_same_bits(
     same(fit(toy(sample), START, given, folder=tmp_path / "cut"), whole)
 
 
+@pytest.mark.nightly
 def test_one_program_is_compiled_for_each_share_and_size(sample, tmp_path):
     traced = []
     given = settings(train_points=(0.25, 1 / 3, 0.25, 1.0))
@@ -204,6 +205,7 @@ def test_all_points_are_the_run_without_shares(sample, tmp_path):
     same(fit(toy(sample), START, given, folder=tmp_path / "all"), plain)
 
 
+@pytest.mark.nightly
 def test_few_points_are_another_run_validated_on_all(sample, tmp_path):
     plain = fit(toy(sample), START, settings(), folder=tmp_path / "plain")
     given = settings(train_points=(0.5,))

@@ -131,6 +131,7 @@ def test_chunks_change_nothing(name, weighted, rng, tmp_path):
         np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.nightly
 def test_what_was_trained_with_dropout_is_predicted_in_chunks(rng, tmp_path):
     found, sample = operator(rng, tmp_path, dropout=0.5), make(rng, 101)
     assert division.obstacle(found.model, "stream")  # while it is trained
@@ -140,6 +141,7 @@ def test_what_was_trained_with_dropout_is_predicted_in_chunks(rng, tmp_path):
     np.testing.assert_allclose(field.at(sample), actual, rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.nightly
 def test_chunks_are_encoded_as_the_whole(rng, tmp_path):
     found = operator(
         rng,
@@ -201,6 +203,7 @@ def test_a_field_has_values_anywhere(rng, tmp_path):
             refused(mesh)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["fourier", "softmax"])
 def test_other_operators_are_evaluated_as_a_whole(name, rng, tmp_path):
     found, sample = operator(rng, tmp_path, name), make(rng, 101)
@@ -250,6 +253,7 @@ def test_a_saved_operator_is_loaded_as_it_was(rng, tmp_path):
         np.testing.assert_array_equal(loaded(sample), found[name](sample))
 
 
+@pytest.mark.nightly
 def test_the_ends_of_a_model_are_saved_with_it(rng, tmp_path):
     layout = operators.Layout(residual_encoder=True, decoder_norm=False)
     found = operator(rng, tmp_path / "functional-0", layout=layout)
@@ -439,6 +443,7 @@ def test_files_are_predicted_in_slices(suffix, rng, tmp_path, monkeypatch):
     np.testing.assert_array_equal(*(sample.target for sample in samples))
 
 
+@pytest.mark.nightly
 def test_a_transformation_of_an_operator_is_refused_with_a_way_that_works(
     rng, tmp_path
 ):

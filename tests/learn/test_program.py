@@ -16,6 +16,8 @@ from opjax.learn import DataOptions, RunOptions, TrainingOptions, option
 from opjax.learn.cli import command_line, describe, help_page
 from opjax.learn.tasks import outcome
 
+DRAWN = True  # tests/figures.py
+
 SCALES = {"small": 0.0, "large": 0.5}
 
 

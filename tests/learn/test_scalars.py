@@ -77,6 +77,7 @@ def test_files_with_scalars_are_learned_and_predicted(folder, run, tmp_path):
     )
 
 
+@pytest.mark.nightly
 def test_chunks_and_fields_see_the_scalars(folder, run):
     trained = learn.load(run[0])
     sample = trained.one(folder / "c3.npz")

@@ -21,6 +21,8 @@ from opjax.learn.tasks import scalars
 from opjax.normalize import Normalizer
 from opjax.samples import Sample, from_arrays
 
+DRAWN = True  # tests/figures.py
+
 TINY = dataclasses.replace(
     learn.TRAIN_PRESETS["smoke"],
     train="",

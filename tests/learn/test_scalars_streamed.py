@@ -23,6 +23,8 @@ from opjax.normalize import Normalizer
 from opjax.samples import fields, summaries
 from opjax.samples.normalizers import encode_stored
 
+DRAWN = True  # tests/figures.py
+
 h5py = pytest.importorskip("h5py", reason='needs `pip install "opjax[learn]"`')
 NAMES = {"scalar_names": "angle,mach", "target_scalars": "lift"}
 
@@ -122,7 +124,9 @@ def _encoded(normalizers, arrays):
     return whole, streamed._encode(normalizers, arrays)
 
 
-@pytest.mark.parametrize("field", [True, False])
+@pytest.mark.parametrize(
+    "field", [pytest.param(True, marks=pytest.mark.nightly), False]
+)
 def test_loss_and_gradients_are_those_of_the_whole_mesh(field):
     model, normalizers, arrays = _model(field), _normalizers(field), _arrays(field)
     how = streamed.Streaming(8, 1.0)

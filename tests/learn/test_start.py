@@ -45,6 +45,7 @@ def same(one, other):
         chex.assert_trees_all_equal(getattr(one, tree), getattr(other, tree))
 
 
+@pytest.mark.nightly
 def test_without_steps_to_speak_of_it_is_the_operator_it_started_from(first, capsys):
     start = learn.load(first)
     rng = np.random.default_rng(1)  # other samples, of another scale

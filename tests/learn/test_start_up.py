@@ -17,6 +17,8 @@ from opjax.learn.registry import operators
 from opjax.learn.run import batches
 from opjax.learn.run.sources import make_batches
 
+DRAWN = True  # tests/figures.py
+
 SMALL = {
     "width": 8,
     "num_layers": 1,
@@ -46,6 +48,7 @@ def test_all_parts_have_the_size_of_the_training(task):
     assert (task.num_train, task.num_validation, task.num_test) == (7, 1, 2)
 
 
+@pytest.mark.nightly
 def test_numbers_of_a_run_are_no_part_of_its_programs(config, task):
     texts = []
     with jax.enable_x64(False):

@@ -56,6 +56,7 @@ def streamed(folder, tmp_path_factory):
     return workdir
 
 
+@pytest.mark.nightly
 def test_it_ends_where_training_in_memory_does(folder, streamed, tmp_path):
     whole = dataclasses.replace(config(folder), num_buckets=1)
     train.run(whole, workdir=tmp_path / "whole")
@@ -94,6 +95,7 @@ def test_options_of_whole_meshes_are_refused(folder, changes, message):
         config(folder, **{"stream_points": 32, **changes})
 
 
+@pytest.mark.nightly
 def test_models_without_chunks_are_refused_by_name(folder, tmp_path):
     with pytest.raises(ValueError, match="[Ss]oftmaxAttention"):
         train.run(

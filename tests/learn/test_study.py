@@ -129,6 +129,7 @@ def test_the_task_of_padded_samples_is_that_of_single_ones(rng):
     np.testing.assert_allclose(sorted(found), sorted(one_by_one), rtol=2e-5)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["transolver", "galerkin"])
 def test_models_have_about_the_same_number_of_parameters(name):
     config = dataclasses.replace(TINY, width=32, num_layers=2)
@@ -145,6 +146,7 @@ def test_models_have_about_the_same_number_of_parameters(name):
     assert count(name) == pytest.approx(count("functional"), rel=0.08)
 
 
+@pytest.mark.nightly
 def test_fno_needs_a_grid(rng):
     config = dataclasses.replace(TINY, models=("fno",))
     with pytest.raises(ValueError, match="needs samples on one grid"):

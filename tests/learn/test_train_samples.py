@@ -36,6 +36,7 @@ def trained(grids):
     return learn.train({"features": features, "target": target}, config=TINY)
 
 
+@pytest.mark.nightly
 def test_it_ends_with_the_bits_of_the_program(tmp_path, capsys):
     data = heat.write(tmp_path / "data", 10, num_points=(20, 30))
     given = dataclasses.replace(TINY, train=str(data))

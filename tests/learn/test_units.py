@@ -68,6 +68,7 @@ def test_training_sees_the_same_numbers_in_any_unit(way, role, tmp_path):
                 assert array.dtype == np.float32
 
 
+@pytest.mark.nightly
 def test_a_training_in_other_units_predicts_the_same(rng):
     given = units.data()
     before = units.outcome("arrays", given, 1)

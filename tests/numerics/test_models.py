@@ -34,7 +34,9 @@ NAMES = [
 ]
 # Landmarks are means of runs of points.
 IN_ORDER = ("nystrom", "ono", "ono_original")
-DAY = ["functional", "galerkin", "flare", "lno", "ono", "gnot"]
+# Covariances of so few points are nearly singular, and divide what is rounded.
+AMPLIFYING = ("ono", "ono_original")
+DAY = ["functional", "lno", "gnot"]
 
 
 @pytest.mark.parametrize("name", by_day(NAMES, DAY))
@@ -65,8 +67,14 @@ def test_padding_order_and_samples_of_a_batch_change_nothing(name, rng):
     expected = jax.jit(observed)(model, *alone)
     for case in range(2 if name in IN_ORDER else 3):
         found = jax.tree.map(lambda leaf, case=case: leaf[case], batched)
-        chex.assert_trees_all_close(found, expected, rtol=1e-6, atol=1e-8)
+        chex.assert_trees_all_close(found, expected, rtol=1e-8, atol=1e-10)
 
     single = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), (model, alone[:3]))
     kept = jax.eval_shape(observed, single[0], *single[1], alone[3])
     chex.assert_trees_all_equal_dtypes(kept[1], single[0])
+    model, (points, features, weights) = single
+    values = jax.jit(type(model).__call__)(
+        model, points, features, quadrature_weights=weights
+    )
+    error = 1e-2 if name in AMPLIFYING else 1e-4
+    np.testing.assert_allclose(values, expected[0][1], rtol=error, atol=error)

@@ -160,6 +160,7 @@ def test_eager_jit_vmap_and_float32_agree():
     check_transforms(solve, [smooth_state(64)])
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_stiff_states_keep_their_dtype_and_accuracy(dtype):
     initial = burgers.initial_state(jax.random.key(0), num_points=512, dtype=dtype)

@@ -118,6 +118,7 @@ def test_solution_scales_inversely_with_the_coefficient():
     np.testing.assert_allclose(2 * twice, once, rtol=1e-12)
 
 
+@pytest.mark.nightly
 def test_iterations_do_not_grow_with_the_resolution():
     iterations = [
         solve(np.kron(two_phase(10), np.ones((m, m)))).iterations for m in (2, 12)
@@ -175,6 +176,7 @@ def test_eager_jit_and_vmap_agree():
         np.testing.assert_array_equal(batched.iterations[i], single.iterations)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("num_points", [20, 211])
 def test_float32_is_kept_and_accurate_to_its_rounding(num_points):
     coefficient = two_phase(num_points).astype(np.float32)

@@ -130,6 +130,7 @@ def test_linear_states_are_linear_at_nodes():
     np.testing.assert_allclose(both[:4], both[::-1][:4], atol=1e-12)
 
 
+@pytest.mark.nightly
 def test_one_state_of_a_batch_is_that_of_a_single_one():
     stream = jnp.asarray(STREAM)
     meshes = jnp.stack([body(), body(radius=6.0)])

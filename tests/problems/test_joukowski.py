@@ -71,6 +71,7 @@ def test_lift_of_a_thin_plate_is_that_of_thin_airfoil_theory():
     assert float(found.lift) == pytest.approx(2 * np.pi * np.sin(0.05), rel=1e-6)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("angle", [-0.1, 0.0, 0.15])
 def test_pressure_gives_no_drag_and_the_lift_of_kutta_and_joukowski(angle):
     def error(num_angles):

@@ -140,6 +140,7 @@ def test_initial_vorticity_has_the_published_spectrum():
         assert spectrum[k] == pytest.approx(2 * deviation**2, rel=0.06)
 
 
+@pytest.mark.nightly
 def test_samples_keep_every_stride_th_point_and_depend_on_the_key():
     key = jax.random.key(1)
     draw = partial(problem.sample, num_points=24, num_frames=2)
@@ -155,6 +156,7 @@ def test_samples_keep_every_stride_th_point_and_depend_on_the_key():
     np.testing.assert_allclose(again, fine.vorticity, atol=1e-13)
 
 
+@pytest.mark.nightly
 def test_batches_equal_single_flows_and_float32_is_kept(rng):
     fields = np.stack([smooth_field(rng, 16), 3 * smooth_field(rng, 16)])
     run = partial(problem.solve, viscosity=1e-3, frame_time=0.2, num_frames=2)
@@ -166,6 +168,7 @@ def test_batches_equal_single_flows_and_float32_is_kept(rng):
     assert relative(single, batch[0]) < 1e-5
 
 
+@pytest.mark.nightly
 def test_gradients_agree_with_differences(rng):
     w, direction = smooth_field(rng, 12), smooth_field(rng, 12)
 

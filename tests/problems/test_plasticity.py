@@ -206,6 +206,7 @@ def test_motion_deformation_and_plastic_work_share_the_energy(yield_stress):
     assert dissipated > 0.3 if yield_stress < 1e3 else dissipated == 0
 
 
+@pytest.mark.nightly
 def test_a_mirrored_die_gives_the_mirrored_motion():
     die = problem.die_profile(jax.random.key(0), num_points=13)
     motion, mirrored = (
@@ -243,6 +244,7 @@ def test_nothing_moves_before_the_die_arrives():
     np.testing.assert_array_equal(motion[..., 2:], 0)
 
 
+@pytest.mark.nightly
 def test_profiles_pass_through_eight_heights_without_a_kink():
     keys = jax.random.split(jax.random.key(0), 50)
     fine = jax.vmap(lambda key: problem.die_profile(key, num_points=7001))(keys)
@@ -256,6 +258,7 @@ def test_profiles_pass_through_eight_heights_without_a_kink():
     np.testing.assert_allclose(doubled, 2 * coarse, rtol=1e-12)
 
 
+@pytest.mark.nightly
 def test_samples_are_solutions_below_their_die_in_single_precision_too():
     drawn = problem.sample(
         jax.random.key(2), num_points=(9, 4), num_frames=3, dtype=jnp.float32

@@ -236,6 +236,7 @@ def test_keys_decide_the_samples(problem):
         assert np.abs(a - c).max() > 0.01 * np.abs(a).max()
 
 
+@pytest.mark.nightly
 def test_eager_jit_and_vmap_draw_the_same(problem):
     sample = functools.partial(poisson.sample, num_samples=5)
     keys = jax.random.split(jax.random.key(0), 2)
@@ -286,6 +287,7 @@ def test_trace_is_the_mean_of_the_weighted_errors(problem, kind, rng):
     assert abs(losses.mean() - actual) < 4 * standard_error < 0.05 * actual
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("shape", [(7,), (17, 18)])
 def test_errors_of_operators_are_those_of_dense_matrices(shape, rng):
     n = math.prod(shape)

@@ -83,6 +83,7 @@ def test_wrong_arguments_are_named_in_the_error():
         draw(jax.random.key(0), num_tasks=1, dtype="int32")
 
 
+@pytest.mark.nightly
 def test_errors_are_those_of_the_first_observations():
     """A model that predicts a weighted mean of the observed values."""
 

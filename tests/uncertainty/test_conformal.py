@@ -11,6 +11,7 @@ import scipy.stats
 from jax.test_util import check_grads
 
 from opjax import uncertainty
+from tests.selection import by_day
 
 DTYPES = ["float32", "float64"]
 
@@ -228,9 +229,16 @@ def test_other_bad_input_is_named(rng):
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(
-    ("shape", "coverage"), [((999, 100), 0.999), ((19, 12), 0.9), ((40, 2000), 0.9)]
+    ("shape", "coverage", "dtype"),
+    by_day(
+        [
+            (*case, dtype)
+            for case in (((999, 100), 0.999), ((19, 12), 0.9), ((40, 2000), 0.9))
+            for dtype in ("float32", "bfloat16", "float16", "float64")
+        ],
+        day=[((999, 100), 0.999, "float32"), ((19, 12), 0.9, "bfloat16")],
+    ),
 )
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
 def test_the_factor_of_points_is_an_exact_rank_in_every_precision(
     shape, coverage, dtype, weighted
 ):
@@ -249,7 +257,7 @@ def test_the_factor_of_points_is_an_exact_rank_in_every_precision(
     assert np.asarray(found, float) == expected
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_factor_of_a_hundred_million_scores_keeps_its_promise():
     b, n = 100, 1_000_000
     scores = np.random.default_rng(0).random((b, n), np.float32)

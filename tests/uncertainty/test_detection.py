@@ -48,7 +48,7 @@ def by_trials(references, limits, place, allowed, power):
     return np.exp(np.interp(power, known, logs))
 
 
-@pytest.mark.parametrize("count", [20, 41])
+@pytest.mark.parametrize("count", [20, pytest.param(41, marks=pytest.mark.nightly)])
 def test_detectable_shifts_are_those_of_trials_with_the_cases(count, rng):
     references = [rng.normal(size=(count, 2)), rng.random((count, 3))]
     references[1][:, 2] += references[1][:, 1]
@@ -73,6 +73,7 @@ def test_with_many_normal_cases_it_is_the_test_of_a_chi_square(rng):
     assert found == pytest.approx(np.sqrt(square), rel=0.12)
 
 
+@pytest.mark.nightly
 def test_more_features_hide_a_shift_and_many_hide_every_shift(rng):
     few, many = rng.normal(size=(24, 1)), rng.normal(size=(24, 120))
     shifts = [

@@ -194,6 +194,7 @@ def test_a_group_that_is_equal_in_all_cases_says_nothing(rng):
     assert found.p_value == 1 / 31
 
 
+@pytest.mark.nightly
 def test_gradients_of_the_score_are_finite(rng):
     reference = rng.normal(size=(8, 3))
 

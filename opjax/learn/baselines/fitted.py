@@ -379,6 +379,7 @@ class Baselines:
     @classmethod
     def _of_arrays(cls, stored: Mapping[str, np.ndarray]) -> "Baselines":
         text = json.loads(str(stored["text"]))
+        _check(stored, text)
         ends = np.cumsum(text["rows"])[:-1]
         targets = np.split(stored["target"], ends)
         points = [stored["points"]] * len(targets)
@@ -410,6 +411,30 @@ class Baselines:
             None if nearest is None else Nearest(*nearest),
             [str(note) for note in text["notes"]],
         )
+
+
+def _check(stored: Mapping[str, np.ndarray], text: Mapping[str, Any]) -> None:
+    """Raises ValueError if arrays that were read do not fit each other."""
+    rows, (points, dim) = text["rows"], stored["points"].shape
+    shapes = {
+        "size": (dim,),
+        "weights": (points if text["subset"] else rows[0],),
+        "target": (sum(rows), stored["target"].shape[-1]),
+        "scalars": (len(rows), np.count_nonzero(stored["scalar_std"])),
+        "shape": (len(rows), len(stored["shape_modes"])),
+        "shape_deviations": (len(stored["shape_modes"]),),
+        "shape_modes": (len(stored["shape_modes"]), len(stored["shape_scale"])),
+        "target_scalars": (len(rows), stored["target_scalars"].shape[-1]),
+    }
+    if text["subset"]:
+        shapes["case_points"] = (sum(rows), dim)
+    elif len(set(rows)) > 1:
+        raise ValueError(f"its cases have {sorted(set(rows))} points")
+    for name, shape in shapes.items():
+        if stored[name].shape != shape or not np.isfinite(stored[name]).all():
+            raise ValueError(
+                f"{name} has shape {stored[name].shape}, expected {shape}, finite"
+            )
 
 
 def obstacle(train: Sequence[Sample]) -> str:

@@ -28,12 +28,15 @@ class Measure(NamedTuple):
       scalars: names of the target scalars.
       restore: `restore(scalars)`, target scalars of the test samples in physical units,
         `(b, t)`, where samples are over their scales.
+      quantities: `quantities(predicted)`, the numbers of quantities of interest of
+        predicted fields of the test samples, if some are wanted.
     """
 
     fields: Fields | None = None
     joint: JointNumbers | None = None
     scalars: Sequence[str] = ()
     restore: Callable[[np.ndarray], np.ndarray] | None = None
+    quantities: Callable[[Sequence[np.ndarray]], dict[str, float]] | None = None
 
     @property
     def decisive(self) -> dict[str, str]:
@@ -55,7 +58,7 @@ class Measure(NamedTuple):
         if self.joint is not None:
             whole = together(predicted[0].shape[1])
             found |= self.joint(errors_of(whole, test, predicted).filled[:, 0])
-        return found
+        return found | ({} if self.quantities is None else self.quantities(predicted))
 
     def of_scalars(
         self, test: Sequence[Sample], predicted: Sequence[np.ndarray]

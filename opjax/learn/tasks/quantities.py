@@ -36,6 +36,19 @@ def evaluate(
       Spearman's rank correlation over the samples; neither if all true values are
       equal, and no rank correlation if all predicted ones are.
     """
+    numbers, found = compare(wanted, physical, predicted, names)
+    samples = [sample.name for sample in physical]
+    write_json(folder / FILE, {"samples": samples, "quantities": found})
+    return numbers
+
+
+def compare(
+    wanted: Sequence[Quantity],
+    physical: Sequence[Sample],
+    predicted: Iterable[np.ndarray],
+    names: Mapping[str, Sequence[str]],
+) -> tuple[dict[str, float], dict[str, dict[str, list[float]]]]:
+    """Returns the numbers of `evaluate`, and predicted and true values of each."""
     rows: list[list[dict[str, float]]] = []
     for sample, values in zip(physical, predicted, strict=True):
         assert sample.target is not None
@@ -51,6 +64,4 @@ def evaluate(
                 if np.ptp(guess) > 0:
                     rank = metrics.rank_correlation(guess, true)
                     numbers[f"rank_{one.key}"] = float(rank)
-    samples = [sample.name for sample in physical]
-    write_json(folder / FILE, {"samples": samples, "quantities": found})
-    return numbers
+    return numbers, found

@@ -22,7 +22,7 @@ from opjax.learn.predict.learned import Learned
 from opjax.learn.predict.scaling import Scaling
 from opjax.learn.registry import operators
 from opjax.learn.run import buckets
-from opjax.learn.tasks import compared, errors, points, scalars
+from opjax.learn.tasks import compared, errors, points, quantities, scalars
 from opjax.learn.tasks.differences import Decision, Difference
 from opjax.learn.tasks.errors import Loss, SampleError
 from opjax.learn.tasks.evaluation import Evaluation, Evaluator, Names, TestSet
@@ -233,6 +233,9 @@ def regression(
                 joint=None if loss.form is not None else evaluation.numbers,
                 scalars=scalars.names_of(names, sizes.target_scalars),
                 restore=partial(_restored, scaling, test.samples),
+                quantities=partial(_quantities, evaluation, scaling, test, names)
+                if evaluation.quantities
+                else None,
             ),
         )
         if evaluation.baselines
@@ -248,6 +251,20 @@ def _restored(
         return scalars
     pairs = zip(scalars, physical, strict=True)
     return np.stack([scaling.restore(*pair, role="target_scalars") for pair in pairs])
+
+
+def _quantities(
+    evaluation: Evaluation,
+    scaling: Scaling | None,
+    test: TestSet,
+    names: Names,
+    predicted: Sequence[np.ndarray],
+) -> dict[str, float]:
+    """Numbers of quantities of interest of fields over the scales of the samples."""
+    if scaling is not None:
+        pairs = zip(predicted, test.samples, strict=True)
+        predicted = [scaling.restore(*pair) for pair in pairs]
+    return quantities.compare(evaluation.quantities, test.samples, predicted, names)[0]
 
 
 def _scaled(scaling: Scaling, splits: Splits, loss: Loss) -> Splits:

@@ -79,6 +79,7 @@ def test_functions_are_softmaxes_with_a_temperature_for_each_point(x):
     assert 0 < clipped < N
 
 
+@pytest.mark.nightly
 def test_clipped_temperatures_have_no_gradient(x):
     basis = basis_of(min_temperature=100.0)
     gradient = jax.grad(lambda basis: jnp.sum(basis(x)[1] ** 2))(basis)

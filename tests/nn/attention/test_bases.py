@@ -138,6 +138,7 @@ def test_a_basis_without_coordinates_does_not_look_at_them(x, points):
     np.testing.assert_array_equal(basis(x, mesh_points=points)[1], basis(x)[1])
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["softmax", "given"])
 @pytest.mark.parametrize("grid_shape", [(20,), (4, 5), (2, 2, 5)])
 def test_grids_of_every_dimension_see_neighbours(x, rng, name, grid_shape):

@@ -100,7 +100,7 @@ def oracle(layer, choice, x, w, given):
 
 
 @pytest.mark.parametrize(
-    ("basis", "projection", "mixer"), by_day(CHOICES, CHOICES[::2])
+    ("basis", "projection", "mixer"), by_day(CHOICES, CHOICES[::4])
 )
 def test_the_layer_with_its_symmetries(basis, projection, mixer, x, points, weights):
     layer = make(basis, mixer, projection)

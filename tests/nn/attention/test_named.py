@@ -94,12 +94,14 @@ def test_activations_act_on_the_sum(x):
         make("orthogonal", activation="cosine")
 
 
+@pytest.mark.nightly
 @names
 def test_gradients_equal_differences_of_the_equations(x, name):
     layer = make(name)
     oracles.check_gradient(layer, lambda x: oracle(name, layer, np.asarray(x)), [x])
 
 
+@pytest.mark.nightly
 @names
 def test_jit_vmap_and_single_precision_change_nothing(x, name):
     layer, in_single = make(name), single(make(name))

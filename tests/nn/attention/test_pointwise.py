@@ -211,6 +211,7 @@ def test_permuting_the_points_permutes_the_output(rng, data, attention, normaliz
     np.testing.assert_allclose(permuted, expected, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("attention", by_day(LAYERS, list(LAYERS)[::3]))
 def test_transforms_and_single_precision(data, attention):
     layer = make(attention)
@@ -253,6 +254,7 @@ def pure(attention, layer):
     )
 
 
+@pytest.mark.nightly
 @approximate
 @pytest.mark.parametrize("masked", by_day([False, True], day=[True]))
 def test_approximate_softmaxes_are_the_pure_functions(rng, data, attention, masked):
@@ -284,6 +286,7 @@ def test_approximate_softmaxes_are_the_pure_functions(rng, data, attention, mask
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.nightly
 def test_more_random_features_are_closer_to_softmax_attention(data):
     x, points = data
 
@@ -304,6 +307,7 @@ def test_more_random_features_are_closer_to_softmax_attention(data):
     assert error(4096) < 0.2 < 0.4 < error(16)
 
 
+@pytest.mark.nightly
 @approximate
 def test_masked_points_are_removed_points_but_for_linformer(rng, data, attention):
     x, points = data

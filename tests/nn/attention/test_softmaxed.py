@@ -130,6 +130,7 @@ def test_masked_points_change_nothing(name, x):
         np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.nightly
 @layers
 def test_batches_single_precision_and_bad_input(name, x):
     layer = make(name)

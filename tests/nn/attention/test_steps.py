@@ -67,6 +67,7 @@ def test_chunks_add_up_to_the_call(name, rng):
     np.testing.assert_allclose(found[:-2], expected[:-2], rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("of", "projection"), by_day(ADDING, ADDING[::3]))
 def test_chunks_add_up_in_every_basis(of, projection, rng):
     layer, (x, points, weights) = make(of, "functional", projection), arrays(rng)
@@ -76,7 +77,7 @@ def test_chunks_add_up_in_every_basis(of, projection, rng):
     np.testing.assert_allclose(found[:-2], expected[:-2], rtol=1e-8, atol=1e-10)
 
 
-@pytest.mark.parametrize("use_bias", [True, False])
+@pytest.mark.parametrize("use_bias", by_day([True, False], [True]))
 def test_coefficients_of_one_head_are_mapped_instead_of_its_points(
     use_bias, rng, monkeypatch
 ):

@@ -365,6 +365,7 @@ def test_the_coarse_level_costs_three_maps_and_a_ridge():
 LOCAL = [pair for pair in PAIRS if pair[0] != "orthonormal"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("basis", "projection"), by_day(LOCAL, day=LOCAL[::6]))
 def test_every_basis_and_projection_of_points_is_restricted(
     x, rng, weights, basis, projection
@@ -389,6 +390,7 @@ def test_every_basis_and_projection_of_points_is_restricted(
     np.testing.assert_allclose(actual, expected, rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("mixer", MIXERS)
 def test_every_mixer_acts_on_both_levels(x, mixer):
     layer, cover = make(mixer=mixer), COVERS["by hand"]()

@@ -127,7 +127,7 @@ def value_and_gradients(model, sample, chunk_size, **when):
     return jax.jit(gradient)(model, *sample)
 
 
-@pytest.mark.parametrize("name", by_day(MODELS, day=["functional", "galerkin"]))
+@pytest.mark.parametrize("name", by_day(MODELS, day=["functional"]))
 def test_chunks_have_the_values_and_gradients_of_the_whole(name, sample):
     model = build(name)
     when = {"time": jnp.asarray(0.3)} if model.time_embedding is not None else {}
@@ -150,6 +150,7 @@ def relative_distance(found, expected):
     return np.linalg.norm(found - expected) / np.linalg.norm(expected)
 
 
+@pytest.mark.nightly
 def test_chunks_of_masked_points_and_scores_of_any_size_change_nothing(sample):
     points, features, weights = sample
     weights = weights.at[:10].set(0)  # two chunks of five and more
@@ -185,6 +186,7 @@ class Sharp(nn.bases.SoftmaxBasis):
         return super().functions(local, shared, quadrature_weights) ** 2
 
 
+@pytest.mark.nightly
 def test_what_a_subclass_changes_is_refused_or_taken(sample):
     make = partial(
         nn.OperatorTransformer,
@@ -212,6 +214,7 @@ def test_what_a_subclass_changes_is_refused_or_taken(sample):
     assert "functions of a Sharp" in model.obstacle("narrow")
 
 
+@pytest.mark.nightly
 def test_any_size_of_chunks_will_do_in_single_precision_and_in_batches(sample):
     model, (points, features, _) = single(build("adaptive")), sample
     points, features = (x.astype(jnp.float32) for x in (points, features))

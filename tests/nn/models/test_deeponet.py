@@ -48,6 +48,7 @@ def test_each_output_is_a_sum_over_its_group_of_functions(data):
     np.testing.assert_allclose(actual, expected, rtol=1e-10)
 
 
+@pytest.mark.nightly
 def test_it_is_linear_in_the_last_layer_of_the_branch_and_smooth_in_the_points(data):
     """Any points: those of another call, one by one, are the same function's."""
     model = make()

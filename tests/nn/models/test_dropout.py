@@ -89,6 +89,7 @@ def test_models_draw_noise_only_with_a_rate():
     assert nn.bases.draws_noise(nn.models.with_dropout(model, 0.5))
 
 
+@pytest.mark.nightly
 def test_scanned_layers_drop_alike_under_jit_and_have_gradients(rng):
     stacked = nn.models.Dropout(layers(2), 0.5)
     z = jnp.asarray(rng.normal(size=(5, 6)), jnp.float32)
@@ -129,6 +130,7 @@ def transformer(**given):
     )
 
 
+@pytest.mark.nightly
 def test_blocks_drop_what_their_attention_returns_and_nothing_else(rng):
     z = jnp.asarray(rng.normal(size=(5, 6)), jnp.float32)
     model = nn.models.with_dropout(transformer(), RATE)
@@ -161,6 +163,7 @@ def test_transformers_drop_in_training_alone(rng):
     assert not nn.bases.draws_noise(plain)
 
 
+@pytest.mark.nightly
 def test_scalars_modulate_blocks_with_dropout(rng):
     points = jnp.asarray(rng.random((7, 2)), jnp.float32)
     scalars = jnp.ones((7, 2), jnp.float32)
@@ -179,6 +182,7 @@ def test_dropout_and_chunks_exclude_each_other(rng):
     assert model.obstacle("narrow") == transformer().obstacle("narrow")
 
 
+@pytest.mark.nightly
 def test_without_dropout_a_model_computes_the_same_in_chunks(rng):
     points = jnp.asarray(rng.random((7, 2)), jnp.float32)
     plain, model = transformer(), nn.models.with_dropout(transformer(), RATE)

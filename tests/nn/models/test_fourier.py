@@ -52,6 +52,7 @@ def run(model, *args, grid_shape=None, time=None):
     return model(*args, grid_shape=grid_shape, time=time)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("grid_shape", [(30,), (6, 5), (2, 3, 5)])
 def test_grids_of_every_dimension(rng, grid_shape):
     output = run(make(grid_shape, modes=1), *sample(rng, grid_shape))
@@ -171,6 +172,7 @@ def test_positions_may_be_distances_and_time_may_be_given(rng):
     assert float(jnp.max(jnp.abs(early - late))) > 1e-8
 
 
+@pytest.mark.nightly
 def test_batches_and_single_precision(rng):
     model = make(dtype=jnp.float32)
     x, values = (a.astype(jnp.float32) for a in sample(rng))
@@ -180,6 +182,7 @@ def test_batches_and_single_precision(rng):
     np.testing.assert_allclose(output[0], run(model, x, values), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.nightly
 def test_every_parameter_has_a_gradient(rng):
     model = make()
     x, values = sample(rng)

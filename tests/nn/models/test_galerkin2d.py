@@ -127,6 +127,7 @@ def test_without_a_coarse_grid_there_are_no_scalers(values, decoder):
     assert run(model, POINTS, values).shape == (72, 1)
 
 
+@pytest.mark.nightly
 def test_coarse_points_are_those_of_the_output_interpolated(values):
     model = make()
     stretched = POINTS * jnp.asarray([[2.0, 3.0]]) + 1
@@ -136,6 +137,7 @@ def test_coarse_points_are_those_of_the_output_interpolated(values):
     assert np.max(np.abs(run(model, POINTS, values) - expected)) > 1e-6
 
 
+@pytest.mark.nightly
 def test_the_boundary_is_zeroed_after_decoding_and_then_given(values, rng):
     free, fixed = make(boundary="free"), make()
     mean = jnp.asarray(rng.normal(size=(72, 1)))
@@ -155,6 +157,7 @@ def test_the_output_may_live_on_the_coarse_grid(values):
     assert run(model, grid_points(COARSE), values).shape == (20, 1)
 
 
+@pytest.mark.nightly
 def test_samples_are_batched_by_vmap_in_single_precision(values):
     model = build()
     batch = jnp.stack([values, 0.5 * values]).astype(jnp.float32)

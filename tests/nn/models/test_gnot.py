@@ -30,6 +30,7 @@ PUBLISHED = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_models_have_the_published_number_of_parameters(name):
     """Less a constant that is added to an embedding, part of its bias here."""
@@ -117,6 +118,7 @@ def test_the_stream_of_the_original_goes_on(data):
     np.testing.assert_allclose(actual, expected(*data), rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.nightly
 def test_input_functions_have_points_and_weights_of_their_own(data, rng):
     model = original(feature_dim=0, input_dims=(3, 1), num_parameters=2)
     points = data[0]

@@ -63,6 +63,7 @@ FLARE = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("p", "f", "heads", "latents", "expected"), FLARE.values())
 def test_parameters_of_flare_are_the_published_ones(p, f, heads, latents, expected):
     found = count(
@@ -87,6 +88,7 @@ LNO = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("p", "f", "out", "torch", "paddle"), LNO.values())
 def test_parameters_of_lno_are_the_published_ones(p, f, out, torch, paddle):
     for blocks, features, layers, expected in (torch, paddle):
@@ -129,6 +131,7 @@ def test_parameters_of_transolver_plus(
     assert found == expected
 
 
+@pytest.mark.nightly
 @models
 def test_time_takes_part(name, mesh):
     option = {"flare": "time_embedding", "lno": "time_input"}[name]
@@ -178,6 +181,7 @@ def test_means_of_a_model_without_blocks_are_those_of_the_points(mesh):
     np.testing.assert_allclose(model(points), expected, rtol=1e-9)
 
 
+@pytest.mark.nightly
 def test_lno_starts_as_its_published_code():
     model = lno(rngs=nnx.Rngs(0), features=32)
     block = jax.tree.map(lambda leaf: leaf[0], model.blocks)

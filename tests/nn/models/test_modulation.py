@@ -112,6 +112,7 @@ def test_under_vmap_every_sample_has_scalars_of_its_own(sample):
         np.testing.assert_allclose(one, call(model, points, given), atol=1e-5)
 
 
+@pytest.mark.nightly
 def test_chunks_inspection_and_masked_points_see_the_scalars(sample):
     points, features, scalars = sample
     model = trained()

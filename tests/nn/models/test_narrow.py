@@ -113,6 +113,7 @@ def model(features=None, **options):
     return nn.with_precision(layers.enlarged(built, 2), nn.Precision(features))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "options", by_day([{}, {"chunk_size": 25}], day=[{"chunk_size": 25}])
 )
@@ -130,6 +131,7 @@ def expected(arrays):
     return value_and_gradient(model(), call, arrays)
 
 
+@pytest.mark.nightly
 def test_sums_and_parameters_stay_wide(arrays):
     points, x, _ = jax.tree.map(lambda array: array[0].astype(jnp.float32), arrays)
     single = layers.single(model("bfloat16"))

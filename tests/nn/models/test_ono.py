@@ -41,6 +41,7 @@ PUBLISHED = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_models_have_the_published_number_of_parameters(name):
     """Less a constant that is added to an embedding, part of its bias here."""
@@ -69,7 +70,9 @@ def data(rng):
 run = jax.jit(lambda model, *args, **given: model(*args, **given))
 
 
-@pytest.mark.parametrize("original", [False, True])
+@pytest.mark.parametrize(
+    "original", [pytest.param(False, marks=pytest.mark.nightly), True]
+)
 def test_the_scan_equals_the_equations(data, original):
     model = make(joint_encoder=original, time_embedding=True)
     time = jnp.asarray(0.3)

@@ -52,6 +52,7 @@ def mesh(rng):
     return jnp.asarray(rng.uniform(size=(30, 2))), jnp.asarray(rng.normal(size=(30, 1)))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("grid_shape", [(30,), (5, 6), (2, 3, 5)])
 def test_grids_of_every_dimension(rng, grid_shape):
     p = len(grid_shape)
@@ -72,7 +73,9 @@ def test_the_scan_equals_a_loop_over_the_blocks(mesh):
     np.testing.assert_allclose(model(*mesh), expected, rtol=1e-10)
 
 
-@pytest.mark.parametrize("grid_shape", [None, (5, 6)])
+@pytest.mark.parametrize(
+    "grid_shape", [None, pytest.param((5, 6), marks=pytest.mark.nightly)]
+)
 def test_rematerialization_changes_no_gradient(mesh, grid_shape):
     def gradient(model):
         return jax.jit(jax.grad(lambda m: jnp.sum(m(*mesh) ** 2)))(model)
@@ -91,6 +94,7 @@ def test_the_program_does_not_grow_with_depth(mesh):
     assert size(24) == size(6)
 
 
+@pytest.mark.nightly
 def test_refining_the_mesh_converges_at_second_order():
     model = make(factor=2, point_dim=1, num_layers=2)
     run = jax.jit(model.__call__)
@@ -257,6 +261,7 @@ def orthogonal(**options):
     return compose(attention=attention, **options)
 
 
+@pytest.mark.nightly
 def test_orthogonal_models_learn_and_have_no_map(mesh):
     model = single(orthogonal(num_layers=2))
     points, features = (a.astype(jnp.float32) for a in mesh)
@@ -270,6 +275,7 @@ def test_orthogonal_models_learn_and_have_no_map(mesh):
 EVERY = [(name, shared) for name in ALL_BASES for shared in (False, True)]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("name", "shared"), by_day(EVERY, EVERY[::3]))
 def test_models_in_every_basis(rng, name, shared):
     points = jnp.asarray(rng.uniform(size=(20, 1)))
@@ -402,6 +408,7 @@ def test_the_reference_grid_can_cover_another_box(mesh):
     np.testing.assert_allclose(model(*mesh), expected, rtol=1e-10)
 
 
+@pytest.mark.nightly
 def test_deep_encoders_and_plain_decoders(mesh):
     model = make(residual_encoder=True, decoder_norm=False, num_layers=1)
     first = jax.nn.gelu(

@@ -75,6 +75,7 @@ def dense():
     return arrays, *loss_and_gradient(build(), *arrays)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("storage_dtype", "keeps"),
     by_day(

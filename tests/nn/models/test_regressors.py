@@ -64,6 +64,7 @@ def test_masked_observations_are_as_if_absent(method, task):
     np.testing.assert_allclose(actual, predict(model, x[:3], y[:3], queries), rtol=1e-9)
 
 
+@pytest.mark.nightly
 @METHODS
 def test_an_observation_of_weight_two_counts_twice(method, task):
     model, (x, y, queries) = tiny(method), task
@@ -73,6 +74,7 @@ def test_an_observation_of_weight_two_counts_twice(method, task):
     np.testing.assert_allclose(actual, predict(model, *twice, queries), rtol=1e-9)
 
 
+@pytest.mark.nightly
 @METHODS
 def test_the_order_of_observations_is_irrelevant(method, task):
     model, (x, y, queries) = tiny(method), task
@@ -95,6 +97,7 @@ def test_one_observation_gives_finite_values_and_gradients(method, task):
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
 
 
+@pytest.mark.nightly
 @METHODS
 def test_points_and_values_may_have_several_channels(method, rng):
     options = {"value_dim": 2} if "attention" in method else {}
@@ -108,6 +111,7 @@ def test_points_and_values_may_have_several_channels(method, rng):
         np.testing.assert_allclose(alone[:, 0], predicted[:, 0], rtol=1e-10)
 
 
+@pytest.mark.nightly
 @METHODS
 def test_batches_are_vmap_and_single_precision_is_kept(method, task):
     model, other = tiny(method), tuple(0.5 * a for a in task)
@@ -138,6 +142,7 @@ def test_functional_attention_without_ridge_fits_the_coefficients(task):
     np.testing.assert_allclose(predict(model, *task), expected, rtol=1e-6)
 
 
+@pytest.mark.nightly
 def test_a_learned_ridge_starts_as_the_fixed_one(task):
     fixed, learned = tiny("funcattn"), tiny("funcattn", learn_ridge=True)
     start = build("funcattn", ridge=1e-2, learn_ridge=True)
@@ -206,6 +211,7 @@ def test_the_published_sizes_have_the_published_parameters(method):
     assert all(leaf.dtype == jnp.float32 for leaf in leaves)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("method", "scale"), [("funcattn", 0.01), ("intention", 0.02)])
 def test_small_normal_kernels_and_zero_biases(method, scale):
     for leaf in jax.tree.leaves(published(method)):

@@ -58,6 +58,7 @@ def test_the_published_model_has_the_published_number_of_parameters():
     assert sum(leaf.size for leaf in jax.tree.leaves(model)) == 600_241
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("attention", "outer_norm"),
     by_day(

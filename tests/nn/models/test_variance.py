@@ -42,6 +42,7 @@ def encoded(model):
     return np.asarray(model.encode(points, None), np.float64)
 
 
+@pytest.mark.nightly
 def test_kernels_have_the_deviations_of_the_formula():
     found = kernels(nn.unit_variance(transformer(time_embedding=True)))
     sizes = {name: np.sqrt(np.mean(value**2)) for name, value in found.items()}
@@ -78,6 +79,7 @@ def test_features_of_the_plane_leave_the_linear_range():
     assert 0.2 < scaled.std() < 1
 
 
+@pytest.mark.nightly
 def test_branches_add_as_much_variance_as_there_is_at_most():
     model = nn.unit_variance(transformer())
     points = jax.random.normal(jax.random.key(1), (400, 2), jnp.float32)

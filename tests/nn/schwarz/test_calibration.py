@@ -182,6 +182,7 @@ def test_local_keys_are_orthonormal_times_the_root_of_the_points():
         np.testing.assert_allclose(key.T @ key, expected, atol=1e-12)
 
 
+@pytest.mark.nightly
 def test_without_whitening_all_keys_are_orthonormal(model):
     found = principal_keys(model, *data(model), whitening=None)
     for own, _ in pairs(found, found):
@@ -283,6 +284,7 @@ def level_outputs(model, f):
     return [local, *(schwarz.coarse_prolong(c, space) for c in rest)]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["one level", "two levels", "by hand"])
 def test_normal_queries_give_every_level_its_share(name):
     model = MODELS[name]()
@@ -336,6 +338,7 @@ def train(model, f, u, *, steps=20):
     return losses, model
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["by hand", "three levels"])
 def test_units_of_inputs_and_targets_change_nothing_but_the_units(name):
     model = MODELS[name]()
@@ -455,6 +458,7 @@ def test_points_of_a_global_model_are_those_of_the_data(function):
         function(block(9, 2), X, X)
 
 
+@pytest.mark.nightly
 def test_a_batch_holds_a_sample_for_each_column():
     with pytest.raises(ValueError, match="2 samples, but a block has 3 columns"):
         nn.schwarz.principal_keys(MODEL, X[:, :2], X[:, :2])

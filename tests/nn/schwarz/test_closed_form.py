@@ -38,6 +38,7 @@ def test_with_harmonic_hats_it_is_exact_for_any_coefficient(rng):
     np.testing.assert_allclose(found(f).T, exact, rtol=1e-8, atol=1e-11)
 
 
+@pytest.mark.nightly
 def test_the_rank_goes_where_the_inputs_are():
     problem = poisson.fourier_problem(23, num_modes=2)
     found = nn.schwarz.laplacian_factors(build(rank=4), problem.modes)

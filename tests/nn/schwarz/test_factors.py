@@ -308,6 +308,7 @@ def test_gradients_of_all_levels_are_exact(rng):
         np.testing.assert_allclose(after - before, expected, rtol=1e-9)
 
 
+@pytest.mark.nightly
 def test_constructor_and_call_are_mapped_over_seeds(rng):
     cover, space, *_ = CASES["by hand"]()
     keys = jax.random.split(jax.random.key(3), 4)

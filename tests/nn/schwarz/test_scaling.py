@@ -57,6 +57,7 @@ def test_outputs_are_those_of_divided_attention(model, num_points, rng):
     np.testing.assert_allclose(scaled(f), expected, rtol=1e-6, atol=1e-12)
 
 
+@pytest.mark.nightly
 @jax.numpy_dtype_promotion("standard")  # for Optax
 def test_adam_trains_it_as_attention_that_is_divided(rng):
     n, rank = 6, 2
