@@ -189,6 +189,7 @@ def workdir(folder, tmp_path_factory):
         scales=", ".join(f"{name}: {formula}" for name, formula in SCALES.items()),
         angles="alpha",
         quantities="max:S",
+        seeds=(0, 1),
     )
     program.run(given, workdir=workdir)
     return workdir
@@ -252,25 +253,35 @@ def test_files_reports_and_errors_are_in_physical_units(folder, workdir, tmp_pat
     np.testing.assert_allclose(written["prediction_S"].ravel(), both.values[:, 2])
 
 
+def test_the_mean_of_seeds_is_predicted(folder, workdir, tmp_path):
+    options = predicting.PredictOptions(
+        workdir, input=str(folder / "c11.npz"), output=tmp_path, mean_of_seeds=True
+    )
+    assert predicting.run(options)["seeds"] == 2
+    found = [learn.load(workdir / name) for name in ("functional-0", "functional-1")]
+    (case,) = found[0].read(str(folder / "c11.npz"))
+    expected = np.mean([one(case)[:, 2] for one in found], axis=0)
+    written = np.load(tmp_path / "c11.npz")
+    np.testing.assert_allclose(written["prediction_S"].ravel(), expected, rtol=1e-6)
+    (tmp_path / "one").mkdir()
+    found[0].save(tmp_path / "one" / "functional-0")
+    with pytest.raises(ValueError, match="is the only seed of its run"):
+        predicting.run(
+            dataclasses.replace(options, workdir=tmp_path / "one" / "functional-0")
+        )
+    with pytest.raises(ValueError, match="--stream means nothing with --mean_of_seeds"):
+        dataclasses.replace(options, stream=True)
+
+
 def test_the_test_errors_of_training_are_those_of_predictions(folder, workdir):
-    stored = json.loads((workdir / "result.json").read_text())
     trained = learn.load(workdir)
+    stored = json.loads((trained.folder / "result.json").read_text())
     found = []
     for i in (10, 11, 12, 13):
         (case,) = trained.read(str(folder / f"c{i}.npz"))
         error = trained(case)[:, 2] - plate(i).target[:, 2]
         found.append(np.linalg.norm(error) / np.linalg.norm(plate(i).target[:, 2]))
-    (numbers,) = [numbers for numbers in _dicts(stored) if "relative_l2_S" in numbers][
-        :1
-    ]
-    np.testing.assert_allclose(numbers["relative_l2_S"], np.mean(found), rtol=1e-4)
-
-
-def _dicts(found):
-    if isinstance(found, dict):
-        yield found
-        for value in found.values():
-            yield from _dicts(value)
+    np.testing.assert_allclose(stored["relative_l2_S"], np.mean(found), rtol=1e-4)
 
 
 def test_bands_are_multiples_of_the_scales_of_a_case(workdir):

@@ -131,6 +131,12 @@ class PredictOptions(Options):
         "are in the report and in the last line",
         choices=tuple(NAMES),
     )
+    mean_of_seeds: bool = option(
+        False,
+        "Predict the mean of all seeds that the model of --workdir was trained with, "
+        "which has a smaller error than each of them. Bands are those of one seed, so "
+        "none are written",
+    )
     stream: bool = option(
         False,
         "Read and write .vtu or .h5 files in slices of points. A mesh then need not "
@@ -150,13 +156,16 @@ class PredictOptions(Options):
                 raise ValueError(f"--{name} means nothing without --input.")
         if self.input and self.output is None:
             raise ValueError("Name a folder for the predictions, --output=...")
-        if self.baseline:
-            for name in ("stream", "steps", "export", "band", "strict"):
-                if getattr(self, name):
-                    raise ValueError(
-                        f"--{name} means nothing with --baseline={self.baseline}, "
-                        "which predicts in place of the operator; leave one out."
-                    )
+        instead = f"--baseline={self.baseline}" if self.baseline else ""
+        if self.mean_of_seeds and self.baseline:
+            raise ValueError(f"--mean_of_seeds means nothing with {instead}.")
+        instead = instead or ("--mean_of_seeds" if self.mean_of_seeds else "")
+        for name in ("stream", "steps", "export", "band", "strict", "band_figures"):
+            if instead and getattr(self, name):
+                raise ValueError(
+                    f"--{name} means nothing with {instead}, "
+                    "which predicts in place of the operator; leave one out."
+                )
         if not self.steps and (self.time_step or self.gif):
             raise ValueError("--time_step and --gif mean nothing without --steps.")
 
@@ -194,7 +203,7 @@ def _predict(
     place = pathlib.Path(options.output)
     inputs = shared.divided(options.input)
     bands = None
-    if not options.baseline:  # for the operator alone
+    if not (options.baseline or options.mean_of_seeds):  # for the operator alone
         bands = bands_of(
             found,
             options.band,
@@ -223,10 +232,11 @@ def _predict(
         pictures = Pictures(place / "figures", options.band_figures)
         bands = bands._replace(pictures=pictures)
     _remove_former(place, inputs)
+    seeds = _seeds(found, options)
     if options.stream:
         rows = _stream_all(found, inputs, place, options.point_dim, options.limits)
     else:
-        rows = _predict_all(found, inputs, place, options, wanted, bands)
+        rows = _predict_all(found, inputs, place, options, wanted, bands, seeds)
     result = _summary(rows) | {"output": str(options.output)}
     if of_baselines := beside.summary(rows).get(beside.ROW):
         label = NAMES.get(options.baseline or "", found.name)
@@ -234,11 +244,30 @@ def _predict(
         say("\n" + tables.plain(page, shutil.get_terminal_size().columns))
     if options.baseline:
         result["baseline"] = options.baseline
+    if options.mean_of_seeds:
+        result["seeds"] = len(seeds)
     if bands is not None and bands.pictures is not None:
         result["figures"] = len(bands.pictures.drawn)
     if options.strict:
         _refuse_unlike(rows, place)
     return result
+
+
+def _seeds(found: trained.Trained, options: PredictOptions) -> list[trained.Trained]:
+    """The operators whose mean is the prediction: one, or all seeds of the run.
+
+    Raises:
+      ValueError: if the mean of several is asked for, and there is one.
+    """
+    if not options.mean_of_seeds:
+        return [found]
+    others = calibration.siblings(found, own_model=options.own_model)
+    if not others:
+        raise ValueError(
+            f"--mean_of_seeds: {found.folder} is the only seed of its run; train with "
+            "--seeds=0,1,2, or leave it out."
+        )
+    return [found, *others]
 
 
 def _remove_former(place: pathlib.Path, inputs: Sequence[str]) -> None:
@@ -332,6 +361,7 @@ def _predict_all(
     options: PredictOptions,
     wanted: tuple[Quantity, ...],
     bands: Bands | None,
+    seeds: Sequence[trained.Trained],
 ) -> list[dict[str, Any]]:
     rows, names = [], _names(found)
     given: list[Sample] = []
@@ -351,7 +381,7 @@ def _predict_all(
                 if others is not None and others.instead:
                     both = others.predicted(found, sample)
                 else:
-                    both = found.both(sample, limits=options.limits)
+                    both = trained.mean_of(seeds, sample, limits=options.limits)
                 values = _finite(sample, both.values)
                 row = _row(found, sample, values, wanted)
                 row |= {} if others is None else others.row(found, sample)

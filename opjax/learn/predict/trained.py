@@ -4,7 +4,7 @@ import json
 import os
 import pathlib
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -320,6 +320,27 @@ class Trained(Learned):
                 f"The operator in {self.folder} was trained on series; call "
                 "trained.rollout(series, num_steps), or opjax-predict with --steps."
             )
+
+
+def mean_of(
+    seeds: Sequence[Trained], sample: Sample, *, limits: Limits = LIMITS
+) -> prediction.Predicted:
+    """Predicts the mean of several operators, in physical units.
+
+    Args:
+      seeds: operators of the same fields and scalars, see `calibration.siblings`.
+      sample: see `Trained.both`.
+      limits: bounds of the memory.
+    """
+    found = [one.both(sample, limits=limits) for one in seeds]
+    if len(found) == 1:
+        return found[0]
+    dtype = np.result_type(*(one.values.dtype for one in found))
+    values = np.mean([one.values for one in found], axis=0, dtype=np.float64)
+    if found[0].scalars is None:
+        return prediction.Predicted(values.astype(dtype))
+    scalars = np.mean([one.scalars for one in found], axis=0, dtype=np.float64)
+    return prediction.Predicted(values.astype(dtype), scalars)
 
 
 def _refuse_traced(*arguments: object) -> None:
