@@ -191,6 +191,9 @@ def test_a_file_of_several_predictions_appears_when_all_are_made(tmp_path, monke
         def read_options(self, *, point_dim):
             return ReadOptions(point_dim=point_dim, need_target=False)
 
+        def reduced(self, sample):
+            return sample
+
         def both(self, sample, **limits):
             if sample.name.endswith("2"):
                 raise OSError(errno.EIO, os.strerror(errno.EIO))
