@@ -185,7 +185,7 @@ def test_outside_of_training_sigterm_ends_with_the_same_status():
 def test_a_file_of_several_predictions_appears_when_all_are_made(tmp_path, monkeypatch):
     class Trained:
         description = types.SimpleNamespace(
-            channels=Channels(2, 0, 1), names={}, training={"ranges": {}}
+            channels=Channels(2, 0, 1), names={}, training={"ranges": {}, "names": {}}
         )
 
         def read_options(self, *, point_dim):
