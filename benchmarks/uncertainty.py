@@ -138,17 +138,30 @@ def prepare(
     return cases, found
 
 
+class Stored(NamedTuple):
+    """A prediction of another seed, in place of its operator."""
+
+    values: np.ndarray
+
+    def __call__(self, _: Sample) -> np.ndarray:
+        """Returns the prediction."""
+        return self.values
+
+    def factor(self, _: Sample) -> np.ndarray:
+        """Cases are not scaled."""
+        return np.ones(self.values.shape[1])
+
+
 def ensemble(known: Known, floor: float | None) -> list[np.ndarray]:
     """Widths by the distance of the other seeds, for all cases."""
-    place = 0
-    members: Any = [lambda _, each=each: each[place] for each in known.others]
-    width = widths.Ensemble(widths.scale_of(known.operator), members)
-    if floor is not None:
-        width = width._replace(floor=floor)
+    scale = widths.scale_of(known.operator)
     found: list[np.ndarray] = []
-    for values in known.predictions:
+    for place, values in enumerate(known.predictions):
+        members: Any = [Stored(each[place]) for each in known.others]
+        width = widths.Ensemble(scale, members)
+        if floor is not None:
+            width = width._replace(floor=floor)
         found.append(width(Sample(values, values), values))
-        place += 1
     return found
 
 

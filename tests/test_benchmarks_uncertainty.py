@@ -52,7 +52,7 @@ def test_the_ensemble_is_that_of_the_package(known):
     spread = np.sqrt(np.mean(np.square(apart), axis=0))
     expected = spread + 0.5 * np.sqrt(np.mean(spread**2, axis=0))
     np.testing.assert_allclose(half[place], expected, rtol=1e-3)
-    members = [lambda _, each=each: each[place] for each in found.others]
+    members = [uncertainty.Stored(each[place]) for each in found.others]
     own = widths.Ensemble(widths.scale_of(found.operator), members)
     values = found.predictions[place]
     np.testing.assert_array_equal(

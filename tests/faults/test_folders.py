@@ -184,6 +184,7 @@ def test_outside_of_training_sigterm_ends_with_the_same_status():
 
 def test_a_file_of_several_predictions_appears_when_all_are_made(tmp_path, monkeypatch):
     class Trained:
+        folder = tmp_path / "run"
         description = types.SimpleNamespace(
             channels=Channels(2, 0, 1), names={}, training={"ranges": {}, "names": {}}
         )
@@ -198,6 +199,9 @@ def test_a_file_of_several_predictions_appears_when_all_are_made(tmp_path, monke
             if sample.name.endswith("2"):
                 raise OSError(errno.EIO, os.strerror(errno.EIO))
             return Predicted(np.zeros((3, 1)), None)
+
+        def reduced(self, sample):
+            return sample
 
     source = tmp_path / "new.h5"
     with h5py.File(source, "w") as file:
