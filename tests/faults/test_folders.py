@@ -192,13 +192,13 @@ def test_a_file_of_several_predictions_appears_when_all_are_made(tmp_path, monke
         def read_options(self, *, point_dim):
             return ReadOptions(point_dim=point_dim, need_target=False)
 
+        def reduced(self, sample):
+            return sample
+
         def both(self, sample, **limits):
             if sample.name.endswith("2"):
                 raise OSError(errno.EIO, os.strerror(errno.EIO))
             return Predicted(np.zeros((3, 1)), None)
-
-        def reduced(self, sample):
-            return sample
 
     source = tmp_path / "new.h5"
     with h5py.File(source, "w") as file:
@@ -207,7 +207,8 @@ def test_a_file_of_several_predictions_appears_when_all_are_made(tmp_path, monke
     monkeypatch.setattr(predict, "_row", lambda *given: {})
     output = tmp_path / "predicted"
     options = predict.PredictOptions(tmp_path, input=(str(source),), output=output)
-    given: Any = Trained(), options.input, output, options, (), None
+    found: Any = Trained()
+    given: Any = found, options.input, output, options, (), None, [found]
     with pytest.raises(OSError, match=os.strerror(errno.EIO)):
         predict._predict_all(*given)
     assert list(output.iterdir()) == []
@@ -217,7 +218,7 @@ def test_a_file_of_several_predictions_appears_when_all_are_made(tmp_path, monke
     with h5py.File(output / "new.h5") as file:
         assert [file[f"{i}/prediction"][0] for i in range(3)] == [1, 1, 1]
     with pytest.raises(ValueError, match="is the input itself"):
-        predict._predict_all(given[0], options.input, tmp_path, options, (), None)
+        predict._predict_all(found, options.input, tmp_path, options, (), None, [found])
 
 
 def test_pages_and_training_need_no_temporary_folder(tmp_path, monkeypatch):

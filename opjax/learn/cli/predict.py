@@ -231,12 +231,15 @@ def _predict(
     if bands is not None and options.band_figures:
         pictures = Pictures(place / "figures", options.band_figures)
         bands = bands._replace(pictures=pictures)
+    others = None
+    if not options.stream:
+        others = beside.Beside.of(found, options.baseline or "")
     _remove_former(place, inputs)
     seeds = _seeds(found, options)
     if options.stream:
         rows = _stream_all(found, inputs, place, options.point_dim, options.limits)
     else:
-        rows = _predict_all(found, inputs, place, options, wanted, bands, seeds)
+        rows = _predict_all(found, inputs, place, options, wanted, bands, seeds, others)
     result = _summary(rows) | {"output": str(options.output)}
     if of_baselines := beside.summary(rows).get(beside.ROW):
         label = NAMES.get(options.baseline or "", found.name)
@@ -362,11 +365,11 @@ def _predict_all(
     wanted: tuple[Quantity, ...],
     bands: Bands | None,
     seeds: Sequence[trained.Trained],
+    others: beside.Beside | None = None,
 ) -> list[dict[str, Any]]:
     rows, names = [], _names(found)
     given: list[Sample] = []
     output.mkdir(parents=True, exist_ok=True)
-    others = beside.Beside.of(found, options.baseline or "")
     early: list[str] = []  # at time 0, with fields that are taken for true ones
     for file, name in _places(inputs).items():
         place = output / name
