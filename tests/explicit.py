@@ -77,7 +77,7 @@ def function(name):
 
 def model(name):
     """A model of the registry as a function of itself and its inputs, likewise."""
-    config = dataclasses.replace(TINY, models=(name,))
+    config = dataclasses.replace(TINY, models=(name,), equal_parameters=False)
     built = enlarged(operators.build(config, SIZES, rngs=nnx.Rngs(0)))
     axes = [np.linspace(0, 1, n) for n in GRID]
     grid = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 2)

@@ -54,14 +54,19 @@ def of(
     """
     location, features = options.location, options.geometry
     on_cells = location == "cells"
+    conditions = options.conditions
+    on_boundary = conditions and boundary_sets.has_cells(arrays)
     cells = None
-    if features or on_cells or options.facets:
+    if features or on_cells or options.facets or on_boundary:
         cells = topology(name, arrays)
     num_points = len(arrays["mesh_points"])
-    sets = boundary_sets.named_sets(name, arrays, options, row, cells)
     facets = None
-    if cells is not None and (features or sets):
-        facets = _facets(name, cells, surface=bool(features))
+    if cells is not None:
+        beside = on_cells and bool(options.boundary_names or conditions)
+        outside = _is_solid(cells) and bool(options.facets or conditions)
+        if features or beside or outside:
+            facets = _facets(name, cells, surface=bool(features))
+    sets = boundary_sets.named_sets(name, arrays, options, row, cells, facets)
     if features and cells is not None and facets is not None:
         _check_conforming(name, cells, facets.corners)
     columns = [np.zeros((num_points, 0), np.float32)]
@@ -96,7 +101,7 @@ def of(
         assert cells is not None
         plane = arrays.plane if isinstance(arrays, MeshArrays) else None
         try:
-            found = _patches(name, cells, sets, on_cells=on_cells)
+            found = _patches(name, cells, facets, sets, on_cells=on_cells)
         except ValueError as error:
             raise ValueError(f"{name}: facets of boundaries: {error}") from error
         axes = () if plane is None else plane.axes
@@ -104,15 +109,26 @@ def of(
     return Geometric(values, tuple(channels), members, patches)
 
 
+def _is_solid(cells: Topology) -> bool:
+    """Whether cells fill the space of their points, so that facets bound them."""
+    return cells.dimension == cells.points.shape[1]
+
+
 def _patches(
-    name: str, cells: Topology, sets: Mapping[str, NamedSet], *, on_cells: bool
+    name: str,
+    cells: Topology,
+    facets: geometry.Facets | None,
+    sets: Mapping[str, NamedSet],
+    *,
+    on_cells: bool,
 ) -> dict[str, Patch]:
     """Rules of integration over named boundaries, and over a surface as a whole.
 
     A boundary without facets has none.
     """
-    solid = cells.dimension == cells.points.shape[1]
-    facets = _facets(name, cells, surface=not solid)
+    solid = _is_solid(cells)
+    if facets is None or not solid:
+        facets = _facets(name, cells, surface=not solid)
     rows = np.searchsorted(cells.rows, facets.cells) if on_cells else None
     chosen = {
         key: one.points[facets.corners].all(axis=1)

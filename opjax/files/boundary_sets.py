@@ -33,6 +33,7 @@ def named_sets(
     options: ReadOptions,
     row: cases.Row | None,
     cells: Topology | None,
+    facets: geometry.Facets | None,
 ) -> dict[str, NamedSet]:
     """Finds named boundaries of a sample, those of the file and those of conditions.
 
@@ -42,6 +43,7 @@ def named_sets(
       options: which ones.
       row: what a table of cases says of the sample.
       cells: of the file, if they are known.
+      facets: of the boundary of the mesh, if it has one.
 
     Raises:
       ValueError: if there is no such boundary, its array is not what it has to be, or
@@ -53,7 +55,7 @@ def named_sets(
         for key in options.boundary_names
     }
     for key, condition in options.conditions.items():
-        sets[key] = _of_condition(name, arrays, key, condition, row, cells)
+        sets[key] = _of_condition(name, arrays, key, condition, row, cells, facets)
     return sets
 
 
@@ -64,6 +66,7 @@ def _of_condition(
     condition: Expression,
     row: cases.Row | None,
     cells: Topology | None,
+    facets: geometry.Facets | None,
 ) -> NamedSet:
     """The points of the mesh's boundary where a condition holds, or marked cells.
 
@@ -83,13 +86,11 @@ def _of_condition(
             f"{name}: the boundary {key}: {condition.text!r} has no coordinate and no "
             "field, so it holds everywhere or nowhere."
         )
-    if cells is None and _has_cells(arrays):
-        cells = topology(name, arrays)
-    if cells is not None and cells.dimension == cells.points.shape[1] > 1:
-        corners = cells.boundary().corners
+    if cells is not None and cells.dimension == cells.points.shape[1]:
+        assert facets is not None
         outer = np.zeros(len(mask), bool)
-        outer[corners] = True
-        outer[_between(cells, corners)] = True
+        outer[facets.corners] = True
+        outer[_between(cells, facets.corners)] = True
         mask = mask & outer
     _some(name, key, condition, mask, known)
     return NamedSet(mask)
@@ -152,7 +153,8 @@ def _coordinates(arrays: Arrays) -> dict[str, np.ndarray]:
     return dict(sorted(found.items()))
 
 
-def _has_cells(arrays: Arrays) -> bool:
+def has_cells(arrays: Arrays) -> bool:
+    """Whether a file has cells that are no points."""
     if isinstance(arrays, MeshArrays):
         return bool((arrays.mesh.types > _VERTICES).any())
     return "cells" in arrays

@@ -58,7 +58,7 @@ _WAYS = {
     ".obj": _PYVISTA.format(code=_GRID),
     ".cas": _PYVISTA.format(code=_BLOCKS),
     ".foam": _FOAM,
-    ".frd": "pip install ccx2paraview; ccx2paraview {name} vtu",
+    ".frd": "pip install ccx2paraview vtk; ccx2paraview {name} vtu",
     ".odb": _ODB,
     ".rst": _RST,
     ".op2": _OP2,

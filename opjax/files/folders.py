@@ -133,7 +133,7 @@ def _one(root: Path, folder: Path, files: list[Path], *, named: bool) -> Path:
         parent for folder in _parents(files) for parent in (folder, *folder.parents)
     }
     above = {parent for parent in above if parent.is_relative_to(folder)}
-    kept = _last_listed(files, dict.fromkeys(above, lists.SUFFIXES))
+    kept = _last_listed(files, above, own_names=False)
     if len(kept) > 1:
         matches = [_NUMBERED.fullmatch(file.stem) for file in kept]
         stems = {match[1] if match else None for match in matches}
@@ -157,8 +157,8 @@ def _parents(files: Iterable[Path]) -> set[Path]:
 def latest(files: list[Path]) -> list[Path]:
     """Keeps the last of the files that a list of times names, `case.vtm.series`.
 
-    A list is one of times if all its files are named as it is. Files with a row in the
-    table beside them are cases of their own.
+    A list is one of times if all its files are named as it is. Of files with a row in
+    the table beside them, all are kept.
 
     Args:
       files: of a data set.
@@ -171,33 +171,37 @@ def latest(files: list[Path]) -> list[Path]:
     """
     if len(files) < 2:
         return files
-    kept = _last_listed(files, {folder: (".series",) for folder in _parents(files)})
+    kept = _last_listed(files, _parents(files), own_names=True)
     _tell(set(files) - set(kept), kept)
     return kept
 
 
 def _last_listed(
-    files: list[Path], kinds: Mapping[Path, tuple[str, ...]]
+    files: list[Path], folders: Iterable[Path], *, own_names: bool
 ) -> list[Path]:
     """Leaves out all but the last of the files of each list in some folders.
 
+    Of files that a table names, those are kept in place of the last one.
+
     Args:
       files: of samples.
-      kinds: suffixes of lists that count, for each folder of lists.
+      folders: of lists.
+      own_names: whether lists count only if their files are called as they are.
     """
     dropped: set[Path] = set()
-    for folder, suffixes in kinds.items():
+    for folder in folders:
         rows = cases.names_in(folder)
-        own = {file for file in files if file.name not in rows}
-        for one in _lists_in(folder) if len(own) > 1 else []:
-            if one.suffix.lower() not in suffixes:
+        for one in _lists_in(folder):
+            # case.vtm.series lists case_0.vtm; beam.pvd of ccx2paraview beam.1.vtu.
+            stem = one.name.split(".")[0] + "." * (one.suffix.lower() == ".pvd")
+            if own_names and not any(file.name.startswith(stem) for file in files):
                 continue
-            names = [entry.file for entry in lists.entries(one)]
-            stem = one.name.split(".")[0]
-            if suffixes == (".series",) and not all(n.startswith(stem) for n in names):
+            listed = frames_of(one)
+            if own_names and not all(file.name.startswith(stem) for file in listed):
                 continue
-            ordered = [file for file in frames_of(one) if file in own]
-            dropped.update(ordered[:-1])
+            ordered = [file for file in listed if file in files]
+            kept = [file for file in ordered if file.name in rows] or ordered[-1:]
+            dropped.update(set(ordered).difference(kept))
     return [file for file in files if file not in dropped]
 
 

@@ -4,6 +4,7 @@ import importlib.util
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -11,8 +12,10 @@ import pytest
 
 from opjax import files
 from opjax.files import conversion
+from opjax.files.series import read_series
 
 pyvista = pytest.importorskip("pyvista", reason="needs opjax[vtk]")
+SOLVERS = Path(__file__).parent / "solvers"
 
 
 def write(folder, name):
@@ -134,3 +137,29 @@ def test_the_arrays_of_an_xdmf_file_are_not_taken_for_samples(tmp_path, monkeypa
                 files.read(given)
             assert "meshio convert a.xdmf a.vtu" in str(said.value)
             assert "grid_axes" not in str(said.value)
+
+
+def test_frames_of_calculix_are_converted_by_the_line_for_a_folder_of_cases(
+    tmp_path, monkeypatch
+):
+    for case in ("case_1", "case_2"):
+        (tmp_path / case).mkdir()
+        shutil.copy(SOLVERS / "beam.frd", tmp_path / case)
+    with pytest.raises(FileNotFoundError, match="such as case_1; in each: To") as said:
+        files.find(tmp_path)
+    for case in ("case_1", "case_2"):
+        run(advice(str(said.value)), tmp_path / case, monkeypatch)
+    options = files.ReadOptions(target="U,S_Mises")
+    with pytest.warns(UserWarning, match="last time.*: 2 files of earlier times"):
+        found = files.read(tmp_path, options)
+    for sample in found:
+        assert sample.name.endswith("beam.2.vtu")
+        assert sample.num_points == 12
+        # Four loads of 20 on a square of one: a stress of 80, and its strain.
+        np.testing.assert_allclose(sample.target[:, 3], 80, rtol=1e-4)
+        np.testing.assert_allclose(sample.target[:, 0].max(), 160 / 210000, rtol=1e-3)
+    # Version 3.2 of the converter writes the last step into the files of all, so the
+    # frames before it are not compared.
+    ((series, _), _) = read_series(tmp_path, options)
+    assert series.times.tolist() == [1, 2]
+    np.testing.assert_allclose(series.values[1], found[0].target)

@@ -49,6 +49,14 @@ def test_a_time_that_is_named_is_read(tmp_path):
     assert [sample.scalars for sample in found] == [[0], [100], [200]]
 
 
+def test_rows_of_files_say_which_times_are_read(tmp_path):
+    folder = solved(tmp_path, count=1) / "case_0" / "VTK"
+    table(folder, ["case_0_100.vtm,3"], "file,load")
+    with pytest.warns(UserWarning, match="2 files of earlier times"):
+        (sample,) = files.read(folder, files.ReadOptions(target="p", scalars="load"))
+    assert sample.name.endswith("case_0_100.vtm")
+
+
 def test_files_that_may_be_samples_are_no_times_unless_the_table_says_so(tmp_path):
     solved(tmp_path, listed=False, stems=False)
     with pytest.raises(

@@ -152,6 +152,24 @@ def test_an_open_wall_needs_the_pressure_of_its_other_side(square):
     assert found == pytest.approx(2 * 16 / 4 / 4)
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("mean:p@one", "(no facet has all its points in|boundary 'one' has no points)"),
+        ("force_x:p", "name the wall, as in force_x:p@wall"),
+        ("mean:p@other", "'other' is unknown, known are: one"),
+    ],
+)
+@pytest.mark.parametrize("location", ["points", "cells"])
+def test_a_boundary_without_facets_is_named(tmp_path, location, text, words):
+    points, cells = plate()
+    data = {"at_points": {"p": points[:, 0]}, "at_cells": {"p": np.ones(len(cells))}}
+    path = write(tmp_path / "a.vtu", points, cells, [_QUAD] * len(cells), **data)
+    corner = {"boundary": "one: x + y < 0.5", "location": location}
+    with pytest.raises(ValueError, match=rf"a\.vtu: {text}: .*{words}"):
+        one(path, text, ["p"], **corner)
+
+
 def test_triangles_and_quads_have_the_facets_of_both(tmp_path):
     points, cells = plate()
     mixed = [part for c in cells[:6] for part in ([*c[:3]], [c[0], *c[2:]])] + cells[6:]
@@ -176,6 +194,26 @@ def test_a_surface_of_cell_data_has_the_force_on_its_body(tmp_path):
     assert one(path, "mean:p@top", ["p"], **top) == pytest.approx(3)
     with pytest.raises(ValueError, match=r"quads of a surface, is open at 4 edges"):
         one(path, "force_z:p@top:reference=0", ["p"], **top)
+
+
+def test_a_curve_of_sides_has_the_force_on_its_body(tmp_path):
+    turns = 2 * np.pi * np.arange(24) / 24
+    points = np.stack([np.cos(turns), np.sin(turns)], -1)
+    ends = np.arange(24)
+    sides = np.stack([ends, np.roll(ends, -1)], -1)
+    np.savez(
+        tmp_path / "a.npz",
+        mesh_points=points,
+        cells=sides,
+        p=-points[:, 1],
+        middle=-points[sides].mean(axis=1)[:, 1],
+        wall=np.ones(24),
+    )
+    area = 12 * np.sin(2 * np.pi / 24)
+    found = one(tmp_path / "a.npz", "force_y:p@wall", ["p"], boundary_names="wall")
+    assert found == pytest.approx(area, rel=1e-6)
+    found = one(tmp_path / "a.npz", "force_y:middle", ["middle"], location="cells")
+    assert found == pytest.approx(area, rel=1e-6)
 
 
 def test_sums_are_those_of_all_points_without_weights(tmp_path):

@@ -6,6 +6,7 @@ import struct
 import tarfile
 import tempfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +194,38 @@ def vtp(seed: int) -> bytes:
     writer.SetDataMode(seed % 3)
     writer.SetEncodeAppendedData(True)
     return _vtk_bytes(writer)
+
+
+def of_vtk(kind: str) -> Callable[[int], bytes]:
+    """A grid with a field, as VTK writes it."""
+
+    def write(seed: int) -> bytes:
+        import pyvista
+        from vtkmodules import vtkIOExodus
+
+        mesh = pyvista.ImageData(dimensions=(3 + seed % 3, 3, 2))
+        mesh["target"] = np.random.default_rng(seed).random(mesh.n_points)
+        mesh.cell_data["target"] = np.arange(mesh.n_cells, dtype=float)
+        cast = {
+            "vtr": mesh.cast_to_rectilinear_grid,
+            "vts": mesh.cast_to_structured_grid,
+        }
+        if kind != "vti":
+            mesh = cast.get(kind, mesh.cast_to_unstructured_grid)()
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, f"a.{kind}")
+            if kind == "exo":
+                writer = vtkIOExodus.vtkExodusIIWriter()
+                writer.SetInputData(mesh)
+                writer.SetFileName(str(path))
+                writer.Write()
+            elif kind == "vtkhdf":
+                mesh.save(path)
+            else:
+                mesh.save(path, binary=bool(seed % 2))
+            return path.read_bytes()
+
+    return write
 
 
 def cgns(seed: int) -> bytes:

@@ -14,7 +14,8 @@ import opjax
 from opjax import files
 from opjax._files import REFUSALS
 from opjax.datasets import _airfrans_files, _arrays, _off
-from opjax.files import mapped
+from opjax.files import checking, mapped
+from opjax.files.series import read_series
 from opjax.files.vtk import vtu_write
 from opjax.files.vtk.mesh import VtkMesh
 from tests.hostile import crafted, mutations, originals
@@ -258,6 +259,57 @@ def _save_blocks(path: Path) -> None:
     path.write_text("\n".join(rows))
 
 
+def _save_pieces(path: Path) -> None:
+    """Puts two pieces there, and the list of both, which is to break."""
+    for number in range(2):
+        (path.parent / f"piece_{number}.vtu").write_bytes(originals.vtu(3 * number))
+    kind = "PUnstructuredGrid"
+    rows = [f'<Piece Source="piece_{number}.vtu"/>' for number in range(2)]
+    head = f'<VTKFile type="{kind}" version="1.0"><{kind} GhostLevel="0">'
+    path.write_text("\n".join([head, *rows, f"</{kind}></VTKFile>"]))
+
+
+def _save_frames(path: Path) -> None:
+    """Puts frames there, and the list of all, which is to break."""
+    rows = [(f"a_{number}.vtu", number / 4) for number in range(3)]
+    for name, _ in rows:
+        (path.parent / name).write_bytes(originals.vtu(0))
+    if path.suffix == ".series":
+        files_of = [{"name": name, "time": time} for name, time in rows]
+        path.write_text(json.dumps({"file-series-version": "1.0", "files": files_of}))
+        return
+    sets = [
+        f'<DataSet timestep="{time}" part="{part}" file="{name}"/>'
+        for name, time in rows
+        for part in range(2)
+    ]
+    head = '<VTKFile type="Collection" version="0.1"><Collection>'
+    path.write_text("\n".join([head, *sets, "</Collection></VTKFile>"]))
+
+
+def _save_ensight(path: Path) -> None:
+    """Puts frames of Ensight there, and their list, which is to break."""
+    there = Path(__file__).parents[1] / "datasets/solvers/times/EnSight"
+    shutil.copytree(there, path.parent, dirs_exist_ok=True)
+    (path.parent / "cavity.case").rename(path)
+
+
+def _series(path: Path) -> None:
+    read_series([str(path)], files.ReadOptions(max_bytes=MAX_BYTES), min_frames=1)
+
+
+def _series_of_cells(path: Path) -> None:
+    options = files.ReadOptions(max_bytes=MAX_BYTES, target="p", location="cells")
+    read_series([str(path)], options)
+
+
+def _check(path: Path) -> None:
+    """Looks at a folder, whatever is in it."""
+    found = checking.check([str(path.parent)])
+    text = json.dumps(dataclasses.asdict(found))
+    assert found.looked_at or found.refused, text
+
+
 def _manifest(seed: int) -> bytes:
     del seed
     return b""  # read from the folder that `_save_trained` makes
@@ -286,6 +338,7 @@ FORMATS: dict[str, Format] = {
             _own_cells,
             _own_geometry,
             _own_patches,
+            _check,
         ),
         crafted.npz,
     ),
@@ -324,7 +377,7 @@ FORMATS: dict[str, Format] = {
         "a.vtu",
         originals.vtu,
         mutations.TEXT,
-        (_own, _mapped, _own_weights, _own_cells, _own_geometry, _own_patches),
+        (_own, _mapped, _own_weights, _own_cells, _own_geometry, _own_patches, _check),
         crafted.xml,
     ),
     "polyhedra": Format(
@@ -353,6 +406,34 @@ FORMATS: dict[str, Format] = {
         mutations.TEXT,
         (_own, _own_cells, _own_geometry, _own_patches),
         prepare=_save_blocks,
+    ),
+    "pvtu": Format(
+        "a.pvtu", _manifest, mutations.TEXT, (_own, _own_cells), prepare=_save_pieces
+    ),
+    "pvd": Format(
+        "a.pvd", _manifest, mutations.TEXT, (_own, _series), prepare=_save_frames
+    ),
+    "series": Format(
+        "a.vtu.series", _manifest, mutations.JSON, (_own, _series), prepare=_save_frames
+    ),
+    **{
+        kind: Format(
+            f"a.{kind}", originals.of_vtk(kind), mutations.TEXT, (_own, _own_cells)
+        )
+        for kind in ("vti", "vtr", "vts")
+    },
+    **{
+        kind: Format(
+            f"a.{kind}", originals.of_vtk(kind), mutations.BYTES, (_own, _series)
+        )
+        for kind in ("vtkhdf", "exo")
+    },
+    "case": Format(
+        "a.case",
+        _manifest,
+        mutations.TEXT,
+        (_series_of_cells,),
+        prepare=_save_ensight,
     ),
     "stl": Format(
         "a.stl",

@@ -120,9 +120,15 @@ def _rule(wanted: Quantity, sample: Sample) -> Patch:
 def _of_facets(
     wanted: Quantity, points: np.ndarray, counted: np.ndarray, sample: Sample
 ) -> Patch:
-    patch = dict(sample.patches or {}).get(wanted.boundary)
-    if patch is None:
+    if sample.patches is None:
         patch = _from_cells(wanted, points, sample)
+    elif wanted.boundary in sample.patches:
+        patch = sample.patches[wanted.boundary]
+    else:
+        if not wanted.boundary:
+            raise _nameless(wanted)
+        _named(wanted, sample)
+        raise _without_facets(wanted)
     if patch.open_edges:
         _check_closed(wanted, patch)
     wrong = ~counted[patch.rows]
@@ -212,17 +218,26 @@ def _from_cells(wanted: Quantity, points: np.ndarray, sample: Sample) -> Patch:
     if surface:
         facets = np.asarray(cells)
     elif not wanted.boundary:
-        raise ValueError("name the wall, as in " + f"{wanted.kind}:{wanted.field}@wall")
+        raise _nameless(wanted)
     else:
         facets = geometry.boundary_facets(points, {kind: cells}).corners
     chosen = facets[on_wall[facets].all(axis=1)]
     if not len(chosen):
-        raise ValueError(
-            f"no facet has all its points in the boundary {wanted.boundary!r}."
-        )
+        raise _without_facets(wanted)
     if surface:
         return patches.of_body(points, chosen, kind)
     return patches.at_points(points, chosen)
+
+
+def _nameless(wanted: Quantity) -> ValueError:
+    return ValueError(f"name the wall, as in {wanted.kind}:{wanted.field}@wall")
+
+
+def _without_facets(wanted: Quantity) -> ValueError:
+    return ValueError(
+        f"no facet has all its points in the boundary {wanted.boundary!r}, which needs "
+        "whole sides or faces of cells of the mesh's boundary."
+    )
 
 
 def _kind_of(points: np.ndarray, cells: np.ndarray) -> str:

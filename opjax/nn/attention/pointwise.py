@@ -6,10 +6,12 @@ from typing import Unpack
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax import export
 
 import opjax
 from opjax import _checks
 from opjax.attention.functional import regression
+from opjax.nn.attention.heads import merge_heads
 from opjax.nn.attention.key_sums import SoftmaxKeySums, TrialSums, integrals
 from opjax.nn.attention.points import HeadwiseAttention, PointOptions
 from opjax.nn.attention.sums import Added, Local, Sums
@@ -105,6 +107,25 @@ class IntentionAttention(TrialSums):
         super().__init__(features, rngs=rngs, **options)
         _checks.non_negative(ridge=ridge)
         self.ridge = ridge
+
+    def evaluate(
+        self,
+        x: jax.Array,
+        mesh_points: jax.Array | None,
+        weights: jax.Array | None,
+    ) -> jax.Array:
+        """Maps the checked arguments of a call to features `(n, c)`.
+
+        Of fewer points than channels, `opjax.intention` solves the system of points.
+        """
+        n, width = x.shape[0], self.out.in_features // self.num_heads
+        if export.is_symbolic_dim(n) or not 0 < n < width:
+            return super().evaluate(x, mesh_points, weights)
+        if weights is None:
+            weights = jnp.full(n, 1 / n, x.dtype)
+        heads = self.head_inputs(x, mesh_points=mesh_points, quadrature_weights=weights)
+        attend = partial(opjax.intention, ridge=self.ridge, key_weights=weights)
+        return self.out(merge_heads(jax.vmap(attend)(*heads)))
 
     def sums(
         self, local: Local, weights: jax.Array, highest: jax.Array | None = None

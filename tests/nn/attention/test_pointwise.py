@@ -3,6 +3,7 @@
 import math
 from functools import partial
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -402,3 +403,20 @@ def test_only_square_matrices_have_a_diagonal():
         nn.layers.initializers.diagonal_xavier()(jax.random.key(0), (3, 4))
     with pytest.raises(ValueError, match="diagonal=-1"):
         nn.layers.initializers.diagonal_xavier(diagonal=-1)
+
+
+def test_intention_of_few_points_is_that_of_more_without_weight(rng):
+    layer, few, more = make("intention", num_heads=1), 4, 12
+    x, points = rng.normal(size=(more, C)), rng.uniform(size=(more, P))
+    weights = np.where(np.arange(more) < few, rng.uniform(0.5, 1.5, more), 0)
+
+    def loss(layer, x, points, weights):
+        given = {"mesh_points": points, "quadrature_weights": weights}
+        return jnp.sum(jnp.sin(layer(x, **given)[:few]))
+
+    both = jax.jit(jax.value_and_grad(loss))
+    padded = both(layer, *map(jnp.asarray, (x, points, weights)))
+    alone = both(layer, *(jnp.asarray(a[:few]) for a in (x, points, weights)))
+    chex.assert_trees_all_close(alone, padded, rtol=1e-9, atol=1e-12)
+    system = jax.make_jaxpr(loss)(layer, x[:few], points[:few], weights[:few])
+    assert f"f64[{few},{few}]" in str(system)  # not that of eight channels
