@@ -19,7 +19,7 @@ flat = pytest.mark.filterwarnings("ignore:.*one cell thick along")
 
 @flat
 @pytest.mark.nightly
-@pytest.mark.skipif(shutil.which("foamToVTK") is None, reason="OpenFOAM is not installed")
+@pytest.mark.skipif(shutil.which("foamToVTK") is None, reason="no OpenFOAM here")
 @pytest.mark.parametrize(
     ("script", "cases"), [("polyhedra", ["dual", "snappy"]), ("cylinder", ["layer"])]
 )

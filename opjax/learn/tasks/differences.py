@@ -23,6 +23,8 @@ from opjax.normalize import Normalizer
 from opjax.samples import Sample, Splits
 from opjax.samples.fields import Fields
 
+_LEVEL = 0.05  # of the test whether a model improves a baseline
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Difference:
@@ -141,7 +143,7 @@ class Decision:
 
         That of least squares over the validation cases, over the size of their fields,
         between 0 and 1. Zero, the baseline alone, unless the mean error over these
-        cases falls by more than its standard error.
+        cases falls significantly, by Student's test with a level of 5 %.
         """
         found = np.zeros(len(self.difference.normalizer.mean))
         cases = self.validation.samples
@@ -163,9 +165,17 @@ class Decision:
                     for left, change in rows
                 ]
             )
-            error = falls.std(ddof=1) / np.sqrt(len(falls)) if len(falls) > 1 else 0.0
-            found[channels] = share if falls.mean() > error else 0.0
+            found[channels] = share if _are_positive(falls) else 0.0
         return found
+
+
+def _are_positive(falls: np.ndarray) -> bool:
+    """Whether numbers have a positive mean, tested if there are several."""
+    if len(falls) < 2 or not falls.std():
+        return bool(falls.mean() > 0)
+    from scipy import stats
+
+    return bool(stats.ttest_1samp(falls, 0, alternative="greater").pvalue < _LEVEL)
 
 
 def _joined(sample: Sample, values: np.ndarray) -> Sample:
