@@ -19,6 +19,8 @@
 # the same operator on other cases, and look at where it is wrong.
 
 # %%
+import tempfile
+
 import matplotlib.pyplot as plt
 import numpy as np
 from scipy.fft import dstn, idstn
@@ -96,8 +98,9 @@ figure.suptitle(f"a plate of middle error, {errors[middle]:.1%}")
 # The saved folder has the parameters, the normalisers and the ranges of the training.
 
 # %%
-trained.save("/tmp/opjax_plate")
-again = learn.load("/tmp/opjax_plate")
+folder = f"{tempfile.mkdtemp()}/plate"
+trained.save(folder)
+again = learn.load(folder)
 print(np.array_equal(again(heat[-1]), predicted[-1]))
 
 # %% [markdown]
