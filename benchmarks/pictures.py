@@ -58,7 +58,7 @@ PICTURES = {
     "darcy_learned": Picture(fields.learned, "darcy"),
     "elasticity_learned": Picture(fields.learned, "elasticity"),
     "schwarz_operator": Picture(pictures_schwarz.operator),
-    "one_recipe": Picture(curves.one_recipe),
+    "one_recipe": Picture(curves.errors_by_one_recipe),
     "cost": Picture(curves.cost, "layers"),
     "scale": Picture(curves.scale, "scale"),
     "error_over_time": Picture(curves.error_over_time, "models"),

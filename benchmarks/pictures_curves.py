@@ -2,12 +2,12 @@
 
 import json
 import pathlib
-import re
 from typing import Any
 
 import numpy as np
 
 from benchmarks import pictures_style as style
+from benchmarks.recipe_table import one_recipe
 from benchmarks.scale_page import measured
 from opjax.learn.report import drawing
 from opjax.learn.run.metrics_file import read_metrics
@@ -37,32 +37,25 @@ _MODES = {
 }
 
 
-_RECIPES = pathlib.Path(__file__).parents[1] / "results" / "recipes.md"
 _PROBLEMS = ("Darcy flow", "elasticity", "airfoil", "pipe", "plasticity")
-_ERROR = re.compile(r"([\d.]+) \[([\d.]+), ([\d.]+)\]")
 
 
-def one_recipe(_: None) -> Any:
+def errors_by_one_recipe(_: None) -> Any:
     """Test errors of five models on five problems, from the table of `recipes.md`."""
-    text = _RECIPES.read_text().split("## One recipe for all models")[1]
-    table = [line.split("|")[1:-1] for line in text.splitlines() if line[:1] == "|"]
-    models = [name.strip() for name in table[0][1:]]
-    rows = {row[0].split(",")[0].strip(): row[1:] for row in table[2:10]}
+    errors = one_recipe()
+    colours = {"functional": _C["blue"], "Transolver": _C["vermilion"]}
+    colours |= {"Galerkin": _C["green"], "FLARE": _C["orange"], "FNO": _C["purple"]}
     drawn = style.figure(2.9)
     axis = drawn.subplots()
-    for i, model in enumerate(models):
-        colour = {"Transolver": _C["vermilion"], "FNO": _C["purple"]}.get(
-            model, _MODELS.get(model.lower(), _C["grey"])
-        )
+    for i, (model, colour) in enumerate(colours.items()):
         for j, problem in enumerate(_PROBLEMS):
-            numbers = _ERROR.search(rows[problem][i])
-            if numbers is None:  # the model has no such problem
+            if model not in errors[problem]:
                 continue
-            middle, low, high = (float(number) for number in numbers.groups())
+            median, *ends = errors[problem][model]
             y = j + 0.13 * (i - 2)
-            axis.plot([low, high], [y, y], color=colour, linewidth=2)
+            axis.plot(ends, [y, y], color=colour, linewidth=2)
             label = model if j == 0 else None
-            axis.plot(middle, y, "o", color=colour, markersize=4.5, label=label)
+            axis.plot(median, y, "o", color=colour, markersize=4.5, label=label)
     axis.set(xscale="log", xlabel="relative L2 error on unseen samples")
     axis.set_xticks([0.01, 0.03, 0.1, 0.3], ["1 %", "3 %", "10 %", "30 %"])
     axis.set_xticks([], minor=True)

@@ -1,11 +1,7 @@
 """The page of models: a row for each name of the registry."""
 
 import dataclasses
-import pathlib
-import re
 from typing import NamedTuple
-
-ROOT = pathlib.Path(__file__).parents[2]
 
 
 class Source(NamedTuple):
@@ -112,28 +108,19 @@ equal parameters and equal epochs.
 """
 
 
-def _errors() -> dict[str, str]:
-    """Medians of Darcy flow by the column of `recipes.md`."""
-    text = (ROOT / "results" / "recipes.md").read_text()
-    part = text.split("## One recipe for all models")[1]
-    table = [line.split("|")[1:-1] for line in part.splitlines() if line[:1] == "|"]
-    row = next(row for row in table if row[0].strip().startswith("Darcy flow"))
-    medians = [re.sub(r"[*]|\[.*", "", cell).strip() for cell in row]
-    return dict(zip((name.strip() for name in table[0]), medians, strict=False))
-
-
 def page() -> str:
     """The text of the page."""
     import jax
     from flax import nnx
 
+    from benchmarks.recipe_table import one_recipe
     from opjax.learn.cli import train
     from opjax.learn.registry import operators
     from opjax.learn.registry.entries import Sizes
 
     preset = dataclasses.replace(train.PRESETS["fast"], equal_parameters=False)
     grid = Sizes(2, 1, 1, (29, 29), 841, ((0.0, 0.0), (1.0, 1.0)))
-    errors, rows = _errors(), []
+    errors, rows = one_recipe()["Darcy flow"], []
     for name, entry in operators.REGISTRY.items():
         config = dataclasses.replace(preset, models=(name,))
 
@@ -150,6 +137,7 @@ def page() -> str:
             needs = "one number"
         growth = "square" if entry.quadratic else "linear"
         cells = [f"`{name}`", source.what, source.paper, needs, growth]
-        cells += [f"{count / 1000:.0f}k", errors.get(source.column, "")]
+        error = f"{errors[source.column].median:.4f}" if source.column else ""
+        cells += [f"{count / 1000:.0f}k", error]
         rows.append(f"| {' | '.join(cells)} |")
     return _HEAD + "\n".join(rows) + "\n"
