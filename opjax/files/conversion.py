@@ -52,13 +52,19 @@ _ODB = (
     "only Abaqus reads it: let the job write results by *FILE FORMAT, ASCII, or export "
     "points and fields by its Python (odbAccess) as columns of a .csv file"
 )
+# Of version 3.2, a thread writes a step while the next is read into the same arrays.
+_FRD = (
+    'pip install ccx2paraview vtk; python -c "import ccx2paraview, threading; '
+    "t = threading.Thread; s = t.start; t.start = lambda w: (s(w), w.join()); "
+    "ccx2paraview.Converter({name!r}, ['vtu']).run()\""
+)
 _WAYS = {
     **dict.fromkeys((".msh", ".inp", ".bdf", ".med", ".xdmf", ".xmf"), _MESHIO),
     ".fem": _MESHIO.replace("convert", "convert --input-format nastran"),
     ".obj": _PYVISTA.format(code=_GRID),
     ".cas": _PYVISTA.format(code=_BLOCKS),
     ".foam": _FOAM,
-    ".frd": "pip install ccx2paraview vtk; ccx2paraview {name} vtu",
+    ".frd": _FRD,
     ".odb": _ODB,
     ".rst": _RST,
     ".op2": _OP2,

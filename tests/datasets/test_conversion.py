@@ -61,7 +61,10 @@ def run(line, folder, monkeypatch):
     """Runs a line of a message as a shell would: of Python here, as it is faster."""
     monkeypatch.chdir(folder)
     line = re.sub(r"^pip install [\w -]+; ", "", line)
-    if found := re.match(r'python -c "(.*?)"', line):
+    patched = "threading" in line  # Python is changed, so it must be another process.
+    if patched and importlib.util.find_spec("ccx2paraview") is None:
+        pytest.skip("needs ccx2paraview")
+    if (found := re.match(r'python -c "(.*?)"', line)) and not patched:
         missing = [
             name
             for name in re.findall(r"\b(?:xarray|zarr|torch)\b", found[1])
@@ -158,8 +161,8 @@ def test_frames_of_calculix_are_converted_by_the_line_for_a_folder_of_cases(
         # Four loads of 20 on a square of one: a stress of 80, and its strain.
         np.testing.assert_allclose(sample.target[:, 3], 80, rtol=1e-4)
         np.testing.assert_allclose(sample.target[:, 0].max(), 160 / 210000, rtol=1e-3)
-    # Version 3.2 of the converter writes the last step into the files of all, so the
-    # frames before it are not compared.
     ((series, _), _) = read_series(tmp_path, options)
     assert series.times.tolist() == [1, 2]
     np.testing.assert_allclose(series.values[1], found[0].target)
+    # The first step has half the loads.
+    np.testing.assert_allclose(series.values[0] * 2, found[0].target, atol=1e-9)
