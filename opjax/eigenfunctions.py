@@ -67,7 +67,9 @@ def laplacian_eigenfunctions(
         _checks.positive(dimension=axes)
         stiffness, masses = _stiffness.of_cloud(points, num_neighbors, axes)
     elif dimension is not None:
-        raise ValueError(f"{dimension=} is for clouds; triangles have dimension 2.")
+        raise ValueError(
+            f"{dimension=} is only for point clouds; triangles have dimension 2."
+        )
     else:
         stiffness, masses = _stiffness.of_triangles(points, np.asarray(triangles))
     return *_lowest(stiffness, masses, num_functions), masses
@@ -110,7 +112,9 @@ def grid_eigenfunctions(
     if values.ndim == 0 or min(values.shape) < 3:
         raise ValueError(f"coefficient {values.shape} must have 3 nodes per axis.")
     if not values.min() > 0:
-        raise ValueError(f"coefficient is {values.min()} somewhere, not positive.")
+        raise ValueError(
+            f"coefficient has minimum {values.min()}, expected positive values."
+        )
     stiffness, masses = _stiffness.of_grid(values, boundary == "periodic")
     free = np.ones(values.shape, bool)
     if boundary == "dirichlet":

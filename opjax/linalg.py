@@ -62,8 +62,8 @@ def check_ridge(ridge: Ridge) -> None:
     number = ridge.ridge if isinstance(ridge, Additive | Convex) else ridge
     if isinstance(number, type | Additive | Convex):
         raise TypeError(
-            f"ridge={ridge!r} is no weight; give a number, or opjax.Additive or "
-            "opjax.Convex of a number."
+            f"ridge={ridge!r} is not a ridge; pass a number, opjax.Additive or "
+            "opjax.Convex."
         )
     _checks.single_numbers(ridge=number)
     _checks.non_negative(ridge=number)

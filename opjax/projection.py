@@ -208,7 +208,7 @@ def check_projection(projection: object) -> None:
     """
     if isinstance(projection, str):
         raise TypeError(
-            f"projection={projection!r} is a name, expected an object: "
+            f"projection={projection!r} is a string, expected an object: "
             "opjax.Means(), opjax.InnerProducts() or opjax.LeastSquares()."
         )
     if isinstance(projection, type):
@@ -220,8 +220,8 @@ def check_projection(projection: object) -> None:
         names = ("needs_gram", "needs_one_sign", "weights_cancel", "__call__")
         missing = [name for name in names if not hasattr(projection, name)]
         raise TypeError(
-            f"projection={projection!r} has no {', '.join(missing)}; a projection says "
-            "what it needs, see opjax.projection.Projection."
+            f"projection={projection!r} has no {', '.join(missing)}; a projection "
+            "must define these attributes, see opjax.projection.Projection."
         )
     if isinstance(projection, Means):
         _checks.single_numbers(offset=projection.offset)

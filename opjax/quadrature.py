@@ -61,7 +61,7 @@ def grid_weights(
     _checks.option("rule", rule, RULES)
     if isinstance(grid_shape, int):
         raise TypeError(
-            f"{grid_shape=} is no shape; give ({grid_shape},) for one axis."
+            f"{grid_shape=} is not a tuple; pass ({grid_shape},) for one axis."
         )
     lengths = (1.0,) * len(grid_shape) if lengths is None else tuple(lengths)
     if len(lengths) != len(grid_shape):
@@ -219,7 +219,7 @@ def kind_of_four(
         return "quad" if beside else "tetra"
     raise ValueError(
         f"{len(cells)} cells of four corners in space may be tetrahedra or quads of a "
-        "surface: they share no faces"
+        "surface, because they share no faces"
         + (", but they are far from flat" if beside else " and no sides")
         + ". Give the triangles of the surface, or the quadrature weights."
     )
@@ -237,7 +237,7 @@ def _mesh(mesh_points: ArrayLike, cells: ArrayLike) -> tuple[np.ndarray, np.ndar
     if outside.size:
         raise ValueError(
             f"cells contain point {outside[0]}, but points are numbered from 0 to "
-            f"{len(points) - 1}; leave out the cells of padding."
+            f"{len(points) - 1}; remove the cells of padding points."
         )
     return points, cells
 

@@ -95,8 +95,8 @@ def _number_of_steps(num_steps: int | None, inputs: Any) -> int:
     if len(lengths) != 1 or 0 in lengths:
         found = sorted(lengths) or "none"
         raise ValueError(
-            f"The number of steps is {found} by num_steps and axis 0 of the inputs; "
-            "expected one positive number, give num_steps or inputs of that length."
+            f"The number of steps from num_steps and axis 0 of the inputs is {found}, "
+            "expected one positive number; pass num_steps or inputs of that length."
         )
     return lengths.pop()
 
@@ -106,7 +106,7 @@ def _check_step(step: Callable[..., Any], state: Any, given: tuple[Any, ...]) ->
     after = jax.eval_shape(lambda *x: step(*x), state, *given)
     if jax.tree.structure(after) != jax.tree.structure(state):
         raise TypeError(
-            f"The step returns {jax.tree.structure(after)}, and takes "
+            f"The step returns {jax.tree.structure(after)}, but takes "
             f"{jax.tree.structure(state)}; return the whole next state."
         )
     pairs = zip(jax.tree.leaves(state), jax.tree.leaves(after), strict=True)

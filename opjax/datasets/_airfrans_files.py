@@ -100,13 +100,13 @@ def _point_data(mesh: VtkMesh, key: str, path: Path) -> np.ndarray:
         )
     values = arrays[key]
     if not np.isfinite(values).all():
-        raise ValueError(f"{key} in {path} has values that are not finite.")
+        raise ValueError(f"{key} in {path} has non-finite values.")
     return values
 
 
 def _quadrilaterals(mesh: VtkMesh, path: Path) -> np.ndarray:
     if np.any(np.diff(mesh.offsets) != 4):
-        raise ValueError(f"{path} has cells that are no quadrilaterals.")
+        raise ValueError(f"{path} has cells that are not quadrilaterals.")
     return mesh.corners.reshape(-1, 4).astype(np.int32)
 
 

@@ -77,7 +77,7 @@ class _Node:
         """
         numbers = self.value()
         if numbers is None or numbers.dtype.kind not in "iu":
-            raise limits.damaged(self.path, "a node without its numbers")
+            raise limits.damaged(self.path, "a node without its values")
         return numbers.astype(np.int64)
 
     def word(self, label: str, default: str) -> str:
@@ -125,7 +125,7 @@ def read(path: Path, max_bytes: int) -> VtkMesh:
         ]
         if len(zones) != 1:
             raise ValueError(
-                f"{path} has {len(zones)} zones with coordinates; a sample is one zone."
+                f"{path} has {len(zones)} zones with coordinates, expected one."
             )
         mesh = _zone(path, *zones[0])
         for base in bases.values():
@@ -172,8 +172,9 @@ def _elements(path: Path, zone: _Node) -> _Elements:
         number = int(node.numbers()[:1].sum())
         if number not in _KINDS:
             raise ValueError(
-                f"{path}: the elements {name!r} are of CGNS's kind {number}; linear "
-                "elements in sections of one kind are read: save them so, or as .vtu."
+                f"{path}: the elements {name!r} are of CGNS's kind {number}; only "
+                "sections of one linear element type are supported. Save the file "
+                "this way, or as .vtu."
             )
         values = {k: n.numbers() for k, n in node.children("IndexRange_t").items()}
         values |= {k: n.numbers() for k, n in node.children("DataArray_t").items()}
@@ -188,7 +189,7 @@ def _elements(path: Path, zone: _Node) -> _Elements:
     if [first for first, *_ in sections] != [
         1 + sum(counts[:i]) for i in range(len(counts))
     ]:
-        raise limits.damaged(path, "numbers of elements that do not follow each other")
+        raise limits.damaged(path, "element numbers that are not consecutive")
     repeated = np.repeat(np.arange(len(sections)), counts)
     of_kind = np.array([kind for _, kind, _ in sections], np.int64).reshape(-1, 3)
     sizes = of_kind[repeated, 1]
@@ -213,7 +214,8 @@ def _add_fields(
             continue
         if location != "CellCenter":
             raise ValueError(
-                f"{path} has fields at {location}; points or cells are read."
+                f"{path} has fields at {location}; only fields at points or cells are "
+                "supported."
             )
         for name, values in _arrays(solution).items():
             whole = values
@@ -237,7 +239,10 @@ def _add_boundaries(path: Path, zone: _Node, mesh: VtkMesh) -> None:
 
 def _add(path: Path, data: NamedArrays, name: str, mask: np.ndarray) -> None:
     if name in data.arrays:
-        raise ValueError(f"{path} has a field {name!r} beside a boundary of that name.")
+        raise ValueError(
+            f"{path} has a field and a boundary with the name {name!r}; rename "
+            "one of them."
+        )
     data.arrays[name] = mask
 
 
@@ -253,7 +258,9 @@ def _members(path: Path, name: str, node: _Node, count: int) -> np.ndarray:
     if members is None or (
         members.size and not (0 <= members.min() <= members.max() < count)
     ):
-        raise limits.damaged(path, f"the boundary {name!r} is no list of 1 to {count}")
+        raise limits.damaged(
+            path, f"the boundary {name!r} is not a list of numbers from 1 to {count}"
+        )
     return np.arange(members[0], members[1] + 1) if "PointRange" in ranges else members
 
 
@@ -268,7 +275,7 @@ def samples(folder: Path) -> list[Path]:
         files = sorted((sample / "meshes").glob("*.cgns"))
         if len(files) > 1:
             raise ValueError(
-                f"{sample} has {len(files)} meshes, one for each time; name the .cgns "
+                f"{sample} has {len(files)} meshes, one per time; name the .cgns "
                 "files of one time."
             )
         meshes += files

@@ -99,7 +99,10 @@ class _Samples(Groups):
 
     def __getitem__(self, row: str) -> Arrays:
         if not 0 <= int(row) < self._length:
-            raise ValueError(f"{self._path} has {self._length} samples, no {row}.")
+            raise ValueError(
+                f"{self._path} has {self._length} samples, so sample {row} does "
+                "not exist."
+            )
         return _Row(self, int(row))
 
     def names(self) -> list[str]:

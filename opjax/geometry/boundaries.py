@@ -67,8 +67,8 @@ def cell_facets(cells_by_kind: Mapping[str, cells.Cells], num_points: int) -> Fa
     dimensions = {cells.dimension_of(kind) for kind in cells_by_kind}
     if len(dimensions) != 1 or not dimensions <= {2, 3}:
         raise ValueError(
-            f"cells_by_kind has {sorted(cells_by_kind)}: boundaries are those of "
-            "surfaces or of solids, of one dimension."
+            f"cells_by_kind has {sorted(cells_by_kind)}: expected surfaces or solids "
+            "of one dimension."
         )
     sides: list[np.ndarray] = []
     owners: list[np.ndarray] = []

@@ -161,8 +161,8 @@ def _checked(mesh_points: ArrayLike, facets: ArrayLike) -> tuple[Any, np.ndarray
     corners, p = indices.shape[1], points.shape[1]
     if not (corners == p == 2 or (corners >= p == 3)):
         raise ValueError(
-            f"facets have shape {indices.shape} and mesh_points {points.shape}: facets "
-            "have 2 corners in the plane, 3 or more in space."
+            f"facets have shape {indices.shape} and mesh_points {points.shape}: "
+            "facets have 2 corners in two dimensions, 3 or more in three."
         )
     return points, indices
 

@@ -187,9 +187,10 @@ def against_neighbours(facets: np.ndarray) -> Bool[np.ndarray, " m"]:
     labels = _connected(pairs, 2 * count)
     if (bad := labels[:count] == labels[count:]).any():
         raise ValueError(
-            f"the surface has one side only, as a Moebius strip: {bad.sum()} facets, "
-            f"the first one with the points {facets[np.argmax(bad)].tolist()}, have no "
-            "outside. Repair the mesh."
+            f"the surface is not orientable, like a Moebius strip: {bad.sum()} "
+            "facets, the first one with the points "
+            f"{facets[np.argmax(bad)].tolist()}, have no outward normal. Repair the "
+            "mesh."
         )
     return labels[:count] > labels[count:]
 

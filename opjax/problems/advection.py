@@ -78,7 +78,7 @@ def mesh(
             return attempt
     raise RuntimeError(
         f"None of {_ATTEMPTS} meshes of {shape} with {spacing=} follows the boundary; "
-        "take a smaller spacing or shallower waves."
+        "use a smaller spacing or shallower waves."
     )
 
 

@@ -80,8 +80,8 @@ def groups(names: Sequence[str] | None, count: int) -> list[tuple[str, list[int]
     fields = [(name, list(channels)) for name, channels in runs]
     if len(dict(fields)) < len(fields):
         raise ValueError(
-            f"The channels of the target are called {', '.join(names)}: channels of "
-            "one name must be neighbours; name every field once."
+            f"The channels of the target are called {', '.join(names)}: channels with "
+            "the same name must be adjacent; name every field once."
         )
     return fields
 

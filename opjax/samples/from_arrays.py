@@ -48,7 +48,7 @@ def from_arrays(
       ValueError: if shapes do not fit each other, or there is nothing to predict.
     """
     if target is None and target_scalars is None:
-        raise ValueError("Give what to predict, target or target_scalars.")
+        raise ValueError("Pass target or target_scalars.")
     fields = {"target": target, "features": features}
     arrays = {k: _stacked(k, array) for k, array in fields.items() if array is not None}
     if mesh_points is None:
@@ -172,8 +172,8 @@ def _stacked(name: str, values: ArrayLike) -> np.ndarray:
         array = np.asarray(values)
     except ValueError as error:
         raise ValueError(
-            f"{name} has arrays of different shapes, which are no array; for meshes of "
-            "different sizes give a list of samples.Sample."
+            f"{name} has arrays of different shapes; for meshes of different sizes, "
+            "pass a list of samples.Sample."
         ) from error
     return real(name, array)
 

@@ -51,7 +51,7 @@ def check_axes(senses: Iterable[tuple[str, tuple[int, ...]]]) -> None:
         (one, first), (other, second) = list(found.items())[:2]
         raise ValueError(
             f"{first}: axis 0 of grid_shape runs along {_AXES[one[0]]}, but in "
-            f"{second} along {_AXES[other[0]]}; give all grids the same axes."
+            f"{second} along {_AXES[other[0]]}; use the same axes for all grids."
         )
     for sense, place in found.items():
         if sense != tuple(sorted(sense)):
@@ -132,7 +132,7 @@ def warn_of_channels_first(
     """
     if all(2 * grid_shape[0] <= size for size in (*grid_shape[1:], channels)):
         warnings.warn(
-            f"{what} is understood as a grid of {' x '.join(map(str, grid_shape))} "
+            f"{what} is interpreted as a grid of {' x '.join(map(str, grid_shape))} "
             f"points with {channels} channels. If axis {axis} holds the channels, "
             f"give np.moveaxis(array, {axis}, -1).",
             stacklevel=3,

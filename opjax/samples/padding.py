@@ -185,7 +185,7 @@ def pad(sample: Sample, size: int) -> dict[str, np.ndarray]:
     """
     missing = size - sample.num_points
     if missing < 0:
-        raise ValueError(f"A sample of {sample.num_points} points is above {size=}.")
+        raise ValueError(f"A sample of {sample.num_points} points exceeds {size=}.")
     weights = sample.quadrature_weights
     if weights is None:
         weights = np.full(

@@ -157,20 +157,20 @@ def _check_frames(series: Series, place: str, min_frames: int) -> None:
     if series.times.shape != values.shape[:1]:
         raise ValueError(
             f"{place}: values has {len(values)} frames, but times has shape "
-            f"{series.times.shape}: frames are missing, or times are."
+            f"{series.times.shape}: frames or times are missing."
         )
     if len(values) < min_frames:
         raise ValueError(
             f"{place} has {len(values)} frames, fewer than the {min_frames} that are "
-            "needed; give a longer series."
+            "needed; use a longer series."
         )
     for number in range(len(values)):
         bad = ~np.isfinite(values[number])
         if bad.any():
             point, channel = np.argwhere(bad)[0].tolist()
             raise ValueError(
-                f"{place}: frame {number} has {bad.sum()} values that are not finite, "
-                f"the first one at point {point} in channel {channel}; end the series "
+                f"{place}: frame {number} has {bad.sum()} non-finite values, the "
+                f"first one at point {point} in channel {channel}; end the series "
                 "before it or repair the frame."
             )
 
@@ -200,8 +200,8 @@ def _check_scalars(series: Series, place: str, first: Series) -> None:
     for name, number in (series.scalars or {}).items():
         if not np.isfinite(number):
             raise ValueError(
-                f"{place}: the scalar {name} is {number}, which is not finite; correct "
-                "it or leave the series out."
+                f"{place}: the scalar {name} is {number}, which is not finite; "
+                "correct it or remove the series."
             )
 
 

@@ -146,7 +146,7 @@ def summarize(
     n = lengths["mesh_points"]
     if not n or set(lengths.values()) != {n}:
         raise ValueError(
-            f"{name}: arrays have {lengths} points; all must have as many."
+            f"{name}: arrays have {lengths} points; all must have the same number."
         )
     looks = {key: _Look() for key in FIELDS if key in arrays}
     largest_weight = 0.0

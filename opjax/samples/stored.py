@@ -89,13 +89,13 @@ class Stored(OnDisk, Sequence[Sample]):
             sample = self._read(place)
         except FileNotFoundError as error:
             raise FileNotFoundError(
-                f"{place.file} was there when the run began, and is not any more."
+                f"{place.file} existed when the run began, but is missing now."
             ) from error
         base.check([sample])
         if _shapes(sample) != (before.num_points, before.grid_shape, before.channels):
             raise ValueError(
-                f"{sample.name} has other points or channels than when the run began; "
-                "leave files alone while they are read."
+                f"{sample.name} has different points or channels than at the start of "
+                "the run; do not change files while they are read."
             )
         return sample
 

@@ -51,14 +51,12 @@ class Chunks:
             store_every is not None or storage is not None
         ):
             raise ValueError(
-                "memory_limit chooses what is stored in memory; leave store_every and "
-                "storage out, or memory_limit."
+                "memory_limit determines what is stored in memory; omit either "
+                "memory_limit or store_every and storage."
             )
         for name in ("storage", "storage_dtype"):
             if store_every == 0 and getattr(self, name) is not None:
-                raise ValueError(
-                    f"Nothing is stored with {store_every=}; leave {name} out."
-                )
+                raise ValueError(f"Nothing is stored with {store_every=}; omit {name}.")
 
     def plan(self, model: OperatorTransformer, num_points: int, size: int) -> "Plan":
         """Returns what is kept of a mesh for gradients.

@@ -87,7 +87,7 @@ class Storage:
         assert self._file is not None
         self._file.seek(self._place(slot, number))
         if self._file.readinto(found.view(np.uint8).data.cast("B")) != self._size:
-            raise OSError("A scratch file was cut while it was read.")
+            raise OSError("A scratch file was truncated while it was read.")
         return found
 
     def put(self, slot: int, number: int, array: np.ndarray) -> None:

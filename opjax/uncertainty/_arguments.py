@@ -22,8 +22,8 @@ def fields(**arrays: Any) -> list[Array]:
     (first, one), *others = fields.items()
     if one.ndim not in (1, 2):
         raise ValueError(
-            f"{first} has shape {one.shape}, expected (n,) or (n, c): one case; use "
-            "`jax.vmap` for several."
+            f"{first} has shape {one.shape}, expected (n,) or (n, c) for one case; "
+            "use `jax.vmap` for several."
         )
     for name, other in others:
         if other.shape != one.shape:

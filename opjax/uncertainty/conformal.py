@@ -133,7 +133,7 @@ def check_cases(num_cases: int, *, coverage: float) -> None:
         possible = num_cases / (num_cases + 1)
         raise ValueError(
             f"{num_cases} calibration cases are too few for {coverage=:g}: at least "
-            f"{least} are needed. Give more cases, or a coverage of at most "
+            f"{least} are needed. Give more cases, or use a coverage of at most "
             f"{math.floor(1000 * possible) / 1000:g}."
         )
 
@@ -336,6 +336,6 @@ def _exact(coverage: float) -> Fraction:
     """
     if not 0 < coverage < 1:
         raise ValueError(
-            f"{coverage=} must be inside (0, 1), for example 0.9 for nine cases of ten."
+            f"{coverage=} must be inside (0, 1), for example 0.9 for nine of ten cases."
         )
     return Fraction(repr(float(coverage)))

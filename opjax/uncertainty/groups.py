@@ -150,8 +150,8 @@ def rows_of(groups: Sequence[Group], ridge: ArrayLike) -> list[Rows]:
     counts = sorted({len(jnp.asarray(group.reference)) for group in groups})
     if len(counts) != 1:
         raise ValueError(
-            f"groups have {counts} reference cases, expected at least one group, and "
-            "as many cases in each."
+            f"groups have {counts} reference cases, expected at least one group and "
+            "the same number of cases in each."
         )
     return [_checked(number, group, ridge) for number, group in enumerate(groups)]
 
@@ -163,14 +163,14 @@ def _checked(number: int, group: Group, ridge: ArrayLike) -> Rows:
     if new.shape != reference.shape[1:]:
         raise ValueError(
             f"features of group {number} has shape {new.shape}, but reference "
-            f"{reference.shape}: a case has one number for each column."
+            f"{reference.shape}: expected one number per column."
         )
     own = jnp.asarray(group.noise, reference.dtype)
     others = jnp.asarray(group.reference_noise, reference.dtype)
     if own.shape != () or others.shape not in ((), reference.shape[:1]):
         raise ValueError(
             f"noise and reference_noise of group {number} have shapes {own.shape} and "
-            f"{others.shape}, expected () and {reference.shape[:1]}: one for each case."
+            f"{others.shape}, expected () and {reference.shape[:1]}: one per case."
         )
     limits = group.limits
     if limits is not None:

@@ -114,8 +114,8 @@ def wave_means(
     vectors = jnp.asarray(waves, points.dtype)
     if vectors.shape[0] != points.shape[1]:
         raise ValueError(
-            f"waves has shape {vectors.shape}, but points {points.shape}: a wave "
-            "vector has one number for each coordinate."
+            f"waves has shape {vectors.shape}, but points {points.shape}: expected "
+            "one number per coordinate."
         )
     weights = _arguments.weights_of(points, quadrature_weights)[:, 0]
     keep = weights > 0
@@ -239,8 +239,8 @@ def likeness(
     new = jnp.asarray(features, rows.dtype)
     if new.shape != rows.shape[1:]:
         raise ValueError(
-            f"features has shape {new.shape}, but reference {rows.shape}: a case has "
-            "one number for each column."
+            f"features has shape {new.shape}, but reference {rows.shape}: expected "
+            "one number per column."
         )
     both = jnp.concatenate([rows, new[None, :]])
     together = _distances.distances(both, weight)

@@ -207,7 +207,7 @@ def test_files_without_slices_are_refused_with_a_way_out(mesh, tmp_path):
     refused(path, "no array 'said'", features=("said",))
     refused(path, "point_dim=1 must be", point_dim=1)
     with (
-        pytest.raises(ValueError, match="the source itself"),
+        pytest.raises(ValueError, match="the source file"),
         mapped.copied(path, path),
     ):
         pass

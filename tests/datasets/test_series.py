@@ -44,7 +44,7 @@ def changed(array, place, value):
         ({"values": make().values[:, :4]}, r"\(5, 4, 2\), expected \(frames, 6"),
         (
             {"values": changed(make().values, (3, 1, 0), np.nan)},
-            "frame 3 has 1 values that are not finite, the first one at point 1",
+            "frame 3 has 1 non-finite values, the first one at point 1",
         ),
         ({"features": np.ones((4, 1), np.float32)}, "features has shape"),
         ({"scalars": {"nu": 1.0, "b": 2.0}}, r"has the scalars \['b', 'nu'\], but"),
@@ -245,7 +245,7 @@ def test_frames_that_change_while_they_are_read_are_named(tmp_path):
     files.write(
         tmp_path / "a" / "flow_0003.vtu", Sample(points), fields, names=["u", "v"]
     )
-    with pytest.raises(ValueError, match="flow.pvd: frame 3 has other points"):
+    with pytest.raises(ValueError, match="flow.pvd: frame 3 has different points"):
         series.values[3]
 
 

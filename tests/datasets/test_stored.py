@@ -89,7 +89,7 @@ def test_rows_of_arrays_are_samples(place, found, tmp_path):
 
 def test_what_cannot_be_stacked_is_named(found, tmp_path):
     files.write(tmp_path / "a.npz", found[0])
-    with pytest.raises(ValueError, match="a.npz cannot be read by row"):
+    with pytest.raises(ValueError, match="a.npz cannot be read row by row"):
         files.stored(tmp_path, files.ReadOptions(stacked=True))
     with h5py.File(tmp_path / "groups.h5", "w") as file:
         file["0/mesh_points"] = found[0].mesh_points
@@ -98,7 +98,7 @@ def test_what_cannot_be_stacked_is_named(found, tmp_path):
     write_stacked(tmp_path / "few", stack(found))
     stored = files.stored(tmp_path / "few", files.ReadOptions(stacked=True))
     write_stacked(tmp_path / "few", stack(found[:2]))
-    with pytest.raises(ValueError, match="few has 2 samples, no 2"):
+    with pytest.raises(ValueError, match="few has 2 samples, so sample 2"):
         stored[2]
     with pytest.raises(ValueError, match="'features' take 60 bytes, above the limit"):
         files.stored(tmp_path / "few", files.ReadOptions(stacked=True, max_bytes=50))

@@ -400,7 +400,7 @@ def test_a_baseline_that_is_not_there_is_refused(run, tmp_path):
     few = Baselines.fit([case(None, (0.1 * i, 0.0)) for i in range(2)])
     with pytest.raises(ValueError, match=r"has mean_field, nearest_case only"):
         Beside(few, POD).check(tmp_path)
-    with pytest.raises(ValueError, match=r"--stream means nothing with --baseline"):
+    with pytest.raises(ValueError, match=r"--stream has no effect with --baseline"):
         predict.PredictOptions(
             workdir="w", input=("i",), output="o", stream=True, baseline=POD
         )
@@ -506,7 +506,7 @@ def test_what_cannot_start_from_a_baseline_is_refused(started, tmp_path):
         {"loss": "joint"},
         {"init_from": "runs/a"},
     ):
-        with pytest.raises(ValueError, match="start_from=baseline means nothing with"):
+        with pytest.raises(ValueError, match="start_from=baseline has no effect with"):
             dataclasses.replace(train.Config(), start_from="baseline", **options)
     none = splits._replace(validation=[])
     with pytest.raises(ValueError, match="there are no validation samples"):

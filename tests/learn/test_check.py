@@ -102,7 +102,7 @@ def test_constants_zeros_copies_and_planes_are_told(tmp_path):
         mesh.rotate_x(90 * number, inplace=True)
         mesh.save(tmp_path / "planes" / f"{name}.vtu")
     (refused,) = of(tmp_path / "planes")["refused"]
-    assert "all meshes must lie in one plane" in refused["text"]
+    assert "all meshes must lie in the same plane" in refused["text"]
 
 
 def test_what_would_be_refused_is_one_line_for_each_kind(tmp_path):
@@ -128,7 +128,10 @@ def test_what_would_be_refused_is_one_line_for_each_kind(tmp_path):
     [
         (lambda folder: None, "has no .npz"),
         (lambda folder: save(folder, 2), "Too few cases for a training"),
-        (lambda folder: (folder / "a.frd").write_text(""), "ccx2paraview.Converter('a.frd'"),
+        (
+            lambda folder: (folder / "a.frd").write_text(""),
+            "ccx2paraview.Converter('a.frd'",
+        ),
         (lambda folder: (folder / "a.vtu").write_text("x"), "Cannot read"),
     ],
 )

@@ -352,7 +352,7 @@ def test_a_loss_of_fields_means_nothing_without_one(tmp_path):
         target_scalars="drag",
         loss="spread",
     )
-    with pytest.raises(ValueError, match="loss=spread means nothing .* scalars alone"):
+    with pytest.raises(ValueError, match="loss=spread has no effect .* only scalars"):
         train.make_task(config)
 
 

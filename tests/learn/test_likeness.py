@@ -53,7 +53,7 @@ def test_unlike_cases_are_warned_of_and_refused_when_strict(run, rng, tmp_path, 
         assert row["unlike_in"] in likeness.GROUPS
         assert row["likeness_p_value"] == pytest.approx(1 / 41)
         assert row["likeness_distance"] > 3
-    with pytest.raises(ValueError, match="3 of 3 cases are unlike.*leave --strict out"):
+    with pytest.raises(ValueError, match="3 of 3 cases are unlike.*omit --strict"):
         predict.run(
             predict.PredictOptions(
                 folder, input=str(odd), output=tmp_path / "strict", strict=True

@@ -180,10 +180,10 @@ def test_programs_without_presets_have_flags_of_their_options():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({}, "Give --input and --output, or --export"),
+        ({}, "Pass --input and --output, or --export"),
         ({"input": "new"}, "Name a folder for the predictions, --output"),
-        ({"export": "model", "strict": True}, "--strict means nothing without --input"),
-        ({"input": "new", "output": "out", "gif": True}, "nothing without --steps"),
+        ({"export": "model", "strict": True}, "--strict has no effect without --input"),
+        ({"input": "new", "output": "out", "gif": True}, "no effect without --steps"),
         ({"input": "new", "output": "out", "band": "no"}, "band='no' is unknown"),
         ({"export": "model", "memory_gib": math.nan}, "memory_gib=nan must be finite"),
     ],

@@ -176,7 +176,7 @@ def test_a_mesh_that_is_on_disk_is_predicted_in_chunks(rng, tmp_path):
     np.testing.assert_allclose(
         np.concatenate(list(parts)), expected, rtol=2e-5, atol=2e-5
     )
-    with pytest.raises(ValueError, match="too little: 101 .* chunk_size=.* fits"):
+    with pytest.raises(ValueError, match="too small: 101 .* chunk_size=.* fits"):
         found.stream(mapped, limits=Limits(100, 4e-5))
     with pytest.raises(ValueError, match="comes without quadrature"):
         found.stream({**mapped, "quadrature_weights": None})
@@ -394,7 +394,7 @@ def test_from_files_to_predictions_in_the_same_format(suffix, tmp_path, monkeypa
     }
     with pytest.raises(ValueError, match="the output of a prediction"):
         predict.run(predict.PredictOptions("run", input=["out"], output="twice"))
-    with pytest.raises(FileNotFoundError, match="matches none"):
+    with pytest.raises(FileNotFoundError, match="no such file or folder"):
         predict.run(predict.PredictOptions("run", input="nowhere", output="twice"))
 
 
@@ -510,7 +510,9 @@ def test_what_cannot_be_predicted_in_slices_is_named(rng, tmp_path, monkeypatch)
     found.description.config["quadrature"] = True
     pytest.importorskip("pyvista", reason='needs `pip install "opjax[vtk]"`')
     files.write(tmp_path / "a.vtu", sample)
-    with pytest.raises(ValueError, match="weights, which are not made of cells in sli"):
+    with pytest.raises(
+        ValueError, match="weights, and they cannot be computed from cells in sli"
+    ):
         predict.run(
             predict.PredictOptions(found.folder, input=str(tmp_path / "a.vtu"), **given)
         )

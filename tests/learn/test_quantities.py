@@ -178,8 +178,8 @@ def test_areas_of_a_face_of_a_solid():
         ("force_x:p@wall", {"boundaries": {"wall": np.arange(9)}}, "open at 2"),
         ("force_x:p@wall", {"boundaries": {"wall": np.array([3])}}, "no facet"),
         ("max:p@wall", {"boundaries": {"wall": np.array([], int)}}, "no points"),
-        ("force_z:p@wall", {}, "2 dimensions only"),
-        ("lift:p@wall:angle_deg=beta", {}, "inputs are: alpha"),
+        ("force_z:p@wall", {}, "2 dimensions"),
+        ("lift:p@wall:angle_deg=beta", {}, "available: alpha"),
     ],
 )
 def test_what_a_sample_lacks_is_named_with_it(text, changes, words):
@@ -298,7 +298,7 @@ def test_programs_report_quantities(trained):
 def test_quantities_are_refused_where_they_mean_nothing():
     given = {"train": "x", "quantities": "max:u"}
     for changes in ({"time": "one_step"}, {"stream_points": 2048}):
-        with pytest.raises(ValueError, match="quantities=max:u means nothing"):
+        with pytest.raises(ValueError, match="quantities=max:u has no effect"):
             dataclasses.replace(train.PRESETS["quick"], **given, **changes)
 
 

@@ -88,8 +88,8 @@ def read_head(
     head = Head(root, spans, kind)
     if sliced and len(head.pieces) != 1:
         raise ValueError(
-            f"{path} has {len(head.pieces)} pieces, and only files of one piece are "
-            f"read in slices; {AGAIN}."
+            f"{path} has {len(head.pieces)} pieces, but only files with one piece can "
+            f"be read in slices; {AGAIN}."
         )
     return head
 
@@ -172,7 +172,7 @@ class _Events:
         if self._array is None:
             self._text += len(text)
             if self._text > _MAX_TEXT:
-                raise limits.damaged(self._path, "too much text beside its arrays")
+                raise limits.damaged(self._path, "too much text outside its arrays")
             self._builder.data(text)
         elif self._first is None and text.strip():
             spaces = len(text) - len(text.lstrip())

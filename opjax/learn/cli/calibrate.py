@@ -148,8 +148,8 @@ def _siblings(found: Trained, options: CalibrateOptions) -> list[Trained]:
     members = calibration.siblings(found, own_model=options.own_model)
     if not members:
         raise ValueError(
-            f"{found.folder} has no other seeds beside it. Train several, "
-            "opjax-train --seeds=0,1,2, or give another --width."
+            f"{found.folder} has no other seeds. Train several with opjax-train "
+            "--seeds=0,1,2, or use another --width."
         )
     return members
 
@@ -270,12 +270,12 @@ def bands_of(
             reason = f"{found.folder} was trained on series, which have no bands"
         elif not exists:
             reason = f"{found.folder} is not calibrated; run opjax-calibrate first"
-        raise ValueError(f"{asked[0]} means nothing here: {reason}.")
+        raise ValueError(f"{asked[0]} has no effect here: {reason}.")
     alone = not found.description.channels.target
     if alone and (kind is not None or figures):
         raise ValueError(
-            f"{asked[-1]} means nothing here: the operator in {found.folder} predicts "
-            "scalars alone, which have intervals."
+            f"{asked[-1]} has no effect here: the operator in {found.folder} predicts "
+            "only scalars, which have intervals instead of bands."
         )
     if stream and exists:
         say("Slices of points (--stream) are predicted without bands.")
@@ -285,9 +285,9 @@ def bands_of(
         return None
     if strict and known.reference is None:
         raise ValueError(
-            "--strict means nothing here: the calibration does not say what its cases "
-            "are like, because they were too few or an earlier opjax wrote it; run "
-            f"opjax-calibrate with {likeness.least_cases(likeness.RATE)} cases or "
+            "--strict has no effect here: the calibration has no out-of-distribution "
+            "test, because it had too few cases or was written by an earlier opjax; "
+            f"run opjax-calibrate with {likeness.least_cases(likeness.RATE)} cases or "
             "more, or with --false_alarms."
         )
     if known.reference is not None:

@@ -61,7 +61,7 @@ class CheckOptions(Options):
         """Refuses nothing to look at."""
         super().__post_init__()
         if not self.train:
-            raise ValueError("Give the folder of the data: opjax-check FOLDER.")
+            raise ValueError("Pass the folder of the data: opjax-check FOLDER.")
 
 
 def run(options: CheckOptions) -> dict[str, Any] | None:

@@ -150,24 +150,24 @@ class PredictOptions(Options):
         """Refuses options that mean nothing together."""
         super().__post_init__()
         if not self.input and not self.export:
-            raise ValueError("Give --input and --output, or --export.")
+            raise ValueError("Pass --input and --output, or --export.")
         for name in ("band", "strict", "band_figures"):
             if getattr(self, name) and not self.input:
-                raise ValueError(f"--{name} means nothing without --input.")
+                raise ValueError(f"--{name} has no effect without --input.")
         if self.input and self.output is None:
             raise ValueError("Name a folder for the predictions, --output=...")
         instead = f"--baseline={self.baseline}" if self.baseline else ""
         if self.mean_of_seeds and self.baseline:
-            raise ValueError(f"--mean_of_seeds means nothing with {instead}.")
+            raise ValueError(f"--mean_of_seeds has no effect with {instead}.")
         instead = instead or ("--mean_of_seeds" if self.mean_of_seeds else "")
         for name in ("stream", "steps", "export", "band", "strict", "band_figures"):
             if instead and getattr(self, name):
                 raise ValueError(
-                    f"--{name} means nothing with {instead}, "
-                    "which predicts in place of the operator; leave one out."
+                    f"--{name} has no effect with {instead}, which replaces the "
+                    "operator; omit one of them."
                 )
         if not self.steps and (self.time_step or self.gif):
-            raise ValueError("--time_step and --gif mean nothing without --steps.")
+            raise ValueError("--time_step and --gif have no effect without --steps.")
 
     @property
     def limits(self) -> Limits:
@@ -215,8 +215,8 @@ def _predict(
     if options.steps or found.description.time is not None:
         if not options.steps or options.stream:
             raise ValueError(
-                f"The operator in {found.folder} was trained on series; give "
-                "the number of --steps, and leave --stream out."
+                f"The operator in {found.folder} was trained on series; pass the "
+                "number of --steps, and omit --stream."
             )
         rows = predict_series.predict(
             found,
@@ -268,7 +268,7 @@ def _seeds(found: trained.Trained, options: PredictOptions) -> list[trained.Trai
     if not others:
         raise ValueError(
             f"--mean_of_seeds: {found.folder} is the only seed of its run; train with "
-            "--seeds=0,1,2, or leave it out."
+            "--seeds=0,1,2, or omit it."
         )
     return [found, *others]
 
@@ -287,10 +287,10 @@ def _refuse_unlike(rows: Sequence[dict[str, Any]], output: pathlib.Path) -> None
     names = [row["name"] for row in rows if row["unlike"]]
     if names:
         raise ValueError(
-            f"{len(names)} of {len(rows)} cases are unlike the calibration cases, "
-            f"{names[0]} for one. Their predictions are in {output}, but no band holds "
-            "for them. Calibrate or train again with cases like these, or leave "
-            "--strict out."
+            f"{len(names)} of {len(rows)} cases are unlike the calibration cases, for "
+            f"example {names[0]}. Their predictions are in {output}, but bands are "
+            "not valid for them. Calibrate or train again with such cases, or omit "
+            "--strict."
         )
 
 
@@ -300,13 +300,13 @@ def _quantities(
     """The quantities that are asked for, by default those of training."""
     if asked and not whole:
         raise ValueError(
-            "Quantities are those of whole meshes; leave --stream and --steps out, or "
+            "Quantities need whole meshes; omit --stream and --steps, or omit "
             "--quantities."
         )
     if asked and not found.description.channels.target:
         raise ValueError(
-            f"Quantities are those of predicted fields, but the operator in "
-            f"{found.folder} predicts scalars alone; leave --quantities out."
+            f"Quantities need predicted fields, but the operator in {found.folder} "
+            "predicts only scalars; omit --quantities."
         )
     if asked is not None:
         return parse(asked)
@@ -374,7 +374,7 @@ def _predict_all(
     for file, name in _places(inputs).items():
         place = output / name
         if place.exists() and place.samefile(file):
-            raise ValueError(f"{place} is the input itself; give another --output.")
+            raise ValueError(f"{place} is the input itself; pass another --output.")
         how = dataclasses.replace(
             found.read_options(point_dim=options.point_dim),
             facets=any(one.is_over_facets for one in wanted),
@@ -403,9 +403,9 @@ def _predict_all(
                 early += [sample.name] * (when == 0 and "relative_l2" in row)
     if early:
         warnings.warn(
-            f"{len(early)} of {len(rows)} samples are at time 0, {early[0]} for one: "
-            "if their fields are initial values, and no solution, their errors say "
-            "nothing.",
+            f"{len(early)} of {len(rows)} samples are at time 0, for example "
+            f"{early[0]}: if their fields are initial values instead of solutions, "
+            "their errors are meaningless.",
             stacklevel=2,
         )
     for note in ranges.other_units(
@@ -436,8 +436,8 @@ def _opened(
 def _finite(sample: Sample, values: np.ndarray) -> np.ndarray:
     if not np.isfinite(values).all():
         raise ValueError(
-            f"The prediction for {sample.name} is not finite; its values are too far "
-            "from those of training."
+            f"The prediction for {sample.name} is not finite; its inputs are too far "
+            "from the training data."
         )
     return values
 
@@ -501,19 +501,19 @@ def _export(found: trained.Trained, path: OnePath) -> None:
     description, entry = found.description, operators.entry(found.name)
     if description.time is not None:
         raise ValueError(
-            f"The operator in {found.folder} was trained on series, and a step in time "
-            "is not exported; roll it out with --steps, or train without --time."
+            f"The operator in {found.folder} was trained on series, and time steps "
+            "cannot be exported; roll it out with --steps, or train without --time."
         )
     if description.sizes.target_scalars:
         raise ValueError(
-            f"The operator in {found.folder} predicts scalars, but an exported one "
-            "returns fields alone; predict with opjax-predict, or train without "
+            f"The operator in {found.folder} predicts scalars, but exported operators "
+            "return only fields; use opjax-predict, or train without "
             "--target_scalars."
         )
     if found.start is not None:
         raise ValueError(
-            f"The operator in {found.folder} starts from a baseline, which an exported "
-            "one lacks; predict with opjax-predict, or train without --start_from."
+            f"The operator in {found.folder} uses a baseline, which cannot be "
+            "exported; use opjax-predict, or train without --start_from."
         )
     least = description.config[entry.min_points] if entry.min_points else 1
     inputs = export.Inputs(

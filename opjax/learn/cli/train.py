@@ -279,8 +279,8 @@ class Config(
         for name in ("stream_samples", "stacked", "grid_axes"):
             if getattr(self, name) and self.train == DEMONSTRATION:
                 raise ValueError(
-                    f"{name} means nothing with train={DEMONSTRATION}, whose few "
-                    "samples are made on the spot; leave it out."
+                    f"{name} has no effect with train={DEMONSTRATION}, which "
+                    "generates its few samples; omit it."
                 )
         read_options(vars(self))  # refuses those that do not go together
         parse(self.quantities)
@@ -291,19 +291,19 @@ class Config(
             self._refuse_with_stream_points()
         elif self.stream_memory != Config.stream_memory:
             raise ValueError(
-                f"stream_memory={self.stream_memory} means nothing without "
+                f"stream_memory={self.stream_memory} has no effect without "
                 "stream_points; give it, or leave both out."
             )
         if len(self.unroll_schedule) > self.num_epochs:
             raise ValueError(
-                f"unroll_schedule has {len(self.unroll_schedule)} stages, but "
-                f"num_epochs={self.num_epochs} are fewer; give an epoch for each."
+                f"unroll_schedule has {len(self.unroll_schedule)} stages, more than "
+                f"num_epochs={self.num_epochs}; each needs at least one epoch."
             )
         self._refuse_with_baseline()
         if self.init_from and len(self.models) > 1:
             raise ValueError(
-                f"init_from has one operator, not models={','.join(self.models)}; give "
-                "one model."
+                f"init_from starts one operator, not models={','.join(self.models)}; "
+                "give one model."
             )
         for name in ("train", "test", "init_from"):
             object.__setattr__(self, name, _absolute(getattr(self, name)))
@@ -320,10 +320,10 @@ class Config(
         for name, is_given in others.items():
             if self.start_from != "nothing" and is_given:
                 raise ValueError(
-                    f"start_from={self.start_from} means nothing with {name}="
-                    f"{getattr(self, name)}: baselines are those of single cases in "
-                    "memory, whose fields have an error each, and models that add to "
-                    "them are trained from the beginning; leave one of them out."
+                    f"start_from={self.start_from} has no effect with "
+                    f"{name}={getattr(self, name)}: baselines need cases in memory "
+                    "and a loss with one error per field, and the model must be "
+                    "trained from the beginning; omit one of them."
                 )
 
     def _refuse_with_scales(self) -> None:
@@ -338,29 +338,29 @@ class Config(
         for name, is_given in others.items():
             if given and is_given:
                 raise ValueError(
-                    f"{given[0]} means nothing with {name}={getattr(self, name)}: "
-                    "scales and mirrored copies are those of single cases in memory, "
-                    "whose errors are over their spread; leave one of them out."
+                    f"{given[0]} has no effect with {name}={getattr(self, name)}: "
+                    "scales and mirrored copies need cases in memory and errors "
+                    "relative to the spread; omit one of them."
                 )
 
     def _refuse_with_time(self) -> None:
         """Raises ValueError for options that mean nothing for series."""
         if self.quantities:
             raise ValueError(
-                f"quantities={self.quantities} means nothing with time={self.time}: "
-                "they are those of one field, not of series; leave it out."
+                f"quantities={self.quantities} has no effect with time={self.time}: "
+                "quantities are not available for series; omit it."
             )
         for name in ("stacked", "stream_points"):
             if getattr(self, name):
                 raise ValueError(
-                    f"{name} means nothing with time={self.time}, whose samples are "
-                    "series, a file or folder each; leave it out."
+                    f"{name} has no effect with time={self.time}, whose samples are "
+                    "series, one file or folder each; omit it."
                 )
         if self.target_scalars:
             raise ValueError(
-                f"target_scalars={self.target_scalars} means nothing with "
-                f"time={self.time}, whose series are predicted frame by frame; leave "
-                "it out, or train on the last frames without --time."
+                f"target_scalars={self.target_scalars} has no effect with "
+                f"time={self.time}, which predicts frame by frame; omit it, or train "
+                "on the last frames without --time."
             )
 
     def _refuse_with_stream_points(self) -> None:
@@ -371,8 +371,8 @@ class Config(
             value = getattr(self, field.name)
             if value not in (field.default, _BEFORE.get(field.name)):
                 raise ValueError(
-                    f"{field.name}={value} means nothing with "
-                    f"stream_points={self.stream_points}; leave it out."
+                    f"{field.name}={value} has no effect with "
+                    f"stream_points={self.stream_points}; omit it."
                 )
 
 
@@ -494,8 +494,8 @@ def form_of(config: Config, sample: Summary) -> Form | None:
     """
     if "target" not in sample.channels and config.loss not in (Config.loss, "joint"):
         raise ValueError(
-            f"loss={config.loss} means nothing here: it is that of fields, and scalars "
-            "alone are predicted. Leave it out."
+            f"loss={config.loss} has no effect here: it applies to fields, but only "
+            "scalars are predicted. Omit it."
         )
     return FORMS.get(config.loss)
 
@@ -511,7 +511,7 @@ def start_of(config: Config) -> Trained | None:
         return None
     if config.init_from.startswith(OPERATOR):
         raise ValueError(
-            "This run started from an operator in memory; continue it by the same "
+            "This run started from an operator in memory; continue it with the same "
             "call of learn.train."
         )
     start = trained.load(config.init_from, own_model=config.model)
@@ -525,9 +525,9 @@ def refuse_baseline(start: Trained) -> None:
     """Raises ValueError for an operator that adds to a baseline of other cases."""
     if start.start is not None:
         raise ValueError(
-            f"init_from: the operator in {start.folder} starts from a baseline of its "
-            "own training cases; train from an operator without, or from the beginning "
-            "with --start_from=baseline."
+            f"init_from: the operator in {start.folder} uses a baseline of its own "
+            "training cases; start from an operator without a baseline, or train "
+            "from the beginning with --start_from=baseline."
         )
 
 
@@ -541,7 +541,7 @@ def make_streamed_task(config: Config) -> StreamedTask:
     """Looks at the samples in slices and builds the task of streaming them."""
     if not config.train or config.train == DEMONSTRATION:
         raise ValueError(
-            "Give the training meshes of stream_points, --train=FOLDER or files."
+            "Pass the training meshes for stream_points, --train=FOLDER or files."
         )
     splits = files.sliced_splits(
         listed(config.train),
@@ -591,12 +591,12 @@ def _training_paths(config: Config, *, series: bool = False) -> Generator[list[s
     """Paths of the training data; those of the demonstration exist for a while."""
     if config.train.startswith(ARRAYS):
         raise ValueError(
-            "This run was started with arrays; continue it by the same call of "
+            "This run was started with arrays; continue it with the same call of "
             "learn.train."
         )
     if not config.train:
         raise ValueError(
-            "Give the training samples, --train=FOLDER or files; or "
+            "Pass the training samples, --train=FOLDER or files; or "
             f"--train={DEMONSTRATION} to try the program."
         )
     if config.train != DEMONSTRATION:
@@ -620,8 +620,8 @@ def load(config: Config) -> tuple[Splits, dict[str, tuple[str, ...]]]:
         )
     if len(splits.train) < config.batch_size:
         raise ValueError(
-            f"{len(splits.train)} training samples are left, fewer than "
-            f"batch_size={config.batch_size}; give more samples."
+            f"{len(splits.train)} training samples remain, fewer than "
+            f"batch_size={config.batch_size}; add samples."
         )
     if not config.stream_samples:
         _warn_of_copies(splits)
@@ -637,8 +637,8 @@ def _warn_of_copies(splits: Splits | SeriesSplits) -> None:
         first, second = found[0]
         kind = "series" if isinstance(splits, SeriesSplits) else "samples"
         warnings.warn(
-            f"{len(found)} {kind} are copies of others: {second} is the same as "
-            f"{first}. A copy in another set makes its error too small; remove it.",
+            f"{len(found)} {kind} are duplicates: {second} equals {first}. A "
+            "duplicate in another set makes the error too small; remove it.",
             stacklevel=2,
         )
 

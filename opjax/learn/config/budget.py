@@ -30,6 +30,6 @@ class BudgetOptions(Options):
         points = getattr(self, "train_points", (1.0,))
         if self.full_points and set(points) == {1.0}:
             raise ValueError(
-                f"full_points={self.full_points} means nothing without train_points, "
-                "since all steps see all points; give some, or leave it out."
+                f"full_points={self.full_points} has no effect without train_points, "
+                "because all steps use all points; set train_points, or omit it."
             )

@@ -230,8 +230,8 @@ class SingleModelOptions(Options):
         free, largest = not self.min_temperature, SingleModelOptions.max_temperature
         if free and self.max_temperature != largest:
             raise ValueError(
-                f"max_temperature={self.max_temperature} means nothing with "
-                "min_temperature=0, which leaves temperatures free."
+                f"max_temperature={self.max_temperature} has no effect with "
+                "min_temperature=0, which removes the bounds."
             )
         if self.min_temperature > self.max_temperature:
             raise ValueError(
@@ -305,7 +305,7 @@ class ModelOptions(SizeOptions, SingleModelOptions):
         keeps = self.chunk_size or self.rematerialize
         if self.storage_dtype != ModelOptions.storage_dtype and not keeps:
             raise ValueError(
-                f"storage_dtype={self.storage_dtype} means nothing without chunk_size "
+                f"storage_dtype={self.storage_dtype} has no effect without chunk_size "
                 "or rematerialize; give one of them, or leave it out."
             )
         if self.reference_points == 1:
@@ -451,17 +451,17 @@ class TrainingOptions(UpdateOptions):
         for points in self.train_points:
             if points > 1 and points != int(points):
                 raise ValueError(
-                    f"train_points={points} must be a share, at most 1, or a whole "
+                    f"train_points={points} must be a fraction up to 1, or an integer "
                     "number of points."
                 )
         if len(self.train_points) > self.num_epochs:
             raise ValueError(
-                f"train_points={fields.spell(self.train_points)} has more shares than "
-                f"num_epochs={self.num_epochs}; give at most one for each epoch."
+                f"train_points={fields.spell(self.train_points)} has more entries "
+                f"than num_epochs={self.num_epochs}; pass at most one per epoch."
             )
         if self.cycle_momentum and self.beta1 != TrainingOptions.beta1:
             raise ValueError(
-                f"beta1={self.beta1} means nothing while beta1 is cycled; add "
+                f"beta1={self.beta1} has no effect while beta1 is cycled; add "
                 "--nocycle_momentum."
             )
 

@@ -57,7 +57,7 @@ def recipe(
       **values: by option.
     """
     if args:
-        raise TypeError(f"{args} have no names; give options as name=value.")
+        raise TypeError(f"{args} have no names; pass options as name=value.")
     return Recipe(values)
 
 

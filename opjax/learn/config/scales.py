@@ -73,8 +73,8 @@ def parse_scales(text: str) -> dict[str, Expression]:
     for name, formula in found.items():
         if not formula.names:
             raise ValueError(
-                f"scales: {formula.text} of {name} is the same for all cases, which "
-                "changes nothing; name a scalar of the case, or leave it out."
+                f"scales: {formula.text} of {name} is the same for all cases and has "
+                "no effect; name a scalar of the case, or omit it."
             )
     return found
 
@@ -92,13 +92,13 @@ def parse_angles(text: str) -> tuple[Angle, ...]:
             name, unit = part, "deg"
         if not name.strip() or unit.strip() not in _UNITS:
             raise ValueError(
-                f"angles: {part!r} is no name of a scalar, or has another unit than "
-                f"{' or '.join(_UNITS)}; write alpha or alpha:rad."
+                f"angles: {part!r} is not the name of a scalar, or has a unit other "
+                f"than {' or '.join(_UNITS)}; write alpha or alpha:rad."
             )
         found.append(Angle(name.strip(), unit.strip() == "deg"))
     names = [one.name for one in found]
     if len(set(names)) < len(names):
-        raise ValueError(f"angles={text!r} has a name twice; name it once.")
+        raise ValueError(f"angles={text!r} contains a name twice; name it once.")
     return tuple(found)
 
 
@@ -113,8 +113,8 @@ def parse_mirrors(text: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
         axis, _, names = (piece.strip() for piece in part.partition(":"))
         if axis not in tuple(AXES) or axis in dict(found):
             raise ValueError(
-                f"mirror: {part.strip()!r} has no axis x, y or z of its own; write y, "
-                "or y: NAME, NAME for scalars and fields that change their sign."
+                f"mirror: {part.strip()!r} has no axis x, y or z; write y, or y: "
+                "NAME, NAME for scalars and fields that change their sign."
             )
         found.append((axis, parse_names(names)))
     return tuple(found)

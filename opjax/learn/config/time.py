@@ -79,8 +79,8 @@ class TimeOptions(Options):
             value = getattr(self, field.name)
             if field.name in unread and value != field.default:
                 raise ValueError(
-                    f"{field.name}={spell(value)} means nothing with "
-                    f"time={self.time}; leave it out, or give another time."
+                    f"{field.name}={spell(value)} has no effect with "
+                    f"time={self.time}; omit it, or use another time."
                 )
         if self.unroll_schedule:
             self._check_schedule()
@@ -90,14 +90,14 @@ class TimeOptions(Options):
         stages, shown = self.unroll_schedule, spell(self.unroll_schedule)
         if self.unroll != TimeOptions.unroll:
             raise ValueError(
-                f"unroll={self.unroll} means nothing with unroll_schedule={shown}, "
-                "which has the numbers of steps; leave one of them out."
+                f"unroll={self.unroll} has no effect with unroll_schedule={shown}, "
+                "which sets the numbers of steps; omit one of them."
             )
         whole = list(filter(_is_number, stages))
         if len(stages) < 2 or list(stages) != sorted(set(whole)):
             raise ValueError(
                 f"unroll_schedule={shown} must be two or more increasing numbers of "
-                "steps, such as 1,4; for one number give --unroll."
+                "steps, such as 1,4; for one number use --unroll."
             )
 
     @property

@@ -137,7 +137,7 @@ class Learned(NamedTuple):
         if len(found) != 1:
             raise ValueError(
                 f"{mesh} holds {len(found)} samples; read them with `trained.read` "
-                "and predict on one after the other."
+                "and predict one at a time."
             )
         return found[0]
 

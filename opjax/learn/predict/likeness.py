@@ -237,7 +237,7 @@ def refer(
             return None
         raise ValueError(
             f"{len(cases)} calibration cases are too few for false_alarms={rate:g}: "
-            f"at least {least} are needed. Give more cases, or a higher rate."
+            f"at least {least} are needed. Use more cases, or a higher rate."
         )
     features = [
         features_of(trained, sample, values)
@@ -293,8 +293,8 @@ def least_cases(false_alarms: float) -> int:
     """
     if not 0 < false_alarms < 1:
         raise ValueError(
-            f"{false_alarms=} must be inside (0, 1), for example 0.05 for one alarm in "
-            "twenty cases that are like the calibration cases."
+            f"{false_alarms=} must be inside (0, 1), for example 0.05 for one false "
+            "alarm in twenty cases."
         )
     return uncertainty.least_cases(round(1 - false_alarms, 12))
 

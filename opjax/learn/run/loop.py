@@ -50,7 +50,7 @@ class Loop:
         if hosts.count() > 1:
             hosts.require_same("their samples, by shapes and sizes", _summary(task))
         if self.validation and self.batches.shape:
-            raise ValueError("Replicas are not validated; leave out the task's metric.")
+            raise ValueError("Replicas are not validated; remove the task's metric.")
         self.probe = None if task.probe is None else jax.jit(task.probe)
         self.progress = self._first(model)
         found = hosts.restore(run.checkpoints, self.progress)
@@ -150,7 +150,7 @@ class Loop:
             progress["good"] = good & finite.all(axis=-1)
             if not progress["good"].any():
                 raise self._stop(
-                    f"All {good.size} replicas have met a NaN or infinite loss or "
+                    f"All {good.size} replicas have a NaN or infinite loss or "
                     f"gradient after step {self.step}."
                 )
         elif not finite.all():

@@ -64,7 +64,7 @@ class Difference:
             reason = "there are no validation samples, which decide what is added"
         if reason:
             raise ValueError(
-                f"start_from=baseline means nothing here: {reason}; leave it out."
+                f"start_from=baseline has no effect here: {reason}; omit it."
             )
         assert fields is not None
         assert normalizer is not None

@@ -24,7 +24,7 @@ def check(
         return
     said = f"train_points={','.join(map(str, shares))}"
     if obstacle:
-        raise ValueError(f"{said}: {obstacle}; leave it out.")
+        raise ValueError(f"{said}: {obstacle}; omit it.")
     for name in config.models:
         reason = _obstacle(config, name, sizes)
         if reason:
@@ -35,8 +35,8 @@ def check(
     left = min(min(share, fewest) if share > 1 else share * fewest for share in shares)
     if left < least:
         raise ValueError(
-            f"{said} leaves {left:.3g} of the {fewest} points of the "
-            f"smallest training mesh, fewer than {least}; give a larger share."
+            f"{said} leaves {left:.3g} of the {fewest} points of the smallest "
+            f"training mesh, fewer than {least}; use a larger fraction."
         )
 
 

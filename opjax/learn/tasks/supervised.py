@@ -119,7 +119,7 @@ def regression(
     if start is not None and start.scaling != scaling:
         raise ValueError(
             f"init_from: the operator in {start.folder} was trained with other scales "
-            "or angles; give those of that run."
+            "or angles; use those of that run."
         )
     if scaling is not None:
         splits = _scaled(scaling, splits, loss)
@@ -275,11 +275,11 @@ def _scaled(scaling: Scaling, splits: Splits, loss: Loss) -> Splits:
     """
     if loss.form is None:
         raise ValueError(
-            "loss=joint is an error in physical units, which scales and angles leave; "
-            "give another loss, or leave them out."
+            "loss=joint is an error in physical units and does not support scales "
+            "and angles; use another loss, or omit them."
         )
     if splits.normalizers:
-        raise ValueError("Scales are for samples in physical units, not encoded ones.")
+        raise ValueError("Scales need samples in physical units, not encoded samples.")
     return scaling.splits(splits)
 
 
@@ -425,8 +425,8 @@ def check(splits: Splits) -> None:
             )
         if not targets:
             raise ValueError(
-                f"{name} samples: there are no targets to learn from; give "
-                "Sample.target, or Sample.target_scalars."
+                f"{name} samples: there are no targets; set Sample.target or "
+                "Sample.target_scalars."
             )
         samples.check_same_channels(splits.train[0], found[0], names=("train", name))
 

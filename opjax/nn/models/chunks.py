@@ -360,8 +360,8 @@ def check(model: Divided, option: str, value: int | str) -> None:
         raise ValueError(f"{given}: {reason}. Leave {option} out.")
     if model.rematerialize:
         raise ValueError(
-            f"rematerialize=True means nothing with {given}: chunks are always "
-            "computed again in the backward pass. Leave one of them out."
+            f"rematerialize=True has no effect with {given}: the backward pass always "
+            "recomputes chunks. Omit one of them."
         )
 
 

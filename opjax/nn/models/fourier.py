@@ -172,9 +172,7 @@ class FourierNeuralOperator(nnx.Module):
         self.position = None if position is None else position(len(self.grid_shape))
         inputs = feature_dim + (0 if self.position is None else self.position.features)
         if inputs == 0:
-            raise ValueError(
-                f"{feature_dim=} and {position=} leave the model without input."
-            )
+            raise ValueError(f"{feature_dim=} and {position=} give the model no input.")
         self.lifting = _mlp(inputs, 2 * features, features, rngs=rngs)
         self.time_embedding = (
             TimeEmbedding(features, rngs=rngs) if time_embedding else None

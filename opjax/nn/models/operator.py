@@ -296,8 +296,8 @@ class OperatorTransformer(nnx.Module):
         for name in present:
             if name not in known and not takes_all:
                 raise ValueError(
-                    f"{name} has no meaning for a model with "
-                    f"{type(attention).__name__}; leave it out."
+                    f"{name} is not supported by a model with "
+                    f"{type(attention).__name__}; omit it."
                 )
         return present
 
