@@ -49,7 +49,9 @@ class Config(RunOptions, StepOptions):
         10, "Number of observations in a training task", minimum=1
     )
     num_query: int = option(20, "Number of queries in a training task", minimum=1)
-    anneal: bool = option(False, "Lower the learning rate to zero along a cosine")
+    anneal: bool = option(
+        False, "Decay the learning rate to zero with a cosine schedule"
+    )
     optimizer: str = option(
         "adam",
         "Optimizer: adam, or muon for the weight matrices with adam for all other "

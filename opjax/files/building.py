@@ -335,7 +335,9 @@ def check_agree(first: Sample, sample: Sample) -> None:
             array = getattr(one, field)
             shapes.append(None if array is None else np.shape(array)[1:])
         if shapes[0] != shapes[1]:
-            has = [f"{s[0]} channels of {field}" if s else f"no {field}" for s in shapes]
+            has = [
+                f"{s[0]} channels of {field}" if s else f"no {field}" for s in shapes
+            ]
             if field == "quadrature_weights":
                 has = [f"no {field}" if s is None else field for s in shapes]
             raise ValueError(

@@ -109,7 +109,9 @@ def test_wrong_contents_are_named(pairs, tmp_path):
         read(tmp_path, num_points=48)
     pairs[1, 6, 0] = np.nan
     burgers.save(path, burgers.to_samples(*pairs))
-    with pytest.raises(ValueError, match=r"u in .* 1 non-finite values, in 1 rows.*\[6\]"):
+    with pytest.raises(
+        ValueError, match=r"u in .* 1 non-finite values, in 1 rows.*\[6\]"
+    ):
         read(tmp_path)
     np.savez(path, coeff=pairs[0])
     with pytest.raises(ValueError, match=r"\['coeff'\], expected 'a'"):

@@ -124,7 +124,10 @@ def test_a_field_at_the_other_location_is_named_with_the_flag(tmp_path):
             "1 of 2 cells.*the first one is cell 1",
         ),
         ({"cells": [[0, 1, 2, 2], [0, 1, 4, 3]]}, "the first one is cell 0"),
-        ({"cells": [[0, 1, 4, 9], [1, 2, 5, 4]]}, "cells contain point indices from 0 to 9"),
+        (
+            {"cells": [[0, 1, 4, 9], [1, 2, 5, 4]]},
+            "cells contain point indices from 0 to 9",
+        ),
         ({"cells": np.ones((2, 7), int)}, "of linear cells in 2 dimensions"),
         ({"mesh_points": np.full((8, 2), np.nan)}, "non-finite"),
         ({"mesh_points": np.ones((8, 1))}, r"\(n, 2\) or \(n, 3\)"),
@@ -154,7 +157,9 @@ def test_tetrahedra_are_inside_out_only_against_others(tmp_path):
 def test_meshes_without_linear_cells_are_refused(tmp_path, monkeypatch):
     mesh = pyvista.PolyData(np.pad(POINTS, [(0, 0), (0, 1)]))
     mesh.cast_to_unstructured_grid().save(tmp_path / "a.vtu")
-    with pytest.raises(ValueError, match=r"a.vtu has no cells: its mesh contains only points"):
+    with pytest.raises(
+        ValueError, match=r"a.vtu has no cells: its mesh contains only points"
+    ):
         files.read(
             tmp_path / "a.vtu", files.ReadOptions(location="cells", need_target=False)
         )

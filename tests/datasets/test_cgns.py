@@ -123,7 +123,10 @@ def linked(tree):
             replaced("Elements_TRI_3/ElementConnectivity", np.full(54, 17)),
             "there are 16",
         ),
-        (replaced("ZoneBC/wall/PointList", [17]), "'wall' is not a list of numbers from 1 to 16"),
+        (
+            replaced("ZoneBC/wall/PointList", [17]),
+            "'wall' is not a list of numbers from 1 to 16",
+        ),
         (replaced("VertexFields/u", np.ones(5)), "'u' has 5 rows"),
         (replaced("GridCoordinates/CoordinateX", np.ones(5)), "coordinates of"),
         (linked, "not an array stored in this file"),

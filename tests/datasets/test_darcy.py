@@ -206,7 +206,9 @@ def test_wrong_contents_are_named(pairs, tmp_path):
         read(tmp_path)
     pairs[1, 1, 0, 0] = pairs[1, 2, 5, 5] = np.inf
     save(path, *pairs)
-    with pytest.raises(ValueError, match=r"sol in .* 2 non-finite values, in 2 rows.*\[1, 2\]"):
+    with pytest.raises(
+        ValueError, match=r"sol in .* 2 non-finite values, in 2 rows.*\[1, 2\]"
+    ):
         read(tmp_path)
     np.savez(path, coeff=pairs[0].astype(str), sol=pairs[1])
     with pytest.raises(ValueError, match="coeff in .* dtype <U"):

@@ -2,33 +2,31 @@
 
     opjax-predict --workdir=runs/mine --input=new --output=predicted
 
-Writes a copy of every input file to the output folder, with the prediction beside its
-own arrays. `report.json` says for every sample how far it is from the training data
-and, if it has a target, the relative L2 error; and which scalars it has, which ones
-were predicted, and their errors. The last line printed summarises it. Predicted scalars
-are in a table too, `scalars.csv`; an operator that predicts scalars alone writes no
-copies.
+Writes a copy of every input file to the output folder, with the prediction added.
+`report.json` reports for every sample its distance from the training data, its input
+scalars, its predicted scalars and, if it has a target, the relative L2 error. The last
+line printed is a summary. Predicted scalars are also written to `scalars.csv`. An
+operator that predicts only scalars writes no copies.
 
 An operator that was trained on series, with `--time`, takes the first frames of every
 series and needs `--steps=50`. For every case it writes a `.pvd` file with `.vtu` files,
 which ParaView animates, and an `.npz` file with `times` and the predicted frames.
 
-After `opjax-calibrate`, lower and upper fields are written beside every prediction,
-`prediction_lower` and `prediction_upper`, and the last line has the width of this band
-and, where targets are known, its coverage. Scalars and quantities have intervals in the
-report. Every case is compared with the calibration cases: one that is unlike them gets
-a warning, or is an error with `--strict`. One that is not told apart from them is not
-proven to be alike; how large a difference they are able to tell apart is printed first.
-With `--band_figures=3` the first three cases with targets are drawn with their band and
-their error.
+After `opjax-calibrate`, lower and upper fields are written too, `prediction_lower` and
+`prediction_upper`. The last line contains the width of this band and, if targets are
+known, its coverage. The report contains intervals for scalars and quantities. Every
+case is tested against the calibration cases. An out-of-distribution case ("unlike")
+causes a warning, or an error with `--strict`. Passing the test does not prove that a
+case is in distribution: the smallest detectable shifts are printed first.
+`--band_figures=3` plots the first three cases with targets, with band and error.
 
-Where targets are known, the errors of the run's baselines stand beside those of the
-operator: mean field, nearest case and, where it applies, proper orthogonal
-decomposition with radial basis functions. `--baseline=pod_rbf` predicts with one.
+If targets are known, the errors of the run's baselines are reported too: mean field,
+nearest case and, if it applies, proper orthogonal decomposition with radial basis
+functions. `--baseline=pod_rbf` predicts with a baseline.
 
 With `--stream`, `.vtu` and `.h5` files of any size are read and written in slices of
-points. With `--export=FILE` the operator is written to a file that runs without opjax,
-see `opjax.export`.
+points. `--export=FILE` writes the operator to a file that runs without opjax, see
+`opjax.export`.
 """
 
 import contextlib
@@ -91,8 +89,8 @@ class PredictOptions(Options):
     point_dim: int | None = shared.point_dim()
     quantities: str | None = option(
         None,
-        "Quantities of interest of the predicted fields, written into report.json, as "
-        "for opjax-train. By default, those of training",
+        "Quantities of interest of the predicted fields, written into report.json, "
+        "as in opjax-train. By default, the quantities of the training run",
     )
     steps: int = option(
         0,
@@ -108,34 +106,33 @@ class PredictOptions(Options):
     gif: bool = option(False, "Draw an animation of every rollout, with --steps")
     band: str | None = option(
         None,
-        "Band to write after opjax-calibrate: whole_field, in which the whole field of "
-        "the promised share of cases lies, or pointwise, in which that share of points "
-        "does. By default whole_field",
+        "Band to write after opjax-calibrate: whole_field covers the whole field in "
+        "the chosen fraction of cases, pointwise covers this fraction of the points. "
+        "By default whole_field",
         choices=calibration.BANDS,
     )
     strict: bool = option(
         False,
-        "Exit with an error, after all predictions are written, if a case is unlike "
-        "the calibration cases of opjax-calibrate",
+        "Exit with an error, after all predictions are written, if a case is out of "
+        "distribution (unlike the calibration cases)",
     )
     band_figures: int = option(
         0,
-        "Number of cases with targets to draw into the folder figures of the output, "
-        "with their band and their error, after opjax-calibrate",
+        "Number of cases with targets to plot with band and error into the folder "
+        "figures of the output, after opjax-calibrate",
         minimum=0,
     )
     baseline: str | None = option(
         None,
-        "Baseline of the run that predicts in place of its operator: mean_field, "
-        "nearest_case or pod_rbf. Where targets are known, the errors of all of them "
-        "are in the report and in the last line",
+        "Baseline that predicts instead of the operator: mean_field, nearest_case or "
+        "pod_rbf. If targets are known, the report and the last line contain the "
+        "errors of all baselines",
         choices=tuple(NAMES),
     )
     mean_of_seeds: bool = option(
         False,
-        "Predict the mean of all seeds that the model of --workdir was trained with, "
-        "which has a smaller error than each of them. Bands are those of one seed, so "
-        "none are written",
+        "Predict the mean over all seeds of the model in --workdir, which usually "
+        "reduces the error. No bands are written, since they belong to one seed",
     )
     stream: bool = option(
         False,
@@ -287,10 +284,9 @@ def _refuse_unlike(rows: Sequence[dict[str, Any]], output: pathlib.Path) -> None
     names = [row["name"] for row in rows if row["unlike"]]
     if names:
         raise ValueError(
-            f"{len(names)} of {len(rows)} cases are unlike the calibration cases, for "
-            f"example {names[0]}. Their predictions are in {output}, but bands are "
-            "not valid for them. Calibrate or train again with such cases, or omit "
-            "--strict."
+            f"{len(names)} of {len(rows)} cases are out of distribution, for example "
+            f"{names[0]}. Their predictions are in {output}, but bands are not valid "
+            "for them. Calibrate or train again with such cases, or omit --strict."
         )
 
 

@@ -5,13 +5,12 @@ r"""Trains operators on your own data: files of samples on meshes of any size.
     opjax-predict --workdir=runs/mine --input=new --output=predicted
 
 `opjax.files` describes the file formats and the names of the arrays. The run's folder
-holds a trained operator for each model, with its normalisers, its channels and the
+contains a trained operator for each model, with its normalisers, its channels and the
 ranges of the training data, so that `opjax-predict` can warn about unusual inputs.
 
-Data larger than memory are trained on with `--stream_samples`, which reads samples
-batch by batch. The results are the same, bit for bit.
-`--models=package.module:function` trains your own model or attention, see
-`opjax.learn.registry.operators`.
+For data larger than memory, `--stream_samples` reads samples batch by batch. The
+results are the same, bit for bit. `--models=package.module:function` trains your own
+model or attention, see `opjax.learn.registry.operators`.
 """
 
 import contextlib
@@ -89,29 +88,29 @@ class FileOptions(Options):
     )
     feature_names: str = option(
         "",
-        "Names of the input fields, separated by commas. If empty, the field "
-        "features, when the files have one",
+        "Names of the input fields, separated by commas. If empty, the array "
+        "features, if present",
     )
     target_names: str = option(
         "",
-        "Names of the fields to predict, separated by commas; a name with a comma in "
-        "double quotes. If empty, the field target, when the files have one",
+        "Names of the fields to predict, separated by commas; put a name with a "
+        "comma in double quotes. If empty, the array target, if present",
     )
     scalar_names: str = option(
         "",
-        "Names of numbers that are given for a whole sample, such as an angle or a "
-        "load, separated by commas: arrays of one number, .vtu field data, or columns "
-        "of the table cases.csv beside the files",
+        "Names of input scalars of a sample, such as an angle or a load, separated "
+        "by commas. They are scalar arrays, .vtu field data, or columns of cases.csv "
+        "in the folder of the files",
     )
     target_scalars: str = option(
         "",
-        "Names of numbers of a whole sample to predict, separated by commas; beside "
-        "the fields to predict, or alone where there are none",
+        "Names of scalars of a sample to predict, separated by commas, in addition "
+        "to fields or without fields",
     )
     point_dim: int = option(
         0,
         "Dimension of space: the number of leading axes of VTK points that are used. "
-        "0 leaves out axes on which points are constant or the mesh is one cell thick; "
+        "0 drops axes along which points are constant or the mesh is one cell thick; "
         "3 keeps all",
         minimum=0,
     )
@@ -132,27 +131,27 @@ class FileOptions(Options):
     boundary: str = option(
         "",
         "Named boundaries by conditions, separated by semicolons: clamp: x < 1e-6; "
-        "hole: (x-5)^2 + y^2 < 1.01 and z > 0. Of the points of the mesh's boundary, "
-        "those count where the condition holds. Names are coordinates, fields of one "
-        "channel, and numbers of the case. Each becomes a boundary as those of "
+        "hole: (x-5)^2 + y^2 < 1.01 and z > 0. A boundary consists of the points on "
+        "the boundary of the mesh that satisfy the condition. Names are coordinates, "
+        "scalar fields, and scalars of the case. Each becomes a feature as with "
         "--boundary_names",
     )
     geometry: str = option(
         "",
-        "normals, distance, layers, or several: features computed from the mesh, the "
-        "outward unit normal of the nearest boundary facet, the distance to it, and "
-        "functions of the distance that decay from the boundary on, for each of "
-        "--boundary_names and --boundary, or for the boundary of the mesh",
+        "Features computed from the mesh, separated by commas: normals (outward unit "
+        "normal of the nearest boundary facet), distance (to it) and layers "
+        "(decaying functions of the distance), for each of --boundary_names and "
+        "--boundary, or for the whole boundary of the mesh",
     )
     quantities: str = option(
         "",
         "Quantities of interest of the predicted fields, separated by commas: "
-        "max:FIELD, min, mean, integral or sum, of a part max:FIELD@BOUNDARY, of a "
-        "component max:U_x or an invariant max:S:mises; flux:U@outlet; "
-        "force_x:p@wall of a pressure p, moment_z:p@wall:about=0,0; "
-        "lift:p@wall:angle_deg=4 and drag. With "
-        "density=, speed= or area= they are coefficients. A value is a number or a "
-        "constant input",
+        "KIND:FIELD or KIND:FIELD@BOUNDARY with the kinds max, min, mean, integral "
+        "and sum, such as max:S:mises or mean:U_x@outlet; flux:U@outlet; "
+        "force_x:p@wall for a pressure p; moment_z:p@wall:about=0,0; "
+        "lift:p@wall:angle_deg=4 and drag. density=, speed= or area= turn forces "
+        "into coefficients. A value is a number, a scalar of the case or a constant "
+        "input",
     )
     validation_fraction: float = option(
         0.1,
@@ -162,8 +161,8 @@ class FileOptions(Options):
     )
     test_fraction: float = option(
         0.2,
-        "Fraction of the training samples that is held out as the test set when "
-        "--test is empty",
+        "Fraction of the training samples that is held out as the test set if --test "
+        "is empty",
         above=0,
         below=1,
     )
@@ -172,8 +171,8 @@ class FileOptions(Options):
     )
     grid_axes: int = option(
         0,
-        "Number of axes of the grid that fields lie on, in files without mesh_points: "
-        "2 for arrays (h, w) or (h, w, channels). 0 reads files with points",
+        "Number of grid axes of the fields in files without mesh_points: 2 for "
+        "arrays (h, w) or (h, w, channels). 0 reads files with points",
         minimum=0,
         maximum=3,
     )
@@ -225,18 +224,18 @@ class StartOptions(Options):
 
     start_from: str = option(
         "nothing",
-        "What predictions start from. baseline: the model learns the difference of the "
-        "target to the baseline with the smallest error on training cases that are "
-        "left out (mean field, nearest case or POD with RBF, for each field), and the "
-        "validation set decides how much of the model is added",
+        "Starting point of predictions. baseline: the model learns the residual of "
+        "the best baseline (mean field, nearest case or POD with RBF, selected for "
+        "each field on held-out training cases), and the validation set determines "
+        "how much of the model is added",
         choices=("nothing", "baseline"),
     )
 
     init_from: str = option(
         "",
-        "Folder of a finished run whose operator the training starts with, with its "
+        "Folder of a finished run that supplies the initial parameters and the "
         "normalisers. The model must have the same options. If empty, parameters are "
-        "drawn from --seeds",
+        "initialised from --seeds",
     )
 
 
@@ -247,12 +246,13 @@ class LossOptions(Options):
     loss: str = added(
         option(
             "case",
-            "Error of each field, whose mean is the loss and selects the best epoch. "
-            "case: root mean square error over the variation of the field in the case, "
-            "at least a tenth of its spread in training; spread: over its spread in "
-            "training; relative: over the size of the field in the case. joint: "
-            "relative error of all channels together in physical units, as papers have "
-            "it, in which the field with the largest numbers counts most",
+            "Error of each field. The mean over the fields is the loss and selects "
+            "the best epoch. case: root mean square error divided by the variation "
+            "of the field in the case, or by a tenth of its spread in training if "
+            "this is larger; spread: divided by its spread in training; relative: "
+            "divided by the norm of the field in the case. joint: relative error of "
+            "all channels together in physical units, as in the papers; the field "
+            "with the largest values dominates",
             choices=(*FORMS, "joint"),
         ),
         before="joint",

@@ -179,7 +179,7 @@ class SingleModelOptions(Options):
     coarse_points: int = _of_single(
         0,
         "Number of points per axis of the coarse grid on which galerkin2d attends. 0 "
-        "takes half of the data's grid",
+        "uses half of the data's grid",
         minimum=0,
     )
     num_modes: int = _of_single(
@@ -187,7 +187,7 @@ class SingleModelOptions(Options):
     )
     norm_epsilon: float = _of_single(
         1e-7,
-        "Offset added to the variances in the normalisations of galerkin2d",
+        "Offset added to the variances in the normalisation layers of galerkin2d",
         above=0,
     )
     outer_norm: bool = _of_single(
@@ -197,8 +197,8 @@ class SingleModelOptions(Options):
     )
     dropout: float = _of_single(
         0.0,
-        "Dropout rate behind the attention and, in galerkin2d, fourier2d, linear2d and "
-        "softmax2d, also in the perceptrons. In training such models compute all "
+        "Dropout rate after the attention and, in galerkin2d, fourier2d, linear2d "
+        "and softmax2d, also in the perceptrons. In training such models compute all "
         "points at once",
         minimum=0,
         below=1,
@@ -216,12 +216,12 @@ class SingleModelOptions(Options):
         64, "Number of random features of performer", minimum=1
     )
     num_projected: int = _of_single(
-        64, "Number of points that linformer projects to", minimum=1
+        64, "Number of points to which linformer projects", minimum=1
     )
     scalar_modulation: bool = _of_single(
         False,
-        "Scale and shift the norms of operator transformers by functions of the "
-        "scalars of a case, which are constant features in any case",
+        "Scale and shift the normalisation layers of operator transformers by "
+        "functions of the scalars. Scalars are always constant features too",
     )
 
     def __post_init__(self):
@@ -281,8 +281,8 @@ class ModelOptions(SizeOptions, SingleModelOptions):
     )
     chunk_size: int = option(
         0,
-        "Number of points computed at a time. 256 to 1024 save memory, and time on a "
-        "CPU. 0 computes all at once. Only for attention in a basis without "
+        "Number of points computed at a time. 256 to 1024 save memory, and on a CPU "
+        "also time. 0 computes all at once. Only for attention in a basis without "
         "convolutions",
         minimum=0,
     )
@@ -381,18 +381,18 @@ class TrainingOptions(UpdateOptions):
     train_points: tuple[float, ...] = fields.repeating(
         option(
             (1.0,),
-            "Share of the points of a training mesh that a step sees, drawn anew in "
-            "every step; above 1, the number of these points. Several, separated by "
-            "commas, are of equal parts of the epochs: 0.25,0.25,0.25,1 has a quarter "
-            "of the points in three quarters of the epochs and ends with all. "
-            "Validation and test see all points",
+            "Fraction of the points of a training mesh drawn at random in every "
+            "step; above 1, their number. A list, separated by commas, divides the "
+            "epochs into equal parts: 0.25,0.25,0.25,1 uses a quarter of the points "
+            "in three quarters of the epochs, then all. Validation and test use all "
+            "points",
             above=0,
         )
     )
     num_buckets: int = option(
         0,
-        "Number of different sizes that meshes are padded to. Each size is compiled "
-        "once. 0 weighs compilation against padding",
+        "Number of different sizes to which meshes are padded. Each size is compiled "
+        "once. 0 balances compilation against padding",
         minimum=0,
     )
     optimizer: str = option(

@@ -33,23 +33,23 @@ class ScaleOptions(Options):
 
     scales: str = option(
         "",
-        "What fields, scalars or coordinates of a case are divided by before anything "
-        "is learned, and predictions multiplied by: NAME: FORMULA of scalars of the "
-        'case, separated by commas, such as "U: load/modulus, S_Mises: load". points '
-        "stands for all coordinates. Scalars of a formula are read, but given to the "
-        "model only if --scalar_names has them",
+        "Scales of fields, scalars or coordinates, NAME: FORMULA of scalars of the "
+        'case, separated by commas, such as "U: load/modulus, S_Mises: load". Values '
+        "are divided by their scale before training, and predictions are multiplied "
+        "by it. points means all coordinates. The model receives scalars in a formula "
+        "only if --scalar_names names them",
     )
     angles: str = option(
         "",
         "Scalars of --scalar_names that are angles in degrees, separated by commas. "
-        "The model is given cosine and sine. alpha:rad is an angle in radians",
+        "The model receives cosine and sine. alpha:rad is an angle in radians",
     )
     mirror: str = option(
         "",
-        "Axis that the training cases are mirrored in, x, y or z: each has a mirrored "
-        "copy besides. Components of vectors and tensors and --angles are mirrored "
-        "along; further scalars and fields that change their sign are named, as in "
-        '"y: circulation, vorticity". Several axes have semicolons between them',
+        "Axis of reflection, x, y or z: adds a mirrored copy of every training case. "
+        "Components of vectors and tensors and --angles are mirrored too. Name other "
+        "scalars and fields that change their sign, as in "
+        '"y: circulation, vorticity". Separate several axes by semicolons',
     )
 
     def __post_init__(self):
