@@ -1,4 +1,4 @@
-r"""Test error against processor time, with all points of a mesh in a step and with few.
+r"""Test error against CPU time, with all points of a mesh in a step and with few.
 
     python -m benchmarks.train_points --points_problem=elasticity \
         --points_runs="12:1 4:1 12:0.25 8:0.25,0.25,0.25,1" --points_file=points.json

@@ -312,7 +312,7 @@ def provenance(folder: pathlib.Path, *, seconds: float) -> str:
         f"- {found['cpu_count']} cores{_of(found)}, {found['device_kind']}; "
         f"{found['platform']}\n"
         f"- Python {found['python']}, {packages}\n"
-        f"- {seconds:.0f} s for all studies of the last process, with compilation\n"
+        f"- {seconds:.0f} s in total for the last process, including compilation\n"
     )
 
 
