@@ -315,7 +315,8 @@ def report(finished: learn.Finished) -> learn.Report:
         f"{config.num_query} queries, "
         f"{'a rate annealed to zero' if config.anneal else 'a constant rate'}, "
         "float32; median [smallest, largest] over the "
-        f"seeds. Errors are computed on the same {config.test_tasks} test tasks for all models."
+        f"seeds. Errors are computed on the same {config.test_tasks} test tasks for "
+        "all models."
     )
     if config.shrink > 1:
         head += f" Models have 1/{config.shrink} of the published widths."

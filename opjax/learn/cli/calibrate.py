@@ -214,8 +214,10 @@ class Bands(NamedTuple):
         beyond = ranges.compare(description.training, reduced).get(ranges.BEYOND)
         outside = f"outside the training range in {' and '.join(beyond or ())}"
         if not known["unlike"]:
-            words = "no significant difference from the calibration cases (p = "
-                    f"{p_value:.2g})"
+            words = (
+                "no significant difference from the calibration cases "
+                f"(p = {p_value:.2g})"
+            )
             return f"{words}, but {outside}" if beyond else words
         far = "distance too large to be computed"
         if distance is not None:
@@ -228,9 +230,7 @@ class Bands(NamedTuple):
             far += f", in the scalars {listed}"
         elif beyond:
             far += f", {outside}"
-        return (
-            f"out of distribution (p = {p_value:.2g}, {far}): its band is not valid"
-        )
+        return f"out of distribution (p = {p_value:.2g}, {far}): its band is not valid"
 
     def intervals(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the ends of the intervals of the numbers in a row of the report."""
