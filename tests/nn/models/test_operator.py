@@ -298,7 +298,7 @@ def test_models_in_every_basis(rng, name, shared):
     own |= {"mesh_points": points, "quadrature_weights": weights} | given
     for layer in range(2):
         block = jax.tree.map(lambda p, layer=layer: p[layer], model.blocks)
-        z = call(block, z, **own)
+        z = call(block, z, nn.models.Points(**own))
     actual = call(model, points, features, quadrature_weights=weights, **given)
     np.testing.assert_allclose(actual, model.decode(z), rtol=1e-9, atol=1e-12)
 
