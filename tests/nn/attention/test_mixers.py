@@ -52,7 +52,7 @@ def test_mixers_apply_their_matrix_to_the_values(coefficients, name):
     np.testing.assert_allclose(moved, expected, rtol=1e-9, atol=1e-12)
 
 
-def test_ridges_of_heads_are_keywords_of_the_methods(coefficients):
+def test_methods_take_the_ridge_of_a_head(coefficients):
     shared = mixer_of("functional", ridge_logit=0.25)
     heads = mixer_of("functional", ridge_logit=0.25, ridge_per_head=True)
     assert shared.own() is None
@@ -61,7 +61,7 @@ def test_ridges_of_heads_are_keywords_of_the_methods(coefficients):
     one = jnp.asarray(ridge)[0]
     for method in ("__call__", "matrix", "condition_number"):
         expected = getattr(shared, method)(coefficients)
-        actual = getattr(heads, method)(coefficients, ridge=one)
+        actual = getattr(heads, method)(coefficients, one)
         np.testing.assert_allclose(actual, expected, rtol=1e-10)
 
 

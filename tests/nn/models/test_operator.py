@@ -68,7 +68,7 @@ def test_the_scan_equals_a_loop_over_the_blocks(mesh):
     z = model.encoder(jnp.concatenate(mesh, axis=1))
     for layer in range(3):
         block = jax.tree.map(lambda p, layer=layer: p[layer], model.blocks)
-        z = block(z, basis=model.basis)
+        z = block(z, nn.models.Points(basis=model.basis))
     expected = model.decoder(model.decoder_norm(z))
     np.testing.assert_allclose(model(*mesh), expected, rtol=1e-10)
 
