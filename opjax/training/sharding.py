@@ -187,8 +187,10 @@ def place(data: Batch, mesh: Mesh, *, row: int = 1) -> Any:
     and puts what belongs on its own devices there.
     """
     data = pad_points(data, mesh, row=row)
-    found = specs(data, mesh, samples=None)
-    return jax.tree.map(lambda x, spec: _put(x, NamedSharding(mesh, spec)), data, found)
+    layout = specs(data, mesh, samples=None)
+    return jax.tree.map(
+        lambda x, spec: _put(x, NamedSharding(mesh, spec)), data, layout
+    )
 
 
 def own_samples(mesh: Mesh, count: int) -> np.ndarray:
@@ -323,5 +325,5 @@ def map_samples(
         out_specs=PartitionSpec(BATCH),
         check_vma=False,
     )
-    found = jax.tree.map(lambda leaf: leaf[:count], run(model, data))
-    return replicate(found, mesh)
+    values = jax.tree.map(lambda leaf: leaf[:count], run(model, data))
+    return replicate(values, mesh)

@@ -346,9 +346,9 @@ def _seen(splits: Splits, start: Learned | None) -> list[str] | None:
 
     Of an operator to start with too: calibration refuses all of them.
     """
-    found = digests(splits.train, splits.validation)
+    own = digests(splits.train, splits.validation)
     before = [] if start is None else start.description.seen
-    return None if found is None or before is None else [*before, *found]
+    return None if own is None or before is None else [*before, *own]
 
 
 def _stacked(
@@ -358,11 +358,11 @@ def _stacked(
     name: str,
 ) -> tuple[Any, ...]:
     """Returns buckets of the samples of one part, normalised."""
-    found, sizes = getattr(splits, name), _padded_sizes(config, splits, name)
+    part, sizes = getattr(splits, name), _padded_sizes(config, splits, name)
     batch_size = config.batch_size if name == "train" else 1
-    if isinstance(found, Stored):
-        return buckets.of(found, encode, batch_size=batch_size, sizes=sizes)
-    return tuple(map(encode, samples.stack(found, batch_size=batch_size, sizes=sizes)))
+    if isinstance(part, Stored):
+        return buckets.of(part, encode, batch_size=batch_size, sizes=sizes)
+    return tuple(map(encode, samples.stack(part, batch_size=batch_size, sizes=sizes)))
 
 
 def _padded_sizes(config: Any, splits: Splits, name: str) -> tuple[int, ...] | None:
@@ -370,10 +370,10 @@ def _padded_sizes(config: Any, splits: Splits, name: str) -> tuple[int, ...] | N
 
     Those of the training where they fit, so that all parts share what is compiled.
     """
-    found = getattr(splits, name)
-    if not found:
+    part = getattr(splits, name)
+    if not part:
         return None
-    counts = summaries.num_points(found)
+    counts = summaries.num_points(part)
     batch_size, epochs = 1, 1
     if name == "train":
         batch_size, epochs = config.batch_size, points.epochs_of(config, counts)
@@ -401,34 +401,34 @@ def encoder(
     fitted: Mapping[str, Normalizer], *, target: bool = False
 ) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
     """Makes what encodes stacked samples, outside of JAX; see `encode_stored`."""
-    known = {name: Normalizer(*map(np.asarray, one)) for name, one in fitted.items()}  # pyright: ignore
-    return partial(encode_stored, normalizers=known, target=target)
+    on_host = {name: Normalizer(*map(np.asarray, one)) for name, one in fitted.items()}  # pyright: ignore
+    return partial(encode_stored, normalizers=on_host, target=target)
 
 
 def check(splits: Splits) -> None:
     """Raises an error unless all samples agree, see `samples.check`."""
     for name in ("train", "validation", "test"):
-        found = getattr(splits, name)
-        if name == "validation" and not found:  # the last epoch is taken
+        part = getattr(splits, name)
+        if name == "validation" and not part:  # the last epoch is taken
             continue
-        if isinstance(found, Stored):  # checked in the first pass, and when read
-            known = (summary.channels for summary in found.summaries)
-            targets = all({"target", "target_scalars"} & c.keys() for c in known)
+        if isinstance(part, Stored):  # checked in the first pass, and when read
+            present = (summary.channels for summary in part.summaries)
+            targets = all({"target", "target_scalars"} & c.keys() for c in present)
         else:
             try:
-                samples.check(found)
+                samples.check(part)
             except (TypeError, ValueError) as error:
                 raise type(error)(f"{name} samples: {error}") from None
             targets = all(
                 sample.target is not None or sample.target_scalars is not None
-                for sample in found
+                for sample in part
             )
         if not targets:
             raise ValueError(
                 f"{name} samples: there are no targets to learn from; give "
                 "Sample.target, or Sample.target_scalars."
             )
-        samples.check_same_channels(splits.train[0], found[0], names=("train", name))
+        samples.check_same_channels(splits.train[0], part[0], names=("train", name))
 
 
 def all_samples(splits: Splits) -> Sequence[Sample]:
@@ -458,15 +458,15 @@ def grid_sizes(
       ValueError: if they are on different grids, or as from `check`.
     """
     check(splits)
-    found = operators.sizes(
+    sizes = operators.sizes(
         all_samples(splits),
         out_features=out_features,
         box=box,
         time_embedding=time_embedding,
     )
-    if found.grid_shape is None:
+    if sizes.grid_shape is None:
         raise ValueError("The samples are on different grids; they must share one.")
-    return found
+    return sizes
 
 
 def builder(sizes: operators.Sizes) -> Callable[[Any, nnx.Rngs], Any]:
