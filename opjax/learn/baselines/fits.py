@@ -199,10 +199,10 @@ def _judged(radial: Radial, inputs: Inputs, fields: Sequence[Modes]) -> list[Cho
     widths = [one.coefficients.shape[1] for one in fields]
     values = np.concatenate([one.coefficients for one in fields], axis=1)
     try:
-        found = left_out(radial, radial.chosen(inputs), values)
+        left = left_out(radial, radial.chosen(inputs), values)
     except np.linalg.LinAlgError:  # cases with equal inputs, or on a line
         return [Choice(radial, 0, math.inf) for _ in fields]
-    parts = np.split(found, np.cumsum(widths)[:-1], axis=1)
+    parts = np.split(left, np.cumsum(widths)[:-1], axis=1)
     choices: list[Choice] = []
     for modes, predicted in zip(fields, parts, strict=True):
         true = modes.coefficients

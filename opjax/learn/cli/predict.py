@@ -325,8 +325,8 @@ def _places(inputs: Sequence[str]) -> dict[pathlib.Path, pathlib.Path]:
     Those of cases in folders, and where several have one name, are in folders too.
     """
     paths = files.find(inputs)
-    given = [pathlib.Path(path).expanduser() for path in inputs]
-    of_cases = folders.places(given, paths)
+    roots = [pathlib.Path(path).expanduser() for path in inputs]
+    of_cases = folders.places(roots, paths)
     return {file: of_cases[file] / written_name(file) for file in paths}
 
 

@@ -329,17 +329,17 @@ class Config(
 
     def _refuse_with_scales(self) -> None:
         """Raises ValueError for options that mean nothing for scaled cases."""
-        given = [n for n in ("scales", "angles", "mirror") if getattr(self, n)]
+        scaled = [n for n in ("scales", "angles", "mirror") if getattr(self, n)]
         others = {
             "time": self.time != "none",
             "stream_points": bool(self.stream_points),
             "stream_samples": self.stream_samples,
-            "loss": self.loss == "joint" and given != ["mirror"],
+            "loss": self.loss == "joint" and scaled != ["mirror"],
         }
         for name, is_given in others.items():
-            if given and is_given:
+            if scaled and is_given:
                 raise ValueError(
-                    f"{given[0]} means nothing with {name}={getattr(self, name)}: "
+                    f"{scaled[0]} means nothing with {name}={getattr(self, name)}: "
                     "scales and mirrored copies are those of single cases in memory, "
                     "whose errors are over their spread; leave one of them out."
                 )
@@ -633,12 +633,12 @@ def load(config: Config) -> tuple[Splits, dict[str, tuple[str, ...]]]:
 
 def _warn_of_copies(splits: Splits | SeriesSplits) -> None:
     """Warns of samples or series that are there twice, and may be in two sets."""
-    found = copies([*splits.train, *splits.validation, *splits.test])
-    if found:
-        first, second = found[0]
+    pairs = copies([*splits.train, *splits.validation, *splits.test])
+    if pairs:
+        first, second = pairs[0]
         kind = "series" if isinstance(splits, SeriesSplits) else "samples"
         warnings.warn(
-            f"{len(found)} {kind} are copies of others: {second} is the same as "
+            f"{len(pairs)} {kind} are copies of others: {second} is the same as "
             f"{first}. A copy in another set makes its error too small; remove it.",
             stacklevel=2,
         )

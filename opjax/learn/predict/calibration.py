@@ -681,7 +681,7 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     for row in rows:
         for name, one in row.get("fields", {}).items() if "band" in row else ():
             fields.setdefault(name, []).append(one)
-    each = {name: _summary_of_field(known) for name, known in fields.items()}
+    each = {name: _summary_of_field(field_rows) for name, field_rows in fields.items()}
     numbers: dict[str, Any] = {}
     names = ("coverage", "coverage_pointwise", "width", "width_over_spread")
     for name in names if len(each) == 1 else (*names[:2], names[3]):

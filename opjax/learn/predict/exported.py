@@ -33,11 +33,11 @@ def in_physical_units(trained: Learned, scaling: Scaling) -> Callable[..., jax.A
       each the same at all points.
     """
     names, channels = scalars_of(trained), trained.description.channels
-    given, model = channels.scalars, of_function(trained.model)
+    num_scalars, model = channels.scalars, of_function(trained.model)
 
     def encode(role: str, values: jax.Array) -> jax.Array:
-        known = trained.normalizers.get(role)
-        return values if known is None else normalize.encode(known, values)
+        normalizer = trained.normalizers.get(role)
+        return values if normalizer is None else normalize.encode(normalizer, values)
 
     def function(
         mesh_points: jax.Array,
@@ -57,8 +57,10 @@ def in_physical_units(trained: Learned, scaling: Scaling) -> Callable[..., jax.A
             assert features is not None
             own = features[:, : channels.features] / of_points("features")
             found.append(encode("features", own))
-        if given:
-            scalars = scaling.turned(row[:given] / factors.get("scalars", jnp.ones(1)))
+        if num_scalars:
+            scalars = scaling.turned(
+                row[:num_scalars] / factors.get("scalars", jnp.ones(1))
+            )
             scalars = encode("scalars", scalars)
             found.append(jnp.broadcast_to(scalars, (points.shape[0], len(scalars))))
         arguments = [points, *([jnp.concatenate(found, axis=1)] if found else [])]

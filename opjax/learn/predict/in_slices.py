@@ -155,8 +155,8 @@ class _Report:
         """The row of the report."""
         fewest, most = self._description.num_points
         factor = {"num_points_factor": max(self._n / most, fewest / self._n, 1.0)}
-        found: dict[str, Any] = {"num_points": self._n, **self._row, **self._beyond}
-        return found | factor | (self.sums.errors().row() if self.sums.mass else {})
+        row: dict[str, Any] = {"num_points": self._n, **self._row, **self._beyond}
+        return row | factor | (self.sums.errors().row() if self.sums.mass else {})
 
 
 def _refuse(config: dict[str, Any]) -> None:

@@ -345,7 +345,7 @@ def mean_of(
 
 def _refuse_traced(*arguments: object) -> None:
     """Raises TypeError for arrays of a function that is being transformed."""
-    parts = [part for given in arguments for part in jax.tree.leaves(given)]
+    parts = [part for argument in arguments for part in jax.tree.leaves(argument)]
     if any(isinstance(part, jax.core.Tracer) for part in parts):
         raise TypeError(
             "trained(...) returns NumPy arrays, so jax.grad, jax.vmap and jax.jit do "

@@ -131,11 +131,11 @@ class Residual(NamedTuple):
             self.trained, sample, prediction, members=self.members, local=self.local
         )
         scale = self.scale * self.trained.factor(sample)
-        found = widths_of(features, self.coefficients, scale)
-        if len(found) == len(prediction):
-            return found
-        every = np.broadcast_to(scale, prediction.shape).astype(found.dtype)
-        every[_counted(sample)] = found
+        widths = widths_of(features, self.coefficients, scale)
+        if len(widths) == len(prediction):
+            return widths
+        every = np.broadcast_to(scale, prediction.shape).astype(widths.dtype)
+        every[_counted(sample)] = widths
         return every
 
     def arrays(self) -> dict[str, np.ndarray]:

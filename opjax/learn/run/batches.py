@@ -500,8 +500,8 @@ def evaluate(
         parts = map(jax.device_put, buckets.ahead((bucket, part) for part in rows))
     else:
         parts, count = _in_parts(bucket, batch_size)
-    found = [_look(metric, model, part) for part in parts]
-    return jax.tree.map(lambda *values: np.concatenate(values)[:count], *found)
+    measured = [_look(metric, model, part) for part in parts]
+    return jax.tree.map(lambda *values: np.concatenate(values)[:count], *measured)
 
 
 def compile_evaluation(
@@ -571,12 +571,12 @@ def _evaluate_on_mesh(
     look = partial(training.evaluate, metric, model, batch_size=batch_size, mesh=mesh)
     if not isinstance(bucket, Bucket):
         return look(bucket)
-    count, found = len(bucket), []
+    count, measured = len(bucket), []
     parts = (range(n, min(n + batch_size, count)) for n in range(0, count, batch_size))
     for arrays in buckets.ahead((bucket, part) for part in parts):
         (data,) = placed((arrays,), mesh, row)
-        found.append(jax.tree.map(np.asarray, look(data)))
-    return jax.tree.map(lambda *values: np.concatenate(values), *found)
+        measured.append(jax.tree.map(np.asarray, look(data)))
+    return jax.tree.map(lambda *values: np.concatenate(values), *measured)
 
 
 def placed(data: tuple[Any, ...], mesh: Mesh | None, row: int = 1) -> tuple[Any, ...]:

@@ -85,10 +85,10 @@ class _SumsOfBoth:
     def __call__(self, values: jax.Array, target: jax.Array, weights: jax.Array) -> Any:
         field, read = jnp.split(values, [self.out_features], axis=1)
         read = jnp.where(weights[:, None] > 0, read, 0)
-        found: dict[str, Any] = {"read": weights @ read, "mass": jnp.sum(weights)}
+        sums: dict[str, Any] = {"read": weights @ read, "mass": jnp.sum(weights)}
         if self.fields is not None:
-            found["fields"] = self.fields.scales.sums(field, target, weights)
-        return found
+            sums["fields"] = self.fields.scales.sums(field, target, weights)
+        return sums
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -98,9 +98,9 @@ class _ErrorOfBoth:
     fields: _Fields | None
 
     def __call__(self, sums: PyTree, parameters: PyTree) -> jax.Array:
-        head, known = parameters
+        head, truth = parameters
         read = head.of_means(sums["read"] / sums["mass"])
-        error = scalars.over_std(read, known, jnp.ones_like(read))
+        error = scalars.over_std(read, truth, jnp.ones_like(read))
         if self.fields is None:
             return error
         return self.fields.value(sums["fields"]) + scalars.WEIGHT * error
