@@ -54,6 +54,7 @@ class Encoded:
       config: as for `regression`.
       physical: the samples.
       splits: the same over their scales.
+      tested: the test samples, decoded where the data set encodes their features.
       names: of the channels.
       own: normalisers that the samples have.
       fitted: normalisers that are fitted to them.
@@ -68,6 +69,7 @@ class Encoded:
     config: Any
     physical: Splits
     splits: Splits
+    tested: Sequence[Sample]
     names: Names
     own: dict[str, Normalizer]
     fitted: dict[str, Normalizer]
@@ -86,6 +88,7 @@ class Encoded:
         names: Names,
         encoding: Encoding,
         loss: Loss,
+        evaluation: Evaluation,
         *,
         scaling: Scaling | None,
         start: Learned | None,
@@ -100,6 +103,10 @@ class Encoded:
         splits = physical if scaling is None else _scaled(scaling, physical, loss)
         seen = names if scaling is None else scaling.reduced_names()
         own, fitted = _normalizers(splits, encoding, loss, seen)
+        tested: Sequence[Sample] = physical.test
+        if "features" in own:
+            tested = [_decoded(own["features"], sample) for sample in tested]
+        evaluation.check(tested, names)
         if start is not None:
             check_options(start, config)
         sizes = operators.sizes(all_samples(splits), fitted | own)
@@ -123,6 +130,7 @@ class Encoded:
             config=config,
             physical=physical,
             splits=splits,
+            tested=tested,
             names=names,
             own=own,
             fitted=fitted,
@@ -163,13 +171,9 @@ class Encoded:
         return self.splits if difference is None else difference.beside(self.splits)
 
     def test_set(self) -> TestSet:
-        """The test samples; those of a data set that encodes its features decoded."""
-        physical: Sequence[Sample] = self.physical.test
-        if "features" in self.own:
-            features = self.own["features"]
-            physical = [_decoded(features, sample) for sample in physical]
+        """The test samples."""
         return TestSet(
-            physical,
+            self.tested,
             self.stacked("test"),
             self.config.batch_size,
             self.normalizers,

@@ -91,6 +91,7 @@ def regression(
         names or {},
         encoding,
         loss,
+        evaluation,
         scaling=scaling,
         start=start,
         from_baseline=from_baseline,
@@ -100,7 +101,6 @@ def regression(
     )
     points.check(config, data.splits.train, data.sizes, obstacle=obstacle)
     error, test = data.error(loss), data.test_set()
-    evaluation.check(test.samples, data.names)
     if not data.sizes.out_features:
         evaluation = dataclasses.replace(evaluation, numbers=scalars.mean_and_worst)
     save = None
