@@ -258,8 +258,8 @@ def comparison(
 
 
 def _cell(rows: Sequence[Mapping[str, Any]], key: str, scale: float) -> str:
-    found = [row[key] for row in rows if key in row]
-    values = np.array(found, np.float64)  # None becomes NaN
+    numbers = [row[key] for row in rows if key in row]
+    values = np.array(numbers, np.float64)  # None becomes NaN
     if not values.size:
         return "–"
     return median_and_range(values, scale) if np.isfinite(values).all() else "∞"
