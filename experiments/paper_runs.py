@@ -222,7 +222,7 @@ def _stop_orphan(state: pathlib.Path) -> None:
         return
     orphan = read_object(record)
     end = time.monotonic() + _GRACE
-    while _is_running(orphan["pid"], record_there["folder"]):
+    while _is_running(orphan["pid"], orphan["folder"]):
         late = time.monotonic() > end
         os.kill(orphan["pid"], signal.SIGKILL if late else signal.SIGTERM)
         time.sleep(_LOOK)
