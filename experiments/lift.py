@@ -22,9 +22,9 @@ from opjax.learn.config.quantities import parse
 from opjax.learn.registry.entries import Operator
 from opjax.learn.report.members import Finished, Report, comparison
 from opjax.learn.tasks.benchmark import request
-from opjax.learn.tasks.encoded import Encoding
 from opjax.learn.tasks.errors import Loss
 from opjax.learn.tasks.evaluation import Evaluation
+from opjax.learn.tasks.model_data import Encoding
 from opjax.learn.tasks.supervised import regression
 from opjax.learn.tasks.task import Task
 from opjax.samples import Splits

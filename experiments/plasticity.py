@@ -30,7 +30,7 @@ from opjax.learn.predict.stepping import Step
 from opjax.learn.registry import operators
 from opjax.learn.registry.entries import Columns, Operator
 from opjax.learn.run import buckets
-from opjax.learn.tasks import encoded, outcome, supervised, time_data
+from opjax.learn.tasks import model_data, outcome, supervised, time_data
 from opjax.learn.tasks.benchmark import request
 from opjax.learn.tasks.time_data import rolled
 from opjax.learn.tasks.time_evaluation import frame_errors, targets
@@ -164,7 +164,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
     normalizers = encoding | decoding
     bucketed = partial(
         time_data.bucketed,
-        encode=encoded.encoder(encoding),
+        encode=model_data.encoder(encoding),
         batch_size=config.batch_size,
     )
     whole = [rolled(part, history=HOW.history) for part in (validation, test)]

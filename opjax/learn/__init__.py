@@ -54,9 +54,9 @@ from opjax.learn.run.fitting import Fitted, fit
 from opjax.learn.run.settings import Settings
 from opjax.learn.run.stopping import Stopped
 from opjax.learn.tasks.benchmark import benchmark
-from opjax.learn.tasks.encoded import Encoding
 from opjax.learn.tasks.errors import Loss
 from opjax.learn.tasks.evaluation import Evaluation
+from opjax.learn.tasks.model_data import Encoding
 from opjax.learn.tasks.supervised import regression
 from opjax.learn.tasks.task import FreshTask, Task
 from opjax.samples import Splits

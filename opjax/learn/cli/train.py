@@ -49,10 +49,10 @@ from opjax.learn.predict import trained
 from opjax.learn.predict.scaling import Scaling
 from opjax.learn.predict.trained import Trained
 from opjax.learn.run.folder import DataFiles
-from opjax.learn.tasks.encoded import Encoding
 from opjax.learn.tasks.errors import Loss
 from opjax.learn.tasks.evaluation import Evaluation
 from opjax.learn.tasks.field_losses import FORMS, Form
+from opjax.learn.tasks.model_data import Encoding
 from opjax.learn.tasks.start import check_options
 from opjax.learn.tasks.streamed import StreamedTask, Streaming, streamed_regression
 from opjax.learn.tasks.supervised import regression

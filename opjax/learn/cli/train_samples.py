@@ -43,9 +43,9 @@ from opjax.learn.run.devices import Devices
 from opjax.learn.run.fitting import fit
 from opjax.learn.run.folder import RunDirectory, open_run, run_once
 from opjax.learn.run.stopping import Stopped
-from opjax.learn.tasks.encoded import Encoding
 from opjax.learn.tasks.errors import Loss
 from opjax.learn.tasks.field_losses import FORMS
+from opjax.learn.tasks.model_data import Encoding
 from opjax.learn.tasks.start import check_options
 from opjax.learn.tasks.supervised import regression
 from opjax.learn.tasks.task import Task

@@ -58,11 +58,8 @@ class Loop:
         self.saved: int | None = None
         rows, waiting = 0, ()
         if restored is not None:
-            self.progress, self.step, self.saved = (
-                restored.payload,
-                restored.step,
-                restored.step,
-            )
+            self.progress = restored.payload
+            self.step = self.saved = restored.step
             rows = restored.metadata["rows"]
             waiting = restored.metadata.get("waiting", ())
             if hosts.first():

@@ -16,10 +16,10 @@ from opjax.learn.predict.field_errors import keys
 from opjax.learn.predict.learned import Learned
 from opjax.learn.predict.scaling import Scaling
 from opjax.learn.registry import operators
-from opjax.learn.tasks import encoded, errors, points, scalars
-from opjax.learn.tasks.encoded import Encoded, Encoding
+from opjax.learn.tasks import errors, model_data, points, scalars
 from opjax.learn.tasks.errors import Loss
 from opjax.learn.tasks.evaluation import Evaluation, Names
+from opjax.learn.tasks.model_data import Encoding, ModelData
 from opjax.learn.tasks.start import Build, build_from
 from opjax.learn.tasks.task import Task
 from opjax.samples import Sample, Splits
@@ -84,8 +84,8 @@ def regression(
       ValueError: if samples are damaged or do not agree with each other, or with what
         the operator to start with was trained on.
     """
-    encoded.check(splits)
-    data = Encoded.of(
+    model_data.check(splits)
+    data = ModelData.of(
         config,
         splits,
         names or {},
@@ -193,9 +193,9 @@ def grid_sizes(
     Raises:
       ValueError: if they are on different grids, or as from `check`.
     """
-    encoded.check(splits)
+    model_data.check(splits)
     sizes = operators.sizes(
-        encoded.all_samples(splits),
+        model_data.all_samples(splits),
         out_features=out_features,
         box=box,
         time_embedding=time_embedding,

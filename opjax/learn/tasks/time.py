@@ -18,8 +18,8 @@ from opjax.learn.predict.field_errors import keys
 from opjax.learn.predict.learned import Learned
 from opjax.learn.predict.stepping import Step, units_of
 from opjax.learn.tasks import time_data
-from opjax.learn.tasks.encoded import encoder
 from opjax.learn.tasks.field_losses import Form, Scales, relative, together
+from opjax.learn.tasks.model_data import encoder
 from opjax.learn.tasks.start import build_from, check_options, check_sizes
 from opjax.learn.tasks.supervised import builder
 from opjax.learn.tasks.task import Task

@@ -47,7 +47,7 @@ class Encoding:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Encoded:
+class ModelData:
     """Samples as a model sees them, and all that is known of them before a training.
 
     Attributes:
@@ -93,7 +93,7 @@ class Encoded:
         scaling: Scaling | None,
         start: Learned | None,
         from_baseline: bool,
-    ) -> "Encoded":
+    ) -> "ModelData":
         """Scales the samples, fits normalisers and finds the fields of the target."""
         if start is not None and start.scaling != scaling:
             raise ValueError(
