@@ -14,11 +14,19 @@ import pytest
 ROOT = Path(__file__).parents[1]
 # Every public class and function on the API pages of these has an example.
 PACKAGES = {
+    "opjax.nn",
+    "opjax.precision",
     "opjax.schwarz",
     "opjax.training",
 }
-# Files whose examples compile for longer than the day has time for.
-NIGHTLY: set[str] = set()
+# Where examples compile for longer than the day has time for.
+NIGHTLY = ("nn/", "precision", "training/", "learn/predict/", "learn/run/")
+NIGHTLY += (
+    "learn/cli/train_samples",
+    "schwarz/operators",
+    "attention/",
+    "uncertainty/",
+)
 
 
 def documented(path):
@@ -32,7 +40,7 @@ def files():
     for path in sorted((ROOT / "opjax").rglob("*.py")):
         if any(">>> " in text for _, text, _ in documented(path)):
             name = path.relative_to(ROOT / "opjax").as_posix()
-            marks = pytest.mark.nightly if name in NIGHTLY else ()
+            marks = pytest.mark.nightly if name.startswith(NIGHTLY) else ()
             yield pytest.param(path, id=name, marks=marks)
 
 

@@ -45,8 +45,9 @@ class Fitted(NamedTuple, Generic[_Model]):
       >>> data = {"x": jnp.ones(4), "y": 2 * jnp.ones(4)}
       >>> task = learn.Task(loss=loss, train=(data,))
       >>> settings = learn.Settings(num_epochs=1, batch_size=4)
+      >>> model = {"slope": jnp.array(1.0)}
       >>> with tempfile.TemporaryDirectory() as folder:
-      ...     fitted = learn.fit(task, {"slope": jnp.array(1.0)}, settings, folder=folder)
+      ...     fitted = learn.fit(task, model, settings, folder=folder)
       >>> fitted.best_step, fitted.losses.shape, sorted(fitted.model)
       (1, (1,), ['slope'])
     """
@@ -120,8 +121,9 @@ def fit(
       >>> data = {"x": jnp.ones(4), "y": 2 * jnp.ones(4)}
       >>> task = learn.Task(loss=loss, train=(data,))
       >>> settings = learn.Settings(num_epochs=2, batch_size=4, optimizer=optimizer)
+      >>> model = {"slope": jnp.array(1.0)}
       >>> with tempfile.TemporaryDirectory() as folder:
-      ...     fitted = learn.fit(task, {"slope": jnp.array(1.0)}, settings, folder=folder)
+      ...     fitted = learn.fit(task, model, settings, folder=folder)
       >>> round(float(fitted.model["slope"]), 2)
       1.2
     """

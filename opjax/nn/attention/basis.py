@@ -74,8 +74,8 @@ class BasisAttention(nnx.Module, PointSums):
       >>> import jax.numpy as jnp
       >>> from opjax import nn
       >>> basis = partial(nn.bases.SoftmaxBasis, num_basis=4)
-      >>> mixer = nn.mixers.GalerkinMap  # FunctionalMap by default
-      >>> layer = nn.BasisAttention(8, num_heads=2, basis=basis, mixer=mixer, rngs=nnx.Rngs(0))
+      >>> build = partial(nn.BasisAttention, basis=basis, mixer=nn.mixers.GalerkinMap)
+      >>> layer = build(8, num_heads=2, rngs=nnx.Rngs(0))
       >>> layer(jnp.ones((9, 8))).shape
       (9, 8)
 

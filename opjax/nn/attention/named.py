@@ -162,10 +162,12 @@ class EideticAttention(BasisAttention):
       rngs: source of the initial parameters.
 
     Examples:
+      >>> from functools import partial
       >>> from flax import nnx
       >>> import jax.numpy as jnp
       >>> from opjax.nn import attention
-      >>> layer = attention.EideticAttention(8, num_heads=2, num_basis=4, rngs=nnx.Rngs(0))
+      >>> build = partial(attention.EideticAttention, num_heads=2, num_basis=4)
+      >>> layer = build(8, rngs=nnx.Rngs(0))
       >>> layer(jnp.ones((9, 8))).shape
       (9, 8)
 

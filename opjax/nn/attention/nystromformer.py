@@ -49,7 +49,8 @@ class NystromformerAttention(HeadwiseAttention):
       >>> from flax import nnx
       >>> import jax.numpy as jnp
       >>> from opjax.nn import attention
-      >>> build = partial(attention.NystromformerAttention, num_heads=2, num_landmarks=3)
+      >>> kind = attention.NystromformerAttention
+      >>> build = partial(kind, num_heads=2, num_landmarks=3)
       >>> build(8, rngs=nnx.Rngs(0))(jnp.ones((9, 8))).shape
       (9, 8)
 

@@ -129,10 +129,12 @@ class IntentionAttention(TrialSums):
       **options: those of `PointAttention`.
 
     Examples:
+      >>> from functools import partial
       >>> from flax import nnx
       >>> import jax.numpy as jnp
       >>> from opjax.nn import attention
-      >>> layer = attention.IntentionAttention(8, num_heads=2, ridge=0.1, rngs=nnx.Rngs(0))
+      >>> build = partial(attention.IntentionAttention, num_heads=2, ridge=0.1)
+      >>> layer = build(8, rngs=nnx.Rngs(0))
       >>> layer(jnp.ones((9, 8))).shape
       (9, 8)
     """

@@ -185,7 +185,7 @@ def with_noise(model: Any, key: jax.Array) -> Any:
       >>> from opjax import nn
       >>> build = nn.attention.EideticAttention
       >>> layer = build(8, num_heads=2, num_basis=4, rngs=nnx.Rngs(0))
-      >>> noisy = nn.bases.with_noise(layer, jax.random.key(0))  # in the loss, per sample
+      >>> noisy = nn.bases.with_noise(layer, jax.random.key(0))  # in training
       >>> x = jax.random.normal(jax.random.key(1), (9, 8))
       >>> bool((noisy(x) != layer(x)).any())
       True

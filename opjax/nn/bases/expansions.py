@@ -443,8 +443,8 @@ class FixedBasis(Basis):
       >>> import opjax
       >>> from opjax import nn
       >>> hats = partial(opjax.hat_basis, num_nodes=2)
-      >>> build = partial(nn.bases.FixedBasis, functions=hats, num_basis=4, one_sign=True)
-      >>> layer = nn.BasisAttention(8, num_heads=2, basis=build, rngs=nnx.Rngs(0))
+      >>> basis = partial(nn.bases.FixedBasis, functions=hats, num_basis=4)
+      >>> layer = nn.BasisAttention(8, num_heads=2, basis=basis, rngs=nnx.Rngs(0))
       >>> layer(jnp.ones((9, 8)), mesh_points=jnp.ones((9, 2))).shape
       (9, 8)
     """

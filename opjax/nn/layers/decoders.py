@@ -101,7 +101,8 @@ class SpectralDecoder(nnx.Module):
       >>> from flax import nnx
       >>> import jax.numpy as jnp
       >>> from opjax.nn import layers
-      >>> build = partial(layers.SpectralDecoder, features=8, grid_shape=(6, 6), modes=2)
+      >>> sizes = {"features": 8, "modes": 2}
+      >>> build = partial(layers.SpectralDecoder, grid_shape=(6, 6), **sizes)
       >>> decoder = build(4, 1, rngs=nnx.Rngs(0))
       >>> decoder(jnp.ones((36, 4))).shape
       (36, 1)

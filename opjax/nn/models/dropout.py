@@ -130,7 +130,7 @@ def with_dropout(model: _Model, rate: float) -> _Model:
       ...     rngs=nnx.Rngs(0),
       ... )
       >>> model = nn.models.with_dropout(model, rate=0.1)
-      >>> nn.bases.draws_noise(model)  # nn.bases.with_noise(model, key) while it is trained
+      >>> nn.bases.draws_noise(model)  # with nn.bases.with_noise, in training
       True
     """
     if not rate:

@@ -137,8 +137,9 @@ class EncoderLayer(nnx.Module):
       >>> import jax.numpy as jnp
       >>> from opjax import nn
       >>> attention = partial(nn.GalerkinAttention, num_heads=2)
-      >>> build = partial(nn.models.EncoderLayer, hidden_features=8, attention=attention)
-      >>> build(8, rngs=nnx.Rngs(0))(jnp.ones((9, 8))).shape
+      >>> build = partial(nn.models.EncoderLayer, hidden_features=8)
+      >>> layer = build(8, attention=attention, rngs=nnx.Rngs(0))
+      >>> layer(jnp.ones((9, 8))).shape
       (9, 8)
 
     References:

@@ -36,7 +36,8 @@ def coordinate_attention(
       >>> from flax import nnx
       >>> import jax.numpy as jnp
       >>> from opjax.nn import models
-      >>> layer = models.coordinate_attention(num_heads=2, num_basis=4)(8, rngs=nnx.Rngs(0))
+      >>> build = models.coordinate_attention(num_heads=2, num_basis=4)
+      >>> layer = build(8, rngs=nnx.Rngs(0))
       >>> layer(jnp.ones((9, 8)), mesh_points=jnp.ones((9, 1))).shape
       (9, 8)
     """

@@ -92,9 +92,8 @@ class SchwarzAttention(nnx.Module):
       >>> rngs = nnx.Rngs(0)
       >>> cover, hats = schwarz.box_cover(8, 2, overlap=1), schwarz.interface_hats(8, 2)
       >>> coarse = nn.schwarz.LowRankAttention(1, rank=1, rngs=rngs)
-      >>> model = nn.SchwarzAttention(
-      ...     cover, rank=2, coarse_space=hats, coarse=coarse, rngs=rngs
-      ... )
+      >>> levels = {"coarse_space": hats, "coarse": coarse}
+      >>> model = nn.SchwarzAttention(cover, rank=2, **levels, rngs=rngs)
       >>> model(jnp.ones((8, 3))).shape
       (8, 3)
 
