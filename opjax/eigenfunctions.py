@@ -165,8 +165,8 @@ def heat_kernel_signature(
     _checks.rank(1, eigenvalues=eigenvalues, times=times)
     if functions.shape[1] != len(eigenvalues):
         raise ValueError(
-            f"functions {functions.shape} and eigenvalues {eigenvalues.shape} must be "
-            "as many."
+            f"functions {functions.shape} and eigenvalues {eigenvalues.shape} must "
+            "have the same number."
         )
     decay = jnp.exp(-eigenvalues[:, None] * times[None, :])
     # The default precision of accelerators keeps three digits.

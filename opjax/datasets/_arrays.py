@@ -33,7 +33,7 @@ def find(
             return root / name
     listed = "".join(f"\n  {name}" for name in names)
     missing = " or ".join(dict.fromkeys(Path(name).name for name in names))
-    where = f"The folder {root}" if root.is_dir() else f"{root} is no folder; it"
+    where = f"The folder {root}" if root.is_dir() else f"{root} is not a folder; it"
     raise FileNotFoundError(
         f"{where} does not contain {missing}. Possible places in "
         f"--data_dir:{listed}\nGet it from {source}, or omit --data_dir to generate "

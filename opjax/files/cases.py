@@ -302,7 +302,7 @@ def _number(name: str, key: str, place: str, value: np.ndarray | str) -> float:
 
 def _missing(name: str, key: str, arrays: list[str], row: Row | None) -> ValueError:
     """The error for a scalar that is neither in the file nor in a table."""
-    place = f"there is no {TABLE} beside it or above"
+    place = f"there is no {TABLE} in its folder or a parent folder"
     if row is not None:
         place = f"{row.table} has no column for it"
         if not row.columns:

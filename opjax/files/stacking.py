@@ -86,8 +86,8 @@ class _Samples(Groups):
         if len(set(lengths.values())) != 1:
             listed = ", ".join(f"{name} {n}" for name, n in sorted(lengths.items()))
             raise ValueError(
-                f"{path} must have as many samples along axis 0 of every array, not "
-                f"{listed or 'none'}."
+                f"{path} must have the same number of samples along axis 0 of every "
+                f"array, not {listed or 'none'}."
             )
         self._length = min(lengths.values())
 

@@ -183,7 +183,7 @@ def _check_initial(initial: ArrayLike) -> None:
         if bad:
             raise ValueError(
                 f"initial has {bad} of {jnp.shape(initial)[0]} non-finite values; "
-                "leave this sample out."
+                "remove this sample."
             )
 
 

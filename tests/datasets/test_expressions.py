@@ -156,7 +156,7 @@ def test_what_is_no_condition_is_refused_with_its_place(text, message):
         ("9^9^9^9", {}, "not a finite number"),
         ("E^0.5", {"E": -2}, "not a finite number"),
         ("exp(E)", {"E": 1000}, "not a finite number"),
-        ("E + 1", {"E": math.nan}, "E has values that are no number"),
+        ("E + 1", {"E": math.nan}, "E has values that are not numbers"),
     ],
 )
 def test_what_has_no_value_is_refused_by_name(text, values, message):
@@ -181,7 +181,7 @@ def test_named_formulas_are_divided_outside_of_parentheses_and_quotes():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("load/E", "no name before a colon; write U: load/modulus"),
+        ("load/E", "no name and colon; write U: load/modulus"),
         (": load", "no name and colon"),
         ("U: load, U: E", "'U' twice"),
         ("U:", "U: A formula is empty"),

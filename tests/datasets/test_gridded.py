@@ -88,7 +88,7 @@ def test_a_file_of_one_sample_has_a_grid_of_any_axes(rng, tmp_path, axes):
             "without mesh_points, pass the number of axes",
         ),
         ({}, {"grid_axes": 4}, "grid_axes=4 must be 1, 2 or 3"),
-        ({"y": (4, 4, 3)}, {"grid_axes": 2}, "as many samples along axis 0"),
+        ({"y": (4, 4, 3)}, {"grid_axes": 2}, "the same number of samples along axis 0"),
     ],
 )
 def test_what_is_on_no_common_grid_is_refused(

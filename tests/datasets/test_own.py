@@ -249,7 +249,7 @@ def test_arrays_that_are_no_sample_are_named(suffix, arrays, tmp_path):
         ({"mesh_points": np.zeros((0, 2))}, "0"),
         ({"cells": np.full((2, 3), np.nan)}, "cells must be point indices.* float64"),
         ({"cells": [[0, 1, 5]]}, "indices from 0 to 5, .* 0 to 4"),
-        ({"cells": [[0, 1, -1]]}, "points from -1 to 1"),
+        ({"cells": [[0, 1, -1]]}, "indices from -1 to 1"),
         ({"grid_shape": [2.5, 2]}, "grid_shape must be integers"),
         ({"grid_shape": [2, 2]}, r"grid_shape \(2, 2\) has 4 points, mesh_points 5"),
         ({"quadrature_weights": -np.ones(5)}, "non-negative"),

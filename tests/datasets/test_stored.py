@@ -76,7 +76,9 @@ def test_rows_of_arrays_are_samples(place, found, tmp_path):
     assert stored[1].name == str(path / "1")
     mesh = {"mesh_points": found[0].mesh_points, "quadrature_weights": np.ones(5)}
     write_stacked(path, stack(found, u=np.arange(15.0)) | mesh)
-    with pytest.raises(ValueError, match="as many samples along axis 0 .*, u 15"):
+    with pytest.raises(
+        ValueError, match="the same number of samples along axis 0 .*, u 15"
+    ):
         files.stored(path, files.ReadOptions(stacked=True))
     values = np.arange(15.0).reshape(3, 5)
     write_stacked(path, stack(found, grid_shape=np.array([5]), u=values) | mesh)

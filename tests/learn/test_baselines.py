@@ -408,7 +408,7 @@ def test_a_baseline_that_is_not_there_is_refused(run, tmp_path):
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory):
-    """A run that starts from a baseline, its training cases, and other ones."""
+    """A run that uses a baseline, its training cases, and other ones."""
     rng = np.random.default_rng(2)
     cases = [case(rng, rng.uniform(-1, 1, size=2)) for _ in range(24)]
     cases = [one._replace(target_scalars=None) for one in cases]
@@ -497,7 +497,7 @@ def test_what_cannot_start_from_a_baseline_is_refused(started, tmp_path):
             )
         ),
     ):
-        with pytest.raises(ValueError, match="starts from a baseline"):
+        with pytest.raises(ValueError, match="uses a baseline"):
             refused()
     for options in (
         {"time": "unrolled"},

@@ -468,7 +468,9 @@ def test_members_that_were_trained_on_calibration_cases_are_refused(rng, tmp_pat
     seen = dataclasses.replace(found.description, seen=[digest(samples[3])])
     member = other._replace(description=seen, folder=tmp_path / "functional-1")
     for width in ("ensemble", "combined"):
-        with pytest.raises(ValueError, match="1 of 20 .* of .*functional-1, 3 for one"):
+        with pytest.raises(
+            ValueError, match="1 of 20 .* of .*functional-1, for example 3"
+        ):
             calibration.calibrate(known, samples, width=width, members=[member])
 
 

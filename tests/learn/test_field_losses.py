@@ -237,7 +237,7 @@ def test_neighbouring_channels_of_one_name_are_a_field(names, count, expected):
 
 
 def test_channels_of_one_name_that_are_apart_are_refused():
-    with pytest.raises(ValueError, match="U, p, U.* neighbours"):
+    with pytest.raises(ValueError, match="U, p, U.* adjacent"):
         fields.groups(("U", "p", "U"), 3)
 
 

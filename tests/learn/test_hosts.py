@@ -184,8 +184,14 @@ def test_what_processes_cannot_share_is_refused(found):
         (("auto", 2, None), "num_processes without the coordinator's HOST:PORT"),
         (("localhost", 2, 0), "must be HOST:PORT or auto"),
         (("localhost:http", 2, 0), "must be HOST:PORT or auto"),
-        (("localhost:1", 2, 2), "process_id=2 must be at least 0 to num_processes=2"),
-        (("localhost:1", 2, -1), "process_id=-1 must be at least 0 to num_processes=2"),
+        (
+            ("localhost:1", 2, 2),
+            "process_id=2 must be at least 0 and below num_processes=2",
+        ),
+        (
+            ("localhost:1", 2, -1),
+            "process_id=-1 must be at least 0 and below num_processes=2",
+        ),
     ],
 )
 def test_flags_that_contradict_each_other_are_refused(given, message):

@@ -109,7 +109,7 @@ def test_a_scalar_of_one_sign_is_told():
     ("mirror", "changes", "names", "message"),
     [
         (Mirror("z"), {}, NAMES, "not an axis of the points, which have 2"),
-        (Mirror("y", ("load",)), {}, NAMES, "'load' is no scalar and no field"),
+        (Mirror("y", ("load",)), {}, NAMES, "'load' is neither a scalar nor a field"),
         (
             Mirror("y", ("alpha",), {"alpha": 180.0}),
             {},

@@ -275,7 +275,7 @@ def test_models_and_attentions_of_your_own(own, rng):
 
 def test_what_cannot_be_your_own_is_said(own):
     cases = {
-        "missing_module:build": "cannot be imported .*missing_module.*looked for",
+        "missing_module:build": "cannot be imported .*missing_module.*search path",
         f"{own}:nothing": "has no 'nothing'",
         f"{own}:number": "is a int; a model is `build",
         f"{own}:neither": "neither: a model is `build",

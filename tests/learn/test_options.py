@@ -137,7 +137,9 @@ def test_a_model_takes_the_preset_of_its_own():
     assert (one.preset, one.width, one.rate) == ("paper_b", 3, 0.25)
     assert read("--models=c").preset == "paper"
     assert read().models == ("a",)
-    with pytest.raises(ValueError, match="preset=paper is not one for all of models=b"):
+    with pytest.raises(
+        ValueError, match="preset=paper is not available for all of models=b"
+    ):
         read("--models=b,c")
     values = flags.FlagValues()
     command_line.define_flags(presets, flag_values=values)

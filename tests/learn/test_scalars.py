@@ -12,7 +12,7 @@ from opjax.learn.cli import predict as predicting
 from opjax.learn.cli import train as program
 from opjax.learn.predict.prediction import Limits
 from opjax.learn.registry import operators
-from opjax.learn.tasks import supervised
+from opjax.learn.tasks import model_data
 from opjax.samples import Sample, Splits
 
 TINY = dataclasses.replace(
@@ -129,7 +129,7 @@ def test_what_does_not_go_with_scalars_is_refused(folder, run, tmp_path):
     bare = Sample(np.ones((4, 2), np.float32), name="bare")
     with pytest.raises(ValueError, match=r"bare has 0 scalars.*2 \(angle, mach\)"):
         trained(bare)
-    with pytest.raises(ValueError, match="scalars belong to the points"):
+    with pytest.raises(ValueError, match="scalars need an array"):
         trained(bare, scalars=np.ones(2))
     with pytest.raises(ValueError, match="predicts scalars, but exported operators"):
         predicting.run(predicting.PredictOptions(workdir, export=tmp_path / "model"))
@@ -175,7 +175,7 @@ def test_samples_of_nothing_to_learn_are_refused_with_the_way_out(tmp_path):
         files.splits([tmp_path], options=files.ReadOptions(scalars="angle"))
     samples = [Sample(points)]
     with pytest.raises(ValueError, match=r"train samples: .*no targets.*target_scal"):
-        supervised.check(Splits(samples, samples, samples, source="test"))
+        model_data.check(Splits(samples, samples, samples, source="test"))
 
 
 def _moved_by_scalars(trained, sample):

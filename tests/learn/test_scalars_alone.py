@@ -251,7 +251,7 @@ def test_what_needs_a_field_is_refused(run, folder, others, tmp_path):
     with pytest.raises(ValueError, match="predicts scalars, but exported operators"):
         predicting.run(predicting.PredictOptions(workdir, export=tmp_path / "model"))
     given = dataclasses.replace(TINY, train=str(folder), quantities="max:p")
-    with pytest.raises(ValueError, match="max:p is one of predicted fields"):
+    with pytest.raises(ValueError, match="max:p needs a predicted field"):
         program.run(given, workdir=tmp_path / "run")
     bare = dataclasses.replace(TINY, train=str(folder), target_scalars="")
     with pytest.raises(ValueError, match=r"target_names=... or target_scalars=..."):

@@ -131,7 +131,7 @@ def test_a_division_by_zero_and_an_unknown_scalar_name_the_case():
 
 
 def test_names_that_nothing_has_are_refused():
-    with pytest.raises(ValueError, match="'V' is the name of 0 arrays; name one of U"):
+    with pytest.raises(ValueError, match="'V' is the name of 0 arrays; use one of U"):
         scaling({"V": "load"})
     with pytest.raises(ValueError, match="'beta' is none of the scalars"):
         scaling(angles="beta")
@@ -144,7 +144,7 @@ def test_flags_that_say_nothing_are_refused():
         parse_scales("U: 2 * pi")
     with pytest.raises(ValueError, match="scales: .*no name and colon"):
         parse_scales("load")
-    with pytest.raises(ValueError, match="another unit than deg or rad"):
+    with pytest.raises(ValueError, match="a unit other than deg or rad"):
         parse_angles("alpha:turns")
     with pytest.raises(ValueError, match="twice"):
         parse_angles("alpha, alpha:rad")
@@ -224,7 +224,7 @@ def test_fields_and_chunks_are_in_physical_units(workdir):
 def test_a_number_in_other_units_is_told(workdir):
     trained, case = learn.load(workdir), plate(11)
     other = case._replace(numbers=case.numbers | {"modulus": 150.0})
-    with pytest.warns(UserWarning, match="modulus is 150, and .* in the same units"):
+    with pytest.warns(UserWarning, match="modulus is 150, and .* Check its units"):
         trained(other)
 
 

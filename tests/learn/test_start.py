@@ -85,7 +85,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits(first, data, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"width": 16}, "is another one: width=8 there and 16 here"),
+        ({"width": 16}, "is different: width=8 there and 16 here"),
         ({"num_layers": 2}, "num_layers=1 there and 2 here"),
         ({"models": ("galerkin",)}, "models=functional, and this run has models=galer"),
         (

@@ -82,7 +82,9 @@ def test_what_cannot_be_trained_on_is_named(folder, tmp_path):
         folder / "more.npz",
         sample._replace(features=np.ones_like(sample.mesh_points), name=""),
     )
-    with pytest.raises(ValueError, match="1 channels of features, but .*more.npz 2"):
+    with pytest.raises(
+        ValueError, match="1 channels of features, but .*more.npz has 2"
+    ):
         load(folder)
 
 

@@ -49,7 +49,9 @@ def test_it_ends_with_the_bits_of_the_program(tmp_path, capsys):
             np.testing.assert_array_equal, getattr(found, tree), getattr(expected, tree)
         )
     np.testing.assert_array_equal(found(samples[0]), expected(samples[0]))
-    assert "Test samples: relative_l2" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "Test samples: relative_l2" in said
+    assert "\nmean field " in said.split("Test samples")[1]
 
 
 def test_grids_come_back_in_their_layout(trained, grids):
@@ -95,7 +97,10 @@ def test_what_does_not_fit_is_refused(trained, grids):
     features, target = grids
     given = {"features": features, "target": target}
     for change, message in (
-        ({"preset": "fasst"}, "preset='fasst' is none of smoke, quick, fast"),
+        (
+            {"preset": "fasst"},
+            "preset='fasst' is unknown; choose from smoke, quick, fast",
+        ),
         ({"model": "fuctional"}, "fuctional"),
         ({"seed": -1}, "seeds"),
         ({"batch_size": 8}, "7 training samples|6 training samples"),

@@ -23,7 +23,7 @@ def parse(text: bytes, dtype: np.dtype) -> np.ndarray:
         raise ValueError(f"{words} words, of which {len(numbers)} are numbers")
     last = text.rsplit(maxsplit=1)[-1][:400]  # its end may be anything, so far
     if wide(last) != numbers[-1] and numbers[-1] == numbers[-1]:
-        raise ValueError(f"{last[:40]!r} is no number")
+        raise ValueError(f"{last[:40]!r} is not a number")
     if dtype.kind != "f" and dtype.itemsize < 8:
         ends = np.iinfo(dtype)
         if numbers.min() < ends.min or numbers.max() > ends.max:

@@ -82,7 +82,7 @@ def read_head(
         if root.tag != "VTKFile" or root.get("type") != kind:
             raise ValueError(
                 f"{path} holds {root.get('type') or root.tag!r}, expected one mesh, "
-                f"{kind!r}; write every block to a file of its own."
+                f"{kind!r}; write every block to a separate file."
             )
         spans = events.inline | _appended(path, file, events)
     head = Head(root, spans, kind)
@@ -150,8 +150,8 @@ class _Events:
         stored = element.get("format", "ascii")
         if "TimeStep" in element.attrib:
             raise ValueError(
-                f"{self._path} has several time steps; write each of them to a file of "
-                "its own."
+                f"{self._path} has several time steps; write each of them to a "
+                "separate file."
             )
         if stored == "appended":
             self.appended.append(element)

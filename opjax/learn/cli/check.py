@@ -98,7 +98,7 @@ def text(found: DataCheck, paths: Sequence[str], line: str, note: str) -> str:
     if found.scalars:
         parts.append(_table("Scalars", [_row_of_scalar(one) for one in found.scalars]))
     if found.columns:
-        parts.append(f"Columns that are no numbers: {', '.join(found.columns)}")
+        parts.append(f"Columns that are not numeric: {', '.join(found.columns)}")
     if found.boundaries:
         names = [
             name if count == found.looked_at else f"{name} (in {count} cases)"

@@ -44,12 +44,9 @@ def _obstacle(config: Any, name: str, sizes: Sizes) -> str:
     """Why a model cannot be trained on some of the points; empty if it can."""
     entry = operators.entry(name)
     if entry.grid_axes:
-        return "needs the whole grid; leave train_points out or take another model"
+        return "needs the whole grid; omit train_points or use another model"
     if entry.fixed_points:
-        return (
-            "belongs to one number of points; leave train_points out or take another "
-            "model"
-        )
+        return "needs a fixed number of points; omit train_points or use another model"
     convolves = getattr(config, "convolution", False)
     reads = "convolution" in operators.options_of(name)
     if sizes.grid_shape is not None and convolves and reads:

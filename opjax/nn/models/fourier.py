@@ -42,6 +42,15 @@ class FourierBlock(nnx.Module):
       instance_norm: whether `N` normalises.
       kernel_init: initialiser of the spectral kernel.
       rngs: source of the initial parameters.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import models
+      >>> build = partial(models.FourierBlock, grid_shape=(6, 6), modes=2)
+      >>> build(8, rngs=nnx.Rngs(0))(jnp.ones((36, 8))).shape
+      (36, 8)
     """
 
     def __init__(
@@ -135,6 +144,17 @@ class FourierNeuralOperator(nnx.Module):
       ValueError: if a count is not positive, there is no input, or padding or modes do
         not fit the grid.
 
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax import nn
+      >>> model = nn.FourierNeuralOperator(
+      ...     grid_shape=(6, 6), feature_dim=1, out_features=1, modes=2, features=8,
+      ...     num_layers=2, rngs=nnx.Rngs(0),
+      ... )
+      >>> model(jnp.ones((36, 2)), jnp.ones((36, 1))).shape
+      (36, 1)
+
     References:
       Li et al., "Fourier Neural Operator", ICLR 2021 (arXiv:2010.08895), Fig. 2.
       Kossaifi et al., "A Library for Learning Neural Operators", 2024
@@ -227,7 +247,7 @@ class FourierNeuralOperator(nnx.Module):
             grid_shape = self._grid_of(mesh_points if features is None else features)
         if len(grid_shape) != len(self.grid_shape):
             raise ValueError(
-                f"{grid_shape=} must have as many axes as the grid of this model, "
+                f"{grid_shape=} must have the axes of this model's grid, "
                 f"{self.grid_shape}."
             )
         z = self.lift(mesh_points, features, time=time, grid_shape=grid_shape)

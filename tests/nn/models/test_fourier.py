@@ -240,7 +240,7 @@ def test_bad_options_are_refused(options, message):
         (lambda m, x, f: m(None, f), r"mesh_points None must have shape \(30, 2\)"),
         (lambda m, x, f: m(x[:-1], f), r"mesh_points \(29, 2\) must have shape"),
         (lambda m, x, f: m(x, f, grid_shape=(6, 6)), r"grid_shape=\(6, 6\)"),
-        (lambda m, x, f: m(x, f, grid_shape=(30,)), "as many axes"),
+        (lambda m, x, f: m(x, f, grid_shape=(30,)), "the axes of this"),
         (
             lambda m, x, f: m(x, f, quadrature_weights=jnp.ones(30)),
             "quadrature_weights has no meaning for a Fourier neural operator",
