@@ -218,7 +218,7 @@ def test_an_angle_is_read_from_a_scalar_of_the_case():
     with pytest.raises(ValueError, match="available: none"):
         one(text, sample._replace(scalars=None), **names)
     both = sample._replace(features=np.ones((sample.num_points, 1), np.float32))
-    with pytest.raises(ValueError, match="no one scalar or input 'turn'"):
+    with pytest.raises(ValueError, match="no unique scalar or input 'turn'"):
         one(text, both, **names, features=("turn",))
 
 

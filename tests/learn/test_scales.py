@@ -133,7 +133,7 @@ def test_a_division_by_zero_and_an_unknown_scalar_name_the_case():
 def test_names_that_nothing_has_are_refused():
     with pytest.raises(ValueError, match="'V' is the name of 0 arrays; use one of U"):
         scaling({"V": "load"})
-    with pytest.raises(ValueError, match="'beta' is none of the scalars"):
+    with pytest.raises(ValueError, match="'beta' is not an input scalar"):
         scaling(angles="beta")
     with pytest.raises(ValueError, match="alpha is an angle, which has no scale"):
         scaling({"alpha": "load"})

@@ -726,7 +726,7 @@ def test_series_need_a_mode_and_a_mode_needs_series():
     samples = [make_sample(i) for i in range(8)]
     with pytest.raises(ValueError, match="time=one_step needs opjax.samples.Series"):
         learn.train(samples, preset="smoke", time="one_step")
-    with pytest.raises(ValueError, match="test_fraction is not for Splits"):
+    with pytest.raises(ValueError, match="test_fraction has no effect on Splits"):
         learn.train(splits_of(decaying(8)), time="one_step", test_fraction=0.3)
 
 

@@ -115,7 +115,7 @@ def test_what_does_not_fit_is_refused(trained, grids):
         trained(np.zeros((4, 2, 3, 7)))
     with pytest.raises(TypeError, match="complex128"):
         trained(np.zeros((6, 5), complex))
-    with pytest.raises(ValueError, match="one row for each point"):
+    with pytest.raises(ValueError, match="one row per point"):
         trained(np.zeros((6, 2)), np.zeros((5, 1)))
     with pytest.raises(ValueError, match="features belong to the points of one mesh"):
         trained(features[..., None], features[0])
