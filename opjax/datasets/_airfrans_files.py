@@ -95,8 +95,7 @@ def _point_data(mesh: VtkMesh, key: str, path: Path) -> np.ndarray:
     arrays = mesh.point_data.arrays
     if key not in arrays:
         raise ValueError(
-            f"{path} has values {sorted(arrays)} at its points, expected {key!r} among "
-            "them."
+            f"{path} has values {sorted(arrays)} at its points, but no {key!r}."
         )
     values = arrays[key]
     if not np.isfinite(values).all():

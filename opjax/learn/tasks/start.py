@@ -51,8 +51,8 @@ def check_options(start: Learned, config: Any) -> None:
         pairs = differing.items()
         pairs_named = ", ".join(f"{k}={v[0]} there and {v[1]} here" for k, v in pairs)
         raise ValueError(
-            f"init_from: the model in {start.folder} is another one: {pairs_named}. "
-            "Give the same options as in that run."
+            f"init_from: the model in {start.folder} is different: {pairs_named}. Use "
+            "the options of that run."
         )
 
 
