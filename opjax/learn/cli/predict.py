@@ -62,7 +62,7 @@ from opjax.learn.predict import (
     beside,
     calibration,
     case_table,
-    exported,
+    functions,
     in_slices,
     trained,
 )
@@ -524,13 +524,10 @@ def _export(found: trained.Trained, path: OnePath) -> None:
         num_points=description.sizes.num_points if found.fixed_points else None,
         min_points=least,
     )
-    if found.scaling is None:
-        export.save(path, found.model, inputs, normalizers=found.normalizers)
-        return
-    names = exported.scalars_of(found)
-    say(f"Calls of the exported operator take the scalars {', '.join(names)}.")
-    function = exported.in_physical_units(found, found.scaling)
-    export.save(path, function, inputs._replace(scalar_dim=len(names)))
+    if names := functions.scalars_of(found):
+        say(f"Calls of the exported operator take the scalars {', '.join(names)}.")
+        inputs = inputs._replace(scalar_dim=len(names))
+    export.save(path, functions.of_features(found, found.parameters), inputs)
 
 
 def main() -> None:
