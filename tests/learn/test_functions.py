@@ -149,9 +149,7 @@ def test_a_quantity_is_that_of_tables_and_its_gradient_a_difference(
             for a in found.arguments(sample)
         )
         parameters = doubled(found.parameters)
-        check_gradient(
-            jax.jit(lambda x: quantity(parameters, x, *others)), points, rng
-        )
+        check_gradient(jax.jit(lambda x: quantity(parameters, x, *others)), points, rng)
 
 
 @pytest.mark.parametrize("dim", [2, 3])

@@ -12,7 +12,6 @@ import functools
 import json
 import os
 import pathlib
-import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -143,7 +142,8 @@ class Program(Generic[_Config]):
         result = run_once(workdir, config, work, command=command, data=data)
         result["workdir"] = workdir  # where it is now; folders may be moved
         if hosts.first():
-            _show(pathlib.Path(workdir, "tables.md"))
+            page = pathlib.Path(workdir, "tables.md")
+            tables.show(page.read_text() if page.is_file() else "")
             sys.stderr.flush()
             print(json.dumps(result, allow_nan=False), flush=True)
         return result
@@ -312,11 +312,3 @@ def _check_models(config: object, base: object, axes: int | None) -> None:
         operators.check_options(config, base)
         if axes is not None:
             operators.check_mesh(config.models, axes)
-
-
-def _show(page: pathlib.Path) -> None:
-    """Shows the tables of a finished run on the terminal."""
-    if page.is_file():
-        shown = tables.plain(page.read_text(), shutil.get_terminal_size().columns)
-        if shown:
-            say(f"\n{shown}\n")

@@ -23,6 +23,7 @@ from collections.abc import Generator, Mapping, Sequence
 
 from opjax import files
 from opjax.datasets import heat
+from opjax.files import reading
 from opjax.files.building import copies
 from opjax.files.fingerprints import fingerprint
 from opjax.files.formats import listed
@@ -447,11 +448,16 @@ def make_task(config: Config, cache_dir: str | None = None) -> Task | StreamedTa
         encoding=Encoding(points=True),
         names=names,
         start=start,
-        evaluation=Evaluation(quantities=parse(config.quantities), baselines=True),
+        evaluation=evaluation_of(config),
         loss=Loss(form=form_of(config, summaries.of(splits.train[:1])[0])),
         scaling=Scaling.of(vars(config), names),
         from_baseline=config.start_from == "baseline",
     )
+
+
+def evaluation_of(config: Config) -> Evaluation:
+    """Returns what is said of the test samples."""
+    return Evaluation(quantities=parse(config.quantities), baselines=True)
 
 
 def say_recipe(config: Config, num_samples: int) -> None:
@@ -610,11 +616,15 @@ def _training_paths(config: Config, *, series: bool = False) -> Generator[list[s
 def load(config: Config) -> tuple[Splits, dict[str, tuple[str, ...]]]:
     """Reads and divides the samples; names the channels of `features` and `target`."""
     shown = config.train == DEMONSTRATION
+    options = read_options(vars(config))
     with _training_paths(config) as paths:
+        if config.quantities:
+            one = reading.first(paths, options)
+            evaluation_of(config).check([one.sample], one.channels)
         splits = files.splits(
             paths,
             listed(config.test),
-            read_options(vars(config)),
+            options,
             config.shares,
             in_memory=not config.stream_samples,
         )

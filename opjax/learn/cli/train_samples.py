@@ -19,31 +19,31 @@ from jax.typing import ArrayLike
 
 from opjax.files import repeats
 from opjax.files.series import SeriesSplits
+from opjax.learn import tables
 from opjax.learn.cli import study
 from opjax.learn.cli.train import (
     ARRAYS,
     OPERATOR,
     PRESETS,
     Config,
+    evaluation_of,
     form_of,
     refuse_baseline,
     start_of,
     tell,
     with_mirrored,
 )
-from opjax.learn.config.quantities import parse
 from opjax.learn.messages import say
 from opjax.learn.predict import trained as operator
 from opjax.learn.predict.scaling import Scaling
 from opjax.learn.predict.trained import Trained
 from opjax.learn.registry import operators
-from opjax.learn.report.members import write_report
+from opjax.learn.report.members import comparison, write_report
 from opjax.learn.run.devices import Devices
 from opjax.learn.run.fitting import fit
 from opjax.learn.run.folder import RunDirectory, open_run, run_once
 from opjax.learn.run.stopping import Stopped
 from opjax.learn.tasks.errors import Loss
-from opjax.learn.tasks.evaluation import Evaluation
 from opjax.learn.tasks.field_losses import FORMS
 from opjax.learn.tasks.start import check_options
 from opjax.learn.tasks.supervised import Encoding, regression
@@ -425,7 +425,7 @@ def _task(config: Config, splits: Splits | SeriesSplits, start: Trained | None) 
         encoding=Encoding(points=True),
         names=names,
         start=start,
-        evaluation=Evaluation(quantities=parse(config.quantities), baselines=True),
+        evaluation=evaluation_of(config),
         loss=Loss(form=form_of(config, summaries.of(splits.train[:1])[0])),
         scaling=Scaling.of(vars(config), names),
         from_baseline=config.start_from == "baseline",
@@ -451,8 +451,14 @@ def _in_memory(
             ) from stopped
         numbers = task.evaluate(fitted.best_model, directory.path)
         operator.finish(directory.path, {"validation": fitted.best_metric, **numbers})
+        parameters = sum(leaf.size for leaf in jax.tree.leaves(model))
     shown = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
     say(f"Test samples: {shown}")
+    compared = task.baselines() if task.baselines else None
+    if compared is not None and compared.numbers:
+        columns = {key: (key.replace("_", " "), 1.0) for key in numbers}
+        member = {**numbers, "parameters": parameters}
+        tables.show(comparison({config.model: [member]}, columns, compared.numbers))
     found = operator.load(folder, own_model=config.model)
     return found._replace(folder=pathlib.Path("memory"))
 
@@ -477,4 +483,5 @@ def _in_folder(
         return write_report(finished, "Your own data", None)
 
     run_once(folder, config, work, command="learn.train(...)")
+    tables.show((folder / "tables.md").read_text())
     return operator.load(folder, own_model=config.model)

@@ -14,7 +14,7 @@ import numpy as np
 from flax import nnx
 
 from opjax import normalize, samples
-from opjax._trees import Batch, Model
+from opjax._trees import Model
 from opjax.learn.predict import trained
 from opjax.learn.predict.description import describe
 from opjax.learn.predict.field_errors import keys
@@ -125,6 +125,10 @@ def regression(
         splits = _scaled(scaling, splits, loss)
     seen = names if scaling is None else scaling.reduced_names()
     own, fitted = _normalizers(splits, encoding, loss, seen)
+    tested: Sequence[Sample] = physical.test
+    if "features" in own:
+        tested = [_decoded(own["features"], sample) for sample in tested]
+    evaluation.check(tested, names)
     if start is not None:
         check_options(start, config)
     sizes = operators.sizes(all_samples(splits), fitted | own)
@@ -162,15 +166,15 @@ def regression(
         splits if difference is None else difference.beside(splits),
         encoder(fitted, target=loss.form is not None),
     )
-    test = _test_set(
-        config, physical, stacked("test"), normalizers, decode="features" in own
-    )
-    test = dataclasses.replace(
-        test,
+    test = TestSet(
+        tested,
+        stacked("test"),
+        config.batch_size,
+        normalizers,
+        [chosen for _, chosen in _rows(config, physical, "test")],
         scaling=scaling,
         starts=None if difference is None else difference.parts[2],
     )
-    evaluation.check(test.samples, names)
     if not sizes.out_features:
         evaluation = dataclasses.replace(evaluation, numbers=scalars.mean_and_worst)
     evaluate = Evaluator(
@@ -298,22 +302,6 @@ def _normalizers(
         published=loss.form is None,
     )
     return own, fitted
-
-
-def _test_set(
-    config: Any,
-    splits: Splits,
-    stacked: tuple[Batch, ...],
-    normalizers: Mapping[str, Normalizer],
-    *,
-    decode: bool,
-) -> TestSet:
-    """The test samples; those of a data set that encodes its features are decoded."""
-    physical: Sequence[Sample] = splits.test
-    if decode:
-        physical = [_decoded(normalizers["features"], sample) for sample in physical]
-    rows = [chosen for _, chosen in _rows(config, splits, "test")]
-    return TestSet(physical, stacked, config.batch_size, normalizers, rows)
 
 
 def _save_and_evaluate(
