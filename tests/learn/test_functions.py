@@ -201,7 +201,6 @@ def test_an_offset_that_single_precision_would_lose_is_refused(rng, tmp_path):
             found.parameters, jnp.asarray(points, jnp.float32), sample.features
         )
     with jax.enable_x64(True):
-        values = found.function(
-            found.parameters, jnp.asarray(points), jnp.asarray(sample.features)
-        )
+        arrays = jnp.asarray(points), jnp.asarray(sample.features, float)
+        values = found.function(doubled(found.parameters), *arrays)
     np.testing.assert_allclose(values, found(points, sample.features), rtol=1e-4)

@@ -88,6 +88,12 @@ class PredictOptions(Options):
     )
     own_model: str | None = shared.own_model()
     export: OnePath | None = option(None, "File to write the exported operator to")
+    derivatives: int = option(
+        0, "How often the exported operator can be differentiated, with --export"
+    )
+    batched: bool = option(
+        False, "Calls of the exported operator take a batch of meshes, with --export"
+    )
     point_dim: int | None = shared.point_dim()
     quantities: str | None = option(
         None,
@@ -154,6 +160,11 @@ class PredictOptions(Options):
         for name in ("band", "strict", "band_figures"):
             if getattr(self, name) and not self.input:
                 raise ValueError(f"--{name} means nothing without --input.")
+        for name in ("derivatives", "batched"):
+            if getattr(self, name) and not self.export:
+                raise ValueError(f"--{name} means nothing without --export.")
+        if self.derivatives < 0:
+            raise ValueError(f"--derivatives={self.derivatives} must not be negative.")
         if self.input and self.output is None:
             raise ValueError("Name a folder for the predictions, --output=...")
         instead = f"--baseline={self.baseline}" if self.baseline else ""
@@ -188,7 +199,7 @@ def run(options: PredictOptions) -> dict[str, Any]:
         whole = not (options.steps or options.stream)
         wanted = _quantities(found, options.quantities, whole=whole)
         if options.export is not None:
-            _export(found, options.export)
+            _export(found, options)
             result["export"] = str(options.export)
         if options.input:
             result |= _predict(found, options, wanted)
@@ -497,7 +508,8 @@ def _of_scalars(rows: list[dict[str, Any]]) -> dict[str, float]:
     return scalars.errors(*case_table.known(rows), names[0]) if names else {}
 
 
-def _export(found: trained.Trained, path: OnePath) -> None:
+def _export(found: trained.Trained, options: PredictOptions) -> None:
+    assert options.export is not None
     description, entry = found.description, operators.entry(found.name)
     if description.time is not None:
         raise ValueError(
@@ -523,11 +535,13 @@ def _export(found: trained.Trained, path: OnePath) -> None:
         weighted=description.weighted,
         num_points=description.sizes.num_points if found.fixed_points else None,
         min_points=least,
+        batched=options.batched,
     )
     if names := functions.scalars_of(found):
         say(f"Calls of the exported operator take the scalars {', '.join(names)}.")
         inputs = inputs._replace(scalar_dim=len(names))
-    export.save(path, functions.of_features(found, found.parameters), inputs)
+    operator = functions.of_features(found, found.parameters)
+    export.save(options.export, operator, inputs, derivatives=options.derivatives)
 
 
 def main() -> None:

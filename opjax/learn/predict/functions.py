@@ -232,15 +232,16 @@ def _sample(
     weights: ArrayLike | None,
 ) -> tuple[Sample, dict[str, jax.Array]]:
     """The checked arrays of a case, and its numbers by name."""
-    points, names = jnp.asarray(points), scalars_of(trained)
+    x: Any = jnp.asarray(points)
+    names = scalars_of(trained)
     if isinstance(scalars, Mapping):
         if missing := [name for name in names if name not in scalars]:
             raise ValueError(
                 f"scalars have no {missing[0]!r}, which the operator in "
                 f"{trained.folder} takes; it needs {', '.join(names)}."
             )
-        scalars = jnp.stack([jnp.asarray(scalars[n], points.dtype) for n in names])
-    row = None if scalars is None else jnp.atleast_1d(jnp.asarray(scalars))
+        scalars = jnp.stack([jnp.asarray(scalars[n], x.dtype) for n in names])
+    row: Any = None if scalars is None else jnp.atleast_1d(jnp.asarray(scalars))
     expected = len(names) or trained.description.channels.scalars
     if (0 if row is None else row.shape[0]) != expected:
         raise ValueError(
@@ -250,14 +251,15 @@ def _sample(
         )
     numbers = {} if row is None else dict(zip(names, row, strict=False))
     own = trained.description.channels.scalars
-    values = None if features is None else jnp.asarray(features)
+    values: Any = None if features is None else jnp.asarray(features)
     if values is not None and values.ndim == 1:
         values = values[:, None]
+    masses: Any = None if weights is None else jnp.asarray(weights)
     sample = Sample(
-        points,  # pyright: ignore[reportArgumentType]
-        features=values,  # pyright: ignore[reportArgumentType]
-        quadrature_weights=None if weights is None else jnp.asarray(weights),  # pyright: ignore[reportArgumentType]
-        scalars=row[:own] if own and row is not None else None,  # pyright: ignore[reportArgumentType]
+        x,
+        features=values,
+        quadrature_weights=masses,
+        scalars=row[:own] if own else None,
         grid_shape=trained.sizes.grid_shape if trained.fixed_points else None,
         name="the call",
     )
@@ -295,6 +297,5 @@ def _next_frame(
     how, features = trained.stepping, arrays.pop("features")
     others = encode(arrays, parameters.normalizers)
     lag = jnp.asarray(how.interval if time is None else time, features.dtype)
-    return stepping.next_frame(
-        how, parameters.normalizers, parameters.model, others, features, lag
-    )
+    step = stepping.Step(how, parameters.normalizers)
+    return step.next_frame(parameters.model, others, features, lag)
