@@ -259,7 +259,7 @@ def _sample(
         x,
         features=values,
         quadrature_weights=masses,
-        scalars=row[:own] if own else None,
+        scalars=row[:own] if own and row is not None else None,
         grid_shape=trained.sizes.grid_shape if trained.fixed_points else None,
         name="the call",
     )
