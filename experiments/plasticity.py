@@ -24,8 +24,9 @@ import numpy as np
 from opjax import learn, metrics, training
 from opjax.datasets import plasticity as dataset
 from opjax.learn import GNOT_RECIPE, PAPER, SMOKE, option, recipe
-from opjax.learn.predict import stepping, trained
+from opjax.learn.predict import trained
 from opjax.learn.predict.description import Stepping, describe
+from opjax.learn.predict.stepping import Step
 from opjax.learn.registry import operators
 from opjax.learn.registry.entries import Columns, Operator
 from opjax.learn.run import buckets
@@ -213,13 +214,13 @@ Decoding = Mapping[str, Normalizer]
 
 def _loss(decoding: Decoding, model: Operator, batch: Columns) -> jax.Array:
     """Sum of the relative errors of the pairs of a batch."""
-    errors = partial(frame_errors, HOW, decoding, model)
+    errors = partial(frame_errors, Step(HOW, decoding), model)
     return jnp.sum(training.over_samples(errors)(batch))
 
 
 def _motion(decoding: Decoding, model: Operator, die: Columns) -> jax.Array:
     """Predicted coordinates and displacements, `(frames, n, channels)`."""
-    return stepping.frames(HOW, decoding, model, die, die["lags"])
+    return Step(HOW, decoding).frames(model, die, die["lags"])
 
 
 def _metric(decoding: Decoding, model: Operator, die: Columns) -> jax.Array:

@@ -13,7 +13,7 @@ from opjax import nn
 from opjax.learn import BenchmarkOptions
 from opjax.learn.registry import models, operators
 from opjax.learn.registry.entries import Entry, Layer, Operator
-from opjax.nn.models.encoder import EncoderLayer
+from opjax.nn.models import EncoderLayer, Points
 
 if TYPE_CHECKING:
     from experiments.scaling import Config
@@ -108,7 +108,7 @@ class Stack(nnx.Module):
         """Maps features `(n, c)` to such, one layer after the other."""
 
         def step(x, layer):
-            return layer(x, mesh_points=mesh_points), None
+            return layer(x, Points(mesh_points)), None
 
         return jax.lax.scan(step, x, self.layers)[0]
 

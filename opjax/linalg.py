@@ -99,7 +99,7 @@ def solve(
     _checks.rank(2, system=system, rhs=rhs)
     if system.shape[0] != system.shape[1]:
         raise ValueError(f"system has shape {system.shape}, expected a square matrix.")
-    _checks.same_axis(0, "rows", system=system, rhs=rhs)
+    _checks.same_axis(0, "rows", {"system": system, "rhs": rhs})
     matrix = at_least_single(system)
     columns = at_least_single(rhs).astype(matrix.dtype)
     return _solve(matrix, columns).astype(rhs.dtype)
@@ -202,7 +202,7 @@ def ridge_solve(
     matrix, target = jnp.asarray(matrix), jnp.asarray(target)
     _checks.floating(matrix=matrix, target=target)
     _checks.rank(2, matrix=matrix, target=target)
-    _checks.same_axis(0, "rows", matrix=matrix, target=target)
+    _checks.same_axis(0, "rows", {"matrix": matrix, "target": target})
     k, d = matrix.shape
     a, b = at_least_single(matrix), at_least_single(target)
     factors = _factors(ridge, a)

@@ -87,7 +87,7 @@ def nearest_facets(
     _checks.on_host(points=points, mesh_points=mesh_points, facets=facets)
     where = _arrays.coordinates(np.asarray(points), "points")
     mesh = _arrays.coordinates(np.asarray(mesh_points))
-    _checks.same_axis(1, "dimensions (axis 1)", points=where, mesh_points=mesh)
+    _checks.same_axis(1, "dimensions (axis 1)", {"points": where, "mesh_points": mesh})
     vectors = areas.facet_area_vectors(mesh, facets)
     corners = np.asarray(facets).astype(np.int64)
     if not len(corners):

@@ -5,6 +5,7 @@ A mixer owns the parameters that the heads of one layer share, and maps coeffici
 """
 
 import abc
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,9 @@ from opjax.nn.layers import FanInLinear, Linear
 # What the ridge of a functional map is measured in.
 RIDGE_UNITS = ("one", "mean")
 _SMALLEST_UNIT = 1e-12
+
+# Parameters of one head, a pytree of arrays; None where heads have none of their own.
+Own = Any
 
 
 class Mixer(nnx.Module, abc.ABC):
@@ -40,26 +44,29 @@ class Mixer(nnx.Module, abc.ABC):
         self.key = linear(width, width, use_bias=False, rngs=rngs)
         self.value = linear(width, width, use_bias=False, rngs=rngs)
 
-    def own(self) -> dict[str, jax.Array]:
-        """Returns what each head has of its own, keywords of methods, `(h, ...)`."""
-        return {}
+    def own(self) -> Own:
+        """Returns what each head has of its own, arrays `(h, ...)`; None for nothing.
 
-    def __call__(self, coefficients: jax.Array, **own: jax.Array) -> jax.Array:
+        The other methods take that of one head.
+        """
+        return None
+
+    def __call__(self, coefficients: jax.Array, own: Own = None) -> jax.Array:
         """Maps coefficients `(k, d)` of one head to `(k, d)`."""
         maps = self.query, self.key, self.value
-        return self.attend(*(linear(coefficients) for linear in maps), **own)
+        return self.attend(*(linear(coefficients) for linear in maps), own=own)
 
     @abc.abstractmethod
     def attend(
-        self, query: jax.Array, key: jax.Array, value: jax.Array, **own: jax.Array
+        self, query: jax.Array, key: jax.Array, value: jax.Array, own: Own = None
     ) -> jax.Array:
         """Returns the coefficients `(k, d)` that attention makes of `value`."""
 
-    def matrix(self, coefficients: jax.Array, **own: jax.Array) -> jax.Array:
+    def matrix(self, coefficients: jax.Array, own: Own = None) -> jax.Array:
         """Returns the map `(k, k)` that is applied to the value coefficients."""
         query, key = self.query(coefficients), self.key(coefficients)
         identity = jnp.eye(key.shape[0], dtype=key.dtype)
-        return self.attend(query, key, identity, **own)
+        return self.attend(query, key, identity, own)
 
 
 class FunctionalMap(Mixer):
@@ -108,35 +115,39 @@ class FunctionalMap(Mixer):
         """Weight of the convex regularisation, between zero and one."""
         return jax.nn.sigmoid(self.ridge_logit[...])
 
-    def own(self) -> dict[str, jax.Array]:
+    def own(self) -> Own:
         """Returns the ridges `(h,)`, if every head has one of its own."""
-        return {"ridge": self.ridge} if self.ridge.ndim else {}
+        return self.ridge if self.ridge.ndim else None
+
+    def _ridge(self, own: Own) -> jax.Array:
+        """The ridge of a head."""
+        return self.ridge if own is None else own
 
     def attend(
         self,
         query: jax.Array,
         key: jax.Array,
         value: jax.Array,
-        **own: jax.Array,
+        own: Own = None,
     ) -> jax.Array:
         """Moves `value` by the functional map, see `opjax.transport`."""
-        ridge = own.get("ridge", self.ridge)
+        ridge = self._ridge(own)
         query, key = self._in_units(query, key)
         return opjax.transport(query, key, value, ridge=opjax.Convex(ridge))
 
-    def matrix(self, coefficients: jax.Array, **own: jax.Array) -> jax.Array:
+    def matrix(self, coefficients: jax.Array, own: Own = None) -> jax.Array:
         """Returns the functional map `(k, k)`."""
         return opjax.functional_map(
             *self._in_units(self.query(coefficients), self.key(coefficients)),
-            ridge=opjax.Convex(own.get("ridge", self.ridge)),
+            ridge=opjax.Convex(self._ridge(own)),
         )
 
-    def condition_number(self, coefficients: jax.Array, **own: jax.Array) -> jax.Array:
+    def condition_number(self, coefficients: jax.Array, own: Own = None) -> jax.Array:
         """Returns the condition number of the system `(k, k)` that is solved."""
         key = self.key(coefficients)
         return opjax.condition_number(
             self._in_units(key, key)[1],
-            ridge=opjax.Convex(own.get("ridge", self.ridge)),
+            ridge=opjax.Convex(self._ridge(own)),
         )
 
     def _in_units(
@@ -199,21 +210,21 @@ class CrossValidatedMap(Mixer):
     """
 
     def attend(
-        self, query: jax.Array, key: jax.Array, value: jax.Array, **own: jax.Array
+        self, query: jax.Array, key: jax.Array, value: jax.Array, own: Own = None
     ) -> jax.Array:
         """Moves `value` by the functional map, see `opjax.transport`."""
         del own  # there are no such parameters
         ridge = opjax.gcv_ridge(key.T, query.T)
         return opjax.transport(query, key, value, ridge=ridge)
 
-    def matrix(self, coefficients: jax.Array, **own: jax.Array) -> jax.Array:
+    def matrix(self, coefficients: jax.Array, own: Own = None) -> jax.Array:
         """Returns the functional map `(k, k)`."""
         del own  # there are no such parameters
         query, key = self.query(coefficients), self.key(coefficients)
         ridge = opjax.gcv_ridge(key.T, query.T)
         return opjax.functional_map(query, key, ridge=ridge)
 
-    def condition_number(self, coefficients: jax.Array, **own: jax.Array) -> jax.Array:
+    def condition_number(self, coefficients: jax.Array, own: Own = None) -> jax.Array:
         """Returns the condition number of the system `(k, k)` that is solved."""
         del own  # there are no such parameters
         query, key = self.query(coefficients), self.key(coefficients)
@@ -230,7 +241,7 @@ class SoftmaxMap(Mixer):
     """
 
     def attend(
-        self, query: jax.Array, key: jax.Array, value: jax.Array, **own: jax.Array
+        self, query: jax.Array, key: jax.Array, value: jax.Array, own: Own = None
     ) -> jax.Array:
         """Returns averages `(k, d)` of `value` by the softmax of query and key."""
         del own  # there are no such parameters
@@ -241,7 +252,7 @@ class GalerkinMap(Mixer):
     """Galerkin-type attention among coefficients, `Q (K^T V) / k`."""
 
     def attend(
-        self, query: jax.Array, key: jax.Array, value: jax.Array, **own: jax.Array
+        self, query: jax.Array, key: jax.Array, value: jax.Array, own: Own = None
     ) -> jax.Array:
         """Returns inner products with the keys, expanded in the queries."""
         del own  # there are no such parameters
@@ -261,13 +272,13 @@ class ModeGains(Mixer):
     """
 
     def attend(
-        self, query: jax.Array, key: jax.Array, value: jax.Array, **own: jax.Array
+        self, query: jax.Array, key: jax.Array, value: jax.Array, own: Own = None
     ) -> jax.Array:
         """Amplifies `value` by the gains of its modes."""
         del own  # there are no such parameters
         return opjax.mode_gains(query, key) * value
 
-    def matrix(self, coefficients: jax.Array, **own: jax.Array) -> jax.Array:
+    def matrix(self, coefficients: jax.Array, own: Own = None) -> jax.Array:
         """Raises ValueError: every channel has gains of its own, there is no map."""
         del own  # there are no such parameters
         raise ValueError(
@@ -280,7 +291,7 @@ class IdentityMap(Mixer):
     """Value maps only: coefficients are projected and expanded again."""
 
     def attend(
-        self, query: jax.Array, key: jax.Array, value: jax.Array, **own: jax.Array
+        self, query: jax.Array, key: jax.Array, value: jax.Array, own: Own = None
     ) -> jax.Array:
         """Returns `value`."""
         del own  # there are no such parameters

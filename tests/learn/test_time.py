@@ -15,8 +15,9 @@ from opjax.files import ReadOptions, series_writing
 from opjax.files.series import SeriesSplits, read_series
 from opjax.learn.cli import predict, train
 from opjax.learn.config.time import MODES
-from opjax.learn.predict import in_time, stepping, trained
+from opjax.learn.predict import in_time, trained
 from opjax.learn.predict.description import Stepping
+from opjax.learn.predict.stepping import Step
 from opjax.learn.run.metrics_file import MetricsWriter
 from opjax.learn.run.sources import make_batches
 from opjax.learn.tasks import time as tasks
@@ -123,7 +124,7 @@ def test_frames_are_those_of_a_loop(mode, increments):
     features = rng.normal(size=(5, 2)).astype(np.float32)
     sample = {"mesh_points": np.ones((5, 2), np.float32), "features": features}
     lags = np.array([0.1, 0.2, 0.4], np.float32)
-    found = stepping.frames(how, plain(how), Decay(-0.5), sample, jnp.asarray(lags))
+    found = Step(how, plain(how)).frames(Decay(-0.5), sample, jnp.asarray(lags))
     last, before, expected = features[:, 1:], 0.0, []
     for lag in lags:
         size = (lag - before) / 0.5 if mode in ("time_conditional", "one_shot") else 1
@@ -144,7 +145,7 @@ def test_without_history_a_frame_is_a_function_of_what_is_constant_and_the_time(
     lags = jnp.asarray([0.0, 0.1, 0.5])
     encoded = (features - 2) / 3
     inside, before = (
-        stepping.frames(how, known, Decay(-0.5), {**sample, "features": seen}, lags)
+        Step(how, known).frames(Decay(-0.5), {**sample, "features": seen}, lags)
         for known, seen in (({"features": normalizer}, features), ({}, encoded))
     )
     expected = [-0.5 * encoded * size for size in (0.0, 0.2, 1.0)]
@@ -182,7 +183,7 @@ def test_scalars_are_constant_features_in_every_mode(mode):
     how = Stepping(mode, 1, 1, True, 0.1, 0.5)
     known = {k: v for k, v in one.items() if k not in ("target", "lags")}
     lags = jnp.asarray([0.1, 0.2, 0.4])
-    frames = stepping.frames(how, plain(how), Rated(), known, lags)
+    frames = Step(how, plain(how)).frames(Rated(), known, lags)
     seen, before, first = one["features"], 0.0, one["features"]
     for frame, lag in zip(frames, lags, strict=True):
         size = (lag - before) / 0.5 if how.timed else 1.0
@@ -274,7 +275,7 @@ def test_errors_of_steps_are_from_true_frames():
     }
 
     def found(sample):
-        return time_evaluation.step_errors(how, plain_of(5, 2), Half(), sample)
+        return time_evaluation.step_errors(Step(how, plain_of(5, 2)), Half(), sample)
 
     expected = []
     for t in range(2, 6):
@@ -377,9 +378,7 @@ def test_the_loss_is_the_mean_error_of_the_frames(changes, steps):
     for row in range(2):
         one = {name: array[row] for name, array in batch.items()}
         one |= {name: physical[name][row] for name in ("features", "target")}
-        predicted = stepping.frames(
-            how, task.extra, model, one, jnp.asarray(one["lags"])
-        )
+        predicted = Step(how, task.extra).frames(model, one, jnp.asarray(one["lags"]))
         target = np.moveaxis(one["target"].reshape(len(one["target"]), -1, 1), 1, 0)
         weights = one.get("quadrature_weights", np.ones(len(one["target"])))
         square = np.sum(weights[:, None] * (predicted - target) ** 2, axis=(1, 2))
@@ -655,9 +654,7 @@ def test_a_prediction_is_the_rollout_of_the_evaluation(operator):
     arrays = {"mesh_points": series.mesh_points}
     sample = encode(arrays, {"mesh_points": operator.normalizers["mesh_points"]})
     sample["features"] = series.values[0]
-    expected = stepping.frames(
-        how,
-        operator.normalizers,
+    expected = Step(how, operator.normalizers).frames(
         operator.model,
         sample,
         jnp.asarray(lags, jnp.float32),

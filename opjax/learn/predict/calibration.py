@@ -645,10 +645,9 @@ def row_of(
             "width_over_spread": over_spread,
         }
         if sample.target is not None:
-            known = {"quadrature_weights": mass}
-            one["inside"] = bool(uncertainty.field_inside(*ends, **known) > 0)
-            share = uncertainty.pointwise_coverage(*ends, **known)
-            one["coverage_pointwise"] = float(share)
+            inside = uncertainty.field_inside(*ends, quadrature_weights=mass)
+            share = uncertainty.pointwise_coverage(*ends, quadrature_weights=mass)
+            one |= {"inside": bool(inside > 0), "coverage_pointwise": float(share)}
         each[field.name] = one
     row: dict[str, Any] = {"band": kind, "band_coverage": coverage, "fields": each}
     names = ("width_over_spread", "coverage_pointwise")

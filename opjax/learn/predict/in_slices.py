@@ -90,9 +90,13 @@ def _predict(
 ) -> dict[str, Any]:
     """Predicts on a sample; `add` allocates the fields to write, if there are any."""
     arrays: dict[str, Any] = dict(columns)
-    numbers = {key: arrays.pop(key)[:] for key in SCALARS if key in arrays}
+    scalars, target_scalars = (
+        arrays.pop(key)[:] if key in arrays else None for key in SCALARS
+    )
     target, weights = arrays.pop("target", None), arrays.get("quadrature_weights")
-    case = Sample(np.zeros((1, 1)), **numbers, name=name)
+    case = Sample(
+        np.zeros((1, 1)), scalars=scalars, target_scalars=target_scalars, name=name
+    )
     if case.scalars is not None:
         arrays["scalars"] = case.scalars
     report, start = _Report(found, len(arrays["mesh_points"])), 0

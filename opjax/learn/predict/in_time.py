@@ -155,5 +155,5 @@ def _step(
     lag: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
     """The next frame, and what the model sees for the one after it."""
-    frame = stepping.next_frame(how, normalizers, model, known, seen, lag)
+    frame = stepping.Step(how, normalizers).next_frame(model, known, seen, lag)
     return frame, stepping.pushed(how, seen, frame)

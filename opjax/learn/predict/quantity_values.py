@@ -59,20 +59,26 @@ def _force_value(
 ) -> float:
     """A force or moment, or its coefficient."""
 
-    def given(key: str, usual: float) -> float:
-        found = dict(wanted.references).get(key, usual)
-        return _constant(found, sample, names)
+    def reference(key: str, usual: float) -> float:
+        value = dict(wanted.references).get(key, usual)
+        return _constant(value, sample, names)
 
     if wanted.kind in SHEARS:
-        viscosity = given("viscosity", 1.0) * given("kinematic", 1.0)
+        viscosity = reference("viscosity", 1.0) * reference("kinematic", 1.0)
         found = viscosity * _shear(field, rule, sample)
     else:
-        pressure = given("kinematic", 1.0) * (field[:, 0] - given("reference", 0.0))
+        pressure = field[:, 0] - reference("reference", 0.0)
+        pressure = reference("kinematic", 1.0) * pressure
         act = _moment if wanted.kind in MOMENTS else _force
         found = act(wanted, pressure, rule)
     if wanted.is_coefficient:
-        references = {key: given(key, 1.0) for key in ("density", "speed", "area")}
-        found = np.asarray(quantities.coefficient(found, **references))
+        found = quantities.coefficient(
+            found,
+            density=reference("density", 1.0),
+            speed=reference("speed", 1.0),
+            area=reference("area", 1.0),
+        )
+        found = np.asarray(found)
     if wanted.kind in ACROSS_FLOW:
         return _across(wanted, found, _constant(wanted.angle or 0.0, sample, names))
     if found.size == 1:  # a moment in the plane

@@ -23,7 +23,7 @@ from opjax.learn.report import (
     figures_quantities,
     figures_seeds,
 )
-from opjax.learn.report.drawing import Axes
+from opjax.learn.report.drawing import Axes, Line
 from opjax.learn.run.metrics_file import read_metrics
 from opjax.learn.tasks import latents, outcome
 
@@ -96,18 +96,18 @@ def by_name(shown: Sequence[Member]) -> dict[str, list[Member]]:
     return {k: sorted(group, key=lambda m: m.seed) for k, group in groups.items()}
 
 
-def _lines(shown: Sequence[Member]) -> Iterator[tuple[Member, dict[str, Any]]]:
+def _lines(shown: Sequence[Member]) -> Iterator[tuple[Member, Line]]:
     """Members and the style of their lines: a colour for a model, named once."""
     for number, (name, group) in enumerate(by_name(shown).items()):
         for one in group:
             label = name if one is group[0] else None
-            yield one, {"color": f"C{number % 10}", "label": label, "linewidth": 1.3}
+            yield one, Line(f"C{number % 10}", label, width=1.3)
 
 
-def _outcomes(shown: Sequence[Member]) -> list[tuple[outcome.Outcome, dict[str, Any]]]:
+def _outcomes(shown: Sequence[Member]) -> list[tuple[outcome.Outcome, Line]]:
     """What members did, of those that have finished, and the style of their lines."""
-    found = _lines([one for one in shown if one.outcome is not None])
-    return [(one.outcome, style) for one, style in found if one.outcome is not None]
+    lines = _lines([one for one in shown if one.outcome is not None])
+    return [(one.outcome, line) for one, line in lines if one.outcome is not None]
 
 
 def curves(shown: Sequence[Member]) -> Any:
@@ -130,9 +130,9 @@ def curves(shown: Sequence[Member]) -> Any:
     figure = drawing.new_figure(2.2 * sum(widths), 3.3, "constrained")
     axes = figure.subplots(1, len(columns), width_ratios=widths, squeeze=False)[0]
     for axis, column in zip(axes, columns, strict=True):
-        for one, style in _lines(shown):
+        for one, line in _lines(shown):
             rows = [row for row in one.history if row.get(column) is not None]
-            _curve(axis, rows, column, **style)
+            _curve(axis, rows, column, line)
         drawing.plain(axis)
         axis.set_title(titles[column], fontsize=10, pad=14)
         axis.set_xlabel("epoch")
@@ -143,15 +143,13 @@ def curves(shown: Sequence[Member]) -> Any:
     return figure
 
 
-def _curve(
-    axis: Axes, rows: Sequence[dict[str, Any]], column: str, **style: Any
-) -> None:
+def _curve(axis: Axes, rows: Sequence[dict[str, Any]], column: str, line: Line) -> None:
     epochs = [row.get("epoch", row["step"]) for row in rows]
     values = [row[column] for row in rows]
-    axis.plot(epochs, values, marker="." if len(rows) < 20 else "", **style)
+    line.draw(axis, epochs, values, marker="." if len(rows) < 20 else "")
     if column == "validation" and rows:
         best = int(np.argmin(values))
-        axis.plot(epochs[best], values[best], "o", color=style["color"])
+        axis.plot(epochs[best], values[best], "o", color=line.color)
     if column != "learning_rate" and rows and min(values) > 0:
         axis.set_yscale("log")
 
@@ -166,15 +164,13 @@ def errors(shown: Sequence[Member]) -> Any:
         return None
     figure = drawing.new_figure(6.0, 3.4, "constrained")
     axis, groups = figure.subplots(), by_name(shown)
-    for seen, style in found:
-        name = style["label"]
-        if name and np.isfinite(seen.errors).any():
-            style["label"] += _mean_error(groups[name])
-        _distribution(axis, seen.errors, **style)
-        for place, (field, dash) in enumerate(_dashed_fields(seen)):
-            label = f"{name}, {field}" if name else None
-            own = style | {"label": label, "linestyle": dash}
-            _distribution(axis, seen.arrays["field_errors"][:, place], **own)
+    for seen, line in found:
+        label = line.label
+        if label and np.isfinite(seen.errors).any():
+            label += _mean_error(groups[label])
+        _distribution(axis, seen.errors, line._replace(label=label))
+        for place, dashed in enumerate(_dashed_fields(seen, line)):
+            _distribution(axis, seen.arrays["field_errors"][:, place], dashed)
     drawing.plain(axis)
     if all((seen.errors > 0).all() for seen, _ in found):
         axis.set_xscale("log")
@@ -184,18 +180,22 @@ def errors(shown: Sequence[Member]) -> Any:
     return figure
 
 
-def _distribution(axis: Axes, errors: np.ndarray, **style: Any) -> None:
+def _distribution(axis: Axes, errors: np.ndarray, line: Line) -> None:
     values = np.sort(errors[np.isfinite(errors)])
     share = (np.arange(len(values)) + 0.5) / max(len(values), 1)
-    axis.plot(values, share, marker="." if len(values) < 60 else "", **style)
+    line.draw(axis, values, share, marker="." if len(values) < 60 else "")
 
 
-def _dashed_fields(seen: outcome.Outcome) -> list[tuple[str, Any]]:
-    """Names of several fields, each with the style of its line; none of one field."""
+def _dashed_fields(seen: outcome.Outcome, line: Line) -> list[Line]:
+    """A dashed line for each of several fields, named after it; none of one field."""
     names = [str(name) for name in seen.arrays.get("field_names", ())]
     dashes = ["--", ":", "-.", (0, (1, 4)), (0, (6, 3))]
     several = names if len(names) > 1 else []
-    return [(name, dashes[i % len(dashes)]) for i, name in enumerate(several)]
+    labels = [f"{line.label}, {name}" if line.label else None for name in several]
+    return [
+        line._replace(label=label, dash=dashes[i % len(dashes)])
+        for i, label in enumerate(labels)
+    ]
 
 
 def _mean_error(group: Sequence[Member]) -> str:
@@ -220,19 +220,17 @@ def series(shown: Sequence[Member]) -> Any:
     `series_steps`, `(steps,)`, their numbers, and `series_baseline`, `(steps,)`, the
     error of a trivial prediction.
     """
-    found = [(s, style) for s, style in _outcomes(shown) if "series" in s.arrays]
+    found = [(seen, x) for seen, x in _outcomes(shown) if "series" in seen.arrays]
     if not found:
         return None
     figure = drawing.new_figure(5.0, 3.4, "constrained")
     axis, first = figure.subplots(), found[0][0].arrays
     means = [seen.arrays["series"].mean(axis=0) for seen, _ in found]
     steps = first.get("series_steps", np.arange(1, len(means[0]) + 1))
-    for values, (seen, style) in zip(means, found, strict=True):
-        axis.plot(steps, values, ".-", **style)
-        for place, (field, dash) in enumerate(_dashed_fields(seen)):
-            label = f"{style['label']}, {field}" if style["label"] else None
-            of_field = seen.arrays["field_series"][:, place]
-            axis.plot(steps, of_field, **style | {"label": label, "linestyle": dash})
+    for values, (seen, line) in zip(means, found, strict=True):
+        line.draw(axis, steps, values, marker=".")
+        for place, dashed in enumerate(_dashed_fields(seen, line)):
+            dashed.draw(axis, steps, seen.arrays["field_series"][:, place])
     if "series_baseline" in first:
         baseline = first["series_baseline"]
         axis.plot(steps, baseline, "--", color="0.5", label="nothing moves")

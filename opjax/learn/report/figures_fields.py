@@ -7,7 +7,7 @@ import numpy as np
 
 from opjax.interpolation import interpolate_grid
 from opjax.learn.report import drawing
-from opjax.learn.report.drawing import Axes, Figure
+from opjax.learn.report.drawing import Axes, Colours, Figure, Line
 from opjax.learn.tasks.outcome import Outcome, extremes
 from opjax.samples import Sample
 
@@ -163,14 +163,14 @@ def _draw_images(figure: Figure, axes: Any, row: _Row) -> None:
         axis.set(xticks=[], yticks=[])
 
     def image(
-        axis: Axes, values: np.ndarray, title: str, bar: bool = True, **colours: Any
+        axis: Axes, values: np.ndarray, title: str, colours: Colours, bar: bool = True
     ) -> None:
         points, shape = sample.mesh_points, sample.grid_shape
         coarse = sample.target_grid
         if shape is not None and coarse is not None and len(values) != len(points):
             points = interpolate_grid(points, grid_shape=shape, new_shape=coarse)
             points, shape = np.asarray(points), coarse
-        drawn = drawing.field(axis, points, values, grid_shape=shape, **colours)
+        drawn = drawing.field(axis, points, values, grid_shape=shape, colours=colours)
         axis.set_title(title, fontsize=9)
         if bar:
             drawing.add_colorbar(figure, drawn, axis)
@@ -182,14 +182,14 @@ def _draw_images(figure: Figure, axes: Any, row: _Row) -> None:
         first.set_title("input: the mesh", fontsize=9)
     else:
         title = row.title("input", row.features)
-        image(first, _channel(sample.features), title, cmap="cividis")
+        image(first, _channel(sample.features), title, Colours("cividis"))
     # Truth and predictions share their colours, so they can be compared by eye.
-    limits = {"vmin": truth.min(), "vmax": truth.max()}
-    image(axes[0, 1], truth, row.title("truth", row.target), **limits)
+    limits = Colours(low=truth.min(), high=truth.max())
+    image(axes[0, 1], truth, row.title("truth", row.target), limits)
     below = axes[-1, 2:] if len(axes) > 1 else axes[0, 3:]
     for name, axis, under in zip(row.predicted, axes[0, 2:], below, strict=False):
         predicted = row.predicted[name]
-        image(axis, predicted, row.title(name, row.target), bar=False, **limits)
+        image(axis, predicted, row.title(name, row.target), limits, bar=False)
         difference = row.differences[name]
         largest = float(np.abs(difference).max()) or 1.0
         signed = bool((difference < 0).any())
@@ -197,9 +197,9 @@ def _draw_images(figure: Figure, axes: Any, row: _Row) -> None:
             under,
             difference,
             f"difference; error {row.errors[name]:.3g}",
-            cmap="RdBu_r" if signed else "Reds",
-            vmin=-largest if signed else 0.0,
-            vmax=largest,
+            Colours("RdBu_r", -largest, largest)
+            if signed
+            else Colours("Reds", 0.0, largest),
         )
     for axis in axes[1:, :2].flat:
         axis.set_axis_off()
@@ -219,12 +219,12 @@ def _draw_curves(axes: Any, row: _Row) -> None:
     truth = row.truth
     *first, fitted, left = axes  # without input functions the first one is missing
     for axis in first:
-        drawing.curve(axis, points, _channel(sample.features), color="0.3")
-    drawing.curve(fitted, points, truth, color="k", label="truth")
+        drawing.curve(axis, points, _channel(sample.features), Line("0.3"))
+    drawing.curve(fitted, points, truth, Line("k", "truth"))
     for number, (name, predicted) in enumerate(row.predicted.items()):
-        style = {"color": f"C{number % 10}", "label": f"{name}: {row.errors[name]:.3g}"}
-        drawing.curve(fitted, points, predicted, linestyle="--", **style)
-        drawing.curve(left, points, row.differences[name], **style)
+        line = Line(f"C{number % 10}", f"{name}: {row.errors[name]:.3g}")
+        drawing.curve(fitted, points, predicted, line._replace(dash="--"))
+        drawing.curve(left, points, row.differences[name], line)
     titles = (
         row.title("input", row.features),
         row.title("truth and prediction", row.target),

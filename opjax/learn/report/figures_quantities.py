@@ -55,8 +55,10 @@ def parity(members: Mapping[str, Values]) -> Any:
         ends: list[float] = []
         for number, (name, found) in enumerate(known.items()):
             true, guess = (np.asarray(found[key][k]) for k in ("true", "predicted"))
-            style = {"color": f"C{number % 10}", "label": name, "alpha": 0.7}
-            axis.plot(true, guess, "o", markersize=3.5, **style)
+            color = f"C{number % 10}"
+            axis.plot(
+                true, guess, "o", color=color, label=name, alpha=0.7, markersize=3.5
+            )
             ends += [true.min(), true.max()]
         axis.plot([min(ends), max(ends)], [min(ends), max(ends)], "k-", linewidth=0.7)
         drawing.plain(axis)

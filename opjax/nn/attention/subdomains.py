@@ -16,7 +16,7 @@ from opjax.nn.attention.basis import BasisAttention
 from opjax.nn.attention.heads import map_heads
 from opjax.nn.bases.expansions import Basis
 from opjax.nn.division import Use
-from opjax.nn.mixers import Mixer
+from opjax.nn.mixers import Mixer, Own
 from opjax.quadrature import active
 from opjax.schwarz import Cover
 from opjax.schwarz.operators import total
@@ -221,8 +221,8 @@ class SubdomainAttention(nnx.Module):
         own, coarse_own = self._own()
 
         def head(
-            own: dict[str, jax.Array],
-            coarse_own: dict[str, jax.Array],
+            own: Own,
+            coarse_own: Own,
             f: jax.Array,
             shared: Any,
         ):
@@ -291,18 +291,18 @@ class SubdomainAttention(nnx.Module):
 
         def matrix(
             mixer: Mixer,
-            own: dict[str, jax.Array],
+            own: Own,
             f: jax.Array,
             shared: Any,
             weights: jax.Array | None,
         ):
             values, phi = self._expand(module, f, shared, weights)
             moments = self.local.moments(module, values, phi, weights)
-            return mixer.matrix(project(moments), **own)
+            return mixer.matrix(project(moments), own)
 
         def head(
-            own: dict[str, jax.Array],
-            coarse_own: dict[str, jax.Array],
+            own: Own,
+            coarse_own: Own,
             f: jax.Array,
             shared: Any,
         ):
@@ -323,13 +323,13 @@ class SubdomainAttention(nnx.Module):
 
     def _own(self):
         """Parameters that every head has for itself, of both levels."""
-        coarse = {} if self.coarse is None else self.coarse.own()
+        coarse = None if self.coarse is None else self.coarse.own()
         return self.local.mixer.own(), coarse
 
     def _attend(
         self,
         module: Basis,
-        own: dict[str, jax.Array],
+        own: Own,
         f: jax.Array,
         shared: Any,
         weights: jax.Array | None,

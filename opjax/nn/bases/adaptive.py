@@ -117,9 +117,17 @@ class NoisyBasis(Basis):
         self.num_heads, self.num_basis = inner.num_heads, inner.num_basis
         self.point_dim = inner.point_dim
 
-    def head_inputs(self, x: jax.Array, **given: jax.Array | None) -> HeadInputs:
+    def head_inputs(
+        self,
+        x: jax.Array,
+        *,
+        mesh_points: jax.Array | None = None,
+        basis_functions: jax.Array | None = None,
+    ) -> HeadInputs:
         """Returns what the basis without noise does, and the keys."""
-        inputs = self.inner.head_inputs(x, **given)
+        inputs = self.inner.head_inputs(
+            x, mesh_points=mesh_points, basis_functions=basis_functions
+        )
         return inputs._replace(shared=(inputs.shared, self.keys[...]))
 
     def functions(

@@ -87,8 +87,11 @@ class Basis(nnx.Module, abc.ABC):
         `axis_name` is that of devices which have rows of a grid each.
         """
         x = with_points(x, mesh_points if self.point_dim else None, self.point_dim)
-        given = {} if axis_name is None else {"axis_name": axis_name}
-        return checkpoint_name(self.projection(x, **given), "projected")
+        if axis_name is None:
+            projected = self.projection(x)
+        else:
+            projected = self.projection(x, axis_name=axis_name)
+        return checkpoint_name(projected, "projected")
 
     def from_projected(
         self,
@@ -127,19 +130,22 @@ class Basis(nnx.Module, abc.ABC):
         self,
         x: jax.Array,
         *,
+        mesh_points: jax.Array | None = None,
+        basis_functions: jax.Array | None = None,
         quadrature_weights: jax.Array | None = None,
         projected: jax.Array | None = None,
-        **given: jax.Array | None,
     ) -> tuple[jax.Array, jax.Array]:
         """Maps `(n, c)` to features `(h, n, d)` and basis functions `(h, n, k)`.
 
         `projected` is what `project` makes of the features, if it is known.
         """
         if projected is None:
-            inputs = self.head_inputs(x, **given)
+            project, inputs = self.head_inputs, x
         else:
-            inputs = self.from_projected(projected, **given)
-        values, local, shared = inputs
+            project, inputs = self.from_projected, projected
+        values, local, shared = project(
+            inputs, mesh_points=mesh_points, basis_functions=basis_functions
+        )
 
         def functions(local: jax.Array, shared: Any) -> jax.Array:
             return self.functions(local, shared, quadrature_weights)
@@ -431,8 +437,11 @@ class FixedBasis(Basis):
         basis_functions: jax.Array | None = None,
     ) -> HeadInputs:
         """Projects features `(n, c)`; `local` are the functions themselves."""
-        given = {"mesh_points": mesh_points, "basis_functions": basis_functions}
-        return self.from_projected(self.project(x, mesh_points=mesh_points), **given)
+        return self.from_projected(
+            self.project(x, mesh_points=mesh_points),
+            mesh_points=mesh_points,
+            basis_functions=basis_functions,
+        )
 
     def from_projected(
         self,

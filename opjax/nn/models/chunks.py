@@ -373,8 +373,8 @@ def evaluate(
     chunk_size: int | None,
     axis_name: str | None = None,
     quadrature_weights: jax.Array | None = None,
+    basis_functions: jax.Array | None = None,
     time: jax.Array | None = None,
-    **given: jax.Array,
 ) -> jax.Array:
     """Evaluates an operator transformer in chunks.
 
@@ -385,8 +385,8 @@ def evaluate(
       chunk_size: points that are computed at once; all, if there are fewer, or if None.
       axis_name: axis of `jax.shard_map` whose devices have the other points.
       quadrature_weights: weights of the points, shape `(n,)`; zero masks a point.
+      basis_functions: functions of the mesh, `(n, k)`, or None.
       time: scalar, if the model has a time embedding.
-      **given: arrays `(n, ...)` that calls of the attention take.
 
     Returns:
       Values of the output function, shape `(n, out_features)`.
@@ -401,7 +401,9 @@ def evaluate(
     if axis_name is not None:
         check(model, "axis_name", axis_name)
     check_points(model.position, mesh_points)
-    arrays = {"mesh_points": mesh_points, **given}
+    arrays = {"mesh_points": mesh_points}
+    if basis_functions is not None:
+        arrays["basis_functions"] = basis_functions
     more = {} if features is None else {"features": features}
     _checks.same_points(**arrays, **more)
     axes = _axes((arrays, more, quadrature_weights, time))

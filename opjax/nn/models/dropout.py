@@ -1,6 +1,6 @@
 """Dropout in the layers of transformers, while they are trained."""
 
-from typing import Any, TypeVar, Unpack
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ from flax import nnx
 from opjax.nn.bases.expansions import Basis
 from opjax.nn.division import Use
 from opjax.nn.layers import LayerNorm
-from opjax.nn.models._given import AttentionArguments
+from opjax.nn.models._given import NO_POINTS, Points
 from opjax.nn.models.encoder import Block, EncoderLayer
 
 _Model = TypeVar("_Model", bound=Any)
@@ -69,9 +69,9 @@ class Dropout(_Around):
             raise ValueError(f"{rate=} must be at least 0 and below 1.")
         self.inner, self.rate = inner, rate
 
-    def __call__(self, z: jax.Array, **given: Unpack[AttentionArguments]) -> jax.Array:
+    def __call__(self, z: jax.Array, points: Points = NO_POINTS) -> jax.Array:
         """Evaluates the layer, without dropout."""
-        return self.inner(z, **given)
+        return self.inner(z, points)
 
     def with_noise(self, key: jax.Array) -> "Dropping":
         """Returns the layers of one training step, each with a key of its own."""
@@ -85,9 +85,9 @@ class Dropping(_Around):
     def __init__(self, inner: Block | EncoderLayer, rate: float, keys: jax.Array):
         self.inner, self.rate, self.keys = inner, rate, nnx.Variable(keys)
 
-    def __call__(self, z: jax.Array, **given: Unpack[AttentionArguments]) -> jax.Array:
+    def __call__(self, z: jax.Array, points: Points = NO_POINTS) -> jax.Array:
         """Evaluates the layer, with dropout."""
-        return self.inner(z, drop=self.drop, **given)
+        return self.inner(z, points, drop=self.drop)
 
     def drop(self, x: jax.Array, place: int) -> jax.Array:
         """Sets numbers to zero, others at another place of the layer."""

@@ -1,7 +1,7 @@
 """Blocks of attention and a perceptron."""
 
 from collections.abc import Callable
-from typing import Any, Unpack
+from typing import Any
 
 import jax
 from flax import nnx
@@ -19,7 +19,7 @@ from opjax.nn.layers import (
     RMSNorm,
     trunk_init,
 )
-from opjax.nn.models._given import AttentionArguments
+from opjax.nn.models._given import NO_POINTS, Points
 
 Attention = Callable[..., Any]
 # Dropout of values at a place of a layer, see `Dropout`.
@@ -86,13 +86,13 @@ class Block(nnx.Module):
         return self.mlp_norm.scale.shape[:-1]
 
     def __call__(
-        self, z: jax.Array, *, drop: Drop = _keep, **given: Unpack[AttentionArguments]
+        self, z: jax.Array, points: Points = NO_POINTS, *, drop: Drop = _keep
     ) -> jax.Array:
-        """Maps features `(n, c)`, and arguments of the attention, to `(n, c)`.
+        """Maps features `(n, c)` at points to `(n, c)`.
 
         `drop(values, place)` acts on what the attention returns, see `Dropout`.
         """
-        attended = self.attention(self.attention_norm(z), **given)
+        attended = points.attended(self.attention, self.attention_norm(z))
         return self.add(z, drop(attended, 0))
 
     def add(self, z: jax.Array, attended: jax.Array) -> jax.Array:
@@ -150,14 +150,14 @@ class EncoderLayer(nnx.Module):
         return self.hidden.kernel.shape[:-2]
 
     def __call__(
-        self, z: jax.Array, *, drop: Drop = _keep, **given: Unpack[AttentionArguments]
+        self, z: jax.Array, points: Points = NO_POINTS, *, drop: Drop = _keep
     ) -> jax.Array:
-        """Maps features `(n, c)`, and arguments of the attention, to `(n, c)`.
+        """Maps features `(n, c)` at points to `(n, c)`.
 
         `drop(values, place)` acts on what the attention returns, on the hidden layer
         and on what the perceptron returns, see `Dropout`.
         """
-        z = z + drop(self.attention(z, **given), 0)
+        z = z + drop(points.attended(self.attention, z), 0)
         if self.attention_norm is not None:
             z = self.attention_norm(z)
         z = z + drop(self.out(drop(jax.nn.relu(self.hidden(z)), 1)), 2)

@@ -20,7 +20,7 @@ from opjax.nn.layers import (
     SpectralDecoder,
     UpScaler,
 )
-from opjax.nn.models._given import refuse
+from opjax.nn.models._given import Points, refuse
 from opjax.nn.models.encoder import EncoderLayer
 
 BOUNDARIES = ("dirichlet", "free")
@@ -221,7 +221,7 @@ class GalerkinTransformer2d(nnx.Module):
         def layer(
             z: jax.Array, encoder_layer: Callable[..., jax.Array]
         ) -> tuple[jax.Array, jax.Array | None]:
-            z = encoder_layer(z, mesh_points=points)
+            z = encoder_layer(z, Points(points))
             return z, z if keep else None
 
         if self.rematerialize:

@@ -1,7 +1,5 @@
 """The orthogonal neural operator, by its authors and as papers compare it."""
 
-from typing import Unpack
-
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -13,7 +11,7 @@ from opjax import _checks
 from opjax._explicit import split_by_compiler
 from opjax.nn.layers import MLP, LayerNorm, Linear, TimeEmbedding
 from opjax.nn.layers.position import Position, check_points
-from opjax.nn.models._given import AttentionArguments, check_time, joined
+from opjax.nn.models._given import NO_POINTS, Points, check_time, joined
 from opjax.nn.models.encoder import Attention, Block
 
 
@@ -65,23 +63,23 @@ class ONOBlock(nnx.Module):
         self,
         x: jax.Array,
         f: jax.Array,
+        points: Points = NO_POINTS,
         *,
         covariance: jax.Array | None = None,
-        **given: Unpack[AttentionArguments],
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Evaluates the block on one sample.
 
         Args:
           x: features of the mesh, shape `(n, c)`.
           f: features of the function, shape `(n, c)`.
+          points: where the features are.
           covariance: of the modes, shape `(k, k)`; their own by default.
-          **given: arguments of the attention, among them `quadrature_weights`.
 
         Returns:
           Both streams after the block, and the covariance that was taken.
         """
-        weights = given.get("quadrature_weights")
-        x = self.mesh(x, **given)
+        weights = points.quadrature_weights
+        x = self.mesh(x, points)
         modes = self.modes(x)
         if covariance is None:
             covariance = self._covariance(modes, weights)
@@ -264,9 +262,8 @@ class ONO(nnx.Module):
             block, covariance = block_and_covariance
             x, f, found = block(
                 *streams,
+                Points(mesh_points, quadrature_weights),
                 covariance=covariance,
-                mesh_points=mesh_points,
-                quadrature_weights=quadrature_weights,
             )
             return (x, f), found
 

@@ -17,7 +17,7 @@ from opjax.nn.bases.expansions import SoftmaxBasis
 from opjax.nn.layers import FanInLinear, SpectralDecoder
 from opjax.nn.layers.initializers import spectral_burgers
 from opjax.nn.mixers import FunctionalMap
-from opjax.nn.models._given import refuse
+from opjax.nn.models._given import Points, refuse
 from opjax.nn.models.encoder import EncoderLayer
 
 
@@ -195,7 +195,7 @@ class SuperResolutionTransformer(nnx.Module):
         def step(
             z: jax.Array, layer: Callable[..., jax.Array]
         ) -> tuple[jax.Array, jax.Array | None]:
-            z = layer(z, mesh_points=mesh_points)
+            z = layer(z, Points(mesh_points))
             return z, z if keep else None
 
         first = self.lift(features)
