@@ -7,6 +7,11 @@ from opjax.files.vtk import xdmf
 
 _MESHIO = "pip install meshio; meshio convert {name} {stem}.vtu"
 _GRID = "pyvista.read({name!r}).cast_to_unstructured_grid().save('{stem}.vtu')"
+_CGNS = (
+    "r = pyvista.get_reader({name!r}); r.enable_all_point_arrays(); "
+    "r.enable_all_cell_arrays(); r.read().combine(merge_points=True)"
+    ".save('{stem}.vtu')"
+)
 _PYVISTA = 'python -c "import pyvista; {code}"'
 _SAVE = "numpy.savez('{stem}.npz', **{arrays})"
 _FOAM = "foamToVTK -latestTime in the folder of the case"
@@ -67,6 +72,7 @@ _WAYS = {
     **dict.fromkeys((".msh", ".inp", ".bdf", ".med", ".su2"), _MESHIO),
     ".fem": _MESHIO.replace("convert", "convert --input-format nastran"),
     ".obj": _PYVISTA.format(code=_GRID),
+    ".cgns": _PYVISTA.format(code=_CGNS),
     ".foam": _FOAM,
     ".frd": _FRD,
     ".odb": _ODB,
