@@ -38,6 +38,7 @@ AT_MOST = {
     "05_your_own_mesh": ("relative L2 error", 5.0),
     "08_cases": ("pressure error", 5.0),
     "09_error_bars": ("bands of", 10.0),
+    "10_time": ("relative L2 error of", 5.0),
 }
 AT_LEAST = {"08_cases": ("R²", 0.99), "09_error_bars": ("hold", 85.0)}
 WRITE = "run `python -m tests.notebooks` and commit the .ipynb"
