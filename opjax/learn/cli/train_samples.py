@@ -242,6 +242,7 @@ def _divided_series(
     if config.time == "none":
         raise ValueError("Series need a value of time, such as time='unrolled'.")
     rules.check(series, min_frames=config.history + 1)
+    rules.warn_of_still(series)
     if splits is not None:
         return splits
     return SeriesSplits.divide(series, shares=config.shares)
