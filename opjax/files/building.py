@@ -240,7 +240,9 @@ def _weights(name: str, points: np.ndarray, cells: np.ndarray | None) -> np.ndar
     try:
         return rules.cell_weights(centred, cells).astype(np.float32)
     except ValueError as error:
-        raise ValueError(f"{name}: {error} Or give quadrature_weights.") from error
+        raise ValueError(
+            f"{name}: {error} Alternatively, add quadrature_weights."
+        ) from error
 
 
 def _grid_shape(name: str, arrays: Arrays) -> tuple[int, ...] | None:

@@ -178,8 +178,8 @@ def _read(case: Path, how: _How) -> Iterator[_Found]:
         return
     if not how.in_memory and case.suffix.lower() == ".npz":
         raise ValueError(
-            f"{case}: frames of an .npz archive cannot be read one by one, which "
-            "series on disk need; save .h5 or .vtu files, or load it completely."
+            f"{case}: frames of an .npz archive cannot be read one by one, as needed "
+            "for series on disk; save .h5 or .vtu files, or load it completely."
         )
     with opened(case, how.options) as groups:
         for group, arrays in groups.items():

@@ -64,7 +64,7 @@ def from_arrays(
     if points.ndim not in (2, 3):
         raise ValueError(
             f"mesh_points has shape {points.shape}, expected (b, n, p) for b samples, "
-            "or (n, p) for a mesh that all share."
+            "or (n, p) for a common mesh."
         )
     shared = np.broadcast_to(points, (count, *points.shape[-2:]))
     shape = (count, points.shape[-2])

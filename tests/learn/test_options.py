@@ -185,7 +185,10 @@ def test_programs_without_presets_have_flags_of_their_options():
         ({}, "Pass --input and --output, or --export"),
         ({"input": "new"}, "Name a folder for the predictions, --output"),
         ({"export": "model", "strict": True}, "--strict has no effect without --input"),
-        ({"input": ["a"], "output": "b", "derivatives": 1}, "no effect without --export"),
+        (
+            {"input": ["a"], "output": "b", "derivatives": 1},
+            "no effect without --export",
+        ),
         ({"export": "model", "derivatives": -1}, "must not be negative"),
         ({"input": "new", "output": "out", "gif": True}, "no effect without --steps"),
         ({"input": "new", "output": "out", "band": "no"}, "band='no' is unknown"),

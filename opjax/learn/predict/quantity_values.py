@@ -92,7 +92,7 @@ def _force_value(
     # Of a mesh in the plane of x and z, force_z is the second one, as is force_y.
     axis = rule.axes.index(axis) if axis in rule.axes else axis
     if axis >= len(found):
-        raise ValueError(f"the mesh has {len(found)} dimensions.")
+        raise ValueError(f"the mesh has only {len(found)} dimensions.")
     return found[axis]
 
 
