@@ -16,7 +16,7 @@ CALIBRATION = 1
 
 
 class NewerFormatError(ValueError):
-    """A file of a later opjax."""
+    """A file written by a later opjax."""
 
 
 def check(path: str | os.PathLike[str], found: Any, newest: int, *, what: str) -> None:

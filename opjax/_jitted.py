@@ -101,7 +101,7 @@ def _constant(name: str, argument: object) -> object:
 
 
 def pytree(cls: type[T]) -> type[T]:
-    """Registers a dataclass as a pytree, whose `static` fields are no data.
+    """Registers a dataclass as a pytree whose `static` fields are not data.
 
     To `jax.tree_util.register_dataclass` (jax 0.10 to 0.12) structures of two classes
     are equal if their static fields are, and `jax.jit` may then run the program of one

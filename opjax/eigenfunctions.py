@@ -133,7 +133,7 @@ def heat_kernel_signature(
     eigenvalues: Float[ArrayLike, " k"],
     times: Float[ArrayLike, " t"],
 ) -> Float[Array, "n t"]:
-    r"""Returns how much heat put at a point is still there, at every point and time.
+    r"""Returns the fraction of heat that remains at its point, by point and time.
 
         h_t(x) = sum_j exp(-lambda_j t) phi_j(x)^2,
 

@@ -72,7 +72,7 @@ _NORMALIZED = ("mesh_points", "features", "scalars", "target")
 
 
 class Inputs(NamedTuple):
-    """What calls of an exported operator take, one sample.
+    """Arguments of an exported operator: one sample.
 
     Attributes:
       point_dim: dimension `p` of space.

@@ -27,7 +27,7 @@ _SMALLEST_UNIT = 1e-12
 @pytree
 @dataclasses.dataclass(frozen=True)
 class Additive:
-    """The regularised system `A A^T + ridge u I`, as a plain number as `ridge` has it.
+    """The regularised system `A A^T + ridge u I`, which a plain number means too.
 
     Attributes:
       ridge: Tikhonov weight, not negative; data of a pytree, so that `jax.vmap` maps it

@@ -51,7 +51,7 @@ class Moments:
 
     @property
     def unit(self) -> jax.Array:
-        """Average weight of the points that count; one where there are none.
+        """Average weight of the points with positive weight; one if there are none.
 
         Counting points of positive weight only makes padded and unpadded data equal.
         """
@@ -200,7 +200,7 @@ class LeastSquares:
 
 
 def check_projection(projection: object) -> None:
-    """Raises an error unless a projection is one, of numbers that make sense.
+    """Raises an error unless a projection is valid.
 
     Raises:
       TypeError: if it is a name or lacks an attribute.
@@ -240,7 +240,7 @@ def moments(
     with_gram: bool = False,
     compute_dtype: str | None = None,
 ) -> Moments:
-    r"""Returns the sums over points that projections are made of.
+    r"""Returns the sums over points that projections are computed from.
 
         Phi^T W f,    Phi^T w,    sum_i w_i,    number of w_i > 0,    (Phi^T W Phi).
 

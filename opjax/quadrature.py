@@ -298,14 +298,14 @@ def _simplex_weights(
 
 
 def active(quadrature_weights: Float[ArrayLike, " *shape"]) -> Bool[Array, "*shape"]:
-    """Returns which points count, those of positive weight, in the shape of weights."""
+    """Returns a mask of the points with positive weight, shaped like the weights."""
     return jnp.asarray(quadrature_weights) > 0
 
 
 def select(
     values: Float[Array, "n ..."], quadrature_weights: Float[ArrayLike, " n"] | None
 ) -> Float[Array, "n ..."]:
-    """Zeroes the values of points that do not count, along the first axis.
+    """Sets the values of masked points to zero, along the first axis.
 
     Before arithmetic: zero times a padded NaN would be NaN.
     """
@@ -319,7 +319,7 @@ def weighted_mean(
     values: Float[ArrayLike, " n"],
     quadrature_weights: Float[ArrayLike, " n"] | None = None,
 ) -> Float[Array, ""]:
-    r"""Mean of values over the points that count.
+    r"""Mean of values over the points with positive weight.
 
         sum_i w_i v_i / sum_i w_i,
 

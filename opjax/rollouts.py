@@ -24,7 +24,7 @@ def rollout(
     checkpoint: bool = False,
     gradient: str = "all",
 ) -> Any:
-    r"""Applies a step again and again, and returns what is seen of every state.
+    r"""Applies a step repeatedly, and returns the observation of every state.
 
         u_{t+1} = step(u_t),    or    u_{t+1} = step(u_t, x_t),    t = 0, ..., s - 1.
 

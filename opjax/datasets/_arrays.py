@@ -42,7 +42,7 @@ def find(
 
 
 def find_stem(data_dir: str | os.PathLike[str], stem: str, *, source: str) -> Path:
-    """The file `stem` with suffix `.mat` or `.npz`, also in a folder called like it."""
+    """The file `stem` with suffix `.mat` or `.npz`, also in a folder of this name."""
     folders = ("", f"{stem}/", f"{stem}.mat/")
     names = [f"{f}{stem}{suffix}" for f in folders for suffix in (".mat", ".npz")]
     return find(data_dir, names, source=source)

@@ -102,7 +102,7 @@ def read_triangles(path: str | os.PathLike[str]) -> np.ndarray:
 def read_labels(
     path: str | os.PathLike[str], *, lowest: int, highest: int
 ) -> np.ndarray:
-    """Reads whole numbers, one for each vertex.
+    """Reads integers, one per vertex.
 
     Args:
       path: a text file, numbers separated by spaces or line ends.

@@ -109,7 +109,7 @@ def read_samples(
 
 
 def take(found: Sequence[str] | np.ndarray, limit: int | None, path: Path) -> None:
-    """Raises ValueError if there are not so many surfaces."""
+    """Raises ValueError if there are fewer surfaces."""
     if limit is not None and not 1 <= limit <= len(found):
         raise ValueError(
             f"{path} has {len(found)} surfaces, {limit} were requested (validation "

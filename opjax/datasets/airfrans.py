@@ -43,7 +43,7 @@ _NAME = re.compile(r"airFoil2D_[A-Za-z]+_([0-9.]+)_(-?[0-9.]+)(_[-0-9.]+)*")
 
 
 class Details(NamedTuple):
-    """What the evaluation of a flow needs besides its sample.
+    """Additional data for the evaluation of a flow.
 
     Attributes:
       points: nodes in float64, `(n, 2)`: cells at the airfoil are too thin for float32.

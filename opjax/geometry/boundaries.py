@@ -106,7 +106,7 @@ def _centers(
 
 
 def open_edges(facets: Int[ArrayLike, "m corners"]) -> Int[np.ndarray, "k ends"]:
-    """Finds where a boundary is open: edges without a neighbour in the other direction.
+    """Finds open edges of a boundary, which lack a facet in the other direction.
 
     A boundary is closed, with one orientation, if every edge of a facet belongs to as
     many facets in the one direction as in the other. In the plane the ends of sides

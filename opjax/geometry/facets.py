@@ -152,7 +152,7 @@ def middles(corners: _arrays.Array, facets: np.ndarray) -> _arrays.Array:
 
 
 def corner_shares(facets: np.ndarray) -> np.ndarray:
-    """The part of each corner in the mean of all; zero for one that is repeated."""
+    """The weight of each corner in the mean; zero for a repeated corner."""
     own = np.pad(facets[:, 1:] != facets[:, :-1], [(0, 0), (1, 0)], constant_values=1)
     return own / own.sum(axis=1, keepdims=True)
 

@@ -45,7 +45,7 @@ class DeformedCell(NamedTuple):
 
 
 def void_modes(key: jax.Array) -> jax.Array:
-    """Draws the standard normal numbers that a void is made of, shape `(2, 5)`."""
+    """Draws the standard normal numbers that define a void, shape `(2, 5)`."""
     return jax.random.normal(key, (2, _NUM_MODES))
 
 

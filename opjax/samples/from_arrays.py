@@ -125,7 +125,7 @@ def _with_scalars(found: list[Sample], **given: ArrayLike | None) -> list[Sample
 
 
 def columns(sample: Sample) -> Sample:
-    """Returns a sample whose values are `(n, channels)`, also of one channel `(n,)`.
+    """Returns a sample with values `(n, channels)`; a single channel may be `(n,)`.
 
     Real numbers of any type become floating point, see `real`; labels stay integers.
 

@@ -14,7 +14,7 @@ _SMOOTHER = 0.01
 
 
 class Grid(NamedTuple):
-    """Points of a sample, its grid if it has one, and what messages call it."""
+    """Points of a sample, its grid if it has one, and its name in messages."""
 
     place: str
     points: np.ndarray
@@ -35,7 +35,7 @@ def check_order(found: Iterable[Grid]) -> None:
 
 
 def check_axes(senses: Iterable[tuple[str, tuple[int, ...]]]) -> None:
-    """Warns of square grids whose points run first along x, which may be transposed.
+    """Warns of square grids with x as the fastest axis, which may be transposed.
 
     Args:
       senses: names of samples, and `sense` of each.
@@ -104,7 +104,7 @@ def _roughness(
 
 
 def sense(points: np.ndarray, shape: tuple[int, ...] | None) -> tuple[int, ...]:
-    """The coordinate that each axis of a square grid runs along, if each has one."""
+    """The coordinate along each axis of a square grid, if it is unique."""
     if shape is None or math.prod(shape) != len(points):
         return ()
     sides, p = set(shape), points.shape[1]

@@ -27,7 +27,7 @@ def fit_normalizers(
     names: Names | None = None,
     published: bool = False,
 ) -> dict[str, Normalizer]:
-    """Fits a normaliser to every wanted array, over the points of all samples.
+    """Fits a normaliser to every requested array, over the points of all samples.
 
     All is computed in float64. A channel that is constant, see `varies`, keeps its
     scale: it would be divided by rounding errors.

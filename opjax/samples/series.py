@@ -21,7 +21,7 @@ _EQUAL = 1e-3
 
 
 class Frames(Protocol):
-    """Frames `(t, n, c)`: an array, or what reads them from their files one by one."""
+    """Frames `(t, n, c)`: an array, or a reader of single frames from files."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -77,11 +77,11 @@ class Series(NamedTuple):
 
     @property
     def scalar_names(self) -> tuple[str, ...]:
-        """Names of the scalars in the order of the alphabet, as models see them."""
+        """Names of the scalars in alphabetical order, the order of model inputs."""
         return tuple(sorted(self.scalars or {}))
 
     def seen(self, frames: Iterable[int]) -> Sample:
-        """Returns what models see of these frames and of all that is constant.
+        """Returns the model inputs of these frames, with all constants.
 
         `features` are the fields of the frames in their order, then those that are
         constant, `(n, u c + k)`; `scalars` are in the order of `scalar_names`.
@@ -249,7 +249,7 @@ def _check_scalars(series: Series, place: str, first: Series) -> None:
 
 
 def equal_interval(found: Sequence[Series]) -> float:
-    """Returns the interval of time between frames, the same in all series.
+    """Returns the time between frames, equal in all series.
 
     Raises:
       ValueError: if it is not the same. The message names the series and the frame.
@@ -271,7 +271,7 @@ def equal_interval(found: Sequence[Series]) -> float:
 
 
 class Window(NamedTuple):
-    """Where a window is.
+    """Position of a window.
 
     Attributes:
       series: number of the series.
@@ -287,7 +287,7 @@ class Window(NamedTuple):
 def places(
     found: Sequence[Series], mode: str, *, history: int, unroll: int
 ) -> Iterator[Window]:
-    """Lists the windows that a model is trained on.
+    """Lists the training windows.
 
     Args:
       found: the series.
@@ -314,7 +314,7 @@ def places(
 
 
 class Windows(Stored):
-    """Windows of series as samples, cut when they are looked up.
+    """Windows of series as samples, extracted on access.
 
     Of a window, `features` are the frames that the model sees, oldest first, and the
     constant fields of the series, `(n, history c + k)`; `target` are the frames to
@@ -360,7 +360,7 @@ class Windows(Stored):
         return Windows(self.series, chosen, history=self.history)
 
     def lags(self, row: int) -> np.ndarray:
-        """Times of the targets after the last frame that the model sees, float32.
+        """Times of the targets after the last input frame, float32.
 
         After the first frame of the window, where the model sees none.
         """

@@ -12,19 +12,19 @@ from opjax.samples.summaries import Summary
 
 
 class Place(NamedTuple):
-    """Where a sample is: its file, and its group or row there, if it has any."""
+    """Location of a sample: its file, and its group or row, if any."""
 
     file: str
     group: str
 
     @property
     def name(self) -> str:
-        """What messages call the sample."""
+        """Name of the sample in messages."""
         return str(Path(self.file) / self.group) if self.group else self.file
 
 
 class OnDisk:
-    """A data set on disk. Only places and summaries of samples are in memory.
+    """A data set on disk. Only locations and summaries of samples are in memory.
 
     Args:
       places: of the samples.
@@ -46,7 +46,7 @@ class OnDisk:
 
 
 class Stored(OnDisk, Sequence[Sample]):
-    """A data set on disk whose samples are read as a whole.
+    """A data set on disk whose samples are read completely.
 
     Args:
       places: of the samples.

@@ -17,7 +17,7 @@ Source = Mapping[str, Any] | Iterable[Mapping[str, Any]]
 
 
 class Chunk(NamedTuple):
-    """Points that are computed at once, on the host.
+    """Points that are processed together, on the host.
 
     Attributes:
       number: place among the chunks.
@@ -33,7 +33,7 @@ class Chunk(NamedTuple):
 
     @property
     def given(self) -> dict[str, np.ndarray]:
-        """What calls of a basis take."""
+        """Arguments of the calls of a basis."""
         names = ("mesh_points", "basis_functions")
         return {name: self.arrays[name] for name in names if name in self.arrays}
 

@@ -69,7 +69,7 @@ def field_score(
     *,
     quadrature_weights: Float[ArrayLike, " n"] | None = None,
 ) -> Float[Array, ""]:
-    r"""The score of a whole field: the largest error in units of the width.
+    r"""The score of a whole field: its maximum error in units of the width.
 
         s = max_i |e_i| / h_i    over points of positive weight and all channels,
 
@@ -98,7 +98,7 @@ def field_score(
 
 
 def least_cases(coverage: float) -> int:
-    r"""The least number of calibration cases for a coverage.
+    r"""The minimum number of calibration cases for a coverage.
 
         n >= c / (1 - c) = 1 / alpha - 1,    alpha = 1 - c.
 
@@ -142,7 +142,7 @@ def check_cases(num_cases: int, *, coverage: float) -> None:
 def conformal_quantile(
     scores: Float[ArrayLike, " b"], *, coverage: float
 ) -> Float[Array, ""]:
-    r"""The factor that makes widths a band for whole fields.
+    r"""The factor of the widths in a band for whole fields.
 
         the k-th smallest of the n scores,    k = ceil((n + 1) c),
 
@@ -195,7 +195,7 @@ def pointwise_quantile(
     coverage: float,
     quadrature_weights: Float[ArrayLike, "b n"] | None = None,
 ) -> Float[Array, ""]:
-    r"""The factor that makes widths a band for points.
+    r"""The factor of the widths in a band for points.
 
         min { t : (1/b) sum_j F_j(t) >= (b + 1) c / b },
         F_j(t) = sum_i w_ji [s_ji <= t] / sum_i w_ji,

@@ -56,7 +56,7 @@ class Rows(NamedTuple):
 
 
 class GroupedLikeness(NamedTuple):
-    """How much a case is like others.
+    """Result of an out-of-distribution test.
 
     Attributes:
       p_value: probability of a case at least as unlike, if the case is drawn as the
@@ -78,7 +78,7 @@ class GroupedLikeness(NamedTuple):
 def likeness_of_groups(
     groups: Sequence[Group], *, ridge: ArrayLike = 0.1
 ) -> GroupedLikeness:
-    r"""Says how much a case is like reference cases, by several groups of features.
+    r"""Tests a case against reference cases, by several groups of features.
 
         d_gi^2 = z_gi (Z_g^T Z_g / b + ridge I)^{-1} z_gi^T,
         z_gi = (x_gi - mean) / (std^2 + floor^2 + max(v_gi - median_j v_gj, 0))^{1/2},
@@ -185,7 +185,7 @@ def _checked(number: int, group: Group, ridge: ArrayLike) -> Rows:
 
 
 def left_out(rows: Rows, *, count: int) -> Array:
-    """Distances of all rows from the first `count`, of these without themselves."""
+    """Leave-one-out distances of all rows from the first `count`."""
     features = rows.features
     if rows.limits is not None:
         low, high = rows.limits[:1], rows.limits[1:]

@@ -14,7 +14,7 @@ from opjax.uncertainty import _arguments, _distances
 
 
 class Likeness(NamedTuple):
-    """How much a case is like others.
+    """Result of an out-of-distribution test.
 
     Attributes:
       p_value: probability of a case at least as far away, if the case is drawn as the
@@ -79,7 +79,7 @@ def wave_means(
     *,
     quadrature_weights: Float[ArrayLike, " n"] | None = None,
 ) -> Float[Array, " f"]:
-    r"""Means of waves over the points of a case: the details of its shape.
+    r"""Mean random Fourier features of a case, which describe details of its shape.
 
         C_k = sum_i w_i cos(x_i . a_k) / sum_i w_i,
         S_k = sum_i w_i sin(x_i . a_k) / sum_i w_i,
@@ -166,7 +166,7 @@ def shrunk_distances(
 def conformal_p_value(
     scores: Float[ArrayLike, " b"], score: Float[ArrayLike, ""]
 ) -> Float[Array, ""]:
-    r"""The share of scores that are at least as large as a new one, with itself.
+    r"""The fraction of scores at least as large as a new one, including itself.
 
         p = (1 + #{i : s_i >= s}) / (b + 1).
 
@@ -204,7 +204,7 @@ def likeness(
     *,
     ridge: ArrayLike = 0.1,
 ) -> Likeness:
-    r"""Says how much a case is like reference cases.
+    r"""Tests a case against reference cases.
 
         p = conformal_p_value(d_1, ..., d_b; d),    d = shrunk_distances([X; x]),
         distance = |x|_M / median_i |x_i|_M.
@@ -252,7 +252,7 @@ def likeness(
 def area_under_curve(
     alike: Float[ArrayLike, " b"], unlike: Float[ArrayLike, " e"]
 ) -> Float[Array, ""]:
-    r"""How well a score tells two kinds of cases apart.
+    r"""Area under the ROC curve of a score for two classes of cases.
 
         mean over all pairs of [s_unlike > s_alike] + [s_unlike = s_alike] / 2,
 

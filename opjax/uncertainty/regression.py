@@ -15,7 +15,7 @@ def ridge_variance(
     ridge: ArrayLike,
     noise_variance: ArrayLike = 1.0,
 ) -> Float[Array, " m"]:
-    r"""Variance of the values that a ridge regression predicts.
+    r"""Variance of the predictions of a ridge regression.
 
         sigma^2 q_j (K K^T + ridge I_k)^{-1} q_j^T,
 
