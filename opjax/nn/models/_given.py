@@ -29,6 +29,12 @@ class Points:
       subdomains: of the mesh.
       basis: that all blocks share.
       axis_name: axis of the devices that share the points.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from opjax import nn
+      >>> list(nn.models.Points(mesh_points=jnp.zeros((5, 2))).there())
+      ['mesh_points']
     """
 
     mesh_points: jax.Array | None = None
