@@ -75,8 +75,7 @@ def report(
         raise ValueError(f"{page} must have one line {MARK!r}, above the tables.")
     head = text.split(MARK)[0] + MARK + "\n"
     tables = [_tables(run) for run in runs]
-    # For readers of Markdown that take tags for HTML; in `code` too, where it is ugly.
-    escaped = [t.replace("&", "&amp;").replace("<", "&lt;") for t in tables]
+    escaped = [_without_tags(table) for table in tables]
     page.parent.mkdir(parents=True, exist_ok=True)
     beside = page.with_name(f"{page.stem}-figures") if figures or shown else None
     remove_leftovers(page.parent, page.stem)
@@ -99,6 +98,15 @@ def report(
         write_text(target, to_html(markdown, taken))
         written["html"] = str(target)
     return written
+
+
+def _without_tags(text: str) -> str:
+    """Tags and entities as text, for readers of Markdown that take them for HTML.
+
+    A condition `x < 1e-6` is neither, so that commands can be copied.
+    """
+    text = re.sub(r"&(?=#?\w+;)", "&amp;", text)
+    return re.sub(r"<(?![\s\d=])", "&lt;", text)
 
 
 def _tables(run: pathlib.Path) -> str:
