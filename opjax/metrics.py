@@ -57,7 +57,9 @@ def relative_l2(
       ValueError: if the shapes do not match.
 
     Examples:
-      >>> float(relative_l2(jnp.array([1.0, 0.0]), jnp.array([2.0, 0.0])))
+      >>> import numpy as np
+      >>> from opjax.metrics import relative_l2
+      >>> float(relative_l2(np.array([1.0, 0.0]), np.array([2.0, 0.0])))
       0.5
     """
     _checks.floating(prediction=prediction, target=target)

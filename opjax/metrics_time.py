@@ -135,7 +135,9 @@ def steps_until(condition: ArrayLike) -> Array:
       ValueError: if the shape is not `(t,)`.
 
     Examples:
-      >>> int(steps_until(jnp.array([False, False, True, False])))
+      >>> import numpy as np
+      >>> from opjax.metrics_time import steps_until
+      >>> int(steps_until(np.array([False, False, True, False])))
       2
     """
     condition = jnp.asarray(condition)

@@ -52,6 +52,13 @@ class Program(Generic[_Config]):
         the configuration. None where it is not known before they are read.
       data: `data(config)`, which of the user's files the run is trained on; None if
         there are none.
+
+    Examples:
+      >>> from opjax import learn
+      >>> presets = learn.quick(learn.FieldOptions())
+      >>> program = learn.Program("sines", presets, title="Sines", grid_axes=2)
+      >>> sorted(program.presets)  # program.launch() reads flags and runs one
+      ['fast', 'quick']
     """
 
     name: str

@@ -273,7 +273,18 @@ class Config(
     TimeOptions,
     StartOptions,
 ):
-    """All that the numbers of a run depend on."""
+    """All that the numbers of a run depend on.
+
+    Examples:
+      >>> from opjax import learn
+      >>> config = learn.TrainConfig(train="data/train", num_epochs=5, width=32)
+      >>> config.num_epochs, config.models
+      (5, ('functional', 'transolver', 'galerkin'))
+      >>> learn.TrainConfig(num_epochs=0)
+      Traceback (most recent call last):
+          ...
+      ValueError: num_epochs=0 must be finite and at least 1.
+    """
 
     def __post_init__(self):
         """Makes paths absolute, so that the folder of a run says where they are."""

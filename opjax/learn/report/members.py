@@ -32,6 +32,16 @@ class Finished(NamedTuple):
       data_seconds: of that, for making or reading samples.
       fields: keys of the fields that have numbers of their own.
       baselines: of the task.
+
+    Examples:
+      >>> from opjax import learn
+      >>> def report(finished: learn.Finished) -> learn.Report:
+      ...     errors = [row["relative_l2"] for row in finished.results["functional"]]
+      ...     return learn.Report(result={"smallest_error": min(errors)})
+      >>> presets = learn.quick(learn.FieldOptions())
+      >>> program = learn.Program("sines", presets, report=report)
+      >>> program.report is report
+      True
     """
 
     config: Any
@@ -55,6 +65,12 @@ class Report(NamedTuple):
       result: keys of the last line, added or replaced.
       head: paragraph in place of the standard one under the title.
       alone: whether the last line has the keys of `result` only.
+
+    Examples:
+      >>> from opjax import learn
+      >>> report = learn.Report(head="Errors of three seeds.", result={"error": 0.01})
+      >>> report.alone  # beside the standard result
+      False
     """
 
     text: str | None = None

@@ -48,6 +48,15 @@ class Evaluation:
       quantities: computed of predictions and targets, see `tasks.quantities`.
       window: left, right, bottom and top of what figures show; None for all.
       baselines: measure predictions without an operator, too, see `tasks.compared`.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import learn
+      >>> def median(errors):
+      ...     return {"median_error": float(np.median(errors))}
+      >>> evaluation = learn.Evaluation(numbers=median)
+      >>> evaluation.numbers(np.array([0.1, 0.2, 0.6]))
+      {'median_error': 0.2}
     """
 
     numbers: Numbers = mean_and_worst

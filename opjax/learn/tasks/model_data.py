@@ -38,6 +38,11 @@ class Encoding:
       features: normalise every channel of the features.
       target: normalise every channel of the target.
       pointwise: normalise every point by itself, on grids that all samples share.
+
+    Examples:
+      >>> from opjax import learn
+      >>> learn.Encoding(points=True, target=False)
+      Encoding(points=True, features=True, target=False, pointwise=False)
     """
 
     points: bool = False

@@ -83,6 +83,16 @@ def regression(
       TypeError: if an array of a sample is not floating point.
       ValueError: if samples are damaged or do not agree with each other, or with what
         the operator to start with was trained on.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import learn, samples
+      >>> x = np.random.default_rng(0).normal(size=(8, 6, 5))
+      >>> cases = samples.from_arrays(features=x, target=np.sin(x))
+      >>> splits = learn.Splits.divide(cases)._replace(source="sines")
+      >>> task = learn.regression(learn.FieldOptions(), splits)
+      >>> task.num_train, task.num_validation, task.num_test
+      (5, 1, 2)
     """
     model_data.check(splits)
     data = ModelData.of(

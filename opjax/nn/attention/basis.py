@@ -65,6 +65,17 @@ class BasisAttention(nnx.Module, PointSums):
       TypeError: if the projection is a name, or lacks an attribute.
       ValueError: if the heads do not divide the features.
 
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax import nn
+      >>> basis = partial(nn.bases.SoftmaxBasis, num_basis=4)
+      >>> build = partial(nn.BasisAttention, basis=basis, mixer=nn.mixers.GalerkinMap)
+      >>> layer = build(8, num_heads=2, rngs=nnx.Rngs(0))
+      >>> layer(jnp.ones((9, 8))).shape
+      (9, 8)
+
     References:
       Xiao et al., "Functional Attention", 2026, Eq. 4-9, Table 7 and Table 12.
     """

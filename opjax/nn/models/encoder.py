@@ -41,6 +41,16 @@ class Block(nnx.Module):
       attention: constructor of the attention, `attention(features, rngs=)`.
       kernel_init: initialiser of the perceptron, see `MLP`.
       rngs: source of the initial parameters.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax import nn
+      >>> attention = partial(nn.FunctionalAttention, num_heads=2, num_basis=4)
+      >>> block = nn.models.Block(8, mlp_ratio=1, attention=attention, rngs=nnx.Rngs(0))
+      >>> block(jnp.ones((9, 8))).shape
+      (9, 8)
     """
 
     def __init__(
@@ -120,6 +130,17 @@ class EncoderLayer(nnx.Module):
 
     Raises:
       ValueError: if there are no hidden features.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax import nn
+      >>> attention = partial(nn.GalerkinAttention, num_heads=2)
+      >>> build = partial(nn.models.EncoderLayer, hidden_features=8)
+      >>> layer = build(8, attention=attention, rngs=nnx.Rngs(0))
+      >>> layer(jnp.ones((9, 8))).shape
+      (9, 8)
 
     References:
       Cao, "Choose a Transformer: Fourier or Galerkin", NeurIPS 2021, Eq. 4 and 7.

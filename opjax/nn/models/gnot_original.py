@@ -51,6 +51,18 @@ class OriginalGNOT(nnx.Module):
       ValueError: if a count is not positive, the heads do not divide the features, or
         there are input functions of both kinds.
 
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import models
+      >>> model = models.OriginalGNOT(
+      ...     point_dim=2, feature_dim=0, out_features=1, features=8, num_layers=1,
+      ...     num_heads=2, num_hidden=1, input_dims=(3,), rngs=nnx.Rngs(0),
+      ... )
+      >>> boundary = jnp.ones((5, 3))  # coordinates and a value at five other points
+      >>> model(jnp.ones((9, 2)), inputs=[boundary]).shape
+      (9, 1)
+
     References:
       Hao et al., "GNOT: a general neural operator transformer for operator learning",
       ICML 2023 (arXiv:2302.14376).

@@ -35,6 +35,18 @@ class ONOBlock(nnx.Module):
 
     Raises:
       ValueError: if a count is not positive, or the attention refuses its options.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import jax
+      >>> from opjax import nn
+      >>> attention = partial(nn.attention.MeanAttention, num_heads=2)
+      >>> build = partial(nn.models.ONOBlock, attention=attention, num_modes=4)
+      >>> x, f = jax.random.normal(jax.random.key(0), (2, 9, 8))
+      >>> x, f, covariance = build(8, rngs=nnx.Rngs(0))(x, f)
+      >>> f.shape, covariance.shape
+      ((9, 8), (4, 4))
     """
 
     def __init__(
@@ -132,6 +144,25 @@ class ONO(nnx.Module):
 
     Raises:
       ValueError: if a count is not positive, or the attention refuses its options.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import jax
+      >>> from opjax import nn
+      >>> model = nn.ONO(
+      ...     position=nn.Coordinates(2),
+      ...     feature_dim=1,
+      ...     out_features=1,
+      ...     attention=partial(nn.attention.MeanAttention, num_heads=2),
+      ...     features=8,
+      ...     num_layers=2,
+      ...     num_modes=4,
+      ...     rngs=nnx.Rngs(0),
+      ... )
+      >>> points = jax.random.uniform(jax.random.key(0), (9, 2))
+      >>> model(points, points[:, :1]).shape
+      (9, 1)
 
     References:
       Xiao et al., "Improved operator learning by orthogonal attention", ICML 2024
