@@ -62,7 +62,7 @@ from opjax.learn.predict import (
     beside,
     calibration,
     case_table,
-    exported,
+    functions,
     in_slices,
     trained,
 )
@@ -88,6 +88,12 @@ class PredictOptions(Options):
     )
     own_model: str | None = shared.own_model()
     export: OnePath | None = option(None, "File to write the exported operator to")
+    derivatives: int = option(
+        0, "How often the exported operator can be differentiated, with --export"
+    )
+    batched: bool = option(
+        False, "Calls of the exported operator take a batch of meshes, with --export"
+    )
     point_dim: int | None = shared.point_dim()
     quantities: str | None = option(
         None,
@@ -154,6 +160,11 @@ class PredictOptions(Options):
         for name in ("band", "strict", "band_figures"):
             if getattr(self, name) and not self.input:
                 raise ValueError(f"--{name} means nothing without --input.")
+        for name in ("derivatives", "batched"):
+            if getattr(self, name) and not self.export:
+                raise ValueError(f"--{name} means nothing without --export.")
+        if self.derivatives < 0:
+            raise ValueError(f"--derivatives={self.derivatives} must not be negative.")
         if self.input and self.output is None:
             raise ValueError("Name a folder for the predictions, --output=...")
         instead = f"--baseline={self.baseline}" if self.baseline else ""
@@ -188,7 +199,7 @@ def run(options: PredictOptions) -> dict[str, Any]:
         whole = not (options.steps or options.stream)
         asked = _quantities(operator, options.quantities, whole=whole)
         if options.export is not None:
-            _export(operator, options.export)
+            _export(operator, options)
             result["export"] = str(options.export)
         if options.input:
             result |= _predict(operator, options, asked)
@@ -501,7 +512,8 @@ def _of_scalars(rows: list[dict[str, Any]]) -> dict[str, float]:
     return scalars.errors(*case_table.known(rows), names[0]) if names else {}
 
 
-def _export(operator: trained.Trained, path: OnePath) -> None:
+def _export(operator: trained.Trained, options: PredictOptions) -> None:
+    assert options.export is not None
     description, entry = operator.description, operators.entry(operator.name)
     if description.time is not None:
         raise ValueError(
@@ -528,14 +540,13 @@ def _export(operator: trained.Trained, path: OnePath) -> None:
         weighted=description.weighted,
         num_points=description.sizes.num_points if operator.fixed_points else None,
         min_points=least,
+        batched=options.batched,
     )
-    if operator.scaling is None:
-        export.save(path, operator.model, inputs, normalizers=operator.normalizers)
-        return
-    names = exported.scalars_of(operator)
-    say(f"Calls of the exported operator take the scalars {', '.join(names)}.")
-    function = exported.in_physical_units(operator, operator.scaling)
-    export.save(path, function, inputs._replace(scalar_dim=len(names)))
+    if names := functions.scalars_of(operator):
+        say(f"Calls of the exported operator take the scalars {', '.join(names)}.")
+        inputs = inputs._replace(scalar_dim=len(names))
+    function = functions.of_features(operator, operator.parameters)
+    export.save(options.export, function, inputs, derivatives=options.derivatives)
 
 
 def main() -> None:

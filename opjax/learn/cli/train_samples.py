@@ -232,6 +232,7 @@ def _divided_series(
             "Series need a way to learn them; give time='unrolled' or another one."
         )
     rules.check(series, min_frames=config.history + 1)
+    rules.warn_of_still(series)
     if splits is not None:
         return splits
     return SeriesSplits.divide(series, shares=config.shares)
