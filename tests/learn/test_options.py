@@ -190,6 +190,8 @@ def test_programs_without_presets_have_flags_of_their_options():
             "no effect without --export",
         ),
         ({"export": "model", "derivatives": -1}, "must not be negative"),
+        ({"input": ["a"], "output": "b", "sensitivity": "max:u,min:u"}, "must be one"),
+        ({"export": "model", "sensitivity": "max:u"}, "no effect without --input"),
         ({"input": "new", "output": "out", "gif": True}, "no effect without --steps"),
         ({"input": "new", "output": "out", "band": "no"}, "band='no' is unknown"),
         ({"export": "model", "memory_gib": math.nan}, "memory_gib=nan must be finite"),
