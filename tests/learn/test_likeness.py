@@ -107,7 +107,7 @@ def test_what_the_cases_are_able_to_tell_apart_is_said_before(run, tmp_path, cap
     assert row["likeness_shifts"] == shifts
     reference = learn.load_calibration(learn.load(folder)).reference
     quiet = reference._replace(shifts=np.asarray([2.0, np.inf])).statement()
-    assert "No shift of one number of shape is noticed so often, however la" in quiet
+    assert "It does not detect a shift of one feature of shape at this rate" in quiet
     old = reference._replace(shifts=None)  # as an earlier opjax wrote it
     assert "shift" not in old.statement()
     assert "likeness_shifts" not in old.power()

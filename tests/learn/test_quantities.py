@@ -421,7 +421,7 @@ def test_a_boundary_or_field_that_is_not_there_is_refused_after_one_file(
         np.savez(tmp_path / f"{name}.npz", mesh_points=points, target=points[:, 0])
     monkeypatch.setattr(train.files, "splits", lambda *_, **__: pytest.fail("all"))
     for text, words in (
-        ("max:target@nowhere", "a.npz: .* 'nowhere' is unknown, known are: none"),
+        ("max:target@nowhere", "a.npz: .* 'nowhere' is unknown; available: none"),
         ("max:q", "a.npz: max:q: .*predicted are target"),
     ):
         config = dataclasses.replace(

@@ -117,7 +117,7 @@ def test_what_does_not_fit_is_refused(trained, grids):
         trained(np.zeros((6, 5), complex))
     with pytest.raises(ValueError, match="one row per point"):
         trained(np.zeros((6, 2)), np.zeros((5, 1)))
-    with pytest.raises(ValueError, match="features belong to the points of one mesh"):
+    with pytest.raises(ValueError, match="features need an array"):
         trained(features[..., None], features[0])
 
 

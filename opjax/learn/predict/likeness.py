@@ -191,7 +191,7 @@ class Reference(NamedTuple):
                 f". It does not detect a shift of one feature of {_listed(unseen)} at "
                 "this rate"
             )
-        return f"{words}. Smaller shifts remain undetected."
+        return f"{words}. Smaller differences remain undetected."
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Returns what `restore` makes the reference of, by names."""
