@@ -422,7 +422,7 @@ def test_a_boundary_or_field_that_is_not_there_is_refused_after_one_file(
     monkeypatch.setattr(train.files, "splits", lambda *_, **__: pytest.fail("all"))
     for text, words in (
         ("max:target@nowhere", "a.npz: .* 'nowhere' is unknown; available: none"),
-        ("max:q", "a.npz: max:q: .*predicted are target"),
+        ("max:q", "a.npz: max:q: .*predicted fields: target"),
     ):
         config = dataclasses.replace(
             train.PRESETS["smoke"], quantities=text, **train_on
