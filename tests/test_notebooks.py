@@ -87,6 +87,7 @@ def test_committed_outputs_are_complete_and_small(source):
 @sources
 def test_committed_results_reach_their_bars(source):
     found = "\n".join(results(source.with_suffix(".ipynb")))
+    assert found, f"{source} prints no line that begins with 'Result: '"
 
     def number(words):
         return float(re.search(rf"{words} ([\d.]+)", found)[1])
