@@ -14,6 +14,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 # Every public class and function on the API pages of these has an example.
 PACKAGES = {
+    "opjax.files",
+    "opjax.learn",
     "opjax.nn",
     "opjax.precision",
     "opjax.schwarz",

@@ -29,6 +29,13 @@ class Points:
       subdomains: of the mesh.
       basis: that all blocks share.
       axis_name: axis of the devices that share the points.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.nn import models
+      >>> points = models.Points(mesh_points=np.ones((9, 2)))
+      >>> sorted(points.there())
+      ['mesh_points']
     """
 
     mesh_points: jax.Array | None = None
