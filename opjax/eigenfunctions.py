@@ -113,7 +113,8 @@ def grid_eigenfunctions(
     Examples:
       >>> import numpy as np
       >>> from opjax.eigenfunctions import grid_eigenfunctions
-      >>> functions, eigenvalues, _ = grid_eigenfunctions(np.ones((5, 5)), num_functions=3)
+      >>> ones = np.ones((5, 5))  # the Laplacian
+      >>> functions, eigenvalues, _ = grid_eigenfunctions(ones, num_functions=3)
       >>> functions.shape, bool(np.all(np.diff(eigenvalues) >= 0))
       ((25, 3), True)
     """
@@ -168,7 +169,8 @@ def heat_kernel_signature(
     Examples:
       >>> import numpy as np
       >>> from opjax.eigenfunctions import grid_eigenfunctions, heat_kernel_signature
-      >>> functions, eigenvalues, _ = grid_eigenfunctions(np.ones((5, 5)), num_functions=3)
+      >>> ones = np.ones((5, 5))  # the Laplacian
+      >>> functions, eigenvalues, _ = grid_eigenfunctions(ones, num_functions=3)
       >>> heat_kernel_signature(functions, eigenvalues, np.array([0.01, 0.1])).shape
       (25, 2)
 
