@@ -148,6 +148,14 @@ def test_drawings_are_those_of_their_script(hooks):
         assert (DOCS / "drawings" / f"{name}.svg").read_text() == draw()
 
 
+def test_every_how_to_page_has_a_picture():
+    for page in sorted((DOCS / "how-to").glob("*.md")):
+        pictures = re.findall(r"!\[[^\]]+\]\((\S+)\)", page.read_text())
+        sizes = [(page.parent / name).stat().st_size for name in pictures]
+        assert sizes, page
+        assert max(sizes) <= 60_000, page
+
+
 def test_formulas_of_docstrings_become_latex():
     pytest.importorskip("latex2mathml", reason="needs `pip install 'opjax[docs]'`")
     sys.path.insert(0, str(DOCS / "hooks"))

@@ -225,7 +225,7 @@ def tidy(directory: str | os.PathLike[str], step: int, *, keep: int) -> None:
     """
     directory = pathlib.Path(directory)
     _remove_incomplete(directory)
-    for old in [found for found in all_steps(directory) if found <= step][:-keep]:
+    for old in [one for one in all_steps(directory) if one <= step][:-keep]:
         _delete(directory / f"step_{old:010d}")
 
 
@@ -291,8 +291,8 @@ def all_steps(directory: str | os.PathLike[str]) -> list[int]:
     if not directory.is_dir():
         return []
     complete = (p.parent.name for p in directory.glob(f"step_*/{_manifest.NAME}"))
-    found = map(_NAME.fullmatch, complete)
-    return sorted(int(match[1]) for match in found if match)
+    matches = map(_NAME.fullmatch, complete)
+    return sorted(int(match[1]) for match in matches if match)
 
 
 class _MismatchError(ValueError):

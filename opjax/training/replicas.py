@@ -158,8 +158,8 @@ def make_steps(
         over_seeds = jax.vmap(one, in_axes=(0, 0, 0, 0, 0 if needs_key else None))
         # Batches depend on seeds only, so all groups share those of a seed.
         over_all: Any = jax.vmap(over_seeds, in_axes=(0, 0, 0, None, None))
-        found = over_all(*groups, batches, noise)
-        return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), found)
+        updated = over_all(*groups, batches, noise)
+        return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), updated)
 
     def steps(length: int, state: PyTree, good: Array, first: Array) -> Any:
         def body(carry: PyTree, step: Array) -> Any:

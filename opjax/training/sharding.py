@@ -81,12 +81,12 @@ def device_mesh(*, points: int = 1, batch: int = 1) -> Mesh:
         )
     own = [jax.local_devices(process_index=i) for i in range(processes)]
     share = count // processes
-    if count % processes or any(len(found) < share for found in own):
+    if count % processes or any(len(several) < share for several in own):
         raise ValueError(
             f"A mesh of points:{points},batch:{batch} takes {count} devices, as many "
             f"of each of the {processes} processes, which have {list(map(len, own))}."
         )
-    chosen = [device for found in own for device in found[:share]]
+    chosen = [device for several in own for device in several[:share]]
     grid = np.array(chosen).reshape(points, batch)
     return Mesh(grid, (POINTS, BATCH), axis_types=(AxisType.Auto,) * 2)
 
@@ -250,8 +250,10 @@ def place(data: Batch, mesh: Mesh, *, row: int = 1) -> Any:
       (4, 9, 1)
     """
     data = pad_points(data, mesh, row=row)
-    found = specs(data, mesh, samples=None)
-    return jax.tree.map(lambda x, spec: _put(x, NamedSharding(mesh, spec)), data, found)
+    layout = specs(data, mesh, samples=None)
+    return jax.tree.map(
+        lambda x, spec: _put(x, NamedSharding(mesh, spec)), data, layout
+    )
 
 
 def own_samples(mesh: Mesh, count: int) -> np.ndarray:
@@ -431,5 +433,5 @@ def map_samples(
         out_specs=PartitionSpec(BATCH),
         check_vma=False,
     )
-    found = jax.tree.map(lambda leaf: leaf[:count], run(model, data))
-    return replicate(found, mesh)
+    values = jax.tree.map(lambda leaf: leaf[:count], run(model, data))
+    return replicate(values, mesh)

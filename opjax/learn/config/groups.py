@@ -356,18 +356,18 @@ class ModelOptions(SizeOptions, SingleModelOptions):
 
     def of_model(self, model: str) -> Self:
         """Returns the options of one model, with what `model_options` says of it."""
-        found = single.values(self.model_choices(), model)
-        return dataclasses.replace(self, model_options="", **found)  # pyright: ignore
+        values = single.values(self.model_choices(), model)
+        return dataclasses.replace(self, model_options="", **values)  # pyright: ignore
 
 
 @functools.cache
 def _model_defaults() -> dict[str, fields.Value]:
     """Defaults of what --model_options may give."""
     for_all = ("equal_parameters", single.FLAG)
-    found: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         f.name: f.default for f in dataclasses.fields(ModelOptions)
     }
-    return {name: value for name, value in found.items() if name not in for_all}
+    return {name: value for name, value in defaults.items() if name not in for_all}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -173,13 +173,13 @@ def _fields(
     for model, rows in results.items():
         kept = [row for row in rows if "diverged" not in row]
         for field, of in each.items():
-            known = {name: key for key, name in of.items()}
-            cells = [_cell(kept, known[n], 1.0) if n in known else "–" for n in names]
+            keys = {name: key for key, name in of.items()}
+            cells = [_cell(kept, keys[n], 1.0) if n in keys else "–" for n in names]
             lines.append([model, field, *cells])
     for baseline, numbers in beside.items():
         for field, of in each.items():
-            known = {name: key for key, name in of.items()}
-            cells = [_cell([numbers], known.get(n, ""), 1.0) for n in names]
+            keys = {name: key for key, name in of.items()}
+            cells = [_cell([numbers], keys.get(n, ""), 1.0) for n in names]
             lines.append([NAMES[baseline], field, *cells])
     headings = [name.replace("_", " ") for name in names]
     return f"\nEach field:\n\n{table(['model', 'field', *headings], lines)}"
@@ -274,8 +274,8 @@ def comparison(
 
 
 def _cell(rows: Sequence[Mapping[str, Any]], key: str, scale: float) -> str:
-    found = [row[key] for row in rows if key in row]
-    values = np.array(found, np.float64)  # None becomes NaN
+    numbers = [row[key] for row in rows if key in row]
+    values = np.array(numbers, np.float64)  # None becomes NaN
     if not values.size:
         return "–"
     return median_and_range(values, scale) if np.isfinite(values).all() else "∞"

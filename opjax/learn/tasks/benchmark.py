@@ -27,7 +27,8 @@ from opjax.learn.config import DataOptions
 from opjax.learn.config.presets import FieldOptions
 from opjax.learn.tasks.errors import Loss
 from opjax.learn.tasks.evaluation import Evaluation
-from opjax.learn.tasks.supervised import Encoding, regression
+from opjax.learn.tasks.model_data import Encoding
+from opjax.learn.tasks.supervised import regression
 from opjax.learn.tasks.task import Task
 from opjax.samples import Splits
 

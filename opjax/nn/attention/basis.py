@@ -319,14 +319,14 @@ class BasisAttention(nnx.Module, PointSums):
         """Returns integrals, masses and Gram matrices of all heads."""
         del highest  # nothing is exponential
         values, phi = local
-        found = columns.moments(
+        moments = columns.moments(
             values,
             phi,
             weights,
             with_gram=self.projection is not None and self.projection.needs_gram,
             compute_dtype=self.compute_dtype,
         )
-        return Sums(found)
+        return Sums(moments)
 
     def combine(
         self,

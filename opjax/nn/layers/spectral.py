@@ -79,8 +79,8 @@ def _modes(modes: int | Sequence[int], grid_shape: tuple[int, ...]) -> tuple[int
         raise ValueError(f"{grid_shape=} must have 1, 2 or 3 axes.")
     largest = largest_modes(grid_shape)
     if isinstance(modes, int):
-        wanted = (*(2 * modes for _ in grid_shape[1:]), modes)
-        modes = tuple(map(min, wanted, largest))
+        shape = (*(2 * modes for _ in grid_shape[1:]), modes)
+        modes = tuple(map(min, shape, largest))
     modes = tuple(modes)
     fits = len(modes) == len(largest)
     if not fits or not all(

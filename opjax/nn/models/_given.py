@@ -31,11 +31,11 @@ class Points:
       axis_name: axis of the devices that share the points.
 
     Examples:
-      >>> import numpy as np
-      >>> from opjax.nn import models
-      >>> points = models.Points(mesh_points=np.ones((9, 2)))
+      >>> import jax.numpy as jnp
+      >>> from opjax import nn
+      >>> points = nn.models.Points(jnp.ones((9, 2)), quadrature_weights=jnp.ones(9))
       >>> sorted(points.there())
-      ['mesh_points']
+      ['mesh_points', 'quadrature_weights']
     """
 
     mesh_points: jax.Array | None = None

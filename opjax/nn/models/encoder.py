@@ -85,8 +85,8 @@ class Block(nnx.Module):
         if reason := self.attention.obstacle(use, shared):
             return reason
         parts = (self.attention_norm, LayerNorm | RMSNorm), (self.mlp, MLP)
-        for part, known in (*parts, (self.mlp_norm, LayerNorm | RMSNorm)):
-            if not isinstance(part, known):
+        for part, kinds in (*parts, (self.mlp_norm, LayerNorm | RMSNorm)):
+            if not isinstance(part, kinds):
                 return f"whether a {division.name(part)} mixes points is not known"
         return None
 

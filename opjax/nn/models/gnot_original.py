@@ -215,10 +215,10 @@ class OriginalGNOT(nnx.Module):
         """Returns the numbers of the whole sample at every point, `(n, t)`."""
         check_time(time, self.takes_time)
         expected = (self.num_parameters,)
-        given = (0,) if parameters is None else jnp.shape(parameters)
-        if given != expected:
+        shape = (0,) if parameters is None else jnp.shape(parameters)
+        if shape != expected:
             raise ValueError(
-                f"parameters {given} must have shape {expected} for this model."
+                f"parameters {shape} must have shape {expected} for this model."
             )
         numbers = [] if time is None else [jnp.reshape(time, (1,))]
         numbers += [] if parameters is None else [parameters]

@@ -291,21 +291,21 @@ class ONO(nnx.Module):
             block_and_covariance: tuple[ONOBlock, jax.Array | None],
         ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
             block, covariance = block_and_covariance
-            x, f, found = block(
+            x, f, taken = block(
                 *streams,
                 Points(mesh_points, quadrature_weights),
                 covariance=covariance,
             )
-            return (x, f), found
+            return (x, f), taken
 
         if self.rematerialize:
             layer = jax.checkpoint(layer, prevent_cse=False)
-        found: list[jax.Array] = []
+        each: list[jax.Array] = []
         if self.blocks is not None:
             (x, f), stacked = lax.scan(layer, (x, f), (self.blocks, first))
-            found = [stacked]
+            each = [stacked]
         (_, values), one = layer((x, f), (self.last, last))
-        return values, jnp.concatenate([*found, one[None]])
+        return values, jnp.concatenate([*each, one[None]])
 
     def _encode(
         self,
