@@ -23,6 +23,7 @@ PACKAGES = (
     "opjax.interpolation",
     "opjax.learn",
     "opjax.linalg",
+    "opjax.metrics",
     "opjax.nn",
     "opjax.normalize",
     "opjax.point_clouds",
@@ -34,15 +35,12 @@ PACKAGES = (
     "opjax.schwarz",
     "opjax.spectral",
     "opjax.training",
+    "opjax.uncertainty",
 )
 # Where examples compile for longer than the day has time for.
-NIGHTLY = ("nn/", "precision", "training/", "learn/predict/", "learn/run/")
-NIGHTLY += (
-    "learn/cli/train_samples",
-    "schwarz/operators",
-    "attention/",
-    "uncertainty/",
-)
+NIGHTLY = ("attention/", "metrics", "nn/", "point_clouds", "precision", "training/")
+NIGHTLY += ("learn/cli/train_samples", "learn/predict/", "learn/run/")
+NIGHTLY += ("schwarz/operators", "uncertainty/")
 
 
 def documented(path):
