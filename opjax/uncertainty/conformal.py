@@ -209,7 +209,7 @@ def conformal_quantile(
     Examples:
       >>> import numpy as np
       >>> from opjax.uncertainty import conformal_quantile
-      >>> float(conformal_quantile(np.arange(1.0, 10.0), coverage=0.8))  # of nine scores
+      >>> float(conformal_quantile(np.arange(1.0, 10.0), coverage=0.8))  # of nine
       8.0
 
     References:
@@ -266,7 +266,7 @@ def pointwise_quantile(
     Examples:
       >>> import numpy as np
       >>> from opjax.uncertainty import pointwise_quantile
-      >>> scores = np.tile(np.arange(1, 10, dtype=np.float32)[:, None], 4)  # four points
+      >>> scores = np.tile(np.arange(1, 10, dtype=np.float32)[:, None], 4)  # points
       >>> float(pointwise_quantile(scores, coverage=0.8))
       8.0
 
