@@ -24,9 +24,9 @@ from opjax.learn.predict.description import Description, describe
 from opjax.learn.predict.prediction import Limits
 from opjax.learn.predict.trained import Trained
 from opjax.learn.registry import operators
-from opjax.learn.tasks import supervised
 from opjax.nn import division
 from opjax.samples import Sample
+from opjax.samples.normalizers import fit_normalizers
 from opjax.training import checkpoint
 from tests.selection import by_day
 
@@ -57,9 +57,7 @@ def operator(rng, folder, name="functional", *, layout=None, **changes):
     when = {"time_embedding": changes.pop("time_embedding", False)}
     config = dataclasses.replace(TINY, models=(name,), **changes)
     samples = [make(rng, n, weighted=weighted) for n in (20, 30)]
-    normalizers = supervised.fit_normalizers(
-        samples, points=True, features=True, target=True
-    )
+    normalizers = fit_normalizers(samples, points=True, features=True, target=True)
     names = {"features": ("k",), "target": ("u",)}
     sizes = operators.sizes(samples, normalizers, **when)
     description = dataclasses.replace(

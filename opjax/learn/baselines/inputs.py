@@ -109,9 +109,9 @@ class Inputs(NamedTuple):
 
     def kinds(self) -> list[str]:
         """Returns the kinds that there are."""
-        found = ["scalars"] * bool(self.scalars.shape[1])
-        found += ["shape"] * bool(self.shape.shape[1])
-        return [*found, "both"] if len(found) == 2 else found
+        kinds = ["scalars"] * bool(self.scalars.shape[1])
+        kinds += ["shape"] * bool(self.shape.shape[1])
+        return [*kinds, "both"] if len(kinds) == 2 else kinds
 
 
 class Reader:

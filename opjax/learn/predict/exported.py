@@ -33,18 +33,18 @@ def in_physical_units(trained: Learned, scaling: Scaling) -> Callable[..., jax.A
       each the same at all points.
     """
     names, channels = scalars_of(trained), trained.description.channels
-    given, model = channels.scalars, of_function(trained.model)
+    num_scalars, model = channels.scalars, of_function(trained.model)
 
     def encode(role: str, values: jax.Array) -> jax.Array:
-        known = trained.normalizers.get(role)
-        return values if known is None else normalize.encode(known, values)
+        normalizer = trained.normalizers.get(role)
+        return values if normalizer is None else normalize.encode(normalizer, values)
 
     def function(
         mesh_points: jax.Array,
         features: jax.Array | None = None,
         quadrature_weights: jax.Array | None = None,
     ) -> jax.Array:
-        found: list[jax.Array] = []
+        encoded: list[jax.Array] = []
         row = jnp.zeros(0) if features is None else features[0, channels.features :]
         counts = channels._asdict()
         factors = scaling.traced_factors(dict(zip(names, row, strict=True)), counts)
@@ -56,12 +56,14 @@ def in_physical_units(trained: Learned, scaling: Scaling) -> Callable[..., jax.A
         if channels.features:
             assert features is not None
             own = features[:, : channels.features] / of_points("features")
-            found.append(encode("features", own))
-        if given:
-            scalars = scaling.turned(row[:given] / factors.get("scalars", jnp.ones(1)))
+            encoded.append(encode("features", own))
+        if num_scalars:
+            scalars = scaling.turned(
+                row[:num_scalars] / factors.get("scalars", jnp.ones(1))
+            )
             scalars = encode("scalars", scalars)
-            found.append(jnp.broadcast_to(scalars, (points.shape[0], len(scalars))))
-        arguments = [points, *([jnp.concatenate(found, axis=1)] if found else [])]
+            encoded.append(jnp.broadcast_to(scalars, (points.shape[0], len(scalars))))
+        arguments = [points, *([jnp.concatenate(encoded, axis=1)] if encoded else [])]
         if quadrature_weights is not None:
             values = model(*arguments, quadrature_weights=quadrature_weights)
         else:

@@ -96,13 +96,13 @@ class Trained(Learned):
 
         def predict(sample: Sample) -> np.ndarray:
             sample = sample._replace(numbers=numbers) if numbers else sample
-            found = prediction.predict(
+            cases = prediction.predict(
                 self,
                 sample,
                 time=time,
                 limits=limits,
             )
-            return found.values
+            return cases.values
 
         if isinstance(mesh, Sample | str | os.PathLike):
             _refuse_beside(
@@ -113,10 +113,10 @@ class Trained(Learned):
             return predict(grids.of_points(mesh, features, quadrature_weights, scalars))
         what = f"an array of shape {np.shape(mesh)} is taken as grids, which"
         _refuse_beside(what, features=features, weights=quadrature_weights)
-        found = grids.of_grids(self, mesh)
+        cases = grids.of_grids(self, mesh)
         row = None if scalars is None else grids.of_scalars(scalars)
-        values = [predict(one._replace(scalars=row)) for one in found.samples]
-        return np.reshape(values, found.output_shape)
+        values = [predict(one._replace(scalars=row)) for one in cases.samples]
+        return np.reshape(values, cases.output_shape)
 
     def both(
         self,
@@ -231,8 +231,8 @@ class Trained(Learned):
         """
         self._refuse_series()
         prediction.refuse_whole(self, sliced=True)
-        given: Any = dict(arrays)
-        prediction.check(self, Sample(**given, name="the mesh"), weights=True)
+        columns: Any = dict(arrays)
+        prediction.check(self, Sample(**columns, name="the mesh"), weights=True)
         return prediction.chunks(
             self,
             arrays,
@@ -296,13 +296,13 @@ class Trained(Learned):
         prediction.refuse_whole(self)
         reduced = self.reduced(sample)
         arrays = prediction.encoded(self, prediction.arrays_of(reduced))
-        found = streaming.coefficients(
+        coefficients = streaming.coefficients(
             prediction.of_function(self.model),
             arrays,
             streaming.Chunks(chunk_size),
             time=time,
         )
-        return Field(self, found, time, sample.scalars, sample.numbers)
+        return Field(self, coefficients, time, sample.scalars, sample.numbers)
 
     def _refuse_without_field(self) -> None:
         """Raises ValueError if the operator predicts no field of one mesh."""
@@ -332,20 +332,20 @@ def mean_of(
       sample: see `Trained.both`.
       limits: bounds of the memory.
     """
-    found = [one.both(sample, limits=limits) for one in seeds]
-    if len(found) == 1:
-        return found[0]
-    dtype = np.result_type(*(one.values.dtype for one in found))
-    values = np.mean([one.values for one in found], axis=0, dtype=np.float64)
-    if found[0].scalars is None:
+    predicted = [one.both(sample, limits=limits) for one in seeds]
+    if len(predicted) == 1:
+        return predicted[0]
+    dtype = np.result_type(*(one.values.dtype for one in predicted))
+    values = np.mean([one.values for one in predicted], axis=0, dtype=np.float64)
+    if predicted[0].scalars is None:
         return prediction.Predicted(values.astype(dtype))
-    scalars = np.mean([one.scalars for one in found], axis=0, dtype=np.float64)
+    scalars = np.mean([one.scalars for one in predicted], axis=0, dtype=np.float64)
     return prediction.Predicted(values.astype(dtype), scalars)
 
 
 def _refuse_traced(*arguments: object) -> None:
     """Raises TypeError for arrays of a function that is being transformed."""
-    parts = [part for given in arguments for part in jax.tree.leaves(given)]
+    parts = [part for argument in arguments for part in jax.tree.leaves(argument)]
     if any(isinstance(part, jax.core.Tracer) for part in parts):
         raise TypeError(
             "trained(...) returns NumPy arrays, so jax.grad, jax.vmap and jax.jit do "
@@ -364,8 +364,8 @@ def _refuse_beside(
     scalars: ArrayLike | None = None,
 ) -> None:
     """Raises ValueError for arrays beside a mesh that has its own."""
-    given = {"features": features, "quadrature_weights": weights, "scalars": scalars}
-    for name, array in given.items():
+    beside = {"features": features, "quadrature_weights": weights, "scalars": scalars}
+    for name, array in beside.items():
         if array is not None:
             what = mesh.name if isinstance(mesh, Sample) else mesh
             raise ValueError(
@@ -427,8 +427,8 @@ def load(workdir: str | os.PathLike[str], *, own_model: str | None = None) -> Tr
         )
 
     def validation(folder: pathlib.Path) -> float:
-        found = read_object(folder / "result.json").get("validation")
-        return float("inf") if not isinstance(found, int | float) else found
+        restored = read_object(folder / "result.json").get("validation")
+        return float("inf") if not isinstance(restored, int | float) else restored
 
     folder = min(finished, key=validation)
     description, normalizers = _read(folder)
@@ -442,9 +442,9 @@ def load(workdir: str | os.PathLike[str], *, own_model: str | None = None) -> Tr
         template = {"model": _model(description), "normalizers": normalizers}
     except Exception as error:  # what is not as it was leads models anywhere
         raise _damaged(folder, f"it describes no operator: {error!r}") from error
-    found = checkpoint.restore(folder / FOLDER, template)
-    assert found is not None
-    payload = found.payload
+    restored = checkpoint.restore(folder / FOLDER, template)
+    assert restored is not None
+    payload = restored.payload
     start = _start(folder, description)
     return Trained(payload["model"], payload["normalizers"], description, folder, start)
 
@@ -454,12 +454,12 @@ def _start(folder: pathlib.Path, description: Description) -> Start | None:
     if description.config.get("start_from", "nothing") == "nothing":
         return None
     try:
-        found = Start.load(folder)
+        start = Start.load(folder)
     except (FileNotFoundError, ValueError) as error:
         raise _damaged(folder, f"what it starts from: {error}") from error
-    if found.shares.shape != (description.channels.target,):
-        raise _damaged(folder, f"it has {found.shares.shape} shares of the model")
-    return found
+    if start.shares.shape != (description.channels.target,):
+        raise _damaged(folder, f"it has {start.shares.shape} shares of the model")
+    return start
 
 
 def _damaged(folder: pathlib.Path, reason: str) -> checkpoint.CheckpointError:
@@ -485,8 +485,8 @@ def _normalizers(stored: Json) -> dict[str, Normalizer]:
     shapes, kinds = stored.get("normalizers"), stored.get("normalizer_types", {})
     if not isinstance(shapes, dict):
         raise ValueError("no normalizers in its description")
-    known = ("float32", "float64")
-    if not isinstance(kinds, dict) or any(k not in known for k in kinds.values()):
+    types = ("float32", "float64")
+    if not isinstance(kinds, dict) or any(k not in types for k in kinds.values()):
         raise ValueError(f"normalizer_types={kinds!r}")
     check_counts(shapes)
     arrays = {
