@@ -136,18 +136,19 @@ class Choice(NamedTuple):
     error: float
 
 
-def folds(count: int) -> Iterator[np.ndarray]:
-    """Yields the cases of every fold, as a mask; each case is in one."""
+def folds(origins: np.ndarray) -> Iterator[np.ndarray]:
+    """Yields the cases of every fold, as a mask; a case and its copies are in one."""
+    count = len(np.unique(origins))
     number = count if count <= _ALL_LEFT_OUT else _FOLDS
     for place in range(number):
-        yield np.arange(count) % number == place
+        yield origins % number == place
 
 
-def left_out(radial: Radial, inputs: np.ndarray, values: np.ndarray) -> np.ndarray:
+def left_out(radial: Radial, inputs: Inputs, values: np.ndarray) -> np.ndarray:
     """Returns the values of every case by a fit to those of other folds, `(b, k)`."""
-    predicted = np.zeros_like(values)
-    for fold in folds(len(inputs)):
-        predicted[fold] = radial.predict(inputs[~fold], values[~fold], inputs[fold])
+    predicted, chosen = np.zeros_like(values), radial.chosen(inputs)
+    for fold in folds(inputs.origins):
+        predicted[fold] = radial.predict(chosen[~fold], values[~fold], chosen[fold])
     return predicted
 
 
@@ -199,7 +200,7 @@ def _judged(radial: Radial, inputs: Inputs, fields: Sequence[Modes]) -> list[Cho
     widths = [one.coefficients.shape[1] for one in fields]
     values = np.concatenate([one.coefficients for one in fields], axis=1)
     try:
-        left = left_out(radial, radial.chosen(inputs), values)
+        left = left_out(radial, inputs, values)
     except np.linalg.LinAlgError:  # cases with equal inputs, or on a line
         return [Choice(radial, 0, math.inf) for _ in fields]
     parts = np.split(left, np.cumsum(widths)[:-1], axis=1)
@@ -227,14 +228,17 @@ class Nearest(NamedTuple):
     error: float
 
     def places(self, known: Inputs, asked: Inputs, *, own: bool = False) -> np.ndarray:
-        """Returns the places of the nearest cases; with `own`, of another case each."""
+        """Returns the places of the nearest cases; with `own`, of another case each.
+
+        A mirrored copy of a case is no other case.
+        """
         one, other = (
             each.chosen(self.inputs, MOST_COMPONENTS, scaled=False)
             for each in (known, asked)
         )
         squares = np.sum((other[:, None] - one[None]) ** 2, axis=2)
         if own:
-            np.fill_diagonal(squares, np.inf)
+            squares[asked.origins[:, None] == known.origins] = np.inf
         return np.argmin(squares, axis=1)
 
     @property

@@ -24,6 +24,7 @@ from opjax.learn.baselines.inputs import Inputs, Reader
 from opjax.learn.baselines.meshes import CommonMesh, interpolated
 from opjax.samples import Sample
 from opjax.samples.fields import Fields
+from opjax.samples.mirror import is_copy
 from opjax.samples.stored import Stored
 
 FILE = "baselines.npz"
@@ -80,14 +81,19 @@ class Baselines:
     def fit(cls, train: Sequence[Sample], fields: Fields | None = None) -> "Baselines":
         """Fits to training cases, in seconds; of very many, to a part of them.
 
+        Mirrored copies of cases take part where meshes do not correspond. Where they
+        do, point by point, the points of a copy are in another order.
+
         Args:
           train: the training cases, with targets `(n, q)`.
           fields: of the target, each of which has its own choices; all channels are one
             field if None.
         """
         rows, notes = _part(train)
+        mesh, different = CommonMesh.of([train[row] for row in rows])
+        if not different:
+            rows = [row for row in rows if not is_copy(train[row])]
         train = [train[row] for row in rows]
-        mesh, different = CommonMesh.of(train)
         if different:
             notes.append(
                 f"The meshes do not correspond ({different}): values are interpolated "
@@ -118,6 +124,11 @@ class Baselines:
                 f"No POD: the {len(train)} training cases are too few or too alike."
             )
         return made
+
+    @property
+    def correspond(self) -> bool:
+        """Whether the meshes of the training cases correspond, point by point."""
+        return not self._mesh.subset
 
     @property
     def names(self) -> list[str]:
@@ -279,9 +290,8 @@ class Baselines:
         for field, choice, modes in self._of_pod() if name == POD else ():
             if not choice.rank:
                 continue
-            inputs = choice.radial.chosen(self._inputs)
             values = modes.coefficients[:, : choice.rank]
-            coefficients = left_out(choice.radial, inputs, values)
+            coefficients = left_out(choice.radial, self._inputs, values)
             shaped = [self._shaped(modes.field(row)) for row in coefficients]
             fields[:, :, list(field.channels)] = shaped
         return [self._mesh.spread(*pair) for pair in zip(cases, fields, strict=True)]
@@ -322,6 +332,7 @@ class Baselines:
             "weights": self._weights,
             "scalars": inputs.scalars,
             "shape": inputs.shape,
+            "origins": inputs.origins,
             "target_scalars": self._scalars,
             "target": np.concatenate([_target(one) for one in self._cases]),
             **self._reader.arrays(),
@@ -406,11 +417,12 @@ class Baselines:
         ]
         reader, nearest = Reader.from_arrays(stored), text["nearest"]
         deviations = reader.shape.deviations
+        origins = stored.get("origins", np.arange(len(cases)))
         return cls(
             mesh,
             cases,
             reader,
-            Inputs(stored["scalars"], stored["shape"], deviations),
+            Inputs(stored["scalars"], stored["shape"], deviations, origins),
             stored["weights"],
             [Of(name, tuple(channels)) for name, channels in text["fields"]],
             [Choice(Radial(*radial), *more) for radial, *more in text["choices"]],
@@ -432,6 +444,8 @@ def _check(stored: Mapping[str, np.ndarray], text: Mapping[str, Any]) -> None:
         "shape_modes": (len(stored["shape_modes"]), len(stored["shape_scale"])),
         "target_scalars": (len(rows), stored["target_scalars"].shape[-1]),
     }
+    if "origins" in stored:  # since opjax 0.3
+        shapes["origins"] = (len(rows),)
     if text["subset"]:
         shapes["case_points"] = (sum(rows), dim)
     elif len(set(rows)) > 1:

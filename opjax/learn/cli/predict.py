@@ -62,13 +62,15 @@ from opjax.learn.predict import (
     beside,
     calibration,
     case_table,
-    exported,
+    functions,
     in_slices,
+    sensitivity,
     trained,
 )
 from opjax.learn.predict.field_errors import Sums, numbers_of
 from opjax.learn.predict.prediction import Limits
 from opjax.learn.predict.quantities import measure
+from opjax.learn.predict.sensitivity import Sensitivity
 from opjax.learn.registry import operators
 from opjax.learn.report.figures_bands import Pictures
 from opjax.learn.tasks import scalars
@@ -88,11 +90,22 @@ class PredictOptions(Options):
     )
     own_model: str | None = shared.own_model()
     export: OnePath | None = option(None, "File to write the exported operator to")
+    derivatives: int = option(
+        0, "How often the exported operator can be differentiated, with --export"
+    )
+    batched: bool = option(
+        False, "Calls of the exported operator take a batch of meshes, with --export"
+    )
     point_dim: int | None = shared.point_dim()
     quantities: str | None = option(
         None,
         "Quantities of interest of the predicted fields, written into report.json, as "
         "for opjax-train. By default, those of training",
+    )
+    sensitivity: str | None = option(
+        None,
+        "Quantity whose derivatives are written: by the coordinates, along the normal "
+        "and by the inputs as fields, by the scalars as sensitivity.csv",
     )
     steps: int = option(
         0,
@@ -151,16 +164,30 @@ class PredictOptions(Options):
         super().__post_init__()
         if not self.input and not self.export:
             raise ValueError("Give --input and --output, or --export.")
-        for name in ("band", "strict", "band_figures"):
+        for name in ("band", "strict", "band_figures", "sensitivity"):
             if getattr(self, name) and not self.input:
                 raise ValueError(f"--{name} means nothing without --input.")
+        for name in ("derivatives", "batched"):
+            if getattr(self, name) and not self.export:
+                raise ValueError(f"--{name} means nothing without --export.")
+        if self.derivatives < 0:
+            raise ValueError(f"--derivatives={self.derivatives} must not be negative.")
         if self.input and self.output is None:
             raise ValueError("Name a folder for the predictions, --output=...")
         instead = f"--baseline={self.baseline}" if self.baseline else ""
         if self.mean_of_seeds and self.baseline:
             raise ValueError(f"--mean_of_seeds means nothing with {instead}.")
         instead = instead or ("--mean_of_seeds" if self.mean_of_seeds else "")
-        for name in ("stream", "steps", "export", "band", "strict", "band_figures"):
+        if self.sensitivity is not None and len(parse(self.sensitivity)) != 1:
+            raise ValueError(
+                f"--sensitivity={self.sensitivity!r} must be one quantity, as in max:S."
+            )
+        if self.sensitivity and (self.stream or self.steps):
+            raise ValueError(
+                "--sensitivity is that of whole meshes; leave --stream and --steps out."
+            )
+        of_operator = ("stream", "steps", "export", "band", "strict", "band_figures")
+        for name in (*of_operator, "sensitivity"):
             if instead and getattr(self, name):
                 raise ValueError(
                     f"--{name} means nothing with {instead}, "
@@ -188,7 +215,7 @@ def run(options: PredictOptions) -> dict[str, Any]:
         whole = not (options.steps or options.stream)
         asked = _quantities(operator, options.quantities, whole=whole)
         if options.export is not None:
-            _export(operator, options.export)
+            _export(operator, options)
             result["export"] = str(options.export)
         if options.input:
             result |= _predict(operator, options, asked)
@@ -277,7 +304,7 @@ def _seeds(operator: trained.Trained, options: PredictOptions) -> list[trained.T
 
 def _remove_former(place: pathlib.Path, inputs: Sequence[str]) -> None:
     """Removes what a run that was stopped has left in the output."""
-    remove_leftovers(place, "report", "scalars")
+    remove_leftovers(place, "report", "scalars", "sensitivity")
     names = _places(inputs).values()
     for folder in {name.parent for name in names}:
         stems = [name.stem for name in names if name.parent == folder]
@@ -370,6 +397,7 @@ def _predict_all(
     others: beside.Beside | None = None,
 ) -> list[dict[str, Any]]:
     rows, names = [], _names(operator)
+    slopes = Sensitivity(operator, options.sensitivity) if options.sensitivity else None
     reduced: list[Sample] = []
     output.mkdir(parents=True, exist_ok=True)
     early: list[str] = []  # at time 0, with fields that are taken for true ones
@@ -393,15 +421,18 @@ def _predict_all(
                 row |= case_table.row_of(
                     operator.description.names, sample, both.scalars
                 )
-                if bands is None:
-                    add(values, names)
-                else:
+                fields = values, names
+                if bands is not None:
                     fields, of_band = bands.beside(sample, values, names)
-                    add(*fields)
                     of_fields = row.get("fields", {})
                     for name, one in of_band.get("fields", {}).items():
                         one |= of_fields.get(name, {})
                     row |= of_band | bands.intervals(row)
+                if slopes is not None:
+                    more, its_names, of_slopes = slopes.of(sample)
+                    fields = np.hstack([fields[0], more]), [*fields[1], *its_names]
+                    row |= of_slopes
+                add(*fields)
                 rows.append(row)
                 reduced.append(ranges.ends(operator.reduced(sample)))
                 early += [sample.name] * (when == 0 and "relative_l2" in row)
@@ -418,6 +449,8 @@ def _predict_all(
         warnings.warn(note, stacklevel=2)
     write_json(output / "report.json", rows)
     case_table.write(output / case_table.FILE, rows)
+    if slopes is not None:
+        sensitivity.write(output / sensitivity.FILE, rows)
     return rows
 
 
@@ -501,7 +534,8 @@ def _of_scalars(rows: list[dict[str, Any]]) -> dict[str, float]:
     return scalars.errors(*case_table.known(rows), names[0]) if names else {}
 
 
-def _export(operator: trained.Trained, path: OnePath) -> None:
+def _export(operator: trained.Trained, options: PredictOptions) -> None:
+    assert options.export is not None
     description, entry = operator.description, operators.entry(operator.name)
     if description.time is not None:
         raise ValueError(
@@ -528,14 +562,13 @@ def _export(operator: trained.Trained, path: OnePath) -> None:
         weighted=description.weighted,
         num_points=description.sizes.num_points if operator.fixed_points else None,
         min_points=least,
+        batched=options.batched,
     )
-    if operator.scaling is None:
-        export.save(path, operator.model, inputs, normalizers=operator.normalizers)
-        return
-    names = exported.scalars_of(operator)
-    say(f"Calls of the exported operator take the scalars {', '.join(names)}.")
-    function = exported.in_physical_units(operator, operator.scaling)
-    export.save(path, function, inputs._replace(scalar_dim=len(names)))
+    if names := functions.scalars_of(operator):
+        say(f"Calls of the exported operator take the scalars {', '.join(names)}.")
+        inputs = inputs._replace(scalar_dim=len(names))
+    function = functions.of_features(operator, operator.parameters)
+    export.save(options.export, function, inputs, derivatives=options.derivatives)
 
 
 def main() -> None:

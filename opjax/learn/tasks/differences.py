@@ -22,6 +22,7 @@ from opjax.learn.tasks.evaluation import Evaluator, TestSet
 from opjax.normalize import Normalizer
 from opjax.samples import Sample, Splits
 from opjax.samples.fields import Fields
+from opjax.samples.mirror import is_copy
 
 _LEVEL = 0.05  # of the test whether a model improves a baseline
 
@@ -69,6 +70,12 @@ class Difference:
         assert fields is not None
         assert normalizer is not None
         made = Baselines.fit(splits.train, fields)
+        if made.correspond and any(map(is_copy, splits.train)):
+            raise ValueError(
+                "start_from=baseline means nothing with mirror where meshes "
+                "correspond: the points of a mirrored copy are in another order, for "
+                "which there is no baseline; leave one of both out."
+            )
         train = [made.predict(BEST, one) for one in splits.train]
         for row, values in zip(made.rows, made.left_out(), strict=True):
             train[row] = values
