@@ -181,7 +181,7 @@ def test_bad_grids_are_named():
         opjax.grid_eigenfunctions(ones, num_functions=6)
     with pytest.raises(ValueError, match="boundary='robin'"):
         opjax.grid_eigenfunctions(ones, num_functions=2, boundary="robin")
-    with pytest.raises(ValueError, match="not positive"):
+    with pytest.raises(ValueError, match="expected positive"):
         opjax.grid_eigenfunctions(-ones, num_functions=2)
     with pytest.raises(ValueError, match="3 nodes per axis"):
         opjax.grid_eigenfunctions(ones[:2], num_functions=1)

@@ -57,7 +57,7 @@ def test_checkpoints_of_newer_formats_are_refused_and_older_ones_read(tmp_path):
     with pytest.warns(UserWarning, match="Ignored damaged"):
         assert restored(tmp_path, payload) == 1
     manifest(path, format="1", more=None)
-    with pytest.raises(checkpoint.CheckpointError, match="'1' is no format"):
+    with pytest.raises(checkpoint.CheckpointError, match="'1' is not a format"):
         checkpoint.read_metadata(tmp_path, 2)
 
 

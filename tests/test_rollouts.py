@@ -125,7 +125,7 @@ def test_memory_of_a_gradient_hardly_grows_with_checkpointed_steps():
 @pytest.mark.parametrize(
     ("given", "error", "match"),
     [
-        ({}, ValueError, "number of steps is none"),
+        ({}, ValueError, "number of steps from .* is none"),
         ({"num_steps": 0}, ValueError, "num_steps=0"),
         ({"num_steps": 3, "inputs": np.ones(2)}, ValueError, r"\[2, 3\]"),
         ({"num_steps": 2, "gradient": "some"}, ValueError, "gradient='some'"),

@@ -97,5 +97,5 @@ def test_what_is_no_number_is_named(value):
     for call in (opjax.ridge_solve, opjax.functional_map):
         with pytest.raises(TypeError, match="ridge"):
             call(X, X, ridge=value)
-    with pytest.raises(TypeError, match="ridge=None is no real number"):
+    with pytest.raises(TypeError, match="ridge=None is not a real number"):
         opjax.functional_attention(X, X, X, W, W, ridge=None)

@@ -102,7 +102,7 @@ def test_classes_and_words_are_no_objects_and_no_numbers():
     ):
         with pytest.raises(TypeError, match=words):
             opjax.functional_attention(**arrays, **wrong)
-    with pytest.raises(TypeError, match="temperature='a' is no real number"):
+    with pytest.raises(TypeError, match="temperature='a' is not a real number"):
         opjax.softmax_basis(np.ones((3, 2)), temperature="a")
 
 

@@ -182,7 +182,7 @@ def _check_initial(initial: ArrayLike) -> None:
         bad = int(jnp.sum(~jnp.isfinite(jnp.asarray(initial))))
         if bad:
             raise ValueError(
-                f"initial has {bad} of {jnp.shape(initial)[0]} non-finite values; "
+                f"initial has {bad} non-finite values of {jnp.shape(initial)[0]}; "
                 "remove this sample."
             )
 

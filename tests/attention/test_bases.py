@@ -187,7 +187,7 @@ def test_bad_input_is_named_in_the_error(points, bases):
         attend(q, k, v, phi[1:], psi)
     with pytest.raises(ValueError, match=r"key \(11, 4\).*key_basis \(10, 5\)"):
         attend(q, k, v, phi, psi[1:])
-    with pytest.raises(TypeError, match=r"'median' is a name.*opjax.Means\(\)"):
+    with pytest.raises(TypeError, match=r"'median' is a string.*opjax.Means\(\)"):
         attend(q, k, v, phi, psi, projection="median")
     with pytest.raises(TypeError, match="no needs_gram, needs_one_sign, weights"):
         attend(q, k, v, phi, psi, projection=lambda moments: moments.integrals)

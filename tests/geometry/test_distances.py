@@ -107,8 +107,8 @@ def test_no_points_have_no_distances():
     ("points", "facets", "message"),
     [
         (np.ones((2, 2)), [[0, 1, 2]], "dimensions"),
-        (np.ones((2, 3)), np.zeros((0, 3), int), "no facets"),
-        (np.full((2, 3), np.nan), [[0, 1, 2]], "not finite"),
+        (np.ones((2, 3)), np.zeros((0, 3), int), "at least one facet"),
+        (np.full((2, 3), np.nan), [[0, 1, 2]], "non-finite"),
         (np.ones((2, 3)), [[0, 1, 4]], "contain point 4"),
     ],
 )

@@ -123,7 +123,7 @@ def test_surfaces_of_one_side_are_refused_by_name():
     points = (radial[:, None] + across * tilted[:, None]).reshape(-1, 3)
     strip = [[2 * i, 2 * i + 2, 2 * i + 3, 2 * i + 1] for i in range(11)]
     strip.append([22, 1, 0, 23])
-    with pytest.raises(ValueError, match=r"one side only.* 12 facets"):
+    with pytest.raises(ValueError, match=r"not orientable.* 12 facets"):
         geometry.outward_facets(points, np.array(strip))
 
 

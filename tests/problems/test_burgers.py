@@ -268,7 +268,7 @@ def test_wrong_arguments_are_named_in_the_error():
         solve(good[:3])
     with pytest.raises(TypeError, match="initial has dtype int64"):
         solve(np.arange(8))
-    with pytest.raises(ValueError, match="initial has 2 of 8 values"):
+    with pytest.raises(ValueError, match="initial has 2 non-finite values of 8"):
         solve(np.where(good > 1.2, [np.nan] * 8, good))
     for name in ("viscosity", "length", "time", "num_modes", "num_steps"):
         with pytest.raises(ValueError, match=f"{name}=-1"):

@@ -202,7 +202,7 @@ def test_what_is_not_finite_stays_so_and_ends():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"initial": np.ones((4, 5))}, "as many rows"),
+        ({"initial": np.ones((4, 5))}, "expected a square array"),
         ({"initial": np.ones((2, 8, 8))}, "vmap"),
         ({"initial": np.ones((3, 3))}, r"at least \(4, 4\)"),
         ({"forcing": np.ones((6, 6))}, r"forcing has shape \(6, 6\), initial \(8, 8\)"),

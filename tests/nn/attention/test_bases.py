@@ -202,7 +202,7 @@ def test_functions_that_are_not_so_many_are_named(x, points):
 
 
 def test_fewer_points_than_orthonormal_functions_are_refused(x):
-    with pytest.raises(ValueError, match="4 points support at most 5"):
+    with pytest.raises(ValueError, match="4 points support at most 4"):
         basis_of("orthonormal")(x[:4])
 
 

@@ -245,7 +245,7 @@ def test_condition_numbers_use_the_ridge_of_every_head(x):
     numbers = single(layer).condition_numbers(x.astype(jnp.float32))
     assert numbers.dtype == jnp.float32
     np.testing.assert_allclose(numbers, actual, rtol=1e-4)
-    with pytest.raises(ValueError, match="SoftmaxMap solves no system"):
+    with pytest.raises(ValueError, match="SoftmaxMap does not solve a linear system"):
         make(mixer="softmax").condition_numbers(x)
 
 

@@ -131,7 +131,7 @@ def test_impossible_models_and_calls_are_refused(data):
         make()(points, values[1:])
     with pytest.raises(ValueError, match=r"features None must have shape"):
         make()(points)
-    with pytest.raises(ValueError, match="time=0.5 does not fit"):
+    with pytest.raises(ValueError, match="time=0.5 does not match"):
         make()(points, values, time=0.5)
     with pytest.raises(TypeError, match="features has dtype int"):
         make()(points, jnp.ones((SENSORS, 1), int))

@@ -147,7 +147,7 @@ def test_impossible_models_and_calls_are_refused(data):
     for model in (make(), original()):
         with pytest.raises(ValueError, match="features None must have 1 channels"):
             model(points)
-        with pytest.raises(ValueError, match="time=0.5 does not fit"):
+        with pytest.raises(ValueError, match="time=0.5 does not match"):
             model(points, features, time=0.5)
     with pytest.raises(ValueError, match="inputs has no meaning for a model without"):
         original()(points, features, inputs=[features])

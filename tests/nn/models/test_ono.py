@@ -155,7 +155,7 @@ def test_impossible_models_and_calls_are_refused(data):
         make(num_modes=0)
     with pytest.raises(ValueError, match="features None must have 1 channels"):
         make()(points)
-    with pytest.raises(ValueError, match="time=0.5 does not fit"):
+    with pytest.raises(ValueError, match="time=0.5 does not match"):
         make()(points, features, time=0.5)
     with pytest.raises(ValueError, match=r"mesh_points \(9, 1\) must have shape"):
         make()(points[:, :1], features)

@@ -235,7 +235,7 @@ def test_one_level_models_have_the_parameters_of_functional_ones(mesh):
 def test_what_an_attention_does_not_take_is_refused(mesh, attention):
     model = make(attention=attention) if attention != "orthogonal" else orthogonal()
     cover = schwarz.box_cover(30, 1, overlap=0)
-    with pytest.raises(ValueError, match="subdomains has no meaning for a model with"):
+    with pytest.raises(ValueError, match="subdomains is not supported by a model with"):
         model(*mesh, subdomains=nn.attention.Subdomains(cover))
     with pytest.raises(ValueError, match="basis_functions"):
         model(*mesh, basis_functions=jnp.ones((30, 4)))
@@ -243,7 +243,7 @@ def test_what_an_attention_does_not_take_is_refused(mesh, attention):
 
 def test_a_shared_basis_of_attentions_without_one_is_refused(mesh):
     attention = partial(nn.GalerkinAttention, num_heads=2)
-    with pytest.raises(ValueError, match="GalerkinAttention attends without a basis"):
+    with pytest.raises(ValueError, match="GalerkinAttention does not use a basis"):
         compose(attention=attention, basis=SOFTMAX)(*mesh)
 
 

@@ -97,7 +97,7 @@ def test_a_network_is_its_layers_and_a_readout(rng):
     both = jax.jit(jax.vmap(network))(jnp.stack([points] * 2), jnp.stack([values] * 2))
     np.testing.assert_allclose(both[1], output, rtol=1e-5, atol=1e-6)
     for given in ({"time": jnp.zeros(())}, {"quadrature_weights": jnp.ones(N)}):
-        with pytest.raises(ValueError, match="no meaning for a network of one mesh"):
+        with pytest.raises(ValueError, match="not supported by a network of one mesh"):
             network(points, values, **given)
     with pytest.raises(ValueError, match=r"\(5, 2\) must have shape \(9, 2\)"):
         network(points[:5])

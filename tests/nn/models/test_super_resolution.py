@@ -147,7 +147,7 @@ def test_bad_calls_name_both_sides():
     with pytest.raises(ValueError, match=r"features None must have shape \(n, c\)"):
         model(points)
     for name in ("quadrature_weights", "time"):
-        with pytest.raises(ValueError, match=f"{name} has no meaning for a super-res"):
+        with pytest.raises(ValueError, match=f"{name} is not supported by a super-res"):
             model(points, features, **{name: features[:, 0]})
     with pytest.raises(TypeError, match="features has dtype int"):
         model(points, jnp.ones((16, 1), int))
