@@ -122,7 +122,7 @@ def test_coordinates_are_channels_of_the_projections_only(x, points, name):
 @pytest.mark.parametrize(
     ("points", "error", "message"),
     [
-        (None, ValueError, "mesh_points None do not fit .* point_dim=2"),
+        (None, ValueError, "mesh_points None do not match .* point_dim=2"),
         (jnp.ones((N, 1)), ValueError, r"mesh_points \(20, 1\) .* point_dim=2"),
         (jnp.ones((N + 1, 2)), ValueError, r"x \(20, 12\), mesh_points \(21, 2\)"),
         (jnp.ones((N, 2), int), TypeError, "mesh_points has dtype int64"),

@@ -382,7 +382,7 @@ def test_a_projection_of_ones_own_gets_the_gram_matrix_it_needs(x, weights):
 @pytest.mark.parametrize(
     ("projection", "words"),
     [
-        ("mean", r"'mean' is a name, .*opjax.Means\(\), .*InnerProducts"),
+        ("mean", r"'mean' is a string, .*opjax.Means\(\), .*InnerProducts"),
         (lambda moments: moments.integrals, "no needs_gram, needs_one_sign, weights"),
     ],
 )

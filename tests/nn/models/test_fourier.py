@@ -243,7 +243,7 @@ def test_bad_options_are_refused(options, message):
         (lambda m, x, f: m(x, f, grid_shape=(30,)), "the axes of this"),
         (
             lambda m, x, f: m(x, f, quadrature_weights=jnp.ones(30)),
-            "quadrature_weights has no meaning for a Fourier neural operator",
+            "quadrature_weights is not supported by a Fourier neural operator",
         ),
         (lambda m, x, f: m(x, f, time=jnp.ones(())), "time_embedding=False"),
     ],

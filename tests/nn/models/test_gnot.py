@@ -149,5 +149,5 @@ def test_impossible_models_and_calls_are_refused(data):
             model(points)
         with pytest.raises(ValueError, match="time=0.5 does not match"):
             model(points, features, time=0.5)
-    with pytest.raises(ValueError, match="inputs has no meaning for a model without"):
+    with pytest.raises(ValueError, match="inputs is not supported by a model without"):
         original()(points, features, inputs=[features])

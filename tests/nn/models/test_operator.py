@@ -151,7 +151,7 @@ def test_condition_numbers_are_those_of_the_systems_of_every_layer(mesh, num_bas
 @pytest.mark.parametrize(
     ("attention", "message"),
     [
-        ("transolver", "SoftmaxMap solves no system"),
+        ("transolver", "SoftmaxMap does not solve a linear system"),
         ("galerkin", "GalerkinAttention has no condition_numbers"),
         ("schwarz", "SubdomainAttention has no condition_numbers"),
     ],
