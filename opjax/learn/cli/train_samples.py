@@ -408,7 +408,7 @@ def _start(
         return start_of(config), config
     check_options(given, config)
     refuse_baseline(given)
-    tell(given)
+    tell(given, config)
     found = hashlib.sha256()
     for leaf in jax.tree.leaves((given.model, given.normalizers)):
         found.update(np.asarray(leaf).tobytes())
@@ -426,6 +426,7 @@ def _task(config: Config, splits: Splits | SeriesSplits, start: Trained | None) 
         encoding=Encoding(points=True),
         names=names,
         start=start,
+        renew=config.init_normalizers == "renew",
         evaluation=evaluation_of(config),
         loss=Loss(form=form_of(config, summaries.of(splits.train[:1])[0])),
         scaling=Scaling.of(vars(config), names),

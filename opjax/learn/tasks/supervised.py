@@ -67,6 +67,7 @@ def regression(
     names: Names | None = None,
     build: Build | None = None,
     start: Learned | None = None,
+    renew: bool = False,
     notes: str = "",
     scaling: Scaling | None = None,
     from_baseline: bool = False,
@@ -98,6 +99,7 @@ def regression(
         cannot read them.
       start: trained operator whose parameters the training starts with, and whose
         normalisers take the place of the fitted ones.
+      renew: fit normalisers to the samples all the same.
       notes: as in `Task`.
       scaling: what samples are divided by first, so that all of the above is that of
         scaled samples; files, figures and errors are in physical units.
@@ -134,11 +136,13 @@ def regression(
     sizes = operators.sizes(all_samples(splits), fitted | own)
     if start is not None:
         sizes = check_sizes(start, sizes, names)
-        fitted = {name: start.normalizers[name] for name in fitted}
+        if not renew:
+            fitted = {name: start.normalizers[name] for name in fitted}
     fields = None
     by_channel = "target" in fitted and not encoding.pointwise
     if by_channel and (loss.form is not None or sizes.out_features > 1):
-        fields = fields_of_training(splits.train, fitted["target"], names, start=start)
+        kept = None if renew else start
+        fields = fields_of_training(splits.train, fitted["target"], names, start=kept)
     if loss.form is not None and fields is not None:
         fitted["target"] = without_constants(fitted["target"], fields)
     scales = None if fields is None else Scales(fields, fitted["target"])
