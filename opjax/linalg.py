@@ -193,7 +193,9 @@ def ridge_solve(
         `Convex`, above one.
 
     Examples:
-      >>> float(ridge_solve(jnp.eye(2), jnp.eye(2), ridge=1.0)[0, 0])
+      >>> import numpy as np
+      >>> from opjax.linalg import ridge_solve
+      >>> float(ridge_solve(np.eye(2), np.eye(2), ridge=1.0)[0, 0])
       0.5
 
     References:
@@ -292,9 +294,11 @@ def inf_sup_constant(
       ValueError: if the shapes do not match.
 
     Examples:
-      >>> angle = jnp.asarray(0.1)  # between two functions of norm one
-      >>> c = inf_sup_constant(jnp.cos(angle)[None, None], jnp.eye(1), jnp.eye(1))
-      >>> bool(jnp.isclose(c, jnp.cos(angle)))
+      >>> import numpy as np
+      >>> from opjax.linalg import inf_sup_constant
+      >>> angle = 0.1  # between two functions of norm one
+      >>> c = inf_sup_constant(np.array([[np.cos(angle)]]), np.eye(1), np.eye(1))
+      >>> bool(np.isclose(c, np.cos(angle)))
       True
 
     References:

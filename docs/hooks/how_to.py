@@ -569,6 +569,37 @@ def export() -> str:
     return _draw(164, "A run folder becomes one file", *parts)
 
 
+def gradients() -> str:
+    """Arrows on a body: how a force changes when its wall moves."""
+
+    def radius(a: float) -> float:
+        return 52 + 8 * math.cos(3 * a)
+
+    angles = [2 * math.pi * i / 28 for i in range(28)]
+    wall = [
+        (112 + radius(a) * math.cos(a), 92 - radius(a) * math.sin(a)) for a in angles
+    ]
+    parts = [polygon(wall, "#eeeeee", "#666666")]
+    for a, (x, y) in zip(angles, wall, strict=True):
+        slope = 24 * math.cos(a + 0.1) * math.cos(2 * a - 0.4)
+        if abs(slope) < 5:
+            continue
+        colour = RED if slope > 0 else BLUE
+        end = (x + slope * math.cos(a), y - slope * math.sin(a))
+        parts.append(link((x, y), end, colour, 2))
+    parts += [text(112, 98, "force", size=16), text(112, 184, "slope at each point")]
+    rows = (
+        ("jax.grad", "points and scalars", BLUE),
+        ("jax.vmap", "batches of cases", ORANGE),
+        ("jax.hessian", "curvatures", GREEN),
+        ("export", "slopes without opjax", RED),
+    )
+    for i, (name, said, colour) in enumerate(rows):
+        y = 22 + 40 * i
+        parts += [words(228, y + 14, name, fill=colour), words(322, y + 14, said)]
+    return _draw(200, "How a force changes when points of the wall move", *parts)
+
+
 def migrate() -> str:
     """Calls of other packages and ours."""
     rows = (
@@ -591,6 +622,6 @@ DRAWINGS = {
     for draw in (
         (index, check, openfoam, calculix, fenics, ansys, data, meshes, cases)
         + (quantities, time, model, basis, attention, uncertainty, resume, cluster)
-        + (precision, chunks, export, migrate)
+        + (precision, chunks, gradients, export, migrate)
     )
 }

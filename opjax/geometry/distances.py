@@ -51,6 +51,8 @@ def distance(
       ValueError: as for `nearest_facets`.
 
     Examples:
+      >>> import numpy as np
+      >>> from opjax.geometry import distance
       >>> square = np.array([[0.0, 0], [1, 0], [1, 1], [0, 1]])
       >>> sides = [[0, 1], [1, 2], [2, 3], [3, 0]]
       >>> distance(np.array([[0.5, 0.25], [4, 5]]), square, sides).tolist()

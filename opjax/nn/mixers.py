@@ -33,6 +33,17 @@ class Mixer(nnx.Module, abc.ABC):
       fan_in_init: whether kernels start from U(-b, b), `b = d^{-1/2}`, rather than
         N(0, 0.02^2).
       rngs: source of the initial parameters.
+
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import mixers
+      >>> class Values(mixers.Mixer):
+      ...     def attend(self, query, key, value, **own):
+      ...         return value
+      >>> mixer = Values(4, num_heads=2, rngs=nnx.Rngs(0))
+      >>> mixer(jnp.ones((3, 4))).shape  # three coefficients of one head
+      (3, 4)
     """
 
     def __init__(
@@ -88,6 +99,17 @@ class FunctionalMap(Mixer):
       ridge_per_head: whether every head learns a logit of its own.
       fan_in_init: see `Mixer`.
       rngs: source of the initial parameters.
+
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import mixers
+      >>> mixer = mixers.FunctionalMap(4, num_heads=2, rngs=nnx.Rngs(0))
+      >>> coefficients = jnp.ones((3, 4))
+      >>> mixer(coefficients).shape, mixer.matrix(coefficients).shape
+      ((3, 4), (3, 3))
+      >>> float(mixer.ridge)  # at the start
+      0.5
 
     References:
       Xiao et al., "Functional Attention", 2026, Eq. 6-8 and App. C.2.
@@ -172,6 +194,14 @@ class FixedRidgeMap(FunctionalMap):
       ridge_unit: see `FunctionalMap`.
       fan_in_init: see `Mixer`.
       rngs: source of the initial parameters.
+
+    Examples:
+      >>> from flax import nnx
+      >>> from opjax.nn import mixers
+      >>> build = mixers.FixedRidgeMap
+      >>> mixer = build(4, num_heads=2, ridge_logit=-3.0, rngs=nnx.Rngs(0))
+      >>> round(float(mixer.ridge), 3)
+      0.047
     """
 
     def __init__(
@@ -203,6 +233,14 @@ class CrossValidatedMap(Mixer):
 
     the weight with which `C` best predicts channels of `Q` that it was not fitted to.
     Nothing is learned of it, and it follows the scale of the keys.
+
+    Examples:
+      >>> from flax import nnx
+      >>> import jax
+      >>> from opjax.nn import mixers
+      >>> mixer = mixers.CrossValidatedMap(4, num_heads=2, rngs=nnx.Rngs(0))
+      >>> mixer.matrix(jax.random.normal(jax.random.key(0), (3, 4))).shape
+      (3, 3)
 
     References:
       Xiao et al., "Functional Attention", 2026, Eq. 6-8, with the ridge that its App. D
@@ -236,6 +274,14 @@ class SoftmaxMap(Mixer):
 
         C = softmax(Q K^T / sqrt(d)).
 
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import mixers
+      >>> mixer = mixers.SoftmaxMap(4, num_heads=2, rngs=nnx.Rngs(0))
+      >>> mixer(jnp.ones((3, 4))).shape
+      (3, 4)
+
     References:
       Wu et al., "Transolver", 2024, Eq. 3.
     """
@@ -249,7 +295,16 @@ class SoftmaxMap(Mixer):
 
 
 class GalerkinMap(Mixer):
-    """Galerkin-type attention among coefficients, `Q (K^T V) / k`."""
+    """Galerkin-type attention among coefficients, `Q (K^T V) / k`.
+
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import mixers
+      >>> mixer = mixers.GalerkinMap(4, num_heads=2, rngs=nnx.Rngs(0))
+      >>> mixer(jnp.ones((3, 4))).shape
+      (3, 4)
+    """
 
     def attend(
         self, query: jax.Array, key: jax.Array, value: jax.Array, own: Own = None
@@ -266,6 +321,14 @@ class ModeGains(Mixer):
 
     with `q, k, v` linear in the coefficients and the softmax over the modes. In an
     orthonormal basis this is the orthogonal attention layer.
+
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import mixers
+      >>> mixer = mixers.ModeGains(4, num_heads=2, rngs=nnx.Rngs(0))
+      >>> mixer(jnp.ones((3, 4))).shape
+      (3, 4)
 
     References:
       Documentation of `orthogonal_attention_layer_type` of the Fortran library athena.
@@ -288,7 +351,16 @@ class ModeGains(Mixer):
 
 
 class IdentityMap(Mixer):
-    """Value maps only: coefficients are projected and expanded again."""
+    """Value maps only: coefficients are projected and expanded again.
+
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import mixers
+      >>> mixer = mixers.IdentityMap(4, num_heads=2, rngs=nnx.Rngs(0))
+      >>> mixer(jnp.ones((3, 4))).shape
+      (3, 4)
+    """
 
     def attend(
         self, query: jax.Array, key: jax.Array, value: jax.Array, own: Own = None

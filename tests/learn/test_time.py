@@ -662,6 +662,14 @@ def test_a_prediction_is_the_rollout_of_the_evaluation(operator):
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
 
 
+def test_the_function_of_an_operator_in_time_is_a_step_of_its_rollout(operator):
+    series = decaying(1)[0]
+    (expected,) = operator.rollout(series, 1)
+    seen = series.seen(range(operator.stepping.history))
+    frame = jax.jit(operator.function)(operator.parameters, *operator.arguments(seen))
+    np.testing.assert_allclose(frame, expected, rtol=1e-4, atol=1e-5)
+
+
 def test_what_an_operator_cannot_do_is_named(operator, tmp_path):
     with pytest.raises(
         ValueError, match="time_step=0.2, but the operator .* 0.1 apart"

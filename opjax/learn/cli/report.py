@@ -146,19 +146,19 @@ def _joined(
 
 def _figures(folder: pathlib.Path, shown: Sequence[str]) -> list[pathlib.Path]:
     """Figures of a run; those of its only member where it has none of its own."""
-    found = sorted([*folder.glob("*.png"), *folder.glob("figures/*.png")])
+    files = sorted([*folder.glob("*.png"), *folder.glob("figures/*.png")])
     members = sorted(path.parent for path in folder.glob("*/result.json"))
-    if not found and members:
-        found = sorted(members[0].glob("figures/*.png"))
+    if not files and members:
+        files = sorted(members[0].glob("figures/*.png"))
     if not shown:
-        return found
-    known = {figure.stem: figure for figure in found}
-    if unknown := [name for name in shown if name not in known]:
+        return files
+    by_stem = {figure.stem: figure for figure in files}
+    if unknown := [name for name in shown if name not in by_stem]:
         raise ValueError(
             f"{folder} has no figure {', '.join(unknown)}; --shown may name "
-            f"{', '.join(known) or 'none: the run has no figures'}."
+            f"{', '.join(by_stem) or 'none: the run has no figures'}."
         )
-    return [known[name] for name in shown]
+    return [by_stem[name] for name in shown]
 
 
 def to_html(text: str, images: Mapping[str, pathlib.Path]) -> str:

@@ -52,9 +52,10 @@ from opjax.learn.run.folder import DataFiles
 from opjax.learn.tasks.errors import Loss
 from opjax.learn.tasks.evaluation import Evaluation
 from opjax.learn.tasks.field_losses import FORMS, Form
+from opjax.learn.tasks.model_data import Encoding
 from opjax.learn.tasks.start import check_options
 from opjax.learn.tasks.streamed import StreamedTask, Streaming, streamed_regression
-from opjax.learn.tasks.supervised import Encoding, regression
+from opjax.learn.tasks.supervised import regression
 from opjax.learn.tasks.task import Task
 from opjax.learn.tasks.time import rollouts
 from opjax.samples import SCALARS, Shares, Splits, summaries
@@ -279,7 +280,18 @@ class Config(
     TimeOptions,
     StartOptions,
 ):
-    """All that the numbers of a run depend on."""
+    """All that the numbers of a run depend on.
+
+    Examples:
+      >>> from opjax import learn
+      >>> config = learn.TrainConfig(train="data/train", num_epochs=5, width=32)
+      >>> config.num_epochs, config.models
+      (5, ('functional', 'transolver', 'galerkin'))
+      >>> learn.TrainConfig(num_epochs=0)
+      Traceback (most recent call last):
+          ...
+      ValueError: num_epochs=0 must be finite and at least 1.
+    """
 
     def __post_init__(self):
         """Makes paths absolute, so that the folder of a run says where they are."""
@@ -343,17 +355,17 @@ class Config(
 
     def _refuse_with_scales(self) -> None:
         """Raises ValueError for options that mean nothing for scaled cases."""
-        given = [n for n in ("scales", "angles", "mirror") if getattr(self, n)]
+        scaled = [n for n in ("scales", "angles", "mirror") if getattr(self, n)]
         others = {
             "time": self.time != "none",
             "stream_points": bool(self.stream_points),
             "stream_samples": self.stream_samples,
-            "loss": self.loss == "joint" and given != ["mirror"],
+            "loss": self.loss == "joint" and scaled != ["mirror"],
         }
         for name, is_given in others.items():
-            if given and is_given:
+            if scaled and is_given:
                 raise ValueError(
-                    f"{given[0]} means nothing with {name}={getattr(self, name)}: "
+                    f"{scaled[0]} means nothing with {name}={getattr(self, name)}: "
                     "scales and mirrored copies are those of single cases in memory, "
                     "whose errors are over their spread; leave one of them out."
                 )
@@ -452,10 +464,22 @@ def make_task(config: Config, cache_dir: str | None = None) -> Task | StreamedTa
         series = load_series(config)
         if config.train == DEMONSTRATION:
             series = series._replace(source=_SHOWN)
-        return rollouts(config, series, start=start, form=FORMS.get(config.loss))
+        return task_of(config, series, {}, start)
     splits, names = load(config)
     say_recipe(config, sum(map(len, (splits.train, splits.validation, splits.test))))
-    splits = with_mirrored(config, splits, names)
+    return task_of(config, splits, names, start)
+
+
+def task_of(
+    config: Config,
+    splits: Splits | SeriesSplits,
+    names: Mapping[str, Sequence[str]],
+    start: Trained | None,
+) -> Task:
+    """Builds the task of samples or series that were read; `names` are of channels."""
+    if isinstance(splits, SeriesSplits):
+        return rollouts(config, splits, start=start, form=FORMS.get(config.loss))
+    splits = _with_mirrored(config, splits, names)
     return regression(
         config,
         splits,
@@ -464,7 +488,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> Task | StreamedTa
         start=start,
         renew=config.init_normalizers == "renew",
         evaluation=evaluation_of(config),
-        loss=Loss(form=form_of(config, summaries.of(splits.train[:1])[0])),
+        loss=Loss(form=_form_of(config, summaries.of(splits.train[:1])[0])),
         scaling=Scaling.of(vars(config), names),
         from_baseline=config.start_from == "baseline",
     )
@@ -493,7 +517,7 @@ def say_recipe(config: Config, num_samples: int) -> None:
         )
 
 
-def with_mirrored(
+def _with_mirrored(
     config: Config, splits: Splits, names: Mapping[str, Sequence[str]]
 ) -> Splits:
     """Adds mirrored copies of the training samples, if the configuration has some."""
@@ -503,7 +527,7 @@ def with_mirrored(
     return splits._replace(train=train)
 
 
-def form_of(config: Config, sample: Summary) -> Form | None:
+def _form_of(config: Config, sample: Summary) -> Form | None:
     """Returns the error of a field, None for all channels together.
 
     Args:
@@ -598,7 +622,7 @@ def make_streamed_task(config: Config) -> StreamedTask:
         how,
         names=names,
         start=start_of(config),
-        form=form_of(config, splits.train.summaries[0]),
+        form=_form_of(config, splits.train.summaries[0]),
     )
 
 
@@ -668,12 +692,12 @@ def load(config: Config) -> tuple[Splits, dict[str, tuple[str, ...]]]:
 
 def _warn_of_copies(splits: Splits | SeriesSplits) -> None:
     """Warns of samples or series that are there twice, and may be in two sets."""
-    found = copies([*splits.train, *splits.validation, *splits.test])
-    if found:
-        first, second = found[0]
+    pairs = copies([*splits.train, *splits.validation, *splits.test])
+    if pairs:
+        first, second = pairs[0]
         kind = "series" if isinstance(splits, SeriesSplits) else "samples"
         warnings.warn(
-            f"{len(found)} {kind} are copies of others: {second} is the same as "
+            f"{len(pairs)} {kind} are copies of others: {second} is the same as "
             f"{first}. A copy in another set makes its error too small; remove it.",
             stacklevel=2,
         )

@@ -62,16 +62,16 @@ def member(folder: pathlib.Path) -> Member:
 
 def members(folder: pathlib.Path) -> list[Member]:
     """Finds the members of a run, or a single one: models in its order, then seeds."""
-    found = sorted(path.parent for path in folder.rglob("metrics.jsonl"))
+    folders = sorted(path.parent for path in folder.rglob("metrics.jsonl"))
     config = json.loads((folder / "config.json").read_text())
     order = [operators.slug(name) for name in config.get("models", ())]
 
     def place(one: Member) -> tuple[int, str, int]:
         model = operators.slug(one.name)
-        known = order.index(model) if model in order else len(order)
-        return known, one.name, one.seed
+        rank = order.index(model) if model in order else len(order)
+        return rank, one.name, one.seed
 
-    return sorted(map(member, found), key=place)
+    return sorted(map(member, folders), key=place)
 
 
 def draw(folder: pathlib.Path, shown: Sequence[Member]) -> list[pathlib.Path]:
@@ -124,8 +124,8 @@ def curves(shown: Sequence[Member]) -> Any:
         "learning_rate": "learning rate",
         "condition": "condition number, mean",
     }
-    known = {name for row in rows for name in row if row[name] is not None}
-    columns = [name for name in titles if name in known]
+    measured = {name for row in rows for name in row if row[name] is not None}
+    columns = [name for name in titles if name in measured]
     widths = [1 if name == "learning_rate" else 2 for name in columns]
     figure = drawing.new_figure(2.2 * sum(widths), 3.3, "constrained")
     axes = figure.subplots(1, len(columns), width_ratios=widths, squeeze=False)[0]
@@ -159,12 +159,12 @@ def errors(shown: Sequence[Member]) -> Any:
 
     Of several fields, the mean of a sample has a full line, and each field another one.
     """
-    found = _outcomes(shown)
-    if not found:
+    outcomes = _outcomes(shown)
+    if not outcomes:
         return None
     figure = drawing.new_figure(6.0, 3.4, "constrained")
     axis, groups = figure.subplots(), by_name(shown)
-    for seen, line in found:
+    for seen, line in outcomes:
         label = line.label
         if label and np.isfinite(seen.errors).any():
             label += _mean_error(groups[label])
@@ -172,7 +172,7 @@ def errors(shown: Sequence[Member]) -> Any:
         for place, dashed in enumerate(_dashed_fields(seen, line)):
             _distribution(axis, seen.arrays["field_errors"][:, place], dashed)
     drawing.plain(axis)
-    if all((seen.errors > 0).all() for seen, _ in found):
+    if all((seen.errors > 0).all() for seen, _ in outcomes):
         axis.set_xscale("log")
     axis.set(xlabel="error of a test sample", ylabel="share of the test samples below")
     axis.set_ylim(0, 1)
@@ -200,16 +200,16 @@ def _dashed_fields(seen: outcome.Outcome, line: Line) -> list[Line]:
 
 def _mean_error(group: Sequence[Member]) -> str:
     """The mean over the test samples; of several seeds the median of the means."""
-    found = [one.outcome.errors for one in group if one.outcome is not None]
-    means = [np.mean(e[np.isfinite(e)]) for e in found if np.isfinite(e).any()]
+    errors = [one.outcome.errors for one in group if one.outcome is not None]
+    means = [np.mean(e[np.isfinite(e)]) for e in errors if np.isfinite(e).any()]
     of = f", median of {len(means)} seeds" if len(means) > 1 else ""
     return f", mean {np.median(means):.3g}{of}"
 
 
 def fields(shown: Sequence[Member]) -> Any:
     """Truth, prediction and error of a few test samples, of the first seeds."""
-    found = {name: group[0].outcome for name, group in by_name(shown).items()}
-    return figures_fields.fields({k: v for k, v in found.items() if v is not None})
+    outcomes = {name: group[0].outcome for name, group in by_name(shown).items()}
+    return figures_fields.fields({k: v for k, v in outcomes.items() if v is not None})
 
 
 def series(shown: Sequence[Member]) -> Any:
@@ -220,14 +220,14 @@ def series(shown: Sequence[Member]) -> Any:
     `series_steps`, `(steps,)`, their numbers, and `series_baseline`, `(steps,)`, the
     error of a trivial prediction.
     """
-    found = [(seen, x) for seen, x in _outcomes(shown) if "series" in seen.arrays]
-    if not found:
+    outcomes = [(seen, x) for seen, x in _outcomes(shown) if "series" in seen.arrays]
+    if not outcomes:
         return None
     figure = drawing.new_figure(5.0, 3.4, "constrained")
-    axis, first = figure.subplots(), found[0][0].arrays
-    means = [seen.arrays["series"].mean(axis=0) for seen, _ in found]
+    axis, first = figure.subplots(), outcomes[0][0].arrays
+    means = [seen.arrays["series"].mean(axis=0) for seen, _ in outcomes]
     steps = first.get("series_steps", np.arange(1, len(means[0]) + 1))
-    for values, (seen, line) in zip(means, found, strict=True):
+    for values, (seen, line) in zip(means, outcomes, strict=True):
         line.draw(axis, steps, values, marker=".")
         for place, dashed in enumerate(_dashed_fields(seen, line)):
             dashed.draw(axis, steps, seen.arrays["field_series"][:, place])
@@ -256,8 +256,8 @@ def functional_maps(shown: Sequence[Member]) -> Any:
 
 def bases(shown: Sequence[Member]) -> Any:
     """Bases and maps of several models that have them, side by side."""
-    found = {name: group[0].outcome for name, group in by_name(shown).items()}
-    both = {k: v for k, v in found.items() if v is not None and "basis" in v.arrays}
+    outcomes = {name: group[0].outcome for name, group in by_name(shown).items()}
+    both = {k: v for k, v in outcomes.items() if v is not None and "basis" in v.arrays}
     return figures_bases.compared(both) if len(both) > 1 else None
 
 
@@ -292,11 +292,11 @@ def _first_with(
 # Files by name; a new figure of every benchmark is a function and a line here.
 def parity(shown: Sequence[Member]) -> Any:
     """Quantities of interest and scalars, predicted and true, of the first seed."""
-    found: dict[str, figures_quantities.Values] = {}
+    values: dict[str, figures_quantities.Values] = {}
     for name, (first, *_) in by_name(shown).items():
         arrays = {} if first.outcome is None else first.outcome.arrays
-        found[name] = figures_quantities.values_of(first.folder, arrays)
-    return figures_quantities.parity(found)
+        values[name] = figures_quantities.values_of(first.folder, arrays)
+    return figures_quantities.parity(values)
 
 
 FIGURES: dict[str, Callable[[Sequence[Member]], Any]] = {

@@ -81,11 +81,11 @@ def basis(name: str, seen: Outcome) -> Any:
 
 def maps(name: str, seen: Outcome) -> Any:
     """Draws functional maps of the layers that `outcome.inspect` looked at."""
-    found, layers = seen.arrays["maps"], seen.arrays["layers"]
-    columns = found.shape[1]
+    functional_maps, layers = seen.arrays["maps"], seen.arrays["layers"]
+    columns = functional_maps.shape[1]
     figure = drawing.new_figure(2.3 * columns + 1.0, 2.3 * len(layers) + 0.5)
     axes = figure.subplots(len(layers), columns, squeeze=False)
-    for row, layer, values in zip(axes, layers, found, strict=True):
+    for row, layer, values in zip(axes, layers, functional_maps, strict=True):
         # The largest entries of one head would leave the others blank.
         colours = _around_zero(values)
         images: list[Any] = []

@@ -21,8 +21,8 @@ def seeds(
       histories: of models, the rows of `metrics.jsonl` of each seed.
       titles: of the panels, by columns of the rows.
     """
-    known = {key for group in histories.values() for key in _shared(group)}
-    columns = [name for name in titles if name in known]
+    shared = {key for group in histories.values() for key in _shared(group)}
+    columns = [name for name in titles if name in shared]
     figure = drawing.new_figure(4.6 * len(columns), 3.4, "constrained")
     axes = figure.subplots(1, len(columns), squeeze=False)[0]
     for axis, column in zip(axes, columns, strict=True):
@@ -46,10 +46,10 @@ def seeds(
 
 def _shared(group: Sequence[Sequence[dict[str, Any]]]) -> set[str]:
     """The columns that all seeds have a number of somewhere."""
-    known = [
+    columns = [
         {key for row in rows for key in row if row[key] is not None} for rows in group
     ]
-    return set.intersection(*known)
+    return set.intersection(*columns)
 
 
 def _curves(

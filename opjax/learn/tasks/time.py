@@ -19,8 +19,9 @@ from opjax.learn.predict.learned import Learned
 from opjax.learn.predict.stepping import Step, units_of
 from opjax.learn.tasks import time_data
 from opjax.learn.tasks.field_losses import Form, Scales, relative, together
+from opjax.learn.tasks.model_data import encoder
 from opjax.learn.tasks.start import build_from, check_options, check_sizes
-from opjax.learn.tasks.supervised import builder, encoder
+from opjax.learn.tasks.supervised import builder
 from opjax.learn.tasks.task import Task
 from opjax.learn.tasks.time_data import Data, WindowBucket
 from opjax.learn.tasks.time_evaluation import Rolled, error, evaluate

@@ -119,10 +119,10 @@ class Rolled(NamedTuple):
 def error(rolled: Rolled, form: Form, model: Model, sample: Arrays) -> jax.Array:
     """The mean error of the frames of a rollout, without repeated ones."""
     sizes = rolled.sizes(rolled.frames(model, sample), sample)
-    found = jnp.mean(form(sizes), axis=1)
+    of_frames = jnp.mean(form(sizes), axis=1)
     lags = sample["lags"]
     real = jnp.diff(lags, prepend=jnp.zeros(1, lags.dtype)) > 0
-    return jnp.sum(jnp.where(real, _bounded(found), 0)) / jnp.sum(real)
+    return jnp.sum(jnp.where(real, _bounded(of_frames), 0)) / jnp.sum(real)
 
 
 def _bounded(errors: Any) -> Any:
@@ -186,10 +186,10 @@ def evaluate(
     still = np.mean([one.still.of_samples[:shortest] for one in outcomes], axis=0)
     each = np.mean([one.own.filled[:shortest] for one in outcomes], axis=0)
     rows = outcome.rows(errors)
-    known = {k: v for k, v in first.items() if k not in ("target", "lags")}
-    if "features" in known:
-        known["features"] = np.asarray(
-            normalize.encode(units.inner["features"], known["features"])
+    inputs = {k: v for k, v in first.items() if k not in ("target", "lags")}
+    if "features" in inputs:
+        inputs["features"] = np.asarray(
+            normalize.encode(units.inner["features"], inputs["features"])
         )
     seen_at = jnp.ones((), jnp.float32) if how.timed else None
     by_field = _of_cases(names, [one.own for one in outcomes])
@@ -200,7 +200,7 @@ def evaluate(
         samples=[_ends(tests[row], how, len(ordered[row].drift)) for row in rows],
         predicted=[ordered[row].last[: tests[row].num_points] for row in rows],
         inspected=outcome.inspect(
-            model, known, num_points=tests[0].num_points, time=seen_at
+            model, inputs, num_points=tests[0].num_points, time=seen_at
         ),
         extra={"series": series, "series_name": "step", "series_baseline": still}
         | {"field_series": each}
@@ -256,11 +256,13 @@ class _Errors(NamedTuple):
 
 
 def _of(names: Sequence[str], sizes: Sizes) -> FieldErrors:
-    found = FieldErrors.of(names, sizes.error, sizes.target)
-    relative = np.where(np.isnan(found.relative), np.nan, _bounded(found.relative))
-    return found._replace(
+    of_fields = FieldErrors.of(names, sizes.error, sizes.target)
+    relative = np.where(
+        np.isnan(of_fields.relative), np.nan, _bounded(of_fields.relative)
+    )
+    return of_fields._replace(
         relative=np.asarray(relative),
-        over_spread=np.asarray(_bounded(found.over_spread)),
+        over_spread=np.asarray(_bounded(of_fields.over_spread)),
     )
 
 
@@ -268,10 +270,10 @@ def _of_cases(names: Sequence[str], rollouts: Sequence[FieldErrors]) -> FieldErr
     """Means over the frames of each rollout, where an error is relative."""
 
     def mean(array: np.ndarray) -> np.ndarray:
-        known = ~np.isnan(array)
-        total = np.where(known, array, 0).sum(axis=0)
+        there = ~np.isnan(array)
+        total = np.where(there, array, 0).sum(axis=0)
         return np.where(
-            known.any(axis=0), total / np.maximum(known.sum(axis=0), 1), np.nan
+            there.any(axis=0), total / np.maximum(there.sum(axis=0), 1), np.nan
         )
 
     return FieldErrors(
@@ -323,7 +325,7 @@ def _numbers(
     }
     own = by_field.numbers()
     whole = {k: v for k, v in own.items() if k in ("relative_l2", "error_over_spread")}
-    found = {
+    numbers = {
         "relative_l2": float(errors.mean()),
         **{f"step_{t}": float(series[:, t - 1].mean()) for t in steps},
         "relative_l2_worst": float(errors.max()),
@@ -333,8 +335,8 @@ def _numbers(
     }
     for place, field in enumerate(keys(names)):
         columns = {k: float(np.mean(v[:, place])) for k, v in each.items()}
-        found |= {f"{name}_{field}": value for name, value in columns.items()}
-    return found
+        numbers |= {f"{name}_{field}": value for name, value in columns.items()}
+    return numbers
 
 
 def _until(condition: np.ndarray) -> int:

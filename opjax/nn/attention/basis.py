@@ -65,6 +65,17 @@ class BasisAttention(nnx.Module, PointSums):
       TypeError: if the projection is a name, or lacks an attribute.
       ValueError: if the heads do not divide the features.
 
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax import nn
+      >>> basis = partial(nn.bases.SoftmaxBasis, num_basis=4)
+      >>> build = partial(nn.BasisAttention, basis=basis, mixer=nn.mixers.GalerkinMap)
+      >>> layer = build(8, num_heads=2, rngs=nnx.Rngs(0))
+      >>> layer(jnp.ones((9, 8))).shape
+      (9, 8)
+
     References:
       Xiao et al., "Functional Attention", 2026, Eq. 4-9, Table 7 and Table 12.
     """
@@ -308,14 +319,14 @@ class BasisAttention(nnx.Module, PointSums):
         """Returns integrals, masses and Gram matrices of all heads."""
         del highest  # nothing is exponential
         values, phi = local
-        found = columns.moments(
+        moments = columns.moments(
             values,
             phi,
             weights,
             with_gram=self.projection is not None and self.projection.needs_gram,
             compute_dtype=self.compute_dtype,
         )
-        return Sums(found)
+        return Sums(moments)
 
     def combine(
         self,

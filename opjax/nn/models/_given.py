@@ -29,6 +29,13 @@ class Points:
       subdomains: of the mesh.
       basis: that all blocks share.
       axis_name: axis of the devices that share the points.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from opjax import nn
+      >>> points = nn.models.Points(jnp.ones((9, 2)), quadrature_weights=jnp.ones(9))
+      >>> sorted(points.there())
+      ['mesh_points', 'quadrature_weights']
     """
 
     mesh_points: jax.Array | None = None

@@ -58,6 +58,17 @@ class Dropout(_Around):
     Raises:
       ValueError: if the rate is out of range.
 
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax import nn
+      >>> attention = partial(nn.FunctionalAttention, num_heads=2, num_basis=4)
+      >>> block = nn.models.Block(8, mlp_ratio=1, attention=attention, rngs=nnx.Rngs(0))
+      >>> dropout = nn.models.Dropout(block, rate=0.1)
+      >>> dropout(jnp.ones((9, 8))).shape  # as the block: drops nothing in evaluation
+      (9, 8)
+
     References:
       Cao, "Choose a Transformer: Fourier or Galerkin", NeurIPS 2021, Table 7; its code
       drops half of the attention weights besides, in evaluation too.
@@ -109,6 +120,18 @@ def with_dropout(model: _Model, rate: float) -> _Model:
 
     Raises:
       ValueError: if the rate is out of range, or the model computes points in chunks.
+
+    Examples:
+      >>> from flax import nnx
+      >>> import jax
+      >>> from opjax import nn
+      >>> model = nn.SuperResolutionTransformer(
+      ...     features=8, num_layers=1, hidden_features=8, modes=2, decoder_features=4,
+      ...     rngs=nnx.Rngs(0),
+      ... )
+      >>> model = nn.models.with_dropout(model, rate=0.1)
+      >>> nn.bases.draws_noise(model)  # with nn.bases.with_noise, in training
+      True
     """
     if not rate:
         return model
@@ -129,6 +152,17 @@ def without_dropout(model: _Model) -> _Model:
 
     Args:
       model: any; it stays as it is. One without dropout is returned itself.
+
+    Examples:
+      >>> from flax import nnx
+      >>> from opjax import nn
+      >>> model = nn.SuperResolutionTransformer(
+      ...     features=8, num_layers=1, hidden_features=8, modes=2, decoder_features=4,
+      ...     rngs=nnx.Rngs(0),
+      ... )
+      >>> model = nn.models.with_dropout(model, rate=0.1)
+      >>> nn.bases.draws_noise(nn.models.without_dropout(model))
+      False
     """
     for name in ("blocks", "layers"):
         layers = getattr(model, name, None)

@@ -41,6 +41,16 @@ class Block(nnx.Module):
       attention: constructor of the attention, `attention(features, rngs=)`.
       kernel_init: initialiser of the perceptron, see `MLP`.
       rngs: source of the initial parameters.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax import nn
+      >>> attention = partial(nn.FunctionalAttention, num_heads=2, num_basis=4)
+      >>> block = nn.models.Block(8, mlp_ratio=1, attention=attention, rngs=nnx.Rngs(0))
+      >>> block(jnp.ones((9, 8))).shape
+      (9, 8)
     """
 
     def __init__(
@@ -75,8 +85,8 @@ class Block(nnx.Module):
         if reason := self.attention.obstacle(use, shared):
             return reason
         parts = (self.attention_norm, LayerNorm | RMSNorm), (self.mlp, MLP)
-        for part, known in (*parts, (self.mlp_norm, LayerNorm | RMSNorm)):
-            if not isinstance(part, known):
+        for part, kinds in (*parts, (self.mlp_norm, LayerNorm | RMSNorm)):
+            if not isinstance(part, kinds):
                 return f"whether a {division.name(part)} mixes points is not known"
         return None
 
@@ -120,6 +130,17 @@ class EncoderLayer(nnx.Module):
 
     Raises:
       ValueError: if there are no hidden features.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax import nn
+      >>> attention = partial(nn.GalerkinAttention, num_heads=2)
+      >>> build = partial(nn.models.EncoderLayer, hidden_features=8)
+      >>> layer = build(8, attention=attention, rngs=nnx.Rngs(0))
+      >>> layer(jnp.ones((9, 8))).shape
+      (9, 8)
 
     References:
       Cao, "Choose a Transformer: Fourier or Galerkin", NeurIPS 2021, Eq. 4 and 7.

@@ -67,6 +67,24 @@ class GalerkinTransformer2d(nnx.Module):
       ValueError: if a count is not positive, a grid has not two axes, the boundary is
         unknown, or as the parts.
 
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax import nn
+      >>> decoder = partial(nn.layers.PointwiseDecoder, features=8, point_dim=2)
+      >>> model = nn.GalerkinTransformer2d(
+      ...     grid_shape=(3, 3),
+      ...     features=8,
+      ...     num_layers=1,
+      ...     hidden_features=8,
+      ...     attention=partial(nn.GalerkinAttention, num_heads=2, point_dim=2),
+      ...     decoder=partial(decoder, out_features=1),
+      ...     rngs=nnx.Rngs(0),
+      ... )
+      >>> model(jnp.ones((9, 2)), jnp.ones((9, 1))).shape
+      (9, 1)
+
     References:
       Cao, "Choose a Transformer: Fourier or Galerkin", NeurIPS 2021, Fig. 5, App. B.
     """

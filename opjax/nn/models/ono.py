@@ -35,6 +35,18 @@ class ONOBlock(nnx.Module):
 
     Raises:
       ValueError: if a count is not positive, or the attention refuses its options.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import jax
+      >>> from opjax import nn
+      >>> attention = partial(nn.attention.MeanAttention, num_heads=2)
+      >>> build = partial(nn.models.ONOBlock, attention=attention, num_modes=4)
+      >>> x, f = jax.random.normal(jax.random.key(0), (2, 9, 8))
+      >>> x, f, covariance = build(8, rngs=nnx.Rngs(0))(x, f)
+      >>> f.shape, covariance.shape
+      ((9, 8), (4, 4))
     """
 
     def __init__(
@@ -132,6 +144,25 @@ class ONO(nnx.Module):
 
     Raises:
       ValueError: if a count is not positive, or the attention refuses its options.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import jax
+      >>> from opjax import nn
+      >>> model = nn.ONO(
+      ...     position=nn.Coordinates(2),
+      ...     feature_dim=1,
+      ...     out_features=1,
+      ...     attention=partial(nn.attention.MeanAttention, num_heads=2),
+      ...     features=8,
+      ...     num_layers=2,
+      ...     num_modes=4,
+      ...     rngs=nnx.Rngs(0),
+      ... )
+      >>> points = jax.random.uniform(jax.random.key(0), (9, 2))
+      >>> model(points, points[:, :1]).shape
+      (9, 1)
 
     References:
       Xiao et al., "Improved operator learning by orthogonal attention", ICML 2024
@@ -260,21 +291,21 @@ class ONO(nnx.Module):
             block_and_covariance: tuple[ONOBlock, jax.Array | None],
         ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
             block, covariance = block_and_covariance
-            x, f, found = block(
+            x, f, taken = block(
                 *streams,
                 Points(mesh_points, quadrature_weights),
                 covariance=covariance,
             )
-            return (x, f), found
+            return (x, f), taken
 
         if self.rematerialize:
             layer = jax.checkpoint(layer, prevent_cse=False)
-        found: list[jax.Array] = []
+        each: list[jax.Array] = []
         if self.blocks is not None:
             (x, f), stacked = lax.scan(layer, (x, f), (self.blocks, first))
-            found = [stacked]
+            each = [stacked]
         (_, values), one = layer((x, f), (self.last, last))
-        return values, jnp.concatenate([*found, one[None]])
+        return values, jnp.concatenate([*each, one[None]])
 
     def _encode(
         self,

@@ -60,6 +60,23 @@ class OperatorTransformer(nnx.Module):
       ValueError: if a count is not positive, the attention refuses its options or
         cannot be computed in chunks.
 
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax import nn
+      >>> model = nn.OperatorTransformer(
+      ...     position=nn.Coordinates(2),
+      ...     feature_dim=1,
+      ...     out_features=1,
+      ...     attention=partial(nn.FunctionalAttention, num_heads=2, num_basis=4),
+      ...     features=8,
+      ...     num_layers=2,
+      ...     rngs=nnx.Rngs(0),
+      ... )
+      >>> model(jnp.ones((9, 2)), jnp.ones((9, 1))).shape  # any number of points
+      (9, 1)
+
     References:
       Xiao et al., "Functional Attention", 2026, Fig. 1 and App. C.2.
     """
