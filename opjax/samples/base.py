@@ -253,12 +253,12 @@ def _check_shapes(sample: Sample, place: str, labels: bool) -> None:
         if grid is not None and len(array) != math.prod(grid):
             raise ValueError(
                 f"{place}: target has shape {array.shape}, but target_grid {grid} has "
-                f"{math.prod(grid)} points: one row for each point is needed."
+                f"{math.prod(grid)} points: expected one row per point."
             )
         if grid is None and len(array) != len(sample.mesh_points):
             raise ValueError(
                 f"{place}: {name} has shape {array.shape}, but mesh_points "
-                f"{sample.mesh_points.shape}: one row for each point is needed."
+                f"{sample.mesh_points.shape}: expected one row per point."
             )
     _check_scalars(sample, place)
     if not sample.mesh_points.size:
@@ -305,8 +305,8 @@ def _check_values(sample: Sample, place: str, num_classes: int | None) -> None:
         if bad.any():
             point = int(np.argwhere(bad)[0][0])
             raise ValueError(
-                f"{place}: {name} has {bad.sum()} values that are not finite, the "
-                f"first one at point {point}; remove the points or the sample."
+                f"{place}: {name} has {bad.sum()} non-finite values, the first one at "
+                f"point {point}; remove the points or the sample."
             )
     weights = sample.quadrature_weights
     if weights is not None and (weights.min() < 0 or not weights.any()):

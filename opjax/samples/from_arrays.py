@@ -56,7 +56,7 @@ def from_arrays(
       (8, (6, 5), (30, 1))
     """
     if target is None and target_scalars is None:
-        raise ValueError("Give what to predict, target or target_scalars.")
+        raise ValueError("Pass target or target_scalars.")
     fields = {"target": target, "features": features}
     arrays = {k: _stacked(k, array) for k, array in fields.items() if array is not None}
     if mesh_points is None:
@@ -72,7 +72,7 @@ def from_arrays(
     if points.ndim not in (2, 3):
         raise ValueError(
             f"mesh_points has shape {points.shape}, expected (b, n, p) for b samples, "
-            "or (n, p) for a mesh that all share."
+            "or (n, p) for a common mesh."
         )
     shared = np.broadcast_to(points, (count, *points.shape[-2:]))
     shape = (count, points.shape[-2])
@@ -133,7 +133,7 @@ def _with_scalars(found: list[Sample], **given: ArrayLike | None) -> list[Sample
 
 
 def columns(sample: Sample) -> Sample:
-    """Returns a sample whose values are `(n, channels)`, also of one channel `(n,)`.
+    """Returns a sample with values `(n, channels)`; a single channel may be `(n,)`.
 
     Real numbers of any type become floating point, see `real`; labels stay integers.
 
@@ -191,8 +191,8 @@ def _stacked(name: str, values: ArrayLike) -> np.ndarray:
         array = np.asarray(values)
     except ValueError as error:
         raise ValueError(
-            f"{name} has arrays of different shapes, which are no array; for meshes of "
-            "different sizes give a list of samples.Sample."
+            f"{name} has arrays of different shapes; for meshes of different sizes, "
+            "pass a list of samples.Sample."
         ) from error
     return real(name, array)
 

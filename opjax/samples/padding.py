@@ -126,7 +126,7 @@ _MOST_BUCKETS = 4
 def cheapest_num_buckets(
     counts: Sequence[int], *, batch_size: int = 1, num_epochs: int = 1
 ) -> int:
-    """Weighs padded points against the programs that are compiled, one for each size.
+    """Balances padded points against the compilation of one program per size.
 
         cost(k) = num_epochs * (points after padding to k sizes) + 250,000 k
 
@@ -161,7 +161,7 @@ def cheapest_num_buckets(
 def fitting_sizes(
     counts: Sequence[int], sizes: Sequence[int]
 ) -> tuple[int, ...] | None:
-    """Returns sizes for other samples that are given ones, where these fit.
+    """Returns sizes for other samples, reusing given sizes if they fit.
 
     Args:
       counts: points of every sample.
@@ -185,7 +185,7 @@ def fitting_sizes(
 
 
 def arrays(sample: Sample) -> dict[str, np.ndarray]:
-    """Returns the arrays of a sample that models are given, by their names.
+    """Returns the input arrays of a sample for models, by name.
 
     Examples:
       >>> import numpy as np
@@ -222,7 +222,7 @@ def pad(sample: Sample, size: int) -> dict[str, np.ndarray]:
     """
     missing = size - sample.num_points
     if missing < 0:
-        raise ValueError(f"A sample of {sample.num_points} points is above {size=}.")
+        raise ValueError(f"A sample of {sample.num_points} points exceeds {size=}.")
     weights = sample.quadrature_weights
     if weights is None:
         weights = np.full(
@@ -241,7 +241,7 @@ def pad(sample: Sample, size: int) -> dict[str, np.ndarray]:
 
 
 def join(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """Stacks arrays along axis 0, without a copy where that is possible.
+    """Stacks arrays along axis 0, without a copy if possible.
 
     That is where all are the same array, or lie in one, each behind the last.
 
@@ -284,7 +284,7 @@ def stack(
     num_buckets: int = 4,
     sizes: Sequence[int] | None = None,
 ) -> tuple[dict[str, np.ndarray], ...]:
-    """Pads and stacks samples, those of about the same size together.
+    """Pads and stacks samples of similar size.
 
     Args:
       samples: after `check`; none give no bucket.
@@ -330,7 +330,7 @@ def bucket_rows(
     num_buckets: int = 4,
     sizes: Sequence[int] | None = None,
 ) -> list[tuple[int, np.ndarray]]:
-    """Divides samples among sizes to pad to.
+    """Assigns samples to padded sizes.
 
     Args:
       counts: points of every sample.
@@ -368,7 +368,7 @@ def unstack(
     batch_size: int = 1,
     num_buckets: int = 4,
 ) -> list[Any]:
-    """Puts what was found for the buckets of `stack` back in the order of the samples.
+    """Returns results for the buckets of `stack` in the order of the samples.
 
     Args:
       buckets: for every size a pytree of arrays with the samples along axis 0 and,

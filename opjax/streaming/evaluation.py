@@ -34,7 +34,7 @@ def coefficients(
     *,
     time: ArrayLike | None = None,
 ) -> np.ndarray:
-    """Returns the coefficients of all layers, which are all that points know of others.
+    """Returns the coefficients of all layers, the only coupling between points.
 
     Args:
       model: an operator transformer that has chunks.

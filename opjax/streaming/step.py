@@ -70,7 +70,7 @@ def make_step(
 def make_update(
     optimizer: optax.GradientTransformation,
 ) -> Callable[[TrainState, Array, Any], tuple[TrainState, dict[str, Array]]]:
-    """Builds the update of a loss and gradients that are known.
+    """Builds the update for a given loss and its gradients.
 
     Args:
       optimizer: gradient transformation.

@@ -108,11 +108,14 @@ def test_a_stopped_run_goes_on_to_the_same_bits(first, data, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"width": 16}, "is another one: width=8 there and 16 here"),
+        ({"width": 16}, "is different: width=8 there and 16 here"),
         ({"num_layers": 2}, "num_layers=1 there and 2 here"),
         ({"models": ("galerkin",)}, "models=functional, and this run has models=galer"),
-        ({"models": ("functional", "lno")}, "init_from has one operator, not models"),
-        ({"init_from": "nowhere"}, "holds no trained operator"),
+        (
+            {"models": ("functional", "lno")},
+            "init_from starts one operator, not models",
+        ),
+        ({"init_from": "nowhere"}, "contains no trained operator"),
     ],
 )
 def test_another_model_is_refused_by_what_differs(first, data, changes, message):

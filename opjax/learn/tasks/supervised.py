@@ -174,7 +174,7 @@ def _obstacle(
     if encoding.pointwise:
         return "every point is normalised by itself"
     if sample.target_grid is not None:
-        return "the target is on a grid of its own"
+        return "the target is on a different grid"
     return ""
 
 
