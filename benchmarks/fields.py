@@ -34,7 +34,9 @@ from opjax.samples import Sample, Splits, fields
 
 _CASES = flags.DEFINE_string("cases", "", "Folder of the cases of solvers")
 _ROWS = flags.DEFINE_string("rows", None, "File of the rows", required=True)
-_PAGE = flags.DEFINE_bool("page", False, "Print the table of the rows, run nothing")
+_PAGE = flags.DEFINE_bool(
+    "page", False, "Print the table of the rows without running anything"
+)
 _PROBLEMS = flags.DEFINE_list(
     "problems", ["cells", "stress", "cylinders", "plates"], "Problems, in this order"
 )
@@ -43,7 +45,7 @@ _LOSSES = flags.DEFINE_list(
 )
 _SEEDS = flags.DEFINE_list("seeds", ["0", "1", "2"], "Seeds of every run")
 _SMALL = flags.DEFINE_bool(
-    "small", False, "Few cells and one epoch, to try the program"
+    "small", False, "Use few cells and one epoch, to try the program"
 )
 
 Row = dict[str, Any]

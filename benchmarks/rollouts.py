@@ -43,14 +43,16 @@ _PROBLEM = flags.DEFINE_enum(
     "problem_in_time", "flow", list(rollouts_data.WRITERS), "Problem of the series"
 )
 _BASELINES = flags.DEFINE_bool(
-    "baselines", False, "Compare predictions without an operator, in the folder --data"
+    "baselines", False, "Evaluate baselines on the series in --data"
 )
 _RUNS = flags.DEFINE_list("rollouts", [], "Folders of finished runs of opjax-train")
-_NAMES = flags.DEFINE_list("labels", [], "What the runs are called, in their order")
+_NAMES = flags.DEFINE_list("labels", [], "Names of the runs, in their order")
 _FIGURE = flags.DEFINE_string("curves", None, "PNG file to write")
 _STRIP = flags.DEFINE_string("strip", None, "PNG file of frames to write")
 _HIGH = flags.DEFINE_integer(
-    "high_waves", 0, "Wave number from which energy counts as high; 0: no such table"
+    "high_waves",
+    0,
+    "Minimum wave number of the high-frequency energy. 0 prints no table",
 )
 _STEPS = rollouts_data.STEPS
 _ERRORS = (

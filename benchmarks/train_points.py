@@ -1,4 +1,4 @@
-r"""Test error against processor time, with all points of a mesh in a step and with few.
+r"""Test error against CPU time, with all points of a mesh in a step and with few.
 
     python -m benchmarks.train_points --points_problem=elasticity \
         --points_runs="12:1 4:1 12:0.25 8:0.25,0.25,0.25,1" --points_file=points.json
@@ -29,13 +29,17 @@ from opjax.learn.run.batches import ArrayBatches
 from opjax.learn.tables import median_and_range, table
 
 _PROBLEM = flags.DEFINE_enum(
-    "points_problem", "elasticity", ["elasticity", "pipe"], "What is learned"
+    "points_problem", "elasticity", ["elasticity", "pipe"], "Problem to learn"
 )
-_RUNS = flags.DEFINE_string("points_runs", "", "epochs:shares of runs, between spaces")
+_RUNS = flags.DEFINE_string(
+    "points_runs", "", "Runs as epochs:fractions, separated by spaces"
+)
 _SEEDS = flags.DEFINE_list("points_seeds", ["0", "1", "2"], "Seeds of every run")
 _SAMPLES = flags.DEFINE_integer("points_samples", 100, "Training samples", 2)
 _FILE = flags.DEFINE_string("points_file", None, "JSON file of the runs", required=True)
-_PAGE = flags.DEFINE_bool("points_page", False, "Print tables of the file, run nothing")
+_PAGE = flags.DEFINE_bool(
+    "points_page", False, "Print the tables of the file without running anything"
+)
 
 _NUM_TEST = 50
 _MAKE = {

@@ -39,10 +39,10 @@ from opjax.learn.tables import median_and_range, table
 from opjax.samples import Sample, Splits
 
 _FOLDER = flags.DEFINE_string("bands_folder", None, "Folder of runs and predictions")
-_PROBLEMS = flags.DEFINE_list("bands_problems", [], "Problems; all by default")
+_PROBLEMS = flags.DEFINE_list("bands_problems", [], "Problems. By default, all")
 _CASES = flags.DEFINE_integer("bands_cases", 2, "Seed of the held-out cases")
 _FLOORS = flags.DEFINE_list("bands_floors", ["0.3"], "Other floors of the ensemble")
-_ORACLES = flags.DEFINE_bool("bands_oracles", False, "Widths that know the errors too")
+_ORACLES = flags.DEFINE_bool("bands_oracles", False, "Also evaluate oracle widths")
 _FIGURE = flags.DEFINE_string("bands_figure", None, "PNG file to write: reliability")
 _COVERAGE, _DIVISIONS, _SEEDS = 0.9, 20, (0, 1, 2)
 _TRAIN, _VALIDATION, _HELD_OUT, _EPOCHS = 120, 8, 340, 40

@@ -40,7 +40,7 @@ _PROBLEM = flags.DEFINE_enum(
     "unlike_problem",
     "heat",
     ("heat", "elasticity", "darcy"),
-    "What the run has learned",
+    "Problem that the run has learned",
 )
 _TRAIN, _CALIBRATION, _CASES = 100, 100, 40
 _MIDDLE = (0.5, 0.5)  # of the elastic cell

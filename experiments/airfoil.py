@@ -66,8 +66,8 @@ class Config(FlowOptions):
 
     deviations: bool = option(
         True,
-        "Give models the displacement of every point from the mean training mesh as "
-        "an extra input",
+        "Use the displacement of every point from the mean training mesh as an extra "
+        "input",
     )
 
 

@@ -39,8 +39,8 @@ class Config(BenchmarkOptions):
 
     split: str = option(
         "full",
-        "Split of the published cases: full, scarce, or extrapolation in reynolds or "
-        "aoa (angle of attack)",
+        "Split of the published cases: full, scarce, or extrapolation in Reynolds "
+        "number (reynolds) or angle of attack (aoa)",
         choices=tuple(airfrans.SPLITS),
     )
     num_points: int = option(

@@ -34,8 +34,8 @@ class Config(FieldOptions):
     stride: int = option(2, "Subsampling factor of the published grid", minimum=1)
     notch: str = option(
         "boundary",
-        "Boundary values on the notch, in our own solver: those of the boundary "
-        "function, or zero",
+        "Boundary values on the notch in our own solver: the boundary function, or "
+        "zero",
         choices=tuple(NOTCHES),
     )
 

@@ -46,12 +46,12 @@ class Config(FlowOptions):
 
     num_wake: int = option(16, "Number of cells along each side of the wake", minimum=1)
     num_radial: int = option(20, "Number of cells from the airfoil outwards", minimum=2)
-    scalars: bool = option(True, "Give models the angle and the Mach number")
+    scalars: bool = option(True, "Use the angle and the Mach number as input scalars")
     point_features: str = option(
         "deviations",
-        "What models are told of every point besides its coordinates: deviations from "
-        "the mean training mesh, whose points have one order, geometry that any mesh "
-        "has, or none",
+        "Features of every point in addition to its coordinates: deviations from the "
+        "mean training mesh (needs corresponding points), geometry (available for "
+        "any mesh), or none",
         choices=lift.POINT_FEATURES,
     )
 

@@ -51,12 +51,12 @@ class QueueOptions(Options):
     state: str = required("Folder that keeps everything needed to continue")
     minutes: float = option(9.0, "Time limit, in minutes", minimum=0.1)
     setups: tuple[str, ...] = option(
-        (), "Names of the set-ups to run, in this order. All if empty"
+        (), "Names of the set-ups to run, in this order. If empty, all"
     )
     data_dir: str | None = option(
         None, "Folder of the published files, with one folder per program"
     )
-    list: bool = option(False, "Print the state of all set-ups and run nothing")
+    list: bool = option(False, "Print the state of all set-ups without running any")
     max_mib: float = option(
         60.0, "Maximum size of the state folder at the end, in MiB", minimum=1.0
     )

@@ -31,9 +31,9 @@ class Config(FieldOptions):
 
     split: str = option(
         "transolver",
-        "Published split: transolver uses the mesh points of the pipe, functional "
-        "those of the unit square with the pipe's points as features. Both have their "
-        "own test samples",
+        "Published split: transolver uses the mesh points of the pipe; functional "
+        "uses the points of the unit square and passes the pipe's points as "
+        "features. Their test samples differ",
         choices=tuple(pipe.SPLITS),
     )
     normalize_inputs: bool = option(True, "Normalise coordinates and features")

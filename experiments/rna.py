@@ -80,7 +80,8 @@ class Config(BenchmarkOptions):
     decoder_norm: bool = option(True, "Normalise the features before the decoder")
     label_smoothing: float = option(
         0.0,
-        "Label smoothing: share of the target that is spread evenly over all classes",
+        "Label smoothing: fraction of the target that is distributed equally over "
+        "all classes",
         minimum=0,
         below=1,
     )

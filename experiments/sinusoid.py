@@ -49,7 +49,9 @@ class Config(RunOptions, StepOptions):
         10, "Number of observations in a training task", minimum=1
     )
     num_query: int = option(20, "Number of queries in a training task", minimum=1)
-    anneal: bool = option(False, "Lower the learning rate to zero along a cosine")
+    anneal: bool = option(
+        False, "Decay the learning rate to zero with a cosine schedule"
+    )
     optimizer: str = option(
         "adam",
         "Optimizer: adam, or muon for the weight matrices with adam for all other "
@@ -315,7 +317,8 @@ def report(finished: learn.Finished) -> learn.Report:
         f"{config.num_query} queries, "
         f"{'a rate annealed to zero' if config.anneal else 'a constant rate'}, "
         "float32; median [smallest, largest] over the "
-        f"seeds. Errors are those of {config.test_tasks} test tasks, the same for all."
+        f"seeds. Errors are computed on the same {config.test_tasks} test tasks for "
+        "all models."
     )
     if config.shrink > 1:
         head += f" Models have 1/{config.shrink} of the published widths."

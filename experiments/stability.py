@@ -41,8 +41,8 @@ class Member(burgers.Config):
 
     normalization: str = option("keys", "What is normalised", choices=NORMALIZATIONS)
     eval_points: tuple[int, ...] = option((512, 8192), "Points of the grids")
-    num_samples: int = option(1, "Samples that are looked at")
-    tolerance: float = option(1e-3, "Least norm of the functions that count")
+    num_samples: int = option(1, "Samples to evaluate")
+    tolerance: float = option(1e-3, "Minimum norm of the functions")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,16 +72,15 @@ class Config(SizeOptions):
     num_points: int = option(512, "Number of points of the training grid", minimum=64)
     eval_points: tuple[int, ...] = option(
         (512, 1024, 2048, 4096, 8192),
-        "Numbers of points at which constants are measured, from few to many",
+        "Increasing numbers of points at which constants are measured",
         minimum=64,
     )
     num_samples: int = option(
-        1, "Number of test samples that constants are measured for", minimum=1
+        1, "Number of test samples for which constants are measured", minimum=1
     )
     tolerance: float = option(
         1e-3,
-        "Smallest norm, relative to the largest, of combinations of functions that "
-        "count",
+        "Minimum norm of the linear combinations of functions, relative to the largest",
         above=0,
         below=1,
     )

@@ -79,8 +79,9 @@ def on_host(**arrays: Any) -> None:
     ]
     if traced:
         raise TypeError(
-            f"{', '.join(traced)}: this function runs on the host, in NumPy, and not "
-            "inside jax.jit, vmap or grad; call it before, and pass its result."
+            f"{', '.join(traced)}: this function runs on the host, in NumPy, and "
+            "cannot be used inside jax.jit, vmap or grad; call it outside and pass "
+            "its result."
         )
 
 
@@ -96,14 +97,14 @@ def single_numbers(**numbers: Any) -> None:
             raise _no_number(name, number)
         if jnp.ndim(number):
             raise ValueError(
-                f"{name} has shape {jnp.shape(number)}, but is one number; for one of "
-                "each head or sample map the function over it with `jax.vmap`."
+                f"{name} has shape {jnp.shape(number)}, expected a scalar; for one "
+                "value per head or sample, use `jax.vmap`."
             )
 
 
 def _no_number(name: str, number: Any) -> TypeError:
     return TypeError(
-        f"{name}={number!r} is no real number; give one, such as {name}=0.1."
+        f"{name}={number!r} is not a real number; pass one, such as {name}=0.1."
     )
 
 

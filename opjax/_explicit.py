@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 
 def split_by_compiler(function: Callable[P, R]) -> Callable[P, R]:
-    """Leaves to the compiler how an explicit mesh shares what a function computes.
+    """Lets the compiler decide how a function is sharded over an explicit mesh.
 
     Axes with one letter in the signature are split alike, so those of results as those
     of arguments. Results are whole on every device along all other axes.

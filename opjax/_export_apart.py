@@ -11,7 +11,7 @@ import sys
 
 
 def parse(content: bytes) -> str:
-    """Does with an operator what `opjax.export.load` does; says what went wrong."""
+    """Checks an operator like `opjax.export.load` and reports errors."""
     from jax import export
 
     try:
@@ -23,7 +23,7 @@ def parse(content: bytes) -> str:
 
 
 def limit(seconds: int, num_bytes: int) -> None:
-    """Bounds the processor time and memory of this process, where there are bounds."""
+    """Limits the CPU time and memory of this process, if the platform supports it."""
     try:
         import resource
     except ImportError:  # Windows

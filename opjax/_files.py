@@ -25,7 +25,7 @@ _UNABLE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Generator[Path]:
-    """Gives a temporary path, of the same suffix, that becomes `path` at the end.
+    """Yields a temporary path with the same suffix, renamed to `path` at the end.
 
     Readers see the old file or the new one, also after the power has failed, and two
     writers do not meet.
@@ -49,7 +49,7 @@ def replacing(path: str | os.PathLike[str]) -> Generator[Path]:
 
 
 def sync(path: str | os.PathLike[str]) -> None:
-    """Waits until a file or folder is on the disk, if its file system can tell.
+    """Flushes a file or folder to the disk, if its file system supports it.
 
     Raises:
       OSError: if it cannot be written there.

@@ -16,7 +16,7 @@ CALIBRATION = 1
 
 
 class NewerFormatError(ValueError):
-    """A file of a later opjax."""
+    """A file written by a later opjax."""
 
 
 def check(path: str | os.PathLike[str], found: Any, newest: int, *, what: str) -> None:
@@ -33,7 +33,9 @@ def check(path: str | os.PathLike[str], found: Any, newest: int, *, what: str) -
       ValueError: if it is no format.
     """
     if type(found) is not int or found < 0:
-        raise ValueError(f"{path} is damaged: {str(found)[:40]!r} is no format.")
+        raise ValueError(
+            f"{path} is damaged: {str(found)[:40]!r} is not a format number."
+        )
     if found > newest:
         raise NewerFormatError(
             f"{path} has format {str(found)[:20]} of {what}, and this opjax "

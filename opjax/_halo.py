@@ -34,18 +34,18 @@ def local_shape(
 
 
 def inside(rows: int, grid_rows: int, axis_name: str | None) -> jax.Array:
-    """Says which rows of a device are of the grid, shape `(rows,)`."""
+    """Marks the rows of a device that belong to the grid, shape `(rows,)`."""
     return row_numbers(rows, axis_name) < grid_rows
 
 
 def row_numbers(rows: int, axis_name: str | None) -> jax.Array:
-    """Returns the numbers of the rows of a device, shape `(rows,)`."""
+    """Returns the indices of the rows of a device, shape `(rows,)`."""
     first = 0 if axis_name is None else lax.axis_index(axis_name) * rows
     return first + jnp.arange(rows, dtype=jnp.int32)
 
 
 def clear(field: jax.Array, grid_rows: int, axis_name: str | None) -> jax.Array:
-    """Puts zeros into the rows beyond the grid, of a field `(rows, ...)`."""
+    """Sets the rows of a field `(rows, ...)` that lie beyond the grid to zero."""
     rows = field.shape[0]
     if axis_name is None or rows * lax.axis_size(axis_name) == grid_rows:
         return field

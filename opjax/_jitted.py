@@ -91,8 +91,8 @@ def _constant(name: str, argument: object) -> object:
     """Returns a static argument as numbers that Python compares."""
     if isinstance(argument, jax.core.Tracer):
         raise TypeError(
-            f"{name}={argument} is traced, but the program depends on it; give a "
-            "number that is known when the function is compiled."
+            f"{name}={argument} is traced, but the compiled program depends on its "
+            "value; pass a Python number."
         )
     if isinstance(argument, list | np.ndarray | np.generic | jax.Array):
         numbers = np.asarray(argument).tolist()
@@ -101,7 +101,7 @@ def _constant(name: str, argument: object) -> object:
 
 
 def pytree(cls: type[T]) -> type[T]:
-    """Registers a dataclass as a pytree, whose `static` fields are no data.
+    """Registers a dataclass as a pytree whose `static` fields are not data.
 
     To `jax.tree_util.register_dataclass` (jax 0.10 to 0.12) structures of two classes
     are equal if their static fields are, and `jax.jit` may then run the program of one

@@ -24,7 +24,7 @@ from jax.interpreters import ad, batching, mlir
 
 
 def one_by_one(function: Callable, *, columns: int | None = None) -> Callable:
-    """Makes `jax.vmap` run the samples in turn on the CPU, and together elsewhere.
+    """Makes `jax.vmap` run samples sequentially on a CPU, and batched elsewhere.
 
     Holds for any nesting of `jax.vmap` and for derivatives of any order, forward and
     reverse, which share the intermediate values of the function.

@@ -31,8 +31,9 @@ def of_triangles(points: np.ndarray, triangles: np.ndarray) -> tuple[Any, np.nda
     masses = np.bincount(triangles.ravel(), np.repeat(doubled / 6, 3), minlength=n)
     if not doubled.min() > 0 or not masses.min() > 0:
         raise ValueError(
-            f"{np.count_nonzero(doubled <= 0)} triangles have no area and "
-            f"{np.count_nonzero(masses <= 0)} points belong to none; remove them."
+            f"{np.count_nonzero(doubled <= 0)} triangles have zero area and "
+            f"{np.count_nonzero(masses <= 0)} points belong to no triangle; remove "
+            "them."
         )
     local = squares / (2 * doubled)[:, None, None]
     rows = np.repeat(triangles, 3, axis=1).ravel()

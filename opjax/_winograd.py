@@ -38,7 +38,7 @@ _Described = jax.Array | jax.ShapeDtypeStruct
 
 
 def pays_off(field: _Described, kernel: _Described) -> bool:
-    """Returns whether `correlate` applies and is measured faster on a CPU.
+    """Returns whether `correlate` is applicable and faster on a CPU, as measured.
 
     The products shrink by four, the transforms cost extra passes over memory: with few
     channels, or few tiles, these weigh more.
@@ -57,7 +57,7 @@ def pays_off(field: _Described, kernel: _Described) -> bool:
 
 
 def correlate(field: jax.Array, kernel: jax.Array) -> jax.Array:
-    r"""Correlates a field with a 3 x 3 kernel; it is zero beyond the second axis.
+    r"""Correlates a field with a 3 x 3 kernel, with zero padding along the second axis.
 
     For the window `d` (6, 6) of a tile, and the stencil `g` (3, 3), the tile's outputs
 

@@ -165,8 +165,8 @@ def fourier_basis(
     periods = _per_axis("lengths", 1.0 if lengths is None else lengths, p)
     if any(m < 0 for m in frequencies) or any(length <= 0 for length in periods):
         raise ValueError(
-            f"num_frequencies={frequencies} must be non-negative and lengths={periods} "
-            "positive."
+            f"num_frequencies={frequencies} must be non-negative, and "
+            f"lengths={periods} positive."
         )
     factors = []
     for x, m, length in zip(mesh_points.T, frequencies, periods, strict=True):
@@ -284,7 +284,8 @@ def orthonormalize(
     dtype, basis = basis.dtype, linalg.at_least_single(basis)
     if n < k:
         raise ValueError(
-            f"basis {basis.shape}: {n} points cannot carry {k} orthonormal functions."
+            f"basis {basis.shape}: {n} points support at most {n} orthonormal "
+            f"functions, not {k}."
         )
     if quadrature_weights is None:
         return _orthonormal(basis, basis, method).astype(dtype)

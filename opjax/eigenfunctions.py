@@ -75,7 +75,9 @@ def laplacian_eigenfunctions(
         _checks.positive(dimension=axes)
         stiffness, masses = _stiffness.of_cloud(points, num_neighbors, axes)
     elif dimension is not None:
-        raise ValueError(f"{dimension=} is for clouds; triangles have dimension 2.")
+        raise ValueError(
+            f"{dimension=} is only for point clouds; triangles have dimension 2."
+        )
     else:
         stiffness, masses = _stiffness.of_triangles(points, np.asarray(triangles))
     return *_lowest(stiffness, masses, num_functions), masses
@@ -126,7 +128,9 @@ def grid_eigenfunctions(
     if values.ndim == 0 or min(values.shape) < 3:
         raise ValueError(f"coefficient {values.shape} must have 3 nodes per axis.")
     if not values.min() > 0:
-        raise ValueError(f"coefficient is {values.min()} somewhere, not positive.")
+        raise ValueError(
+            f"coefficient has minimum {values.min()}, expected positive values."
+        )
     stiffness, masses = _stiffness.of_grid(values, boundary == "periodic")
     free = np.ones(values.shape, bool)
     if boundary == "dirichlet":
@@ -145,7 +149,7 @@ def heat_kernel_signature(
     eigenvalues: Float[ArrayLike, " k"],
     times: Float[ArrayLike, " t"],
 ) -> Float[Array, "n t"]:
-    r"""Returns how much heat put at a point is still there, at every point and time.
+    r"""Returns the fraction of heat that remains at its point, by point and time.
 
         h_t(x) = sum_j exp(-lambda_j t) phi_j(x)^2,
 
@@ -185,8 +189,8 @@ def heat_kernel_signature(
     _checks.rank(1, eigenvalues=eigenvalues, times=times)
     if functions.shape[1] != len(eigenvalues):
         raise ValueError(
-            f"functions {functions.shape} and eigenvalues {eigenvalues.shape} must be "
-            "as many."
+            f"functions {functions.shape} and eigenvalues {eigenvalues.shape} must "
+            "have the same number."
         )
     decay = jnp.exp(-eigenvalues[:, None] * times[None, :])
     # The default precision of accelerators keeps three digits.

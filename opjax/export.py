@@ -72,7 +72,7 @@ _NORMALIZED = ("mesh_points", "features", "scalars", "target")
 
 
 class Inputs(NamedTuple):
-    """What calls of an exported operator take, one sample.
+    """Arguments of an exported operator: one sample.
 
     Attributes:
       point_dim: dimension `p` of space.
@@ -257,8 +257,8 @@ def _content(path: Path, max_bytes: int, trusted: bool) -> bytes:
         return whole
     if not end or whole[start:] != _end(content, number):
         raise ValueError(
-            f"{path} ({size} bytes) does not end with the checksum of what it holds: "
-            "it is damaged, incomplete, or no operator that opjax exported. Get it "
+            f"{path} ({size} bytes) does not end with a valid checksum: it is "
+            "damaged, incomplete, or not an operator exported by opjax. Get it "
             "again, or export it again."
         )
     _formats.check(path, number, _formats.OPERATOR, what="operators")
@@ -278,8 +278,8 @@ def _check(path: Path, exported: export.Exported, text: str) -> None:
     unknown = sorted({name for name in called if not _CALLS.fullmatch(name)})
     if unknown:
         raise ValueError(
-            f"{path} calls functions that operators have no use for: {unknown[:5]}. It "
-            "could do more than compute; do not run it."
+            f"{path} calls functions that operators do not need: {unknown[:5]}. It "
+            "may execute foreign code; do not run it."
         )
     avals = [*exported.in_avals, *exported.out_avals]
     types = sorted({str(aval.dtype) for aval in avals})
@@ -349,9 +349,9 @@ def _export(
         if isinstance(n, int):
             raise
         raise ValueError(
-            f"The operator cannot be exported for any number of points: "
-            f"{str(error).strip().splitlines()[0]} If it belongs to a grid, give its "
-            "num_points; if it needs so many points, give min_points."
+            "The operator cannot be exported for any number of points: "
+            f"{str(error).strip().splitlines()[0]} If it is tied to one grid, pass "
+            "num_points; if it needs a minimum number of points, pass min_points."
         ) from error
     shapes = [aval.shape for aval in exported.out_avals]
     if len(shapes) != 1 or shapes[0][:-1] != rows:

@@ -27,7 +27,7 @@ _SMALLEST_UNIT = 1e-12
 @pytree
 @dataclasses.dataclass(frozen=True)
 class Additive:
-    """The regularised system `A A^T + ridge u I`, as a plain number as `ridge` has it.
+    """The regularised system `A A^T + ridge u I`, which a plain number means too.
 
     Attributes:
       ridge: Tikhonov weight, not negative; data of a pytree, so that `jax.vmap` maps it
@@ -83,8 +83,8 @@ def check_ridge(ridge: Ridge) -> None:
     number = ridge.ridge if isinstance(ridge, Additive | Convex) else ridge
     if isinstance(number, type | Additive | Convex):
         raise TypeError(
-            f"ridge={ridge!r} is no weight; give a number, or opjax.Additive or "
-            "opjax.Convex of a number."
+            f"ridge={ridge!r} is not a ridge; pass a number, opjax.Additive or "
+            "opjax.Convex."
         )
     _checks.single_numbers(ridge=number)
     _checks.non_negative(ridge=number)

@@ -122,7 +122,7 @@ def fit(
 
 
 def guard(std: np.ndarray, eps: float) -> np.ndarray:
-    """What is added to deviations before data are divided by them.
+    """Offset added to deviations before data are divided by them.
 
     Published normalisers add `eps`, in the units of the data: so do these, where data
     spread by a thousandth or more, `eps min(1, 1000 std)`.
@@ -143,7 +143,7 @@ def guard(std: np.ndarray, eps: float) -> np.ndarray:
 def is_constant(
     low: Any, high: Any, *, rounding: float, size: Any = None
 ) -> np.ndarray:
-    """Whether values spread no more than rounding makes them.
+    """Whether the spread of values is within their rounding error.
 
         high - low <= 8 rounding size
 

@@ -71,7 +71,7 @@ def farthest_points(
     if not 1 <= num_samples <= n:
         raise ValueError(
             f"{num_samples=} must lie between 1 and the {n} points of points "
-            f"{points.shape}; take fewer, or repeat points first."
+            f"{points.shape}; use fewer, or repeat points first."
         )
     columns = points.T
 

@@ -33,7 +33,7 @@ EXPONENT = 15
 
 @dataclasses.dataclass(frozen=True)
 class Precision:
-    """What a model has in 16 bits, see `nn.with_precision`.
+    """Parts of a model that use 16 bits, see `nn.with_precision`.
 
     Attributes:
       features: one of `PRODUCT_TYPES`, to which features and basis functions are
@@ -63,7 +63,7 @@ class Precision:
 
 
 def check_stored(**types: str | None) -> None:
-    """Raises ValueError for a type that features are not stored in.
+    """Raises ValueError for a type that is not supported for stored features.
 
     Examples:
       >>> from opjax.precision import check_stored
@@ -207,7 +207,7 @@ def _sum(
 
 
 def dot_general(dtype: str | None) -> Callable[..., jax.Array]:
-    """Returns what `nnx.Linear` takes as `dot_general`, the same object for a type.
+    """Returns the `dot_general` of `nnx.Linear`, the same object for a type.
 
     Examples:
       >>> from functools import partial

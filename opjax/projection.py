@@ -59,7 +59,7 @@ class Moments:
 
     @property
     def unit(self) -> jax.Array:
-        """Average weight of the points that count; one where there are none.
+        """Average weight of the points with positive weight; one if there are none.
 
         Counting points of positive weight only makes padded and unpadded data equal.
         """
@@ -239,7 +239,7 @@ class LeastSquares:
 
 
 def check_projection(projection: object) -> None:
-    """Raises an error unless a projection is one, of numbers that make sense.
+    """Raises an error unless a projection is valid.
 
     Raises:
       TypeError: if it is a name or lacks an attribute.
@@ -254,7 +254,7 @@ def check_projection(projection: object) -> None:
     """
     if isinstance(projection, str):
         raise TypeError(
-            f"projection={projection!r} is a name, expected an object: "
+            f"projection={projection!r} is a string, expected an object: "
             "opjax.Means(), opjax.InnerProducts() or opjax.LeastSquares()."
         )
     if isinstance(projection, type):
@@ -266,8 +266,8 @@ def check_projection(projection: object) -> None:
         names = ("needs_gram", "needs_one_sign", "weights_cancel", "__call__")
         missing = [name for name in names if not hasattr(projection, name)]
         raise TypeError(
-            f"projection={projection!r} has no {', '.join(missing)}; a projection says "
-            "what it needs, see opjax.projection.Projection."
+            f"projection={projection!r} has no {', '.join(missing)}; a projection "
+            "must define these attributes, see opjax.projection.Projection."
         )
     if isinstance(projection, Means):
         _checks.single_numbers(offset=projection.offset)
@@ -286,7 +286,7 @@ def moments(
     with_gram: bool = False,
     compute_dtype: str | None = None,
 ) -> Moments:
-    r"""Returns the sums over points that projections are made of.
+    r"""Returns the sums over points that projections are computed from.
 
         Phi^T W f,    Phi^T w,    sum_i w_i,    number of w_i > 0,    (Phi^T W Phi).
 

@@ -62,7 +62,7 @@ def grid_weights(
     _checks.option("rule", rule, RULES)
     if isinstance(grid_shape, int):
         raise TypeError(
-            f"{grid_shape=} is no shape; give ({grid_shape},) for one axis."
+            f"{grid_shape=} is not a tuple; pass ({grid_shape},) for one axis."
         )
     lengths = (1.0,) * len(grid_shape) if lengths is None else tuple(lengths)
     if len(lengths) != len(grid_shape):
@@ -242,7 +242,7 @@ def kind_of_four(
         return "quad" if beside else "tetra"
     raise ValueError(
         f"{len(cells)} cells of four corners in space may be tetrahedra or quads of a "
-        "surface: they share no faces"
+        "surface, because they share no faces"
         + (", but they are far from flat" if beside else " and no sides")
         + ". Give the triangles of the surface, or the quadrature weights."
     )
@@ -260,7 +260,7 @@ def _mesh(mesh_points: ArrayLike, cells: ArrayLike) -> tuple[np.ndarray, np.ndar
     if outside.size:
         raise ValueError(
             f"cells contain point {outside[0]}, but points are numbered from 0 to "
-            f"{len(points) - 1}; leave out the cells of padding."
+            f"{len(points) - 1}; remove the cells of padding points."
         )
     return points, cells
 
@@ -320,7 +320,7 @@ def _simplex_weights(
 
 
 def active(quadrature_weights: Float[ArrayLike, " *shape"]) -> Bool[Array, "*shape"]:
-    """Returns which points count, those of positive weight, in the shape of weights.
+    """Returns a mask of the points with positive weight, shaped like the weights.
 
     Examples:
       >>> import numpy as np
@@ -334,7 +334,7 @@ def active(quadrature_weights: Float[ArrayLike, " *shape"]) -> Bool[Array, "*sha
 def select(
     values: Float[Array, "n ..."], quadrature_weights: Float[ArrayLike, " n"] | None
 ) -> Float[Array, "n ..."]:
-    """Zeroes the values of points that do not count, along the first axis.
+    """Sets the values of masked points to zero, along the first axis.
 
     Before arithmetic: zero times a padded NaN would be NaN.
 
@@ -354,7 +354,7 @@ def weighted_mean(
     values: Float[ArrayLike, " n"],
     quadrature_weights: Float[ArrayLike, " n"] | None = None,
 ) -> Float[Array, ""]:
-    r"""Mean of values over the points that count.
+    r"""Mean of values over the points with positive weight.
 
         sum_i w_i v_i / sum_i w_i,
 

@@ -236,8 +236,8 @@ def moment(
         )
     if vectors.shape[1] not in (2, 3):
         raise ValueError(
-            f"area_vectors have shape {vectors.shape}: moments are those of forces in "
-            "2 or 3 dimensions."
+            f"area_vectors have shape {vectors.shape}: moments need forces in 2 or 3 "
+            "dimensions."
         )
     arrays = pressure, vectors, points, center
     on_host = [array for array in arrays if isinstance(array, np.ndarray)]

@@ -24,7 +24,7 @@ def rollout(
     checkpoint: bool = False,
     gradient: str = "all",
 ) -> Any:
-    r"""Applies a step again and again, and returns what is seen of every state.
+    r"""Applies a step repeatedly, and returns the observation of every state.
 
         u_{t+1} = step(u_t),    or    u_{t+1} = step(u_t, x_t),    t = 0, ..., s - 1.
 
@@ -97,8 +97,8 @@ def _number_of_steps(num_steps: int | None, inputs: Any) -> int:
     if len(lengths) != 1 or 0 in lengths:
         found = sorted(lengths) or "none"
         raise ValueError(
-            f"The number of steps is {found} by num_steps and axis 0 of the inputs; "
-            "expected one positive number, give num_steps or inputs of that length."
+            f"The number of steps from num_steps and axis 0 of the inputs is {found}, "
+            "expected one positive number; pass num_steps or inputs of that length."
         )
     return lengths.pop()
 
@@ -108,7 +108,7 @@ def _check_step(step: Callable[..., Any], state: Any, given: tuple[Any, ...]) ->
     after = jax.eval_shape(lambda *x: step(*x), state, *given)
     if jax.tree.structure(after) != jax.tree.structure(state):
         raise TypeError(
-            f"The step returns {jax.tree.structure(after)}, and takes "
+            f"The step returns {jax.tree.structure(after)}, but takes "
             f"{jax.tree.structure(state)}; return the whole next state."
         )
     pairs = zip(jax.tree.leaves(state), jax.tree.leaves(after), strict=True)

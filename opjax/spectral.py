@@ -96,7 +96,7 @@ def spectral_convolution(
 
 
 def largest_modes(grid_shape: Sequence[int]) -> tuple[int, ...]:
-    """Returns the most frequencies per axis that a grid resolves, the last one halved.
+    """Returns the maximum frequencies per axis of a grid, the last one halved.
 
     These are `(n_1, ..., n_{p-1}, n_p // 2 + 1)`, see `spectral_convolution`.
 

@@ -512,7 +512,7 @@ BAD = {
     ),
     "too few points": (
         lambda: opjax.orthonormalize(X[:1]),
-        r"basis \(1, 2\): 1 points cannot carry 2 orthonormal functions",
+        r"basis \(1, 2\): 1 points support at most 2 orthonormal functions",
     ),
     "factorisation": (
         lambda: opjax.orthonormalize(X, method="svd"),

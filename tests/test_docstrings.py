@@ -32,15 +32,17 @@ PACKAGES = (
     "opjax.quadrature",
     "opjax.quantities",
     "opjax.rollouts",
+    "opjax.samples",
     "opjax.schwarz",
     "opjax.spectral",
+    "opjax.streaming",
     "opjax.training",
     "opjax.uncertainty",
 )
 # Where examples compile for longer than the day has time for.
 NIGHTLY = ("attention/", "metrics", "nn/", "point_clouds", "precision", "training/")
 NIGHTLY += ("learn/cli/train_samples", "learn/predict/", "learn/run/")
-NIGHTLY += ("schwarz/operators", "uncertainty/")
+NIGHTLY += ("schwarz/operators", "streaming/", "uncertainty/")
 
 
 def documented(path):

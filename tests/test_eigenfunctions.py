@@ -65,13 +65,13 @@ def test_bad_meshes_are_named():
         opjax.laplacian_eigenfunctions(
             points, triangles=np.array([[0, 1, 99]]), num_functions=2
         )
-    with pytest.raises(ValueError, match="points belong to none"):
+    with pytest.raises(ValueError, match="points belong to no triangle"):
         opjax.laplacian_eigenfunctions(points, triangles=triangles[:3], num_functions=2)
     with pytest.raises(ValueError, match="lower num_neighbors"):
         opjax.laplacian_eigenfunctions(points[:5], num_functions=2)
     with pytest.raises(TypeError, match="mesh_points has dtype int"):
         opjax.laplacian_eigenfunctions(np.ones((4, 2), int), num_functions=2)
-    with pytest.raises(ValueError, match="dimension=2 is for clouds"):
+    with pytest.raises(ValueError, match="dimension=2 is only for point clouds"):
         opjax.laplacian_eigenfunctions(
             points, triangles=triangles, num_functions=2, dimension=2
         )
@@ -131,7 +131,7 @@ def test_signatures_are_the_diagonal_of_the_heat_kernel(rng):
     assert single.dtype == np.float32
     many = jax.vmap(opjax.heat_kernel_signature, (0, None, None))
     np.testing.assert_allclose(many(given[0][None], *given[1:])[0], found)
-    with pytest.raises(ValueError, match="must be as many"):
+    with pytest.raises(ValueError, match="must have the same number"):
         opjax.heat_kernel_signature(functions, eigenvalues[1:], times)
 
 

@@ -10,7 +10,7 @@ from opjax import geometry, quadrature, schwarz
 
 
 def test_a_number_is_no_shape_of_a_grid():
-    with pytest.raises(TypeError, match=r"grid_shape=20 is no shape; give \(20,\)"):
+    with pytest.raises(TypeError, match=r"grid_shape=20 is not a tuple; pass \(20,\)"):
         opjax.grid_weights(20)
 
 

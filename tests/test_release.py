@@ -37,6 +37,23 @@ def test_version_and_date_are_the_same_everywhere():
     datetime.date.fromisoformat(date)
 
 
+def test_authors_and_addresses_are_in_one_place():
+    """CITATION.cff has those of pyproject.toml, by `.ci/identity`; nothing else has."""
+    citation = (ROOT / "CITATION.cff").read_text()
+    urls = PROJECT["urls"]
+    assert f"\nrepository-code: {urls['Repository']}\n" in citation
+    assert f"\nurl: {urls['Documentation']}\n" in citation
+    names = [author["name"] for author in PROJECT["authors"]]
+    for family, _, given in (name.partition(", ") for name in names):
+        assert family in citation
+        assert given in citation
+    elsewhere = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "mkdocs.yml")]
+    elsewhere += [*(ROOT / "docs").rglob("*.md"), *(ROOT / "opjax").rglob("*.py")]
+    for path in elsewhere:
+        text = path.read_text()
+        assert not any(word in text for word in (*urls.values(), *names)), path
+
+
 def test_the_citation_names_all_works():
     citation = (ROOT / "CITATION.cff").read_text()
     for work in ("2605.31559", "2606.18525", "2105.14995", "nedtaylor/athena"):

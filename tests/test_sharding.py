@@ -113,11 +113,11 @@ MESSAGES = {
     "points": r"points:4 of the device mesh must divide the points, axis 1 of",
     "names": "which axis of surface are points is not known",
     "loss": "points:4 of the device mesh: the loss of this program does not add up",
-    "mean": "batch:2 of the device mesh: the loss of this program is no sum over",
+    "mean": "batch:2 of the device mesh: the loss of this program is not a sum over",
     "attention": "points:4 of the device mesh: FourierAttention knows more of points",
     "rows": "25 points of a device must be rows of 10",
     "few rows": "has 1 rows of the grid, and its neighbour needs 2",
-    "memory": "rematerialize means nothing",
+    "memory": "rematerialize has no effect",
     "other": "needs all points of a sample together",
     "call": "axis_name='points': FourierAttention knows more of points than sums",
 }

@@ -96,8 +96,8 @@ def test_static_numbers_are_taken_from_arrays_and_not_from_tracers():
 def test_classes_and_words_are_no_objects_and_no_numbers():
     arrays, _ = split("functional_attention")
     for wrong, words in (
-        ({"ridge": opjax.Convex}, "give a number, or opjax.Additive"),
-        ({"ridge": opjax.Convex(opjax.Additive(1.0))}, "give a number"),
+        ({"ridge": opjax.Convex}, "pass a number, opjax.Additive"),
+        ({"ridge": opjax.Convex(opjax.Additive(1.0))}, "pass a number"),
         ({"ridge": 0.1, "projection": opjax.Means}, "is a class; call it"),
     ):
         with pytest.raises(TypeError, match=words):

@@ -55,7 +55,7 @@ class Config(Structure, Equation, Training, UpdateOptions):
         choices=SCALINGS,
     )
     learning_rate: float = option(
-        0.0, "Learning rate. 0 takes the default of --init", minimum=0
+        0.0, "Learning rate. 0 uses the default of --init", minimum=0
     )
     seeds: tuple[int, ...] = option(
         tuple(range(10)), "Seeds, all trained at once", minimum=0, below=2**31

@@ -48,7 +48,7 @@ def integrand(array: jax.Array, weights: jax.Array | None) -> jax.Array:
 
 
 def log_weights(weights: jax.Array | None, dtype: jax.typing.DTypeLike) -> jax.Array:
-    """Returns what weights add to the scores of a softmax over points, a row.
+    """Returns the logarithms of weights, added to the scores of a softmax over points.
 
     Minus infinity masks a point; not where all are masked: then the softmax averages
     their zeros, and is not NaN.

@@ -8,18 +8,18 @@ from opjax.samples import Sample, Splits
 
 
 def check_tolerance(tolerance: float) -> None:
-    """Raises ValueError for a residual that no flow in float32 comes down to."""
+    """Raises ValueError for a residual that is unreachable in float32."""
     if not 1e-5 <= tolerance < 1:
         raise ValueError(f"{tolerance=} must lie between 1e-5 and 1 in float32.")
 
 
 def mean_mesh(samples: Sequence[Sample]) -> np.ndarray:
-    """The mean of meshes of as many points, in one order, `(n, 2)`."""
+    """The mean of meshes with corresponding points, `(n, 2)`."""
     return np.mean([sample.mesh_points for sample in samples], axis=0)
 
 
 def with_features(found: Splits, features: Callable[[Sample], np.ndarray]) -> Splits:
-    """Gives every sample the features that are a function of it."""
+    """Adds features to every sample, computed by a function."""
 
     def part(samples: Sequence[Sample]) -> list[Sample]:
         return [sample._replace(features=features(sample)) for sample in samples]

@@ -95,24 +95,23 @@ def _point_data(mesh: VtkMesh, key: str, path: Path) -> np.ndarray:
     arrays = mesh.point_data.arrays
     if key not in arrays:
         raise ValueError(
-            f"{path} has values {sorted(arrays)} at its points, expected {key!r} among "
-            "them."
+            f"{path} has values {sorted(arrays)} at its points, but no {key!r}."
         )
     values = arrays[key]
     if not np.isfinite(values).all():
-        raise ValueError(f"{key} in {path} has values that are not finite.")
+        raise ValueError(f"{key} in {path} has non-finite values.")
     return values
 
 
 def _quadrilaterals(mesh: VtkMesh, path: Path) -> np.ndarray:
     if np.any(np.diff(mesh.offsets) != 4):
-        raise ValueError(f"{path} has cells that are no quadrilaterals.")
+        raise ValueError(f"{path} has cells that are not quadrilaterals.")
     return mesh.corners.reshape(-1, 4).astype(np.int32)
 
 
 def _around(contour: VtkMesh, path: Path) -> np.ndarray:
     """Returns point indices in the order of the lines of a closed contour."""
-    wrong = ValueError(f"The lines of {path} are no closed contour of segments.")
+    wrong = ValueError(f"The lines of {path} do not form a closed contour of segments.")
     polylines = np.any(contour.types == _POLYLINE)
     lines = contour.cells().get(_LINE)
     if lines is None or polylines:

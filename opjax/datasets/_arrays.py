@@ -33,15 +33,16 @@ def find(
             return root / name
     listed = "".join(f"\n  {name}" for name in names)
     missing = " or ".join(dict.fromkeys(Path(name).name for name in names))
-    where = f"The folder {root}" if root.is_dir() else f"{root} is no folder; it"
+    where = f"The folder {root}" if root.is_dir() else f"{root} is not a folder; it"
     raise FileNotFoundError(
-        f"{where} holds no {missing}. Where --data_dir may have it:{listed}\nGet it "
-        f"from {source}, or generate data by leaving out --data_dir."
+        f"{where} does not contain {missing}. Possible places in "
+        f"--data_dir:{listed}\nGet it from {source}, or omit --data_dir to generate "
+        "data."
     )
 
 
 def find_stem(data_dir: str | os.PathLike[str], stem: str, *, source: str) -> Path:
-    """The file `stem` with suffix `.mat` or `.npz`, also in a folder called like it."""
+    """The file `stem` with suffix `.mat` or `.npz`, also in a folder of this name."""
     folders = ("", f"{stem}/", f"{stem}.mat/")
     names = [f"{f}{stem}{suffix}" for f in folders for suffix in (".mat", ".npz")]
     return find(data_dir, names, source=source)
@@ -90,9 +91,9 @@ def read(
         )
     if len(array) < fewest:
         raise ValueError(
-            f"{path} has {len(array)} samples, {fewest} were asked for; lower "
-            "num_train or num_test (validation samples come from the training file and "
-            "count too: num_validation), or generate more."
+            f"{path} has {len(array)} samples, {fewest} were requested; lower "
+            "num_train or num_test (validation samples come from the training file "
+            "and count too: num_validation), or generate more."
         )
     # A copy, so that the full array can be freed before the next one is read.
     kept = np.array(array[keep], dtype, order="C")
@@ -100,9 +101,9 @@ def read(
         bad = np.argwhere(~np.isfinite(kept))
         samples = np.unique(bad[:, 0])
         raise ValueError(
-            f"{what} has {len(bad)} values that are not finite, in {samples.size} "
-            f"rows, first ones {samples[:8].tolist()}; download it again from {source},"
-            " or generate it again."
+            f"{what} has {len(bad)} non-finite values, in {samples.size} rows, first "
+            f"ones {samples[:8].tolist()}; download it again from {source}, or "
+            "generate it again."
         )
     return kept
 
@@ -125,7 +126,7 @@ def split(
     if num_train < 1 or num_test < 1 or num_train + num_test > num_samples:
         raise ValueError(
             f"{what} has {num_samples} samples; {num_train=} and {num_test=} must be "
-            "positive and together at most that."
+            "positive, and their sum at most this number."
         )
     start = num_train if test == "next" else num_samples - num_test
     return slice(0, num_train), slice(start, start + num_test)

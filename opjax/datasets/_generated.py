@@ -22,7 +22,7 @@ _SECONDS_BETWEEN_REPORTS = 10.0
 def cached_build(
     name: str, *, version: int
 ) -> Callable[[Callable[..., Mapping[str, np.ndarray]]], Callable[..., Any]]:
-    """Makes a function that builds arrays of samples read them from the cache.
+    """Wraps a function that builds arrays of samples, to read them from the cache.
 
     Args:
       name: of the files.
@@ -103,7 +103,7 @@ def draw(
 
 @contextlib.contextmanager
 def keys(seed: int) -> Generator[Callable[[int], jax.Array]]:
-    """Computes in float64 on the CPU; gives a function from sample to its PRNG key."""
+    """Computes in float64 on the CPU; yields a function from sample to PRNG key."""
     # The flags change the numbers, so they are part of the generator.
     with (
         jax.enable_x64(True),

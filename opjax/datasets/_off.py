@@ -37,7 +37,7 @@ def read_vertices(path: str | os.PathLike[str]) -> np.ndarray:
         )
     num_vertices, num_faces = int(counts[0]), int(counts[1])
     if not num_vertices:
-        raise ValueError(f"{path} has no vertices; leave the mesh out of the list.")
+        raise ValueError(f"{path} has no vertices; remove the mesh from the list.")
     coordinates = words[4 : 4 + 3 * num_vertices]
     found = len(words) - 4 - len(coordinates)
     # A face takes its number of corners and three of them at least.
@@ -57,8 +57,8 @@ def read_vertices(path: str | os.PathLike[str]) -> np.ndarray:
     bad = np.flatnonzero(~(np.abs(vertices) < largest).all(axis=1))
     if bad.size:
         raise ValueError(
-            f"{path} has {bad.size} vertices that are not finite, the first one "
-            f"number {bad[0]}: {vertices[bad[0]].tolist()}."
+            f"{path} has {bad.size} non-finite vertices, the first one number "
+            f"{bad[0]}: {vertices[bad[0]].tolist()}."
         )
     return vertices
 
@@ -87,20 +87,22 @@ def read_triangles(path: str | os.PathLike[str]) -> np.ndarray:
     try:
         faces = np.array(words, np.int64).reshape(-1, 4)
     except (OverflowError, ValueError) as error:
-        raise ValueError(f"{path} has a corner that is no number: {error}.") from None
+        raise ValueError(
+            f"{path} has a corner that is not a number: {error}."
+        ) from None
     if faces.size and not (
         np.all(faces[:, 0] == 3)
         and np.all(faces[:, 1:] >= 0)
         and np.all(faces[:, 1:] < num_vertices)
     ):
-        raise ValueError(f"{path} has faces that are no triangles of its vertices.")
+        raise ValueError(f"{path} has faces that are not triangles of its vertices.")
     return faces[:, 1:]
 
 
 def read_labels(
     path: str | os.PathLike[str], *, lowest: int, highest: int
 ) -> np.ndarray:
-    """Reads whole numbers, one for each vertex.
+    """Reads integers, one per vertex.
 
     Args:
       path: a text file, numbers separated by spaces or line ends.
@@ -119,7 +121,7 @@ def read_labels(
         labels = np.array([int(word) for word in _words(path)], np.int64)
     except (OverflowError, ValueError) as error:
         raise ValueError(
-            f"{path} has a label that is no whole number: {error}."
+            f"{path} has a label that is not an integer: {error}."
         ) from None
     bad = np.flatnonzero((labels < lowest) | (labels > highest))
     if bad.size:

@@ -27,8 +27,8 @@ def names(root: Path, split: str) -> list[str]:
     if bad or len(set(names)) < len(names) or not names:
         twice = sorted({name for name in names if names.count(name) > 1})
         raise ValueError(
-            f"{path} must list names of files, each once; it has {len(names)} lines, "
-            f"twice {twice[:8]}, and with folders {bad[:8]}."
+            f"{path} must list file names without duplicates or folders; it has "
+            f"{len(names)} lines, twice {twice[:8]}, and with folders {bad[:8]}."
         )
     if len(names) != PUBLISHED[split]:
         _LOGGER.warning(
@@ -49,8 +49,8 @@ def check_files(root: Path, split: str, names: Sequence[str]) -> None:
         more = f"\n  and {len(missing) - 8} others" if len(missing) > 8 else ""
         raise FileNotFoundError(
             f"{root} lacks {len(missing)} files of the {len(names)} surfaces that "
-            f"{split}.txt names:{listed}{more}\nGet them from {_SOURCE}, or take their "
-            "lines out of the list."
+            f"{split}.txt names:{listed}{more}\nGet them from {_SOURCE}, or remove "
+            "their lines from the list."
         )
 
 
@@ -92,8 +92,8 @@ def read_samples(
         )
     if num_points > shape[1]:
         raise ValueError(
-            f"{path} has {shape[1]} points of each surface, {num_points=} were asked "
-            "for; take fewer, or read the published meshes."
+            f"{path} has {shape[1]} points of each surface, {num_points=} were "
+            "requested; use fewer, or read the published meshes."
         )
     take(names, limit, path)
     found = [
@@ -109,9 +109,9 @@ def read_samples(
 
 
 def take(found: Sequence[str] | np.ndarray, limit: int | None, path: Path) -> None:
-    """Raises ValueError if there are not so many surfaces."""
+    """Raises ValueError if there are fewer surfaces."""
     if limit is not None and not 1 <= limit <= len(found):
         raise ValueError(
-            f"{path} has {len(found)} surfaces, {limit} were asked for (validation "
+            f"{path} has {len(found)} surfaces, {limit} were requested (validation "
             "surfaces are training surfaces and count too)."
         )

@@ -79,7 +79,7 @@ def fields(samples: Sequence[Sample]) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Files(NamedTuple):
-    """What the three files of a problem of Geo-FNO are called and hold.
+    """Names and contents of the three files of a Geo-FNO problem.
 
     Attributes:
       stem: file names are `<stem>_X.npy`, `<stem>_Y.npy` and `<stem>_Q.npy`.

@@ -194,7 +194,7 @@ def _build(
             raise RuntimeError(
                 f"The flow of sample {index} of seed {seed} has a residual of "
                 f"{float(flow.residual):.1e} after {int(flow.num_steps)} steps, above "
-                f"{tolerance=}; take a larger one, or another seed."
+                f"{tolerance=}; use a larger tolerance or another seed."
             )
         velocity = np.moveaxis(np.asarray(flow.velocity), -1, 0)
         fields = [flow.density, *velocity, flow.pressure, flow.mach]

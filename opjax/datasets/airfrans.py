@@ -43,7 +43,7 @@ _NAME = re.compile(r"airFoil2D_[A-Za-z]+_([0-9.]+)_(-?[0-9.]+)(_[-0-9.]+)*")
 
 
 class Details(NamedTuple):
-    """What the evaluation of a flow needs besides its sample.
+    """Additional data for the evaluation of a flow.
 
     Attributes:
       points: nodes in float64, `(n, 2)`: cells at the airfoil are too thin for float32.
@@ -132,7 +132,7 @@ def load(
         if limit is not None and not 1 <= limit <= len(names):
             raise ValueError(
                 f"{key} in {root / 'manifest.json'} has {len(names)} cases, {limit} "
-                "were asked for (validation cases are training cases and count too)."
+                "were requested (validation cases are training cases and count too)."
             )
         loaded.append([read_case(root, name) for name in names[:limit]])
     train, test = loaded
@@ -330,7 +330,8 @@ def _case(
     match = _NAME.fullmatch(name)
     if match is None:
         raise ValueError(
-            f"{name!r} names no case, expected airFoil2D_SST_<speed>_<angle>_<digits>."
+            f"{name!r} is not the name of a case, expected "
+            "airFoil2D_SST_<speed>_<angle>_<digits>."
         )
     n, m = len(points), len(surface)
     expected = {

@@ -36,7 +36,7 @@ def cached(
     recipe: Mapping[str, Any],
     cache_dir: str | os.PathLike[str] | None = None,
 ) -> dict[str, np.ndarray]:
-    """Returns the arrays of `build()`, from disk if this recipe was built before.
+    """Returns the arrays of `build()`, from disk if this recipe is cached.
 
     A second process that asks for the same recipe meanwhile waits and reads the
     result. A damaged file is reported and rebuilt. If the folder cannot be written,

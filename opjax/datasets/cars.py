@@ -121,7 +121,7 @@ def _enough(
 ) -> None:
     if len(paths) < count:
         raise FileNotFoundError(
-            f"{root} has {len(paths)} files {wanted}, {count} were asked for "
+            f"{root} has {len(paths)} files {wanted}, {count} were requested "
             "(validation samples are training samples and count too). Get them from "
             f"{source}, or lower num_train and num_test."
         )
@@ -133,7 +133,9 @@ def _cells(path: Path, fields: Sequence[str]) -> Sample:
     mesh = _open(path, DRIVAERML)
     kinds = set(np.unique(mesh.types).tolist())
     if other := kinds - {_TRIANGLE, _POLYGON, _QUADRILATERAL}:
-        raise ValueError(f"{path} has cells of VTK's kinds {other}, expected polygons.")
+        raise ValueError(
+            f"{path} has cells of the VTK types {other}, expected polygons."
+        )
     counted = np.insert(mesh.corners, mesh.offsets[:-1], np.diff(mesh.offsets))
     surface: Any = pyvista.PolyData(mesh.points, counted)
     sized = surface.compute_cell_sizes(length=False, volume=False)
@@ -157,7 +159,9 @@ def _points(path: Path) -> Sample:
         raise ValueError(f"{path} has no scalar at its points, expected the pressure.")
     cells = mesh.cells()
     if other := set(np.unique(mesh.types).tolist()) - {_TRIANGLE, _QUADRILATERAL}:
-        raise ValueError(f"{path} has cells of VTK's kinds {other}; it is no surface.")
+        raise ValueError(
+            f"{path} has cells of the VTK types {other}, expected surface cells."
+        )
     flat: list[np.ndarray] = [cells[_TRIANGLE]] if _TRIANGLE in cells else []
     for corners in ([0, 1, 2], [0, 2, 3]):
         if _QUADRILATERAL in cells:

@@ -223,7 +223,7 @@ def _build(
     if unsolved.size:
         _LOGGER.warning(
             "Darcy: %d samples miss the tolerance %.1e, largest residual %.1e, first "
-            "ones %s; leave them out or solve with a larger tolerance.",
+            "ones %s; remove them or solve with a larger tolerance.",
             unsolved.size,
             tolerance,
             reached[unsolved].max(),

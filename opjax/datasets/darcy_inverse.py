@@ -122,7 +122,7 @@ def _samples(features: np.ndarray, target: np.ndarray) -> list[Sample]:
 def pairs(
     coeff: ArrayLike, sol: ArrayLike, *, stride: int, target_stride: int
 ) -> dict[str, np.ndarray]:
-    """Clean measurements, and coefficients averaged over blocks of blocks.
+    """Noise-free measurements, and block averages of coefficients.
 
     The coefficient is averaged over `stride x stride` points, and the averages over
     `target_stride / stride` of them along each axis, as published.

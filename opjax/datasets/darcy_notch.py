@@ -232,7 +232,8 @@ def _read_mesh(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         raise ValueError(f"x_bc in {path} must rise; get the file from {_SOURCE}.")
     if len(xx) != len(yy):
         raise ValueError(
-            f"xx in {path} has {len(xx)} points, yy {len(yy)}: both belong to a node."
+            f"xx in {path} has {len(xx)} points, yy {len(yy)}: there must be one of "
+            "each per node."
         )
     values = _arrays.read(path, "f_bc", shape=(None, len(x_bc)), source=_SOURCE)
     shape = (len(values), len(xx))
@@ -274,8 +275,7 @@ def _vector(path: Path, key: str) -> np.ndarray:
         )
     if not np.isfinite(array).all():
         raise ValueError(
-            f"{key} in {path} has values that are not finite; download it again from "
-            f"{_SOURCE}."
+            f"{key} in {path} has non-finite values; download it again from {_SOURCE}."
         )
     return array.ravel().astype(np.float64)
 

@@ -86,11 +86,11 @@ def splits(
         points are of no such name.
     """
     if point_features not in POINT_FEATURES:
-        raise ValueError(f"{point_features=} must be one of {POINT_FEATURES}.")
+        raise ValueError(f"{point_features=} is unknown; choose from {POINT_FEATURES}.")
     if request.data_dir:
         raise ValueError(
-            f"data_dir={request.data_dir!r}: the flows of lift are our own, there are "
-            "no published files; leave it out."
+            f"data_dir={request.data_dir!r}: there are no published files for lift, "
+            "only generated data; omit data_dir."
         )
     divided = request.generate(
         partial(
@@ -295,7 +295,7 @@ def _build(
                 return sample
         raise RuntimeError(
             f"Sample {index} of seed {seed}: none of {_ATTEMPTS} flows drawn became "
-            f"steady within {_MAX_STEPS} steps; take a larger {tolerance=}."
+            f"steady within {_MAX_STEPS} steps; use a larger {tolerance=}."
         )
 
     return _generated.draw(draw, num_samples=num_samples, seed=seed, name="Lift")

@@ -305,8 +305,8 @@ def _build(
         initial, frames = jax.device_get(solve(key))
         if not np.isfinite(frames).all():
             raise FloatingPointError(
-                f"Flow {index} of seed {seed} is not finite: its time steps are too "
-                f"long; give a smaller courant number than {courant}."
+                f"Flow {index} of seed {seed} is not finite because its time steps "
+                f"are too long; use a smaller Courant number than {courant}."
             )
         return {"a": initial, "u": np.moveaxis(frames, 0, -1)}
 

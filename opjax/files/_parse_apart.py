@@ -78,7 +78,7 @@ def receive(file: IO[bytes], max_bytes: int) -> Message | None:
         for name, kind, shape in header["arrays"]
     ]
     if not all(d.kind in _KINDS and min(s, default=0) >= 0 for _, d, s in described):
-        raise ValueError("a message with arrays that are no arrays of numbers or texts")
+        raise ValueError("a message with arrays that contain neither numbers nor text")
     total = sum(math.prod(s) * d.itemsize for _, d, s in described)
     if total > max_bytes:
         raise TooLargeError(total)
@@ -106,7 +106,7 @@ def _read_matlab(path: str, request: Message) -> Message:
         return Message({"names": names}, {})
     variable = io.loadmat(path, variable_names=[key], mat_dtype=True)[key]
     if not isinstance(variable, np.ndarray) or variable.dtype.kind not in "fiub":
-        raise ValueError(f"{key!r} is no array of real numbers")
+        raise ValueError(f"{key!r} is not an array of real numbers")
     native = variable.astype(variable.dtype.newbyteorder("="), copy=False)
     return Message({"names": names}, {key: native})
 

@@ -165,7 +165,7 @@ def _facets(name: str, cells: Topology, *, surface: bool) -> geometry.Facets:
         return boundary_sets.surface_facets(cells)
     if cells.dimension < 2:
         raise ValueError(
-            f"{name} has lines only; a boundary is that of surfaces or solids."
+            f"{name} contains only lines, but boundaries need surfaces or solids."
         )
     return cells.boundary()
 
@@ -184,11 +184,11 @@ def _check_conforming(name: str, cells: Topology, facets: np.ndarray) -> None:
     share = np.mean(~nearest.normal.any(axis=1))
     if share > _MOST_INSIDE:
         raise ValueError(
-            f"{name}: about {share:.0%} of the faces that only one cell has are inside "
-            "of the mesh, since neighbours divide them differently; normals and "
-            "distances would be those of faces inside. Tetrahedra that pyvista's "
-            "triangulate() makes of second-order cells are such: give the file of the "
-            "second-order cells, which is read, or mesh with first-order cells."
+            f"{name}: about {share:.0%} of the faces with only one cell are inside "
+            "the mesh, because neighbouring cells divide them differently. Normals "
+            "and distances would refer to these inner faces. Tetrahedra created from "
+            "second-order cells by pyvista's triangulate() have this problem: use "
+            "the file with the second-order cells, or mesh with first-order cells."
         )
 
 
@@ -215,8 +215,8 @@ def _outwards(
     except geometry.OpenSurfaceError as error:
         raise ValueError(
             f"{name} is an open surface: {len(error.edges)} edges, the first one "
-            f"between points {error.edges[0].tolist()}, have no neighbour. Normals and "
-            "distances need a closed surface; close it, or leave out --geometry."
+            f"between points {error.edges[0].tolist()}, have no neighbour. Normals "
+            "and distances need a closed surface; close it, or omit --geometry."
         ) from error
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
@@ -237,8 +237,8 @@ def _measures(
     of_distance = [kind for kind in ("distance", "layers") if kind in features]
     if cells.dimension < p and of_distance and whole:
         raise ValueError(
-            f"{name} is a surface, whose points have distance zero to it; leave out "
-            f"{' and '.join(of_distance)}, or name a part of it, --boundary_names."
+            f"{name} is a surface, so the distance of its points is zero; omit "
+            f"{' and '.join(of_distance)}, or name a part of it with --boundary_names."
         )
     where = points
     if location == "cells":
@@ -270,8 +270,8 @@ def _chosen(name: str, key: str, facets: np.ndarray, points: np.ndarray) -> np.n
     inside = np.asarray(points[facets].all(axis=1))
     if key and not inside.any():
         raise ValueError(
-            f"{name}: no facet of the mesh's boundary has all its points in "
-            f"{key!r}; normals and distances need one."
+            f"{name}: no facet on the boundary of the mesh lies in {key!r}; normals "
+            "and distances need at least one."
         )
     return inside
 

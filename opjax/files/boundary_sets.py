@@ -83,8 +83,8 @@ def _of_condition(
         return _with_cells(cells, np.zeros(len(cells.points), bool), mask)
     if mask.shape != (len(arrays["mesh_points"]),):
         raise ValueError(
-            f"{name}: the boundary {key}: {condition.text!r} has no coordinate and no "
-            "field, so it holds everywhere or nowhere."
+            f"{name}: the boundary {key}: {condition.text!r} contains no coordinate "
+            "and no field, so it holds everywhere or nowhere."
         )
     if cells is not None and cells.dimension == cells.points.shape[1]:
         assert facets is not None
@@ -129,7 +129,7 @@ class _Values:
             columns = () if self._row is None else self._row.columns
             known = [*self._coordinates, *self._arrays, *self._cell_data, *columns]
             raise ValueError(
-                f"{key!r} is unknown; known are {', '.join(dict.fromkeys(known))}."
+                f"{key!r} is unknown; available: {', '.join(dict.fromkeys(known))}."
             )
         return float(found[0])
 
@@ -166,9 +166,10 @@ def _some(
     """Raises ValueError for a condition that holds nowhere."""
     if not mask.any():
         raise ValueError(
-            f"{name}: no point of the mesh's boundary has {condition.text!r}, the "
-            f"condition of {key}; the mesh has {known.ranges()}. Coordinates that are "
-            "equal up to rounding need a tolerance, x < 1e-6 in place of x == 0."
+            f"{name}: no point on the boundary of the mesh satisfies "
+            f"{condition.text!r}, the condition of {key}; the mesh has "
+            f"{known.ranges()}. Compare coordinates with a tolerance: x < 1e-6, not x "
+            "== 0."
         )
 
 
@@ -228,9 +229,9 @@ def _mask_of(name: str, key: str, array: np.ndarray, rows: int) -> np.ndarray | 
     if not np.isin(values, (0, 1)).all():
         some = ", ".join(f"{value:g}" for value in values[:4])
         raise ValueError(
-            f"{name}: {key} is no mask of a boundary, which has zeros and ones: its "
-            f"values are {some}{'...' * (len(values) > 4)}. Say which ones mean the "
-            f"boundary by a condition, --boundary=\"wall: '{key}' == {values[-1]:g}\"."
+            f"{name}: {key} is not a mask of zeros and ones: its values are "
+            f"{some}{'...' * (len(values) > 4)}. Define the boundary by a condition, "
+            f"--boundary=\"wall: '{key}' == {values[-1]:g}\"."
         )
     return array != 0
 
@@ -255,8 +256,8 @@ def _in_arrays(name: str, arrays: Arrays, key: str, num_points: int) -> NamedSet
         if not fits:
             raise ValueError(
                 f"{name}: {PREFIX}{key} has shape {array.shape} and type "
-                f"{array.dtype}; a boundary is point indices from 0 to "
-                f"{num_points - 1}, or a mask of {num_points} booleans."
+                f"{array.dtype}; expected point indices from 0 to {num_points - 1}, "
+                f"or a mask of {num_points} booleans."
             )
         mask[array] = True
         return NamedSet(mask)
@@ -304,8 +305,8 @@ def _rows_in(
         if array.ndim != 1 or array.dtype.kind not in "iubf":
             raise ValueError(
                 f"{name}: {PREFIX}{key} has shape {array.shape} and type "
-                f"{array.dtype}; a boundary is one number for each point or cell, "
-                "not zero on it."
+                f"{array.dtype}; expected one number per point or cell, nonzero on "
+                "the boundary."
             )
         return array != 0
     if _NUMBERS in data:

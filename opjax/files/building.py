@@ -203,10 +203,10 @@ def _field(
         bad = ~np.isfinite(column)
         if bad.any():
             raise ValueError(
-                f"{name}: {key} has {bad.sum()} values that are not finite, the first "
-                f"one at point {np.argwhere(bad)[0][0]}; remove the points or the "
-                "sample. Points with quadrature_weights of 0 take part in nothing: "
-                "give them such weights, and any finite value."
+                f"{name}: {key} has {bad.sum()} non-finite values, the first one at "
+                f"point {np.argwhere(bad)[0][0]}; remove the points or the sample. "
+                "Points with quadrature weight 0 are ignored: give them weight 0 and "
+                "any finite value."
             )
         columns.append(narrow(column))
         channels += [key] * column.shape[1]
@@ -225,22 +225,24 @@ def _other_rows(
         note = " A number of the whole sample is a scalar: give --scalar_names, or "
         note += "--target_scalars to predict it."
     return ValueError(
-        f"{name}: {key} has {rows} rows, but mesh_points {num_points}: one row for "
-        f"each point is needed.{note}"
+        f"{name}: {key} has {rows} rows, but mesh_points {num_points}: expected one "
+        f"row per point.{note}"
     )
 
 
 def _weights(name: str, points: np.ndarray, cells: np.ndarray | None) -> np.ndarray:
     if cells is None:
         raise ValueError(
-            f"{name} has neither quadrature_weights nor cells to make them from."
+            f"{name} has neither quadrature_weights nor cells to compute them from."
         )
     centred = points.astype(np.float64)
     centred -= centred.mean(axis=0) if np.isfinite(centred).all() else 0
     try:
         return rules.cell_weights(centred, cells).astype(np.float32)
     except ValueError as error:
-        raise ValueError(f"{name}: {error} Or give quadrature_weights.") from error
+        raise ValueError(
+            f"{name}: {error} Alternatively, add quadrature_weights."
+        ) from error
 
 
 def _grid_shape(name: str, arrays: Arrays) -> tuple[int, ...] | None:
@@ -282,8 +284,9 @@ def check_numbers(name: str, key: str, dtype: np.dtype[Any]) -> None:
 def _column(array: np.ndarray, name: str, key: str) -> np.ndarray:
     if array.ndim not in (1, 2):
         raise ValueError(
-            f"{name}: {key} has shape {array.shape}, expected (n, channels). Of fields "
-            "on a grid, in files without mesh_points, give the axes: grid_axes=2."
+            f"{name}: {key} has shape {array.shape}, expected (n, channels). For "
+            "fields on a grid without mesh_points, pass the number of axes: "
+            "grid_axes=2."
         )
     return array[:, None] if array.ndim == 1 else array
 
@@ -298,9 +301,9 @@ def _checked_cells(name: str, cells: np.ndarray, num_points: int) -> np.ndarray:
     if cells.size and not (cells.min() >= 0 and cells.max() < num_points):
         from_one = bool(cells.min() == 1 and cells.max() == num_points)
         raise ValueError(
-            f"{name}: cells name points from {cells.min()} to {cells.max()}, but there "
-            f"are points 0 to {num_points - 1} only."
-            + " They count from one, as in MATLAB: give cells - 1."
+            f"{name}: cells contain point indices from {cells.min()} to "
+            f"{cells.max()}, but there are points 0 to {num_points - 1} only."
+            + " The indices start at one, as in MATLAB: save cells - 1."
             * from_one
         )
     return cells.astype(np.int64)
@@ -333,11 +336,13 @@ def check_agree(first: Sample, sample: Sample) -> None:
             array = getattr(one, field)
             shapes.append(None if array is None else np.shape(array)[1:])
         if shapes[0] != shapes[1]:
-            has = [f"{s[0]} channels of" if s else "no" for s in shapes]
+            has = [
+                f"{s[0]} channels of {field}" if s else f"no {field}" for s in shapes
+            ]
             if field == "quadrature_weights":
-                has = ["no" if s is None else "with" for s in shapes]
+                has = [f"no {field}" if s is None else field for s in shapes]
             raise ValueError(
-                f"{first.name} has {has[0]} {field}, but {sample.name} {has[1]}: all "
+                f"{first.name} has {has[0]}, but {sample.name} has {has[1]}: all "
                 "samples of a data set must agree."
             )
 
@@ -351,18 +356,18 @@ def check_plane(first: Built, built: Built, point_dim: int | None) -> None:
     if one.axes != other.axes:
         where = [" and ".join("xyz"[axis] for axis in p.axes) for p in (one, other)]
         raise ValueError(
-            f"{names[0]} varies along {where[0]}, but {names[1]} along {where[1]}: all "
-            "meshes must lie in one plane. Turn them into it, or give point_dim=3 "
-            "(--point_dim=3) for points in space."
+            f"{names[0]} varies along {where[0]}, but {names[1]} along {where[1]}: "
+            "all meshes must lie in the same plane. Rotate them into it, or use "
+            "point_dim=3 (--point_dim=3) for three-dimensional points."
         )
     for axis in sorted(one.constants.keys() & other.constants.keys()):
         here, there = one.constants[axis], other.constants[axis]
         if abs(here - there) > 1e-6 * max(one.width, other.width):
             raise ValueError(
                 f"{names[0]} lies at {'xyz'[axis]} = {here:g}, but {names[1]} at "
-                f"{there:g}: in two dimensions they are in one plane. Give point_dim=3 "
-                f"(--point_dim=3) to tell models {'xyz'[axis]}, or point_dim=2 if it "
-                "does not matter."
+                f"{there:g}: two-dimensional meshes must lie in the same plane. Use "
+                f"point_dim=3 (--point_dim=3) if models need {'xyz'[axis]}, or "
+                "point_dim=2 if it does not matter."
             )
 
 
@@ -377,10 +382,10 @@ def warn_of_layers(found: Iterable[tuple[str, int | None]]) -> None:
     if flat:
         name, axis = next(iter(flat.items()))
         warnings.warn(
-            f"{len(flat)} of {len(axes)} meshes, {name} among them, are one cell thick "
-            f"along {'xyz'[axis]} and read as two-dimensional: its sides are no "
-            "boundary, volumes are areas. point_dim=3 (--point_dim=3) keeps them in "
-            "space.",
+            f"{len(flat)} of {len(axes)} meshes, {name} among them, are one cell "
+            f"thick along {'xyz'[axis]} and are read as two-dimensional: the two "
+            "sides are not a boundary, and volumes are areas. point_dim=3 "
+            "(--point_dim=3) keeps them three-dimensional.",
             stacklevel=3,
         )
 
@@ -406,10 +411,10 @@ def warn_of_duplicates(counts: Iterable[tuple[str, int]]) -> None:
     if bad:
         name, count = next(iter(bad.items()))
         warnings.warn(
-            f"{sum(bad.values())} points in {len(bad)} of {len(every)} samples are in "
-            f"the place of another point, in float32; {count} in {name}. They count "
-            "as points of their own: merge them unless they are meant, and subtract "
-            "large offsets of the coordinates.",
+            f"{sum(bad.values())} points in {len(bad)} of {len(every)} samples "
+            f"coincide with another point in float32; {count} in {name}. They are "
+            "kept as separate points: merge them unless they are intended, and "
+            "subtract large offsets from the coordinates.",
             stacklevel=3,
         )
 
@@ -430,7 +435,7 @@ def warn_of_offsets(
         warnings.warn(
             f"Coordinates of {len(bad)} of {len(moves)} samples lose digits in "
             f"float32: points of {name} move by up to {moved:.1e} of the width of the "
-            "mesh. Subtract their offset, the same one from all files.",
+            "mesh. Subtract the same offset from all files.",
             stacklevel=3,
         )
 

@@ -98,9 +98,7 @@ def row_of(file: Path, group: str, *, named: bool) -> Row | None:
         return Row(path, row)
     if not named or path.parent != file.parent:
         return Row(path, {})
-    raise ValueError(
-        f"{path} has no row for {keys[0]}; add one, its column file being {keys[0]!r}."
-    )
+    raise ValueError(f"{path} has no row for {keys[0]}; add one with {keys[0]!r}.")
 
 
 def _keys_of(table: Path, file: Path, group: str) -> list[str]:
@@ -141,8 +139,7 @@ def _read(path: Path, changed: int, size: int) -> dict[str, dict[str, str]]:
         lines = list(csv.reader(text.splitlines(), strict=True))
     except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(
-            f"{path} is no table of values with commas between them: {error}; save it "
-            "as CSV in UTF-8."
+            f"{path} is not a comma-separated table: {error}; save it as CSV in UTF-8."
         ) from error
     names = [name.strip() for name in lines[0]] if lines else []
     key = _check_columns(path, names)
@@ -194,7 +191,7 @@ def _check_columns(path: Path, names: list[str]) -> str:
         if any(mark in name for name in names):
             note = f", with {word} between them; save it with commas, and numbers "
             note += "with decimal points"
-    raise ValueError(f"{path} has no column file, but {names}{note}.")
+    raise ValueError(f"{path} has no column 'file', only {names}{note}.")
 
 
 def _check_row(
@@ -202,7 +199,7 @@ def _check_row(
 ) -> None:
     key = row["file"]
     if not key:
-        raise ValueError(f"{path}: line {number} names no file; give one.")
+        raise ValueError(f"{path}: line {number} has no file name; add one.")
     if key in rows:
         raise ValueError(f"{path}: line {number} lists {key} again; keep one of them.")
     file = path.parent / key
@@ -278,7 +275,8 @@ def _number(name: str, key: str, place: str, value: np.ndarray | str) -> float:
             number = float(value)
         except ValueError:
             raise ValueError(
-                f"{name}: the scalar {key} is {value!r} in {place}, which is no number."
+                f"{name}: the scalar {key} is {value!r} in {place}, which is not a "
+                "number."
             ) from None
     else:
         array = np.asarray(value)
@@ -288,9 +286,9 @@ def _number(name: str, key: str, place: str, value: np.ndarray | str) -> float:
             )
         if array.size != 1:
             raise ValueError(
-                f"{name}: the scalar {key} has shape {array.shape}, but a scalar is "
-                "one number for the whole sample; values at the points are fields, "
-                "--feature_names or --target_names."
+                f"{name}: the scalar {key} has shape {array.shape}, expected one "
+                "number for the whole sample; pass values at the points as fields, "
+                "by --feature_names or --target_names."
             )
         number = float(array.reshape(()))
     with np.errstate(over="ignore"):
@@ -304,7 +302,7 @@ def _number(name: str, key: str, place: str, value: np.ndarray | str) -> float:
 
 def _missing(name: str, key: str, arrays: list[str], row: Row | None) -> ValueError:
     """The error for a scalar that is neither in the file nor in a table."""
-    place = f"there is no {TABLE} beside it or above"
+    place = f"there is no {TABLE} in its folder or a parent folder"
     if row is not None:
         place = f"{row.table} has no column for it"
         if not row.columns:

@@ -56,8 +56,8 @@ def of_mesh(name: str, mesh: VtkMesh, points: np.ndarray) -> dict[str, CellBlock
     present = set(np.unique(mesh.types).tolist()) - kinds.WITHOUT_EXTENT
     if others := present - set(kinds.SHAPES):
         raise ValueError(
-            f"{name} has cells of VTK's kinds {kinds.named(others)}, whose corners are "
-            f"not known. {_simpler(name, others)}."
+            f"{name} has cells of the VTK types {kinds.named(others)}, whose corners "
+            f"are unknown. {_simpler(name, others)}."
         )
     by_shape: dict[str, list[int]] = {}
     for kind in sorted(present):
@@ -73,8 +73,8 @@ def _block(
     sizes = np.diff(mesh.offsets)[rows]
     if sizes.max() * len(rows) > _PADDING * mesh.corners.size:
         raise ValueError(
-            f"{name} has cells of VTK's kinds {kinds.named(numbers)} of up to "
-            f"{sizes.max()} corners beside many small ones. {_simpler(name, numbers)}."
+            f"{name} has cells of the VTK types {kinds.named(numbers)} of up to "
+            f"{sizes.max()} corners among many small ones. {_simpler(name, numbers)}."
         )
     columns = np.minimum(np.arange(sizes.max())[None, :], sizes[:, None] - 1)
     cells = mesh.corners[mesh.offsets[rows, None] + columns]
@@ -123,12 +123,12 @@ def point_weights(name: str, mesh: VtkMesh) -> np.ndarray:
     known = {*kinds.LINEAR, *kinds.BETWEEN}
     if others := present - known:
         raise ValueError(
-            f"{name} has cells of VTK's kinds {kinds.named(others)}, for which "
-            "quadrature weights are not known: give quadrature_weights. "
+            f"{name} has cells of the VTK types {kinds.named(others)}, for which "
+            "quadrature weights are not available: add quadrature_weights. "
             f"{_simpler(name, others)}."
         )
     if not present:
-        raise ValueError(f"{name} has no cells to take quadrature weights from.")
+        raise ValueError(f"{name} has no cells to compute quadrature weights from.")
     points = mesh.points.astype(np.float64)
     dimensions = {k: geometry.KINDS[kinds.SHAPES[k]].dimension for k in present}
     weights = np.zeros(len(points))

@@ -91,7 +91,7 @@ class _Node:
         """
         numbers = self.value()
         if numbers is None or numbers.dtype.kind not in "iu":
-            raise limits.damaged(self.path, "a node without its numbers")
+            raise limits.damaged(self.path, "a node without its values")
         return numbers.astype(np.int64)
 
     def word(self, label: str, default: str) -> str:
@@ -139,8 +139,8 @@ def read(path: Path, max_bytes: int) -> VtkMesh:
         ]
         if len(zones) != 1:
             raise ValueError(
-                f"{path} has {len(zones)} zones with coordinates; a sample is one zone."
-                f"{conversion.way(path) if zones else ''}"
+                f"{path} has {len(zones)} zones with coordinates, expected "
+                f"one.{conversion.way(path) if zones else ''}"
             )
         mesh = _zone(path, *zones[0])
         for base in bases.values():
@@ -188,8 +188,8 @@ def _elements(path: Path, zone: _Node) -> _Elements:
         if number not in _KINDS:
             raise ValueError(
                 f"{path}: the elements {name!r} are of CGNS's kind "
-                f"{_OTHERS.get(number, number)}; elements of first and second order in "
-                f"sections of one kind are read.{conversion.way(path)}"
+                f"{_OTHERS.get(number, number)}; only sections of one element type of "
+                f"first or second order are supported.{conversion.way(path)}"
             )
         values = {k: n.numbers() for k, n in node.children("IndexRange_t").items()}
         values |= {k: n.numbers() for k, n in node.children("DataArray_t").items()}
@@ -206,7 +206,7 @@ def _elements(path: Path, zone: _Node) -> _Elements:
     if [first for first, *_ in sections] != [
         1 + sum(counts[:i]) for i in range(len(counts))
     ]:
-        raise limits.damaged(path, "numbers of elements that do not follow each other")
+        raise limits.damaged(path, "element numbers that are not consecutive")
     repeated = np.repeat(np.arange(len(sections)), counts)
     of_kind = np.array([k[:3] for _, k, _ in sections], np.int64).reshape(-1, 3)
     sizes = of_kind[repeated, 1]
@@ -231,7 +231,8 @@ def _add_fields(
             continue
         if location != "CellCenter":
             raise ValueError(
-                f"{path} has fields at {location}; points or cells are read."
+                f"{path} has fields at {location}; only fields at points or cells are "
+                "supported."
             )
         for name, values in _arrays(solution).items():
             whole = values
@@ -255,7 +256,10 @@ def _add_boundaries(path: Path, zone: _Node, mesh: VtkMesh) -> None:
 
 def _add(path: Path, data: NamedArrays, name: str, mask: np.ndarray) -> None:
     if name in data.arrays:
-        raise ValueError(f"{path} has a field {name!r} beside a boundary of that name.")
+        raise ValueError(
+            f"{path} has a field and a boundary with the name {name!r}; rename "
+            "one of them."
+        )
     data.arrays[name] = mask
 
 
@@ -271,7 +275,9 @@ def _members(path: Path, name: str, node: _Node, count: int) -> np.ndarray:
     if members is None or (
         members.size and not (0 <= members.min() <= members.max() < count)
     ):
-        raise limits.damaged(path, f"the boundary {name!r} is no list of 1 to {count}")
+        raise limits.damaged(
+            path, f"the boundary {name!r} is not a list of numbers from 1 to {count}"
+        )
     return np.arange(members[0], members[1] + 1) if "PointRange" in ranges else members
 
 
@@ -286,7 +292,7 @@ def samples(folder: Path) -> list[Path]:
         files = sorted((sample / "meshes").glob("*.cgns"))
         if len(files) > 1:
             raise ValueError(
-                f"{sample} has {len(files)} meshes, one for each time; name the .cgns "
+                f"{sample} has {len(files)} meshes, one per time; name the .cgns "
                 "files of one time."
             )
         meshes += files

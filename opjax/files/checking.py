@@ -375,7 +375,7 @@ class _Look:
         if copies := building.copies(self._samples):
             first, second = copies[0]
             warnings.warn(
-                f"{len(copies)} samples are copies of others: {second} is the same as "
+                f"{len(copies)} samples are duplicates: {second} is the same as "
                 f"{first}.",
                 stacklevel=2,
             )

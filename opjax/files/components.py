@@ -135,8 +135,9 @@ def _warn_of_order(field: str, labels: Labels) -> None:
     if list(order.values()) != list(range(len(order))):
         warnings.warn(
             f"The channels of {field} are {', '.join(labels)}. Quantities of a "
-            f"predicted {field} take them for {', '.join(_AXES[6])}; name the "
-            f"components that you need, {field}_xx or {field}:mises, in its place.",
+            f"predicted {field} would interpret them as {', '.join(_AXES[6])}; "
+            f"predict the components instead, {field}_xx or {field}:mises, in its "
+            "place.",
             stacklevel=4,
         )
 
@@ -231,9 +232,9 @@ def _order(channels: int, labels: Labels) -> dict[str, int]:
     ends = ["".join(sorted(end)) if channels == 6 else end for end in ends]
     if sorted(ends) != sorted(axes):
         raise ValueError(
-            f"its file calls its channels {', '.join(labels)}, expected names that end "
-            f"with {', '.join(axes)}; which channel is which is not known. Name "
-            "components by the file's names, or write arrays of one channel."
+            f"its file calls its channels {', '.join(labels)}, expected names that "
+            f"end with {', '.join(axes)}; the axes of the channels are unknown. Use "
+            "the component names of the file, or write arrays with one channel."
         )
     return {key: ends.index(key) for key in axes}
 

@@ -101,15 +101,15 @@ class Expression:
         """
         if missing := [name for name in self.names if name not in values]:
             raise ValueError(
-                f"{self.text!r} has the name {missing[0]!r}, which is unknown; known "
-                f"are {', '.join(values) or 'none'}."
+                f"{self.text!r} has the name {missing[0]!r}, which is unknown; "
+                f"available: {', '.join(values) or 'none'}."
             )
         used: dict[str, np.ndarray | float] = dict(_CONSTANTS)
         for name in {*self.names, *_CONSTANTS} & {*values}:
             used[name] = np.asarray(values[name], np.float64)
             if not np.isfinite(used[name]).all():
                 raise ValueError(
-                    f"{self.text!r}: {name} has values that are no number."
+                    f"{self.text!r}: {name} has values that are not numbers."
                 )
         try:
             with np.errstate(all="ignore"):
@@ -155,7 +155,7 @@ def parse(text: str, *, condition: bool = False) -> Expression:
         raise _too_deep(text) from None
     if is_condition and not condition:
         raise ValueError(
-            f"{text!r} is a condition, expected a number; leave out comparisons."
+            f"{text!r} is a condition, expected a number; remove comparisons."
         )
     if condition and not is_condition:
         raise ValueError(
@@ -188,7 +188,7 @@ def parse_named(text: str, *, condition: bool = False) -> dict[str, Expression]:
         if not name:
             example = "clamp: x < 1e-6" if condition else "U: load/modulus"
             raise ValueError(
-                f"{part.strip()!r} has no name before a colon; write {example}."
+                f"{part.strip()!r} has no name and colon; write {example}."
             )
         if name in found:
             raise ValueError(f"{text!r} has {name!r} twice; name it once.")
@@ -281,14 +281,14 @@ class _Source:
                 if name not in FUNCTIONS:
                     raise self._of(
                         node,
-                        f"the function {name!r} is unknown; known are "
+                        f"the function {name!r} is unknown; available: "
                         f"{', '.join(FUNCTIONS)}",
                     )
                 if len(node.args) != 1 and not (name in _OF_MANY and node.args):
                     raise self._of(node, f"{name} has {len(node.args)} values")
                 self._all_of(node.args, names)
             case _:
-                raise self._of(node, f"this is none of {_ALLOWED}")
+                raise self._of(node, f"this is not supported; use {_ALLOWED}")
         return False
 
     def _all_of(
@@ -391,7 +391,7 @@ def _finite(result: np.ndarray, node: ast.expr, text: str) -> np.ndarray:
     wrong = ~np.isfinite(result)
     if np.any(wrong):
         raise ValueError(
-            f"{text!r}: {ast.unparse(node)} is no finite number" + _share(wrong)
+            f"{text!r}: {ast.unparse(node)} is not a finite number" + _share(wrong)
         )
     return np.asarray(result)
 

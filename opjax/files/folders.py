@@ -108,7 +108,7 @@ def _check_empty(
             f"{what} {cases.TABLE} has rows for them; convert their results, or remove "
             "the rows."
         )
-    warnings.warn(f"{what} They are left out.", stacklevel=2)
+    warnings.warn(f"{what} They are skipped.", stacklevel=2)
 
 
 def _some(names: Iterable[str]) -> str:
@@ -143,9 +143,10 @@ def _one(root: Path, folder: Path, files: list[Path], *, named: bool) -> Path:
     if len(kept) > 1:
         raise ValueError(
             f"{folder} has {len(kept)} files of samples, {kept[0].name} and "
-            f"{kept[1].name} for two, and nothing says that they are times of one "
-            f"case. If they are, give the folder a row in {root / cases.TABLE}, or "
-            f"list them in a .pvd file. If each is a sample, give '{root}/*'."
+            f"{kept[1].name} among them, and it is unknown whether they are times of "
+            "one case. If they are, add a row for the folder to "
+            f"{root / cases.TABLE}, or list them in a .pvd file. If each is a sample, "
+            f"pass '{root}/*'."
         )
     return kept[0]
 
@@ -240,7 +241,7 @@ def last_of(path: Path) -> Path:
         limits.check_link(file)
         raise FileNotFoundError(
             f"{path}: {names[0][:80]!r}, its last frame, is missing; restore it, or "
-            "take it out of the list."
+            "remove it from the list."
         )
     frames.remove(last)
     earlier = [path.parent / name for _, names in frames for name in names]
@@ -256,8 +257,8 @@ def _tell(earlier: Collection[Path], kept: Sequence[Path]) -> None:
     last = next((file for file in kept if file.parent == first.parent), kept[0])
     warnings.warn(
         f"Steady cases are read at their last time, such as {last}: {len(earlier)} "
-        f"files of earlier times are left out, such as {first.name}. Give --time for "
-        f"fields that evolve, or a time its own row in {cases.TABLE}.",
+        f"files of earlier times are skipped, such as {first.name}. Use --time for "
+        f"transient fields, or add a row for another time to {cases.TABLE}.",
         stacklevel=2,
     )
 

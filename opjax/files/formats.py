@@ -91,7 +91,7 @@ def find(paths: Paths, *, stacked: bool = False) -> list[Path]:
     found = {file for path in every for file in _files_of(path, stacked)}
     files = folders.latest(sorted(found))
     if not files:
-        raise FileNotFoundError("No files were given; name a folder or files.")
+        raise FileNotFoundError("No files were passed; name a folder or files.")
     formats = Counter(file.suffix.lower() for file in files)
     if len(formats) > 1:
         counts = ", ".join(f"{count} {suffix}" for suffix, count in formats.items())
@@ -178,7 +178,7 @@ def _no_match(root: Path) -> FileNotFoundError:
     elif "," in str(root):
         note = " Commas separate paths."
     return FileNotFoundError(
-        f"{root} is no file and no folder, and matches none.{note}"
+        f"{root}: no such file or folder, and no file matches the pattern.{note}"
     )
 
 
@@ -199,8 +199,8 @@ def check_suffix(path: Path) -> None:
     """Raises ValueError for an unknown format."""
     if path.suffix.lower() not in SUFFIXES:
         raise ValueError(
-            f"{path} has the unknown suffix {path.suffix!r}; samples are "
-            f"{_LISTED} files.{conversion.way(path)}"
+            f"{path} has the unknown suffix {path.suffix!r}; supported: "
+            f"{_LISTED}.{conversion.way(path)}"
         )
 
 

@@ -37,7 +37,7 @@ def find_cases(paths: Paths) -> list[Path]:
     listed = [paths] if isinstance(paths, str | Path) else list(paths)  # pyright: ignore
     cases = {case for path in listed for case in _cases_of(Path(path).expanduser())}
     if not cases:
-        raise FileNotFoundError("No series were given; name a folder or files.")
+        raise FileNotFoundError("No series were passed; name a folder or files.")
     return sorted(_joined(cases))
 
 
@@ -67,7 +67,9 @@ def _cases_of(root: Path) -> list[Path]:
         matches = formats.matching(root)
         if matches:
             return [case for match in matches for case in _cases_of(match)]
-        raise FileNotFoundError(f"{root} is no file and no folder, and matches none.")
+        raise FileNotFoundError(
+            f"{root}: no such file or folder, and no file matches the pattern."
+        )
     cases = _in_folder(root)
     if not cases:
         raise FileNotFoundError(
@@ -170,17 +172,17 @@ def numbers(case: Path, files: list[Path]) -> list[float]:
     if not times:
         bad = next(file for file in files if not _NUMBER.search(file.stem))
         raise ValueError(
-            f"{case}: {bad.name} has no number at the end of its name, as frames "
-            "of a series have; number the files, or give a .pvd file."
+            f"{case}: {bad.name} has no number at the end of its name, but frames of "
+            "a series need one; number the files, or pass a .pvd file."
         )
     if len(set(times)) < len(times):
         first = next(n for n in times if times.count(n) > 1)
         pairs = zip(files, times, strict=True)
         same = [file.name for file, number in pairs if number == first]
         raise ValueError(
-            f"{case}: {same[0]} and {same[1]} have one number, {first:g}: a folder "
-            "holds the frames of one series. Put each series into a folder of its own, "
-            "or give .pvd files."
+            f"{case}: {same[0]} and {same[1]} have the same number, {first:g}: a "
+            "folder contains the frames of one series. Put each series into its own "
+            "folder, or pass .pvd files."
         )
     return times
 
@@ -193,7 +195,7 @@ def _check_gaps(case: Path, files: list[Path], numbers: list[float]) -> None:
         raise ValueError(
             f"{case}: after {files[i].name}, {files[i + 1].name} follows, but numbers "
             f"are {steps.min():g} apart elsewhere: frames are missing; add them, or "
-            "give a .pvd file with the times of those that there are."
+            "pass a .pvd file with the times of the existing frames."
         )
 
 
@@ -217,7 +219,7 @@ def _frame(path: Path, number: int, name: str) -> Path:
     if not lists.is_inside(path, frame):
         limits.check_link(frame)
         raise ValueError(
-            f"{path}: frame {number}, {name[:80]!r}, is missing; restore it, or take "
-            "it out of the list."
+            f"{path}: frame {number}, {name[:80]!r}, is missing; restore it, or "
+            "remove it from the list."
         )
     return frame

@@ -24,15 +24,15 @@ def on_grid(name: str, arrays: Arrays, fields: Iterable[str], axes: int) -> Arra
       ValueError: if the file has points, or fields are on no common grid.
     """
     if "mesh_points" in arrays:
-        raise ValueError(f"{name} has mesh_points; leave grid_axes out.")
+        raise ValueError(f"{name} has mesh_points; omit grid_axes.")
     present = {key: np.asarray(arrays[key]) for key in fields if key in arrays}
     shapes = {array.shape[:axes] for array in present.values()}
     fits = all(array.ndim in (axes, axes + 1) for array in present.values())
     if len(shapes) != 1 or not fits:
         listed = ", ".join(f"{key} {array.shape}" for key, array in present.items())
         raise ValueError(
-            f"{name}: fields must have the same {axes} axes of the grid and, if there "
-            f"are several, channels, not {listed or 'none'}; give another grid_axes."
+            f"{name}: fields must have the same {axes} grid axes, and optionally a "
+            f"channel axis, not {listed or 'none'}; give another grid_axes."
         )
     (shape,) = shapes
     flat = {

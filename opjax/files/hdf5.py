@@ -109,17 +109,18 @@ def _groups(
     h5py = _h5py(path)
     present = names(path, file)
     if group and group not in present:
-        raise ValueError(f"{path} has no group {group!r} any more.")
+        raise ValueError(f"{path} no longer has the group {group!r}.")
     members: dict[str, Any] = {
         n: member(path, file, n) for n in ([group] if group else present)
     }
     groups = {n: g for n, g in sorted(members.items()) if isinstance(g, h5py.Group)}
     if 0 < len(groups) < len(members):
         raise ValueError(
-            f"{path} has groups {list(groups)[:5]} beside arrays "
-            f"{sorted(set(present) - set(groups))[:5]}: put the arrays of one sample "
-            "at the top, or every sample into a group of its own. (A name with / makes "
-            f"a group: a/b is b in a; rename such fields.){conversion.companion(path)}"
+            f"{path} has groups {list(groups)[:5]} and arrays "
+            f"{sorted(set(present) - set(groups))[:5]}: store the arrays of one "
+            "sample at the top level, or every sample in its own group. (A name with "
+            "/ creates a group: a/b is b in a; rename such "
+            f"fields.){conversion.companion(path)}"
         )
     return groups or {"": file}
 
@@ -153,8 +154,8 @@ class Dataset:
         several = sum(code in _COMPRESSIONS for code in filters) > 1
         if several or not _FILTERS.issuperset(filters):
             raise ValueError(
-                f"{path}: {name!r} is compressed by filters {filters}; supported are "
-                "gzip, lzf or szip, once. Write it again."
+                f"{path}: {name!r} is compressed by filters {filters}; supported: one "
+                "of gzip, lzf and szip. Write it again."
             )
 
     def __len__(self) -> int:
@@ -219,8 +220,8 @@ def put(group: "h5py.Group", arrays: Mapping[str, np.ndarray]) -> None:
     for name, array in arrays.items():
         if "/" in name:
             raise ValueError(
-                f"The field {name!r} cannot be written to an .h5 file, where / makes "
-                "groups; rename it."
+                f"The field {name!r} cannot be written to an .h5 file, because / "
+                "creates groups; rename it."
             )
         group.create_dataset(name, data=array)
 

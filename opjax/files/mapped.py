@@ -74,7 +74,8 @@ class Columns:
         lengths = {array.shape[0] for array in self._fields.values()}
         if len(lengths) > 1:
             raise ValueError(
-                f"{name}: {', '.join(fields)} have {sorted(lengths)} rows."
+                f"{name}: {', '.join(fields)} have different numbers of rows, "
+                f"{sorted(lengths)}."
             )
         channels = sum(math.prod(a.shape[1:]) for a in self._fields.values())
         self.shape = (lengths.pop(),) if flat else (lengths.pop(), channels)
@@ -183,11 +184,11 @@ def copied(
     if options.point_dim is not None and suffix != ".vtu":
         raise ValueError(
             f"point_dim={options.point_dim} has no effect on {source}, only on .vtu "
-            "files; leave it out."
+            "files; omit it."
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and path.samefile(source):
-        raise ValueError(f"{path} is the source itself; write to another folder.")
+        raise ValueError(f"{path} is the source file; write to another folder.")
     with (
         replacing(path) as temporary,
         _OPENED[suffix](source, temporary, options) as samples,

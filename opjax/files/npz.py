@@ -98,8 +98,8 @@ def _read_member(member: IO[bytes], size: int) -> np.ndarray:
     shape, fortran_order, dtype = headers[version](member)
     if dtype.hasobject:
         raise ValueError(
-            "it holds pickled Python objects, which could run foreign code; save it as "
-            "an array of numbers"
+            "it contains pickled Python objects, which could execute foreign code; "
+            "save an array of numbers"
         )
     length = math.prod(shape) * dtype.itemsize
     if member.tell() + length != size:

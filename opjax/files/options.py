@@ -30,7 +30,7 @@ def parse_names(names: Names) -> tuple[str, ...]:
         names = next(csv.reader([names], skipinitialspace=True), [])
     stripped = tuple(name.strip() for name in names if name.strip())
     if len(set(stripped)) < len(stripped):
-        raise ValueError(f"Every field can be named once, not {','.join(stripped)!r}.")
+        raise ValueError(f"Name every field only once, not {','.join(stripped)!r}.")
     return stripped
 
 
@@ -144,8 +144,8 @@ class ReadOptions:
             raise ValueError(f"geometry={unknown} is unknown; choose from {GEOMETRY}.")
         if self.quadrature and self.location == "cells":
             raise ValueError(
-                "quadrature=True means nothing with location='cells', whose quadrature "
-                "weights are the volumes of the cells; leave it out."
+                "quadrature=True has no effect with location='cells', because the "
+                "quadrature weights are the volumes of the cells; omit it."
             )
         of_cells = ("location", "boundary_names", "boundary", "geometry")
         twice = sorted({*self.boundary_names} & {*self.conditions})
@@ -157,8 +157,8 @@ class ReadOptions:
         others = [name for name in self.given() if name in of_cells]
         if self.grid_axes and others:
             raise ValueError(
-                f"{others[0]} means nothing with grid_axes={self.grid_axes}, whose "
-                "files have no cells; leave one of them out."
+                f"{others[0]} has no effect with grid_axes={self.grid_axes}, because "
+                "grids have no cells; omit one of them."
             )
 
     def _check_scalars(self) -> None:
@@ -168,9 +168,9 @@ class ReadOptions:
             fields = name in (*self.features, *self.target)
             if fields or name in scalars and name in targets:
                 raise ValueError(
-                    f"{name} is named as a scalar and as something else; it can be one "
-                    "of scalar_names, target_scalars, feature_names and target_names. "
-                    f"Rename the scalar, for example to {name}_inlet in cases.csv."
+                    f"{name} has two roles; it can be in only one of scalar_names, "
+                    "target_scalars, feature_names and target_names. Rename the "
+                    f"scalar, for example to {name}_inlet in cases.csv."
                 )
             if name in ("file", "split"):
                 raise ValueError(
@@ -178,8 +178,8 @@ class ReadOptions:
                 )
         if twice := [name for name in self.numbers if name in scalars]:
             raise ValueError(
-                f"{twice[0]} is named as a scalar and as a number; numbers are those "
-                "that no model is given. Name it once."
+                f"{twice[0]} is in scalars and in numbers; the model does not receive "
+                "numbers. Name it once."
             )
 
     @property
@@ -224,8 +224,7 @@ class ReadOptions:
         for name in self.given():
             if name not in names:
                 raise ValueError(
-                    f"{name}={getattr(self, name)} means nothing for {where}; leave it "
-                    "out."
+                    f"{name}={getattr(self, name)} has no effect on {where}; omit it."
                 )
 
 

@@ -199,8 +199,8 @@ def look_at_all(
     files = find(paths, stacked=options.stacked)
     if options.stacked and files[0].suffix.lower() == ".npz":
         raise ValueError(
-            f"{files[0]} cannot be read by row, as samples that stay on disk are; save "
-            "an .h5 file or a folder of .npy files, or read all of it."
+            f"{files[0]} cannot be read row by row, as needed for samples on disk; "
+            "save an .h5 file or a folder of .npy files, or load it completely."
         )
     places: list[Place] = []
     looked_at: list[summaries.Summary] = []

@@ -73,8 +73,8 @@ def warn(known: Iterable[Seen]) -> None:
     if first and any(one.time > 0 for one in known):
         warnings.warn(
             f"{len(first)} of {len(known)} samples are at time 0, {first[0].name} for "
-            "one, and others later: fields at time 0 are initial values, no solution. "
-            f"{_WAY}.",
+            "example, and others later: fields at time 0 are initial values, not "
+            f"solutions. {_WAY}.",
             stacklevel=4,
         )
 
@@ -90,16 +90,17 @@ def _warn_of_several(groups: list[list[Seen]], count: int) -> None:
         early, late = sorted(timed[0], key=lambda seen: seen.time)[:2]
         warnings.warn(
             f"{number} of {count} samples are frames of {len(groups)} runs: "
-            f"{early.name} is at time {early.time:g}, {late.name} at {late.time:g}, of "
-            "one mesh and one input. Models cannot tell them apart, and frames of one "
-            f"run are in training and test. {_WAY}.",
+            f"{early.name} is at time {early.time:g}, {late.name} at {late.time:g}, "
+            "with the same mesh and input. Models cannot distinguish them, and "
+            f"frames of one run are in training and test. {_WAY}.",
             stacklevel=5,
         )
         return
     warnings.warn(
-        f"{number} of {count} samples have the same input as others, but another "
-        f"answer: {one.name} and {other.name}, for example. Models cannot tell them "
-        "apart. Add what differs as features or scalars; of times of one run, keep "
-        "the last one, or train on series with --time=one_step.",
+        f"{number} of {count} samples have the same input as others, but different "
+        f"targets: {one.name} and {other.name}, for example. Models cannot "
+        "distinguish them. Add the differing quantity as a feature or scalar. If "
+        "they are times of one run, keep the last one, or train on series with "
+        "--time=one_step.",
         stacklevel=5,
     )

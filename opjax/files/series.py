@@ -232,8 +232,8 @@ def _read(case: Path, how: _How) -> Iterator[_Found]:
         return
     if not how.in_memory and case.suffix.lower() == ".npz":
         raise ValueError(
-            f"{case}: frames of an .npz archive cannot be read one by one, as series "
-            "that stay on disk are; save .h5 or .vtu files, or read all of it."
+            f"{case}: frames of an .npz archive cannot be read one by one, as needed "
+            "for series on disk; save .h5 or .vtu files, or load it completely."
         )
     with opened(case, how.options) as groups:
         for group, arrays in groups.items():
@@ -253,8 +253,8 @@ def _check_stored(case: Path, arrays: Arrays, options: ReadOptions) -> None:
     for key in options.target:
         if key not in arrays:
             raise ValueError(
-                f"{case}: {key} is a component of a field, but frames that stay on "
-                "disk have whole fields; name the field, or read all of it."
+                f"{case}: {key} is a component of a field, but frames on disk support "
+                "only whole fields; name the field, or load it completely."
             )
 
 
@@ -291,7 +291,7 @@ def _of_arrays(case: Path, group: str, arrays: Arrays, how: _How) -> _Found:
         key, count = next(iter(wrong.items()))
         raise ValueError(
             f"{name}: times has shape {times.shape}, but {key} has {count} frames "
-            f"{fields[key].shape}: frames are missing, or times are."
+            f"{fields[key].shape}: frames or times are missing."
         )
     if not len(times):
         raise ValueError(f"{name} has no frames; give at least one.")
@@ -323,9 +323,9 @@ def _check_finite(name: str, key: str, field: np.ndarray, axes: int) -> None:
             first = np.argwhere(bad)[0].tolist()
             point = tuple(first[:axes]) if axes else first[0]
             raise ValueError(
-                f"{name}: frame {frame} of {key} has {bad.sum()} values that are not "
-                f"finite, the first one at point {point}; end the series before it or "
-                "repair the frame."
+                f"{name}: frame {frame} of {key} has {bad.sum()} non-finite values, "
+                f"the first one at point {point}; end the series before it or repair "
+                "the frame."
             )
 
 
@@ -336,8 +336,8 @@ def _build(
     for key in options.features:
         if key in arrays and np.ndim(arrays[key]) == 0:
             raise ValueError(
-                f"{name}: {key} is one number for the whole case, and no field; give "
-                f"it as a scalar, --scalar_names={key}, not among --feature_names."
+                f"{name}: {key} is one number for the whole case, not a field; pass "
+                f"it as a scalar, --scalar_names={key}, instead of --feature_names."
             )
     row = cases.row_of(case, group, named=options.has_scalars)
     return building.build(name, arrays, options, row)
@@ -349,8 +349,8 @@ def _still(name: str, points: np.ndarray) -> np.ndarray:
         if not np.array_equal(now, points[0]):
             raise ValueError(
                 f"{name}: the mesh changes within the series, at frame {frame}; a "
-                "series has one mesh. Interpolate to one, or give the displacement as "
-                "a field."
+                "series must have one mesh. Interpolate to one mesh, or pass the "
+                "displacement as a field."
             )
     return points[0]
 
@@ -423,8 +423,8 @@ def _check_same_mesh(
     if not same:
         raise ValueError(
             f"{case}: the mesh changes within the series, at frame {number} "
-            f"({file.name}); a series has one mesh. Interpolate to one, or give the "
-            "displacement as a field."
+            f"({file.name}); a series must have one mesh. Interpolate to one mesh, or "
+            "pass the displacement as a field."
         )
 
 
@@ -441,6 +441,6 @@ def _check_same_scalars(
             raise ValueError(
                 f"{case}: the scalar {key} changes within the series, from {value:g} "
                 f"to {now[0]:g} at frame {number} ({file.name}); a scalar is one "
-                "number for the whole case. Give what changes as a field, one of "
+                "number for the whole case. Pass quantities that change as fields in "
                 "--target_names."
             )

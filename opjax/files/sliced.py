@@ -161,7 +161,7 @@ def places_of(file: Path) -> list[Place]:
         return [Place(str(file), "")]
     if suffix not in hdf5.SUFFIXES:
         raise ValueError(
-            f"{file} is read as a whole; only .h5 and .vtu files are read in slices."
+            f"{file} cannot be read in slices; only .h5 and .vtu files can."
         )
     with hdf5.open_groups(file) as groups:
         return [Place(str(file), key) for key in groups]
@@ -187,7 +187,7 @@ def opened(place: Place, options: ReadOptions) -> Generator[Mapping[str, Column]
         return
     if options.point_dim is not None:
         raise ValueError(
-            f"point_dim={options.point_dim} means nothing for {file}; leave it out."
+            f"point_dim={options.point_dim} has no effect on {file}; omit it."
         )
     with hdf5.open_groups(file) as groups:
         group = groups[place.group]

@@ -86,8 +86,8 @@ class _Samples(Groups):
         if len(set(lengths.values())) != 1:
             listed = ", ".join(f"{name} {n}" for name, n in sorted(lengths.items()))
             raise ValueError(
-                f"{path} must have as many samples along axis 0 of every array, not "
-                f"{listed or 'none'}."
+                f"{path} must have the same number of samples along axis 0 of every "
+                f"array, not {listed or 'none'}."
             )
         self._length = min(lengths.values())
 
@@ -99,7 +99,10 @@ class _Samples(Groups):
 
     def __getitem__(self, row: str) -> Arrays:
         if not 0 <= int(row) < self._length:
-            raise ValueError(f"{self._path} has {self._length} samples, no {row}.")
+            raise ValueError(
+                f"{self._path} has {self._length} samples, so sample {row} does "
+                "not exist."
+            )
         return _Row(self, int(row))
 
     def names(self) -> list[str]:

@@ -45,8 +45,8 @@ class StoredFrames:
         values = self._read(range(len(self))[frame])
         if values.size != self.shape[1] * self.shape[2]:
             raise ValueError(
-                f"{self._name}: frame {frame} has other points or channels than when "
-                "the run began; leave files alone while they are read."
+                f"{self._name}: frame {frame} has different points or channels than "
+                "at the start of the run; do not change files while they are read."
             )
         return values.reshape(self.shape[1:])
 
@@ -58,14 +58,14 @@ def of_hdf5(
     name = Place(str(file), group).name
     with hdf5.open_groups(file) as groups:
         if group not in groups:
-            raise ValueError(f"{file} has no group {group!r} any more.")
+            raise ValueError(f"{file} no longer has the group {group!r}.")
         fields = {key: hdf5.dataset(Path(name), groups[group], key) for key in names}
         parts = [building.numbers(name, k, field[frame]) for k, field in fields.items()]
     for key, part in zip(names, parts, strict=True):
         if part.size % num_points:
             raise ValueError(
                 f"{name}: frame {frame} of {key} has shape {part.shape}, not that of "
-                f"{num_points} points; leave files alone while they are read."
+                f"{num_points} points; do not change files while they are read."
             )
     return np.concatenate([part.reshape(num_points, -1) for part in parts], axis=1)
 

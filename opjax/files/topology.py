@@ -73,7 +73,7 @@ def topology(name: str, arrays: Arrays) -> Topology:
       ValueError: if it has no cells, or cells whose corners are not known.
     """
     if "mesh_points" not in arrays:
-        raise ValueError(f"{name} has no mesh_points, and so no cells.")
+        raise ValueError(f"{name} has no mesh_points, which cells need.")
     points = np.asarray(arrays["mesh_points"])
     if points.ndim != 2 or points.dtype.kind != "f" or not 2 <= points.shape[1] <= 3:
         raise ValueError(
@@ -83,7 +83,7 @@ def topology(name: str, arrays: Arrays) -> Topology:
     points = points.astype(np.float64)
     if not (np.abs(points) < np.finfo(np.float32).max).all():
         raise ValueError(
-            f"{name}: mesh_points have values that are not finite in single precision."
+            f"{name}: mesh_points have non-finite values in single precision."
         )
     if isinstance(arrays, MeshArrays):
         if arrays.blocks is None:
@@ -92,12 +92,12 @@ def topology(name: str, arrays: Arrays) -> Topology:
     else:
         found, num_cells = _of_array(name, arrays, points)
     if not found:
-        raise ValueError(f"{name} has no cells: its mesh is points alone.")
+        raise ValueError(f"{name} has no cells: its mesh contains only points.")
     dimensions = {kind: geometry.KINDS[kind].dimension for kind in found}
     highest = max(dimensions.values())
     if highest > points.shape[1]:
         raise ValueError(
-            f"{name} has cells of {highest} dimensions, but its points vary on "
+            f"{name} has cells of {highest} dimensions, but its points vary along "
             f"{points.shape[1]} axes only; see point_dim."
         )
     blocks = {kind: b for kind, b in found.items() if dimensions[kind] == highest}
@@ -141,8 +141,8 @@ def at_cells(name: str, arrays: Arrays, fields: Iterable[str]) -> dict[str, np.n
             if array.ndim == 0 or len(array) != cells.num_cells:
                 raise ValueError(
                     f"{name}: {key} has shape {array.shape}, but there are "
-                    f"{cells.num_cells} cells: one row for each cell is needed. Leave "
-                    "out --location=cells if it belongs to the points."
+                    f"{cells.num_cells} cells: expected one row per cell. Omit "
+                    "--location=cells if it contains point data."
                 )
             located[key] = array[cells.rows]
     return located
@@ -164,7 +164,7 @@ def check_cells(name: str, found: Topology) -> None:
             first = int(block.rows[np.argmax(bad)])
             raise ValueError(
                 f"{name}: {bad.sum()} of {len(bad)} cells of the kind {kind} are "
-                "degenerate, inside out or cross themselves, the first one is cell "
+                "degenerate, inverted or self-intersecting, the first one is cell "
                 f"{first}; repair the mesh or remove them."
             )
 
@@ -203,8 +203,8 @@ def _of_array(
         )
     if cells.min() < 0 or cells.max() >= len(points):
         raise ValueError(
-            f"{name}: cells name points from {cells.min()} to {cells.max()}, but there "
-            f"are points 0 to {len(points) - 1} only."
+            f"{name}: cells contain point indices from {cells.min()} to "
+            f"{cells.max()}, but there are points 0 to {len(points) - 1} only."
         )
     if four:
         try:
@@ -223,12 +223,12 @@ def other_location(name: str, key: str, arrays: Arrays, location: str) -> str:
     mesh = arrays.mesh
     if location == "points" and key in mesh.cell_data.arrays:
         return (
-            f"{name} has {key!r} as cell data, but point data were asked for: give "
+            f"{name} has {key!r} as cell data, but point data were requested: give "
             "--location=cells (location='cells' in Python)."
         )
     if location == "cells" and key in mesh.point_data.arrays:
         return (
-            f"{name} has {key!r} as point data, but cell data were asked for: leave "
+            f"{name} has {key!r} as point data, but cell data were requested: leave "
             "out --location=cells (location='points' in Python)."
         )
     return ""

@@ -72,7 +72,7 @@ def write(
     fields = _fields(sample, prediction, names)
     file, group = _split(sample.name if source is None else os.fspath(source))
     if file is None and source is not None:
-        raise FileNotFoundError(f"{source} does not exist; arrays of it were to keep.")
+        raise FileNotFoundError(f"{source} does not exist, but its arrays are needed.")
     if file is None:
         _create(path, _arrays(sample, fields))
         return
@@ -257,7 +257,7 @@ def _check_place(file: Path, path: Path) -> None:
             "written."
         )
     if path.exists() and path.samefile(file):
-        raise ValueError(f"{path} is the source itself; write to another folder.")
+        raise ValueError(f"{path} is the source file; write to another folder.")
 
 
 def _at(
@@ -284,14 +284,14 @@ def _check_same_points(
         if count != sample.num_points:
             raise ValueError(
                 f"{file} has {count} cells, but the sample has {sample.num_points} "
-                "points, which should be their centres."
+                "points, expected one per cell."
             )
         return
     if "mesh_points" in arrays and len(arrays["mesh_points"]) == sample.num_points:
         return
     raise ValueError(
-        f"{file} has another mesh than the sample of {sample.num_points} points that "
-        "was read from it."
+        f"{file} has a different mesh than the sample of {sample.num_points} points "
+        "that was read from it."
     )
 
 

@@ -57,7 +57,7 @@ def indices(name: str, array: ArrayLike, num_points: int) -> np.ndarray:
 
 
 def in_space(points: Array) -> Array:
-    """Returns points in three dimensions, with zeros for those they lack."""
+    """Returns points in three dimensions, with zeros for missing coordinates."""
     return namespace(points).pad(points, [(0, 0), (0, 3 - points.shape[1])])
 
 
@@ -71,7 +71,7 @@ _TURNS = ((1, 2), (2, 0), (0, 1))
 
 
 def sums(rows: Array, numbers: np.ndarray, count: int) -> Array:
-    """Adds up the rows that have the same number, for all numbers below a count."""
+    """Sums the rows with the same index, for all indices below a count."""
     if isinstance(rows, jax.Array):
         return jnp.zeros((count, *rows.shape[1:]), rows.dtype).at[numbers].add(rows)
     added = np.zeros((count, *rows.shape[1:]), rows.dtype)

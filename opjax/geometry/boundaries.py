@@ -75,8 +75,8 @@ def cell_facets(cells_by_kind: Mapping[str, cells.Cells], num_points: int) -> Fa
     dimensions = {cells.dimension_of(kind) for kind in cells_by_kind}
     if len(dimensions) != 1 or not dimensions <= {2, 3}:
         raise ValueError(
-            f"cells_by_kind has {sorted(cells_by_kind)}: boundaries are those of "
-            "surfaces or of solids, of one dimension."
+            f"cells_by_kind has {sorted(cells_by_kind)}: expected surfaces or solids "
+            "of one dimension."
         )
     sides: list[np.ndarray] = []
     owners: list[np.ndarray] = []
@@ -112,7 +112,7 @@ def _centers(
 
 
 def open_edges(facets: Int[ArrayLike, "m corners"]) -> Int[np.ndarray, "k ends"]:
-    """Finds where a boundary is open: edges without a neighbour in the other direction.
+    """Finds open edges of a boundary, which lack a facet in the other direction.
 
     A boundary is closed, with one orientation, if every edge of a facet belongs to as
     many facets in the one direction as in the other. In the plane the ends of sides

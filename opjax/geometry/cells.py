@@ -135,7 +135,7 @@ def cell_centers(
 def invalid_cells(
     mesh_points: Float[ArrayLike, "n p"], cells: Cells, kind: str
 ) -> Bool[np.ndarray, " t"]:
-    r"""Returns which cells have no volume, are inside out or cross themselves.
+    r"""Returns which cells are degenerate, inverted or self-intersecting.
 
     A cell has no volume if `|T| <= 1e-12 h^k` with its longest side `h` and dimension
     `k`. It is inside out if it is negative. Quadrilaterals cross themselves if two

@@ -110,10 +110,10 @@ def nearest_facets(
     vectors = areas.facet_area_vectors(mesh, facets)
     corners = np.asarray(facets).astype(np.int64)
     if not len(corners):
-        raise ValueError("There are no facets to take distances to.")
+        raise ValueError("Distances need at least one facet.")
     for name, array in (("points", where), ("mesh_points", mesh[corners])):
         if not np.isfinite(array).all():
-            raise ValueError(f"{name} have coordinates that are not finite.")
+            raise ValueError(f"{name} have non-finite coordinates.")
     simplices, owners = triangles.facet_triangles(mesh, corners)
     search = _prepared(mesh[simplices])
     chunks = [
@@ -160,7 +160,7 @@ def layers(
     corners = np.asarray(mesh_points, np.float64)[np.unique(np.asarray(facets))]
     length = float(np.ptp(corners, axis=0).max(initial=0)) / 2 if len(corners) else 0.0
     if not length > 0:
-        raise ValueError("A boundary without size has no layers.")
+        raise ValueError("Layers need a boundary with positive extent.")
     over = np.asarray(distances, np.float64) / length
     return {"wide": 1 / (1 + over), "thin": np.exp(-3 * over)}
 

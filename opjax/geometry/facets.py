@@ -181,7 +181,7 @@ def middles(corners: _arrays.Array, facets: np.ndarray) -> _arrays.Array:
 
 
 def corner_shares(facets: np.ndarray) -> np.ndarray:
-    """The part of each corner in the mean of all; zero for one that is repeated."""
+    """The weight of each corner in the mean; zero for a repeated corner."""
     own = np.pad(facets[:, 1:] != facets[:, :-1], [(0, 0), (1, 0)], constant_values=1)
     return own / own.sum(axis=1, keepdims=True)
 
@@ -192,8 +192,8 @@ def _checked(mesh_points: ArrayLike, facets: ArrayLike) -> tuple[Any, np.ndarray
     corners, p = indices.shape[1], points.shape[1]
     if not (corners == p == 2 or (corners >= p == 3)):
         raise ValueError(
-            f"facets have shape {indices.shape} and mesh_points {points.shape}: facets "
-            "have 2 corners in the plane, 3 or more in space."
+            f"facets have shape {indices.shape} and mesh_points {points.shape}: "
+            "facets have 2 corners in two dimensions, 3 or more in three."
         )
     return points, indices
 

@@ -71,7 +71,7 @@ def surface_parts(
 def outward_facets(
     mesh_points: Float[ArrayLike, "n p"], facets: Int[ArrayLike, "m corners"]
 ) -> Int[np.ndarray, "m corners"]:
-    """Turns the facets of closed surfaces, so that they are seen from outside.
+    """Orients the facets of closed surfaces outwards.
 
     Every connected part, see `surface_parts`, is turned by itself: outwards; inwards,
     as the wall of a cavity, if it is inside of another part; outwards again inside of
@@ -123,7 +123,7 @@ def outward_facets(
 def unbalanced_edges(
     facets: Int[np.ndarray, "m corners"],
 ) -> Int[np.ndarray, "k ends"]:
-    """Edges that have not as many facets in the one direction as in the other."""
+    """Edges whose numbers of facets in the two directions differ."""
     keys, numbers, signs, _ = _edges(facets)
     return keys[np.bincount(numbers, signs, minlength=len(keys)) != 0]
 
@@ -185,7 +185,7 @@ def _neighbours(facets: np.ndarray) -> tuple[np.ndarray, Bool[np.ndarray, " k"]]
 
 
 def against_neighbours(facets: np.ndarray) -> Bool[np.ndarray, " m"]:
-    """Which facets to turn so that those that share an edge are turned alike.
+    """Facets to flip, so that neighbouring facets have the same orientation.
 
     A facet and its reverse are two nodes; what has to go together is connected.
     """
@@ -201,9 +201,10 @@ def against_neighbours(facets: np.ndarray) -> Bool[np.ndarray, " m"]:
     labels = _connected(pairs, 2 * count)
     if (bad := labels[:count] == labels[count:]).any():
         raise ValueError(
-            f"the surface has one side only, as a Moebius strip: {bad.sum()} facets, "
-            f"the first one with the points {facets[np.argmax(bad)].tolist()}, have no "
-            "outside. Repair the mesh."
+            f"the surface is not orientable, like a Moebius strip: {bad.sum()} "
+            "facets, the first one with the points "
+            f"{facets[np.argmax(bad)].tolist()}, have no outward normal. Repair the "
+            "mesh."
         )
     return labels[:count] > labels[count:]
 

@@ -19,7 +19,7 @@ _OPEN = 1e-9  # of the area of all faces, is what faces that close add up to at 
 
 
 def outward_polyhedra(mesh_points: Float[ArrayLike, "n 3"], faces: Facets) -> Facets:
-    """Turns the faces of polyhedra, so that they are seen from outside, on the host.
+    """Orients the faces of polyhedra outwards, on the host.
 
     Faces of one cell that share an edge are turned alike, then all of them by the sign
     of its volume. Cells whose faces do not close stay as they are, see `invalid_cells`.
@@ -62,7 +62,7 @@ def outward_polyhedra(mesh_points: Float[ArrayLike, "n 3"], faces: Facets) -> Fa
 
 
 def closed_polyhedra(points: np.ndarray, faces: Facets) -> np.ndarray:
-    """Which cells have faces that close and are turned alike, `(t,)`.
+    """Marks cells with closed, consistently oriented faces, `(t,)`.
 
     Area vectors of faces that close add up to zero wherever their points are, others
     do not where points are at random.
@@ -100,7 +100,7 @@ def num_polyhedra(faces: Facets) -> int:
 
 
 def reversed_corners(corners: np.ndarray) -> np.ndarray:
-    """Faces seen from the other side: `(b, a, d, c)`, `(b, a, c, c)` of a triangle."""
+    """Faces with reversed orientation: `(b, a, d, c)`, `(b, a, c, c)` of a triangle."""
     last = np.argmax(corners == corners[:, -1:], axis=1)[:, None]
     places = (1 - np.minimum(np.arange(corners.shape[1]), last)) % (last + 1)
     return np.take_along_axis(corners, places, axis=1)

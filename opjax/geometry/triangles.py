@@ -13,7 +13,7 @@ _AGAINST = 1e-12  # of its facet's area, is the one of a triangle that is flat
 def facet_triangles(
     mesh_points: Float[ArrayLike, "n p"], facets: Int[ArrayLike, "m corners"]
 ) -> tuple[Int[np.ndarray, "t corners"], Int[np.ndarray, " t"]]:
-    """Divides facets into triangles that lie inside of them, on the host.
+    """Divides facets into triangles inside them, on the host.
 
     Polygons are divided at their first corner where all triangles turn as the polygon
     does, as they do in convex ones, and by clipping ears elsewhere.

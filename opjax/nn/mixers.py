@@ -345,8 +345,8 @@ class ModeGains(Mixer):
         """Raises ValueError: every channel has gains of its own, there is no map."""
         del own  # there are no such parameters
         raise ValueError(
-            "Mode gains have no map between coefficients to look at: they multiply "
-            "every coefficient of every channel by a gain of its own."
+            "Mode gains have no map between coefficients: they multiply each "
+            "coefficient by a gain."
         )
 
 

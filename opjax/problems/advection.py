@@ -84,7 +84,7 @@ def mesh(
             return attempt
     raise RuntimeError(
         f"None of {_ATTEMPTS} meshes of {shape} with {spacing=} follows the boundary; "
-        "take a smaller spacing or shallower waves."
+        "use a smaller spacing or shallower waves."
     )
 
 
@@ -189,7 +189,8 @@ def solve(
     most = float(np.abs(stream[boundary_nodes(cells)]).max())
     if most > 1e-12 * np.abs(stream).max(initial=0):
         raise ValueError(
-            f"stream is up to {most:g} on the boundary, expected 0: no flow through it."
+            f"stream is up to {most:g} on the boundary, expected 0 (no flow through "
+            "it)."
         )
     change = diffusivity * stiffness + _convection(nodes, cells, stream)
     half = interval / substeps / 2

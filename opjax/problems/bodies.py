@@ -97,7 +97,9 @@ def surface(body: Body, directions: np.ndarray) -> Surface:
     )  # (n, m)
     radius = 1 + bumps.sum(axis=1, keepdims=True)
     if not radius.min() > 0:
-        raise ValueError(f"The radius of the body is {radius.min()} somewhere.")
+        raise ValueError(
+            f"The radius of the body is {radius.min()} at one point, expected positive."
+        )
     slope = (bumps * body.sharpness) @ body.centres
     slope -= np.sum(slope * directions, axis=1, keepdims=True) * directions
     normals = (radius * directions - slope) / body.stretch

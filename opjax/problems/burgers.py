@@ -176,14 +176,14 @@ def _check_initial(initial: ArrayLike) -> None:
     if jnp.shape(initial)[0] < 4:
         raise ValueError(
             f"initial has shape {jnp.shape(initial)}, expected at least (4,): fewer "
-            "points of a periodic grid hold no wave but the constant and one other."
+            "points of a periodic grid represent only a constant and one wave."
         )
     if not isinstance(initial, jax.core.Tracer):
         bad = int(jnp.sum(~jnp.isfinite(jnp.asarray(initial))))
         if bad:
             raise ValueError(
-                f"initial has {bad} of {jnp.shape(initial)[0]} values that are not "
-                "finite; leave this sample out."
+                f"initial has {bad} of {jnp.shape(initial)[0]} non-finite values; "
+                "remove this sample."
             )
 
 

@@ -45,7 +45,7 @@ class DeformedCell(NamedTuple):
 
 
 def void_modes(key: jax.Array) -> jax.Array:
-    """Draws the standard normal numbers that a void is made of, shape `(2, 5)`."""
+    """Draws the standard normal numbers that define a void, shape `(2, 5)`."""
     return jax.random.normal(key, (2, _NUM_MODES))
 
 
@@ -99,7 +99,7 @@ def reference_mesh(*, num_around: int = 36, num_across: int = 3) -> Any:
     _checks.positive(num_around=num_around, num_across=num_across)
     if num_around % 4:
         raise ValueError(
-            f"{num_around=} must be a multiple of 4: the cell has corners."
+            f"{num_around=} must be a multiple of 4, because the cell has four corners."
         )
     skfem = _finite_elements.skfem()
     around, across = (

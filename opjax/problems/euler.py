@@ -89,7 +89,7 @@ def primitive(state: jax.Array) -> jax.Array:
 
 
 def mach_number(state: jax.Array) -> jax.Array:
-    """Speed over the speed of sound, of a primitive state."""
+    """Mach number of a primitive state."""
     density, u, v, pressure = state
     return jnp.sqrt((u * u + v * v) * density / (GAMMA * pressure))
 
@@ -182,7 +182,7 @@ def steady(
     tolerance: float = 1e-4,
     max_steps: int = 20000,
 ) -> Steady:
-    """Steps from free stream to a steady state.
+    """Iterates from the free stream to a steady state.
 
     Args:
       geometry: of the mesh.

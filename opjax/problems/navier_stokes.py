@@ -223,15 +223,15 @@ def _check_fields(initial: ArrayLike, forcing: ArrayLike | None) -> None:
         random_fields.square(forcing=forcing)
     if jnp.shape(initial)[0] < 4:
         raise ValueError(
-            f"initial has shape {jnp.shape(initial)}, expected at least (4, 4): "
-            "aliasing leaves no wave of a coarser grid."
+            f"initial has shape {jnp.shape(initial)}, expected at least (4, 4): on a "
+            "coarser grid, dealiasing removes all waves."
         )
     if forcing is None:
         return
     if jnp.shape(forcing) != jnp.shape(initial):
         raise ValueError(
-            f"forcing has shape {jnp.shape(forcing)}, initial {jnp.shape(initial)}: "
-            "both are values at the same points."
+            f"forcing has shape {jnp.shape(forcing)}, initial {jnp.shape(initial)}, "
+            "expected values at the same points."
         )
     if jnp.result_type(forcing) != jnp.result_type(initial):
         raise TypeError(

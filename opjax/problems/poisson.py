@@ -109,8 +109,8 @@ def fourier_problem(
     _checks.positive(grid_shape=shape, num_modes=num_modes)
     if not 1 <= num_modes <= min(shape, default=0):
         raise ValueError(
-            f"{num_modes=} is more than the points of an axis of grid_shape={shape} "
-            "can tell apart; use fewer modes or more points."
+            f"{num_modes=} is more than the grid grid_shape={shape} can resolve; use "
+            "fewer modes or more points."
         )
     _checks.non_negative(decay=decay)
     factors = [

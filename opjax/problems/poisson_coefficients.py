@@ -88,8 +88,9 @@ def solve(right_side: ArrayLike, coefficient: ArrayLike) -> jax.Array:
     size = len(right_side)
     if len(coefficient) != size + 1:
         raise ValueError(
-            f"coefficient {coefficient.shape} must have one value more than right_side "
-            f"{right_side.shape}: between all points and at both ends."
+            f"coefficient {coefficient.shape} must have one value more than "
+            f"right_side {right_side.shape}: one between neighbouring points and one "
+            "at either end."
         )
     resistance = (1 / coefficient).astype(right_side.dtype)
     sums = jnp.concatenate([jnp.zeros_like(right_side[:1]), jnp.cumsum(right_side)])

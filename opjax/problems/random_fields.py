@@ -177,8 +177,9 @@ def available_dtype(dtype: DTypeLike | None) -> jnp.dtype:
     if dtype is not None and jnp.dtype(dtype) != available:
         raise TypeError(
             f"dtype={jnp.dtype(dtype)} is not available, JAX would use {available}; "
-            "pass that or enable float64 with `jax.config.update('jax_enable_x64', "
-            "True)` or `with jax.enable_x64(True):`."
+            "pass this type or enable float64 with "
+            "`jax.config.update('jax_enable_x64', True)` or `with "
+            "jax.enable_x64(True):`."
         )
     return available
 
@@ -189,6 +190,6 @@ def square(**arrays: ArrayLike) -> None:
     for name, array in arrays.items():
         if jnp.shape(array)[0] != jnp.shape(array)[1]:
             raise ValueError(
-                f"{name} has shape {jnp.shape(array)}, expected as many rows as "
-                "columns: values on a square grid of cell centres."
+                f"{name} has shape {jnp.shape(array)}, expected a square array: "
+                "values on a square grid of cell centres."
             )

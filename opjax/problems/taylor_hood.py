@@ -95,7 +95,7 @@ def newton(
     if not size <= tolerance * first:
         raise RuntimeError(
             f"Newton's method left a residual of {size / first:.1e} after {iteration} "
-            f"steps, above {tolerance=}; take a larger viscosity or more elements."
+            f"steps, above {tolerance=}; use a larger viscosity or more elements."
         )
     pressure = _refine(_refine(p.reshape(layout.corner_shape)).T).T
     return SteadyFlow(mesh_points, u.reshape(shape), pressure, iteration, size / first)

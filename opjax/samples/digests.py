@@ -14,7 +14,7 @@ _MOST = 100_000
 
 
 def digest(sample: Sample) -> str:
-    """Returns 16 letters that change with points, features, target and scalars.
+    """Returns a digest of points, features, target and scalars, 16 letters.
 
     Values count as training stores them, in single precision, so the same sample in
     another type, byte order or layout of memory has the same letters.
@@ -24,7 +24,7 @@ def digest(sample: Sample) -> str:
 
 
 def digest_of_series(series: Series) -> str:
-    """Returns 16 letters that change with points, values, lags and what is constant.
+    """Returns a digest of points, values, lags and constants, 16 letters.
 
     Raises:
       TypeError: if its frames are in files, which would all be read for it.

@@ -72,6 +72,12 @@ class Divided(NamedTuple, Generic[_T]):
         training samples.
       channels: names of the channels of "features" and "target", and of "scalars" and
         "target_scalars", where files name them.
+
+    Examples:
+      >>> from opjax import samples
+      >>> divided = samples.Divided.divide(list("abcdefghij"))
+      >>> [len(part) for part in divided[:3]]  # training, validation, test
+      [7, 1, 2]
     """
 
     train: _T
@@ -142,7 +148,7 @@ class Divided(NamedTuple, Generic[_T]):
         if kept < 1 and not cls.one_is_enough:
             raise ValueError(
                 f"{name}={fraction} of {len(rows)} {cls.elements} leaves none for "
-                f"training; give more {cls.elements}, or a test set of its own."
+                f"training; use more {cls.elements}, or a separate test set."
             )
         kept = max(kept, 1)
         return rows[:kept], rows[kept:]
@@ -184,13 +190,13 @@ def _rows_of(
     """
     if missing := sum(part not in PARTS for part in parts):
         raise ValueError(
-            f"The column split of cases.csv says nothing of {missing} of {len(parts)} "
-            "samples; give each a row, or leave the column out."
+            f"The column split of cases.csv is missing for {missing} of {len(parts)} "
+            "samples; add a row for each, or remove the column."
         )
     if given:
         raise ValueError(
-            "The column split of cases.csv names the test samples already; leave "
-            "test= (--test) out, or the column."
+            "The column split of cases.csv already names the test samples; omit "
+            "test= (--test), or remove the column."
         )
     train, validation, test = (
         [row for row, part in enumerate(parts) if part == name] for name in PARTS
@@ -198,7 +204,7 @@ def _rows_of(
     for name, rows in zip(PARTS, (train, validation, test), strict=True):
         if not rows:
             raise ValueError(
-                f"The column split of cases.csv has no sample for {name}; give each of "
-                f"{', '.join(PARTS)} at least one."
+                f"The column split of cases.csv has no sample for {name}; assign at "
+                f"least one to each of {', '.join(PARTS)}."
             )
     return train, validation, test

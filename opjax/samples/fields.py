@@ -49,11 +49,11 @@ class Fields(NamedTuple):
 
     @property
     def channels(self) -> list[int]:
-        """Numbers of all channels that vary."""
+        """Indices of all channels that vary."""
         return [channel for field in self.varying for channel in field.channels]
 
     def sentence(self) -> str:
-        """Says which channels take part in no number; empty if all do."""
+        """Names the channels excluded from all metrics; empty if there are none."""
         if not self.constant:
             return ""
         verb = "is" if len(self.constant) == 1 else "are"
@@ -64,7 +64,7 @@ class Fields(NamedTuple):
 
 
 def groups(names: Sequence[str] | None, count: int) -> list[tuple[str, list[int]]]:
-    """Returns names of fields and numbers of their channels.
+    """Returns names of fields and indices of their channels.
 
     Neighbouring channels of one name are one field. Channels without a name are a field
     each.
@@ -80,8 +80,8 @@ def groups(names: Sequence[str] | None, count: int) -> list[tuple[str, list[int]
     fields = [(name, list(channels)) for name, channels in runs]
     if len(dict(fields)) < len(fields):
         raise ValueError(
-            f"The channels of the target are called {', '.join(names)}: channels of "
-            "one name must be neighbours; name every field once."
+            f"The channels of the target are called {', '.join(names)}: channels with "
+            "the same name must be adjacent; name every field once."
         )
     return fields
 

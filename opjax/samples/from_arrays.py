@@ -46,9 +46,17 @@ def from_arrays(
     Raises:
       TypeError: if an array has no real numbers.
       ValueError: if shapes do not fit each other, or there is nothing to predict.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import samples
+      >>> x = np.random.default_rng(0).normal(size=(8, 6, 5))  # eight fields on a grid
+      >>> cases = samples.from_arrays(features=x, target=np.sin(x))
+      >>> len(cases), cases[0].grid_shape, cases[0].features.shape
+      (8, (6, 5), (30, 1))
     """
     if target is None and target_scalars is None:
-        raise ValueError("Give what to predict, target or target_scalars.")
+        raise ValueError("Pass target or target_scalars.")
     fields = {"target": target, "features": features}
     arrays = {k: _stacked(k, array) for k, array in fields.items() if array is not None}
     if mesh_points is None:
@@ -64,7 +72,7 @@ def from_arrays(
     if points.ndim not in (2, 3):
         raise ValueError(
             f"mesh_points has shape {points.shape}, expected (b, n, p) for b samples, "
-            "or (n, p) for a mesh that all share."
+            "or (n, p) for a common mesh."
         )
     shared = np.broadcast_to(points, (count, *points.shape[-2:]))
     shape = (count, points.shape[-2])
@@ -125,12 +133,18 @@ def _with_scalars(found: list[Sample], **given: ArrayLike | None) -> list[Sample
 
 
 def columns(sample: Sample) -> Sample:
-    """Returns a sample whose values are `(n, channels)`, also of one channel `(n,)`.
+    """Returns a sample with values `(n, channels)`; a single channel may be `(n,)`.
 
     Real numbers of any type become floating point, see `real`; labels stay integers.
 
     Raises:
       TypeError: if an array has no real numbers.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import samples
+      >>> samples.columns(samples.Sample(np.ones((5, 2)), np.ones(5))).target.shape
+      (5, 1)
     """
     names = ("mesh_points", "features", "quadrature_weights", "scalars")
     values = {name: getattr(sample, name) for name in names}
@@ -159,6 +173,11 @@ def grid_points(
       shape: points per axis.
       low: lower corner of the box that they fill, zeros by default.
       high: upper corner, ones by default.
+
+    Examples:
+      >>> from opjax import samples
+      >>> samples.grid_points((2, 2)).tolist()
+      [[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]
     """
     low = [0.0] * len(shape) if low is None else low
     high = [1.0] * len(shape) if high is None else high
@@ -172,8 +191,8 @@ def _stacked(name: str, values: ArrayLike) -> np.ndarray:
         array = np.asarray(values)
     except ValueError as error:
         raise ValueError(
-            f"{name} has arrays of different shapes, which are no array; for meshes of "
-            "different sizes give a list of samples.Sample."
+            f"{name} has arrays of different shapes; for meshes of different sizes, "
+            "pass a list of samples.Sample."
         ) from error
     return real(name, array)
 

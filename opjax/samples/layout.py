@@ -14,7 +14,7 @@ _SMOOTHER = 0.01
 
 
 class Grid(NamedTuple):
-    """Points of a sample, its grid if it has one, and what messages call it."""
+    """Points of a sample, its grid if it has one, and its name in messages."""
 
     place: str
     points: np.ndarray
@@ -35,7 +35,7 @@ def check_order(found: Iterable[Grid]) -> None:
 
 
 def check_axes(senses: Iterable[tuple[str, tuple[int, ...]]]) -> None:
-    """Warns of square grids whose points run first along x, which may be transposed.
+    """Warns of square grids with x as the fastest axis, which may be transposed.
 
     Args:
       senses: names of samples, and `sense` of each.
@@ -51,7 +51,7 @@ def check_axes(senses: Iterable[tuple[str, tuple[int, ...]]]) -> None:
         (one, first), (other, second) = list(found.items())[:2]
         raise ValueError(
             f"{first}: axis 0 of grid_shape runs along {_AXES[one[0]]}, but in "
-            f"{second} along {_AXES[other[0]]}; give all grids the same axes."
+            f"{second} along {_AXES[other[0]]}; use the same axes for all grids."
         )
     for sense, place in found.items():
         if sense != tuple(sorted(sense)):
@@ -104,7 +104,7 @@ def _roughness(
 
 
 def sense(points: np.ndarray, shape: tuple[int, ...] | None) -> tuple[int, ...]:
-    """The coordinate that each axis of a square grid runs along, if each has one."""
+    """The coordinate along each axis of a square grid, if it is unique."""
     if shape is None or math.prod(shape) != len(points):
         return ()
     sides, p = set(shape), points.shape[1]
@@ -132,7 +132,7 @@ def warn_of_channels_first(
     """
     if all(2 * grid_shape[0] <= size for size in (*grid_shape[1:], channels)):
         warnings.warn(
-            f"{what} is understood as a grid of {' x '.join(map(str, grid_shape))} "
+            f"{what} is interpreted as a grid of {' x '.join(map(str, grid_shape))} "
             f"points with {channels} channels. If axis {axis} holds the channels, "
             f"give np.moveaxis(array, {axis}, -1).",
             stacklevel=3,

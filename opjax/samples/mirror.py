@@ -60,15 +60,15 @@ def mirrored(
     axis = AXES.index(mirror.axis)
     if axis >= dim:
         raise ValueError(
-            f"mirror={mirror.axis} is no axis of the points, which have {dim} "
+            f"mirror={mirror.axis} is not an axis of the points, which have {dim} "
             "coordinates."
         )
     gridded = [one.name for one in train if one.grid_shape is not None]
     if gridded:
         raise ValueError(
-            f"mirror={mirror.axis}: {gridded[0]} is on a structured grid, whose order "
-            "of points a copy would not have; leave mirror out, or give points without "
-            "grid_shape."
+            f"mirror={mirror.axis}: {gridded[0]} is on a structured grid, and a "
+            "mirrored copy would not keep the order of points; omit mirror, or pass "
+            "points without grid_shape."
         )
     _check_names(mirror, names)
     low = min(float(one.mesh_points[:, axis].min()) for one in train)
@@ -156,9 +156,9 @@ def _signs(
         parts = _components(name, count, dim)
         if parts is None:
             raise ValueError(
-                f"mirror={mirror.axis}: {name} has {count} channels, which are no "
-                "vector or tensor of space; name fields so that each is one, such as "
-                "U_x, or leave mirror out."
+                f"mirror={mirror.axis}: {name} has {count} channels, which do not "
+                "form a vector or tensor; name each channel as its own field, such "
+                "as U_x, or omit mirror."
             )
         odd = [part.count(mirror.axis) % 2 for part in parts]
         sign[channels] = np.where(odd, -1, 1)
@@ -188,13 +188,13 @@ def _check_names(mirror: Mirror, names: Mapping[str, Sequence[str]]) -> None:
     for name in mirror.odd:
         if name in mirror.turned:
             raise ValueError(
-                f"mirror={mirror.axis}: {name} is an angle, which is turned as a "
-                "direction; leave it out of mirror."
+                f"mirror={mirror.axis}: {name} is an angle, which is mirrored as a "
+                "direction; remove it from mirror."
             )
         if name not in known:
             raise ValueError(
-                f"mirror={mirror.axis}: {name!r} is no scalar and no field; there are "
-                f"{', '.join(sorted(known)) or 'none with names'}."
+                f"mirror={mirror.axis}: {name!r} is neither a scalar nor a field; "
+                f"available: {', '.join(sorted(known)) or 'none with names'}."
             )
 
 
@@ -215,8 +215,8 @@ def _check_boundaries(
             raise ValueError(
                 f"mirror={axis}: the boundary {name} lies at {axis} = {first:g} to "
                 f"{last:g} in all cases, and would lie at {low + high - last:g} to "
-                f"{low + high - first:g} in the copies: those are cases unlike yours. "
-                "Give boundaries that change places one name, or leave mirror out."
+                f"{low + high - first:g} in the copies, where your cases never have "
+                "it. Use one name for boundaries that change places, or omit mirror."
             )
 
 
@@ -230,8 +230,7 @@ def _warn_of_signs(
             if name in mirror.odd and (min(values) > 0 or max(values) < 0):
                 warnings.warn(
                     f"mirror={mirror.axis}: {name} is {min(values):g} to "
-                    f"{max(values):g} in training and has the other sign in the "
-                    "copies, which then are unlike your cases: does it change its "
-                    "sign?",
+                    f"{max(values):g} in training, but has the other sign in the "
+                    "copies, unlike all your cases. Check that it changes its sign.",
                     stacklevel=2,
                 )

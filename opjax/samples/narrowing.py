@@ -15,7 +15,7 @@ from opjax.samples.base import FIELDS, SCALARS, Sample
 
 
 def narrow(array: np.ndarray) -> np.ndarray:
-    """Returns an array in single precision if that holds the variation of each channel.
+    """Returns an array in single precision if this keeps the variation of each channel.
 
     That is if it holds the values as they are, or if the mean is not large beside the
     deviation, see `normalize.is_single`.
@@ -36,7 +36,7 @@ def narrow(array: np.ndarray) -> np.ndarray:
 
 
 def narrow_samples(found: Sequence[Sample]) -> list[Sample]:
-    """Returns samples whose arrays are narrow, their scalars all together."""
+    """Returns samples with arrays from `narrow`, and scalars in a common precision."""
     narrowed = [
         one._replace(
             **{
@@ -57,7 +57,7 @@ def scalars_of(sample: Sample) -> dict[str, np.ndarray | None]:
 
 
 def single_scalars(found: Sequence[Mapping[str, np.ndarray | None]]) -> list[str]:
-    """Returns which kinds of scalars of all samples single precision holds."""
+    """Returns the kinds of scalars that single precision represents in all samples."""
     return [name for name in SCALARS if _is_single([one[name] for one in found])]
 
 

@@ -27,7 +27,7 @@ def fit_normalizers(
     names: Names | None = None,
     published: bool = False,
 ) -> dict[str, Normalizer]:
-    """Fits a normaliser to every wanted array, over the points of all samples.
+    """Fits a normaliser to every requested array, over the points of all samples.
 
     All is computed in float64. A channel that is constant, see `varies`, keeps its
     scale: it would be divided by rounding errors.
@@ -102,9 +102,9 @@ def varies(
         label = f" ({fields[channel]})" if channels else ""
         raise ValueError(
             f"Channel {channel} of the {name}{label} varies, from {low[channel]:.9g} "
-            f"to {high[channel]:.9g}, but its type rounds such numbers by up to "
-            f"{rounding * size[channel]:.1g}. Give it in float64, or subtract its mean "
-            "before it is saved; if it is meant to be constant, leave it out."
+            f"to {high[channel]:.9g}, but its data type rounds such numbers by up to "
+            f"{rounding * size[channel]:.1g}. Save it in float64, or subtract its "
+            "mean before saving; if it is constant, omit it."
         )
     return varying
 
@@ -126,9 +126,10 @@ def _of_box(known: Sequence[Summary]) -> Normalizer:
     size = max(float(np.abs(low).max()), float(np.abs(high).max()))
     if 0 < width < _FEWEST * rounding * size:
         raise ValueError(
-            f"The coordinates lie between {low} and {high}, where their type rounds to "
-            f"{rounding * size:.1g}, much of the {width:.3g} that the meshes are wide. "
-            "Give them in float64, or subtract their offset before they are saved."
+            f"The coordinates lie between {low} and {high}, where their data type "
+            f"rounds to {rounding * size:.1g}, a large part of the width {width:.3g} "
+            "of the meshes. Save them in float64, or subtract their offset before "
+            "saving."
         )
     half = np.full_like(low, width / 2 or 1)
     return Normalizer(np.asarray((low + high) / 2, np.float64), half.astype(np.float64))

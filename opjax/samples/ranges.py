@@ -102,7 +102,7 @@ def _scalar_names(measured: Mapping[str, Any]) -> Sequence[str]:
 
 
 def crowding(measured: Mapping[str, Any], sample: Sample) -> float:
-    """Measures whether points crowd where those of training did not.
+    """Measures whether points are locally denser than in training.
 
     Refining a mesh moves no quantile of its coordinates, moving its points does.
 
@@ -127,7 +127,7 @@ def crowding(measured: Mapping[str, Any], sample: Sample) -> float:
 
 
 def sentence(row: Mapping[str, Any]) -> str:
-    """Says what `compare` found, or nothing if all is inside.
+    """Describes the result of `compare`; empty if everything is inside.
 
     Args:
       row: as from `compare`, and `points_crowding` as from `crowding`.
@@ -179,7 +179,7 @@ def other_units(
     given: Sequence[Sample],
     names: Mapping[str, Sequence[str]],
 ) -> list[str]:
-    """Names the inputs whose size is not that of training, as of other units.
+    """Names the inputs whose magnitude differs from training, as with other units.
 
     Args:
       measured: as from `measure`.

@@ -21,7 +21,7 @@ _EQUAL = 1e-3
 
 
 class Frames(Protocol):
-    """Frames `(t, n, c)`: an array, or what reads them from their files one by one."""
+    """Frames `(t, n, c)`: an array, or a reader of single frames from files."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -53,6 +53,15 @@ class Series(NamedTuple):
         order.
       scalars: numbers of the case by their names, such as a viscosity.
       name: what messages call it.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.samples import Series
+      >>> points, times = np.random.default_rng(0).uniform(size=(5, 2)), np.arange(3.0)
+      >>> values = np.ones((3, 5, 1))  # of one field
+      >>> series = Series(points, times, values, scalars={"viscosity": 0.01})
+      >>> series.num_points, series.values.shape
+      (5, (3, 5, 1))
     """
 
     mesh_points: np.ndarray
@@ -77,11 +86,11 @@ class Series(NamedTuple):
 
     @property
     def scalar_names(self) -> tuple[str, ...]:
-        """Names of the scalars in the order of the alphabet, as models see them."""
+        """Names of the scalars in alphabetical order, the order of model inputs."""
         return tuple(sorted(self.scalars or {}))
 
     def seen(self, frames: Iterable[int]) -> Sample:
-        """Returns what models see of these frames and of all that is constant.
+        """Returns the model inputs of these frames, with all constants.
 
         `features` are the fields of the frames in their order, then those that are
         constant, `(n, u c + k)`; `scalars` are in the order of `scalar_names`.
@@ -200,20 +209,20 @@ def _check_frames(series: Series, place: str, min_frames: int) -> None:
     if series.times.shape != values.shape[:1]:
         raise ValueError(
             f"{place}: values has {len(values)} frames, but times has shape "
-            f"{series.times.shape}: frames are missing, or times are."
+            f"{series.times.shape}: frames or times are missing."
         )
     if len(values) < min_frames:
         raise ValueError(
             f"{place} has {len(values)} frames, fewer than the {min_frames} that are "
-            "needed; give a longer series."
+            "needed; use a longer series."
         )
     for number in range(len(values)):
         bad = ~np.isfinite(values[number])
         if bad.any():
             point, channel = np.argwhere(bad)[0].tolist()
             raise ValueError(
-                f"{place}: frame {number} has {bad.sum()} values that are not finite, "
-                f"the first one at point {point} in channel {channel}; end the series "
+                f"{place}: frame {number} has {bad.sum()} non-finite values, the "
+                f"first one at point {point} in channel {channel}; end the series "
                 "before it or repair the frame."
             )
 
@@ -243,13 +252,13 @@ def _check_scalars(series: Series, place: str, first: Series) -> None:
     for name, number in (series.scalars or {}).items():
         if not np.isfinite(number):
             raise ValueError(
-                f"{place}: the scalar {name} is {number}, which is not finite; correct "
-                "it or leave the series out."
+                f"{place}: the scalar {name} is {number}, which is not finite; "
+                "correct it or remove the series."
             )
 
 
 def equal_interval(found: Sequence[Series]) -> float:
-    """Returns the interval of time between frames, the same in all series.
+    """Returns the time between frames, equal in all series.
 
     Raises:
       ValueError: if it is not the same. The message names the series and the frame.
@@ -271,7 +280,7 @@ def equal_interval(found: Sequence[Series]) -> float:
 
 
 class Window(NamedTuple):
-    """Where a window is.
+    """Position of a window.
 
     Attributes:
       series: number of the series.
@@ -287,7 +296,7 @@ class Window(NamedTuple):
 def places(
     found: Sequence[Series], mode: str, *, history: int, unroll: int
 ) -> Iterator[Window]:
-    """Lists the windows that a model is trained on.
+    """Lists the training windows.
 
     Args:
       found: the series.
@@ -314,7 +323,7 @@ def places(
 
 
 class Windows(Stored):
-    """Windows of series as samples, cut when they are looked up.
+    """Windows of series as samples, extracted on access.
 
     Of a window, `features` are the frames that the model sees, oldest first, and the
     constant fields of the series, `(n, history c + k)`; `target` are the frames to
@@ -360,7 +369,7 @@ class Windows(Stored):
         return Windows(self.series, chosen, history=self.history)
 
     def lags(self, row: int) -> np.ndarray:
-        """Times of the targets after the last frame that the model sees, float32.
+        """Times of the targets after the last input frame, float32.
 
         After the first frame of the window, where the model sees none.
         """

@@ -15,13 +15,13 @@ _T = TypeVar("_T")
 
 
 class Rows(Protocol):
-    """What slices of points are read of."""
+    """A source from which slices of points are read."""
 
     def __getitem__(self, rows: slice, /) -> np.ndarray: ...
 
 
 class Column(Rows, Protocol):
-    """An array of a file; slices of its points are read."""
+    """An array of a file, read in slices of points."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -37,7 +37,7 @@ class Column(Rows, Protocol):
 
 
 class Numbers:
-    """Scalars of a whole sample among the arrays of its points.
+    """Scalars of a sample, stored with the arrays of its points.
 
     Args:
       values: of the scalars, `(s,)`.
@@ -60,7 +60,7 @@ class Numbers:
 
 
 class WithConstants:
-    """Features whose rows have scalars behind them, the same at all points.
+    """Features with constant scalars appended to every row.
 
     Args:
       features: rows `(n, c)`, of any kind that can be sliced; None if there are none.
@@ -83,7 +83,7 @@ class WithConstants:
 
 
 class Sliced(OnDisk):
-    """A data set of which no sample has to fit into memory.
+    """A data set whose samples need not fit into memory.
 
     Args:
       places: of the samples.
@@ -105,7 +105,7 @@ class Sliced(OnDisk):
         self.weighted, self._opened = weighted, opened
 
     def open(self, row: int) -> AbstractContextManager[Mapping[str, Column]]:
-        """Opens the arrays of one sample, by the names of `Sample`.
+        """Opens the arrays of one sample, with the names of `Sample`.
 
         Raises:
           OSError: if the file is missing.
@@ -114,7 +114,7 @@ class Sliced(OnDisk):
         return self._opened(self.places[row])
 
     def apply(self, function: Callable[[Mapping[str, Column]], _T], row: int) -> _T:
-        """Returns what a function finds in the arrays of one sample."""
+        """Applies a function to the arrays of one sample."""
         with self.open(row) as arrays:
             return function(arrays)
 
@@ -122,7 +122,7 @@ class Sliced(OnDisk):
 def summarize(
     name: str, arrays: Mapping[str, Column], *, chunk_size: int = 2**16
 ) -> Summary:
-    r"""Looks once at the arrays of a sample, some points at a time.
+    r"""Summarises the arrays of a sample in one pass, in slices of points.
 
     Means and squares of the parts are put together as those of samples are,
 
@@ -146,7 +146,7 @@ def summarize(
     n = lengths["mesh_points"]
     if not n or set(lengths.values()) != {n}:
         raise ValueError(
-            f"{name}: arrays have {lengths} points; all must have as many."
+            f"{name}: arrays have {lengths} points; all must have the same number."
         )
     looks = {key: _Look() for key in FIELDS if key in arrays}
     largest_weight = 0.0

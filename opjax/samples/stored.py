@@ -12,23 +12,41 @@ from opjax.samples.summaries import Summary
 
 
 class Place(NamedTuple):
-    """Where a sample is: its file, and its group or row there, if it has any."""
+    """Location of a sample: its file, and its group or row, if any.
+
+    Examples:
+      >>> from opjax.samples import Place
+      >>> Place("data/cases.h5", "case_3").name
+      'data/cases.h5/case_3'
+    """
 
     file: str
     group: str
 
     @property
     def name(self) -> str:
-        """What messages call the sample."""
+        """Name of the sample in messages."""
         return str(Path(self.file) / self.group) if self.group else self.file
 
 
 class OnDisk:
-    """A data set on disk. Only places and summaries of samples are in memory.
+    """A data set on disk. Only locations and summaries of samples are in memory.
 
     Args:
       places: of the samples.
       known: their summaries, from one pass over all files.
+
+    Examples:
+      >>> import tempfile
+      >>> import numpy as np
+      >>> from opjax import files
+      >>> points = np.random.default_rng(0).uniform(size=(3, 5, 2))
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     for i, mesh in enumerate(points):
+      ...         np.savez(f"{folder}/{i}.npz", mesh_points=mesh, target=mesh[:, 0])
+      ...     found = files.stored(folder)  # a `Stored`, which is an `OnDisk`
+      >>> len(found.take([0, 2]))
+      2
     """
 
     def __init__(self, places: Sequence[Place], known: Sequence[Summary]):
@@ -46,12 +64,24 @@ class OnDisk:
 
 
 class Stored(OnDisk, Sequence[Sample]):
-    """A data set on disk whose samples are read as a whole.
+    """A data set on disk whose samples are read completely.
 
     Args:
       places: of the samples.
       known: their summaries, from one pass over all files.
       read: `read(place)` returns the sample.
+
+    Examples:
+      >>> import tempfile
+      >>> import numpy as np
+      >>> from opjax import files
+      >>> points = np.random.default_rng(0).uniform(size=(3, 5, 2))
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     for i, mesh in enumerate(points):
+      ...         np.savez(f"{folder}/{i}.npz", mesh_points=mesh, target=mesh[:, 0])
+      ...     found = files.stored(folder)
+      ...     print(found[1].target.shape)  # reads one file
+      (5, 1)
     """
 
     def __init__(
@@ -89,13 +119,13 @@ class Stored(OnDisk, Sequence[Sample]):
             sample = self._read(place)
         except FileNotFoundError as error:
             raise FileNotFoundError(
-                f"{place.file} was there when the run began, and is not any more."
+                f"{place.file} existed when the run began, but is missing now."
             ) from error
         base.check([sample])
         if _shapes(sample) != (before.num_points, before.grid_shape, before.channels):
             raise ValueError(
-                f"{sample.name} has other points or channels than when the run began; "
-                "leave files alone while they are read."
+                f"{sample.name} has different points or channels than at the start of "
+                "the run; do not change files while they are read."
             )
         return sample
 

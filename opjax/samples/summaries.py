@@ -59,13 +59,13 @@ def summarize(sample: Sample) -> Summary:
 
 
 def quantiles_of(points: np.ndarray) -> np.ndarray:
-    """Returns the coordinates below which `SHARES` of the points lie, `(shares, p)`."""
+    """Returns the quantiles `SHARES` of the coordinates, `(shares, p)`."""
     return np.quantile(points, SHARES, axis=0)
 
 
 @runtime_checkable
 class Summarized(Protocol):
-    """A data set in files, whose summaries are known already."""
+    """A data set in files with precomputed summaries."""
 
     @property
     def summaries(self) -> Sequence[Summary]:
@@ -76,26 +76,26 @@ class Summarized(Protocol):
 
 
 def of(samples: Sequence[Sample] | Summarized) -> Sequence[Summary]:
-    """Returns the summaries of samples: those of files are known already."""
+    """Returns the summaries of samples, precomputed for files."""
     if isinstance(samples, Summarized):
         return samples.summaries
     return [summarize(sample) for sample in samples]
 
 
 def num_points(samples: Sequence[Sample]) -> list[int]:
-    """Returns how many points samples have, without reading any."""
+    """Returns the numbers of points of samples, without reading them."""
     each: Any = getattr(samples, "summaries", samples)
     return [sample.num_points for sample in each]
 
 
 def limits(known: Sequence[Summary], name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Returns smallest and largest value of every channel, over all samples."""
+    """Returns minimum and maximum of every channel over all samples."""
     low, high = zip(*(summary.ranges[name] for summary in known), strict=True)
     return np.min(low, axis=0), np.max(high, axis=0)
 
 
 def rounding(known: Sequence[Summary], name: str) -> float:
-    """Returns the largest `eps` of the types that the values of an array came in."""
+    """Returns the largest `eps` of the original types of an array."""
     types = {summary.ranges[name][0].dtype for summary in known}
     # Labels are integers, which are exact.
     floating = [dtype for dtype in types if dtype.kind == "f"]

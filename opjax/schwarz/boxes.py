@@ -94,7 +94,8 @@ def interface_hats(grid_shape: _Shape, num_boxes: _Shape) -> Cover:
     shape, boxes = _axes(grid_shape=grid_shape, num_boxes=num_boxes)
     if min(boxes) < 2:
         raise ValueError(
-            f"{num_boxes=} must be at least 2 per axis: a hat stands between two boxes."
+            f"{num_boxes=} must be at least 2 per axis, because a hat is between two "
+            "boxes."
         )
     starts = map(interval_starts, shape, boxes)
     return _hats(shape, [start[1:-1].astype(float) for start in starts])
@@ -156,9 +157,7 @@ def partition_hats(grid_shape: _Shape, num_hats: _Shape) -> Cover:
     """
     shape, counts = _axes(grid_shape=grid_shape, num_hats=num_hats)
     if min(counts) < 2:
-        raise ValueError(
-            f"{num_hats=} must be at least 2 per axis: one at either end of it."
-        )
+        raise ValueError(f"{num_hats=} must be at least 2 per axis, one at either end.")
     peaks = [
         np.arange(count) * (size - 1) / (count - 1)
         for size, count in zip(shape, counts, strict=True)

@@ -44,7 +44,7 @@ def coarse_space_of(basis: Float[ArrayLike, "n n0"]) -> Cover:
     if empty or not supports:
         raise ValueError(
             f"basis {values.shape}: functions {empty[:8]} are zero at all points; "
-            "leave them out."
+            "remove them."
         )
     on_supports = [
         column[support] for column, support in zip(values.T, supports, strict=True)

@@ -127,8 +127,8 @@ def cover(subdomains: Sequence[ArrayLike], *, num_points: int) -> Cover:
     if not multiplicity.all():
         missing = np.flatnonzero(multiplicity == 0)
         raise ValueError(
-            f"{missing.size} of {num_points} points are in no subdomain, first ones "
-            f"{missing[:8].tolist()}; every point needs one."
+            f"{missing.size} of {num_points} points are not in any subdomain, first "
+            f"ones {missing[:8].tolist()}; every point needs one."
         )
     return padded(
         sets, [1 / multiplicity[indices] for indices in sets], num_points=num_points
@@ -271,13 +271,13 @@ def _check_subdomains(sets: Sequence[np.ndarray], num_points: int) -> None:
     for number, indices in enumerate(sets):
         if indices.ndim != 1 or indices.size == 0:
             raise ValueError(
-                f"Subdomain {number} has shape {indices.shape}; it must list at least "
-                "one point. Merge empty subdomains with others or leave them out."
+                f"Subdomain {number} has shape {indices.shape}; expected at least one "
+                "point. Merge empty subdomains with others or remove them."
             )
         if not np.issubdtype(indices.dtype, np.integer):
             raise TypeError(
-                f"Subdomain {number} has dtype {indices.dtype}; indices of points are "
-                "integers."
+                f"Subdomain {number} has dtype {indices.dtype}; indices of points "
+                "must be integers."
             )
         if indices.min() < 0 or indices.max() >= num_points:
             raise ValueError(

@@ -65,8 +65,8 @@ def partition_cover(
     else:
         given = "neither" if edges is None else "both"
         raise ValueError(
-            "Give exactly one of edges, to grow parts by layers of neighbours, and "
-            f"mesh_points, to grow them by a distance; got {given}."
+            "Give exactly one of edges, to extend parts by layers of neighbours, and "
+            f"mesh_points, to extend them by a distance; got {given}."
         )
     return cover(subdomains, num_points=len(labels))
 
@@ -83,7 +83,7 @@ def adjacency(edges: Int[ArrayLike, "e 2"], num_points: int) -> Any:
     if outside.size:
         raise ValueError(
             f"edges contains point {outside[0]}, but points are numbered from 0 to "
-            f"{num_points - 1}; leave out the edges of padding."
+            f"{num_points - 1}; remove the edges of padding points."
         )
     rows, columns = np.concatenate([edges, edges[:, ::-1]]).astype(int).T
     entries = np.ones(len(rows), bool)

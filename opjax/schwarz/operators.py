@@ -272,7 +272,7 @@ def two_level_attention(
       Eq. 14-18.
     """
     if (coarse_space is None) != (coarse is None):
-        raise ValueError("coarse_space and coarse go together: give both or neither.")
+        raise ValueError("Pass both coarse_space and coarse, or neither.")
     image = additive(value, cover, low_rank_attention, query, key)
     if coarse_space is None or coarse is None:
         return image

@@ -228,10 +228,10 @@ def order_by_subdomain(cover: Cover) -> np.ndarray:
 def _points_of_a_device(cover: Cover, num_devices: int, given: int | None) -> int:
     _checks.positive(num_devices=num_devices)
     if cover.axis_name is not None:
-        raise ValueError(f"The cover is split over {cover.axis_name!r} already.")
+        raise ValueError(f"The cover is already split over {cover.axis_name!r}.")
     if num_devices > cover.num_points:
         raise ValueError(
-            f"{num_devices} devices cannot share {cover.num_points} points: take fewer."
+            f"{num_devices} devices cannot share {cover.num_points} points: use fewer."
         )
     if given is not None and given * num_devices < cover.num_points:
         raise ValueError(

@@ -80,6 +80,21 @@ def value_and_grad(
       TypeError: if an array is not of real numbers.
       ValueError: if the model has no chunks, an option or an array is not what it has
         to be, a value is not finite, or the source changes while it is read.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import numpy as np
+      >>> from opjax import nn, streaming
+      >>> attention = partial(nn.FunctionalAttention, num_heads=2, num_basis=4)
+      >>> sizes = {"feature_dim": 0, "out_features": 1, "features": 8, "num_layers": 2}
+      >>> build = partial(nn.OperatorTransformer, attention=attention, **sizes)
+      >>> model = build(position=nn.Coordinates(2), rngs=nnx.Rngs(0))
+      >>> mesh = np.random.default_rng(0).uniform(size=(9, 2))
+      >>> source = {"mesh_points": mesh, "target": mesh[:, :1]}
+      >>> value, _ = streaming.value_and_grad(model, source, streaming.Chunks(4))
+      >>> value.shape
+      ()
     """
     value, (gradients, _) = value_and_grads(
         model, None, source, chunks, loss=loss, time=time
@@ -120,6 +135,27 @@ def value_and_grads(
       OSError: as from `value_and_grad`.
       TypeError: as from `value_and_grad`.
       ValueError: as from `value_and_grad`.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> import numpy as np
+      >>> from opjax import nn, streaming
+      >>> attention = partial(nn.FunctionalAttention, num_heads=2, num_basis=4)
+      >>> sizes = {"feature_dim": 0, "out_features": 1, "features": 8, "num_layers": 2}
+      >>> build = partial(nn.OperatorTransformer, attention=attention, **sizes)
+      >>> model = build(position=nn.Coordinates(2), rngs=nnx.Rngs(0))
+      >>> mesh = np.random.default_rng(0).uniform(size=(9, 2))
+      >>> source = {"mesh_points": mesh, "target": mesh[:, :1]}
+      >>> def sums(values, target, weights):
+      ...     return jnp.sum(weights[:, None] * (values - target) ** 2)
+      >>> loss = streaming.SumLoss(sums, lambda total, scale: scale * total)
+      >>> scale, chunks = jnp.array(2.0), streaming.Chunks(4)
+      >>> find = partial(streaming.value_and_grads, model, scale, source, chunks)
+      >>> _, (_, slope) = find(loss=loss)
+      >>> slope.shape  # the gradient of the scale
+      ()
     """
     check_model(model)
 
@@ -158,7 +194,7 @@ class _Loss(Pass[tuple[jax.Array, Any]]):
         self._start = mesh.plan.start(mesh.plan.num_layers - 1)
 
     def work(self, chunk: Chunk) -> tuple[jax.Array, Any]:
-        """Returns features behind the last layer, and the sums of a chunk."""
+        """Returns features after the last layer, and the sums of a chunk."""
         mesh, start = self._mesh, self._start
         here = mesh.inputs(start, chunk)
         z, values = programs.finish(mesh.flat, self._mixed, here, start)
@@ -167,7 +203,7 @@ class _Loss(Pass[tuple[jax.Array, Any]]):
         return z, programs.sums(values, target, weights, loss=self._loss)
 
     def take(self, chunk: Chunk, found: tuple[jax.Array, Any]) -> None:
-        """Keeps the features, if the plan says so, and adds the sums."""
+        """Stores the features, if planned, and adds the sums."""
         z, sums = found
         self._mesh.keep(self._mesh.plan.num_layers, chunk, z)
         self.total.add(sums)
@@ -206,7 +242,7 @@ class _Backward:
         self.blocks: list[Total[Leaves]] = [Total() for _ in range(layers)]
 
     def gradients(self, model: _Model) -> _Model:
-        """Goes over the mesh, and returns gradients like the model."""
+        """Passes over the mesh and returns gradients structured like the model."""
         layers = self.mesh.plan.num_layers
         loss = _FromLoss(self)
         self.mesh.run(loss)
@@ -233,18 +269,18 @@ class _Backward:
         _put(self._of_added, layer, of_added)
 
     def fixed(self) -> Fixed:
-        """Returns what is known of all layers so far."""
+        """Returns the state of all layers so far."""
         of_added = jax.tree.map(jnp.asarray, self._of_added)
         return Fixed(self.mixed, of_added, self._highest)
 
     def states(self, chunk: Chunk, start: int, stop: int) -> jax.Array:
-        """Returns features in front of layers, from one whose input is kept."""
+        """Returns the inputs of layers, recomputed from a stored one."""
         mesh = self.mesh
         here, depth = mesh.inputs(start, chunk), mesh.plan.depth
         return programs.states(mesh.flat, self.mixed, here, start, stop, depth=depth)
 
     def from_loss(self, chunk: Chunk, z: jax.Array) -> tuple[Leaves, jax.Array]:
-        """Returns cotangents of the decoder and of features behind the last layer."""
+        """Returns cotangents of the decoder and of features after the last layer."""
         target = jnp.asarray(chunk.arrays["target"])
         weights = jnp.asarray(chunk.weights)
         return programs.pull_loss(
@@ -254,7 +290,7 @@ class _Backward:
     def through(
         self, chunk: Chunk, low: int, fixed: Fixed
     ) -> tuple[jax.Array, Leaves, Leaves, tuple[int, jax.Array]]:
-        """Goes back to the front of the layer `low`.
+        """Backpropagates to the input of layer `low`.
 
         Returns:
           The cotangent of the features there, those of the block `low` and of the
@@ -277,7 +313,7 @@ class _Backward:
     def of_coefficients(
         self, chunk: Chunk, low: int, g: jax.Array, known: tuple[int, jax.Array]
     ) -> jax.Array:
-        """Returns cotangents of the coefficients of the layer in front of `low`.
+        """Returns cotangents of the coefficients of the layer before `low`.
 
         Args:
           chunk: of the mesh.
@@ -311,7 +347,7 @@ class _FromLoss(Pass[tuple[jax.Array, Leaves, jax.Array]]):
         return g, of_outer, pulled
 
     def take(self, chunk: Chunk, found: tuple[jax.Array, Leaves, jax.Array]) -> None:
-        """Keeps cotangents of features, if the plan says so, and adds the others."""
+        """Stores cotangents of features, if planned, and adds the others."""
         g, of_outer, of_mixed = found
         self._backward.mesh.keep(self._layers, chunk, g)
         self._backward.outer.add(of_outer)
@@ -336,7 +372,7 @@ class _ThroughLayer(Pass[tuple[jax.Array, Leaves, Leaves, jax.Array]]):
     def take(
         self, chunk: Chunk, found: tuple[jax.Array, Leaves, Leaves, jax.Array]
     ) -> None:
-        """Keeps cotangents of features, if the plan says so, and adds the others."""
+        """Stores cotangents of features, if planned, and adds the others."""
         g, of_block, of_shared, of_mixed = found
         self._backward.mesh.keep(self._layer, chunk, g)
         self._backward.blocks[self._layer].add(of_block)

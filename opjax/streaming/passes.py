@@ -40,7 +40,7 @@ class Total(Generic[_Tree]):
         self._tree = new if self._tree is None else self._plus(self._tree, new)
 
     def cast(self, dtype: np.dtype) -> _Tree:
-        """The sum in the type of a model."""
+        """The sum in the data type of a model."""
         return jax.tree.map(lambda x: jnp.asarray(x, dtype), self.tree)
 
     def _plus(self, one: _Tree, other: _Tree) -> _Tree:
@@ -48,7 +48,7 @@ class Total(Generic[_Tree]):
 
 
 class TotalSums(Total[Sums]):
-    """The sums that an attention knows of all points."""
+    """The sums over all points that an attention uses."""
 
     def _plus(self, one: Sums, other: Sums) -> Sums:
         return one + other
@@ -59,20 +59,20 @@ def _in_double(x: jax.Array) -> np.ndarray:
 
 
 class Pass(abc.ABC, Generic[_Found]):
-    """What is done with every chunk when all points are visited once."""
+    """The work on every chunk in one pass over all points."""
 
     @abc.abstractmethod
     def work(self, chunk: Chunk) -> _Found:
-        """Returns what the device finds."""
+        """Returns the results of the device."""
 
     @abc.abstractmethod
     def take(self, chunk: Chunk, found: _Found) -> None:
-        """Takes what the device found to the host."""
+        """Accumulates the results of the device on the host."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Mesh:
-    """A model and a mesh that is read in chunks, with what is kept of it.
+    """A model and a mesh that is read in chunks, with its stored arrays.
 
     Attributes:
       model: the operator transformer.
@@ -108,7 +108,7 @@ class Mesh:
         return 1.0 if self.reader.weighted or cancel else 1 / self.reader.num_points
 
     def run(self, one: Pass[Any]) -> None:
-        """Goes once over all chunks.
+        """Passes once over all chunks.
 
         While the device works on one, the host takes what it found of the last.
         """
@@ -122,7 +122,7 @@ class Mesh:
         one.take(*last)
 
     def load(self, layer: int, chunk: Chunk) -> ArrayLike:
-        """Features in front of a layer whose inputs are kept, or of the first."""
+        """Inputs of a layer whose inputs are stored, or of the first layer."""
         if layer:
             return self.storage.get(self.plan.slot(layer), chunk.number)
         arrays = chunk.arrays
@@ -130,11 +130,11 @@ class Mesh:
         return programs.encode(self.flat, arrays["mesh_points"], features, self.time)
 
     def inputs(self, layer: int, chunk: Chunk) -> programs.Inputs:
-        """Features as from `load`, and what calls of the attention take there."""
+        """Features as from `load`, and the arguments of the attention."""
         return programs.Inputs(self.load(layer, chunk), chunk.given)
 
     def keep(self, layer: int, chunk: Chunk, z: jax.Array) -> None:
-        """Keeps an array of a chunk where the inputs of a layer are kept."""
+        """Stores an array of a chunk as input of a layer."""
         if layer in self.plan.kept:
             self.storage.put(self.plan.slot(layer), chunk.number, np.asarray(z))
 
@@ -158,7 +158,7 @@ def open_mesh(
     plan: Callable[[Reader], Plan],
     names: Iterable[str] = (),
 ) -> Mesh:
-    """Checks a model and its mesh, and makes place for what is kept of it.
+    """Checks a model and its mesh, and allocates storage.
 
     Args:
       model: the operator transformer.
@@ -207,7 +207,7 @@ class _Accumulate(Pass[tuple[jax.Array, Sums]]):
         self._start = mesh.plan.start(max(layer - 1, 0))
 
     def work(self, chunk: Chunk) -> tuple[jax.Array, Sums]:
-        """Returns features in front of the layer, and the sums of a chunk."""
+        """Returns the inputs of the layer, and the sums of a chunk."""
         mesh, start = self._mesh, self._start
         here, weights = mesh.inputs(start, chunk), mesh.weights(chunk)
         return programs.accumulate(
@@ -215,14 +215,14 @@ class _Accumulate(Pass[tuple[jax.Array, Sums]]):
         )
 
     def take(self, chunk: Chunk, found: tuple[jax.Array, Sums]) -> None:
-        """Keeps the features, if the plan says so, and adds the sums."""
+        """Stores the features, if planned, and adds the sums."""
         z, sums = found
         self._mesh.keep(self._layer, chunk, z)
         self.total.add(sums)
 
 
 def forward(mesh: Mesh) -> tuple[np.ndarray, list[Sums]]:
-    """Makes the coefficients of all layers from the mesh, in a pass for each.
+    """Computes the coefficients of all layers, with one pass over the mesh each.
 
     Returns:
       The coefficients `(l, h, k, d)`, and the sums of every layer.

@@ -17,7 +17,7 @@ Folder = str | os.PathLike[str] | None
 
 @dataclasses.dataclass(frozen=True)
 class Chunks:
-    """How a mesh is gone over, and what is stored of it between passes.
+    """Chunk size of the passes over a mesh, and storage between passes.
 
     Attributes:
       size: points that are computed at once; 512 to 4096 are fast on a core.
@@ -31,6 +31,15 @@ class Chunks:
 
     Raises:
       ValueError: if these contradict each other.
+
+    Examples:
+      >>> from opjax import streaming
+      >>> streaming.Chunks(1024).size  # points computed at once
+      1024
+      >>> streaming.Chunks(1024, store_every=2, memory_limit=1e9)
+      Traceback (most recent call last):
+          ...
+      ValueError: memory_limit chooses what is stored in memory; leave ...
     """
 
     size: int
@@ -51,17 +60,15 @@ class Chunks:
             store_every is not None or storage is not None
         ):
             raise ValueError(
-                "memory_limit chooses what is stored in memory; leave store_every and "
-                "storage out, or memory_limit."
+                "memory_limit determines what is stored in memory; omit either "
+                "memory_limit or store_every and storage."
             )
         for name in ("storage", "storage_dtype"):
             if store_every == 0 and getattr(self, name) is not None:
-                raise ValueError(
-                    f"Nothing is stored with {store_every=}; leave {name} out."
-                )
+                raise ValueError(f"Nothing is stored with {store_every=}; omit {name}.")
 
     def plan(self, model: OperatorTransformer, num_points: int, size: int) -> "Plan":
-        """Returns what is kept of a mesh for gradients.
+        """Returns the storage plan of a mesh for gradients.
 
         Args:
           model: the operator transformer.
@@ -89,7 +96,7 @@ class Chunks:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Which layers' inputs are kept.
+    """The layers whose inputs are stored.
 
     Attributes:
       num_layers: of the model.
@@ -102,27 +109,27 @@ class Plan:
 
     @property
     def kept(self) -> tuple[int, ...]:
-        """Layers whose inputs are kept; those of the first are encoded again."""
+        """Layers whose inputs are stored; the first layer's inputs are recomputed."""
         if not self.store_every:
             return ()
         inner = range(self.store_every, self.num_layers, self.store_every)
         return (*inner, self.num_layers)
 
     def start(self, layer: int) -> int:
-        """The last layer up to this one whose input is kept, or zero."""
+        """The last layer up to this one whose input is stored, or zero."""
         return max((kept for kept in self.kept if kept <= layer), default=0)
 
     def end(self, layer: int) -> int:
-        """The first layer behind this one whose input is kept, or the last layer."""
+        """The first layer after this one whose input is stored, or the last layer."""
         return min((k for k in self.kept if k > layer), default=self.num_layers)
 
     def slot(self, layer: int) -> int:
-        """Where the input of a layer is kept."""
+        """Slot of the input of a layer."""
         return self.kept.index(layer)
 
     @property
     def depth(self) -> int:
-        """Largest number of layers between two that are kept."""
+        """Largest distance between stored layers."""
         return min(self.store_every or self.num_layers, self.num_layers)
 
 
@@ -161,6 +168,19 @@ def needed_bytes(
 
     Returns:
       Bytes of what is kept, of a chunk's arrays and of parameters.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import numpy as np
+      >>> from opjax import nn, streaming
+      >>> attention = partial(nn.FunctionalAttention, num_heads=2, num_basis=4)
+      >>> sizes = {"feature_dim": 0, "out_features": 1, "features": 8, "num_layers": 2}
+      >>> build = partial(nn.OperatorTransformer, attention=attention, **sizes)
+      >>> model = build(position=nn.Coordinates(2), rngs=nnx.Rngs(0))
+      >>> need = partial(streaming.needed_bytes, model, chunk_size=1024)
+      >>> need(10**6, store_every=1) > need(10**6, store_every=0)
+      True
     """
     layers, channels, width = sizes(model)
     plan = Plan(layers, store_every)
@@ -190,7 +210,7 @@ def choose_store_every(
     memory_limit: float,
     storage_dtype: str | None = None,
 ) -> int:
-    """Returns the fewest layers between stored ones, so the least work, that fit."""
+    """Returns the smallest distance between stored layers that fits into memory."""
     layers, _, _ = sizes(model)
     for store_every in (*range(1, layers + 1), 0):
         needed = needed_bytes(
@@ -216,7 +236,7 @@ def advice(
     memory_limit: float,
     backward: bool = True,
 ) -> str:
-    """Says how much memory a mesh needs and which size of chunks would fit.
+    """Describes the memory that a mesh needs and a chunk size that fits.
 
     Args:
       model: the operator transformer.
@@ -224,6 +244,19 @@ def advice(
       chunk_size: points that are computed at once.
       memory_limit: bytes that there are.
       backward: whether gradients are taken.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import numpy as np
+      >>> from opjax import nn, streaming
+      >>> attention = partial(nn.FunctionalAttention, num_heads=2, num_basis=4)
+      >>> sizes = {"feature_dim": 0, "out_features": 1, "features": 8, "num_layers": 2}
+      >>> build = partial(nn.OperatorTransformer, attention=attention, **sizes)
+      >>> model = build(position=nn.Coordinates(2), rngs=nnx.Rngs(0))
+      >>> given = {"chunk_size": 1024, "memory_limit": 2e9}
+      >>> "chunk_size=1024 fits" in streaming.advice(model, 10**6, **given)
+      False
     """
     _checks.positive(chunk_size=chunk_size, num_points=num_points)
 

@@ -45,14 +45,14 @@ _structure = functools.cache(_Structure)
 
 
 class Flat(NamedTuple):
-    """A model taken apart."""
+    """The parts of a model."""
 
     structure: _Structure
     leaves: list[Any]
 
 
 class Inputs(NamedTuple):
-    """What layers see of the points of a chunk.
+    """Inputs of layers at the points of a chunk.
 
     Attributes:
       z: features, `(c, m)`.
@@ -64,7 +64,7 @@ class Inputs(NamedTuple):
 
 
 class Fixed(NamedTuple):
-    """What the backward passes know of all layers.
+    """Quantities of all layers for the backward passes.
 
     Attributes:
       mixed: coefficients, `(l, h, k, d)`.
@@ -78,7 +78,7 @@ class Fixed(NamedTuple):
 
 
 def flatten(model: OperatorTransformer) -> Flat:
-    """Takes a model apart."""
+    """Splits a model into its parts."""
     leaves, tree = jax.tree.flatten(model)
     return Flat(_structure(tree), leaves)
 
@@ -137,7 +137,7 @@ def encode(
     features: ArrayLike | None,
     time: jax.Array | None,
 ) -> jax.Array:
-    """Features in front of the first layer."""
+    """Inputs of the first layer."""
     return _encoded(model, points, features, time)
 
 
@@ -160,7 +160,7 @@ def accumulate(
     start: ArrayLike,
     layer: ArrayLike,
 ) -> tuple[jax.Array, Sums]:
-    """Features in front of a layer and its sums, from features in front of `start`."""
+    """Inputs of a layer and its sums, from the inputs of layer `start`."""
     step = partial(_advance, model, mixed, here.given)
     z: jax.Array = lax.fori_loop(start, layer, step, jnp.asarray(here.z))
     block = block_of(model, layer)
@@ -171,7 +171,7 @@ def accumulate(
 def finish(
     model: OperatorTransformer, mixed: jax.Array, here: Inputs, start: ArrayLike
 ) -> tuple[jax.Array, jax.Array]:
-    """Features behind the last layer, and values `(m, q)` of the output function."""
+    """Features after the last layer, and values `(m, q)` of the output function."""
     step = partial(_advance, model, mixed, here.given)
     behind: jax.Array = lax.fori_loop(start, len(mixed), step, jnp.asarray(here.z))
     return behind, model.decode(behind.T)
@@ -181,7 +181,7 @@ def finish(
 def combine(
     model: OperatorTransformer, layer: ArrayLike, added: Added, totals: Totals
 ) -> jax.Array:
-    """Coefficients that a layer's attention makes of the sums over all points."""
+    """Coefficients of a layer's attention from the sums over all points."""
     return block_parts.combine(block_of(model, layer), model.basis, added, totals)
 
 
@@ -212,7 +212,7 @@ def states(
     *,
     depth: int,
 ) -> jax.Array:
-    """Features in front of layers `start` to `stop`, `(depth + 1, c, m)`."""
+    """Inputs of the layers `start` to `stop`, `(depth + 1, c, m)`."""
     z = jnp.asarray(here.z)
 
     def body(
@@ -250,7 +250,7 @@ def pull_loss(
     *,
     loss: SumLoss,
 ) -> tuple[Leaves, jax.Array]:
-    """Cotangents of the decoder and of features behind the last layer."""
+    """Cotangents of the decoder and of features after the last layer."""
 
     def found(outer: OperatorTransformer, z: jax.Array) -> Any:
         return loss.sums(outer.decode(z.T), target, weights)
@@ -289,7 +289,7 @@ def pull(
     low: int,
     end: int,
 ) -> tuple[Leaves, Leaves, jax.Array]:
-    """Pulls the cotangent behind layers back through them.
+    """Pulls the cotangent back through layers.
 
     Args:
       model: the operator transformer.
@@ -340,7 +340,7 @@ def pull_rest(
     g: jax.Array,
     layer: ArrayLike,
 ) -> jax.Array:
-    """Cotangents of a layer's coefficients, from those behind it."""
+    """Cotangents of a layer's coefficients, from the layers after it."""
     block, z = block_of(model, layer), jnp.asarray(here.z)
     found = partial(block_parts.advance, block, model.basis, z, here.given)
     return jax.vjp(found, _row(mixed, layer))[1](g)[0]

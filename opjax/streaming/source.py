@@ -17,7 +17,7 @@ Source = Mapping[str, Any] | Iterable[Mapping[str, Any]]
 
 
 class Chunk(NamedTuple):
-    """Points that are computed at once, on the host.
+    """Points that are processed together, on the host.
 
     Attributes:
       number: place among the chunks.
@@ -33,7 +33,7 @@ class Chunk(NamedTuple):
 
     @property
     def given(self) -> dict[str, np.ndarray]:
-        """What calls of a basis take."""
+        """Arguments of the calls of a basis."""
         names = ("mesh_points", "basis_functions")
         return {name: self.arrays[name] for name in names if name in self.arrays}
 
@@ -62,8 +62,8 @@ class Reader:
         _checks.positive(chunk_size=chunk_size)
         if not isinstance(source, Mapping) and iter(source) is source:
             raise TypeError(
-                f"A {type(source).__name__} can be read once only; give an object that "
-                "makes a new iterator for every pass, with a method __iter__."
+                f"A {type(source).__name__} can be read only once; pass an object "
+                "whose method __iter__ returns a new iterator for every pass."
             )
         self._source: Any = source
         self._dtype, self._names = np.dtype(dtype), tuple(names)
@@ -149,7 +149,7 @@ class Reader:
     def _chosen(self, piece: Columns) -> dict[str, Any]:
         if unknown := sorted(set(piece) - set(NAMES)):
             raise ValueError(
-                f"The source has unknown arrays {unknown}; known are {NAMES}."
+                f"The source has unknown arrays {unknown}; expected {NAMES}."
             )
         if missing := sorted(set(self._names) - set(piece)):
             raise ValueError(f"The source has no {', '.join(missing)}.")
@@ -162,8 +162,8 @@ class Reader:
             raise TypeError(f"{name} has dtype {values.dtype}, expected real numbers.")
         if values.ndim != (1 if name == "quadrature_weights" else 2):
             raise ValueError(
-                f"{name} has chunks of shape {values.shape}; quadrature_weights have "
-                "one axis, all others two."
+                f"{name} has chunks of shape {values.shape}; expected one axis for "
+                "quadrature_weights and two for all others."
             )
         return values.astype(self._dtype, copy=False)
 
@@ -205,7 +205,8 @@ class Reader:
                     f"{name} is not finite at {len(rows)} of the points {first} to "
                     f"{first + len(array) - 1}: {shown}"
                     + (", ..." if len(rows) > 5 else "")
-                    + ". Only the target of a point of zero weight may be."
+                    + ". Only the target at a point with weight zero may be "
+                    "non-finite."
                 )
 
     def _changed(self, found: PyTree) -> ValueError:
@@ -233,7 +234,7 @@ def dtype_of(model: Model) -> np.dtype:
     types = {np.dtype(leaf.dtype) for leaf in jax.tree.leaves(model)}
     if len(types) != 1 or not np.issubdtype(min(types, key=str), np.floating):
         raise TypeError(
-            f"Parameters have types {sorted(map(str, types))}; a streamed model "
-            "has real ones of one type."
+            f"Parameters have types {sorted(map(str, types))}; streaming needs real "
+            "parameters of one type."
         )
     return types.pop()

@@ -18,7 +18,7 @@ from opjax.streaming.plan import Folder
 
 
 class Storage:
-    """Arrays of chunks in numbered slots, in memory or in a file without a name.
+    """Arrays of chunks in numbered slots, in memory or in an anonymous file.
 
     A file is read and written, not mapped: pages of a mapped file count as memory of
     the process. It disappears with the process.
@@ -87,11 +87,11 @@ class Storage:
         assert self._file is not None
         self._file.seek(self._place(slot, number))
         if self._file.readinto(array.view(np.uint8).data.cast("B")) != self._size:
-            raise OSError("A scratch file was cut while it was read.")
+            raise OSError("A scratch file was truncated while it was read.")
         return array
 
     def put(self, slot: int, number: int, array: np.ndarray) -> None:
-        """Keeps the array of a chunk in place of what was there."""
+        """Stores the array of a chunk, replacing the previous one."""
         if self._powers is not None:
             power = precision.EXPONENT - np.frexp(np.max(np.abs(array)))[1]
             self._powers[slot, number] = power

@@ -91,7 +91,9 @@ def _update(
 ) -> tuple[Any, AverageState]:
     """An update; `rest` is one minus the decay."""
     if params is None:
-        raise ValueError("averaged needs the parameters: pass params to update.")
+        raise ValueError(
+            "The moving average needs the parameters: pass params to update."
+        )
     updates, kept = inner(updates, state.inner, params)
     new = jax.tree.map(jnp.add, params, updates)
     total, weight = jax.tree.map(

@@ -253,7 +253,7 @@ def read_metadata(directory: str | os.PathLike[str], step: int) -> dict[str, Any
     except (OSError, ValueError, LookupError, RecursionError, AttributeError) as error:
         raise CheckpointError(
             f"Cannot read {path / _manifest.NAME}: {error}. Restore the folder from a "
-            "copy, or delete it and make it anew."
+            "copy, or delete it and create it again."
         ) from error
 
 

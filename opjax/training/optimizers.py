@@ -254,7 +254,7 @@ def _update_adamw(
     numbers: _Numbers, updates: PyTree, state: PyTree, params: PyTree = None
 ) -> tuple[Any, AdamWState]:
     if params is None:
-        raise ValueError("adamw decays the parameters: pass params to update.")
+        raise ValueError("Weight decay needs the parameters: pass params to update.")
     b2, eps, decay = numbers.b2, numbers.eps, numbers.weight_decay
     rate = _value(numbers.learning_rate, state.count)
     beta = _value(numbers.b1, state.count)
@@ -300,7 +300,7 @@ def clip_gradient_norm(max_norm: float) -> optax.GradientTransformation:
       [0.6, 0.8]
     """
     if not max_norm > 0:
-        raise ValueError(f"{max_norm=} must be positive; leave it out for no clipping.")
+        raise ValueError(f"{max_norm=} must be positive; omit it for no clipping.")
 
     return optax.GradientTransformation(_no_state, Partial(_clip, max_norm))
 

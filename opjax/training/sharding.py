@@ -47,8 +47,8 @@ def parse(text: str) -> dict[str, int]:
         fits = name in (POINTS, BATCH) and name not in sizes
         if not (fits and count.isdecimal() and int(count)):
             raise ValueError(
-                f"mesh={text!r} must say how many devices share the points of a sample "
-                "and the samples of a batch, such as points:4,batch:2 or batch:2."
+                f"mesh={text!r} must be the numbers of devices for points and for "
+                "batch, such as points:4,batch:2 or batch:2."
             )
         sizes[name] = int(count)
     return sizes
@@ -76,15 +76,16 @@ def device_mesh(*, points: int = 1, batch: int = 1) -> Mesh:
     if min(points, batch) < 1 or count > len(devices):
         more = " JAX_NUM_CPU_DEVICES in the environment makes more of a CPU."
         raise ValueError(
-            f"A mesh of points:{points},batch:{batch} takes {count} devices, but there "
-            f"are {len(devices)}." + more * (devices[0].platform == "cpu")
+            f"A mesh of points:{points},batch:{batch} needs {count} devices, but "
+            f"there are {len(devices)}." + more * (devices[0].platform == "cpu")
         )
     own = [jax.local_devices(process_index=i) for i in range(processes)]
     share = count // processes
     if count % processes or any(len(several) < share for several in own):
         raise ValueError(
-            f"A mesh of points:{points},batch:{batch} takes {count} devices, as many "
-            f"of each of the {processes} processes, which have {list(map(len, own))}."
+            f"A mesh of points:{points},batch:{batch} needs {count} devices, the same "
+            f"number from each of the {processes} processes, which have "
+            f"{list(map(len, own))}."
         )
     chosen = [device for several in own for device in several[:share]]
     grid = np.array(chosen).reshape(points, batch)
@@ -133,8 +134,8 @@ def check_batch(mesh: Mesh | None, samples: int, microbatch: int | None = None) 
         )
     if samples // shards % parts:
         raise ValueError(
-            f"{microbatch=} must divide the {samples // shards} samples of a batch "
-            f"that each of batch:{shards} gets."
+            f"{microbatch=} must divide the {samples // shards} samples of a batch on "
+            f"each of batch:{shards} gets."
         )
 
 
@@ -163,16 +164,17 @@ def specs(data: Batch, mesh: Mesh, *, samples: str | None = BATCH) -> Any:
     names = data if isinstance(data, Mapping) else {"the batch": None}
     if unknown := [name for name in names if name not in (*OF_POINTS, *OF_SAMPLES)]:
         raise ValueError(
-            f"points:{shards} of the device mesh splits {', '.join(OF_POINTS)} only; "
-            f"which axis of {', '.join(unknown)} are points is not known."
+            f"points:{shards} of the device mesh splits only {', '.join(OF_POINTS)}; "
+            f"the axis of points in {', '.join(unknown)} are points is not known."
         )
     for name, array in data.items():
         if name in OF_SAMPLES:
             continue
         if np.ndim(array) < 2 or array.shape[1] % shards:
             raise ValueError(
-                f"points:{shards} of the device mesh must divide the points, axis 1 of "
-                f"{name} {np.shape(array)}; `pad_points` adds some of zero weight."
+                f"points:{shards} of the device mesh must divide the points, axis 1 "
+                f"of {name} {np.shape(array)}; use `pad_points` to add points with "
+                "weight zero."
             )
     whole, split = PartitionSpec(samples), PartitionSpec(samples, POINTS)
     return {name: whole if name in OF_SAMPLES else split for name in data}

@@ -548,8 +548,8 @@ def sample_order(
     """
     if not 1 <= batch_size <= num_samples:
         raise ValueError(
-            f"{batch_size=} must lie between 1 and {num_samples=}; choose a smaller "
-            "batch or give more samples."
+            f"{batch_size=} must lie between 1 and {num_samples=}; use a smaller "
+            "batch or more samples."
         )
     key = jax.random.fold_in(jax.random.key(seed), epoch)
     return _shuffled(key, num_samples, batch_size)
@@ -591,8 +591,8 @@ def bucket_order(
     """
     if not sizes or not 1 <= batch_size <= min(sizes):
         raise ValueError(
-            f"{batch_size=} must lie between 1 and the samples of the smallest bucket, "
-            f"{sizes=}; choose a smaller batch or fewer buckets."
+            f"{batch_size=} must lie between 1 and the samples of the smallest "
+            f"bucket, {sizes=}; use a smaller batch or fewer buckets."
         )
     # One bucket is what `sample_order` draws, so that both are the same run.
     key = jax.random.fold_in(jax.random.key(seed), epoch)

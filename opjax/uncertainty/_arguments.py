@@ -22,8 +22,8 @@ def fields(**arrays: Any) -> list[Array]:
     (first, one), *others = fields.items()
     if one.ndim not in (1, 2):
         raise ValueError(
-            f"{first} has shape {one.shape}, expected (n,) or (n, c): one case; use "
-            "`jax.vmap` for several."
+            f"{first} has shape {one.shape}, expected (n,) or (n, c) for one case; "
+            "use `jax.vmap` for several."
         )
     for name, other in others:
         if other.shape != one.shape:
@@ -35,7 +35,7 @@ def fields(**arrays: Any) -> list[Array]:
 
 
 def weights_of(field: Array, quadrature_weights: ArrayLike | None) -> Array:
-    """Returns a weight for every value of a field, ones where none are given.
+    """Returns a weight for every value of a field, ones by default.
 
     Raises:
       TypeError: if the weights are not floating point.
@@ -55,7 +55,7 @@ def weights_of(field: Array, quadrature_weights: ArrayLike | None) -> Array:
 
 
 def mean(values: Array, weights: Array) -> Array:
-    """Weighted mean over the values of positive weight, whatever the others are."""
+    """Weighted mean over the values with positive weight; others are ignored."""
     keep = active(weights)
     kept = jnp.where(keep, weights, 0)
     return jnp.sum(kept * jnp.where(keep, values, 0)) / jnp.sum(kept)

@@ -10,7 +10,7 @@ from jax import Array, lax
 
 
 class Double(NamedTuple):
-    """Numbers `high + low`, where `low` is what rounding took from `high`.
+    """Numbers `high + low`, where `low` is the rounding error of `high`.
 
     References:
       Dekker, "A floating-point technique for extending the available precision",
@@ -30,7 +30,7 @@ def add(a: Double, b: Double) -> Double:
 
 
 def divide(a: Array, b: Double) -> Double:
-    """Divides a number of single digits by one of twice as many."""
+    """Divides a single-precision number by a double-word number."""
     ratio = a / b.high
     product = ratio * b.high
     (a_high, a_low), (b_high, b_low) = _halves(ratio), _halves(b.high)
@@ -41,7 +41,7 @@ def divide(a: Array, b: Double) -> Double:
 
 
 def running(a: Double) -> Double:
-    """Sums of the first terms along axis 0, for each number of them."""
+    """Cumulative sums along axis 0."""
     return Double(*lax.associative_scan(add, a))
 
 
@@ -62,7 +62,7 @@ def _joined(a: Array, b: Array) -> Array:
 
 
 def exact(value: Fraction, dtype: np.dtype) -> Double:
-    """A fraction as a number of twice the digits."""
+    """A fraction as a double-word number."""
     high = float(np.asarray(float(value), dtype))
     low = float(value - Fraction(high))
     return Double(jnp.asarray(high, dtype), jnp.asarray(low, dtype))

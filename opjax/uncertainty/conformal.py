@@ -82,7 +82,7 @@ def field_score(
     *,
     quadrature_weights: Float[ArrayLike, " n"] | None = None,
 ) -> Float[Array, ""]:
-    r"""The score of a whole field: the largest error in units of the width.
+    r"""The score of a whole field: its maximum error in units of the width.
 
         s = max_i |e_i| / h_i    over points of positive weight and all channels,
 
@@ -117,7 +117,7 @@ def field_score(
 
 
 def least_cases(coverage: float) -> int:
-    r"""The least number of calibration cases for a coverage.
+    r"""The minimum number of calibration cases for a coverage.
 
         n >= c / (1 - c) = 1 / alpha - 1,    alpha = 1 - c.
 
@@ -164,7 +164,7 @@ def check_cases(num_cases: int, *, coverage: float) -> None:
         possible = num_cases / (num_cases + 1)
         raise ValueError(
             f"{num_cases} calibration cases are too few for {coverage=:g}: at least "
-            f"{least} are needed. Give more cases, or a coverage of at most "
+            f"{least} are needed. Give more cases, or use a coverage of at most "
             f"{math.floor(1000 * possible) / 1000:g}."
         )
 
@@ -173,7 +173,7 @@ def check_cases(num_cases: int, *, coverage: float) -> None:
 def conformal_quantile(
     scores: Float[ArrayLike, " b"], *, coverage: float
 ) -> Float[Array, ""]:
-    r"""The factor that makes widths a band for whole fields.
+    r"""The factor of the widths in a band for whole fields.
 
         the k-th smallest of the n scores,    k = ceil((n + 1) c),
 
@@ -232,7 +232,7 @@ def pointwise_quantile(
     coverage: float,
     quadrature_weights: Float[ArrayLike, "b n"] | None = None,
 ) -> Float[Array, ""]:
-    r"""The factor that makes widths a band for points.
+    r"""The factor of the widths in a band for points.
 
         min { t : (1/b) sum_j F_j(t) >= (b + 1) c / b },
         F_j(t) = sum_i w_ji [s_ji <= t] / sum_i w_ji,
@@ -387,6 +387,6 @@ def _exact(coverage: float) -> Fraction:
     """
     if not 0 < coverage < 1:
         raise ValueError(
-            f"{coverage=} must be inside (0, 1), for example 0.9 for nine cases of ten."
+            f"{coverage=} must be inside (0, 1), for example 0.9 for nine of ten cases."
         )
     return Fraction(repr(float(coverage)))

@@ -26,7 +26,7 @@ def detectable_shifts(
     power: float = 0.8,
     ridge: ArrayLike = 0.1,
 ) -> Float[Array, " g"]:
-    r"""The least shift of one feature that `likeness_of_groups` is able to notice.
+    r"""The smallest shift of one feature that `likeness_of_groups` detects.
 
         t_g = min {t : P(alarm if x_gj becomes x_gj +- t (std_gj^2 + floor^2)^{1/2})
                        >= power},

@@ -63,7 +63,7 @@ class Rows(NamedTuple):
 
 
 class GroupedLikeness(NamedTuple):
-    """How much a case is like others.
+    """Result of an out-of-distribution test.
 
     Attributes:
       p_value: probability of a case at least as unlike, if the case is drawn as the
@@ -94,7 +94,7 @@ class GroupedLikeness(NamedTuple):
 def likeness_of_groups(
     groups: Sequence[Group], *, ridge: ArrayLike = 0.1
 ) -> GroupedLikeness:
-    r"""Says how much a case is like reference cases, by several groups of features.
+    r"""Tests a case against reference cases, by several groups of features.
 
         d_gi^2 = z_gi (Z_g^T Z_g / b + ridge I)^{-1} z_gi^T,
         z_gi = (x_gi - mean) / (std^2 + floor^2 + max(v_gi - median_j v_gj, 0))^{1/2},
@@ -174,8 +174,8 @@ def rows_of(groups: Sequence[Group], ridge: ArrayLike) -> list[Rows]:
     counts = sorted({len(jnp.asarray(group.reference)) for group in groups})
     if len(counts) != 1:
         raise ValueError(
-            f"groups have {counts} reference cases, expected at least one group, and "
-            "as many cases in each."
+            f"groups have {counts} reference cases, expected at least one group and "
+            "the same number of cases in each."
         )
     return [_checked(number, group, ridge) for number, group in enumerate(groups)]
 
@@ -187,14 +187,14 @@ def _checked(number: int, group: Group, ridge: ArrayLike) -> Rows:
     if new.shape != reference.shape[1:]:
         raise ValueError(
             f"features of group {number} has shape {new.shape}, but reference "
-            f"{reference.shape}: a case has one number for each column."
+            f"{reference.shape}: expected one number per column."
         )
     own = jnp.asarray(group.noise, reference.dtype)
     others = jnp.asarray(group.reference_noise, reference.dtype)
     if own.shape != () or others.shape not in ((), reference.shape[:1]):
         raise ValueError(
             f"noise and reference_noise of group {number} have shapes {own.shape} and "
-            f"{others.shape}, expected () and {reference.shape[:1]}: one for each case."
+            f"{others.shape}, expected () and {reference.shape[:1]}: one per case."
         )
     limits = group.limits
     if limits is not None:
@@ -209,7 +209,7 @@ def _checked(number: int, group: Group, ridge: ArrayLike) -> Rows:
 
 
 def left_out(rows: Rows, *, count: int) -> Array:
-    """Distances of all rows from the first `count`, of these without themselves."""
+    """Leave-one-out distances of all rows from the first `count`."""
     features = rows.features
     if rows.limits is not None:
         low, high = rows.limits[:1], rows.limits[1:]

@@ -14,7 +14,7 @@ from opjax.uncertainty import _arguments, _distances
 
 
 class Likeness(NamedTuple):
-    """How much a case is like others.
+    """Result of an out-of-distribution test.
 
     Attributes:
       p_value: probability of a case at least as far away, if the case is drawn as the
@@ -93,7 +93,7 @@ def wave_means(
     *,
     quadrature_weights: Float[ArrayLike, " n"] | None = None,
 ) -> Float[Array, " f"]:
-    r"""Means of waves over the points of a case: the details of its shape.
+    r"""Mean random Fourier features of a case, which describe details of its shape.
 
         C_k = sum_i w_i cos(x_i . a_k) / sum_i w_i,
         S_k = sum_i w_i sin(x_i . a_k) / sum_i w_i,
@@ -134,8 +134,8 @@ def wave_means(
     vectors = jnp.asarray(waves, points.dtype)
     if vectors.shape[0] != points.shape[1]:
         raise ValueError(
-            f"waves has shape {vectors.shape}, but points {points.shape}: a wave "
-            "vector has one number for each coordinate."
+            f"waves has shape {vectors.shape}, but points {points.shape}: expected "
+            "one number per coordinate."
         )
     weights = _arguments.weights_of(points, quadrature_weights)[:, 0]
     keep = weights > 0
@@ -193,7 +193,7 @@ def shrunk_distances(
 def conformal_p_value(
     scores: Float[ArrayLike, " b"], score: Float[ArrayLike, ""]
 ) -> Float[Array, ""]:
-    r"""The share of scores that are at least as large as a new one, with itself.
+    r"""The fraction of scores at least as large as a new one, including itself.
 
         p = (1 + #{i : s_i >= s}) / (b + 1).
 
@@ -237,7 +237,7 @@ def likeness(
     *,
     ridge: ArrayLike = 0.1,
 ) -> Likeness:
-    r"""Says how much a case is like reference cases.
+    r"""Tests a case against reference cases.
 
         p = conformal_p_value(d_1, ..., d_b; d),    d = shrunk_distances([X; x]),
         distance = |x|_M / median_i |x_i|_M.
@@ -279,8 +279,8 @@ def likeness(
     new = jnp.asarray(features, rows.dtype)
     if new.shape != rows.shape[1:]:
         raise ValueError(
-            f"features has shape {new.shape}, but reference {rows.shape}: a case has "
-            "one number for each column."
+            f"features has shape {new.shape}, but reference {rows.shape}: expected "
+            "one number per column."
         )
     both = jnp.concatenate([rows, new[None, :]])
     together = _distances.distances(both, weight)
@@ -292,7 +292,7 @@ def likeness(
 def area_under_curve(
     alike: Float[ArrayLike, " b"], unlike: Float[ArrayLike, " e"]
 ) -> Float[Array, ""]:
-    r"""How well a score tells two kinds of cases apart.
+    r"""Area under the ROC curve of a score for two classes of cases.
 
         mean over all pairs of [s_unlike > s_alike] + [s_unlike = s_alike] / 2,
 

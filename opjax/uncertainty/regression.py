@@ -15,7 +15,7 @@ def ridge_variance(
     ridge: ArrayLike,
     noise_variance: ArrayLike = 1.0,
 ) -> Float[Array, " m"]:
-    r"""Variance of the values that a ridge regression predicts.
+    r"""Variance of the predictions of a ridge regression.
 
         sigma^2 q_j (K K^T + ridge I_k)^{-1} q_j^T,
 
@@ -58,8 +58,8 @@ def ridge_variance(
     _checks.rank(2, query=query, key=key)
     if query.shape[1] != key.shape[0]:
         raise ValueError(
-            f"query {query.shape} must have a column for each row of key {key.shape}: "
-            "both are of the same k functions."
+            f"query {query.shape} must have a column for each row of key {key.shape}, "
+            "with the same k functions in both."
         )
     _checks.single_numbers(ridge=ridge, noise_variance=noise_variance)
     _checks.non_negative(ridge=ridge, noise_variance=noise_variance)

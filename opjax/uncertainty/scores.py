@@ -59,7 +59,7 @@ def pointwise_coverage(
     *,
     quadrature_weights: Float[ArrayLike, " n"] | None = None,
 ) -> Float[Array, ""]:
-    r"""The share of a field that lies inside a band.
+    r"""The fraction of a field that lies inside a band.
 
         sum_i w_i [l_i <= t_i <= u_i] / sum_i w_i,    over all channels.
 
@@ -96,7 +96,7 @@ def mean_width(
     *,
     quadrature_weights: Float[ArrayLike, " n"] | None = None,
 ) -> Float[Array, ""]:
-    r"""The sharpness of a band: its mean width, from end to end.
+    r"""The sharpness of a band: its mean full width.
 
         sum_i w_i (u_i - l_i) / sum_i w_i,    over all channels.
 
@@ -132,7 +132,7 @@ def gaussian_nll(
     *,
     quadrature_weights: Float[ArrayLike, " n"] | None = None,
 ) -> Float[Array, ""]:
-    r"""Negative logarithm of the likelihood of errors, if they are Gaussian.
+    r"""Negative log-likelihood of Gaussian errors.
 
         sum_i w_i (e_i^2 / (2 s_i^2) + log s_i + log(2 pi) / 2) / sum_i w_i.
 
@@ -169,7 +169,7 @@ def gaussian_nll(
 def sparsification_curve(
     error: Float[ArrayLike, " n"], width: Float[ArrayLike, " n"]
 ) -> Float[Array, " n"]:
-    r"""Error of what is left when the least certain points are taken away.
+    r"""Error of the remaining points when the least certain ones are removed.
 
         r_j = (mean of e_i^2 over all but the j points of largest width)^{1/2},
 
@@ -208,7 +208,7 @@ def calibration_curve(
     test_scores: Float[ArrayLike, " e"],
     levels: Float[ArrayLike, " t"],
 ) -> Float[Array, " t"]:
-    r"""Coverage that is reached for every coverage that could be asked for.
+    r"""Empirical coverage against nominal coverage.
 
         share of test scores <= the k-th smallest calibration score,
         k = ceil((b + 1) level),

@@ -158,7 +158,7 @@ def test_bad_input_is_named_in_the_error(sample, key_weights):
         attend(q, k, v, basis, orthonormalization="svd")
     with pytest.raises(ValueError, match=r"key_weights \(7,\), value \(11, 3\)"):
         attend(q, k, v, basis, key_weights=np.ones(7))
-    with pytest.raises(ValueError, match="3 points cannot carry 4"):
+    with pytest.raises(ValueError, match="3 points support at most 4"):
         attend(q, k, v[:3], basis[:3])
     with pytest.raises(TypeError, match="key_basis has dtype int64"):
         attend(q, k, v, basis.astype(int))

@@ -163,7 +163,7 @@ def test_published_files_are_read_without_pyvista(published, monkeypatch):
     [
         ({"points": np.zeros((3, 2))}, "shape"),
         ({"fields": np.zeros((80, 3))}, "shape"),
-        ({"fields": np.full((80, 4), np.nan)}, "not finite"),
+        ({"fields": np.full((80, 4), np.nan)}, "non-finite"),
         ({"normals": np.zeros((15, 2))}, "surface 16"),
         ({"surface": np.full(16, 80)}, "point indices below 80"),
         ({"surface": np.zeros(16, int)}, "each once"),
@@ -191,7 +191,7 @@ def test_damaged_manifests_are_refused(text, message, folder):
 
 
 def test_too_few_cases_and_wrong_names_are_refused(folder, cases):
-    with pytest.raises(ValueError, match="3 cases, 4 were asked for"):
+    with pytest.raises(ValueError, match="3 cases, 4 were requested"):
         airfrans.load(folder, num_train=4)
     with pytest.raises(ValueError, match="split='half'"):
         airfrans.load(folder, split="half")
@@ -200,7 +200,7 @@ def test_too_few_cases_and_wrong_names_are_refused(folder, cases):
     (folder / "manifest.json").write_text(
         json.dumps({"full_train": ["wing"], "full_test": ["wing"]})
     )
-    with pytest.raises(ValueError, match="'wing' names no case"):
+    with pytest.raises(ValueError, match="'wing' is not the name of a case"):
         airfrans.load(folder)
 
 

@@ -92,7 +92,7 @@ def test_blocks_that_are_no_boundaries_are_refused(tmp_path):
         ('<DataSet name="a" file="a.vti"/>', "blocks are .vtu and .vtp files"),
         ('<DataSet name="a" file="none.vtu"/>', "'a', .*none.vtu, is missing"),
         ("", "has 0 blocks"),
-        ("<Block>" * 40 + "</Block>" * 40, "without end"),
+        ("<Block>" * 40 + "</Block>" * 40, "contain themselves"),
         ("<Block>", "damaged"),
     ],
 )

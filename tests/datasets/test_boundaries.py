@@ -189,7 +189,7 @@ def test_a_surface_has_normals_if_it_is_closed(tmp_path):
     (sample,) = files.read(tmp_path / "a.vtu", files.ReadOptions(geometry="normals"))
     outwards = sample.mesh_points / np.linalg.norm(sample.mesh_points, axis=1)[:, None]
     assert np.sum(sample.features * outwards, axis=1).min() > 0.99
-    with pytest.raises(ValueError, match="a.vtu is a surface.*leave out distance"):
+    with pytest.raises(ValueError, match="a.vtu is a surface.*omit distance"):
         files.read(tmp_path / "a.vtu", files.ReadOptions(geometry="normals,distance"))
     mesh.extract_cells(np.arange(5, mesh.n_cells)).save(tmp_path / "b.vtu")
     with pytest.raises(ValueError, match="b.vtu is an open surface"):
@@ -223,7 +223,7 @@ def test_bad_boundaries_are_refused(changes, names, message, tmp_path):
 
 def test_bad_boundaries_of_meshes_are_refused(tmp_path):
     path = vtu(tmp_path / "a.vtu", point_boundary_wall=POINTS)
-    with pytest.raises(ValueError, match="one number for each point or cell"):
+    with pytest.raises(ValueError, match="one number per point or cell"):
         files.read(path, files.ReadOptions(boundary_names="wall"))
     path = vtu(tmp_path / "a.vtu", point_boundary=NUMBERS, field_boundary_names=["a"])
     with pytest.raises(ValueError, match="no boundary 'wall'; it has a"):

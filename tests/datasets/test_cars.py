@@ -62,7 +62,7 @@ def test_shapenet_cars_are_read_in_the_published_split(shapenet):
 
 
 def test_missing_files_are_named(surfaces, shapenet, tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"2 files run_<i>.*3 were asked"):
+    with pytest.raises(FileNotFoundError, match=r"2 files run_<i>.*3 were requested"):
         cars.drivaerml(surfaces, num_train=2, num_test=1)
     with pytest.raises(FileNotFoundError, match="huggingface"):
         cars.drivaerml(tmp_path / "nowhere", num_train=1, num_test=1)

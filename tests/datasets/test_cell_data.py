@@ -124,9 +124,12 @@ def test_a_field_at_the_other_location_is_named_with_the_flag(tmp_path):
             "1 of 2 cells.*the first one is cell 1",
         ),
         ({"cells": [[0, 1, 2, 2], [0, 1, 4, 3]]}, "the first one is cell 0"),
-        ({"cells": [[0, 1, 4, 9], [1, 2, 5, 4]]}, "cells name points from 0 to 9"),
+        (
+            {"cells": [[0, 1, 4, 9], [1, 2, 5, 4]]},
+            "cells contain point indices from 0 to 9",
+        ),
         ({"cells": np.ones((2, 7), int)}, "of linear cells in 2 dimensions"),
-        ({"mesh_points": np.full((8, 2), np.nan)}, "not finite"),
+        ({"mesh_points": np.full((8, 2), np.nan)}, "non-finite"),
         ({"mesh_points": np.ones((8, 1))}, r"\(n, 2\) or \(n, 3\)"),
     ],
 )
@@ -147,21 +150,23 @@ def test_tetrahedra_are_inside_out_only_against_others(tmp_path):
     (sample,) = files.read(tmp_path / "a.npz", files.ReadOptions(location="cells"))
     assert (sample.quadrature_weights > 0).all()
     np.savez(tmp_path / "a.npz", cells=[cells[0], cells[1, [1, 0, 2, 3]]], **given)
-    with pytest.raises(ValueError, match=r"inside out.*the first one is cell 0"):
+    with pytest.raises(ValueError, match=r"inverted.*the first one is cell 0"):
         files.read(tmp_path / "a.npz", files.ReadOptions(location="cells"))
 
 
 def test_meshes_without_linear_cells_are_refused(tmp_path, monkeypatch):
     mesh = pyvista.PolyData(np.pad(POINTS, [(0, 0), (0, 1)]))
     mesh.cast_to_unstructured_grid().save(tmp_path / "a.vtu")
-    with pytest.raises(ValueError, match=r"a.vtu has no cells: its mesh is points"):
+    with pytest.raises(
+        ValueError, match=r"a.vtu has no cells: its mesh contains only points"
+    ):
         files.read(
             tmp_path / "a.vtu", files.ReadOptions(location="cells", need_target=False)
         )
     corners = np.vstack([np.zeros(3), np.eye(3)])
     curved = pyvista.UnstructuredGrid([4, 0, 1, 2, 3], [41], corners)
     curved.save(tmp_path / "b.vtu")
-    named = r"b.vtu has cells of VTK's kinds \[41\] \(VTK_CONVEX_POINT_SET\)"
+    named = r"b.vtu has cells of the VTK types \[41\] \(VTK_CONVEX_POINT_SET\)"
     given = {"location": "cells", "need_target": False}
     with pytest.raises(ValueError, match=named) as error:
         files.read(tmp_path / "b.vtu", files.ReadOptions(**given))
@@ -178,8 +183,8 @@ def test_meshes_without_linear_cells_are_refused(tmp_path, monkeypatch):
     ("options", "message"),
     [
         ({"location": "faces"}, "choose from points, cells"),
-        ({"location": "cells", "quadrature": True}, "means nothing"),
-        ({"location": "cells", "grid_axes": 2}, "location means nothing"),
+        ({"location": "cells", "quadrature": True}, "has no effect"),
+        ({"location": "cells", "grid_axes": 2}, "location has no effect"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(options, message):
@@ -232,7 +237,7 @@ def test_a_run_on_cells_predicts_cells(tmp_path):
 def test_options_of_whole_meshes_are_refused_in_slices():
     from opjax.learn.cli import train
 
-    with pytest.raises(ValueError, match="location=cells means nothing with stream_po"):
+    with pytest.raises(ValueError, match="location=cells has no effect with stream_po"):
         train.Config(train="a", location="cells", stream_points=100)
     with pytest.raises(ValueError, match="geometry=.*unknown"):
         train.Config(train="a", geometry="curvature")

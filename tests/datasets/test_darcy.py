@@ -163,7 +163,7 @@ def test_a_stride_that_does_not_reach_the_end_is_cut_as_published(pairs, tmp_pat
 def test_a_missing_file_is_named_with_its_source(tmp_path):
     with pytest.raises(FileNotFoundError, match="smooth1.mat") as info:
         darcy.load(tmp_path)
-    for part in (str(tmp_path), "1UnbQh2WWc6knEHbLn", "leaving out --data_dir"):
+    for part in (str(tmp_path), "1UnbQh2WWc6knEHbLn", "omit --data_dir"):
         assert part in str(info.value)
 
 
@@ -199,14 +199,16 @@ def test_a_missing_array_is_named(kind, pairs, tmp_path):
 def test_wrong_contents_are_named(pairs, tmp_path):
     path = tmp_path / f"{TRAIN}.npz"
     save(path, *pairs)
-    with pytest.raises(ValueError, match="5 samples, 6 were asked for.*num_validation"):
+    with pytest.raises(ValueError, match="5 samples, 6 were requested.*num_validation"):
         read(tmp_path, num_train=6)
     save(path, *pairs[:, :, :6, :6])
     with pytest.raises(ValueError, match=r"\(5, 6, 6\), expected \(any, 21, 21\)"):
         read(tmp_path)
     pairs[1, 1, 0, 0] = pairs[1, 2, 5, 5] = np.inf
     save(path, *pairs)
-    with pytest.raises(ValueError, match=r"sol in .* 2 values .* 2 rows.*\[1, 2\]"):
+    with pytest.raises(
+        ValueError, match=r"sol in .* 2 non-finite values, in 2 rows.*\[1, 2\]"
+    ):
         read(tmp_path)
     np.savez(path, coeff=pairs[0].astype(str), sol=pairs[1])
     with pytest.raises(ValueError, match="coeff in .* dtype <U"):

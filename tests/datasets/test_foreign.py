@@ -140,7 +140,7 @@ def test_whole_doubles_of_matlab_are_indices_of_points(location, tmp_path):
     assert sample.num_points == len(target)
     save(tmp_path / "a.npz", cells=cells + 1, **arrays)
     if location == "points":
-        with pytest.raises(ValueError, match="count from one, as in MATLAB"):
+        with pytest.raises(ValueError, match="start at one, as in MATLAB"):
             files.read(tmp_path)
 
 
@@ -354,7 +354,7 @@ def test_square_grids_that_run_first_along_x_are_noticed_once(tmp_path):
 
 def test_channels_first_are_warned_of_with_what_is_understood(tmp_path, rng):
     array = rng.normal(size=(5, 3, 8, 8))
-    said = r"features of shape \(5, 3, 8, 8\) is understood as a grid of 3 x 8 points"
+    said = r"features of shape \(5, 3, 8, 8\) is interpreted as a grid of 3 x 8 points"
     with pytest.warns(UserWarning, match=said) as found:
         samples.from_arrays(target=array[..., 0], features=array)
     line = str(found[0].message).split("give ")[1].rstrip(".")
@@ -367,7 +367,7 @@ def test_channels_first_are_warned_of_with_what_is_understood(tmp_path, rng):
     for name in "ab":
         np.savez(tmp_path / f"{name}.npz", k=array[0], target=array[0, :, :, 0])
     with pytest.warns(
-        UserWarning, match="a.npz: features is understood .* axis 0"
+        UserWarning, match="a.npz: features is interpreted .* axis 0"
     ) as found:
         files.read(tmp_path, files.ReadOptions(features="k", grid_axes=2))
     assert len(found) == 1

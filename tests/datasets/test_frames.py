@@ -62,7 +62,7 @@ def test_frames_of_two_series_in_one_folder_are_refused(tmp_path):
     for case in "ab":
         for number in range(2):
             frame(tmp_path / f"{case}_{number}.vtu")
-    with pytest.raises(ValueError, match="have one number, 0: a folder holds"):
+    with pytest.raises(ValueError, match="have the same number, 0: a folder contains"):
         files.series.read_series(tmp_path, files.ReadOptions(target="u"))
 
 
@@ -127,5 +127,5 @@ def test_patterns_of_series_are_found(tmp_path):
         tmp_path / "*" / "VTK", files.ReadOptions(target="u")
     ).series
     assert len(found) == 2
-    with pytest.raises(FileNotFoundError, match="matches none"):
+    with pytest.raises(FileNotFoundError, match="no such file or folder"):
         files.series.read_series(tmp_path / "*" / "vtk", files.ReadOptions(target="u"))

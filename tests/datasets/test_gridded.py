@@ -56,7 +56,7 @@ def test_a_stacked_archive_of_meshes_is_read_as_well(rng, tmp_path):
     assert [one.name[-2:] for one in found] == ["/0", "/1", "/2"]
     np.testing.assert_allclose(found[2].target[:, 0], target[2], rtol=1e-6)
     np.testing.assert_allclose(found[1].mesh_points, points, rtol=1e-6)
-    with pytest.raises(ValueError, match="cannot be read by row"):
+    with pytest.raises(ValueError, match="cannot be read row by row"):
         files.stored(tmp_path / "all.npz", files.ReadOptions(stacked=True))
 
 
@@ -77,18 +77,18 @@ def test_a_file_of_one_sample_has_a_grid_of_any_axes(rng, tmp_path, axes):
         (
             {"y": (5, 3, 4)},
             {"grid_axes": 2},
-            r"the same 2 axes .* x \(4, 3\), y \(3, 4\)",
+            r"the same 2 grid axes.* x \(4, 3\), y \(3, 4\)",
         ),
         ({"y": (5, 4)}, {"grid_axes": 2}, r"give another grid_axes"),
-        ({"mesh_points": (5, 12, 2)}, {"grid_axes": 2}, "mesh_points; leave grid_axes"),
+        ({"mesh_points": (5, 12, 2)}, {"grid_axes": 2}, "mesh_points; omit grid_axes"),
         ({}, {}, r"no array 'mesh_points', .* give grid_axes=2"),
         (
             {"mesh_points": (5, 12, 2), "x": (5, 12)},
             {},
-            "without mesh_points, give the axes",
+            "without mesh_points, pass the number of axes",
         ),
         ({}, {"grid_axes": 4}, "grid_axes=4 must be 1, 2 or 3"),
-        ({"y": (4, 4, 3)}, {"grid_axes": 2}, "as many samples along axis 0"),
+        ({"y": (4, 4, 3)}, {"grid_axes": 2}, "the same number of samples along axis 0"),
     ],
 )
 def test_what_is_on_no_common_grid_is_refused(

@@ -141,7 +141,7 @@ def test_bad_input_is_refused(tmp_path):
         lift.generate(0, seed=0, cache_dir=tmp_path)
     with pytest.raises(ValueError, match="num_airfoil=17 must be even"):
         lift.generate(1, seed=0, num_airfoil=17, cache_dir=tmp_path)
-    with pytest.raises(ValueError, match="point_features='all' must be one of"):
+    with pytest.raises(ValueError, match="point_features='all' is unknown"):
         lift.splits(Request(1, 0, 1), point_features="all")
     with pytest.raises(ValueError, match="no published files"):
         lift.splits(Request(1, 0, 1, data_dir="files"))

@@ -124,7 +124,7 @@ def test_saved_samples_are_loaded_again(suffix, tmp_path):
         (lambda u: u[..., :19], "19 frames"),
         (lambda u: u[:4], "4 samples"),
         (lambda u: u.T, "23 samples|7 frames"),
-        (lambda u: np.where(u == u[1, 2, 3, 4], np.nan, u), "not finite"),
+        (lambda u: np.where(u == u[1, 2, 3, 4], np.nan, u), "non-finite"),
     ],
 )
 def test_damaged_files_are_refused(change, message, fields, tmp_path):
@@ -158,7 +158,7 @@ def test_bad_arguments_are_refused(fields, tmp_path):
 
 
 def test_flows_that_blow_up_are_reported(tmp_path):
-    with pytest.raises(FloatingPointError, match="smaller courant number"):
+    with pytest.raises(FloatingPointError, match="smaller Courant number"):
         navier_stokes.trajectories(
             1, seed=0, num_points=48, stride=1, courant=1e4, cache_dir=tmp_path
         )

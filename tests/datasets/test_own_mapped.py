@@ -150,7 +150,7 @@ def test_what_is_not_as_it_says_is_refused(mesh, tmp_path):
         (b'Cells="3"', b'Cells="9"', "has not the length"),
         (b'Points="4000"', b'Points="none"', "NumberOfPoints of Piece is 'none'"),
         (b'Points="4000"', b'Points="0"', "the mesh is empty"),
-        (b'NumberOfComponents="3"', b'NumberOfComponents="7"', "no rows of 7 Float"),
+        (b'NumberOfComponents="3"', b'NumberOfComponents="7"', "not rows of 7 Float"),
         (b'offset="0"', b'offset="999999999"', "'time' is at '999999999'"),
         (b"   _", b"   -", "no underscore"),
         (b'type="Uns', b'type="uns', "holds 'unstructuredGrid', expected"),
@@ -207,7 +207,7 @@ def test_files_without_slices_are_refused_with_a_way_out(mesh, tmp_path):
     refused(path, "no array 'said'", features=("said",))
     refused(path, "point_dim=1 must be", point_dim=1)
     with (
-        pytest.raises(ValueError, match="the source itself"),
+        pytest.raises(ValueError, match="the source file"),
         mapped.copied(path, path),
     ):
         pass

@@ -115,7 +115,7 @@ def test_samples_from_nowhere_are_written_and_read_back(
 
 def test_meshes_that_vtk_cannot_hold_are_refused(rng, tmp_path):
     points = rng.uniform(size=(8, 4)).astype(np.float32)
-    with pytest.raises(ValueError, match="points in 4 dimensions do not fit"):
+    with pytest.raises(ValueError, match="points in 4 dimensions cannot be written"):
         files.write(tmp_path / "a.vtu", Sample(points))
     cells = np.arange(5)[None]
     with pytest.raises(ValueError, match="Cells of 5 corners in 2 dimensions"):
@@ -133,7 +133,7 @@ def test_empty_meshes_and_blocks_are_refused(mesh, tmp_path):
     raises(path, "the mesh is empty")
     mesh.point_data["k"][3] = np.nan
     mesh.save(path)
-    raises(path, "not finite, the first one at point 3", features="k")
+    raises(path, "non-finite values, the first one at point 3", features="k")
     points = pyvista.PolyData(mesh.points).cast_to_unstructured_grid()
     points.clear_data()
     points.save(path)

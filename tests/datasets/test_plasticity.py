@@ -118,7 +118,7 @@ def test_saved_samples_are_loaded_again(suffix, arrays, tmp_path):
         ("output", lambda a: a[:4], r"expected \(5, 6, any, any, 4\)"),
         ("input", lambda a: a.T, "output"),
         ("input", lambda a: a[:, 0], r"expected \(any, any\)"),
-        ("output", lambda a: np.where(a == a[1, 2, 1, 0, 3], np.nan, a), "not finite"),
+        ("output", lambda a: np.where(a == a[1, 2, 1, 0, 3], np.nan, a), "non-finite"),
     ],
 )
 def test_damaged_files_are_refused(key, change, message, arrays, tmp_path):

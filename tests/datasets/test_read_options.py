@@ -81,8 +81,8 @@ def test_a_new_option_touches_two_files(folder, tmp_path):
     )
     assert run.returncode == 0, run.stderr
     assert run.stdout.splitlines() == [
-        "scale=3.0 means nothing for series; leave it out.",
-        "scale=3.0 means nothing for meshes that are read in slices; leave it out.",
+        "scale=3.0 has no effect on series; omit it.",
+        "scale=3.0 has no effect on meshes that are read in slices; omit it.",
     ]
 
 
@@ -106,7 +106,7 @@ def test_options_without_effect_are_refused(name, folder):
     options = ReadOptions(**{name: values[name]})
     of_series = [read_series] if name == "stacked" else []  # which have the others
     for read in (*of_series, files.read_sliced):
-        with pytest.raises(ValueError, match=f"{name}=.* means nothing for"):
+        with pytest.raises(ValueError, match=f"{name}=.* has no effect on"):
             read(folder / "h5", options)
 
 

@@ -80,7 +80,7 @@ def test_only_the_surfaces_asked_for_are_read(folder):
     (folder / "off" / "15_A.off").unlink()
     train, test = load(folder, num_train=2, num_test=1)
     assert [s.name for s in [*train, *test]] == ["12_A", "20_A", "13_A"]
-    with pytest.raises(ValueError, match="3 surfaces, 4 were asked for"):
+    with pytest.raises(ValueError, match="3 surfaces, 4 were requested"):
         load(folder, num_train=4)
 
 
@@ -131,8 +131,8 @@ def test_off_files_of_any_layout_are_read(text, folder):
         ("OFF\n2 0 0\n0 0 0\n1 0\n", "ends early.*5 of 6 coordinates"),
         ("OFF\n1 1 0\n0 0 0\n3 0 0", "ends early.*3 of at least 4"),
         ("OFF\n1 0 0\n0 0 zero\n", "not a number.*zero"),
-        ("OFF\n2 0 0\n0 0 0\n0 nan 0\n", "1 vertices that are not finite.*number 1"),
-        ("OFF\n1 0 0\n0 0 1e60\n", "1 vertices that are not finite.*1e\\+60"),
+        ("OFF\n2 0 0\n0 0 0\n0 nan 0\n", "1 non-finite vertices.*number 1"),
+        ("OFF\n1 0 0\n0 0 1e60\n", "1 non-finite vertices.*1e\\+60"),
     ],
 )
 def test_damaged_surfaces_are_refused(text, message, folder):
@@ -148,7 +148,7 @@ def test_damaged_surfaces_are_refused(text, message, folder):
         ("0\n" * 12, "13 vertices, but .* has 12 labels"),
         ("0\n" * 12 + "259\n", "outside -1 to 258, the first one 259 at vertex 12"),
         ("-2\n" + "0\n" * 12, "the first one -2 at vertex 0"),
-        ("0.5\n" + "0\n" * 12, "no whole number.*0.5"),
+        ("0.5\n" + "0\n" * 12, "not an integer.*0.5"),
     ],
 )
 def test_damaged_labels_are_refused(text, message, folder):
@@ -214,12 +214,12 @@ def test_sampled_files_are_loaded_from_the_start(tmp_path):
     ("changes", "options", "message"),
     [
         ({}, {"num_points": 9}, "8 points of each surface, num_points=9"),
-        ({}, {"num_test": 3}, "2 surfaces, 3 were asked for"),
+        ({}, {"num_test": 3}, "2 surfaces, 3 were requested"),
         ({"points": np.zeros((3, 3, 8))}, {}, "shape"),
         ({"labels": np.zeros((3, 7), int)}, {}, "shape"),
         ({"labels": np.full((3, 8), 259)}, {}, "below 260"),
         ({"labels": np.full((3, 8), -2)}, {}, "at least 0"),
-        ({"points": np.full((3, 8, 3), np.nan)}, {}, "not finite"),
+        ({"points": np.full((3, 8, 3), np.nan)}, {}, "non-finite"),
         ({"names": np.array(["a", "b"])}, {}, "names"),
         ({"names": np.arange(3)}, {}, "strings"),
     ],

@@ -107,9 +107,9 @@ def test_impossible_signatures_are_refused(tmp_path):
     ("faces", "message"),
     [
         ("3 0 1 2 9", "5 numbers for its 1 faces"),
-        ("4 0 1 2", "no triangles of its vertices"),
-        ("3 0 1 3", "no triangles of its vertices"),
-        ("3 0 1 x", "no number"),
+        ("4 0 1 2", "not triangles of its vertices"),
+        ("3 0 1 3", "not triangles of its vertices"),
+        ("3 0 1 x", "not a number"),
     ],
 )
 def test_faces_that_are_no_triangles_are_refused(faces, message, tmp_path):

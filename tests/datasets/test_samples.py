@@ -124,7 +124,7 @@ def test_padding_keeps_the_sample_and_has_no_weight(rng):
         samples.pad(weighted, 6)["quadrature_weights"], [1, 2, 3, 4, 5, 0]
     )
     assert weighted.quadrature_weights[-1] == 5
-    with pytest.raises(ValueError, match="5 points is above size=4"):
+    with pytest.raises(ValueError, match="5 points exceeds size=4"):
         samples.pad(sample, 4)
 
 
@@ -224,10 +224,10 @@ NAN = np.full((4, 1), np.nan, np.float32)
     [
         ({"target": np.zeros((5, 1), np.float32)}, r"target has shape \(5, 1\), but"),
         ({"target": np.zeros(4, np.float32)}, r"target has shape \(4,\), expected"),
-        ({"target": NAN}, "4 values that are not finite, the first one at point 0"),
+        ({"target": NAN}, "4 non-finite values, the first one at point 0"),
         ({"features": np.zeros((4, 3), np.float32)}, "3 channels of features.*agree"),
         ({"features": None}, "no channels of features.*must agree"),
-        ({"mesh_points": np.zeros((0, 2), np.float32)}, "one row for each point"),
+        ({"mesh_points": np.zeros((0, 2), np.float32)}, "one row per point"),
         ({"grid_shape": (3, 2)}, "has 6 points, mesh_points 4"),
     ],
 )

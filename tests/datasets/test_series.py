@@ -36,7 +36,7 @@ def changed(array, place, value):
     [
         (
             {"times": np.arange(4.0)},
-            r"5 frames, but times has shape \(4,\): frames are",
+            r"5 frames, but times has shape \(4,\): frames or",
         ),
         ({"times": np.array([0, 1, 2, 2, 3.0])}, "frame 3 is at time 2, not after"),
         ({"times": np.array([0, 1, 3, 2, 4.0])}, "frame 3 is at time 2, not after fr"),
@@ -44,7 +44,7 @@ def changed(array, place, value):
         ({"values": make().values[:, :4]}, r"\(5, 4, 2\), expected \(frames, 6"),
         (
             {"values": changed(make().values, (3, 1, 0), np.nan)},
-            "frame 3 has 1 values that are not finite, the first one at point 1",
+            "frame 3 has 1 non-finite values, the first one at point 1",
         ),
         ({"features": np.ones((4, 1), np.float32)}, "features has shape"),
         ({"scalars": {"nu": 1.0, "b": 2.0}}, r"has the scalars \['b', 'nu'\], but"),
@@ -245,7 +245,7 @@ def test_frames_that_change_while_they_are_read_are_named(tmp_path):
     files.write(
         tmp_path / "a" / "flow_0003.vtu", Sample(points), fields, names=["u", "v"]
     )
-    with pytest.raises(ValueError, match="flow.pvd: frame 3 has other points"):
+    with pytest.raises(ValueError, match="flow.pvd: frame 3 has different points"):
         series.values[3]
 
 
@@ -343,7 +343,7 @@ def test_scalars_of_frames_are_field_data_that_do_not_change(tmp_path):
         ("file,nu\ncase_0,1\n", "cases.csv has no row for case_1; add it"),
         ("file,mu\ncase_0,1\ncase_1,1\n", "has no scalar 'nu'.*no column for it"),
         ("file,nu\ncase_0,1\ncase_1,nan\n", "the scalar nu is nan.* not finite"),
-        ("file,nu\ncase_0,1\ncase_1,x\n", "the scalar nu is 'x' .* is no number"),
+        ("file,nu\ncase_0,1\ncase_1,x\n", "the scalar nu is 'x' .* is not a number"),
         ("file,nu\ncase_0,1\ncase_9,1\n", "line 3 names case_9, which does not"),
     ],
 )
@@ -374,7 +374,7 @@ def test_the_first_frame_alone_needs_no_times(tmp_path):
         ),
         (
             {"target": changed(make(50).values, (37, 2, 1), np.nan)},
-            "a.npz: frame 37 of target has 1 values that are not .* at point 2;",
+            "a.npz: frame 37 of target has 1 non-finite values.* at point 2;",
         ),
     ],
 )

@@ -76,7 +76,9 @@ def test_rows_of_arrays_are_samples(place, found, tmp_path):
     assert stored[1].name == str(path / "1")
     mesh = {"mesh_points": found[0].mesh_points, "quadrature_weights": np.ones(5)}
     write_stacked(path, stack(found, u=np.arange(15.0)) | mesh)
-    with pytest.raises(ValueError, match="as many samples along axis 0 .*, u 15"):
+    with pytest.raises(
+        ValueError, match="the same number of samples along axis 0 .*, u 15"
+    ):
         files.stored(path, files.ReadOptions(stacked=True))
     values = np.arange(15.0).reshape(3, 5)
     write_stacked(path, stack(found, grid_shape=np.array([5]), u=values) | mesh)
@@ -89,7 +91,7 @@ def test_rows_of_arrays_are_samples(place, found, tmp_path):
 
 def test_what_cannot_be_stacked_is_named(found, tmp_path):
     files.write(tmp_path / "a.npz", found[0])
-    with pytest.raises(ValueError, match="a.npz cannot be read by row"):
+    with pytest.raises(ValueError, match="a.npz cannot be read row by row"):
         files.stored(tmp_path, files.ReadOptions(stacked=True))
     with h5py.File(tmp_path / "groups.h5", "w") as file:
         file["0/mesh_points"] = found[0].mesh_points
@@ -98,7 +100,7 @@ def test_what_cannot_be_stacked_is_named(found, tmp_path):
     write_stacked(tmp_path / "few", stack(found))
     stored = files.stored(tmp_path / "few", files.ReadOptions(stacked=True))
     write_stacked(tmp_path / "few", stack(found[:2]))
-    with pytest.raises(ValueError, match="few has 2 samples, no 2"):
+    with pytest.raises(ValueError, match="few has 2 samples, so sample 2"):
         stored[2]
     with pytest.raises(ValueError, match="'features' take 60 bytes, above the limit"):
         files.stored(tmp_path / "few", files.ReadOptions(stacked=True, max_bytes=50))

@@ -188,12 +188,12 @@ def test_a_surface_without_fields_names_the_way_out(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.stl", bytes(80) + struct.pack("<I", 3) + bytes(100), "neither triangles"),
+        ("a.stl", bytes(80) + struct.pack("<I", 3) + bytes(100), "neither text"),
         ("a.stl", b"solid a\nfacet\nvertex 0 0 0\nendsolid", "1 corners of 0 facets"),
         (
             "a.stl",
             b"solid a" + b"vertex 0 0 nan " * 3 + b"endfacet endsolid",
-            "not finite",
+            "non-finite",
         ),
         ("a.stl", bytes(84), "no points"),
         ("a.ply", b"ply\nformat ascii 1.0\nend_header\n", "no element vertex"),

@@ -141,7 +141,7 @@ def test_pieces_are_one_mesh(rng, tmp_path):
     found = same(path)
     assert found.num_points == 2 * mesh.n_points
     path.write_text(text[:end] + text[start:end].replace("pair", "pear") + text[end:])
-    refused(path, "pieces have not the same arrays")
+    refused(path, "pieces do not have the same arrays")
 
 
 LEGACY_TEXT = """# vtk DataFile Version 3.0
@@ -260,7 +260,7 @@ def test_curved_cells_are_read_without_weights(tmp_path):
     path = tmp_path / "a.vtu"
     pyvista.UnstructuredGrid([3, 0, 1, 2], [68], corners).save(path)
     assert files.read(path)[0].cells is None
-    with pytest.raises(ValueError, match=r"kinds \[68\]"):
+    with pytest.raises(ValueError, match=r"types \[68\]"):
         files.read(path, files.ReadOptions(quadrature=True))
 
 

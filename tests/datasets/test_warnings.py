@@ -29,8 +29,8 @@ def test_a_copy_is_named_with_its_original_also_across_sets(tmp_path):
         warnings.simplefilter("error")
         program.load(config)
     (test / "same.npz").write_bytes((train / "3.npz").read_bytes())
-    names = f"{test / 'same.npz'} is the same as {train / '3.npz'}"
-    with pytest.warns(UserWarning, match="1 samples are copies") as said:
+    names = f"{test / 'same.npz'} equals {train / '3.npz'}"
+    with pytest.warns(UserWarning, match="1 samples are duplicates") as said:
         program.load(config)
     assert names in str(said[0].message)
 
@@ -49,7 +49,7 @@ def test_lost_digits_of_coordinates_are_said_from_the_first_on(
     lost = [one for one in said if "lose digits in float32" in str(one.message)]
     assert len(lost) == 2 * warned
     if warned:
-        assert "Subtract their offset" in str(lost[0].message)
+        assert "Subtract the same offset" in str(lost[0].message)
 
 
 def test_points_of_single_precision_lose_nothing(tmp_path):
@@ -64,7 +64,7 @@ def test_a_value_that_is_not_finite_is_called_by_its_field(tmp_path):
     k = np.ones(40)
     k[[7, 9]] = np.nan, np.inf
     folder = write(tmp_path / "a", 1, k=k)
-    said = r"0.npz: k has 2 values that are not finite, the first one at point 7"
+    said = r"0.npz: k has 2 non-finite values, the first one at point 7"
     with pytest.raises(ValueError, match=said):
         files.read(folder, files.ReadOptions(features="k"))
     files.read(folder)  # it is not asked for
@@ -76,7 +76,7 @@ def test_a_value_that_is_not_finite_is_called_by_its_field(tmp_path):
         ("a.msh", "meshio convert a.msh a.vtu"),
         ("wing.obj", r"pyvista.read\('wing.obj'\)"),
         ("a.csv", "numpy.savez"),
-        ("a.xyz", "files.$"),
+        ("a.xyz", "ply.$"),
     ],
 )
 def test_other_formats_are_refused_with_what_converts_them(tmp_path, name, way):

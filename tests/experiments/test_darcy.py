@@ -229,7 +229,7 @@ def test_models_that_solve_no_systems_have_no_condition_number(task):
         ({"min_temperature": 6.0}, "max_temperature=5.0"),
         (
             {"min_temperature": 0.0, "max_temperature": 2.0},
-            "max_temperature=2.0 means nothing with min_temperature=0",
+            "max_temperature=2.0 has no effect with min_temperature=0",
         ),
         ({"penalty": "none"}, "choose from gradient, flux"),
         ({"reference_points": 1}, "reference_points=1 must be at least 2"),

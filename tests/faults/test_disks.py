@@ -219,7 +219,7 @@ def test_tensorboard_on_a_full_disk_ends_and_does_not_wait(small):
         shown.close()
     (one,) = [one for one in said if one.category is UserWarning]
     assert "No space left" in str(one.message)
-    assert "metrics.jsonl goes on" in str(one.message)
+    assert "metrics.jsonl continues" in str(one.message)
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")

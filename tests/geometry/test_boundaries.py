@@ -180,9 +180,9 @@ def test_cells_without_a_boundary_are_refused(cells, message):
 
 
 def test_facets_that_do_not_fit_the_space_are_refused():
-    with pytest.raises(ValueError, match="2 corners in the plane"):
+    with pytest.raises(ValueError, match="2 corners in two dimensions"):
         geometry.facet_area_vectors(np.ones((3, 2)), [[0, 1, 2]])
-    with pytest.raises(ValueError, match="2 corners in the plane"):
+    with pytest.raises(ValueError, match="2 corners in two dimensions"):
         geometry.point_normals(np.ones((3, 3)), [[0, 1]])
     with pytest.raises(TypeError, match="integers"):
         geometry.open_edges(np.ones((3, 2)))

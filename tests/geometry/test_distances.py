@@ -175,5 +175,5 @@ def test_layers_do_not_depend_on_units_and_are_one_at_the_boundary():
         assert one[name][0] == 1
         assert np.all(np.diff(one[name]) < 0)
     np.testing.assert_allclose(one["wide"], [1, 1 / 2, 1 / 7])
-    with pytest.raises(ValueError, match="without size"):
+    with pytest.raises(ValueError, match="positive extent"):
         geometry.layers(far, square, sides[:0])

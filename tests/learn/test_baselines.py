@@ -438,7 +438,7 @@ def test_a_baseline_that_is_not_there_is_refused(run, tmp_path):
     few = Baselines.fit([case(None, (0.1 * i, 0.0)) for i in range(2)])
     with pytest.raises(ValueError, match=r"has mean_field, nearest_case only"):
         Beside(few, POD).check(tmp_path)
-    with pytest.raises(ValueError, match=r"--stream means nothing with --baseline"):
+    with pytest.raises(ValueError, match=r"--stream has no effect with --baseline"):
         predict.PredictOptions(
             workdir="w", input=("i",), output="o", stream=True, baseline=POD
         )
@@ -446,7 +446,7 @@ def test_a_baseline_that_is_not_there_is_refused(run, tmp_path):
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory):
-    """A run that starts from a baseline, its training cases, and other ones."""
+    """A run that uses a baseline, its training cases, and other ones."""
     rng = np.random.default_rng(2)
     cases = [case(rng, rng.uniform(-1, 1, size=2)) for _ in range(24)]
     cases = [one._replace(target_scalars=None) for one in cases]
@@ -535,7 +535,7 @@ def test_what_cannot_start_from_a_baseline_is_refused(started, tmp_path):
             )
         ),
     ):
-        with pytest.raises(ValueError, match="starts from a baseline"):
+        with pytest.raises(ValueError, match="uses a baseline"):
             refused()
     for options in (
         {"time": "unrolled"},
@@ -544,7 +544,7 @@ def test_what_cannot_start_from_a_baseline_is_refused(started, tmp_path):
         {"loss": "joint"},
         {"init_from": "runs/a"},
     ):
-        with pytest.raises(ValueError, match="start_from=baseline means nothing with"):
+        with pytest.raises(ValueError, match="start_from=baseline has no effect with"):
             dataclasses.replace(train.Config(), start_from="baseline", **options)
     none = splits._replace(validation=[])
     with pytest.raises(ValueError, match="there are no validation samples"):

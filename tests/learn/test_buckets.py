@@ -140,10 +140,10 @@ def test_a_file_that_is_gone_or_damaged_stops_the_run_with_its_name(tmp_path):
         fit(stored, run)
     other = write(tmp_path / "other", (6,)) / "0.npz"
     file.write_bytes(other.read_bytes())
-    with pytest.raises(ValueError, match=f"{file} has other points or channels"):
+    with pytest.raises(ValueError, match=f"{file} has different points or channels"):
         fit(stored, run)
     file.unlink()
-    with pytest.raises(FileNotFoundError, match=f"{file} was there when the run"):
+    with pytest.raises(FileNotFoundError, match=f"{file} existed when the run"):
         fit(stored, run)
     file.write_bytes(content)
     same(fit(stored, run), fit(stored, tmp_path / "whole"))

@@ -201,11 +201,11 @@ def test_an_ensemble_is_as_wide_as_its_seeds_are_apart(rng, tmp_path):
             calibration.load_calibration(loaded)
     np.savez(path, **kept)
     (tmp_path / "functional-1" / "result.json").rename(tmp_path / "away")
-    with pytest.raises(ValueError, match="1 of 1 other seeds .* not beside"):
+    with pytest.raises(ValueError, match="1 of 1 other seeds .* missing in"):
         predict.run(
             predict.PredictOptions(tmp_path, input=str(new), output=tmp_path / "out")
         )
-    with pytest.raises(ValueError, match="no other seeds beside it.*--seeds"):
+    with pytest.raises(ValueError, match="no other seeds.*--seeds"):
         program.run(
             program.CalibrateOptions(tmp_path, input=str(new), width="ensemble")
         )
@@ -274,7 +274,7 @@ def test_a_combined_width_is_saved_and_refused_without_its_seeds(rng, tmp_path):
     with pytest.raises(ValueError, match="width='combined', whose fit takes a third"):
         program.run(program.CalibrateOptions(tmp_path, input=few, width="combined"))
     (tmp_path / "functional-1" / "result.json").rename(tmp_path / "away")
-    with pytest.raises(ValueError, match="no other seeds beside it.*--seeds"):
+    with pytest.raises(ValueError, match="no other seeds.*--seeds"):
         program.run(
             program.CalibrateOptions(tmp_path, input=str(new), width="combined")
         )
@@ -330,7 +330,7 @@ def test_calibrations_of_other_operators_or_formats_are_refused(run, tmp_path):
     description = json.loads(str(kept["description"]))
     for change, words in (
         ({"format": 7}, "has format 7 of calibrations.*reads formats up to 1"),
-        ({"operator": "0"}, "belongs to another operator.*opjax-calibrate again"),
+        ({"operator": "0"}, "belongs to an earlier operator.*opjax-calibrate again"),
         ({"factors": {"whole_field": -1.0, "pointwise": 1.0}}, "is damaged"),
         ({"width": "residual"}, "is damaged.*coefficients"),
         ({"coverage": 3}, "is damaged"),
@@ -468,7 +468,9 @@ def test_members_that_were_trained_on_calibration_cases_are_refused(rng, tmp_pat
     seen = dataclasses.replace(found.description, seen=[digest(samples[3])])
     member = other._replace(description=seen, folder=tmp_path / "functional-1")
     for width in ("ensemble", "combined"):
-        with pytest.raises(ValueError, match="1 of 20 .* of .*functional-1, 3 for one"):
+        with pytest.raises(
+            ValueError, match="1 of 20 .* of .*functional-1, for example 3"
+        ):
             calibration.calibrate(known, samples, width=width, members=[member])
 
 

@@ -237,7 +237,7 @@ def test_neighbouring_channels_of_one_name_are_a_field(names, count, expected):
 
 
 def test_channels_of_one_name_that_are_apart_are_refused():
-    with pytest.raises(ValueError, match="U, p, U.* neighbours"):
+    with pytest.raises(ValueError, match="U, p, U.* adjacent"):
         fields.groups(("U", "p", "U"), 3)
 
 
@@ -352,7 +352,7 @@ def test_a_loss_of_fields_means_nothing_without_one(tmp_path):
         target_scalars="drag",
         loss="spread",
     )
-    with pytest.raises(ValueError, match="loss=spread means nothing .* scalars alone"):
+    with pytest.raises(ValueError, match="loss=spread has no effect .* only scalars"):
         train.make_task(config)
 
 

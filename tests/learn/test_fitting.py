@@ -162,7 +162,9 @@ def test_a_run_told_to_stop_saves_and_continues(number, tmp_path, monkeypatch):
 
     with monkeypatch.context() as context:
         context.setattr(MetricsWriter, "write", write_and_tell)
-        with pytest.raises(learn.Stopped, match="after step 33 of 66, and saved"):
+        with pytest.raises(
+            learn.Stopped, match="Stopped and saved after step 33 of 66"
+        ):
             resumable.run(tmp_path / "a")
     assert signal.getsignal(number) is handler
     assert checkpoint.all_steps(tmp_path / "a" / "checkpoints")[-1] == 33
@@ -180,10 +182,10 @@ def test_a_second_interrupt_does_not_wait():
 
 def test_a_stopped_program_has_a_status_of_its_own(capsys):
     with pytest.raises(SystemExit) as ended, command_line.console():
-        raise learn.Stopped("Stopped after step 2 of 4, and saved.")
+        raise learn.Stopped("Stopped and saved after step 2 of 4, and saved.")
     assert ended.value.code == stopping.STATUS == 75
     assert capsys.readouterr().err == (
-        "Stopped after step 2 of 4, and saved. The same command continues.\n"
+        "Stopped and saved after step 2 of 4, and saved. The same command continues.\n"
     )
 
 
@@ -236,7 +238,7 @@ def test_another_configuration_is_refused_field_by_field(tmp_path):
     with run_directory.open_run(tmp_path, resumable.Config()) as run:
         assert not run.resumed
         metrics_file.MetricsWriter(run).close()
-    message = r"shape.*unknown.*width: 4 there, 5 now.*G"
+    message = r"shape.*unknown.*width: 4 there, 5 now.*U"
     with (
         pytest.raises(ValueError, match=message),
         run_directory.open_run(tmp_path, Other()),

@@ -112,10 +112,10 @@ def test_what_is_no_option_of_a_model_is_refused(text, message):
     [
         (
             "fno.num_modes=4",
-            "fno.num_modes is of a model that is not among models=gnot",
+            "fno.num_modes belongs to a model that is not in models=gnot",
         ),
-        ("gnot.num_modes=4", "num_modes means nothing to gnot, which has"),
-        ("num_modes=4", "num_modes means nothing to models=gnot; leave it out"),
+        ("gnot.num_modes=4", "num_modes has no effect on gnot, whose options are"),
+        ("num_modes=4", "num_modes has no effect on models=gnot; omit it"),
         ("gnot.width=32", "width is adjusted for equal parameters"),
     ],
 )

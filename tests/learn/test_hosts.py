@@ -162,11 +162,12 @@ def test_values_are_those_of_the_first_process(found):
 def test_what_processes_cannot_share_is_refused(found):
     first, second = (of_process["refusals"] for of_process in found[:2])
     for said in (first, second):
-        assert (
-            "2 processes would all do the same; say with --devices" in said["nothing"]
-        )
+        assert "2 processes would do the same work; set --devices" in said["nothing"]
         assert "takes 3 devices, but there are 2" in said["three"]
-        assert "as many of each of the 2 processes, which have [1, 1]" in said["one"]
+        assert (
+            "the same number from each of the 2 processes, which have [1, 1]"
+            in said["one"]
+        )
         assert "takes 4 devices, but there are 2" in said["many"]
         assert "Processes 0 and 1 differ in their configuration" in said["length"]
         assert "Processes 0 and 1 differ in their samples" in said["samples"]
@@ -177,14 +178,20 @@ def test_what_processes_cannot_share_is_refused(found):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (("localhost:1", 2, None), "needs num_processes and process_id as well"),
-        (("localhost:1", None, 0), "needs num_processes and process_id as well"),
+        (("localhost:1", 2, None), "also needs num_processes and process_id"),
+        (("localhost:1", None, 0), "also needs num_processes and process_id"),
         (("", 2, 0), "num_processes and process_id without the coordinator's"),
         (("auto", 2, None), "num_processes without the coordinator's HOST:PORT"),
         (("localhost", 2, 0), "must be HOST:PORT or auto"),
         (("localhost:http", 2, 0), "must be HOST:PORT or auto"),
-        (("localhost:1", 2, 2), "process_id=2 must be from 0 to num_processes=2"),
-        (("localhost:1", 2, -1), "process_id=-1 must be from 0 to num_processes=2"),
+        (
+            ("localhost:1", 2, 2),
+            "process_id=2 must be at least 0 and below num_processes=2",
+        ),
+        (
+            ("localhost:1", 2, -1),
+            "process_id=-1 must be at least 0 and below num_processes=2",
+        ),
     ],
 )
 def test_flags_that_contradict_each_other_are_refused(given, message):
@@ -271,7 +278,7 @@ def test_four_processes_stop_together_and_one_continues(tmp_path):
     processes = programs(4, tmp_path / "run", ending=ending, number=2)
     for process, (_, text) in zip(processes, outputs(processes), strict=True):
         assert process.returncode == 75, text
-        assert "Stopped after step 12 of 24, and saved." in text
+        assert "Stopped and saved after step 12 of 24, and saved." in text
     np.testing.assert_allclose(*resumed(tmp_path), rtol=1e-6)
 
 

@@ -47,13 +47,13 @@ def test_unlike_cases_are_warned_of_and_refused_when_strict(run, rng, tmp_path, 
     )
     assert after["unlike"] == 3
     shown = "".join(capsys.readouterr())
-    assert shown.count("unlike the calibration cases (p = 0.024") == 3
+    assert shown.count("out of distribution (p = 0.024") == 3
     for row in rows_of(tmp_path / "out"):
         assert row["unlike"]
         assert row["unlike_in"] in likeness.GROUPS
         assert row["likeness_p_value"] == pytest.approx(1 / 41)
         assert row["likeness_distance"] > 3
-    with pytest.raises(ValueError, match="3 of 3 cases are unlike.*leave --strict out"):
+    with pytest.raises(ValueError, match="3 of 3 cases are out of.*omit --strict"):
         predict.run(
             predict.PredictOptions(
                 folder, input=str(odd), output=tmp_path / "strict", strict=True
@@ -80,7 +80,9 @@ def test_cases_alike_pass_when_strict(run, tmp_path, capsys):
     )
     assert found["unlike"] == 0
     shown = "".join(capsys.readouterr())
-    assert shown.count(": not told apart from the calibration cases (p = ") == 4
+    assert (
+        shown.count(": no significant difference from the calibration cases (p = ") == 4
+    )
     assert not re.search("[^n]like the calibration cases", shown)  # no all-clear
     assert not any("likeness" in key for key in found)
 
@@ -92,8 +94,8 @@ def test_what_the_cases_are_able_to_tell_apart_is_said_before(run, tmp_path, cap
     assert line["likeness_cases"] == 40
     shifts = line["likeness_shifts"]
     assert list(shifts) == ["moments", "shape"]  # there are no scalars
-    assert "no p-value is below 0.024, and a case is called unlike at 0.05. " in said
-    assert f"in 80 % of cases if it is {shifts['moments']:.2g} (moments)" in said
+    assert "p-value is 0.024, and a case is out of distribution at p <= 0.05. " in said
+    assert f"shift of one feature by {shifts['moments']:.2g} (moments)" in said
     one = str(new / "00.npz")
     result = predict.run(
         predict.PredictOptions(folder, input=one, output=tmp_path / "out")
@@ -105,7 +107,7 @@ def test_what_the_cases_are_able_to_tell_apart_is_said_before(run, tmp_path, cap
     assert row["likeness_shifts"] == shifts
     reference = learn.load_calibration(learn.load(folder)).reference
     quiet = reference._replace(shifts=np.asarray([2.0, np.inf])).statement()
-    assert "No shift of one number of shape is noticed so often, however la" in quiet
+    assert "It does not detect a shift of one feature of shape at this rate" in quiet
     old = reference._replace(shifts=None)  # as an earlier opjax wrote it
     assert "shift" not in old.statement()
     assert "likeness_shifts" not in old.power()
@@ -173,14 +175,14 @@ def test_the_sentence_names_scalars_outside_the_training(rng, loaded):
     odd = with_scalars(rng, 0.5, 140)
     row = reference.row(trained, odd, flat)
     said = bands._sentence(odd, row)
-    assert "as they are, by its scalars load = 0.5, modulus = 140)" in said
+    assert "distance, in the scalars load = 0.5, modulus = 140)" in said
     said = bands._sentence(odd, row | {"unlike_in": "moments"})
-    assert "as they are, outside the training range in modulus)" in said
+    assert "distance, outside the training range in modulus)" in said
     said = bands._sentence(odd, row | {"unlike": False})
     assert said.endswith("), but outside the training range in modulus")
     inside = with_scalars(rng, 0.5, 50)
     said = bands._sentence(inside, reference.row(trained, inside, flat))
-    assert re.fullmatch(r"not told apart .* calibration cases \(p = 0\.\d+\)", said)
+    assert re.fullmatch(r"no significant .* calibration cases \(p = 0\.\d+\)", said)
 
 
 @pytest.mark.nightly

@@ -98,7 +98,9 @@ def test_a_boundary_that_would_change_places_is_refused():
 
 
 def test_a_scalar_of_one_sign_is_told():
-    with pytest.warns(UserWarning, match="swirl is 1 to 2 in training and has the oth"):
+    with pytest.warns(
+        UserWarning, match="swirl is 1 to 2 in training, but has the oth"
+    ):
         mirrored([case(6, swirl=1.0), case(7, swirl=2.0)], Y, NAMES)
 
 
@@ -106,15 +108,20 @@ def test_a_scalar_of_one_sign_is_told():
 @pytest.mark.parametrize(
     ("mirror", "changes", "names", "message"),
     [
-        (Mirror("z"), {}, NAMES, "no axis of the points, which have 2"),
-        (Mirror("y", ("load",)), {}, NAMES, "'load' is no scalar and no field"),
-        (Mirror("y", ("alpha",), {"alpha": 180.0}), {}, NAMES, "turned as a direction"),
+        (Mirror("z"), {}, NAMES, "not an axis of the points, which have 2"),
+        (Mirror("y", ("load",)), {}, NAMES, "'load' is neither a scalar nor a field"),
+        (
+            Mirror("y", ("alpha",), {"alpha": 180.0}),
+            {},
+            NAMES,
+            "mirrored as a direction",
+        ),
         (Y, {"grid_shape": (4, 8)}, NAMES, "on a structured grid"),
         (
             Mirror("y"),
             {"target": np.zeros((32, 5))},
             {"target": ("Q",) * 5},
-            "Q has 5 channels, which are no vector",
+            "Q has 5 channels, which do not form a vector",
         ),
     ],
 )

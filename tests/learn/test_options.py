@@ -137,7 +137,9 @@ def test_a_model_takes_the_preset_of_its_own():
     assert (one.preset, one.width, one.rate) == ("paper_b", 3, 0.25)
     assert read("--models=c").preset == "paper"
     assert read().models == ("a",)
-    with pytest.raises(ValueError, match="preset=paper is not one for all of models=b"):
+    with pytest.raises(
+        ValueError, match="preset=paper is not available for all of models=b"
+    ):
         read("--models=b,c")
     values = flags.FlagValues()
     command_line.define_flags(presets, flag_values=values)
@@ -180,14 +182,17 @@ def test_programs_without_presets_have_flags_of_their_options():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({}, "Give --input and --output, or --export"),
+        ({}, "Pass --input and --output, or --export"),
         ({"input": "new"}, "Name a folder for the predictions, --output"),
-        ({"export": "model", "strict": True}, "--strict means nothing without --input"),
-        ({"input": ["a"], "output": "b", "derivatives": 1}, "nothing without --export"),
+        ({"export": "model", "strict": True}, "--strict has no effect without --input"),
+        (
+            {"input": ["a"], "output": "b", "derivatives": 1},
+            "no effect without --export",
+        ),
         ({"export": "model", "derivatives": -1}, "must not be negative"),
         ({"input": ["a"], "output": "b", "sensitivity": "max:u,min:u"}, "must be one"),
-        ({"export": "model", "sensitivity": "max:u"}, "nothing without --input"),
-        ({"input": "new", "output": "out", "gif": True}, "nothing without --steps"),
+        ({"export": "model", "sensitivity": "max:u"}, "no effect without --input"),
+        ({"input": "new", "output": "out", "gif": True}, "no effect without --steps"),
         ({"input": "new", "output": "out", "band": "no"}, "band='no' is unknown"),
         ({"export": "model", "memory_gib": math.nan}, "memory_gib=nan must be finite"),
     ],

@@ -231,11 +231,11 @@ def config(**changes):
     [
         ({"train_points": (0.0,)}, "train_points=0.0 must be finite and above 0"),
         ({"train_points": (0.5, 1.5)}, "train_points=1.5 must be"),
-        ({"train_points": (0.5, 0.5, 1.0)}, "more shares than num_epochs=2"),
-        ({"full_points": 0.1}, "full_points=0.1 means nothing without train_points"),
+        ({"train_points": (0.5, 0.5, 1.0)}, "more entries than num_epochs=2"),
+        ({"full_points": 0.1}, "full_points=0.1 has no effect without train_points"),
         (
             {"train_points": (0.5,), "stream_points": 64, "num_buckets": 0},
-            "means nothing with stream_points=64",
+            "has no effect with stream_points=64",
         ),
     ],
 )
@@ -282,7 +282,7 @@ def test_losses_and_targets_that_need_all_points_are_refused(rng):
     with pytest.raises(ValueError, match="normalised by itself"):
         regression(given, splits(rng), encoding=learn.Encoding(pointwise=True))
     task = dataclasses.replace(regression(given, splits(rng)), draws_points=False)
-    with pytest.raises(ValueError, match="train_points=0.5 means nothing"):
+    with pytest.raises(ValueError, match="train_points=0.5 has no effect"):
         task.settings(given)
 
 

@@ -80,19 +80,19 @@ def test_a_quantity_is_read_as_an_object():
         ("lift:p@wall:angle_deg=1:angle_rad=2", "once"),
         ("lift:p@wall:angle_deg=1:angle_deg=2", "twice"),
         ("force_x:p@wall:angle_deg=1", "fixed axis"),
-        ("max:p:area=1", "no force"),
-        ("force_x:p@wall:chord=1", "none of density=VALUE"),
+        ("max:p:area=1", "not a force"),
+        ("force_x:p@wall:chord=1", "choose from density=VALUE"),
         ("force_x:p@wall:area=-1", "positive"),
         ("force_x:p@wall:area=nan", "finite"),
         ("force_x:p@wall:kinematic=0", "positive"),
         ("flux:U", "names no boundary"),
         ("max:S@wall:mises", "write max:S:mises@wall"),
-        ("moment_z:p@wall:about=1", "no point"),
-        ("moment_z:p@wall:about=1,x", "no point|unknown"),
+        ("moment_z:p@wall:about=1", "not a point"),
+        ("moment_z:p@wall:about=1,x", "not a point|unknown"),
         ("moment_z:p@wall:angle_deg=1", "fixed axis"),
-        ("force_z:p@wall:about=0,0", "no moment"),
+        ("force_z:p@wall:about=0,0", "not a moment"),
         ("moment_z:p@wall:about=0,0:about=1,1", "twice"),
-        ("sum:RF@clamp:area=1", "no force"),
+        ("sum:RF@clamp:area=1", "not a force"),
         ("shear_x:U@wall", "with viscosity=VALUE"),
         ("shear_x:U@wall:viscosity=1:reference=0", "without reference"),
         ("force_x:p@wall:viscosity=1", "or another force without it"),
@@ -170,16 +170,16 @@ def test_areas_of_a_face_of_a_solid():
 @pytest.mark.parametrize(
     ("text", "changes", "words"),
     [
-        ("max:q", {}, "'q' has 0 predicted channels.*predicted are p"),
-        ("max:p@inlet", {}, "'inlet' is unknown, known are: wall, far"),
-        ("force_x:p@wall", {"cells": None}, "cells of one kind"),
+        ("max:q", {}, "'q' has 0 predicted channels.*predicted fields: p"),
+        ("max:p@inlet", {}, "'inlet' is unknown; available: wall, far"),
+        ("force_x:p@wall", {"cells": None}, "cells of one type"),
         ("integral:p", {"cells": None}, "neither quadrature_weights nor cells"),
         ("force_x:p", {}, "name the wall, as in force_x:p@wall"),
         ("force_x:p@wall", {"boundaries": {"wall": np.arange(9)}}, "open at 2"),
         ("force_x:p@wall", {"boundaries": {"wall": np.array([3])}}, "no facet"),
         ("max:p@wall", {"boundaries": {"wall": np.array([], int)}}, "no points"),
-        ("force_z:p@wall", {}, "2 dimensions only"),
-        ("lift:p@wall:angle_deg=beta", {}, "inputs are: alpha"),
+        ("force_z:p@wall", {}, "2 dimensions"),
+        ("lift:p@wall:angle_deg=beta", {}, "available: alpha"),
     ],
 )
 def test_what_a_sample_lacks_is_named_with_it(text, changes, words):
@@ -215,10 +215,10 @@ def test_an_angle_is_read_from_a_scalar_of_the_case():
     sample = annulus()._replace(features=None, scalars=np.array([2.0, 30.0]))
     expected = one("lift:p@wall:angle_deg=30:speed=2", sample, target=("p",))
     assert one(text, sample, **names) == pytest.approx(expected)
-    with pytest.raises(ValueError, match="inputs are: none"):
+    with pytest.raises(ValueError, match="available: none"):
         one(text, sample._replace(scalars=None), **names)
     both = sample._replace(features=np.ones((sample.num_points, 1), np.float32))
-    with pytest.raises(ValueError, match="no one scalar or input 'turn'"):
+    with pytest.raises(ValueError, match="no unique scalar or input 'turn'"):
         one(text, both, **names, features=("turn",))
 
 
@@ -298,7 +298,7 @@ def test_programs_report_quantities(trained):
 def test_quantities_are_refused_where_they_mean_nothing():
     given = {"train": "x", "quantities": "max:u"}
     for changes in ({"time": "one_step"}, {"stream_points": 2048}):
-        with pytest.raises(ValueError, match="quantities=max:u means nothing"):
+        with pytest.raises(ValueError, match="quantities=max:u has no effect"):
             dataclasses.replace(train.PRESETS["quick"], **given, **changes)
 
 
@@ -421,8 +421,8 @@ def test_a_boundary_or_field_that_is_not_there_is_refused_after_one_file(
         np.savez(tmp_path / f"{name}.npz", mesh_points=points, target=points[:, 0])
     monkeypatch.setattr(train.files, "splits", lambda *_, **__: pytest.fail("all"))
     for text, words in (
-        ("max:target@nowhere", "a.npz: .* 'nowhere' is unknown, known are: none"),
-        ("max:q", "a.npz: max:q: .*predicted are target"),
+        ("max:target@nowhere", "a.npz: .* 'nowhere' is unknown; available: none"),
+        ("max:q", "a.npz: max:q: .*predicted fields: target"),
     ):
         config = dataclasses.replace(
             train.PRESETS["smoke"], quantities=text, **train_on

@@ -129,11 +129,11 @@ def test_what_does_not_go_with_scalars_is_refused(folder, run, tmp_path):
     bare = Sample(np.ones((4, 2), np.float32), name="bare")
     with pytest.raises(ValueError, match=r"bare has 0 scalars.*2 \(angle, mach\)"):
         trained(bare)
-    with pytest.raises(ValueError, match="scalars belong to the points"):
+    with pytest.raises(ValueError, match="scalars need an array"):
         trained(bare, scalars=np.ones(2))
-    with pytest.raises(ValueError, match="predicts scalars, but an exported one"):
+    with pytest.raises(ValueError, match="predicts scalars, but exported operators"):
         predicting.run(predicting.PredictOptions(workdir, export=tmp_path / "model"))
-    with pytest.raises(ValueError, match="lift means nothing with time=one_step"):
+    with pytest.raises(ValueError, match="lift has no effect with time=one_step"):
         dataclasses.replace(TINY, target_scalars="lift", time="one_step")
     given = dataclasses.replace(
         TINY, train=str(folder), scalar_names="angle", init_from=str(workdir)
@@ -205,10 +205,10 @@ def test_scalars_modulate_the_norms_of_a_run(folder, tmp_path):
     with pytest.raises(ValueError, match="scalars modulate its norms"):
         next(iter(trained.stream(arrays, limits=Limits(8))))
     bare = dataclasses.replace(given, scalar_names="")
-    with pytest.raises(ValueError, match="means nothing to samples without scalars"):
+    with pytest.raises(ValueError, match="has no effect on samples without scalars"):
         program.run(bare, workdir=tmp_path / "bare")
     other = dataclasses.replace(given, models=("gnot",))
-    with pytest.raises(ValueError, match="scalar_modulation means nothing to"):
+    with pytest.raises(ValueError, match="scalar_modulation has no effect on"):
         operators.check_options(other, TINY)
 
 

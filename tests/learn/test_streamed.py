@@ -84,10 +84,10 @@ def test_the_same_command_does_nothing_twice(folder, streamed):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"stacked": True}, "stacked=True means nothing with stream_points=32"),
-        ({"chunk_size": 64}, "chunk_size=64 means nothing with stream_points=32"),
-        ({"num_train": 3}, "num_train=3 means nothing"),
-        ({"stream_points": 0, "stream_memory": 1.0}, "means nothing without"),
+        ({"stacked": True}, "stacked=True has no effect with stream_points=32"),
+        ({"chunk_size": 64}, "chunk_size=64 has no effect with stream_points=32"),
+        ({"num_train": 3}, "num_train=3 has no effect"),
+        ({"stream_points": 0, "stream_memory": 1.0}, "has no effect without"),
     ],
 )
 def test_options_of_whole_meshes_are_refused(folder, changes, message):

@@ -248,7 +248,7 @@ def test_a_run_compiles_once_per_bucket_and_resumes_with_the_same_bits(rng, tmp_
         ({"seeds": (0, -1)}, "seeds=-1 must be finite and at least 0"),
         ({"models": ("a", "a")}, "models=a,a has a twice"),
         ({"models": ()}, "models is empty"),
-        ({"beta1": 0.8}, "means nothing while beta1 is cycled"),
+        ({"beta1": 0.8}, "has no effect while beta1 is cycled"),
         ({"projection": "sum"}, "unknown; choose from mean, transpose"),
         ({"optimizer": "sgd"}, "unknown; choose from adamw, muon"),
         ({"average_decay": 1.0}, "average_decay=1.0 must be"),

@@ -58,12 +58,12 @@ def test_samples_may_stay_on_disk(folder):
         assert [s.name for s in part] == [s.name for s in other]
         assert type(part) is not type(other)
     for name in ("stream_samples", "stacked"):
-        with pytest.raises(ValueError, match=f"{name} means nothing with train=dem"):
+        with pytest.raises(ValueError, match=f"{name} has no effect with train=dem"):
             load("demonstration", **{name: True})
 
 
 def test_what_cannot_be_trained_on_is_named(folder, tmp_path):
-    with pytest.raises(ValueError, match="Give the training samples"):
+    with pytest.raises(ValueError, match="Pass the training samples"):
         train.run(CONFIG, workdir=tmp_path / "run")
     with pytest.raises(TypeError, match="data_dir"):
         train.Config(data_dir="somewhere")
@@ -71,7 +71,7 @@ def test_what_cannot_be_trained_on_is_named(folder, tmp_path):
         load(folder, target_names="heat")
     with pytest.raises(ValueError, match="test_fraction=0.99 of 10 samples leaves"):
         load(folder, test_fraction=0.99)
-    with pytest.raises(ValueError, match="7 training samples are left, fewer"):
+    with pytest.raises(ValueError, match="7 training samples remain, fewer"):
         load(folder, batch_size=8)
     (sample, *_) = files.read(folder)
     bare = sample._replace(target=None, name="")
@@ -82,7 +82,9 @@ def test_what_cannot_be_trained_on_is_named(folder, tmp_path):
         folder / "more.npz",
         sample._replace(features=np.ones_like(sample.mesh_points), name=""),
     )
-    with pytest.raises(ValueError, match="1 channels of features, but .*more.npz 2"):
+    with pytest.raises(
+        ValueError, match="1 channels of features, but .*more.npz has 2"
+    ):
         load(folder)
 
 

@@ -97,7 +97,10 @@ def test_what_does_not_fit_is_refused(trained, grids):
     features, target = grids
     given = {"features": features, "target": target}
     for change, message in (
-        ({"preset": "fasst"}, "preset='fasst' is none of smoke, quick, fast"),
+        (
+            {"preset": "fasst"},
+            "preset='fasst' is unknown; choose from smoke, quick, fast",
+        ),
         ({"model": "fuctional"}, "fuctional"),
         ({"seed": -1}, "seeds"),
         ({"batch_size": 8}, "7 training samples|6 training samples"),
@@ -112,9 +115,9 @@ def test_what_does_not_fit_is_refused(trained, grids):
         trained(np.zeros((4, 2, 3, 7)))
     with pytest.raises(TypeError, match="complex128"):
         trained(np.zeros((6, 5), complex))
-    with pytest.raises(ValueError, match="one row for each point"):
+    with pytest.raises(ValueError, match="one row per point"):
         trained(np.zeros((6, 2)), np.zeros((5, 1)))
-    with pytest.raises(ValueError, match="features belong to the points of one mesh"):
+    with pytest.raises(ValueError, match="features need an array"):
         trained(features[..., None], features[0])
 
 

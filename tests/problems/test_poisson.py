@@ -399,11 +399,11 @@ BAD_CALLS = {
     ),
     "too many modes": (
         lambda: poisson.fourier_problem(4, num_modes=5),
-        r"num_modes=5 is more than the points of an axis of grid_shape=\(4,\)",
+        r"num_modes=5 is more than the grid grid_shape=\(4,\)",
     ),
     "too many modes on one axis": (
         lambda: poisson.fourier_problem((9, 4), num_modes=5),
-        r"num_modes=5 is more than the points .* grid_shape=\(9, 4\)",
+        r"num_modes=5 is more than the grid .* grid_shape=\(9, 4\)",
     ),
     "problem dtype": (
         lambda: poisson.fourier_problem(4, num_modes=1, dtype=int),

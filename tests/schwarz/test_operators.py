@@ -516,11 +516,11 @@ BAD_CALLS = {
     ),
     "two level half": (
         lambda: schwarz.two_level_attention(Q, K, V, COVER, coarse_space=HATS),
-        "coarse_space and coarse go together",
+        "both coarse_space and coarse",
     ),
     "two level other half": (
         lambda: schwarz.two_level_attention(Q, K, V, COVER, coarse=lambda c: c),
-        "coarse_space and coarse go together",
+        "both coarse_space and coarse",
     ),
     "two level subdomains": (
         lambda: schwarz.two_level_attention(Q, K[1:], V, COVER),

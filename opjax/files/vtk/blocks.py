@@ -70,8 +70,8 @@ def assembled(
     solid = [m for (_, m), d in zip(named, dimensions, strict=True) if d == highest]
     if not solid or (len(solid) > 1 and not pieces):
         raise ValueError(
-            f"{path} has {len(named)} blocks of cells, of dimensions {dimensions}: one "
-            "of the highest dimension is needed, the mesh; save "
+            f"{path} has {len(named)} blocks of cells, of dimensions {dimensions}: "
+            "expected exactly one of the highest dimension, the mesh; save "
             "pyvista.read(old).combine() as .vtu."
         )
     mesh = joining.joined(path, solid)
@@ -82,7 +82,7 @@ def assembled(
         mask = masks.setdefault(f"boundary_{name}", np.zeros(mesh.num_points, np.uint8))
         mask[_points_of(path, name, block, mesh)] = 1
     if taken := sorted(set(masks) & set(mesh.point_data.arrays)):
-        raise ValueError(f"{path}: the mesh has fields {taken} already.")
+        raise ValueError(f"{path}: the mesh already has fields {taken}.")
     data = mesh.point_data
     data = dataclasses.replace(data, arrays=data.arrays | masks)
     mesh = dataclasses.replace(mesh, point_data=data)
@@ -95,7 +95,7 @@ def _blocks(path: Path, root: Element) -> Iterator[tuple[str, Path]]:
 
     def inside(parent: Element, name: str, depth: int) -> Iterator[tuple[str, Path]]:
         if depth > _DEEPEST:
-            raise limits.damaged(path, "blocks inside one another without end")
+            raise limits.damaged(path, "blocks that contain themselves")
         for element in parent:
             own = element.get("name") or name
             if element.tag in ("Block", "Piece"):
@@ -118,14 +118,14 @@ def _points_of(path: Path, name: str, block: VtkMesh, mesh: VtkMesh) -> np.ndarr
 
     for points in (block.points, mesh.points):
         if not (np.abs(points) < np.finfo(np.float32).max).all():
-            raise limits.damaged(path, "coordinates that are not finite")
+            raise limits.damaged(path, "non-finite coordinates")
     width = np.ptp(mesh.points, axis=0).max()
     distances, nearest = KDTree(mesh.points).query(block.points)
     far = distances > _NEAR * width
     if far.any():
         raise ValueError(
-            f"{path}: {far.sum()} of {len(far)} points of the block {name!r} are no "
+            f"{path}: {far.sum()} of {len(far)} points of the block {name!r} are not "
             f"points of the mesh, the first one is point {int(np.argmax(far))}; "
-            "boundaries are parts of the same mesh."
+            "boundaries must be parts of the same mesh."
         )
     return np.asarray(nearest)

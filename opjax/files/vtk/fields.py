@@ -179,8 +179,8 @@ def create(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     points = arrays["mesh_points"]
     if points.shape[1] > 3:
         raise ValueError(
-            f"{path}: points in {points.shape[1]} dimensions do not fit a VTK "
-            "file, which has three; write .npz."
+            f"{path}: points in {points.shape[1]} dimensions cannot be written to a "
+            "VTK file, which has three; write .npz."
         )
     cells, kind = _cells_of(arrays.get("cells"), points)
     offsets = cells.shape[1] * np.arange(len(cells) + 1)
@@ -257,8 +257,8 @@ def _cells_of(cells: Any, points: np.ndarray) -> tuple[np.ndarray, int]:
     fitting = [d for d in dimensions if d <= points.shape[1]]
     if not fitting:
         raise ValueError(
-            f"Cells of {cells.shape[1]} corners in {points.shape[1]} dimensions are no "
-            "linear cells that VTK knows."
+            f"Cells of {cells.shape[1]} corners in {points.shape[1]} dimensions are "
+            "not linear VTK cells."
         )
     dimension = fitting[-1]
     if dimension == 3 and cells.shape[1] == 4 and len(cells):

@@ -61,8 +61,8 @@ def read(path: Path, max_bytes: int, step: int | None = None) -> VtkMesh:
     answer = _ask(path, max_bytes, -1 if step is None else step)
     if step is None and len(answer.times) > 1:
         warnings.warn(
-            f"{path.suffix} files with several times are read at their last one. Give "
-            "--time for fields that evolve.",
+            f"{path.suffix} files with several times are read at the last one. Use "
+            "--time for transient fields.",
             stacklevel=2,
         )
     if len(answer.named) == 1:
@@ -123,7 +123,7 @@ def _check_names(path: Path) -> None:
     if found := _OUTSIDE.search(path.read_text(errors="replace")):
         raise ValueError(
             f"{path} names {found[0].strip()[:80]!r}, which is not in its folder; its "
-            "files have to be beside it or in folders below it."
+            "files must be in the same folder or in subfolders."
         )
 
 
@@ -132,7 +132,7 @@ def _check_writer(path: Path) -> None:
     with path.open("rb") as file:
         if b"Created by meshio" in file.read(_MAX_BYTES):
             raise ValueError(
-                f"{path} was written by meshio, not as Exodus has it. To convert it: "
-                "pip install meshio netCDF4; "
-                f"meshio convert {path.name} {path.stem}.vtu."
+                f"{path} was written by meshio and is not valid Exodus. To convert "
+                f"it: pip install meshio netCDF4; meshio convert {path.name} "
+                f"{path.stem}.vtu."
             )

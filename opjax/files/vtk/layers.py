@@ -57,7 +57,7 @@ def flattened(path: Path, mesh: VtkMesh, point_dim: int | None) -> VtkMesh:
                 if point_dim and differing:
                     raise ValueError(
                         f"{path}: {point_dim=}, and the mesh is one cell thick, but "
-                        f"{differing} differ on its two sides; leave it out."
+                        f"{differing} differ on its two sides; omit it."
                     )
                 return mesh if differing else _flat(mesh, axis, sides, faces)
     return mesh

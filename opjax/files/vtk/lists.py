@@ -154,8 +154,8 @@ def beside(path: Path, name: str, suffixes: tuple[str, ...], what: str) -> Path:
     place = Path(name)
     if not name or "\0" in name or place.is_absolute() or ".." in place.parts:
         raise ValueError(
-            f"{path} lists the file {name[:80]!r}, which is not in its folder; "
-            f"{what} are files beside it or in folders below it."
+            f"{path} lists the file {name[:80]!r}, which is not in its folder; {what} "
+            "must be in the same folder or in subfolders."
         )
     if place.suffix.lower() not in suffixes:
         raise ValueError(

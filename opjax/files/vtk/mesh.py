@@ -107,7 +107,7 @@ def integers(path: Path, name: str, array: np.ndarray) -> np.ndarray:
       ValueError: if it is no list of whole numbers.
     """
     if array.dtype.kind not in "iu" or array.ndim != 1:
-        raise limits.damaged(path, f"{name} are no list of integers")
+        raise limits.damaged(path, f"{name} is not a list of integers")
     if array.dtype.kind == "u" and array.size and array.max() >= 2**62:
         raise limits.damaged(path, f"{name} are too large")
     return array.astype(np.int64, copy=False)
@@ -144,7 +144,7 @@ def _check_cells(path: Path, mesh: VtkMesh) -> None:
         raise limits.damaged(path, what)
     ends = (offsets[0], offsets[-1]) != (0, len(corners))
     if ends or (np.diff(offsets) < 0).any():
-        raise limits.damaged(path, "cells do not follow one another")
+        raise limits.damaged(path, "cells are not consecutive")
     if len(corners) and not (corners.min() >= 0 and corners.max() < mesh.num_points):
         what = f"cells name points from {corners.min()} to {corners.max()}, there are "
         raise limits.damaged(path, what + str(mesh.num_points))
@@ -173,7 +173,7 @@ def joined(
     pieces = list(several)
     shapes = [{k: (a.shape[1:], a.dtype) for k, a in p.items()} for p in pieces]
     if any(shape != shapes[0] for shape in shapes):
-        raise limits.damaged(path, "pieces have not the same arrays")
+        raise limits.damaged(path, "pieces do not have the same arrays")
     if len(pieces) == 1:
         return dict(pieces[0])
     return {name: np.concatenate([p[name] for p in pieces]) for name in pieces[0]}

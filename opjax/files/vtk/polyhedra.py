@@ -134,7 +134,7 @@ def read(
     else:
         raise limits.damaged(path, "polyhedra without their faces")
     if len(found.cells) != len(types) + 1:
-        raise limits.damaged(path, "polyhedra of another number of cells")
+        raise limits.damaged(path, "a wrong number of polyhedra")
     return found
 
 
@@ -147,7 +147,7 @@ def _of_lists(path: Path, arrays: Sequence[np.ndarray], max_size: int) -> Polyhe
         if (np.diff(starts) < 0).any() or starts[-1] != len(listed):
             raise _in_disorder(path)
     if numbers.size and not (numbers.min() >= 0 and numbers.max() < len(sizes)):
-        raise limits.damaged(path, f"polyhedra name faces beyond {len(sizes)}")
+        raise limits.damaged(path, f"polyhedra contain face indices above {len(sizes)}")
     total = sizes[numbers].sum()
     limits.check_size(path, "faces of polyhedra", int(total), max_size)
     every = corners[spans(offsets[numbers], sizes[numbers])]

@@ -32,7 +32,7 @@ def read(path: Path, max_bytes: int) -> VtkMesh:
         corners = _binary(data)
         corners = _text(data) if corners is None else corners
         if not np.isfinite(corners).all():
-            raise ValueError("coordinates that are not finite")
+            raise ValueError("non-finite coordinates")
         points, indices = _merged(corners.reshape(-1, 3))
         count = len(corners)
         mesh = VtkMesh(
@@ -59,7 +59,7 @@ def _text(data: bytes) -> np.ndarray:
     words = data.lower()
     first, *parts = words.split(b"vertex")
     if not first.lstrip().startswith(b"solid") or b"endsolid" not in words[-500:]:
-        raise ValueError("neither triangles of the length that it says, nor text")
+        raise ValueError("neither text nor binary triangles of the stated length")
     if len(parts) != 3 * words.count(b"endfacet"):
         raise ValueError(f"{len(parts)} corners of {words.count(b'endfacet')} facets")
     values = [part.split(None, 3)[:3] for part in parts]

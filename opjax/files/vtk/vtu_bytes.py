@@ -39,7 +39,7 @@ class _Lz4:
         finally:
             reader.SetGlobalWarningDisplay(shown)
         if block is None:
-            raise ValueError("no LZ4 of this size")
+            raise ValueError("not LZ4 data of this size")
         return vtk_to_numpy(block).tobytes()
 
 
@@ -66,8 +66,8 @@ class ByteFormat(NamedTuple):
         if self.compressor is not None and self.compressor not in _DECOMPRESSORS:
             names = ", ".join(_DECOMPRESSORS)
             raise ValueError(
-                f"{path} is compressed by {self.compressor[:40]!r}; supported are "
-                f"{names} or none. Write it again."
+                f"{path} is compressed by {self.compressor[:40]!r}; supported: "
+                f"{names} or no compression. Write it again."
             )
 
 
@@ -141,8 +141,9 @@ class Compressed:
         count, self._block, last = map(int, np.frombuffer(three, word))
         if count and not last <= self._block <= MAX_BLOCK:
             raise ValueError(
-                f"{stored.path} has compressed blocks of {self._block} bytes, read are "
-                f"at most {MAX_BLOCK}. Write it again: pyvista.read(old).save(new)."
+                f"{stored.path} has compressed blocks of {self._block} bytes, above "
+                f"the limit of {MAX_BLOCK}. Write it again: "
+                "pyvista.read(old).save(new)."
             )
         self.size = (count - 1) * self._block + (last or self._block) if count else 0
         length = (3 + count) * word.itemsize

@@ -82,14 +82,14 @@ def read_head(
         if root.tag != "VTKFile" or root.get("type") != kind:
             raise ValueError(
                 f"{path} holds {root.get('type') or root.tag!r}, expected one mesh, "
-                f"{kind!r}; write every block to a file of its own."
+                f"{kind!r}; write every block to a separate file."
             )
         spans = events.inline | _appended(path, file, events)
     head = Head(root, spans, kind)
     if sliced and len(head.pieces) != 1:
         raise ValueError(
-            f"{path} has {len(head.pieces)} pieces, and only files of one piece are "
-            f"read in slices; {AGAIN}."
+            f"{path} has {len(head.pieces)} pieces, but only files with one piece can "
+            f"be read in slices; {AGAIN}."
         )
     return head
 
@@ -150,8 +150,8 @@ class _Events:
         stored = element.get("format", "ascii")
         if "TimeStep" in element.attrib:
             raise ValueError(
-                f"{self._path} has several time steps; write each of them to a file of "
-                "its own."
+                f"{self._path} has several time steps; write each of them to a "
+                "separate file."
             )
         if stored == "appended":
             self.appended.append(element)
@@ -172,7 +172,7 @@ class _Events:
         if self._array is None:
             self._text += len(text)
             if self._text > _MAX_TEXT:
-                raise limits.damaged(self._path, "too much text beside its arrays")
+                raise limits.damaged(self._path, "too much text outside its arrays")
             self._builder.data(text)
         elif self._first is None and text.strip():
             spaces = len(text) - len(text.lstrip())

@@ -142,7 +142,7 @@ def _slices(
         channels = max(number(path, element, "NumberOfComponents", "1"), 1)
     dtype = np.dtype(order + TYPES.get(kind, "u1"))
     if values.size % (channels * dtype.itemsize):
-        what = f"{values.size} bytes are no rows of {channels} {kind}"
+        what = f"{values.size} bytes are not rows of {channels} {kind}"
         raise limits.damaged(path, f"{element.get('Name')!r}: {what}")
     return Slices(values, dtype, channels)
 

@@ -87,7 +87,9 @@ def _order(path: Path, mesh: VtkMesh) -> np.ndarray:
     groups = _groups(mesh)
     if (groups < 0).any():
         kinds = np.unique(mesh.types[groups < 0]).tolist()
-        raise ValueError(f"{path}: cells of VTK's kinds {kinds} are no surface.")
+        raise ValueError(
+            f"{path}: cells of the VTK types {kinds} are not surface cells."
+        )
     return np.argsort(groups, kind="stable")
 
 

@@ -139,7 +139,7 @@ def _piece(path: Path, kind: str, piece: Element, arrays: _Arrays) -> VtkMesh:
     arrays.spend(12 * count)
     points = list(arrays.of(piece.find("Points"), count).values())
     if count and [p.shape for p in points] != [(count, 3)]:
-        raise limits.damaged(path, f"no {count} points in space")
+        raise limits.damaged(path, f"not {count} points in space")
     coordinates = meshes.coordinates(points[0] if points else np.zeros((0, 3)))
     read = _grid if kind == "UnstructuredGrid" else _surface
     mesh = read(path, piece, arrays, coordinates)

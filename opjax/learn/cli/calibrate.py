@@ -2,19 +2,19 @@
 
     opjax-calibrate --workdir=runs/mine --input=data/calibration --coverage=0.9
 
-Reads cases with their targets that the run has not seen, measures the errors of the
-operator there, and writes `calibration.npz` beside it. From then on `opjax-predict`
-writes lower and upper fields. If the cases to come are like the calibration cases, the
-whole field lies inside in the promised share of cases, see `opjax.uncertainty`.
+Reads unseen cases with targets, measures the errors of the operator on them, and writes
+`calibration.npz` into the operator's folder. `opjax-predict` then writes lower and
+upper fields. If new cases come from the distribution of the calibration cases, the
+whole field lies inside with the chosen coverage, see `opjax.uncertainty`.
 
-`--width` says where the band is wide. `constant` has the same width everywhere.
-`residual` learns from a third of the cases where errors are large. `ensemble` measures
-how far the seeds of a study (`opjax-train --seeds=0,1,2`) are apart. `combined` learns
-from both.
+`--width` selects how the width varies over the field. `constant` does not vary.
+`residual` is a regression of errors, fitted on a third of the cases. `ensemble` is the
+difference between the seeds of a study (`opjax-train --seeds=0,1,2`). `combined` is a
+regression that also uses this difference.
 
-`opjax-predict` then also says of every case whether it is told apart from the
-calibration cases. Of cases drawn like these, no more than `--false_alarms` are called
-unlike. How large a difference these cases are able to tell apart is printed.
+`opjax-predict` then also tests whether a case is out of distribution ("unlike"), with
+a false-alarm rate of at most `--false_alarms`. The smallest shifts that this test can
+detect are printed.
 """
 
 import dataclasses
@@ -53,26 +53,26 @@ class CalibrateOptions(Options):
 
     workdir: OnePath = shared.workdir()
     input: Paths = required(
-        "Folder, files or patterns of the calibration cases, separated by commas. They "
-        "have targets, and the run has not seen them"
+        "Folder, files or patterns of the calibration cases, separated by commas. "
+        "They need targets and must not be part of the training or validation set"
     )
     coverage: float = option(
         0.9,
-        "Share of cases whose whole field is to lie inside the band, between 0 and 1. "
-        "0.9 needs at least 9 calibration cases, 0.99 at least 99",
+        "Coverage of the band, the fraction of cases whose whole field lies inside, "
+        "between 0 and 1. 0.9 needs at least 9 calibration cases, 0.99 at least 99",
     )
     width: str = option(
         "constant",
-        "Where the band is wide: constant, the same everywhere; residual, learned from "
-        "a third of the cases; ensemble, by how far the seeds of the study are apart; "
-        "combined, learned from a third of the cases and from the seeds",
+        "Local width of the band: constant; residual (a regression of errors, fitted "
+        "on a third of the cases); ensemble (the difference between the seeds of the "
+        "study); combined (a regression that also uses the seeds)",
         choices=calibration.WIDTHS,
     )
     false_alarms: float | None = option(
         None,
-        "Share of cases drawn like the calibration cases that opjax-predict may call "
-        "unlike them, between 0 and 1. 0.05 needs at least 19 cases, 0.01 at least 99. "
-        "By default 0.05, or no such warning with fewer than 19 cases",
+        "False-alarm rate of the out-of-distribution test in opjax-predict, between "
+        "0 and 1. 0.05 needs at least 19 cases, 0.01 at least 99. By default 0.05, "
+        "or no test with fewer than 19 cases",
     )
     own_model: str | None = shared.own_model()
     point_dim: int | None = shared.point_dim()
@@ -148,8 +148,8 @@ def _siblings(operator: Trained, options: CalibrateOptions) -> list[Trained]:
     members = calibration.siblings(operator, own_model=options.own_model)
     if not members:
         raise ValueError(
-            f"{operator.folder} has no other seeds beside it. Train several, "
-            "opjax-train --seeds=0,1,2, or give another --width."
+            f"{operator.folder} has no other seeds. Train several with opjax-train "
+            "--seeds=0,1,2, or use another --width."
         )
     return members
 
@@ -217,23 +217,23 @@ class Bands(NamedTuple):
         beyond = ranges.compare(description.training, reduced).get(ranges.BEYOND)
         outside = f"outside the training range in {' and '.join(beyond or ())}"
         if not likeness_row["unlike"]:
-            words = f"not told apart from the calibration cases (p = {p_value:.2g})"
+            words = (
+                "no significant difference from the calibration cases "
+                f"(p = {p_value:.2g})"
+            )
             return f"{words}, but {outside}" if beyond else words
-        far = "too far away to be measured"
+        far = "distance too large to be computed"
         if distance is not None:
-            far = f"{distance:.3g} times as far from their mean as they are"
+            far = f"{distance:.3g} times their median distance"
         if likeness_row["unlike_in"] == "shape":
-            far += ", by the details of its shape"
+            far += ", in details of the shape"
         if likeness_row["unlike_in"] == "scalars":
             named = case_table.row_of(description.names, sample, None)["scalars"]
             listed = ", ".join(f"{name} = {x:.6g}" for name, x in named.items())
-            far += f", by its scalars {listed}"
+            far += f", in the scalars {listed}"
         elif beyond:
             far += f", {outside}"
-        return (
-            f"unlike the calibration cases (p = {p_value:.2g}, {far}): its band "
-            "promises nothing"
-        )
+        return f"out of distribution (p = {p_value:.2g}, {far}): its band is not valid"
 
     def intervals(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the ends of the intervals of the numbers in a row of the report."""
@@ -273,12 +273,12 @@ def bands_of(
             reason = f"{operator.folder} was trained on series, which have no bands"
         elif not exists:
             reason = f"{operator.folder} is not calibrated; run opjax-calibrate first"
-        raise ValueError(f"{asked[0]} means nothing here: {reason}.")
+        raise ValueError(f"{asked[0]} has no effect here: {reason}.")
     alone = not operator.description.channels.target
     if alone and (kind is not None or figures):
         raise ValueError(
-            f"{asked[-1]} means nothing here: the operator in {operator.folder} "
-            "predicts scalars alone, which have intervals."
+            f"{asked[-1]} has no effect here: the operator in {operator.folder} "
+            "predicts only scalars, which have intervals instead of bands."
         )
     if stream and exists:
         say("Slices of points (--stream) are predicted without bands.")
@@ -288,9 +288,9 @@ def bands_of(
         return None
     if strict and stored.reference is None:
         raise ValueError(
-            "--strict means nothing here: the calibration does not say what its cases "
-            "are like, because they were too few or an earlier opjax wrote it; run "
-            f"opjax-calibrate with {likeness.least_cases(likeness.RATE)} cases or "
+            "--strict has no effect here: the calibration has no out-of-distribution "
+            "test, because it had too few cases or was written by an earlier opjax; "
+            f"run opjax-calibrate with {likeness.least_cases(likeness.RATE)} cases or "
             "more, or with --false_alarms."
         )
     if stored.reference is not None:

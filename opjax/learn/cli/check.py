@@ -1,13 +1,12 @@
-"""Looks at data before a training: what there is, what would be refused, what next.
+"""Checks a data set before training and proposes the next command.
 
     opjax-check cases
     opjax-check --train=cases --json
 
-It reads the cases as `opjax-train` does, with all fields that there are, and prints
-their number, fields with their ranges, scalars, cells, boundaries and times; what would
-be refused, with an example of each kind; what a warning says; and the command to type
-next. Ranges are in the units of the files and, behind them, in standard deviations from
-the mean. Nothing is written.
+Reads the cases like `opjax-train`, with all fields. Prints the number of cases, fields
+with their ranges, scalars, cells, boundaries and times; errors, with an example of each
+type; warnings; and the next command. Ranges are in the units of the files, followed by
+standard deviations from the mean. Nothing is written.
 """
 
 import csv
@@ -52,16 +51,16 @@ class CheckOptions(Options):
     )
     most: int = option(
         200,
-        "Maximum number of files that are read, spread over the set. 0 reads all",
+        "Maximum number of files to read, evenly spaced in the list. 0 reads all",
         minimum=0,
     )
-    json: bool = option(False, "Print one JSON object in place of the text")
+    json: bool = option(False, "Print one JSON object instead of text")
 
     def __post_init__(self):
         """Refuses nothing to look at."""
         super().__post_init__()
         if not self.train:
-            raise ValueError("Give the folder of the data: opjax-check FOLDER.")
+            raise ValueError("Pass the folder of the data: opjax-check FOLDER.")
 
 
 def run(options: CheckOptions) -> dict[str, Any] | None:
@@ -99,7 +98,7 @@ def text(found: DataCheck, paths: Sequence[str], line: str, note: str) -> str:
     if found.scalars:
         parts.append(_table("Scalars", [_row_of_scalar(one) for one in found.scalars]))
     if found.columns:
-        parts.append(f"Columns that are no numbers: {', '.join(found.columns)}")
+        parts.append(f"Columns that are not numeric: {', '.join(found.columns)}")
     if found.boundaries:
         names = [
             name if count == found.looked_at else f"{name} (in {count} cases)"

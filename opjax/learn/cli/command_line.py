@@ -179,7 +179,7 @@ def _define_run_flags(folder: str, place: _Place) -> list[str]:
         flags.DEFINE_string,
         "workdir",
         None,
-        "Folder of the run. Given alone, it continues the run inside (default "
+        "Folder of the run. Without other flags, it continues this run (default "
         f"{folder}, with the name of the preset and the flags that differ from the "
         "preset)",
     )
@@ -187,7 +187,7 @@ def _define_run_flags(folder: str, place: _Place) -> list[str]:
         flags.DEFINE_string,
         "cache_dir",
         None,
-        "Folder that keeps generated data (default $OPJAX_CACHE or ~/.cache/opjax)",
+        "Folder for generated data (default $OPJAX_CACHE or ~/.cache/opjax)",
     )
     place.flag(
         flags.DEFINE_bool, "tensorboard", False, "Write TensorBoard files as well"
@@ -261,7 +261,7 @@ def _define(
         pairs = [f"{name} {value}" for name, value in zip(names, shown, strict=True)]
         if len(set(shown)) > 1:
             text += f" ({', '.join(pairs)})"
-        elif values[0] != "":  # of which the text says what it means
+        elif shown[0] not in ("", "''"):  # the text says what empty means
             text += f" (default {shown[0]})"
     _define_flag(field.name, hint, text, place, choices=choices)
 

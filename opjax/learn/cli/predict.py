@@ -2,33 +2,31 @@
 
     opjax-predict --workdir=runs/mine --input=new --output=predicted
 
-Writes a copy of every input file to the output folder, with the prediction beside its
-own arrays. `report.json` says for every sample how far it is from the training data
-and, if it has a target, the relative L2 error; and which scalars it has, which ones
-were predicted, and their errors. The last line printed summarises it. Predicted scalars
-are in a table too, `scalars.csv`; an operator that predicts scalars alone writes no
-copies.
+Writes a copy of every input file to the output folder, with the prediction added.
+`report.json` reports for every sample its distance from the training data, its input
+scalars, its predicted scalars and, if it has a target, the relative L2 error. The last
+line printed is a summary. Predicted scalars are also written to `scalars.csv`. An
+operator that predicts only scalars writes no copies.
 
 An operator that was trained on series, with `--time`, takes the first frames of every
 series and needs `--steps=50`. For every case it writes a `.pvd` file with `.vtu` files,
 which ParaView animates, and an `.npz` file with `times` and the predicted frames.
 
-After `opjax-calibrate`, lower and upper fields are written beside every prediction,
-`prediction_lower` and `prediction_upper`, and the last line has the width of this band
-and, where targets are known, its coverage. Scalars and quantities have intervals in the
-report. Every case is compared with the calibration cases: one that is unlike them gets
-a warning, or is an error with `--strict`. One that is not told apart from them is not
-proven to be alike; how large a difference they are able to tell apart is printed first.
-With `--band_figures=3` the first three cases with targets are drawn with their band and
-their error.
+After `opjax-calibrate`, lower and upper fields are written too, `prediction_lower` and
+`prediction_upper`. The last line contains the width of this band and, if targets are
+known, its coverage. The report contains intervals for scalars and quantities. Every
+case is tested against the calibration cases. An out-of-distribution case ("unlike")
+causes a warning, or an error with `--strict`. Passing the test does not prove that a
+case is in distribution: the smallest detectable shifts are printed first.
+`--band_figures=3` plots the first three cases with targets, with band and error.
 
-Where targets are known, the errors of the run's baselines stand beside those of the
-operator: mean field, nearest case and, where it applies, proper orthogonal
-decomposition with radial basis functions. `--baseline=pod_rbf` predicts with one.
+If targets are known, the errors of the run's baselines are reported too: mean field,
+nearest case and, if it applies, proper orthogonal decomposition with radial basis
+functions. `--baseline=pod_rbf` predicts with a baseline.
 
 With `--stream`, `.vtu` and `.h5` files of any size are read and written in slices of
-points. With `--export=FILE` the operator is written to a file that runs without opjax,
-see `opjax.export`.
+points. `--export=FILE` writes the operator to a file that runs without opjax, see
+`opjax.export`.
 """
 
 import contextlib
@@ -99,13 +97,14 @@ class PredictOptions(Options):
     point_dim: int | None = shared.point_dim()
     quantities: str | None = option(
         None,
-        "Quantities of interest of the predicted fields, written into report.json, as "
-        "for opjax-train. By default, those of training",
+        "Quantities of interest of the predicted fields, written into report.json, "
+        "as in opjax-train. By default, the quantities of the training run",
     )
     sensitivity: str | None = option(
         None,
-        "Quantity whose derivatives are written: by the coordinates, along the normal "
-        "and by the inputs as fields, by the scalars as sensitivity.csv",
+        "Quantity whose derivatives are written: with respect to coordinates (also "
+        "along the normal) and input fields as fields, with respect to scalars into "
+        "sensitivity.csv",
     )
     steps: int = option(
         0,
@@ -121,34 +120,33 @@ class PredictOptions(Options):
     gif: bool = option(False, "Draw an animation of every rollout, with --steps")
     band: str | None = option(
         None,
-        "Band to write after opjax-calibrate: whole_field, in which the whole field of "
-        "the promised share of cases lies, or pointwise, in which that share of points "
-        "does. By default whole_field",
+        "Band to write after opjax-calibrate: whole_field covers the whole field in "
+        "the chosen fraction of cases, pointwise covers this fraction of the points. "
+        "By default whole_field",
         choices=calibration.BANDS,
     )
     strict: bool = option(
         False,
-        "Exit with an error, after all predictions are written, if a case is unlike "
-        "the calibration cases of opjax-calibrate",
+        "Exit with an error, after all predictions are written, if a case is out of "
+        "distribution (unlike the calibration cases)",
     )
     band_figures: int = option(
         0,
-        "Number of cases with targets to draw into the folder figures of the output, "
-        "with their band and their error, after opjax-calibrate",
+        "Number of cases with targets to plot with band and error into the folder "
+        "figures of the output, after opjax-calibrate",
         minimum=0,
     )
     baseline: str | None = option(
         None,
-        "Baseline of the run that predicts in place of its operator: mean_field, "
-        "nearest_case or pod_rbf. Where targets are known, the errors of all of them "
-        "are in the report and in the last line",
+        "Baseline that predicts instead of the operator: mean_field, nearest_case or "
+        "pod_rbf. If targets are known, the report and the last line contain the "
+        "errors of all baselines",
         choices=tuple(NAMES),
     )
     mean_of_seeds: bool = option(
         False,
-        "Predict the mean of all seeds that the model of --workdir was trained with, "
-        "which has a smaller error than each of them. Bands are those of one seed, so "
-        "none are written",
+        "Predict the mean over all seeds of the model in --workdir, which usually "
+        "reduces the error. No bands are written, since they belong to one seed",
     )
     stream: bool = option(
         False,
@@ -163,20 +161,20 @@ class PredictOptions(Options):
         """Refuses options that mean nothing together."""
         super().__post_init__()
         if not self.input and not self.export:
-            raise ValueError("Give --input and --output, or --export.")
+            raise ValueError("Pass --input and --output, or --export.")
         for name in ("band", "strict", "band_figures", "sensitivity"):
             if getattr(self, name) and not self.input:
-                raise ValueError(f"--{name} means nothing without --input.")
+                raise ValueError(f"--{name} has no effect without --input.")
         for name in ("derivatives", "batched"):
             if getattr(self, name) and not self.export:
-                raise ValueError(f"--{name} means nothing without --export.")
+                raise ValueError(f"--{name} has no effect without --export.")
         if self.derivatives < 0:
             raise ValueError(f"--derivatives={self.derivatives} must not be negative.")
         if self.input and self.output is None:
             raise ValueError("Name a folder for the predictions, --output=...")
         instead = f"--baseline={self.baseline}" if self.baseline else ""
         if self.mean_of_seeds and self.baseline:
-            raise ValueError(f"--mean_of_seeds means nothing with {instead}.")
+            raise ValueError(f"--mean_of_seeds has no effect with {instead}.")
         instead = instead or ("--mean_of_seeds" if self.mean_of_seeds else "")
         if self.sensitivity is not None and len(parse(self.sensitivity)) != 1:
             raise ValueError(
@@ -184,17 +182,17 @@ class PredictOptions(Options):
             )
         if self.sensitivity and (self.stream or self.steps):
             raise ValueError(
-                "--sensitivity is that of whole meshes; leave --stream and --steps out."
+                "--sensitivity needs whole meshes; omit --stream and --steps."
             )
         of_operator = ("stream", "steps", "export", "band", "strict", "band_figures")
         for name in (*of_operator, "sensitivity"):
             if instead and getattr(self, name):
                 raise ValueError(
-                    f"--{name} means nothing with {instead}, "
-                    "which predicts in place of the operator; leave one out."
+                    f"--{name} has no effect with {instead}, which replaces the "
+                    "operator; omit one of them."
                 )
         if not self.steps and (self.time_step or self.gif):
-            raise ValueError("--time_step and --gif mean nothing without --steps.")
+            raise ValueError("--time_step and --gif have no effect without --steps.")
 
     @property
     def limits(self) -> Limits:
@@ -242,8 +240,8 @@ def _predict(
     if options.steps or operator.description.time is not None:
         if not options.steps or options.stream:
             raise ValueError(
-                f"The operator in {operator.folder} was trained on series; give "
-                "the number of --steps, and leave --stream out."
+                f"The operator in {operator.folder} was trained on series; pass the "
+                "number of --steps, and omit --stream."
             )
         rows = predict_series.predict(
             operator,
@@ -297,7 +295,7 @@ def _seeds(operator: trained.Trained, options: PredictOptions) -> list[trained.T
     if not others:
         raise ValueError(
             f"--mean_of_seeds: {operator.folder} is the only seed of its run; train "
-            "with --seeds=0,1,2, or leave it out."
+            "with --seeds=0,1,2, or omit it."
         )
     return [operator, *others]
 
@@ -316,10 +314,9 @@ def _refuse_unlike(rows: Sequence[dict[str, Any]], output: pathlib.Path) -> None
     names = [row["name"] for row in rows if row["unlike"]]
     if names:
         raise ValueError(
-            f"{len(names)} of {len(rows)} cases are unlike the calibration cases, "
-            f"{names[0]} for one. Their predictions are in {output}, but no band holds "
-            "for them. Calibrate or train again with cases like these, or leave "
-            "--strict out."
+            f"{len(names)} of {len(rows)} cases are out of distribution, for example "
+            f"{names[0]}. Their predictions are in {output}, but bands are not valid "
+            "for them. Calibrate or train again with such cases, or omit --strict."
         )
 
 
@@ -329,13 +326,13 @@ def _quantities(
     """The quantities that are asked for, by default those of training."""
     if asked and not whole:
         raise ValueError(
-            "Quantities are those of whole meshes; leave --stream and --steps out, or "
+            "Quantities need whole meshes; omit --stream and --steps, or omit "
             "--quantities."
         )
     if asked and not operator.description.channels.target:
         raise ValueError(
-            f"Quantities are those of predicted fields, but the operator in "
-            f"{operator.folder} predicts scalars alone; leave --quantities out."
+            f"Quantities need predicted fields, but the operator in {operator.folder} "
+            "predicts only scalars; omit --quantities."
         )
     if asked is not None:
         return parse(asked)
@@ -404,7 +401,7 @@ def _predict_all(
     for file, name in _places(inputs).items():
         place = output / name
         if place.exists() and place.samefile(file):
-            raise ValueError(f"{place} is the input itself; give another --output.")
+            raise ValueError(f"{place} is the input itself; pass another --output.")
         how = dataclasses.replace(
             operator.read_options(point_dim=options.point_dim),
             facets=any(one.is_over_facets for one in asked),
@@ -438,9 +435,9 @@ def _predict_all(
                 early += [sample.name] * (when == 0 and "relative_l2" in row)
     if early:
         warnings.warn(
-            f"{len(early)} of {len(rows)} samples are at time 0, {early[0]} for one: "
-            "if their fields are initial values, and no solution, their errors say "
-            "nothing.",
+            f"{len(early)} of {len(rows)} samples are at time 0, for example "
+            f"{early[0]}: if their fields are initial values instead of solutions, "
+            "their errors are meaningless.",
             stacklevel=2,
         )
     for note in ranges.other_units(
@@ -473,8 +470,8 @@ def _opened(
 def _finite(sample: Sample, values: np.ndarray) -> np.ndarray:
     if not np.isfinite(values).all():
         raise ValueError(
-            f"The prediction for {sample.name} is not finite; its values are too far "
-            "from those of training."
+            f"The prediction for {sample.name} is not finite; its inputs are too far "
+            "from the training data."
         )
     return values
 
@@ -539,20 +536,19 @@ def _export(operator: trained.Trained, options: PredictOptions) -> None:
     description, entry = operator.description, operators.entry(operator.name)
     if description.time is not None:
         raise ValueError(
-            f"The operator in {operator.folder} was trained on series, and a step in "
-            "time is not exported; roll it out with --steps, or train without --time."
+            f"The operator in {operator.folder} was trained on series, and time steps "
+            "cannot be exported; roll it out with --steps, or train without --time."
         )
     if description.sizes.target_scalars:
         raise ValueError(
-            f"The operator in {operator.folder} predicts scalars, but an exported one "
-            "returns fields alone; predict with opjax-predict, or train without "
+            f"The operator in {operator.folder} predicts scalars, but exported "
+            "operators return only fields; use opjax-predict, or train without "
             "--target_scalars."
         )
     if operator.start is not None:
         raise ValueError(
-            f"The operator in {operator.folder} starts from a baseline, which an "
-            "exported one lacks; predict with opjax-predict, or train without "
-            "--start_from."
+            f"The operator in {operator.folder} uses a baseline, which cannot be "
+            "exported; use opjax-predict, or train without --start_from."
         )
     least = description.config[entry.min_points] if entry.min_points else 1
     inputs = export.Inputs(

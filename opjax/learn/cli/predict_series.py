@@ -62,7 +62,7 @@ def predict(
     seen: list[Sample] = []
     for case, name, series in _cases(operator, how, inputs, point_dim):
         if (output / f"{name}.npz").resolve() == case.resolve():
-            raise ValueError(f"{case} is the input itself; give another --output.")
+            raise ValueError(f"{case} is the input itself; pass another --output.")
         rows.append(_roll_out(operator, how, case, series, lags, output / name, gif))
         if note := ranges.sentence(rows[-1]):
             say(f"{series.name}: {note}.")
@@ -94,7 +94,7 @@ def _cases(
             name = name if name == placed[case].name else str(placed[case] / name)
             if name in taken:
                 raise ValueError(
-                    f"Several cases of the input are called {name}; predict on their "
+                    f"Several input cases have the name {name}; predict on their "
                     "folders one by one."
                 )
             taken.add(name)

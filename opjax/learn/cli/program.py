@@ -173,10 +173,10 @@ class Program(Generic[_Config]):
     def _devices(self, devices: str, config: _Config) -> Devices:
         """Claims the devices that `--devices` names."""
         if devices and self.make_task is None:
-            raise ValueError(f"{devices=} means nothing for {self.name}; leave it out.")
+            raise ValueError(f"{devices=} has no effect on {self.name}; omit it.")
         if hosts.count() > 1 and self.make_task is None:
             raise ValueError(
-                f"{self.name} is for one process; leave --coordinator out."
+                f"{self.name} supports only one process; omit --coordinator."
             )
         points = _registered(config) and operators.splits_points(config)
         return Devices(devices, config, points=points)

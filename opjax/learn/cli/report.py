@@ -4,9 +4,9 @@ r"""Puts finished runs on one page: tables, provenance and figures.
 
 Everything above the line `<!-- tables -->` of an existing Markdown page is kept. The
 rest is replaced by the tables of the runs, each with its command, commit, hardware,
-seeds and data. `--figures` copies the figures of the runs beside the page and shows
-them above the tables, and `--shown=seeds,fields` selects some of them. `--html` writes
-one HTML file with all figures inside, to be sent or read anywhere.
+seeds and data. `--figures` copies the figures of the runs into the folder of the page
+and shows them above the tables. `--shown=seeds,fields` selects some of them. `--html`
+writes one self-contained HTML file with all figures.
 """
 
 import base64
@@ -205,7 +205,7 @@ class ReportOptions(Options):
     figures: bool = option(False, "Show figures in the Markdown page as well")
     shown: tuple[str, ...] = option(
         (),
-        "Names of the figures to show, as in the run's figures folder. All if empty",
+        "Names of the figures to show, as in the run's folder figures. If empty, all",
     )
 
 

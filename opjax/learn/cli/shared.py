@@ -16,7 +16,8 @@ def own_model() -> Any:
     """Name of a model of the user."""
     return option(
         None,
-        "Name of your own model, package.module:function, if the run trained one",
+        "Import path of your own model, package.module:function, if the run trained "
+        "one",
     )
 
 
@@ -24,7 +25,7 @@ def point_dim() -> Any:
     """Dimension of space."""
     return option(
         None,
-        "Dimension of space, as for opjax-train. By default, as in training",
+        "Dimension of space, as in opjax-train. By default, as in training",
         minimum=1,
     )
 

@@ -5,13 +5,12 @@ r"""Trains operators on your own data: files of samples on meshes of any size.
     opjax-predict --workdir=runs/mine --input=new --output=predicted
 
 `opjax.files` describes the file formats and the names of the arrays. The run's folder
-holds a trained operator for each model, with its normalisers, its channels and the
+contains a trained operator for each model, with its normalisers, its channels and the
 ranges of the training data, so that `opjax-predict` can warn about unusual inputs.
 
-Data larger than memory are trained on with `--stream_samples`, which reads samples
-batch by batch. The results are the same, bit for bit.
-`--models=package.module:function` trains your own model or attention, see
-`opjax.learn.registry.operators`.
+For data larger than memory, `--stream_samples` reads samples batch by batch. The
+results are the same, bit for bit. `--models=package.module:function` trains your own
+model or attention, see `opjax.learn.registry.operators`.
 """
 
 import contextlib
@@ -91,29 +90,29 @@ class FileOptions(Options):
     )
     feature_names: str = option(
         "",
-        "Names of the input fields, separated by commas. If empty, the field "
-        "features, when the files have one",
+        "Names of the input fields, separated by commas. If empty, the array "
+        "features, if present",
     )
     target_names: str = option(
         "",
-        "Names of the fields to predict, separated by commas; a name with a comma in "
-        "double quotes. If empty, the field target, when the files have one",
+        "Names of the fields to predict, separated by commas; put a name with a "
+        "comma in double quotes. If empty, the array target, if present",
     )
     scalar_names: str = option(
         "",
-        "Names of numbers that are given for a whole sample, such as an angle or a "
-        "load, separated by commas: arrays of one number, .vtu field data, or columns "
-        "of the table cases.csv beside the files",
+        "Names of input scalars of a sample, such as an angle or a load, separated "
+        "by commas. They are scalar arrays, .vtu field data, or columns of cases.csv "
+        "in the folder of the files",
     )
     target_scalars: str = option(
         "",
-        "Names of numbers of a whole sample to predict, separated by commas; beside "
-        "the fields to predict, or alone where there are none",
+        "Names of scalars of a sample to predict, separated by commas, in addition "
+        "to fields or without fields",
     )
     point_dim: int = option(
         0,
         "Dimension of space: the number of leading axes of VTK points that are used. "
-        "0 leaves out axes on which points are constant or the mesh is one cell thick; "
+        "0 drops axes along which points are constant or the mesh is one cell thick; "
         "3 keeps all",
         minimum=0,
     )
@@ -134,27 +133,27 @@ class FileOptions(Options):
     boundary: str = option(
         "",
         "Named boundaries by conditions, separated by semicolons: clamp: x < 1e-6; "
-        "hole: (x-5)^2 + y^2 < 1.01 and z > 0. Of the points of the mesh's boundary, "
-        "those count where the condition holds. Names are coordinates, fields of one "
-        "channel, and numbers of the case. Each becomes a boundary as those of "
+        "hole: (x-5)^2 + y^2 < 1.01 and z > 0. A boundary consists of the points on "
+        "the boundary of the mesh that satisfy the condition. Names are coordinates, "
+        "scalar fields, and scalars of the case. Each becomes a feature as with "
         "--boundary_names",
     )
     geometry: str = option(
         "",
-        "normals, distance, layers, or several: features computed from the mesh, the "
-        "outward unit normal of the nearest boundary facet, the distance to it, and "
-        "functions of the distance that decay from the boundary on, for each of "
-        "--boundary_names and --boundary, or for the boundary of the mesh",
+        "Features computed from the mesh, separated by commas: normals (outward unit "
+        "normal of the nearest boundary facet), distance (to it) and layers "
+        "(decaying functions of the distance), for each of --boundary_names and "
+        "--boundary, or for the whole boundary of the mesh",
     )
     quantities: str = option(
         "",
         "Quantities of interest of the predicted fields, separated by commas: "
-        "max:FIELD, min, mean, integral or sum, of a part max:FIELD@BOUNDARY, of a "
-        "component max:U_x or an invariant max:S:mises; flux:U@outlet; "
-        "force_x:p@wall of a pressure p, moment_z:p@wall:about=0,0; "
-        "lift:p@wall:angle_deg=4 and drag. With "
-        "density=, speed= or area= they are coefficients. A value is a number or a "
-        "constant input",
+        "KIND:FIELD or KIND:FIELD@BOUNDARY with the kinds max, min, mean, integral "
+        "and sum, such as max:S:mises or mean:U_x@outlet; flux:U@outlet; "
+        "force_x:p@wall for a pressure p; moment_z:p@wall:about=0,0; "
+        "lift:p@wall:angle_deg=4 and drag. density=, speed= or area= turn forces "
+        "into coefficients. A value is a number, a scalar of the case or a constant "
+        "input",
     )
     validation_fraction: float = option(
         0.1,
@@ -164,8 +163,8 @@ class FileOptions(Options):
     )
     test_fraction: float = option(
         0.2,
-        "Fraction of the training samples that is held out as the test set when "
-        "--test is empty",
+        "Fraction of the training samples that is held out as the test set if --test "
+        "is empty",
         above=0,
         below=1,
     )
@@ -174,8 +173,8 @@ class FileOptions(Options):
     )
     grid_axes: int = option(
         0,
-        "Number of axes of the grid that fields lie on, in files without mesh_points: "
-        "2 for arrays (h, w) or (h, w, channels). 0 reads files with points",
+        "Number of grid axes of the fields in files without mesh_points: 2 for "
+        "arrays (h, w) or (h, w, channels). 0 reads files with points",
         minimum=0,
         maximum=3,
     )
@@ -227,18 +226,25 @@ class StartOptions(Options):
 
     start_from: str = option(
         "nothing",
-        "What predictions start from. baseline: the model learns the difference of the "
-        "target to the baseline with the smallest error on training cases that are "
-        "left out (mean field, nearest case or POD with RBF, for each field), and the "
-        "validation set decides how much of the model is added",
+        "Starting point of predictions. baseline: the model learns the residual of "
+        "the best baseline (mean field, nearest case or POD with RBF, selected for "
+        "each field on held-out training cases), and the validation set determines "
+        "how much of the model is added",
         choices=("nothing", "baseline"),
     )
 
     init_from: str = option(
         "",
-        "Folder of a finished run whose operator the training starts with, with its "
+        "Folder of a finished run that supplies the initial parameters and the "
         "normalisers. The model must have the same options. If empty, parameters are "
-        "drawn from --seeds",
+        "initialised from --seeds",
+    )
+    init_normalizers: str = option(
+        "keep",
+        "Normalisers of a training that starts with --init_from. keep: those of the "
+        "operator, so that it predicts the same before the first step. renew: fitted "
+        "to the new training samples, for data in other units or of other ranges",
+        choices=("keep", "renew"),
     )
 
 
@@ -249,12 +255,13 @@ class LossOptions(Options):
     loss: str = added(
         option(
             "case",
-            "Error of each field, whose mean is the loss and selects the best epoch. "
-            "case: root mean square error over the variation of the field in the case, "
-            "at least a tenth of its spread in training; spread: over its spread in "
-            "training; relative: over the size of the field in the case. joint: "
-            "relative error of all channels together in physical units, as papers have "
-            "it, in which the field with the largest numbers counts most",
+            "Error of each field. The mean over the fields is the loss and selects "
+            "the best epoch. case: root mean square error divided by the variation "
+            "of the field in the case, or by a tenth of its spread in training if "
+            "this is larger; spread: divided by its spread in training; relative: "
+            "divided by the norm of the field in the case. joint: relative error of "
+            "all channels together in physical units, as in the papers; the field "
+            "with the largest values dominates",
             choices=(*FORMS, "joint"),
         ),
         before="joint",
@@ -292,8 +299,8 @@ class Config(
         for name in ("stream_samples", "stacked", "grid_axes"):
             if getattr(self, name) and self.train == DEMONSTRATION:
                 raise ValueError(
-                    f"{name} means nothing with train={DEMONSTRATION}, whose few "
-                    "samples are made on the spot; leave it out."
+                    f"{name} has no effect with train={DEMONSTRATION}, which "
+                    "generates its few samples; omit it."
                 )
         read_options(vars(self))  # refuses those that do not go together
         parse(self.quantities)
@@ -304,19 +311,26 @@ class Config(
             self._refuse_with_stream_points()
         elif self.stream_memory != Config.stream_memory:
             raise ValueError(
-                f"stream_memory={self.stream_memory} means nothing without "
-                "stream_points; give it, or leave both out."
+                f"stream_memory={self.stream_memory} has no effect without "
+                "stream_points; set it, or omit both."
             )
         if len(self.unroll_schedule) > self.num_epochs:
             raise ValueError(
-                f"unroll_schedule has {len(self.unroll_schedule)} stages, but "
-                f"num_epochs={self.num_epochs} are fewer; give an epoch for each."
+                f"unroll_schedule has {len(self.unroll_schedule)} stages, more than "
+                f"num_epochs={self.num_epochs}; each needs at least one epoch."
             )
         self._refuse_with_baseline()
+        if self.init_normalizers == "renew" and (
+            self.time != "none" or self.stream_points
+        ):
+            raise ValueError(
+                "init_normalizers=renew is for samples that are read whole: with time "
+                "or stream_points, leave it out."
+            )
         if self.init_from and len(self.models) > 1:
             raise ValueError(
-                f"init_from has one operator, not models={','.join(self.models)}; give "
-                "one model."
+                f"init_from starts one operator, not models={','.join(self.models)}; "
+                "give one model."
             )
         for name in ("train", "test", "init_from"):
             object.__setattr__(self, name, _absolute(getattr(self, name)))
@@ -333,10 +347,10 @@ class Config(
         for name, is_given in others.items():
             if self.start_from != "nothing" and is_given:
                 raise ValueError(
-                    f"start_from={self.start_from} means nothing with {name}="
-                    f"{getattr(self, name)}: baselines are those of single cases in "
-                    "memory, whose fields have an error each, and models that add to "
-                    "them are trained from the beginning; leave one of them out."
+                    f"start_from={self.start_from} has no effect with "
+                    f"{name}={getattr(self, name)}: baselines need cases in memory "
+                    "and a loss with one error per field, and the model must be "
+                    "trained from the beginning; omit one of them."
                 )
 
     def _refuse_with_scales(self) -> None:
@@ -351,29 +365,29 @@ class Config(
         for name, is_given in others.items():
             if scaled and is_given:
                 raise ValueError(
-                    f"{scaled[0]} means nothing with {name}={getattr(self, name)}: "
-                    "scales and mirrored copies are those of single cases in memory, "
-                    "whose errors are over their spread; leave one of them out."
+                    f"{scaled[0]} has no effect with {name}={getattr(self, name)}: "
+                    "scales and mirrored copies need cases in memory and errors "
+                    "relative to the spread; omit one of them."
                 )
 
     def _refuse_with_time(self) -> None:
         """Raises ValueError for options that mean nothing for series."""
         if self.quantities:
             raise ValueError(
-                f"quantities={self.quantities} means nothing with time={self.time}: "
-                "they are those of one field, not of series; leave it out."
+                f"quantities={self.quantities} has no effect with time={self.time}: "
+                "quantities are not available for series; omit it."
             )
         for name in ("stacked", "stream_points"):
             if getattr(self, name):
                 raise ValueError(
-                    f"{name} means nothing with time={self.time}, whose samples are "
-                    "series, a file or folder each; leave it out."
+                    f"{name} has no effect with time={self.time}, whose samples are "
+                    "series, one file or folder each; omit it."
                 )
         if self.target_scalars:
             raise ValueError(
-                f"target_scalars={self.target_scalars} means nothing with "
-                f"time={self.time}, whose series are predicted frame by frame; leave "
-                "it out, or train on the last frames without --time."
+                f"target_scalars={self.target_scalars} has no effect with "
+                f"time={self.time}, which predicts frame by frame; omit it, or train "
+                "on the last frames without --time."
             )
 
     def _refuse_with_stream_points(self) -> None:
@@ -384,8 +398,8 @@ class Config(
             value = getattr(self, field.name)
             if value not in (field.default, _BEFORE.get(field.name)):
                 raise ValueError(
-                    f"{field.name}={value} means nothing with "
-                    f"stream_points={self.stream_points}; leave it out."
+                    f"{field.name}={value} has no effect with "
+                    f"stream_points={self.stream_points}; omit it."
                 )
 
 
@@ -472,6 +486,7 @@ def task_of(
         encoding=Encoding(points=True),
         names=names,
         start=start,
+        renew=config.init_normalizers == "renew",
         evaluation=evaluation_of(config),
         loss=Loss(form=_form_of(config, summaries.of(splits.train[:1])[0])),
         scaling=Scaling.of(vars(config), names),
@@ -524,8 +539,8 @@ def _form_of(config: Config, sample: Summary) -> Form | None:
     """
     if "target" not in sample.channels and config.loss not in (Config.loss, "joint"):
         raise ValueError(
-            f"loss={config.loss} means nothing here: it is that of fields, and scalars "
-            "alone are predicted. Leave it out."
+            f"loss={config.loss} has no effect here: it applies to fields, but only "
+            "scalars are predicted. Omit it."
         )
     return FORMS.get(config.loss)
 
@@ -538,16 +553,17 @@ def start_of(config: Config) -> Trained | None:
       ValueError: if its model is another one.
     """
     if not config.init_from:
+        refuse_renewal(config)
         return None
     if config.init_from.startswith(OPERATOR):
         raise ValueError(
-            "This run started from an operator in memory; continue it by the same "
+            "This run started from an operator in memory; continue it with the same "
             "call of learn.train."
         )
     start = trained.load(config.init_from, own_model=config.model)
     refuse_baseline(start)
     check_options(start, config)
-    tell(start)
+    tell(start, config)
     return start
 
 
@@ -555,23 +571,33 @@ def refuse_baseline(start: Trained) -> None:
     """Raises ValueError for an operator that adds to a baseline of other cases."""
     if start.start is not None:
         raise ValueError(
-            f"init_from: the operator in {start.folder} starts from a baseline of its "
-            "own training cases; train from an operator without, or from the beginning "
-            "with --start_from=baseline."
+            f"init_from: the operator in {start.folder} uses a baseline of its own "
+            "training cases; start from an operator without a baseline, or train "
+            "from the beginning with --start_from=baseline."
         )
 
 
-def tell(start: Trained) -> None:
+def refuse_renewal(config: Config) -> None:
+    """Raises ValueError if normalisers are to be renewed, but there are none."""
+    if config.init_normalizers != "keep":
+        raise ValueError(
+            f"init_normalizers={config.init_normalizers} means nothing without "
+            "init_from; give the operator to start with, or leave it out."
+        )
+
+
+def tell(start: Trained, config: Config) -> None:
     """Says what a training starts from."""
-    kept = ", ".join(start.normalizers) or "none"
-    say(f"Starting from {start.folder}; its normalisers are kept: {kept}.")
+    known = ", ".join(start.normalizers) or "none"
+    what = "kept" if config.init_normalizers == "keep" else "fitted anew"
+    say(f"Starting from {start.folder}; its normalisers are {what}: {known}.")
 
 
 def make_streamed_task(config: Config) -> StreamedTask:
     """Looks at the samples in slices and builds the task of streaming them."""
     if not config.train or config.train == DEMONSTRATION:
         raise ValueError(
-            "Give the training meshes of stream_points, --train=FOLDER or files."
+            "Pass the training meshes for stream_points, --train=FOLDER or files."
         )
     splits = files.sliced_splits(
         listed(config.train),
@@ -621,12 +647,12 @@ def _training_paths(config: Config, *, series: bool = False) -> Generator[list[s
     """Paths of the training data; those of the demonstration exist for a while."""
     if config.train.startswith(ARRAYS):
         raise ValueError(
-            "This run was started with arrays; continue it by the same call of "
+            "This run was started with arrays; continue it with the same call of "
             "learn.train."
         )
     if not config.train:
         raise ValueError(
-            "Give the training samples, --train=FOLDER or files; or "
+            "Pass the training samples, --train=FOLDER or files; or "
             f"--train={DEMONSTRATION} to try the program."
         )
     if config.train != DEMONSTRATION:
@@ -654,8 +680,8 @@ def load(config: Config) -> tuple[Splits, dict[str, tuple[str, ...]]]:
         )
     if len(splits.train) < config.batch_size:
         raise ValueError(
-            f"{len(splits.train)} training samples are left, fewer than "
-            f"batch_size={config.batch_size}; give more samples."
+            f"{len(splits.train)} training samples remain, fewer than "
+            f"batch_size={config.batch_size}; add samples."
         )
     if not config.stream_samples:
         _warn_of_copies(splits)
@@ -671,8 +697,8 @@ def _warn_of_copies(splits: Splits | SeriesSplits) -> None:
         first, second = pairs[0]
         kind = "series" if isinstance(splits, SeriesSplits) else "samples"
         warnings.warn(
-            f"{len(pairs)} {kind} are copies of others: {second} is the same as "
-            f"{first}. A copy in another set makes its error too small; remove it.",
+            f"{len(pairs)} {kind} are duplicates: {second} equals {first}. A "
+            "duplicate in another set makes the error too small; remove it.",
             stacklevel=2,
         )
 

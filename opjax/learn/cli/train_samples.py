@@ -149,14 +149,16 @@ def train(
     config = dataclasses.replace(base, **chosen, train="", test="")
     if len(config.models) != 1 or len(config.seeds) != 1:
         raise ValueError(
-            f"learn.train makes one operator, not models={config.models} with "
+            f"learn.train trains one operator, not models={config.models} with "
             f"seeds={config.seeds}; give one of each."
         )
     operators.check_options(config, _preset(config.preset))
     config = config.of_model(config.model)
     fractions = {"validation_fraction", "test_fraction"} & chosen.keys()
     if isinstance(data, Splits | SeriesSplits) and fractions:
-        raise ValueError(f"{min(fractions)} is not for Splits, which are divided.")
+        raise ValueError(
+            f"{min(fractions)} has no effect on Splits, which are already divided."
+        )
     splits = _divided(data, config)
     if isinstance(splits, Splits):
         Scaling.of(vars(config), splits.channels or {})  # refuses unknown names
@@ -164,8 +166,8 @@ def train(
     start, config = _start(init_from, config)
     if isinstance(splits, Splits) and len(splits.train) < config.batch_size:
         raise ValueError(
-            f"{len(splits.train)} training samples are left, fewer than "
-            f"batch_size={config.batch_size}; give more samples or lower it."
+            f"{len(splits.train)} training samples remain, fewer than "
+            f"batch_size={config.batch_size}; add samples or lower it."
         )
     with jax.enable_x64(False):
         if workdir is not None:
@@ -183,7 +185,9 @@ def _flag(scales: Mapping[str, str]) -> str:
 
 def _preset(name: str) -> Config:
     if name not in PRESETS:
-        raise ValueError(f"preset={name!r} is none of {', '.join(PRESETS)}.")
+        raise ValueError(
+            f"preset={name!r} is unknown; choose from {', '.join(PRESETS)}."
+        )
     return PRESETS[name]
 
 
@@ -202,7 +206,7 @@ def _divided(data: Data | Mapping[str, Any], config: Config) -> Splits | SeriesS
         return _divided_series(_single_series(series), None, config)
     if config.time != "none":
         raise ValueError(
-            f"time={config.time} needs series, opjax.samples.Series; or leave it out."
+            f"time={config.time} needs opjax.samples.Series; pass series, or omit it."
         )
     if isinstance(data, Splits):
         return data._replace(
@@ -212,7 +216,7 @@ def _divided(data: Data | Mapping[str, Any], config: Config) -> Splits | SeriesS
             source=data.source or "own samples",
         )
     if isinstance(data, Sample):
-        raise ValueError("One sample is too few to train; give a list of samples.")
+        raise ValueError("One sample is too few for training; pass a list of samples.")
     listed: Any = data
     channels: dict[str, tuple[str, ...]] = {}
     if isinstance(data, Mapping):
@@ -237,9 +241,7 @@ def _divided_series(
 ) -> SeriesSplits:
     """Checks series and divides them, unless they are divided already."""
     if config.time == "none":
-        raise ValueError(
-            "Series need a way to learn them; give time='unrolled' or another one."
-        )
+        raise ValueError("Series need a value of time, such as time='unrolled'.")
     rules.check(series, min_frames=config.history + 1)
     rules.warn_of_still(series)
     if splits is not None:
@@ -273,8 +275,8 @@ def _joined(
     shapes = {name: one.shape[:-1] for name, one in zip(fields, columns, strict=True)}
     if len(set(shapes.values())) != 1:
         raise ValueError(
-            f"The fields of the {role} have the shapes {shapes} without channels; they "
-            "must be those of the same samples and points."
+            f"The fields of the {role} have the shapes {shapes} without channels; all "
+            "must have the same samples and points."
         )
     return np.concatenate(columns, axis=-1), tuple(names)
 
@@ -287,8 +289,8 @@ def _columns(
     shapes = {name: array.shape for name, array in arrays.items()}
     if len(set(shapes.values())) != 1 or any(len(s) != 1 for s in shapes.values()):
         raise ValueError(
-            f"The {role} have the shapes {shapes}, expected (b,) of each: one number "
-            "for each sample."
+            f"The {role} have the shapes {shapes}, expected (b,): one number per "
+            "sample."
         )
     return np.stack(list(arrays.values()), axis=1), tuple(arrays)
 
@@ -297,11 +299,11 @@ def _stacked(data: Mapping[str, Any]) -> list[Sample]:
     """Samples of arrays by name, see `samples.from_arrays`."""
     if unknown := data.keys() - {*FIELDS, *SCALARS, "numbers"}:
         raise ValueError(
-            f"{sorted(unknown)} are no arrays of samples; known are "
+            f"{sorted(unknown)} are unknown; choose from "
             f"{[*FIELDS, *SCALARS, 'numbers']}."
         )
     if not {"target", "target_scalars"} & data.keys():
-        raise ValueError(f"{sorted(data)} have no target; give what to predict.")
+        raise ValueError(f"{sorted(data)} contain no target; add the array to predict.")
     samples = from_arrays(
         target=data.get("target"),
         features=data.get("features"),
@@ -405,14 +407,14 @@ def _start(
         return start_of(config), config
     if config.init_from:
         raise ValueError(
-            f"config has init_from={config.init_from} too; leave one of them out."
+            f"config has init_from={config.init_from} too; omit one of them."
         )
     if not isinstance(operator_or_folder, Trained):
         config = dataclasses.replace(config, init_from=os.fspath(operator_or_folder))
         return start_of(config), config
     check_options(operator_or_folder, config)
     refuse_baseline(operator_or_folder)
-    tell(operator_or_folder)
+    tell(operator_or_folder, config)
     hashed = hashlib.sha256()
     for leaf in jax.tree.leaves(
         (operator_or_folder.model, operator_or_folder.normalizers)
@@ -442,7 +444,7 @@ def _in_memory(
             fitted = fit(task, model, task.settings(config), folder=directory)
         except Stopped as stopped:
             raise Stopped(
-                "Stopped, and nothing was kept: give workdir= for a run that continues."
+                "Stopped without saving: pass workdir= for a run that can be resumed."
             ) from stopped
         numbers = task.evaluate(fitted.best_model, directory.path)
         operator.finish(directory.path, {"validation": fitted.best_metric, **numbers})

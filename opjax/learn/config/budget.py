@@ -12,13 +12,13 @@ class BudgetOptions(Options):
 
     num_steps: int = option(
         0,
-        "Number of optimizer steps, rounded to whole epochs, in place of --num_epochs. "
-        "0 counts epochs",
+        "Number of optimizer steps, rounded to whole epochs. Replaces --num_epochs. "
+        "0 uses --num_epochs",
         minimum=0,
     )
     full_points: float = option(
         0.0,
-        "Share of the epochs, at the end, in which steps see all points, after "
+        "Final fraction of the epochs in which steps use all points, after "
         "--train_points",
         minimum=0,
         below=1,
@@ -30,6 +30,6 @@ class BudgetOptions(Options):
         points = getattr(self, "train_points", (1.0,))
         if self.full_points and set(points) == {1.0}:
             raise ValueError(
-                f"full_points={self.full_points} means nothing without train_points, "
-                "since all steps see all points; give some, or leave it out."
+                f"full_points={self.full_points} has no effect without train_points, "
+                "because all steps use all points; set train_points, or omit it."
             )

@@ -210,9 +210,10 @@ def preset_of(
     own = [f"{name}_{model}" for model in models if f"{name}_{model}" in presets]
     if own and len(models) > 1:
         raise ValueError(
-            f"preset={name} is not one for all of models={spell(tuple(models))}: there "
-            f"is {spell(tuple(own))}. Train these alone, as --preset={name} with one "
-            "model, or name the preset that all of them shall share."
+            f"preset={name} is not available for all of "
+            f"models={spell(tuple(models))}: there is {spell(tuple(own))}. Train "
+            f"these separately, as --preset={name} with one model, or name a preset "
+            "that all of them have."
         )
     return presets[own[0] if own else name]
 

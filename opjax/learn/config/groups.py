@@ -211,7 +211,7 @@ class SingleModelOptions(Options):
     coarse_points: int = _of_single(
         0,
         "Number of points per axis of the coarse grid on which galerkin2d attends. 0 "
-        "takes half of the data's grid",
+        "uses half of the data's grid",
         minimum=0,
     )
     num_modes: int = _of_single(
@@ -219,7 +219,7 @@ class SingleModelOptions(Options):
     )
     norm_epsilon: float = _of_single(
         1e-7,
-        "Offset added to the variances in the normalisations of galerkin2d",
+        "Offset added to the variances in the normalisation layers of galerkin2d",
         above=0,
     )
     outer_norm: bool = _of_single(
@@ -229,8 +229,8 @@ class SingleModelOptions(Options):
     )
     dropout: float = _of_single(
         0.0,
-        "Dropout rate behind the attention and, in galerkin2d, fourier2d, linear2d and "
-        "softmax2d, also in the perceptrons. In training such models compute all "
+        "Dropout rate after the attention and, in galerkin2d, fourier2d, linear2d "
+        "and softmax2d, also in the perceptrons. In training such models compute all "
         "points at once",
         minimum=0,
         below=1,
@@ -248,12 +248,12 @@ class SingleModelOptions(Options):
         64, "Number of random features of performer", minimum=1
     )
     num_projected: int = _of_single(
-        64, "Number of points that linformer projects to", minimum=1
+        64, "Number of points to which linformer projects", minimum=1
     )
     scalar_modulation: bool = _of_single(
         False,
-        "Scale and shift the norms of operator transformers by functions of the "
-        "scalars of a case, which are constant features in any case",
+        "Scale and shift the normalisation layers of operator transformers by "
+        "functions of the scalars. Scalars are always constant features too",
     )
 
     def __post_init__(self):
@@ -262,8 +262,8 @@ class SingleModelOptions(Options):
         free, largest = not self.min_temperature, SingleModelOptions.max_temperature
         if free and self.max_temperature != largest:
             raise ValueError(
-                f"max_temperature={self.max_temperature} means nothing with "
-                "min_temperature=0, which leaves temperatures free."
+                f"max_temperature={self.max_temperature} has no effect with "
+                "min_temperature=0, which removes the bounds."
             )
         if self.min_temperature > self.max_temperature:
             raise ValueError(
@@ -319,8 +319,8 @@ class ModelOptions(SizeOptions, SingleModelOptions):
     )
     chunk_size: int = option(
         0,
-        "Number of points computed at a time. 256 to 1024 save memory, and time on a "
-        "CPU. 0 computes all at once. Only for attention in a basis without "
+        "Number of points computed at a time. 256 to 1024 save memory, and on a CPU "
+        "also time. 0 computes all at once. Only for attention in a basis without "
         "convolutions",
         minimum=0,
     )
@@ -343,8 +343,8 @@ class ModelOptions(SizeOptions, SingleModelOptions):
         keeps = self.chunk_size or self.rematerialize
         if self.storage_dtype != ModelOptions.storage_dtype and not keeps:
             raise ValueError(
-                f"storage_dtype={self.storage_dtype} means nothing without chunk_size "
-                "or rematerialize; give one of them, or leave it out."
+                f"storage_dtype={self.storage_dtype} has no effect without chunk_size "
+                "or rematerialize; set one of them, or omit it."
             )
         if self.reference_points == 1:
             raise ValueError("reference_points=1 must be at least 2, or 0 for none.")
@@ -433,18 +433,18 @@ class TrainingOptions(UpdateOptions):
     train_points: tuple[float, ...] = fields.repeating(
         option(
             (1.0,),
-            "Share of the points of a training mesh that a step sees, drawn anew in "
-            "every step; above 1, the number of these points. Several, separated by "
-            "commas, are of equal parts of the epochs: 0.25,0.25,0.25,1 has a quarter "
-            "of the points in three quarters of the epochs and ends with all. "
-            "Validation and test see all points",
+            "Fraction of the points of a training mesh drawn at random in every "
+            "step; above 1, their number. A list, separated by commas, divides the "
+            "epochs into equal parts: 0.25,0.25,0.25,1 uses a quarter of the points "
+            "in three quarters of the epochs, then all. Validation and test use all "
+            "points",
             above=0,
         )
     )
     num_buckets: int = option(
         0,
-        "Number of different sizes that meshes are padded to. Each size is compiled "
-        "once. 0 weighs compilation against padding",
+        "Number of different sizes to which meshes are padded. Each size is compiled "
+        "once. 0 balances compilation against padding",
         minimum=0,
     )
     optimizer: str = option(
@@ -503,17 +503,17 @@ class TrainingOptions(UpdateOptions):
         for points in self.train_points:
             if points > 1 and points != int(points):
                 raise ValueError(
-                    f"train_points={points} must be a share, at most 1, or a whole "
+                    f"train_points={points} must be a fraction up to 1, or an integer "
                     "number of points."
                 )
         if len(self.train_points) > self.num_epochs:
             raise ValueError(
-                f"train_points={fields.spell(self.train_points)} has more shares than "
-                f"num_epochs={self.num_epochs}; give at most one for each epoch."
+                f"train_points={fields.spell(self.train_points)} has more entries "
+                f"than num_epochs={self.num_epochs}; pass at most one per epoch."
             )
         if self.cycle_momentum and self.beta1 != TrainingOptions.beta1:
             raise ValueError(
-                f"beta1={self.beta1} means nothing while beta1 is cycled; add "
+                f"beta1={self.beta1} has no effect while beta1 is cycled; add "
                 "--nocycle_momentum."
             )
 

@@ -37,7 +37,7 @@ def parse(text: str, defaults: Mapping[str, Value]) -> list[Choice]:
     names = [choice[:2] for choice in choices]
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f"{FLAG} has {'.'.join(filter(None, name))} twice.")
+            raise ValueError(f"{FLAG} sets {'.'.join(filter(None, name))} twice.")
     return choices
 
 

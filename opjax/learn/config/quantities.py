@@ -128,13 +128,13 @@ def _one(text: str) -> Quantity:
     field, at, boundary = named.partition("@")
     if not field or bool(at) != bool(boundary):
         raise ValueError(
-            f"quantities: {text!r} names no field, or none before @; write "
-            f"{kind}:FIELD or {kind}:FIELD@BOUNDARY."
+            f"quantities: {text!r} names no field before @; write {kind}:FIELD or "
+            f"{kind}:FIELD@BOUNDARY."
         )
     if ":" in boundary:
         boundary, _, part = boundary.partition(":")
         raise ValueError(
-            f"quantities: {text!r} has {part!r} behind the boundary; write "
+            f"quantities: {text!r} has {part!r} after the boundary; write "
             f"{kind}:{field}:{part}@{boundary} for an invariant of the field."
         )
     if kind == FLUX and not boundary:
@@ -145,7 +145,7 @@ def _one(text: str) -> Quantity:
     others = [part for part in given if part not in abouts]
     options = dict(_option(text, part) for part in others)
     if len(options) < len(others) or len(abouts) > 1:
-        raise ValueError(f"quantities: {text!r} gives a value twice.")
+        raise ValueError(f"quantities: {text!r} sets a value twice.")
     _check_options(text, kind, [*options, *[_ABOUT] * len(abouts)])
     angles = [key for key in _ANGLES if key in options]
     return Quantity(
@@ -167,8 +167,8 @@ def _point(text: str, part: str) -> tuple[float, ...]:
         point = ()
     if len(point) not in (2, 3) or not all(map(math.isfinite, point)):
         raise ValueError(
-            f"quantities: {part!r} in {text!r} is no point; write its coordinates, "
-            "about=0.25,0 in the plane or about=0.25,0,0 in space."
+            f"quantities: {part!r} in {text!r} is not a point; write its coordinates, "
+            "about=0.25,0 in two dimensions or about=0.25,0,0 in three."
         )
     return point
 
@@ -177,7 +177,7 @@ def _option(text: str, part: str) -> tuple[str, Value]:
     key, _, value = part.partition("=")
     if key not in _KEYS or not value:
         raise ValueError(
-            f"quantities: {part!r} in {text!r} is none of "
+            f"quantities: {part!r} in {text!r} is unknown; choose from "
             f"{', '.join(f'{key}=VALUE' for key in (*_KEYS, _ABOUT))}."
         )
     try:
@@ -197,18 +197,18 @@ def _check_options(text: str, kind: str, given: list[str]) -> None:
     angles = [key for key in _ANGLES if key in given]
     if given and kind not in _PRESSED + SHEARS:
         raise ValueError(
-            f"quantities: {given[0]} means nothing in {text!r}, which is no "
-            "force; leave it out."
+            f"quantities: {given[0]} has no effect in {text!r}, which is not a force; "
+            "omit it."
         )
     if angles and kind not in ACROSS_FLOW:
         raise ValueError(
-            f"quantities: {angles[0]} means nothing in {text!r}, which has a fixed "
-            "axis; leave it out."
+            f"quantities: {angles[0]} has no effect in {text!r}, which has a fixed "
+            "axis; omit it."
         )
     if _ABOUT in given and kind not in MOMENTS:
         raise ValueError(
-            f"quantities: {_ABOUT} means nothing in {text!r}, which is no moment; "
-            "leave it out."
+            f"quantities: {_ABOUT} has no effect in {text!r}, which is not a moment; "
+            "omit it."
         )
     if (kind in SHEARS) != (_VISCOSITY in given) or (
         kind in SHEARS and "reference" in given

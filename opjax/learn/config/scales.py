@@ -33,23 +33,23 @@ class ScaleOptions(Options):
 
     scales: str = option(
         "",
-        "What fields, scalars or coordinates of a case are divided by before anything "
-        "is learned, and predictions multiplied by: NAME: FORMULA of scalars of the "
-        'case, separated by commas, such as "U: load/modulus, S_Mises: load". points '
-        "stands for all coordinates. Scalars of a formula are read, but given to the "
-        "model only if --scalar_names has them",
+        "Scales of fields, scalars or coordinates, NAME: FORMULA of scalars of the "
+        'case, separated by commas, such as "U: load/modulus, S_Mises: load". Values '
+        "are divided by their scale before training, and predictions are multiplied "
+        "by it. points means all coordinates. The model receives scalars in a formula "
+        "only if --scalar_names names them",
     )
     angles: str = option(
         "",
         "Scalars of --scalar_names that are angles in degrees, separated by commas. "
-        "The model is given cosine and sine. alpha:rad is an angle in radians",
+        "The model receives cosine and sine. alpha:rad is an angle in radians",
     )
     mirror: str = option(
         "",
-        "Axis that the training cases are mirrored in, x, y or z: each has a mirrored "
-        "copy besides. Components of vectors and tensors and --angles are mirrored "
-        "along; further scalars and fields that change their sign are named, as in "
-        '"y: circulation, vorticity". Several axes have semicolons between them',
+        "Axis of reflection, x, y or z: adds a mirrored copy of every training case. "
+        "Components of vectors and tensors and --angles are mirrored too. Name other "
+        "scalars and fields that change their sign, as in "
+        '"y: circulation, vorticity". Separate several axes by semicolons',
     )
 
     def __post_init__(self):
@@ -73,8 +73,8 @@ def parse_scales(text: str) -> dict[str, Expression]:
     for name, formula in scales.items():
         if not formula.names:
             raise ValueError(
-                f"scales: {formula.text} of {name} is the same for all cases, which "
-                "changes nothing; name a scalar of the case, or leave it out."
+                f"scales: {formula.text} of {name} is the same for all cases and has "
+                "no effect; name a scalar of the case, or omit it."
             )
     return scales
 
@@ -92,13 +92,13 @@ def parse_angles(text: str) -> tuple[Angle, ...]:
             name, unit = part, "deg"
         if not name.strip() or unit.strip() not in _UNITS:
             raise ValueError(
-                f"angles: {part!r} is no name of a scalar, or has another unit than "
-                f"{' or '.join(_UNITS)}; write alpha or alpha:rad."
+                f"angles: {part!r} is not the name of a scalar, or has a unit other "
+                f"than {' or '.join(_UNITS)}; write alpha or alpha:rad."
             )
         angles.append(Angle(name.strip(), unit.strip() == "deg"))
     names = [one.name for one in angles]
     if len(set(names)) < len(names):
-        raise ValueError(f"angles={text!r} has a name twice; name it once.")
+        raise ValueError(f"angles={text!r} contains a name twice; name it once.")
     return tuple(angles)
 
 
@@ -113,8 +113,8 @@ def parse_mirrors(text: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
         axis, _, names = (piece.strip() for piece in part.partition(":"))
         if axis not in tuple(AXES) or axis in dict(mirrors):
             raise ValueError(
-                f"mirror: {part.strip()!r} has no axis x, y or z of its own; write y, "
-                "or y: NAME, NAME for scalars and fields that change their sign."
+                f"mirror: {part.strip()!r} has no axis x, y or z; write y, or y: "
+                "NAME, NAME for scalars and fields that change their sign."
             )
         mirrors.append((axis, parse_names(names)))
     return tuple(mirrors)

@@ -16,10 +16,10 @@ class TimeOptions(Options):
 
     time: str = option(
         "none",
-        "How a model learns fields that evolve. one_step: the next frame from true "
-        "frames. unrolled: --unroll steps from its own frames. time_conditional: a "
-        "frame at a given distance of time. one_shot: a frame at any time from the "
-        "first frames. none: samples without time",
+        "How a model learns transient fields. one_step: the next frame from true "
+        "frames. unrolled: --unroll steps from its own predictions. "
+        "time_conditional: the frame after a given time interval. one_shot: a frame "
+        "at any time from the first frames. none: samples without time",
         choices=("none", *MODES),
     )
     unroll: int = option(
@@ -30,16 +30,17 @@ class TimeOptions(Options):
     )
     unroll_schedule: tuple[int, ...] = option(
         (),
-        "Numbers of unrolled steps of the stages of the training, separated by commas "
-        "and increasing, such as 1,4, in place of --unroll. Every stage has an equal "
-        "share of the epochs",
+        "Increasing numbers of unrolled steps, separated by commas, such as 1,4, one "
+        "for each stage of training. Replaces --unroll. All stages have the same "
+        "number of epochs",
     )
     unroll_gradient: str = option(
         "all",
-        "Steps that gradients pass through, with --time=unrolled: all or the last one",
+        "Steps through which gradients pass, with --time=unrolled: all or only the "
+        "last one",
         choices=("all", "last"),
     )
-    history: int = option(1, "Number of frames that a model sees", minimum=1)
+    history: int = option(1, "Number of input frames", minimum=1)
     time_target: str = option(
         "increment",
         "What a model predicts: the increment since the last frame, or the state",
@@ -59,8 +60,8 @@ class TimeOptions(Options):
     )
     validation_steps: int = option(
         0,
-        "Maximum number of steps of rollouts in validation, which select the epoch. A "
-        "few suit chaotic equations. 0 takes those of --rollout_steps",
+        "Maximum number of steps of rollouts in validation, which select the epoch. "
+        "Use a few for chaotic equations. 0 uses --rollout_steps",
         minimum=0,
     )
 
@@ -79,8 +80,8 @@ class TimeOptions(Options):
             value = getattr(self, field.name)
             if field.name in unread and value != field.default:
                 raise ValueError(
-                    f"{field.name}={spell(value)} means nothing with "
-                    f"time={self.time}; leave it out, or give another time."
+                    f"{field.name}={spell(value)} has no effect with "
+                    f"time={self.time}; omit it, or use another time."
                 )
         if self.unroll_schedule:
             self._check_schedule()
@@ -90,14 +91,14 @@ class TimeOptions(Options):
         stages, shown = self.unroll_schedule, spell(self.unroll_schedule)
         if self.unroll != TimeOptions.unroll:
             raise ValueError(
-                f"unroll={self.unroll} means nothing with unroll_schedule={shown}, "
-                "which has the numbers of steps; leave one of them out."
+                f"unroll={self.unroll} has no effect with unroll_schedule={shown}, "
+                "which sets the numbers of steps; omit one of them."
             )
         whole = list(filter(_is_number, stages))
         if len(stages) < 2 or list(stages) != sorted(set(whole)):
             raise ValueError(
                 f"unroll_schedule={shown} must be two or more increasing numbers of "
-                "steps, such as 1,4; for one number give --unroll."
+                "steps, such as 1,4; for one number use --unroll."
             )
 
     @property

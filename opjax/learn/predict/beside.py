@@ -45,8 +45,8 @@ class Beside(NamedTuple):
         if instead:
             raise ValueError(
                 f"baseline={instead}: there is no {FILE} in {found.folder} or "
-                f"{found.folder.parent}. Runs of opjax-train keep one where baselines "
-                "apply; leave it out, or train again."
+                f"{found.folder.parent}. opjax-train saves baselines if they apply; "
+                "omit it, or train again."
             )
         return None
 

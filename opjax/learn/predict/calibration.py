@@ -118,8 +118,8 @@ class Calibration(NamedTuple):
             raise ValueError(f"{kind=} is unknown; choose from {', '.join(BANDS)}.")
         if not self.factors:
             raise ValueError(
-                f"The operator in {self.trained.folder} predicts scalars alone, which "
-                "have intervals, `half_widths`, and no band."
+                f"The operator in {self.trained.folder} predicts only scalars, which "
+                "have intervals, `half_widths`, but no band."
             )
         values = self.trained(sample) if prediction is None else prediction
         factors = factors_of_channels(self.trained.fields, kind, self.factors)
@@ -252,15 +252,15 @@ def calibrate(
     if (width in widths.OF_SEEDS) != bool(members):
         raise ValueError(
             f"{width=} with {len(members)} members: {' and '.join(widths.OF_SEEDS)} "
-            "need at least one other seed, and other widths have none."
+            "need at least one other seed, and other widths accept none."
         )
     uncertainty.least_cases(coverage)  # refuses what is no coverage
     alone = not operator.description.channels.target
     if alone and width != "constant":
         raise ValueError(
-            f"{width=} means nothing to the operator in {operator.folder}: it predicts "
-            "scalars alone, whose intervals are equally wide for all cases. Leave it "
-            "out."
+            f"{width=} has no effect on the operator in {operator.folder}: it "
+            "predicts only scalars, whose intervals have the same width in all "
+            "cases. Omit it."
         )
     for one in (operator, *members):
         _check_targets(one, cases)
@@ -436,29 +436,28 @@ def _check_targets(operator: Trained, cases: Sequence[Sample]) -> None:
     """Raises ValueError unless all cases have targets that the operator predicts."""
     if operator.description.time is not None:
         raise ValueError(
-            f"The operator in {operator.folder} was trained on series; bands are for "
-            "operators of single fields."
+            f"The operator in {operator.folder} was trained on series, for which "
+            "bands are not available."
         )
     channels = operator.description.channels.target
     for sample in cases:
         if not channels:
             if sample.target_scalars is None:
                 raise ValueError(
-                    f"{sample.name} has no target scalars; calibration cases need "
-                    "theirs."
+                    f"{sample.name} has no target scalars; calibration cases need them."
                 )
             continue
         if sample.target is None:
             names = operator.description.config.get("target_names")
             called = f" {names!r}, as --target_names of the training" if names else ""
             raise ValueError(
-                f"{sample.name} has no target{called}; calibration cases need theirs, "
-                "under the same names."
+                f"{sample.name} has no target{called}; calibration cases need targets "
+                "with the same names."
             )
         if sample.target.shape != (sample.num_points, channels):
             raise ValueError(
                 f"{sample.name} has a target of shape {sample.target.shape}, expected "
-                f"{(sample.num_points, channels)}: what {operator.folder} predicts."
+                f"{(sample.num_points, channels)} as predicted by {operator.folder}."
             )
 
 
@@ -476,9 +475,9 @@ def _check_unseen(operators: Sequence[Trained], cases: Sequence[Sample]) -> None
         if names:
             raise ValueError(
                 f"{len(names)} of {len(cases)} calibration cases were in the training "
-                f"or validation set of {operator.folder}, {names[0]} for one: errors "
-                "there are too small, and so would bands be. Give cases that the run "
-                "has not seen."
+                f"or validation set of {operator.folder}, for example {names[0]}. "
+                "Their errors are too small, and bands would be too narrow. Use "
+                "cases that the run has not seen."
             )
     if unknown:
         say(
@@ -612,8 +611,8 @@ def _parsed(
 ) -> Calibration:
     if text["operator"] != identity(operator):
         raise OtherOperatorError(
-            f"{operator.folder / FILE} belongs to another operator than the one beside "
-            "it, which was trained later. Run opjax-calibrate again."
+            f"{operator.folder / FILE} belongs to an earlier operator than the one in "
+            "its folder. Run opjax-calibrate again."
         )
     members: list[Trained] = []
     if text["members"]:
@@ -622,8 +621,9 @@ def _parsed(
         if missing:
             raise OtherOperatorError(
                 f"{len(missing)} of {len(text['members'])} other seeds that "
-                f"{operator.folder / FILE} was calibrated with are not beside "
-                f"{operator.folder}. Restore them, or run opjax-calibrate again."
+                f"{operator.folder / FILE} was calibrated with are missing in "
+                f"{operator.folder.parent}. Restore them, or run opjax-calibrate "
+                "again."
             )
         members = [others[name] for name in text["members"]]
     factors = {name: float(value) for name, value in text["factors"].items()}

@@ -60,8 +60,8 @@ def row_of(
         return to_json(row)
     if not np.isfinite(predicted).all():
         raise ValueError(
-            f"The predicted scalars of {sample.name} are not finite; its values are "
-            "too far from those of training."
+            f"The predicted scalars of {sample.name} are not finite; its inputs are "
+            "too far from the training data."
         )
     row["predicted_scalars"] = intervals.named(targets, predicted)
     if sample.target_scalars is not None:

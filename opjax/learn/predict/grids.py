@@ -70,7 +70,7 @@ def of_points(
         if array is not None and (array.ndim != rank or len(array) != len(points)):
             raise ValueError(
                 f"{name} have shape {array.shape}, but the mesh has {len(points)} "
-                f"points {points.shape}: one row for each point is needed."
+                f"points {points.shape}: expected one row per point."
             )
     return Sample(
         points,
@@ -93,7 +93,7 @@ def named_scalars(
     if missing := [name for name in names if name not in given]:
         raise ValueError(
             f"scalars have no {missing[0]!r}, which the operator in {trained.folder} "
-            f"takes; it was trained with {', '.join(names)}."
+            f"needs; it was trained with {', '.join(names)}."
         )
     values = {name: float(of_scalars(value)[0]) for name, value in given.items()}
     others = {name: value for name, value in values.items() if name not in names}
@@ -132,9 +132,9 @@ def layout(trained: Learned, shape: tuple[int, ...]) -> Layout:
     trained_shape = description.sizes.grid_shape
     if not description.uniform or trained_shape is None:
         raise ValueError(
-            f"An array of shape {shape} says nothing of its points, and the "
-            f"operator in {trained.folder} was not trained on uniform grids. Give "
-            "points (n, p) and features (n, c), or a sample."
+            f"An array of shape {shape} does not define its points, and the operator "
+            f"in {trained.folder} was not trained on uniform grids. Give points (n, "
+            "p) and features (n, c), or a sample."
         )
     axes, channels = len(trained_shape), description.channels.features
     outputs = description.channels.target

@@ -75,9 +75,10 @@ def _check_weights(
 ) -> None:
     if config.get("quadrature") and "quadrature_weights" not in arrays:
         raise ValueError(
-            f"{name} has no quadrature_weights, which are not made of cells in slices: "
-            "add them to its fields, they are those of `files.read(..., "
-            "files.ReadOptions(quadrature=True))`; or predict without --stream."
+            f"{name} has no quadrature_weights, and they cannot be computed from "
+            "cells in slices: add them to its fields, as computed by "
+            "`files.read(..., files.ReadOptions(quadrature=True))`; or predict "
+            "without --stream."
         )
 
 
@@ -109,8 +110,8 @@ def _predict(
         values = prediction.decoded(operator, part)
         if not np.isfinite(values).all():
             raise ValueError(
-                f"The prediction for {name} is not finite; its values are too "
-                "far from those of training."
+                f"The prediction for {name} is not finite; its inputs are too far "
+                "from the training data."
             )
         rows = slice(start, start + len(values))
         column = None if weights is None else weights[rows]
@@ -170,5 +171,5 @@ def _refuse(config: dict[str, Any]) -> None:
         if (value := config.get(name) or default) != default:
             raise ValueError(
                 f"This operator was trained with {name}={value}, which needs whole "
-                "meshes; leave out --stream."
+                "meshes; omit --stream."
             )

@@ -46,8 +46,8 @@ def lags_of(
     if not how.timed and abs(step - how.interval) > _EQUAL * how.interval:
         raise ValueError(
             f"time_step={step:g}, but the operator in {trained.folder} was trained "
-            f"with time={how.mode} on frames {how.interval:g} apart and has no other "
-            "step; train with --time=time_conditional or one_shot."
+            f"with time={how.mode} on frames {how.interval:g} apart and supports no "
+            "other step; train with --time=time_conditional or one_shot."
         )
     largest = lags[-1] if how.mode == "one_shot" else step
     if how.timed and largest > (1 + _EQUAL) * how.longest:
@@ -63,7 +63,7 @@ def lags_of(
 
 
 def _warn(what: str) -> None:
-    warnings.warn(f"{what} of training; check what is beyond.", stacklevel=3)
+    warnings.warn(f"{what} of training; check the results beyond.", stacklevel=3)
 
 
 def check_series(trained: Learned, series: Series) -> Stepping:
@@ -76,21 +76,22 @@ def check_series(trained: Learned, series: Series) -> Stepping:
     rules.check([series], min_frames=how.history)
     if series.values.shape[2] != how.channels:
         raise ValueError(
-            f"{series.name} has {series.values.shape[2]} channels of fields that "
-            f"evolve, but the operator was trained with {how.channels}."
+            f"{series.name} has {series.values.shape[2]} channels of transient "
+            f"fields, but the operator was trained with {how.channels}."
         )
     names = trained.description.names.get("scalars")
     if names and tuple(names) != series.scalar_names:
         raise ValueError(
-            f"{series.name} has the scalars {[*series.scalar_names]}, but the operator "
-            f"in {trained.folder} was trained with {names}; give these."
+            f"{series.name} has the scalars {[*series.scalar_names]}, but the "
+            f"operator in {trained.folder} was trained with {names}; pass these."
         )
     prediction.check(trained, series.seen(range(how.history)), weights=True)
     steps = np.diff(series.times[: how.history])
     if (abs(steps - how.interval) > _EQUAL * how.interval).any():
         raise ValueError(
             f"{series.name}: the first {how.history} frames are {steps} apart, but "
-            f"the operator was trained with {how.interval:g}; give such frames."
+            f"the operator was trained with {how.interval:g}; pass frames at this "
+            "interval."
         )
     return how
 
@@ -141,7 +142,7 @@ def _advance(
         if not np.isfinite(values).all():
             raise ValueError(
                 f"The rollout of {series.name} is not finite from step {number} on; "
-                "take fewer steps, or train with --time=unrolled or more --unroll."
+                "use fewer steps, or train with --time=unrolled or more --unroll."
             )
         yield values
 

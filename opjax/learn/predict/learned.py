@@ -139,7 +139,7 @@ class Learned(NamedTuple):
         if len(several) != 1:
             raise ValueError(
                 f"{mesh} holds {len(several)} samples; read them with `trained.read` "
-                "and predict on one after the other."
+                "and predict one at a time."
             )
         return several[0]
 

@@ -174,23 +174,24 @@ class Reference(NamedTuple):
     def statement(self) -> str:
         """Says what the calibration cases are able to tell apart."""
         words = (
-            f"{len(self.features)} calibration cases: no p-value is below "
-            f"{self.least:.2g}, and a case is called unlike at {self.false_alarms:g}"
+            f"{len(self.features)} calibration cases: the smallest possible p-value "
+            f"is {self.least:.2g}, and a case is out of distribution at p <= "
+            f"{self.false_alarms:g}"
         )
         shifts = self.power().get("likeness_shifts") or {}
         seen = [f"{t:.2g} ({name})" for name, t in shifts.items() if t is not None]
         unseen = [name for name, t in shifts.items() if t is None]
         if seen:
             words += (
-                f". A shift of one number is noticed in {100 * POWER:.0f} % of cases "
-                f"if it is {_listed(seen)} of its standard deviations over them"
+                f". In {100 * POWER:.0f} % of cases, the test detects a shift of one "
+                f"feature by {_listed(seen)} standard deviations"
             )
         if unseen:
             words += (
-                f". No shift of one number of {_listed(unseen)} is noticed so often, "
-                "however large"
+                f". It does not detect a shift of one feature of {_listed(unseen)} at "
+                "this rate"
             )
-        return f"{words}. Smaller differences stay unseen."
+        return f"{words}. Smaller differences remain undetected."
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Returns what `restore` makes the reference of, by names."""
@@ -240,7 +241,7 @@ def refer(
             return None
         raise ValueError(
             f"{len(cases)} calibration cases are too few for false_alarms={rate:g}: "
-            f"at least {least} are needed. Give more cases, or a higher rate."
+            f"at least {least} are needed. Use more cases, or a higher rate."
         )
     features = [
         features_of(trained, sample, values)
@@ -296,8 +297,8 @@ def least_cases(false_alarms: float) -> int:
     """
     if not 0 < false_alarms < 1:
         raise ValueError(
-            f"{false_alarms=} must be inside (0, 1), for example 0.05 for one alarm in "
-            "twenty cases that are like the calibration cases."
+            f"{false_alarms=} must be inside (0, 1), for example 0.05 for one false "
+            "alarm in twenty cases."
         )
     return uncertainty.least_cases(round(1 - false_alarms, 12))
 

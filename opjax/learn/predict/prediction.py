@@ -288,7 +288,7 @@ def chunks(
         text = plan.advice(
             model, n, memory_limit=limit, chunk_size=limits.chunk_size, backward=False
         )
-        raise ValueError(f"memory_gib={limits.memory_gib:g} is too little: {text}")
+        raise ValueError(f"memory_gib={limits.memory_gib:g} is too small: {text}")
     return streaming.predict(
         model,
         encoded(trained, source),
@@ -307,14 +307,14 @@ def refuse_whole(trained: Learned, *, sliced: bool = False) -> None:
     if sliced and trained.scaling is not None:
         raise ValueError(
             f"The operator in {trained.folder} was trained with scales or angles, "
-            "which are those of whole cases: call trained(sample), which works in "
-            "chunks, too, or leave out --stream."
+            "which need whole cases: call trained(sample), which also works in "
+            "chunks, or omit --stream."
         )
     if trained.start is not None:
         raise ValueError(
-            f"The operator in {trained.folder} starts from a baseline, which is that "
-            "of whole cases: call trained(sample), which works in chunks, too, or "
-            "leave out --stream."
+            f"The operator in {trained.folder} uses a baseline, which needs whole "
+            "cases: call trained(sample), which also works in chunks, or omit "
+            "--stream."
         )
     if reason := obstacle(trained):
         raise ValueError(
@@ -431,8 +431,8 @@ def check(trained: Learned, sample: Sample, *, weights: bool) -> None:
     num_points = description.sizes.num_points
     if trained.fixed_points and sample.num_points != num_points:
         raise ValueError(
-            f"{sample.name} has {sample.num_points} points, but {operator} is for "
-            f"meshes of {num_points} only."
+            f"{sample.name} has {sample.num_points} points, but {operator} supports "
+            f"only meshes of {num_points} points."
         )
     _check_grid(trained, sample)
 
@@ -448,7 +448,7 @@ def _check_grid(trained: Learned, sample: Sample) -> None:
         return
     raise ValueError(
         f"{sample.name} is on a grid of {tuple(sample.grid_shape)}, but the operator "
-        f"in {trained.folder} is for grids of {grid} only."
+        f"in {trained.folder} supports only grids of {grid}."
     )
 
 
@@ -474,7 +474,7 @@ def warn_of_pairs(trained: Learned, num_points: int) -> None:
     if num_points > _MANY_POINTS and operators.entry(trained.name).quadratic:
         warnings.warn(
             f"{trained.name} compares all pairs of {num_points} points, "
-            f"{num_points**2:.1e} in every layer and head, which may take hours. Take "
+            f"{num_points**2:.1e} in every layer and head, which may take hours. Use "
             "a coarser mesh, or train functional or transolver, whose time grows "
             "linearly.",
             stacklevel=2,
@@ -493,6 +493,6 @@ def _check_memory(
         raise ValueError(
             f"{trained.name} needs about {needed / 2**30:.1f} GiB for a mesh of {n} "
             f"points, above {memory_gib=:g}. Raise --memory_gib if the machine has "
-            "more, take a coarser mesh, or train functional or transolver without "
-            "convolutions, which are evaluated in chunks."
+            "more memory, use a coarser mesh, or train functional or transolver "
+            "without convolutions, which are evaluated in chunks."
         )

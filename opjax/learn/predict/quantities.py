@@ -121,8 +121,8 @@ def _field(wanted: Quantity, values: Any, names: Names) -> Any:
     ]
     if found is None:
         raise ValueError(
-            f"the field {name!r} has 0 predicted channels, expected one; predicted are "
-            f"{', '.join(every)}."
+            f"the field {name!r} has 0 predicted channels, expected one; predicted "
+            f"fields: {', '.join(every)}."
         )
     count, vector = found.shape[1], wanted.kind in (SUM, FLUX, *SHEARS)
     if count != 1 and not (vector and count <= 3):
@@ -143,8 +143,8 @@ def _rule(wanted: Quantity, sample: Sample) -> Patch:
     if wanted.kind == SUM:
         if masked := int((mask & ~counted).sum()):
             raise ValueError(
-                f"{masked} of its points have weight zero, whose values count for "
-                "nothing; a sum needs all of them."
+                f"{masked} of its points have weight zero, so their values are "
+                "unreliable; a sum needs all points."
             )
         return _without_areas(mask, points)
     if wanted.kind in EXTREMES:
@@ -179,8 +179,8 @@ def _of_facets(
         masked = int((patch.area_vectors[wrong] != 0).any(axis=1).sum())
         if masked:
             raise ValueError(
-                f"the wall has {masked} points of weight zero, whose values count for "
-                "nothing; a force needs the pressure at all of its points."
+                f"the wall has {masked} points of weight zero, where values are "
+                "unreliable; a force needs the pressure at all points."
             )
         return patch
     _some(~wrong & (patch.areas > 0))
@@ -193,13 +193,13 @@ def _check_closed(wanted: Quantity, patch: Patch) -> None:
     if patch.surface and (wanted.is_force or wanted.kind == FLUX):
         raise ValueError(
             f"the wall, {patch.surface}s of a surface, is {edges}, so its inside is "
-            "not known. Name the whole wall of a body, or close the surface."
+            "undefined. Name the whole wall of a body, or close the surface."
         )
     if wanted.needs_closed:
         raise ValueError(
-            f"the wall is {edges}: the force of a constant pressure on it is not zero. "
-            "Name the whole wall of a body, or give the pressure on the other side of "
-            f"the wall, {wanted.text}:reference=0."
+            f"the wall is {edges}: the force of a constant pressure on it is not "
+            "zero. Name the whole wall of a body, or pass the pressure on the other "
+            f"side of the wall, {wanted.text}:reference=0."
         )
 
 
@@ -220,7 +220,7 @@ def _counted(sample: Sample) -> np.ndarray:
 def _some(mask: np.ndarray) -> np.ndarray:
     """Points that count, of which there must be one."""
     if not mask.any():
-        raise ValueError("all of its points have weight zero, so nothing is known.")
+        raise ValueError("all of its points have weight zero, so it has no value.")
     return mask
 
 
@@ -238,7 +238,7 @@ def _named(wanted: Quantity, sample: Sample) -> np.ndarray:
     if wanted.boundary not in known:
         listed = ", ".join(known) or "none"
         raise ValueError(
-            f"the boundary {wanted.boundary!r} is unknown, known are: {listed}. Name "
+            f"the boundary {wanted.boundary!r} is unknown; available: {listed}. Name "
             f"it when training, --boundary_names={wanted.boundary}."
         )
     found = np.asarray(known[wanted.boundary])
@@ -253,8 +253,8 @@ def _from_cells(wanted: Quantity, points: np.ndarray, sample: Sample) -> Patch:
     cells = sample.cells
     if cells is None:
         raise ValueError(
-            "facets need fields at points and cells of one kind, which the sample "
-            "does not have; see --location and the cells of its file."
+            "boundaries need cells of one type and fields at their points, which the "
+            "sample does not have; see --location and the cells of its file."
         )
     kind = kind_of(points, cells)
     surface = geometry.KINDS[kind].dimension < points.shape[1]
@@ -290,7 +290,7 @@ def kind_of(points: np.ndarray, cells: np.ndarray) -> str:
         return quadrature.kind_of_four(points, cells)
     if shape not in _OF_CORNERS:
         raise ValueError(
-            f"cells of {shape[1]} corners in {shape[0]} dimensions have no known "
-            "facets."
+            f"cells of {shape[1]} corners in {shape[0]} dimensions have no facets "
+            "that opjax supports."
         )
     return _OF_CORNERS[shape]

@@ -92,7 +92,7 @@ def _force_value(
     # Of a mesh in the plane of x and z, force_z is the second one, as is force_y.
     axis = rule.axes.index(axis) if axis in rule.axes else axis
     if axis >= len(found):
-        raise ValueError(f"the mesh has {len(found)} dimensions only.")
+        raise ValueError(f"the mesh has only {len(found)} dimensions.")
     return found[axis]
 
 
@@ -107,10 +107,10 @@ def _moment(wanted: Quantity, values: Any, rule: Patch) -> jax.Array:
     p = rule.centers.shape[1]
     about = np.array(wanted.about or [0.0] * p)
     if p == 2 and wanted.kind != MOMENTS[2]:
-        raise ValueError("the mesh has 2 dimensions only, whose moment is moment_z.")
+        raise ValueError("the mesh is two-dimensional; use moment_z.")
     if len(about) != p and not (p == 2 and len(about) == 3):
         raise ValueError(
-            f"about= has {len(about)} coordinates, but the mesh {p} dimensions."
+            f"about= has {len(about)} coordinates, but the mesh has {p} dimensions."
         )
     about = about.astype(rule.centers.dtype)
     arrays = _padded(values, rule.area_vectors, rule.centers)
@@ -134,7 +134,7 @@ def _shear(field: Any, rule: Patch, sample: Sample) -> Any:
     flat = isinstance(heights, np.ndarray) and (heights <= 1e-6 * np.sqrt(sizes)).any()
     if rule.surface or flat:
         raise ValueError(
-            "the shear stress needs velocities at the centres of cells beside the "
+            "the shear stress needs velocities at the centres of the cells at the "
             "wall, --location=cells; on the wall they are zero."
         )
     across = (velocity * normals).sum(axis=1, keepdims=True) * normals
@@ -145,8 +145,8 @@ def _across(wanted: Quantity, force: Any, angle: Any) -> jax.Array:
     """Drag or lift of a force in the plane."""
     if len(force) != 2:
         raise ValueError(
-            "drag and lift are those of flows in the plane; ask for force_x, force_y "
-            "or force_z."
+            "drag and lift are defined in two dimensions; use force_x, force_y or "
+            "force_z."
         )
     angle = _module(angle).deg2rad(angle) if wanted.degrees else angle
     both = quantities.drag_and_lift(force, angle=angle)
@@ -158,8 +158,8 @@ def _in_space(field: Any, rule: Patch) -> Any:
     count, p = field.shape[1], rule.area_vectors.shape[1]
     if count < max(p, 2):
         raise ValueError(
-            f"the field has {count} channels, but the mesh {p} dimensions; expected a "
-            "vector, as in flux:U@outlet."
+            f"the field has {count} channels, but the mesh has {p} dimensions; "
+            "expected a vector, as in flux:U@outlet."
         )
     axes = list(rule.axes if count == 3 and rule.axes else range(p))
     if isinstance(field, jax.Array):
@@ -184,7 +184,7 @@ def _constant(value: Value, sample: Sample, names: Names) -> Any:
     if [*scalars, *listed].count(value) != 1:
         known = ", ".join([*scalars, *listed]) or "none"
         raise ValueError(
-            f"there is no one scalar or input {value!r}; inputs are: {known}."
+            f"there is no unique scalar or input {value!r}; available: {known}."
         )
     if value in scalars:
         assert sample.scalars is not None

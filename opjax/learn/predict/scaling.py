@@ -50,14 +50,13 @@ class Scaling:
         for angle in self.angles:
             if angle.name not in names:
                 raise ValueError(
-                    f"angles: {angle.name!r} is none of the scalars that the model is "
-                    f"given, {', '.join(names) or 'of which there are none'}; add it "
-                    "to scalar_names."
+                    f"angles: {angle.name!r} is not an input scalar (available: "
+                    f"{', '.join(names) or 'none'}); add it to scalar_names."
                 )
             if angle.name in self.scales:
                 raise ValueError(
-                    f"{angle.name} is an angle, which has no scale; leave it out of "
-                    "scales or of angles."
+                    f"{angle.name} is an angle, which has no scale; remove it from "
+                    "scales or from angles."
                 )
 
     @classmethod
@@ -147,8 +146,8 @@ class Scaling:
             size = self._size(role, sample)
             if channels is not None and channels[-1] >= size:
                 raise ValueError(
-                    f"{sample.name}: scales has {name}, but its points have {size} "
-                    "coordinates; leave it out."
+                    f"{sample.name}: scales contains {name}, but its points have "
+                    f"{size} coordinates; omit it."
                 )
             one = factors.setdefault(role, np.ones(size))
             one[slice(None) if channels is None else channels] = self._value(
@@ -235,8 +234,8 @@ class Scaling:
             if not ends[0] / _UNITS <= size <= ends[1] * _UNITS:
                 warnings.warn(
                     f"{sample.name}: {name} is {values[name]:g}, and {low:g} to "
-                    f"{high:g} in training: is it in the same units? The prediction is "
-                    f"scaled by it.",
+                    f"{high:g} in training. Check its units, because the prediction "
+                    "is scaled by it.",
                     stacklevel=2,
                 )
 
@@ -256,7 +255,7 @@ class Scaling:
         if len(places) != 1:
             names = [n for role in _ROLES for n in self.names.get(role) or (role,)]
             raise ValueError(
-                f"scales: {name!r} is the name of {len(places)} arrays; name one of "
+                f"scales: {name!r} is the name of {len(places)} arrays; use one of "
                 f"{', '.join(dict.fromkeys(names))}, or points, x, y or z."
             )
         return places[0]
@@ -282,7 +281,7 @@ class Scaling:
             used = ", ".join(f"{key} = {values[key]:g}" for key in formula.names)
             raise ValueError(
                 f"{sample.name}: the scale of {name}, {formula.text}, is {value:g} "
-                f"with {used}, expected a positive number. Correct the case or leave "
-                "it out; of numbers of either sign take abs()."
+                f"with {used}, expected a positive number. Correct the case or omit "
+                "it; for numbers of either sign, use abs()."
             )
         return value

@@ -262,7 +262,8 @@ class Trained(Learned):
         path.mkdir(parents=True, exist_ok=True)
         if any(path.iterdir()):
             raise FileExistsError(
-                f"{path} is not empty; give a new folder, so that nothing is lost."
+                f"{path} is not empty; choose a new folder, so that nothing is "
+                "overwritten."
             )
         config = {"format": _formats.CONFIGURATION, **self.description.config}
         write_json(path / "config.json", config)
@@ -406,8 +407,8 @@ class Trained(Learned):
         self._refuse_series()
         if not self.description.channels.target:
             raise ValueError(
-                f"The operator in {self.folder} predicts scalars alone, no field; call "
-                "trained.both(sample).scalars."
+                f"The operator in {self.folder} predicts only scalars, not a field; "
+                "call trained.both(sample).scalars."
             )
 
     def _refuse_series(self) -> None:
@@ -453,8 +454,7 @@ def _refuse_beside(
         if array is not None:
             what = mesh.name if isinstance(mesh, Sample) else mesh
             raise ValueError(
-                f"{name} belong to the points of one mesh, an array (n, p); {what} "
-                "has its own."
+                f"{name} need an array (n, p) of mesh points; {what} has its own."
             )
 
 
@@ -520,7 +520,8 @@ def load(workdir: str | os.PathLike[str], *, own_model: str | None = None) -> Tr
     ]
     if not finished:
         raise FileNotFoundError(
-            f"{root} holds no trained operator; name the --workdir of a finished run."
+            f"{root} contains no trained operator; name the --workdir of a finished "
+            "run."
         )
 
     def validation(folder: pathlib.Path) -> float:
@@ -532,13 +533,16 @@ def load(workdir: str | os.PathLike[str], *, own_model: str | None = None) -> Tr
     (name,) = description.config["models"]
     if operators.is_own(name) and name != own_model:
         raise ValueError(
-            f"{folder} holds a model that is not of opjax, {name!r}; to import and run "
-            f"it, if you trust it, give own_model={name!r} (--own_model={name})."
+            f"{folder} contains a model that is not part of opjax, {name!r}; if you "
+            f"trust it, import and run it with own_model={name!r} "
+            f"(--own_model={name})."
         )
     try:
         template = {"model": _model(description), "normalizers": normalizers}
     except Exception as error:  # what is not as it was leads models anywhere
-        raise _damaged(folder, f"it describes no operator: {error!r}") from error
+        raise _damaged(
+            folder, f"it does not describe an operator: {error!r}"
+        ) from error
     restored = checkpoint.restore(folder / FOLDER, template)
     assert restored is not None
     payload = restored.payload

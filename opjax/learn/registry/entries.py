@@ -77,9 +77,7 @@ class Sizes(NamedTuple):
           ValueError: if the samples are on no common grid.
         """
         if self.grid_shape is None:
-            raise ValueError(
-                "The samples are on no common grid, which this model needs."
-            )
+            raise ValueError("The samples do not share a grid, which this model needs.")
         return self.grid_shape
 
     @property
@@ -91,8 +89,8 @@ class Sizes(NamedTuple):
         """
         if self.num_points is None:
             raise ValueError(
-                "The samples have different numbers of points, but this model belongs "
-                "to one number of them."
+                "The samples have different numbers of points, but this model needs "
+                "a fixed number."
             )
         return self.num_points
 

@@ -91,8 +91,8 @@ def _modulating(config: ModelOptions, sizes: Sizes) -> int:
         return 0
     if not sizes.scalar_dim:
         raise ValueError(
-            "scalar_modulation=True means nothing to samples without scalars; give "
-            "some by --scalar_names, or leave it out."
+            "scalar_modulation=True has no effect on samples without scalars; name "
+            "some with --scalar_names, or omit it."
         )
     return sizes.scalar_dim
 

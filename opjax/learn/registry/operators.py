@@ -132,7 +132,7 @@ def entry(name: str) -> Entry:
         raise ValueError(
             f"models={name!r} is unknown; choose from {', '.join(REGISTRY)}, compose "
             f"basis:mixer of the bases {', '.join(BASES)} and the mixers "
-            f"{', '.join(MIXERS)}, or name your own, package.module:function."
+            f"{', '.join(MIXERS)}, or pass your own as package.module:function."
         )
     return own_models.entry(name)
 
@@ -144,8 +144,8 @@ def check_options(config: Configuration, preset: Configuration) -> None:
         value, before = getattr(config, name, None), getattr(preset, name, None)
         if value != before:
             raise ValueError(
-                f"{name}={value} means nothing to models={','.join(config.models)}; "
-                f"leave it out, it is {before}."
+                f"{name}={value} has no effect on models={','.join(config.models)}; "
+                f"omit it, or keep its value {before}."
             )
     if isinstance(config, ModelOptions):
         for choice in config.model_choices():
@@ -158,19 +158,19 @@ def _check_choice(choice: Choice, config: Configuration) -> None:
     if not choice.model:
         if not any(choice.option in options_of(name) for name in config.models):
             raise ValueError(
-                f"model_options: {choice.option} means nothing to models={models}; "
-                "leave it out."
+                f"model_options: {choice.option} has no effect on models={models}; "
+                "omit it."
             )
     elif choice.model not in config.models:
         raise ValueError(
-            f"model_options: {choice.model}.{choice.option} is of a model that is not "
-            f"among models={models}; leave it out or add the model."
+            f"model_options: {choice.model}.{choice.option} belongs to a model that "
+            f"is not in models={models}; omit it or add the model."
         )
     elif choice.option not in options_of(choice.model):
         own = sorted(options_of(choice.model) - {"equal_parameters"})
         raise ValueError(
-            f"model_options: {choice.option} means nothing to {choice.model}, which "
-            f"has {', '.join(own)}; leave it out."
+            f"model_options: {choice.option} has no effect on {choice.model}, whose "
+            f"options are {', '.join(own)}; omit it."
         )
     adjusted = getattr(config, "equal_parameters", False)
     if choice.option == "width" and adjusted and choice.model != "functional":
@@ -260,7 +260,7 @@ def _check_sizes(name: str, found: Entry, sizes: Sizes) -> None:
     check_mesh([name], len(sizes.grid_shape or ()))
     if found.fixed_points and sizes.num_points is None:
         raise ValueError(
-            f"models={name!r} needs the same number of points in all samples; take "
+            f"models={name!r} needs the same number of points in all samples; use "
             "another model."
         )
     if sizes.time_embedding:
@@ -330,7 +330,9 @@ def check_time(names: Sequence[str]) -> None:
     """Raises ValueError if an operator has no time embedding."""
     for name in names:
         if not entry(name).takes_time:
-            raise ValueError(f"models={name!r} has no time; take another model.")
+            raise ValueError(
+                f"models={name!r} has no time embedding; use another model."
+            )
 
 
 # One line for each name.
@@ -385,7 +387,7 @@ def attention(name: str, sizes: Sizes, config: ModelOptions | None = None) -> La
     """
     registered, config = entry(name), config or ModelOptions()
     if registered.attention is None:
-        raise ValueError(f"models={name!r} is a whole model, not an attention.")
+        raise ValueError(f"models={name!r} is a complete model, not an attention.")
     basis = None if registered.basis is None else registered.basis(config, sizes)
     return registered.attention(config, sizes, basis)
 

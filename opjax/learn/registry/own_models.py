@@ -62,7 +62,7 @@ def _imported(name: str) -> Callable[..., Any]:
     except ImportError as error:
         raise ValueError(
             f"{name!r} names the module {module_name!r}, which cannot be imported "
-            f"({error}). It is looked for where Python looks, and in {os.getcwd()}."
+            f"({error}). The search path is Python's and {os.getcwd()}."
         ) from error
     try:
         imported = operator.attrgetter(path)(module)

@@ -134,8 +134,8 @@ class ArrayBatches(Batches):
         self.full_epochs = points.full_epochs(settings.full_points, self.num_epochs)
         if set(self.shares) != {1.0} and self.mesh is not None:
             raise ValueError(
-                f"train_points={','.join(map(str, self.shares))} is for one device; "
-                "leave it or --devices out."
+                f"train_points={','.join(map(str, self.shares))} supports only one "
+                "device; omit it or --devices."
             )
         ending = {1.0} if self.full_epochs else set[float]()
         self.programs = {

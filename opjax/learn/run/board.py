@@ -22,7 +22,7 @@ def require() -> None:
     except ImportError:
         raise ModuleNotFoundError(
             "--tensorboard needs tensorboardX: pip install 'opjax[tensorboard]', or "
-            "leave the flag out: metrics.jsonl is written in any case."
+            "omit the flag: metrics.jsonl is always written."
         ) from None
 
 
@@ -74,8 +74,8 @@ class Board:
             yield
         except OSError as error:
             warnings.warn(
-                f"Cannot write to {self._folder}: {error.strerror or error}. "
-                "TensorBoard shows no more of this run; metrics.jsonl goes on.",
+                f"Cannot write to {self._folder}: {error.strerror or error}. The "
+                "TensorBoard log stops here; metrics.jsonl continues.",
                 stacklevel=3,
             )
             writer, self._writer = self._writer, None

@@ -109,8 +109,8 @@ def _refuse_several(config: object) -> None:
     count = hosts.count()
     if count > 1:
         raise ValueError(
-            f"{count} processes would all do the same; say with --devices what they "
-            f"share, such as batch:{count}, which must divide "
+            f"{count} processes would do the same work; set --devices to divide it, "
+            f"such as batch:{count}, which must divide "
             f"batch_size={getattr(config, 'batch_size', 1)}."
         )
 
@@ -156,14 +156,14 @@ def check(mesh: Mesh | None, task: BaseTask, model: object) -> None:
     count = sharding.size(mesh, sharding.BATCH)
     if count > 1 and not task.over_batch:
         raise ValueError(
-            f"batch:{count} of the device mesh: the loss of this program is no sum "
-            "over the samples of a batch. Leave --devices out."
+            f"batch:{count} of the device mesh: the loss of this program is not a sum "
+            "over the samples of a batch. Omit --devices."
         )
     count = sharding.size(mesh, sharding.POINTS)
     reason = obstacle(task, model) if count > 1 else None
     if reason:
         raise ValueError(
-            f"points:{count} of the device mesh: {reason}. Split batch alone."
+            f"points:{count} of the device mesh: {reason}. Split only the batch."
         )
 
 
@@ -180,5 +180,5 @@ def obstacle(task: BaseTask, model: object) -> str | None:
             "normalises every point by itself"
         )
     if isinstance(model, OperatorTransformer) and model.rematerialize:
-        return "its blocks are always computed again, so rematerialize means nothing"
+        return "it always recomputes its blocks, so rematerialize has no effect"
     return division.obstacle(model, "devices")

@@ -153,7 +153,7 @@ def fit(
             stop, old = (any(said) for said in zip(*votes, strict=True))
             loop.save_if_due(now=stop or old)
             if stop:
-                raise Stopped(f"Stopped after step {loop.step} of {total}, and saved.")
+                raise Stopped(f"Stopped and saved after step {loop.step} of {total}.")
     end = loop.progress
     last = training.averaged_model(end.state)
     best = end.best_model if loop.validation else last

@@ -102,7 +102,7 @@ def _opened(
     except OSError as error:
         raise OSError(
             f"Cannot write to the run folder {path}: {error.strerror or error}. Make "
-            "it writable or give another --workdir."
+            "it writable or use another --workdir."
         ) from error
     with lock:
         _take(lock, path)
@@ -144,7 +144,7 @@ def _take(lock: IO[bytes], path: pathlib.Path) -> None:
             owner = lock.read().decode().strip() or "unknown"
             raise RuntimeError(
                 f"Process {owner} is already running in {path}. Wait for it, stop it "
-                f"(kill {owner}), or give another --workdir."
+                f"(kill {owner}), or use another --workdir."
             ) from None
         except OSError as error:  # a network file system without locks
             _LOGGER.warning("No lock for %s, use it once at a time: %s", path, error)
@@ -168,15 +168,15 @@ def _match_data(path: pathlib.Path, now: DataFiles, *, begun: bool) -> None:
             stored = {k: Fingerprint(**v) for k, v in read_object(file).items()}
         except (TypeError, ValueError) as error:
             raise ValueError(
-                f"{path} has a damaged data.json ({error}), which says what the run is "
-                "trained on. Restore it from a copy, or give another --workdir."
+                f"{path} has a damaged data.json ({error}), which lists the training "
+                "data. Restore it from a copy, or use another --workdir."
             ) from error
         for name in now:
             if name in stored and stored[name].digest != now[name].digest:
                 changes = difference(stored[name], now[name])
                 raise ValueError(
                     f"{path} holds a run on other files of --{name}: {stored[name]} "
-                    f"there, {now[name]} now{f', {changes}' if changes else ''}. Give "
+                    f"there, {now[name]} now{f', {changes}' if changes else ''}. Use "
                     "another --workdir, or restore the files to continue that run."
                 )
     write_json(file, {name: fingerprint._asdict() for name, fingerprint in now.items()})
@@ -202,8 +202,8 @@ def _match(path: pathlib.Path, config: fields.Configuration, now: Json) -> bool:
             way = f" Or train its operator further: --init_from={path} --workdir=NEW."
         raise ValueError(
             f"{path} holds a run with another configuration ({'; '.join(refused)}). "
-            "Give another --workdir, or the same configuration to continue that run "
-            f"(--workdir alone does).{way}"
+            "Use another --workdir, or pass the same configuration or only --workdir "
+            f"to continue that run.{way}"
         )
     return bool(differing)
 
@@ -224,16 +224,14 @@ def read_config(workdir: str | os.PathLike[str], cls: type[_Config]) -> _Config 
         raise ValueError(
             f"{path} holds a run of another program or version: its config.json has "
             f"the unknown fields {sorted(unknown)}. Continue it with the program it "
-            "was started with, or give another --workdir."
+            "was started with, or use another --workdir."
         )
     values = {name: tuples(value) for name, value in stored.items()}
     try:
         fields.check_types(cls, values)
         return cls(**values)
     except (OverflowError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"{path} has a config.json that no run has: {error}"
-        ) from error
+        raise ValueError(f"{path} has an invalid config.json: {error}") from error
 
 
 def _stored(path: pathlib.Path, cls: type[fields.Configuration]) -> dict[str, Any]:
@@ -243,7 +241,8 @@ def _stored(path: pathlib.Path, cls: type[fields.Configuration]) -> dict[str, An
     except ValueError as error:
         raise ValueError(
             f"{path} has a damaged config.json ({error}). Restore it from a copy, "
-            "delete it where nothing is to be continued, or give another --workdir."
+            "delete it if you do not want to continue the run, or use another "
+            "--workdir."
         ) from error
     version = values.pop("format", 0)
     what = "configurations"
@@ -290,7 +289,7 @@ def _result(path: pathlib.Path) -> dict[str, Any] | None:
             result = json.loads((path / "result.json").read_text())
             if isinstance(result, dict):
                 return result
-            reason = "it is no JSON object"
+            reason = "it is not a JSON object"
         except ValueError as error:
             reason = str(error)
         say(f"{path} has a damaged result.json ({reason}), which is made anew.")

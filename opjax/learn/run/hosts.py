@@ -133,20 +133,22 @@ def check(coordinator: str, num_processes: int | None, process_id: int | None) -
         if named:
             raise ValueError(
                 f"{' and '.join(named)} without the coordinator's HOST:PORT, but "
-                f"{coordinator=}; give all three, or --coordinator=auto alone on a "
+                f"{coordinator=}; pass all three, or only --coordinator=auto on a "
                 "cluster."
             )
         return
     if num_processes is None or process_id is None:
         raise ValueError(
-            f"{coordinator=} needs num_processes and process_id as well; on a cluster "
-            "--coordinator=auto finds all three."
+            f"{coordinator=} also needs num_processes and process_id; on a cluster, "
+            "--coordinator=auto determines all three."
         )
     host, _, port = coordinator.rpartition(":")
     if not (host and port.isdecimal() and 0 < int(port) < 2**16):
         raise ValueError(f"{coordinator=} must be HOST:PORT or auto.")
     if not 0 <= process_id < num_processes:
-        raise ValueError(f"{process_id=} must be from 0 to {num_processes=} less one.")
+        raise ValueError(
+            f"{process_id=} must be at least 0 and below {num_processes=}."
+        )
 
 
 def _met(coordinator: str, num_processes: int | None, process: int | None) -> Meeting:
@@ -163,9 +165,10 @@ def _met(coordinator: str, num_processes: int | None, process: int | None) -> Me
         return _met_at(coordinator, num_processes, process)
     except (jax.errors.JaxRuntimeError, OSError, RuntimeError, ValueError) as error:
         raise RuntimeError(
-            f"The processes of this run did not meet at {coordinator}: {_line(error)}. "
-            "Start all of them, with the same --coordinator, on a free port, the same "
-            "--num_processes and a --process_id each."
+            f"The processes of this run did not connect at {coordinator}: "
+            f"{_line(error)}. Start all of them, with the same --coordinator, on a "
+            "free port, the same --num_processes and different values of "
+            "--process_id."
         ) from error
 
 

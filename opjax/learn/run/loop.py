@@ -51,7 +51,7 @@ class Loop:
         if hosts.count() > 1:
             hosts.require_same("their samples, by shapes and sizes", _summary(task))
         if self.validation and self.batches.shape:
-            raise ValueError("Replicas are not validated; leave out the task's metric.")
+            raise ValueError("Replicas are not validated; remove the task's metric.")
         self.probe = None if task.probe is None else jax.jit(task.probe)
         self.progress: Progress = self._first(model)
         restored = hosts.restore(run.checkpoints, self.progress)
@@ -149,7 +149,7 @@ class Loop:
             good = progress.good = good & finite.all(axis=-1)
             if not good.any():
                 raise self._stop(
-                    f"All {good.size} replicas have met a NaN or infinite loss or "
+                    f"All {good.size} replicas have a NaN or infinite loss or "
                     f"gradient after step {self.step}."
                 )
         elif not finite.all():

@@ -152,7 +152,9 @@ class Meeting:
             return message["value"]
         self._ended.add(link)
         process = 1 + self._links.index(link) if not self.process else 0
-        raise RuntimeError(f"Process {process} has ended; its output says why.")
+        raise RuntimeError(
+            f"Process {process} has ended; its output contains the reason."
+        )
 
     def _note_end(self, link: Link) -> None:
         if "end" in link.take():

@@ -124,8 +124,8 @@ def read_metrics(workdir: str | os.PathLike[str]) -> list[Row]:
                 json.loads(line)
             except ValueError as error:
                 raise ValueError(
-                    f"{path} is damaged in line {number} ({error}). Restore it from a "
-                    "copy, or write the line again."
+                    f"{path} is damaged in line {number} ({error}). Restore the file "
+                    "from a copy, or correct the line."
                 ) from error
         raise
 

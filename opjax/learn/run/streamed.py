@@ -21,8 +21,8 @@ class StreamedBatches(Batches):
     def __init__(self, task: StreamedTask, settings: Settings):
         if settings.mesh is not None:
             raise ValueError(
-                "Meshes that are read in slices are trained on by one device; leave "
-                "--devices out."
+                "Training on meshes that are read in slices supports only one "
+                "device; omit --devices."
             )
         self.task, self.seed = task, settings.seed
         self.batch_size = settings.batch_size
@@ -78,8 +78,8 @@ class StreamedBatches(Batches):
           ValueError: always.
         """
         raise ValueError(
-            "What a step takes is not known before it is made, where meshes are read "
-            "in slices; leave --describe out."
+            "The cost of a step on meshes that are read in slices is unknown in "
+            "advance; omit --describe."
         )
 
     def _rows(self, step: int) -> list[int]:

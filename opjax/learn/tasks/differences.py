@@ -65,14 +65,14 @@ class Difference:
             reason = "there are no validation samples, which decide what is added"
         if reason:
             raise ValueError(
-                f"start_from=baseline means nothing here: {reason}; leave it out."
+                f"start_from=baseline has no effect here: {reason}; omit it."
             )
         assert fields is not None
         assert normalizer is not None
         made = Baselines.fit(splits.train, fields)
         if made.correspond and any(map(is_copy, splits.train)):
             raise ValueError(
-                "start_from=baseline means nothing with mirror where meshes "
+                "start_from=baseline has no effect with mirror where meshes "
                 "correspond: the points of a mirrored copy are in another order, for "
                 "which there is no baseline; leave one of both out."
             )

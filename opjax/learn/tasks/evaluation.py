@@ -69,9 +69,9 @@ class Evaluation:
         for sample in physical if self.quantities else ():
             if sample.target is None:
                 raise ValueError(
-                    f"quantities={self.quantities[0].text} is one of predicted fields, "
-                    "but scalars alone are predicted; name a field, "
-                    "target_names=..., or leave it out."
+                    f"quantities={self.quantities[0].text} needs a predicted field, "
+                    "but only scalars are predicted; name a field in target_names, "
+                    "or omit it."
                 )
             measure(self.quantities, sample, [sample.target], names)
 

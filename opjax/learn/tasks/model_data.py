@@ -97,13 +97,14 @@ class ModelData:
         *,
         scaling: Scaling | None,
         start: Learned | None,
+        renew: bool,
         from_baseline: bool,
     ) -> "ModelData":
         """Scales the samples, fits normalisers and finds the fields of the target."""
         if start is not None and start.scaling != scaling:
             raise ValueError(
                 f"init_from: the operator in {start.folder} was trained with other "
-                "scales or angles; give those of that run."
+                "scales or angles; use those of that run."
             )
         splits = physical if scaling is None else _scaled(scaling, physical, loss)
         seen = names if scaling is None else scaling.reduced_names()
@@ -117,12 +118,13 @@ class ModelData:
         sizes = operators.sizes(all_samples(splits), fitted | own)
         if start is not None:
             sizes = check_sizes(start, sizes, names)
-            fitted = {name: start.normalizers[name] for name in fitted}
+            if not renew:
+                fitted = {name: start.normalizers[name] for name in fitted}
         fields = scales = difference = None
         by_channel = "target" in fitted and not encoding.pointwise
         if by_channel and (loss.form is not None or sizes.out_features > 1):
-            target = fitted["target"]
-            fields = fields_of_training(splits.train, target, names, start=start)
+            target, kept = fitted["target"], None if renew else start
+            fields = fields_of_training(splits.train, target, names, start=kept)
         if loss.form is not None and fields is not None:
             fitted["target"] = without_constants(fitted["target"], fields)
         if from_baseline:
@@ -275,11 +277,11 @@ def _scaled(scaling: Scaling, splits: Splits, loss: Loss) -> Splits:
     """
     if loss.form is None:
         raise ValueError(
-            "loss=joint is an error in physical units, which scales and angles leave; "
-            "give another loss, or leave them out."
+            "loss=joint is an error in physical units and does not support scales "
+            "and angles; use another loss, or omit them."
         )
     if splits.normalizers:
-        raise ValueError("Scales are for samples in physical units, not encoded ones.")
+        raise ValueError("Scales need samples in physical units, not encoded samples.")
     return scaling.splits(splits)
 
 
@@ -368,8 +370,8 @@ def check(splits: Splits) -> None:
             )
         if not targets:
             raise ValueError(
-                f"{name} samples: there are no targets to learn from; give "
-                "Sample.target, or Sample.target_scalars."
+                f"{name} samples: there are no targets; set Sample.target or "
+                "Sample.target_scalars."
             )
         samples.check_same_channels(splits.train[0], part[0], names=("train", name))
 

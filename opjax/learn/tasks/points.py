@@ -24,7 +24,7 @@ def check(
         return
     said = f"train_points={','.join(map(str, shares))}"
     if obstacle:
-        raise ValueError(f"{said}: {obstacle}; leave it out.")
+        raise ValueError(f"{said}: {obstacle}; omit it.")
     for name in config.models:
         reason = _obstacle(config, name, sizes)
         if reason:
@@ -35,8 +35,8 @@ def check(
     left = min(min(share, fewest) if share > 1 else share * fewest for share in shares)
     if left < least:
         raise ValueError(
-            f"{said} leaves {left:.3g} of the {fewest} points of the "
-            f"smallest training mesh, fewer than {least}; give a larger share."
+            f"{said} leaves {left:.3g} of the {fewest} points of the smallest "
+            f"training mesh, fewer than {least}; use a larger fraction."
         )
 
 
@@ -44,12 +44,9 @@ def _obstacle(config: Any, name: str, sizes: Sizes) -> str:
     """Why a model cannot be trained on some of the points; empty if it can."""
     entry = operators.entry(name)
     if entry.grid_axes:
-        return "needs the whole grid; leave train_points out or take another model"
+        return "needs the whole grid; omit train_points or use another model"
     if entry.fixed_points:
-        return (
-            "belongs to one number of points; leave train_points out or take another "
-            "model"
-        )
+        return "needs a fixed number of points; omit train_points or use another model"
     convolves = getattr(config, "convolution", False)
     reads = "convolution" in operators.options_of(name)
     if sizes.grid_shape is not None and convolves and reads:

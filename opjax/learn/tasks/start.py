@@ -51,8 +51,8 @@ def check_options(start: Learned, config: Any) -> None:
         pairs = differing.items()
         pairs_named = ", ".join(f"{k}={v[0]} there and {v[1]} here" for k, v in pairs)
         raise ValueError(
-            f"init_from: the model in {start.folder} is another one: {pairs_named}. "
-            "Give the same options as in that run."
+            f"init_from: the model in {start.folder} is different: {pairs_named}. Use "
+            "the options of that run."
         )
 
 
@@ -87,7 +87,7 @@ def check_sizes(
         if before and now and before != now:
             raise ValueError(
                 f"init_from: the channels of {array} are {', '.join(before)} in "
-                f"{start.folder} and {', '.join(now)} in these samples; give the same "
+                f"{start.folder} and {', '.join(now)} in these samples; use the same "
                 "fields in the same order."
             )
     return start.sizes
@@ -101,8 +101,8 @@ def build_from(start: Learned, build: Build) -> Build:
         leaves, earlier = jax.tree.leaves(model), jax.tree.leaves(start.model)
         if list(map(jnp.shape, leaves)) != list(map(jnp.shape, earlier)):
             raise ValueError(
-                f"init_from: the parameters in {start.folder} have other shapes than "
-                "those of this run; give the same options as in that run."
+                f"init_from: the parameters in {start.folder} have different shapes "
+                "than in this run; use the options of that run."
             )
         # Copies, since a step of training overwrites what it is given.
         copies = [leaf.copy() for leaf in earlier]

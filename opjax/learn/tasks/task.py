@@ -229,8 +229,8 @@ class Task(BaseTask):
         shares = getattr(config, "train_points", (1.0,))
         if set(shares) != {1.0} and not self.draws_points:
             raise ValueError(
-                f"train_points={','.join(map(str, shares))} means nothing for this "
-                "program, whose loss is not one of any points; leave it out."
+                f"train_points={','.join(map(str, shares))} has no effect on this "
+                "program, whose loss needs all points; omit it."
             )
         own = self.optimizer
         on_cpu = jax.default_backend() == "cpu"

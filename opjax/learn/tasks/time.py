@@ -156,7 +156,7 @@ def _check_same_time(start: Learned, config: TimeOptions) -> None:
     if before != now or (timed and how.mode != config.time):
         raise ValueError(
             f"init_from: {start.folder} was trained with time={how.mode}, {before}, "
-            f"and this run has time={config.time}, {now}; give the same options."
+            f"and this run has time={config.time}, {now}; use the same options."
         )
 
 

@@ -75,12 +75,12 @@ class Data:
         if not places:
             raise ValueError(
                 f"No training series has {history} frames and {unroll} after them, as "
-                f"time={config.time} needs; give longer series or a smaller unroll."
+                f"time={config.time} needs; use longer series or a smaller unroll."
             )
         if config.validation_steps and not splits.validation:
             raise ValueError(
-                f"validation_steps={config.validation_steps} means nothing without "
-                "validation series; leave it out, or hold some out."
+                f"validation_steps={config.validation_steps} has no effect without "
+                "validation series; omit it, or hold some series out."
             )
         # Stages begin at the same frames, so their epochs have the same batches.
         self.stages = tuple(
@@ -183,7 +183,7 @@ def _normalizers(
     if not fields.varying:
         raise ValueError(
             f"{', '.join(fields.constant)} are constant in all training series: there "
-            "is nothing to learn. Name other targets, or give series that evolve."
+            "is nothing to learn. Name other targets, or use transient series."
         )
     if how.increments:
         mean, deviation = _increments(found)

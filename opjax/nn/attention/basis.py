@@ -266,8 +266,9 @@ class BasisAttention(nnx.Module, PointSums):
         look = getattr(self.mixer, "condition_number", None)
         if look is None:
             raise ValueError(
-                f"{type(self.mixer).__name__} solves no system; condition_numbers is "
-                "for layers with a FunctionalMap or a CrossValidatedMap."
+                f"{type(self.mixer).__name__} does not solve a linear system; "
+                "condition_numbers needs a layer with a FunctionalMap or a "
+                "CrossValidatedMap."
             )
         return self._look(
             look, x, basis, quadrature_weights, mesh_points, basis_functions
@@ -277,9 +278,7 @@ class BasisAttention(nnx.Module, PointSums):
         """Returns the basis module of a call: the owned one, or the one passed."""
         basis = self.basis if shared is None else shared
         if basis is None or (shared is not None and self.basis is not None):
-            raise ValueError(
-                "Pass `basis` to a layer built with basis=None and to no other."
-            )
+            raise ValueError("Pass `basis` only to a layer built with basis=None.")
         return basis
 
     def projection_in(self, basis: Basis) -> Projection:
@@ -288,8 +287,8 @@ class BasisAttention(nnx.Module, PointSums):
             return Means() if basis.one_sign else InnerProducts()
         if self.projection.needs_one_sign and not basis.one_sign:
             raise ValueError(
-                f"projection={division.name(self.projection)} needs basis functions of "
-                "one sign; take InnerProducts or LeastSquares for this basis."
+                f"projection={division.name(self.projection)} needs basis functions "
+                "of one sign; use InnerProducts or LeastSquares for this basis."
             )
         return self.projection
 

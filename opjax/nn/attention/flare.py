@@ -115,7 +115,7 @@ class FlareAttention(nnx.Module, PointSums):
         """
         del mesh_points
         if basis is not None:
-            raise ValueError("FlareAttention attends without a basis.")
+            raise ValueError("FlareAttention does not use a basis; omit `basis`.")
         _checks.layer_input(self.out.out_features, x=x)
         weights = quadrature_weights
         if weights is not None:

@@ -120,7 +120,9 @@ class NystromformerAttention(HeadwiseAttention):
     ) -> jax.Array:
         """Evaluates the layer on one sample, see `PointAttention`."""
         if basis is not None:
-            raise ValueError(f"{type(self).__name__} attends without a basis.")
+            raise ValueError(
+                f"{type(self).__name__} does not use a basis; omit `basis`."
+            )
         _checks.layer_input(self.out.out_features, x=x)
         weights = quadrature_weights
         heads = self.head_inputs(x, mesh_points=mesh_points, quadrature_weights=weights)

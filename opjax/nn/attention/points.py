@@ -154,7 +154,9 @@ class PointAttention(nnx.Module, abc.ABC):
     ):
         width = head_width(features, num_heads)
         if fan_in_init and kernel_init is not None:
-            raise ValueError(f"{fan_in_init=} leaves nothing to kernel_init.")
+            raise ValueError(
+                f"{fan_in_init=} has no effect with kernel_init; pass only one of them."
+            )
         _checks.non_negative(point_dim=point_dim)
         self.num_heads, self.point_dim = num_heads, point_dim
         init = diagonal_xavier() if kernel_init is None else kernel_init
@@ -200,7 +202,9 @@ class PointAttention(nnx.Module, abc.ABC):
             is a basis.
         """
         if basis is not None:
-            raise ValueError(f"{type(self).__name__} attends without a basis.")
+            raise ValueError(
+                f"{type(self).__name__} does not use a basis; omit `basis`."
+            )
         _checks.layer_input(self.out.out_features, x=x)
         weights = quadrature_weights
         if weights is not None:

@@ -403,7 +403,7 @@ class SubdomainAttention(nnx.Module):
         if not module.pointwise:
             raise ValueError(
                 f"The functions of a {type(module).__name__} depend on all points "
-                "together: they cannot be restricted to subdomains."
+                "jointly and cannot be restricted to subdomains."
             )
         values, local, parameters = module.head_inputs(
             x, mesh_points=mesh_points, basis_functions=basis_functions
@@ -429,8 +429,8 @@ class SubdomainAttention(nnx.Module):
         """
         if subdomains is not None:
             raise ValueError(
-                f"{axis_name=} is for the boxes of the layer's own grid; pass "
-                "subdomains that are split, see schwarz.split_cover, without it."
+                f"{axis_name=} applies to the boxes of the layer's own grid; for "
+                "split subdomains, omit it and use schwarz.split_cover."
             )
         if reason := self.obstacle("devices", basis):
             raise ValueError(f"{axis_name=}: {reason}.")
@@ -439,7 +439,9 @@ class SubdomainAttention(nnx.Module):
             quadrature_weights is None
             and self.local.weights(module, x, None) is not None
         ):
-            raise ValueError("Pass quadrature_weights: only in means do they cancel.")
+            raise ValueError(
+                "Pass quadrature_weights; only weighted means work without them."
+            )
         return self.exchange(axis_name, x.shape[0])
 
     def _levels(
@@ -448,7 +450,7 @@ class SubdomainAttention(nnx.Module):
         if subdomains is None:
             if self.subdomains is None:
                 raise ValueError(
-                    "Pass `subdomains`, those of the mesh, or build the layer with the "
+                    "Pass the `subdomains` of the mesh, or build the layer with the "
                     "GridSubdomains of its grid."
                 )
             subdomains = self.subdomains.build()
@@ -504,9 +506,9 @@ def _check(x: jax.Array, subdomains: Subdomains, has_coarse_level: bool) -> None
             )
     if (subdomains.coarse_space is not None) != has_coarse_level:
         raise ValueError(
-            "A coarse space goes with a layer that has a coarse level: coarse_space is "
-            f"{'missing' if has_coarse_level else 'given'}, the layer has "
-            f"{'a' if has_coarse_level else 'no'} coarse mixer."
+            "Pass a coarse space exactly if the layer has a coarse level: "
+            f"coarse_space is {'missing' if has_coarse_level else 'given'}, the layer "
+            f"has {'a' if has_coarse_level else 'no'} coarse mixer."
         )
 
 

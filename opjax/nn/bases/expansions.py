@@ -615,7 +615,7 @@ def with_points(
     if mesh_points is None or jnp.shape(mesh_points)[-1] != point_dim:
         shape = None if mesh_points is None else jnp.shape(mesh_points)
         raise ValueError(
-            f"mesh_points {shape} do not fit a layer built with {point_dim=}."
+            f"mesh_points {shape} do not match a layer built with {point_dim=}."
         )
     _checks.floating(mesh_points=mesh_points)
     _checks.same_points(x=x, mesh_points=mesh_points)
@@ -650,6 +650,6 @@ def refuse_functions(basis_functions: jax.Array | None) -> None:
     """Raises ValueError if a call brings functions to a basis with its own."""
     if basis_functions is not None:
         raise ValueError(
-            "basis_functions are for a layer whose basis is given with every call "
-            "(FixedBasis with functions=None); this one has functions of its own."
+            "basis_functions need a layer whose basis is passed in every call "
+            "(FixedBasis with functions=None); this layer has its own functions."
         )

@@ -83,7 +83,9 @@ def diagonal_xavier(scale: float = 1e-2, diagonal: float = 1e-2) -> Initializer:
     ) -> jax.Array:
         shape = tuple(shape)
         if len(shape) != 2 or shape[0] != shape[1]:
-            raise ValueError(f"{shape=} must be square: the diagonal is an identity.")
+            raise ValueError(
+                f"{shape=} must be square for an identity on the diagonal."
+            )
         return scale * xavier(key, shape, dtype) + diagonal * jnp.eye(
             *shape, dtype=dtype
         )

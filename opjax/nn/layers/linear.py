@@ -175,13 +175,13 @@ class MLP(nnx.Module):
             )
         if input_residual and (not hidden or widths[0] != widths[1]):
             raise ValueError(
-                f"{input_residual=} needs a first hidden layer as wide as the input; "
-                f"got {in_features=}, {hidden_features=}."
+                f"{input_residual=} needs a first hidden layer with the width of the "
+                f"input; got {in_features=}, {hidden_features=}."
             )
         if output_residual and widths[-2] != widths[-1]:
             raise ValueError(
-                f"{output_residual=} needs an output as wide as what comes before it; "
-                f"got {hidden_features=}, {out_features=}."
+                f"{output_residual=} needs an output with the width of the last "
+                f"hidden layer; got {hidden_features=}, {out_features=}."
             )
         self.activation, self.residual = activation, residual
         self.input_residual, self.output_residual = input_residual, output_residual

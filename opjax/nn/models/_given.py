@@ -62,8 +62,8 @@ class Points:
         for name in self.there():
             if name not in known:
                 raise ValueError(
-                    f"{name} has no meaning for a model with {attention.__name__}; "
-                    "leave it out."
+                    f"{name} is not supported by a model with {attention.__name__}; "
+                    "omit it."
                 )
 
 
@@ -95,8 +95,7 @@ def refuse(model: str, **given: Any) -> None:
     for name, value in given.items():
         if value is not None:
             raise ValueError(
-                f"{name} has no meaning for {model}. Leave it out, or take another "
-                "model."
+                f"{name} is not supported by {model}. Omit it, or use another model."
             )
 
 
@@ -127,5 +126,5 @@ def check_time(time: Any, takes_time: bool) -> None:
     """Raises ValueError unless a time is given exactly to a model that takes one."""
     if (time is None) == takes_time:
         raise ValueError(
-            f"{time=} does not fit a model built with time_embedding={takes_time}."
+            f"{time=} does not match a model built with time_embedding={takes_time}."
         )

@@ -360,8 +360,8 @@ def check(model: Divided, option: str, value: int | str) -> None:
         raise ValueError(f"{setting}: {reason}. Leave {option} out.")
     if model.rematerialize:
         raise ValueError(
-            f"rematerialize=True means nothing with {setting}: chunks are always "
-            "computed again in the backward pass. Leave one of them out."
+            f"rematerialize=True has no effect with {setting}: the backward pass "
+            "always recomputes chunks. Omit one of them."
         )
 
 

@@ -98,8 +98,8 @@ class DeepONet(nnx.Module):
         functions = num_modes + (trunk_features[-1] if trunk_features else 0)
         if len(branch_features) < 2 or len(trunk_features) == 1:
             raise ValueError(
-                f"{branch_features=} and {trunk_features=} must be of two or more "
-                "layers each."
+                f"{branch_features=} and {trunk_features=} must each have at least "
+                "two layers."
             )
         if (
             branch_features[-1] != functions
@@ -189,8 +189,8 @@ class DeepONet(nnx.Module):
             name = "features" if self.feature_dim else "mesh_points without features"
             shape = None if features is None and self.feature_dim else values.shape
             raise ValueError(
-                f"{name} {shape} must have shape {expected}: this model is for "
-                "functions at these sensors."
+                f"{name} {shape} must have shape {expected}: this model needs "
+                "functions at its sensors."
             )
         _checks.floating(features=values)
         if weights is not None and weights.shape[0] == self.num_sensors:

@@ -137,8 +137,8 @@ def with_dropout(model: _Model, rate: float) -> _Model:
         return model
     if getattr(model, "chunk_size", None) is not None:
         raise ValueError(
-            f"dropout={rate} is drawn for all points together, but chunk_size="
-            f"{model.chunk_size}; leave one of them out."
+            f"dropout={rate} is drawn for all points jointly, but "
+            f"chunk_size={model.chunk_size}; omit one of them."
         )
     name = "blocks" if hasattr(model, "blocks") else "layers"
     setattr(model, name, Dropout(getattr(model, name), rate))

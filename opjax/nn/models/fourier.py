@@ -192,9 +192,7 @@ class FourierNeuralOperator(nnx.Module):
         self.position = None if position is None else position(len(self.grid_shape))
         inputs = feature_dim + (0 if self.position is None else self.position.features)
         if inputs == 0:
-            raise ValueError(
-                f"{feature_dim=} and {position=} leave the model without input."
-            )
+            raise ValueError(f"{feature_dim=} and {position=} give the model no input.")
         self.lifting = _mlp(inputs, 2 * features, features, rngs=rngs)
         self.time_embedding = (
             TimeEmbedding(features, rngs=rngs) if time_embedding else None
@@ -249,7 +247,7 @@ class FourierNeuralOperator(nnx.Module):
             grid_shape = self._grid_of(mesh_points if features is None else features)
         if len(grid_shape) != len(self.grid_shape):
             raise ValueError(
-                f"{grid_shape=} must have as many axes as the grid of this model, "
+                f"{grid_shape=} must have the axes of this model's grid, "
                 f"{self.grid_shape}."
             )
         z = self.lift(mesh_points, features, time=time, grid_shape=grid_shape)

@@ -188,7 +188,7 @@ class GalerkinTransformer2d(nnx.Module):
         refuse(_KIND, quadrature_weights=quadrature_weights, time=time)
         if boundary_values is not None and self.boundary == "free":
             raise ValueError(
-                "boundary_values are for a model built with boundary='dirichlet'; this "
+                "boundary_values need a model built with boundary='dirichlet'; this "
                 "one has 'free'."
             )
         values, points = self._checked(mesh_points, features, coarse_points)
@@ -308,8 +308,8 @@ def _check_output(z: jax.Array, **given: jax.Array | None) -> None:
             a not in (1, b) for a, b in zip(shape, z.shape, strict=True)
         ):
             raise ValueError(
-                f"{name} {shape} must have shape {z.shape}, that of the output, or one "
-                "in place of an entry."
+                f"{name} {shape} must have shape {z.shape}, the shape of the output, "
+                "or broadcast to it with axes of length one."
             )
 
 

@@ -97,7 +97,7 @@ class OriginalGNOT(nnx.Module):
         _checks.non_negative(feature_dim=feature_dim, num_parameters=num_parameters)
         if input_dims and feature_dim:
             raise ValueError(
-                f"{input_dims=} take the place of features at the mesh points, but "
+                f"{input_dims=} replace features at the mesh points, but "
                 f"{feature_dim=}."
             )
         self.position, self.feature_dim = Coordinates(point_dim), feature_dim

@@ -181,7 +181,7 @@ class LatentNeuralOperator(nnx.Module):
         check_points(self.position, points)
         if (time is None) == self.time_input:
             raise ValueError(
-                f"{time=} does not fit a model built with {self.time_input=}."
+                f"{time=} does not match a model built with {self.time_input=}."
             )
         seen = self.position(points)
         if time is None:

@@ -81,13 +81,14 @@ def with_precision(model: _Model, given: Precision) -> _Model:
     keeps = model.chunk_size is not None or model.rematerialize
     if given.storage is not None and not keeps:
         raise ValueError(
-            f"storage={given.storage!r} means nothing to a model without chunk_size or "
-            "rematerialize, which keep features of every block. Give it one of them."
+            f"storage={given.storage!r} has no effect on a model without chunk_size "
+            "or rematerialize, which store the features of every block. Set one of "
+            "them."
         )
     if given.features is not None and (reason := division.obstacle(model, "narrow")):
         raise ValueError(
-            f"features={given.features!r}: {reason}. Leave features out, which are "
-            "then of the type of the parameters."
+            f"features={given.features!r}: {reason}. Omit features, or with flags use "
+            "--compute_dtype=float32."
         )
     if given.features != model.precision.features:
         _narrow(model, given.features)

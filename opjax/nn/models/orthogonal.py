@@ -82,12 +82,12 @@ class OrthogonalLayer(nnx.Module):
         if key_dim != num_basis:
             raise ValueError(
                 f"key_dim={key_dim} must be num_basis={num_basis}: queries and keys "
-                "weigh coefficients one by one."
+                "multiply coefficients elementwise."
             )
         if num_basis > num_inputs:
             raise ValueError(
-                f"num_basis={num_basis} orthonormal functions need as many inputs, not "
-                f"num_inputs={num_inputs}."
+                f"num_basis={num_basis} orthonormal functions need at least as many "
+                f"inputs, not num_inputs={num_inputs}."
             )
         init = kernel_init or _default_init(activation)
 
@@ -118,7 +118,7 @@ class OrthogonalLayer(nnx.Module):
         num_inputs = self.basis.shape[0]
         if jnp.shape(u) != (num_inputs,):
             raise ValueError(
-                f"u {jnp.shape(u)} must have shape {(num_inputs,)}, that of the layer."
+                f"u {jnp.shape(u)} must have shape {(num_inputs,)} for this layer."
             )
         query, key = self.query(u)[:, None], self.key(u)[:, None]
         attended = opjax.orthogonal_attention(query, key, u[:, None], self.basis[...])
@@ -235,8 +235,8 @@ class OrthogonalNetwork(nnx.Module):
         values = mesh_points if features is None else features
         if jnp.shape(values) != self.shape:
             raise ValueError(
-                f"The input {jnp.shape(values)} must have shape {self.shape}, that of "
-                "the network."
+                f"The input {jnp.shape(values)} must have shape {self.shape} for this "
+                "network."
             )
         u = jnp.ravel(values)
         for layer in self.layers:

@@ -68,8 +68,8 @@ def laplacian_factors(
     rank = coarse.query.shape[1]
     if count != cover.num_subdomains - 1 or rank < count:
         raise ValueError(
-            f"{cover.num_subdomains} subdomains need as many hats less one and as many "
-            f"coarse columns, not {count} and {rank}."
+            f"{cover.num_subdomains} subdomains need one hat less and the same number "
+            f"of coarse columns, not {count} and {rank}."
         )
     hats = np.zeros((size, count))
     rows, values = np.asarray(space.indices), np.asarray(space.weights)

@@ -209,5 +209,5 @@ def test_bad_options_are_named_in_the_error(change, message):
 
 
 def test_functions_of_a_call_are_refused(x):
-    with pytest.raises(ValueError, match="has functions of its own"):
+    with pytest.raises(ValueError, match="has its own functions"):
         basis_of()(x, basis_functions=x)

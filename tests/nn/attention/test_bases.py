@@ -177,7 +177,7 @@ def test_a_head_can_have_a_width_of_its_own(x):
 
 @pytest.mark.parametrize("name", [name for name in BASES if name != "given"])
 def test_functions_are_given_only_to_a_basis_without_its_own(x, points, name):
-    with pytest.raises(ValueError, match="this one has functions of its own"):
+    with pytest.raises(ValueError, match="this layer has its own functions"):
         basis_of(name)(x, mesh_points=points, basis_functions=jnp.ones((N, BASIS)))
 
 
@@ -202,7 +202,7 @@ def test_functions_that_are_not_so_many_are_named(x, points):
 
 
 def test_fewer_points_than_orthonormal_functions_are_refused(x):
-    with pytest.raises(ValueError, match="4 points cannot carry 5"):
+    with pytest.raises(ValueError, match="4 points support at most 5"):
         basis_of("orthonormal")(x[:4])
 
 

@@ -205,9 +205,9 @@ def test_a_shared_basis_is_the_owned_one(x):
     shared = nn.BasisAttention(FEATURES, num_heads=HEADS, basis=None, rngs=nnx.Rngs(1))
     shared.mixer, shared.out = layer.mixer, layer.out
     np.testing.assert_array_equal(shared(x, basis=layer.basis), layer(x))
-    with pytest.raises(ValueError, match="Pass `basis` to a layer .* basis=None"):
+    with pytest.raises(ValueError, match="Pass `basis` only to a layer .* basis=None"):
         shared(x)
-    with pytest.raises(ValueError, match="Pass `basis` to a layer .* basis=None"):
+    with pytest.raises(ValueError, match="Pass `basis` only to a layer .* basis=None"):
         layer(x, basis=layer.basis)
 
 

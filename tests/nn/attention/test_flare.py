@@ -117,7 +117,7 @@ def test_bad_input_is_named_in_the_error(x):
         make(num_latents=0)
     with pytest.raises(ValueError, match="scale=0.0 must be positive"):
         make(scale=0.0)
-    with pytest.raises(ValueError, match="FlareAttention attends without a basis"):
+    with pytest.raises(ValueError, match="FlareAttention does not use a basis"):
         make()(x, basis=object())
     with pytest.raises(ValueError, match=r"quadrature_weights \(3,\)"):
         make()(x, quadrature_weights=jnp.ones(3))

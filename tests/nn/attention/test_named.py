@@ -142,7 +142,7 @@ def test_heads_must_divide_the_features_unless_their_width_is_given(x):
 
 def test_orthogonal_attention_refuses_what_it_has_itself(x):
     layer = make("orthogonal")
-    with pytest.raises(ValueError, match="Pass `basis` to a layer"):
+    with pytest.raises(ValueError, match="Pass `basis` only to a layer"):
         layer(x, basis=layer.basis)
     with pytest.raises(ValueError, match="functions of its own"):
         layer(x, basis_functions=jnp.ones((N, BASIS)))

@@ -340,7 +340,7 @@ def test_numbers_must_be_positive(attention, option):
 
 @layers
 def test_there_is_no_basis(data, attention):
-    with pytest.raises(ValueError, match="attends without a basis"):
+    with pytest.raises(ValueError, match="does not use a basis"):
         make(attention)(data[0], mesh_points=data[1], basis=object())
 
 

@@ -140,7 +140,7 @@ def test_batches_single_precision_and_bad_input(name, x):
     output = jax.jit(lambda layer, x: layer(x))(single, batch[1].astype(jnp.float32))
     assert output.dtype == jnp.float32
     np.testing.assert_allclose(output, batched[1], rtol=2e-3, atol=1e-3)
-    with pytest.raises(ValueError, match="attends without a basis"):
+    with pytest.raises(ValueError, match="does not use a basis"):
         layer(x, basis=nn.bases.SoftmaxBasis)
     with pytest.raises(ValueError, match="num_heads=4 must divide features=6"):
         make(name, num_heads=4)

@@ -469,18 +469,18 @@ BAD_CALLS = {
         lambda x: make()(x, **on(ONE, ONE), quadrature_weights=jnp.ones(20, int)),
         "quadrature_weights has dtype int64",
     ),
-    "no subdomains": (lambda x: make()(x), "Pass `subdomains`, those of the mesh"),
+    "no subdomains": (lambda x: make()(x), "Pass the `subdomains` of the mesh"),
     "functions of all points": (
         lambda x: make(basis="orthonormal")(x, **on(ONE, ONE)),
         "OrthonormalBasis depend on all points .* cannot be restricted",
     ),
     "basis missing": (
         lambda x: make(shared=True)(x, **on(ONE, ONE)),
-        "Pass `basis` to a layer",
+        "Pass `basis` only to a layer",
     ),
     "basis superfluous": (
         lambda x: make()(x, **on(ONE, ONE), basis=make().local.basis),
-        "Pass `basis` to a layer",
+        "Pass `basis` only to a layer",
     ),
 }
 

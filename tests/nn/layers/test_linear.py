@@ -154,9 +154,21 @@ def test_tanh_gelu_is_the_approximate_one(rng):
 @pytest.mark.parametrize(
     ("widths", "option", "message"),
     [
-        ((3, 4, 3), "input_residual", "a first hidden layer as wide as the input"),
-        ((3, (), 3), "input_residual", "a first hidden layer as wide as the input"),
-        ((3, 4, 3), "output_residual", "an output as wide as what comes before it"),
+        (
+            (3, 4, 3),
+            "input_residual",
+            "a first hidden layer with the width of the input",
+        ),
+        (
+            (3, (), 3),
+            "input_residual",
+            "a first hidden layer with the width of the input",
+        ),
+        (
+            (3, 4, 3),
+            "output_residual",
+            "an output with the width of the last hidden layer",
+        ),
     ],
 )
 def test_what_cannot_be_added_is_refused(widths, option, message):

@@ -125,7 +125,7 @@ def test_impossible_models_and_calls_are_refused(data):
         make(trunk_features=(4, 4))
     with pytest.raises(ValueError, match="multiple of out_features=4"):
         make(out_features=4)
-    with pytest.raises(ValueError, match="two or more layers"):
+    with pytest.raises(ValueError, match="at least two layers"):
         make(trunk_features=(6,))
     with pytest.raises(ValueError, match=r"features \(6, 1\) must have shape \(7, 1\)"):
         make()(points, values[1:])

@@ -223,7 +223,7 @@ def test_published_models_have_the_published_number_of_parameters(name):
         ({"modes": (7, 3)}, r"modes=\(7, 3\).*grid_shape=\(6, 5\), at most \(6, 3\)"),
         ({"grid_shape": (2, 2, 2, 2)}, "must have 1, 2 or 3 axes"),
         ({"features": 0}, "features=0 must be positive"),
-        ({"position": None, "feature_dim": 0}, "leave the model without input"),
+        ({"position": None, "feature_dim": 0}, "give the model no input"),
         ({"padding": -0.1}, r"padding=\(-0.1, -0.1\) must be non-negative"),
         ({"padding": (0.1,)}, r"padding=\(0.1,\) must be one number, or one per axis"),
     ],
@@ -240,7 +240,7 @@ def test_bad_options_are_refused(options, message):
         (lambda m, x, f: m(None, f), r"mesh_points None must have shape \(30, 2\)"),
         (lambda m, x, f: m(x[:-1], f), r"mesh_points \(29, 2\) must have shape"),
         (lambda m, x, f: m(x, f, grid_shape=(6, 6)), r"grid_shape=\(6, 6\)"),
-        (lambda m, x, f: m(x, f, grid_shape=(30,)), "as many axes"),
+        (lambda m, x, f: m(x, f, grid_shape=(30,)), "the axes of this"),
         (
             lambda m, x, f: m(x, f, quadrature_weights=jnp.ones(30)),
             "quadrature_weights has no meaning for a Fourier neural operator",

@@ -142,7 +142,7 @@ def test_impossible_models_and_calls_are_refused(data):
         make(num_heads=4)
     with pytest.raises(ValueError, match="num_experts=0 must be positive"):
         make(num_experts=0)
-    with pytest.raises(ValueError, match="take the place of features"):
+    with pytest.raises(ValueError, match="replace features"):
         original(input_dims=(3,))
     for model in (make(), original()):
         with pytest.raises(ValueError, match="features None must have 1 channels"):

@@ -140,7 +140,7 @@ def test_time_takes_part(name, mesh):
     found = [run(jnp.asarray(t)) for t in (0.0, 0.5)]
     assert np.max(np.abs(found[0] - found[1])) > 1e-3 * np.max(np.abs(found[0]))
     for wrong in (partial(model, *mesh), partial(make(name), *mesh, time=jnp.ones(()))):
-        with pytest.raises(ValueError, match="does not fit a model built with"):
+        with pytest.raises(ValueError, match="does not match a model built with"):
             wrong()
 
 

@@ -249,7 +249,7 @@ def test_a_shared_basis_of_attentions_without_one_is_refused(mesh):
 
 def test_schwarz_models_without_a_grid_need_subdomains(mesh):
     model = make_schwarz()
-    with pytest.raises(ValueError, match="Pass `subdomains`.* GridSubdomains"):
+    with pytest.raises(ValueError, match="Pass the `subdomains`.* GridSubdomains"):
         model(*mesh)
     short = schwarz.box_cover(29, 1, overlap=0)
     with pytest.raises(ValueError, match=r"x \(30, 8\) must .* 29 points of cover"):
