@@ -38,6 +38,8 @@ def shown(page, language):
 def run(command, folder):
     """Runs a command; those of opjax as modules of this checkout."""
     place = {"WM_PROJECT_DIR": "/usr/share/openfoam", "JAX_PLATFORMS": "cpu"}
+    if Path("/usr/lib/freefem++").is_dir():  # of Debian, which does not say so
+        place["FF_LOADPATH"] = "/usr/lib/freefem++"
     place |= os.environ
     place["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
