@@ -17,7 +17,7 @@ WITHOUT = "opjax.problems."
 # Where examples compile for longer than the day has time for.
 NIGHTLY = ("attention/", "metrics", "nn/", "point_clouds", "precision", "training/")
 NIGHTLY += ("learn/cli/train_samples", "learn/predict/", "learn/run/")
-NIGHTLY += ("schwarz/operators", "streaming/", "uncertainty/")
+NIGHTLY += ("export", "schwarz/operators", "streaming/", "uncertainty/")
 
 
 def documented(path):
