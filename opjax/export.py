@@ -86,6 +86,12 @@ class Inputs(NamedTuple):
       min_points: if any, at least so many.
       batched: whether every argument and the result have one more axis in front, of any
         number of samples.
+
+    Examples:
+      >>> from opjax import export
+      >>> inputs = export.Inputs(point_dim=2, feature_dim=1)
+      >>> [shape.shape[1] for shape in inputs.shapes()]  # any number of points
+      [2, 1]
     """
 
     point_dim: int
@@ -153,6 +159,19 @@ def save(
       OSError: if the file cannot be written.
       ValueError: if a size is out of range, a normaliser unknown, the operator cannot
         be traced for any number of points, or its result is not `(n, q)`.
+
+    Examples:
+      >>> import tempfile
+      >>> import jax.numpy as jnp
+      >>> from opjax import export
+      >>> def norm(mesh_points, features):
+      ...     return jnp.linalg.norm(mesh_points, axis=1, keepdims=True) * features
+      >>> inputs = export.Inputs(point_dim=2, feature_dim=1)
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     export.save(f"{folder}/norm.bin", norm, inputs)
+      ...     operator = export.load(f"{folder}/norm.bin")
+      >>> operator.call(jnp.ones((9, 2)), jnp.ones((9, 1))).shape
+      (9, 1)
     """
     _checks.non_negative(derivatives=derivatives)
     operator = _physical(function, inputs, normalizers or {})
@@ -187,6 +206,19 @@ def load(
       ValueError: if it is damaged, incomplete or too large, of a later opjax, takes or
         returns something else than float32 arrays, or names functions outside of it
         that are unknown.
+
+    Examples:
+      >>> import tempfile
+      >>> import jax.numpy as jnp
+      >>> from opjax import export
+      >>> def norm(mesh_points, features):
+      ...     return jnp.linalg.norm(mesh_points, axis=1, keepdims=True) * features
+      >>> inputs = export.Inputs(point_dim=2, feature_dim=1)
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     export.save(f"{folder}/norm.bin", norm, inputs)
+      ...     operator = export.load(f"{folder}/norm.bin")
+      >>> operator.call(jnp.ones((5, 2)), jnp.ones((5, 1))).shape
+      (5, 1)
     """
     _require_flatbuffers()
     path = Path(path).expanduser()

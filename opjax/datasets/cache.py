@@ -56,6 +56,18 @@ def cached(
       ValueError: if `name` is no plain file name, `recipe` has no `version` or is not
         JSON, or an array name starts with an underscore.
       TypeError: if `recipe` or an array holds Python objects.
+
+    Examples:
+      >>> import tempfile
+      >>> import numpy as np
+      >>> from opjax.datasets.cache import cached
+      >>> recipe = {"version": 1, "num_samples": 3}
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     given = {"name": "sines", "recipe": recipe, "cache_dir": folder}
+      ...     first = cached(lambda: {"x": np.ones(3)}, **given)
+      ...     again = cached(lambda: {"x": np.zeros(3)}, **given)  # is not called
+      >>> again["x"].tolist()
+      [1.0, 1.0, 1.0]
     """
     path = cache_path(name=name, recipe=recipe, cache_dir=cache_dir)
     with _locked(path) as alone:
@@ -74,7 +86,13 @@ def cache_path(
     recipe: Mapping[str, Any],
     cache_dir: str | os.PathLike[str] | None = None,
 ) -> Path:
-    """Path of the file that `cached` uses; arguments and errors as there."""
+    """Path of the file that `cached` uses; arguments and errors as there.
+
+    Examples:
+      >>> from opjax.datasets.cache import cache_path
+      >>> cache_path(name="sines", recipe={"version": 1}, cache_dir="cache").suffix
+      '.npz'
+    """
     if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
         raise ValueError(f"{name=} must consist of letters, digits, '_' and '-'.")
     if "version" not in recipe:
@@ -88,7 +106,13 @@ def cache_path(
 
 
 def root(cache_dir: str | os.PathLike[str] | None = None) -> Path:
-    """Returns the folder of the cache: `$OPJAX_CACHE` or `~/.cache/opjax`."""
+    """Returns the folder of the cache: `$OPJAX_CACHE` or `~/.cache/opjax`.
+
+    Examples:
+      >>> from opjax.datasets.cache import root
+      >>> root("cache").name
+      'cache'
+    """
     folder = cache_dir or os.environ.get("OPJAX_CACHE") or "~/.cache/opjax"
     # Unlike Path.expanduser this does not raise for a user without a home folder.
     return Path(os.path.expanduser(folder))

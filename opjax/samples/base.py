@@ -28,6 +28,15 @@ class Patch(NamedTuple):
         it is open; empty for the boundary of a mesh.
       axes: of space that the mesh has, in their order; empty for the first ones.
       facets: corners of the facets, `(m, corners)`, of a rule at the points of a mesh.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.samples import Patch
+      >>> area_vectors = np.array([[0.0, -0.5], [0.0, -0.5]])
+      >>> centers = np.array([[0.25, 0.0], [0.75, 0.0]])
+      >>> wall = Patch(np.array([0, 1]), np.array([0.5, 0.5]), area_vectors, centers)
+      >>> float(wall.areas.sum())  # its length
+      1.0
     """
 
     rows: np.ndarray
@@ -67,6 +76,14 @@ class Sample(NamedTuple):
         for; of a surface, over the whole of it by the name `""`.
       numbers: further numbers of the whole sample by name, such as a load, that fields
         are scaled by; no model is given them.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.samples import Sample
+      >>> points = np.random.default_rng(0).uniform(size=(5, 2))
+      >>> sample = Sample(points, target=points[:, :1], name="plate")
+      >>> sample.num_points, sample.target.shape
+      (5, (5, 1))
     """
 
     mesh_points: np.ndarray
@@ -133,6 +150,15 @@ def check(samples: Sequence[Sample], *, num_classes: int | None = None) -> None:
         a label is out of range, the points of a grid are not in row-major order, or
         samples differ in dimension, channels or in which
         arrays they have. The message names the sample.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import samples
+      >>> damaged = samples.Sample(np.array([[0.0, np.nan]]), np.ones((1, 1)), name="a")
+      >>> samples.check([damaged])
+      Traceback (most recent call last):
+          ...
+      ValueError: sample 0 (a): mesh_points has 1 values that are not finite, the ...
     """
     if not samples:
         raise ValueError("The data set is empty; give at least one sample.")
@@ -158,6 +184,15 @@ def check_same_channels(first: Sample, second: Sample, *, names: Sequence[str]) 
       first: a sample of the one data set, after `check`.
       second: a sample of the other.
       names: what the message calls the two.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import samples
+      >>> one, two = (samples.Sample(np.ones((5, 2)), np.ones((5, q))) for q in (1, 2))
+      >>> samples.check_same_channels(one, two, names=["training", "test"])
+      Traceback (most recent call last):
+          ...
+      ValueError: training has mesh_points in 2 dimensions, no channels of ...
     """
     one, other = _channels(first), _channels(second)
     for name in ("target", "target_scalars"):

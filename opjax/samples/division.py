@@ -72,6 +72,12 @@ class Divided(NamedTuple, Generic[_T]):
         training samples.
       channels: names of the channels of "features" and "target", and of "scalars" and
         "target_scalars", where files name them.
+
+    Examples:
+      >>> from opjax import samples
+      >>> divided = samples.Divided.divide(list("abcdefghij"))
+      >>> [len(part) for part in divided[:3]]  # training, validation, test
+      [7, 1, 2]
     """
 
     train: _T

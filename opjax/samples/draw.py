@@ -36,6 +36,15 @@ def draw_points(
 
     Raises:
       ValueError: if the number is not positive.
+
+    Examples:
+      >>> import jax
+      >>> import numpy as np
+      >>> from opjax import samples
+      >>> sample = {"mesh_points": np.random.default_rng(0).uniform(size=(9, 2))}
+      >>> drawn = samples.draw_points(sample, jax.random.key(0), num_points=4)
+      >>> drawn["mesh_points"].shape
+      (4, 2)
     """
     _checks.positive(num_points=num_points)
     n = sample["mesh_points"].shape[0]

@@ -46,6 +46,14 @@ def from_arrays(
     Raises:
       TypeError: if an array has no real numbers.
       ValueError: if shapes do not fit each other, or there is nothing to predict.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import samples
+      >>> x = np.random.default_rng(0).normal(size=(8, 6, 5))  # eight fields on a grid
+      >>> cases = samples.from_arrays(features=x, target=np.sin(x))
+      >>> len(cases), cases[0].grid_shape, cases[0].features.shape
+      (8, (6, 5), (30, 1))
     """
     if target is None and target_scalars is None:
         raise ValueError("Pass target or target_scalars.")
@@ -131,6 +139,12 @@ def columns(sample: Sample) -> Sample:
 
     Raises:
       TypeError: if an array has no real numbers.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import samples
+      >>> samples.columns(samples.Sample(np.ones((5, 2)), np.ones(5))).target.shape
+      (5, 1)
     """
     names = ("mesh_points", "features", "quadrature_weights", "scalars")
     values = {name: getattr(sample, name) for name in names}
@@ -159,6 +173,11 @@ def grid_points(
       shape: points per axis.
       low: lower corner of the box that they fill, zeros by default.
       high: upper corner, ones by default.
+
+    Examples:
+      >>> from opjax import samples
+      >>> samples.grid_points((2, 2)).tolist()
+      [[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]
     """
     low = [0.0] * len(shape) if low is None else low
     high = [1.0] * len(shape) if high is None else high

@@ -26,6 +26,13 @@ def coarsen(found: Sequence[Sample], stride: int) -> list[Sample]:
 
     Raises:
       ValueError: if a sample has no `grid_shape`, or a target on another grid.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import samples
+      >>> fine = samples.from_arrays(target=np.ones((1, 5, 5)))
+      >>> samples.coarsen(fine, 2)[0].grid_shape
+      (3, 3)
     """
     shared: dict[int, np.ndarray] = {}
 
@@ -74,6 +81,11 @@ def bucket_sizes(counts: Sequence[int], *, num_buckets: int = 4) -> tuple[int, .
 
     Raises:
       ValueError: if there is no count or one is not positive, or `num_buckets` is not.
+
+    Examples:
+      >>> from opjax import samples
+      >>> samples.bucket_sizes([100, 101, 500, 510], num_buckets=2)
+      (101, 510)
     """
     if num_buckets < 1 or not len(counts) or min(counts) < 1:
         raise ValueError(
@@ -131,6 +143,11 @@ def cheapest_num_buckets(
 
     Raises:
       ValueError: as `bucket_sizes`.
+
+    Examples:
+      >>> from opjax import samples
+      >>> samples.cheapest_num_buckets([100, 101, 500, 510])
+      1
     """
 
     def cost(number: int) -> int:
@@ -153,6 +170,11 @@ def fitting_sizes(
     Returns:
       Those of `sizes` that are needed, and the largest count if it is above them all;
       None if that would more than double the points.
+
+    Examples:
+      >>> from opjax import samples
+      >>> samples.fitting_sizes([90, 95], [100, 500])
+      (100,)
     """
     points = np.asarray(counts)
     available = np.asarray([*sizes, max(*sizes, *counts)])
@@ -163,7 +185,15 @@ def fitting_sizes(
 
 
 def arrays(sample: Sample) -> dict[str, np.ndarray]:
-    """Returns the input arrays of a sample for models, by name."""
+    """Returns the input arrays of a sample for models, by name.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import samples
+      >>> sample = samples.Sample(np.ones((5, 2)), target=np.ones((5, 1)))
+      >>> sorted(samples.arrays(sample))
+      ['mesh_points', 'target']
+    """
     columns = {name: getattr(sample, name) for name in (*FIELDS, *SCALARS)}
     return {name: array for name, array in columns.items() if array is not None}
 
@@ -182,6 +212,13 @@ def pad(sample: Sample, size: int) -> dict[str, np.ndarray]:
 
     Raises:
       ValueError: if the sample has more points.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import samples
+      >>> padded = samples.pad(samples.Sample(np.ones((2, 2)), np.ones((2, 1))), 3)
+      >>> padded["quadrature_weights"].tolist()
+      [0.5, 0.5, 0.0]
     """
     missing = size - sample.num_points
     if missing < 0:
@@ -210,6 +247,14 @@ def join(arrays: Sequence[np.ndarray]) -> np.ndarray:
 
     Returns:
       The arrays, read-only unless they were copied.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import samples
+      >>> rows = np.arange(6.0).reshape(3, 2)
+      >>> joined = samples.join(list(rows))
+      >>> joined.shape, np.shares_memory(joined, rows)  # not copied
+      ((3, 2), True)
     """
     first = arrays[0]
     if all(array is first for array in arrays):
@@ -253,6 +298,13 @@ def stack(
       in their order; `bucket_rows` says where a sample went. Without weights, where
       all samples have the same number of points, there are no `quadrature_weights`:
       models are faster without. Arrays may be read-only, see `join`.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import samples
+      >>> cases = [samples.Sample(np.ones((n, 2)), np.ones((n, 1))) for n in (5, 9, 5)]
+      >>> [bucket["target"].shape for bucket in samples.stack(cases, num_buckets=2)]
+      [(2, 5, 1), (1, 9, 1)]
     """
     if not samples:
         return ()
@@ -288,6 +340,12 @@ def bucket_rows(
 
     Returns:
       Size and rows of the samples, in rising order, for every size.
+
+    Examples:
+      >>> from opjax import samples
+      >>> buckets = samples.bucket_rows([5, 9, 5], num_buckets=2)
+      >>> [(size, rows.tolist()) for size, rows in buckets]
+      [(5, [0, 2]), (9, [1])]
     """
     points = np.asarray(counts)
     buckets, waiting, lower = [], np.zeros(0, np.int64), 0
@@ -321,6 +379,13 @@ def unstack(
 
     Returns:
       A pytree of arrays for every sample, without its padding.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import samples
+      >>> buckets = [np.ones((2, 5, 1)), np.ones((1, 9, 1))]
+      >>> [found.shape for found in samples.unstack(buckets, [5, 9, 5], num_buckets=2)]
+      [(5, 1), (9, 1), (5, 1)]
     """
     parts: list[Any] = [None] * len(counts)
     rows = bucket_rows(counts, batch_size=batch_size, num_buckets=num_buckets)

@@ -53,6 +53,15 @@ class Series(NamedTuple):
         order.
       scalars: numbers of the case by their names, such as a viscosity.
       name: what messages call it.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.samples import Series
+      >>> points, times = np.random.default_rng(0).uniform(size=(5, 2)), np.arange(3.0)
+      >>> values = np.ones((3, 5, 1))  # of one field
+      >>> series = Series(points, times, values, scalars={"viscosity": 0.01})
+      >>> series.num_points, series.values.shape
+      (5, (3, 5, 1))
     """
 
     mesh_points: np.ndarray

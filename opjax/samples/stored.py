@@ -12,7 +12,13 @@ from opjax.samples.summaries import Summary
 
 
 class Place(NamedTuple):
-    """Location of a sample: its file, and its group or row, if any."""
+    """Location of a sample: its file, and its group or row, if any.
+
+    Examples:
+      >>> from opjax.samples import Place
+      >>> Place("data/cases.h5", "case_3").name
+      'data/cases.h5/case_3'
+    """
 
     file: str
     group: str
@@ -29,6 +35,18 @@ class OnDisk:
     Args:
       places: of the samples.
       known: their summaries, from one pass over all files.
+
+    Examples:
+      >>> import tempfile
+      >>> import numpy as np
+      >>> from opjax import files
+      >>> points = np.random.default_rng(0).uniform(size=(3, 5, 2))
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     for i, mesh in enumerate(points):
+      ...         np.savez(f"{folder}/{i}.npz", mesh_points=mesh, target=mesh[:, 0])
+      ...     found = files.stored(folder)  # a `Stored`, which is an `OnDisk`
+      >>> len(found.take([0, 2]))
+      2
     """
 
     def __init__(self, places: Sequence[Place], known: Sequence[Summary]):
@@ -52,6 +70,18 @@ class Stored(OnDisk, Sequence[Sample]):
       places: of the samples.
       known: their summaries, from one pass over all files.
       read: `read(place)` returns the sample.
+
+    Examples:
+      >>> import tempfile
+      >>> import numpy as np
+      >>> from opjax import files
+      >>> points = np.random.default_rng(0).uniform(size=(3, 5, 2))
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     for i, mesh in enumerate(points):
+      ...         np.savez(f"{folder}/{i}.npz", mesh_points=mesh, target=mesh[:, 0])
+      ...     found = files.stored(folder)
+      ...     print(found[1].target.shape)  # reads one file
+      (5, 1)
     """
 
     def __init__(

@@ -51,6 +51,19 @@ def coefficients(
       OSError: if the folder cannot be written or is full.
       TypeError: if an array is not of real numbers.
       ValueError: as from `value_and_grad`.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import numpy as np
+      >>> from opjax import nn, streaming
+      >>> attention = partial(nn.FunctionalAttention, num_heads=2, num_basis=4)
+      >>> sizes = {"feature_dim": 0, "out_features": 1, "features": 8, "num_layers": 2}
+      >>> build = partial(nn.OperatorTransformer, attention=attention, **sizes)
+      >>> model = build(position=nn.Coordinates(2), rngs=nnx.Rngs(0))
+      >>> source = {"mesh_points": np.random.default_rng(0).uniform(size=(9, 2))}
+      >>> streaming.coefficients(model, source, streaming.Chunks(4)).shape
+      (2, 2, 4, 4)
     """
     mesh = _open(model, source, chunks, time)
     with mesh.storage:
@@ -81,6 +94,22 @@ def evaluate(
     Raises:
       TypeError: if an array is not of real numbers.
       ValueError: as from `value_and_grad`.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import numpy as np
+      >>> from opjax import nn, streaming
+      >>> attention = partial(nn.FunctionalAttention, num_heads=2, num_basis=4)
+      >>> sizes = {"feature_dim": 0, "out_features": 1, "features": 8, "num_layers": 2}
+      >>> build = partial(nn.OperatorTransformer, attention=attention, **sizes)
+      >>> model = build(position=nn.Coordinates(2), rngs=nnx.Rngs(0))
+      >>> source = {"mesh_points": np.random.default_rng(0).uniform(size=(9, 2))}
+      >>> found = streaming.coefficients(model, source, streaming.Chunks(4))
+      >>> probes = {"mesh_points": np.array([[0.5, 0.5]])}
+      >>> [values] = streaming.evaluate(model, found, probes, chunk_size=4)
+      >>> values.shape
+      (1, 1)
     """
     mesh = _open(model, source, Chunks(chunk_size, 0), time)
     return _values(mesh, jnp.asarray(coefficients, mesh.dtype))
@@ -108,6 +137,20 @@ def predict(
       OSError: if the folder cannot be written or is full.
       TypeError: if an array is not of real numbers.
       ValueError: as from `value_and_grad`.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import numpy as np
+      >>> from opjax import nn, streaming
+      >>> attention = partial(nn.FunctionalAttention, num_heads=2, num_basis=4)
+      >>> sizes = {"feature_dim": 0, "out_features": 1, "features": 8, "num_layers": 2}
+      >>> build = partial(nn.OperatorTransformer, attention=attention, **sizes)
+      >>> model = build(position=nn.Coordinates(2), rngs=nnx.Rngs(0))
+      >>> source = {"mesh_points": np.random.default_rng(0).uniform(size=(9, 2))}
+      >>> parts = streaming.predict(model, source, streaming.Chunks(4))
+      >>> np.concatenate(list(parts)).shape
+      (9, 1)
     """
     mesh = _open(model, source, chunks, time)
     with mesh.storage:

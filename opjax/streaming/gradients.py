@@ -80,6 +80,21 @@ def value_and_grad(
       TypeError: if an array is not of real numbers.
       ValueError: if the model has no chunks, an option or an array is not what it has
         to be, a value is not finite, or the source changes while it is read.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import numpy as np
+      >>> from opjax import nn, streaming
+      >>> attention = partial(nn.FunctionalAttention, num_heads=2, num_basis=4)
+      >>> sizes = {"feature_dim": 0, "out_features": 1, "features": 8, "num_layers": 2}
+      >>> build = partial(nn.OperatorTransformer, attention=attention, **sizes)
+      >>> model = build(position=nn.Coordinates(2), rngs=nnx.Rngs(0))
+      >>> mesh = np.random.default_rng(0).uniform(size=(9, 2))
+      >>> source = {"mesh_points": mesh, "target": mesh[:, :1]}
+      >>> value, _ = streaming.value_and_grad(model, source, streaming.Chunks(4))
+      >>> value.shape
+      ()
     """
     value, (gradients, _) = value_and_grads(
         model, None, source, chunks, loss=loss, time=time
@@ -120,6 +135,27 @@ def value_and_grads(
       OSError: as from `value_and_grad`.
       TypeError: as from `value_and_grad`.
       ValueError: as from `value_and_grad`.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> import numpy as np
+      >>> from opjax import nn, streaming
+      >>> attention = partial(nn.FunctionalAttention, num_heads=2, num_basis=4)
+      >>> sizes = {"feature_dim": 0, "out_features": 1, "features": 8, "num_layers": 2}
+      >>> build = partial(nn.OperatorTransformer, attention=attention, **sizes)
+      >>> model = build(position=nn.Coordinates(2), rngs=nnx.Rngs(0))
+      >>> mesh = np.random.default_rng(0).uniform(size=(9, 2))
+      >>> source = {"mesh_points": mesh, "target": mesh[:, :1]}
+      >>> def sums(values, target, weights):
+      ...     return jnp.sum(weights[:, None] * (values - target) ** 2)
+      >>> loss = streaming.SumLoss(sums, lambda total, scale: scale * total)
+      >>> scale, chunks = jnp.array(2.0), streaming.Chunks(4)
+      >>> find = partial(streaming.value_and_grads, model, scale, source, chunks)
+      >>> _, (_, slope) = find(loss=loss)
+      >>> slope.shape  # the gradient of the scale
+      ()
     """
     check_model(model)
 

@@ -21,6 +21,15 @@ class SumLoss:
         count: there are such in the last chunk. Weights are ones if the mesh has none.
       value: maps the sums of all points to the loss, a scalar; behind them it takes
         the parameters of `value_and_grads`, where these are given.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from opjax import streaming
+      >>> def sums(values, target, weights):
+      ...     return jnp.sum(weights[:, None] * (values - target) ** 2)
+      >>> loss = streaming.SumLoss(sums, jnp.sqrt)
+      >>> float(loss.value(loss.sums(jnp.ones((4, 1)), jnp.zeros((4, 1)), jnp.ones(4))))
+      2.0
     """
 
     sums: Callable[[jax.Array, jax.Array, jax.Array], Any]

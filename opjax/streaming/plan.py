@@ -31,6 +31,15 @@ class Chunks:
 
     Raises:
       ValueError: if these contradict each other.
+
+    Examples:
+      >>> from opjax import streaming
+      >>> streaming.Chunks(1024).size  # points computed at once
+      1024
+      >>> streaming.Chunks(1024, store_every=2, memory_limit=1e9)
+      Traceback (most recent call last):
+          ...
+      ValueError: memory_limit chooses what is stored in memory; leave ...
     """
 
     size: int
@@ -159,6 +168,19 @@ def needed_bytes(
 
     Returns:
       Bytes of what is kept, of a chunk's arrays and of parameters.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import numpy as np
+      >>> from opjax import nn, streaming
+      >>> attention = partial(nn.FunctionalAttention, num_heads=2, num_basis=4)
+      >>> sizes = {"feature_dim": 0, "out_features": 1, "features": 8, "num_layers": 2}
+      >>> build = partial(nn.OperatorTransformer, attention=attention, **sizes)
+      >>> model = build(position=nn.Coordinates(2), rngs=nnx.Rngs(0))
+      >>> need = partial(streaming.needed_bytes, model, chunk_size=1024)
+      >>> need(10**6, store_every=1) > need(10**6, store_every=0)
+      True
     """
     layers, channels, width = sizes(model)
     plan = Plan(layers, store_every)
@@ -222,6 +244,19 @@ def advice(
       chunk_size: points that are computed at once.
       memory_limit: bytes that there are.
       backward: whether gradients are taken.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import numpy as np
+      >>> from opjax import nn, streaming
+      >>> attention = partial(nn.FunctionalAttention, num_heads=2, num_basis=4)
+      >>> sizes = {"feature_dim": 0, "out_features": 1, "features": 8, "num_layers": 2}
+      >>> build = partial(nn.OperatorTransformer, attention=attention, **sizes)
+      >>> model = build(position=nn.Coordinates(2), rngs=nnx.Rngs(0))
+      >>> given = {"chunk_size": 1024, "memory_limit": 2e9}
+      >>> "chunk_size=1024 fits" in streaming.advice(model, 10**6, **given)
+      False
     """
     _checks.positive(chunk_size=chunk_size, num_points=num_points)
 

@@ -36,6 +36,23 @@ def make_step(
       `step(state, source, time=None) -> (state, metrics)`, with the metrics "loss",
       "gradient_norm" and "finite". An update with a non-finite loss or gradient is not
       applied.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import numpy as np
+      >>> from opjax import nn, streaming, training
+      >>> attention = partial(nn.FunctionalAttention, num_heads=2, num_basis=4)
+      >>> sizes = {"feature_dim": 0, "out_features": 1, "features": 8, "num_layers": 2}
+      >>> build = partial(nn.OperatorTransformer, attention=attention, **sizes)
+      >>> model = build(position=nn.Coordinates(2), rngs=nnx.Rngs(0))
+      >>> mesh = np.random.default_rng(0).uniform(size=(9, 2))
+      >>> optimizer = training.adamw(1e-3, weight_decay=0.0)
+      >>> step = streaming.make_step(optimizer, streaming.Chunks(4))
+      >>> state = training.init(model, optimizer)
+      >>> state, metrics = step(state, {"mesh_points": mesh, "target": mesh[:, :1]})
+      >>> int(state.step), bool(metrics["finite"])
+      (1, True)
     """
     update = make_update(optimizer)
 
@@ -60,6 +77,24 @@ def make_update(
 
     Returns:
       `update(state, value, gradients) -> (state, metrics)`, as of `make_step`.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import numpy as np
+      >>> from opjax import nn, streaming, training
+      >>> attention = partial(nn.FunctionalAttention, num_heads=2, num_basis=4)
+      >>> sizes = {"feature_dim": 0, "out_features": 1, "features": 8, "num_layers": 2}
+      >>> build = partial(nn.OperatorTransformer, attention=attention, **sizes)
+      >>> model = build(position=nn.Coordinates(2), rngs=nnx.Rngs(0))
+      >>> mesh = np.random.default_rng(0).uniform(size=(9, 2))
+      >>> source = {"mesh_points": mesh, "target": mesh[:, :1]}
+      >>> found = streaming.value_and_grad(model, source, streaming.Chunks(4))
+      >>> optimizer = training.adamw(1e-3, weight_decay=0.0)
+      >>> update = streaming.make_update(optimizer)
+      >>> state, metrics = update(training.init(model, optimizer), *found)
+      >>> int(state.step)
+      1
     """
     return training.jit_with(optimizer, _update_of)
 

@@ -60,6 +60,29 @@ def test_without_steps_to_speak_of_it_is_the_operator_it_started_from(first, cap
 
 
 @pytest.mark.nightly
+def test_renewed_normalisers_are_those_of_the_new_samples(first, data, capsys):
+    samples = [s._replace(target=1e3 * s.target) for s in files.read(data)]
+    renewed = dataclasses.replace(STILL, init_normalizers="renew")
+    found = learn.train(samples, config=renewed, init_from=str(first))
+    start = learn.load(first)
+    std = [float(one.normalizers["target"].std[0]) for one in (found, start)]
+    assert std[0] == pytest.approx(1e3 * std[1], rel=0.2)
+    values, before = found(samples[0]), start(samples[0])
+    np.testing.assert_allclose(values, 1e3 * before, atol=0.2 * np.abs(values).max())
+    assert "normalisers are fitted anew" in capsys.readouterr().err
+
+
+def test_normalisers_are_renewed_of_an_operator_alone(data):
+    with pytest.raises(ValueError, match="means nothing without init_from"):
+        learn.train(
+            files.read(data),
+            config=dataclasses.replace(TINY, init_normalizers="renew"),
+        )
+    with pytest.raises(ValueError, match="is for samples that are read whole"):
+        dataclasses.replace(TINY, init_normalizers="renew", time="unrolled")
+
+
+@pytest.mark.nightly
 def test_folder_and_operator_are_the_same_start(first, data, tmp_path):
     config = dataclasses.replace(TINY, train=data, init_from=str(first))
     program.run(config, workdir=tmp_path / "run")

@@ -239,6 +239,13 @@ class StartOptions(Options):
         "normalisers. The model must have the same options. If empty, parameters are "
         "initialised from --seeds",
     )
+    init_normalizers: str = option(
+        "keep",
+        "Normalisers of a training that starts with --init_from. keep: those of the "
+        "operator, so that it predicts the same before the first step. renew: fitted "
+        "to the new training samples, for data in other units or of other ranges",
+        choices=("keep", "renew"),
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -313,6 +320,13 @@ class Config(
                 f"num_epochs={self.num_epochs}; each needs at least one epoch."
             )
         self._refuse_with_baseline()
+        if self.init_normalizers == "renew" and (
+            self.time != "none" or self.stream_points
+        ):
+            raise ValueError(
+                "init_normalizers=renew is for samples that are read whole: with time "
+                "or stream_points, leave it out."
+            )
         if self.init_from and len(self.models) > 1:
             raise ValueError(
                 f"init_from starts one operator, not models={','.join(self.models)}; "
@@ -472,6 +486,7 @@ def task_of(
         encoding=Encoding(points=True),
         names=names,
         start=start,
+        renew=config.init_normalizers == "renew",
         evaluation=evaluation_of(config),
         loss=Loss(form=_form_of(config, summaries.of(splits.train[:1])[0])),
         scaling=Scaling.of(vars(config), names),
@@ -538,6 +553,7 @@ def start_of(config: Config) -> Trained | None:
       ValueError: if its model is another one.
     """
     if not config.init_from:
+        refuse_renewal(config)
         return None
     if config.init_from.startswith(OPERATOR):
         raise ValueError(
@@ -547,7 +563,7 @@ def start_of(config: Config) -> Trained | None:
     start = trained.load(config.init_from, own_model=config.model)
     refuse_baseline(start)
     check_options(start, config)
-    tell(start)
+    tell(start, config)
     return start
 
 
@@ -561,10 +577,20 @@ def refuse_baseline(start: Trained) -> None:
         )
 
 
-def tell(start: Trained) -> None:
+def refuse_renewal(config: Config) -> None:
+    """Raises ValueError if normalisers are to be renewed, but there are none."""
+    if config.init_normalizers != "keep":
+        raise ValueError(
+            f"init_normalizers={config.init_normalizers} means nothing without "
+            "init_from; give the operator to start with, or leave it out."
+        )
+
+
+def tell(start: Trained, config: Config) -> None:
     """Says what a training starts from."""
-    kept = ", ".join(start.normalizers) or "none"
-    say(f"Starting from {start.folder}; its normalisers are kept: {kept}.")
+    known = ", ".join(start.normalizers) or "none"
+    what = "kept" if config.init_normalizers == "keep" else "fitted anew"
+    say(f"Starting from {start.folder}; its normalisers are {what}: {known}.")
 
 
 def make_streamed_task(config: Config) -> StreamedTask:

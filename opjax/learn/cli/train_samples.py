@@ -414,7 +414,7 @@ def _start(
         return start_of(config), config
     check_options(operator_or_folder, config)
     refuse_baseline(operator_or_folder)
-    tell(operator_or_folder)
+    tell(operator_or_folder, config)
     hashed = hashlib.sha256()
     for leaf in jax.tree.leaves(
         (operator_or_folder.model, operator_or_folder.normalizers)

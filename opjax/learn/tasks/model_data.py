@@ -97,6 +97,7 @@ class ModelData:
         *,
         scaling: Scaling | None,
         start: Learned | None,
+        renew: bool,
         from_baseline: bool,
     ) -> "ModelData":
         """Scales the samples, fits normalisers and finds the fields of the target."""
@@ -117,12 +118,13 @@ class ModelData:
         sizes = operators.sizes(all_samples(splits), fitted | own)
         if start is not None:
             sizes = check_sizes(start, sizes, names)
-            fitted = {name: start.normalizers[name] for name in fitted}
+            if not renew:
+                fitted = {name: start.normalizers[name] for name in fitted}
         fields = scales = difference = None
         by_channel = "target" in fitted and not encoding.pointwise
         if by_channel and (loss.form is not None or sizes.out_features > 1):
-            target = fitted["target"]
-            fields = fields_of_training(splits.train, target, names, start=start)
+            target, kept = fitted["target"], None if renew else start
+            fields = fields_of_training(splits.train, target, names, start=kept)
         if loss.form is not None and fields is not None:
             fitted["target"] = without_constants(fitted["target"], fields)
         if from_baseline:

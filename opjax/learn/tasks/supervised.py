@@ -38,6 +38,7 @@ def regression(
     names: Names | None = None,
     build: Build | None = None,
     start: Learned | None = None,
+    renew: bool = False,
     notes: str = "",
     scaling: Scaling | None = None,
     from_baseline: bool = False,
@@ -69,6 +70,7 @@ def regression(
         cannot read them.
       start: trained operator whose parameters the training starts with, and whose
         normalisers take the place of the fitted ones.
+      renew: fit normalisers to the samples all the same.
       notes: as in `Task`.
       scaling: what samples are divided by first, so that all of the above is that of
         scaled samples; files, figures and errors are in physical units.
@@ -104,6 +106,7 @@ def regression(
         evaluation,
         scaling=scaling,
         start=start,
+        renew=renew,
         from_baseline=from_baseline,
     )
     obstacle = _obstacle(
