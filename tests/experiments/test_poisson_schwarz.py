@@ -26,6 +26,7 @@ from opjax.learn import Finished, fit
 from opjax.learn.cli import study
 from opjax.learn.run.folder import read_config
 from opjax.training import NonFiniteError, checkpoint
+from tests import sessions
 from tests.experiments.results import read_result
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -55,7 +56,7 @@ STUDY = Study(
 
 @pytest.fixture(scope="module", autouse=True)
 def user_session():
-    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+    with sessions.lenient():
         yield
 
 
@@ -445,7 +446,7 @@ def test_errors_are_those_of_the_dense_matrices(shape, user_session):
         data = training.problem(study)
         keys = jax.random.split(jax.random.key(0), (1, 2))
         build = partial(studies.build, setup, study.start)
-        stacked = jax.vmap(jax.vmap(build))(keys)
+        stacked = jax.jit(jax.vmap(jax.vmap(build)))(keys)
         found = training.evaluate(stacked, data)
     inverse = dense_inverse(shape)
     modes = np.asarray(data.double.modes)
@@ -487,7 +488,7 @@ def test_errors_on_a_mesh_are_those_of_the_mass_matrix(user_session):
         data = training.problem(study)
         key = jax.random.key(0)[None, None]
         build = partial(studies.build, setup, study.start)
-        stacked = jax.vmap(jax.vmap(build))(key)
+        stacked = jax.jit(jax.vmap(jax.vmap(build)))(key)
         found = training.evaluate(stacked, data)
     elements, roots = setup.domain.elements, setup.domain.root_masses
     matrix = np.asarray(stacked.query[...], float)[0, 0]
@@ -521,7 +522,7 @@ def test_domains_invert_what_their_problems_contain(domain):
     count = domain.num_points
     assert len(domain.mesh_points) == len(problem.modes) == count
     f = np.reshape(problem.modes.T, (-1, *(domain.grid_shape or (count,))))
-    found = jax.vmap(domain.solver())(f).reshape(len(f), count).T
+    found = jax.jit(jax.vmap(domain.solver()))(f).reshape(len(f), count).T
     np.testing.assert_allclose(found, problem.solutions, rtol=1e-9, atol=1e-13)
 
 

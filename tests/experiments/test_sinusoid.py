@@ -12,6 +12,7 @@ from experiments import sinusoid
 from opjax.learn.run.sources import make_batches
 from opjax.problems.sinusoid import sample
 from opjax.training import NonFiniteError, checkpoint
+from tests import sessions
 
 TINY = dataclasses.replace(
     sinusoid.PRESETS["smoke"],
@@ -28,7 +29,7 @@ TINY = dataclasses.replace(
 @pytest.fixture(scope="module", autouse=True)
 def user_session():
     """A user's session."""
-    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+    with sessions.lenient():
         yield
 
 

@@ -7,6 +7,7 @@ from flax import nnx
 
 from experiments import burgers, stability, stability_spaces
 from opjax.learn.json_files import read_object
+from tests import sessions
 from tests.experiments.results import read_result
 from tests.selection import by_day
 
@@ -33,7 +34,7 @@ def folder(tmp_path_factory):
     """Returns the folder of a run of one model."""
     cache_dir = tmp_path_factory.mktemp("cache")
     folder = tmp_path_factory.mktemp("stability") / "run"
-    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+    with sessions.lenient():
         stability.run(TINY, workdir=folder, cache_dir=str(cache_dir))
     return folder
 
