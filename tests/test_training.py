@@ -407,5 +407,5 @@ def test_functions_of_samples_are_mapped_over_batches_of_any_size(rng, count):
         return {"sum": jnp.sum(sample["x"] ** 2), "y": sample["y"] * noise}
 
     found = jax.jit(training.over_samples(one))(batch, keys)
-    expected = jax.jit(jax.vmap(one))(batch, keys)
+    expected = jax.vmap(one)(batch, keys)
     jax.tree.map(np.testing.assert_allclose, found, expected)

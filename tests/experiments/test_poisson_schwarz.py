@@ -446,7 +446,7 @@ def test_errors_are_those_of_the_dense_matrices(shape, user_session):
         data = training.problem(study)
         keys = jax.random.split(jax.random.key(0), (1, 2))
         build = partial(studies.build, setup, study.start)
-        stacked = jax.jit(jax.vmap(jax.vmap(build)))(keys)
+        stacked = jax.vmap(jax.vmap(build))(keys)
         found = training.evaluate(stacked, data)
     inverse = dense_inverse(shape)
     modes = np.asarray(data.double.modes)
@@ -488,7 +488,7 @@ def test_errors_on_a_mesh_are_those_of_the_mass_matrix(user_session):
         data = training.problem(study)
         key = jax.random.key(0)[None, None]
         build = partial(studies.build, setup, study.start)
-        stacked = jax.jit(jax.vmap(jax.vmap(build)))(key)
+        stacked = jax.vmap(jax.vmap(build))(key)
         found = training.evaluate(stacked, data)
     elements, roots = setup.domain.elements, setup.domain.root_masses
     matrix = np.asarray(stacked.query[...], float)[0, 0]

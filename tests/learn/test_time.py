@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -190,7 +191,7 @@ def test_scalars_are_constant_features_in_every_mode(mode):
         else:
             before = lag
     assert np.isfinite(
-        float(task.metric(task.build(config(time=mode), nnx.Rngs(0)), one))
+        float(jax.jit(task.metric)(task.build(config(time=mode), nnx.Rngs(0)), one))
     )
 
 
@@ -297,9 +298,9 @@ def test_an_exact_step_has_no_error_and_persistence_has():
     (bucket,) = task.test
     arrays = bucket.encode(bucket.read([0]))
     one = {name: array[0] for name, array in arrays.items()}
-    exact = Encoded(task, np.exp(-0.05) - 1)
-    assert task.metric(exact, one) < 1e-5
-    still = task.metric(Encoded(task, 0.0), one)
+    error, exact = jax.jit(task.metric), Encoded(task, np.exp(-0.05) - 1)
+    assert error(exact, one) < 1e-5
+    still = error(Encoded(task, 0.0), one)
     steps = np.arange(1, 7)
     assert float(still) == pytest.approx(np.mean(np.exp(0.05 * steps) - 1), rel=1e-4)
 
@@ -314,7 +315,7 @@ def test_repeated_frames_of_shorter_series_do_not_count(padded):
     (bucket,) = task.test
     row = len(found) - 1
     one = {k: a[0] for k, a in bucket.encode(bucket.read([row])).items()}
-    value = task.metric(Encoded(task, 0.0), one)
+    value = jax.jit(task.metric)(Encoded(task, 0.0), one)
     expected = np.mean(np.exp(0.05 * np.arange(1, 7)) - 1)
     assert float(value) == pytest.approx(expected, rel=1e-4)
 
@@ -370,13 +371,12 @@ def test_the_loss_is_the_mean_error_of_the_frames(changes, steps):
     model = task.build(chosen, nnx.Rngs(0))
     value, gradient = jax.jit(jax.value_and_grad(task.loss))(model, batch)
     how = in_time_of(chosen, task)
+    frames = jax.jit(partial(stepping.frames, how, task.extra))
     expected = 0.0
     for row in range(2):
         one = {name: array[row] for name, array in batch.items()}
         one |= {name: physical[name][row] for name in ("features", "target")}
-        predicted = stepping.frames(
-            how, task.extra, model, one, jnp.asarray(one["lags"])
-        )
+        predicted = frames(model, one, jnp.asarray(one["lags"]))
         target = np.moveaxis(one["target"].reshape(len(one["target"]), -1, 1), 1, 0)
         weights = one.get("quadrature_weights", np.ones(len(one["target"])))
         square = np.sum(weights[:, None] * (predicted - target) ** 2, axis=(1, 2))

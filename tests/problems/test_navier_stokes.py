@@ -160,7 +160,7 @@ def test_samples_keep_every_stride_th_point_and_depend_on_the_key():
 def test_batches_equal_single_flows_and_float32_is_kept(rng):
     fields = np.stack([smooth_field(rng, 16), 3 * smooth_field(rng, 16)])
     run = partial(problem.solve, viscosity=1e-3, frame_time=0.2, num_frames=2)
-    batch = jax.jit(jax.vmap(run))(fields)
+    batch = jax.vmap(run)(fields)
     for field, frames in zip(fields, batch, strict=True):
         np.testing.assert_allclose(run(field), frames, atol=1e-12)
     single = run(jnp.asarray(fields[0], jnp.float32))
@@ -182,7 +182,7 @@ def test_gradients_agree_with_differences(rng):
         )
         return jnp.sum(frames**2)
 
-    gradient = jax.jit(jax.grad(energy, argnums=(0, 1)))(0.3, 0.01)
+    gradient = jax.grad(energy, argnums=(0, 1))(0.3, 0.01)
     for i, step in enumerate(((1e-5, 0.0), (0.0, 1e-6))):
         ahead = energy(0.3 + step[0], 0.01 + step[1])
         behind = energy(0.3 - step[0], 0.01 - step[1])

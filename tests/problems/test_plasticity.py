@@ -247,9 +247,7 @@ def test_nothing_moves_before_the_die_arrives():
 @pytest.mark.nightly
 def test_profiles_pass_through_eight_heights_without_a_kink():
     keys = jax.random.split(jax.random.key(0), 50)
-    fine = jax.jit(jax.vmap(lambda key: problem.die_profile(key, num_points=7001)))(
-        keys
-    )
+    fine = jax.vmap(lambda key: problem.die_profile(key, num_points=7001))(keys)
     assert float(fine.min()) == 0
     assert 1 < float(jnp.mean(fine.max(axis=1))) < 3.5
     slopes = np.diff(np.asarray(fine), axis=1) * 1000  # per distance of the heights
