@@ -176,9 +176,7 @@ def strip(run: pathlib.Path, shown: Sequence[int] = (1, 10, 25, _STEPS)) -> Any:
                 series.mesh_points,
                 values,
                 grid_shape=series.grid_shape,
-                vmin=-most,
-                vmax=most,
-                cmap="RdBu_r",
+                colours=drawing.Colours("RdBu_r", -most, most),
             )
             axis.set(xticks=[], yticks=[], title=f"step {step}" * (row == 0))
             if column == 0:

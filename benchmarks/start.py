@@ -19,6 +19,7 @@ from absl import app, flags
 from flax import nnx
 
 from opjax.learn.tables import number, table
+from opjax.nn.models import Points
 
 _PROGRAM = flags.DEFINE_string(
     "program", "elasticity", "Program of experiments to examine"
@@ -47,9 +48,9 @@ def measure(model: Any, loss: Any, sample: dict[str, jax.Array]) -> list[dict]:
       sample: arrays of one sample.
     """
     points = sample["mesh_points"]
-    z, given = model.encode(points, sample.get("features")), model.given()
+    z, there = model.encode(points, sample.get("features")), model.told(Points())
     if getattr(model.basis, "point_dim", 0):
-        given = model.given(mesh_points=points)
+        there = model.told(Points(points))
     batch = jax.tree.map(lambda x: x[None], sample)
     slopes = jax.grad(lambda blocks: loss(_with(model, blocks), batch))(model.blocks)
     rows = []
@@ -59,9 +60,9 @@ def measure(model: Any, loss: Any, sample: dict[str, jax.Array]) -> list[dict]:
             for tree in (model.blocks, slopes)
         )
         normed = block.attention_norm(z)
-        y = block.attention(normed, **given)
+        y = there.attended(block.attention, normed)
         mixer, first = slope.attention.mixer, slope.mlp.hidden[0].kernel[...]
-        row = _of_heads(block.attention, normed, **given)
+        row = _of_heads(block.attention, normed, there)
         row |= {
             "attention": _size(y) / _size(z),
             "varying": _size(y - jnp.mean(y, axis=0, keepdims=True)) / _size(y),
@@ -69,14 +70,14 @@ def measure(model: Any, loss: Any, sample: dict[str, jax.Array]) -> list[dict]:
             / (2 * _size(first)),
         }
         rows.append({name: float(row[name]) for name in HEADINGS})
-        z = block(z, **given)
+        z = block(z, there)
     return rows
 
 
-def _of_heads(attention: Any, x: jax.Array, **given: Any) -> dict[str, jax.Array]:
+def _of_heads(attention: Any, x: jax.Array, there: Points) -> dict[str, jax.Array]:
     """What depends on the coefficients, means over the heads."""
-    mixer, basis = attention.mixer, attention.choose_basis(given.pop("basis", None))
-    values, phi = basis(x, **given)
+    mixer, basis = attention.mixer, attention.choose_basis(there.basis)
+    values, phi = basis(x, mesh_points=there.mesh_points)
     projected = attention.projection_in(basis)
 
     def head(values: jax.Array, phi: jax.Array) -> dict[str, jax.Array]:

@@ -138,19 +138,21 @@ class Config(SizeOptions):
 def variants(config: Config, study: str) -> dict[str, Any]:
     """Returns the configurations of a study by what they vary."""
     names = ["num_train", "num_epochs", "width", "num_layers", "data_dir"]
-    given: dict[str, Any] = {}
+    variant_options: dict[str, Any] = {}
     if study == "initialization":
         base: Any = burgers.PRESETS[config.base]
         names.append("num_points")
-        given |= {"models": ("galerkin",), "num_heads": 1}
-        given["test_points"] = (config.num_points, 8192)
+        variant_options |= {"models": ("galerkin",), "num_heads": 1}
+        variant_options["test_points"] = (config.num_points, 8192)
     else:
         base = PROBLEMS[config.problem].PRESETS[config.base]
         names += ["num_test", "num_heads", "num_basis"]
-        given |= {"equal_parameters": False, "models": ("functional",)}
+        variant_options |= {"equal_parameters": False, "models": ("functional",)}
     if base.num_validation:  # published runs have none
-        given["num_validation"] = max(config.num_train // 10, 2)
-    base = replace(base, **given, **{name: getattr(config, name) for name in names})
+        variant_options["num_validation"] = max(config.num_train // 10, 2)
+    base = replace(
+        base, **variant_options, **{name: getattr(config, name) for name in names}
+    )
     changes = _changes(config, study)
     return {label: replace(base, **change) for label, change in changes.items()}
 
@@ -272,11 +274,11 @@ def make_task(config: Member, cache_dir: str | None) -> learn.Task:
     assert look is not None
 
     def evaluate(model: Operator, folder: pathlib.Path) -> dict[str, float]:
-        found = look(model, folder)
+        numbers = look(model, folder)
         cost = {}
         if folder.parent.name == "bases":  # the study of a member is its folder
             cost = ablation_cost.measure(task, config)
-        return {"error": next(iter(found.values())), **found, **cost}
+        return {"error": next(iter(numbers.values())), **numbers, **cost}
 
     probe = None if isinstance(config, burgers.Config) else darcy.probe(task)
     return dataclasses.replace(task, evaluate=evaluate, diverge=True, probe=probe)

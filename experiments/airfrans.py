@@ -24,9 +24,10 @@ from opjax.datasets import airfrans
 from opjax.learn import SMOKE, BenchmarkOptions, option, quick, recipe
 from opjax.learn.registry import operators
 from opjax.learn.registry.entries import Columns, Operator
-from opjax.learn.tasks import outcome, supervised
+from opjax.learn.tasks import outcome
 from opjax.learn.tasks.benchmark import request
 from opjax.quadrature import weighted_mean
+from opjax.samples.normalizers import fit_normalizers
 
 # Where the reference points of the published model are, in chords.
 _BOX = ((-2.0, -1.5), (4.0, 1.5))
@@ -102,7 +103,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
     the airfoil.
     """
     cases = load(config, cache_dir=cache_dir)
-    normalizers = supervised.fit_normalizers(
+    normalizers = fit_normalizers(
         cases.train, points=False, features=True, target=True, published=True
     )
     train, validation, test = (

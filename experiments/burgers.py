@@ -227,8 +227,8 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
 
     def evaluate(model: Operator, folder: pathlib.Path) -> dict[str, float]:
         """The errors on all grids; the predictions of the last one remain."""
-        found = {name: look(model, folder) for name, look in looks.items()}
-        errors = {name: numbers["relative_l2"] for name, numbers in found.items()}
+        of_both = {name: look(model, folder) for name, look in looks.items()}
+        errors = {name: numbers["relative_l2"] for name, numbers in of_both.items()}
         values = list(errors.values())
         return {**errors, "ratio": values[-1] / values[0]}
 
@@ -240,10 +240,10 @@ def _waves(model: Operator, sample: Columns) -> tuple[tuple[int, ...], Any]:
     """Eigenfunctions of the periodic Laplacian, the viscous part of the equation."""
     del model
     shape = (len(sample["mesh_points"]),)
-    found, *_ = grid_eigenfunctions(
+    functions, *_ = grid_eigenfunctions(
         np.ones(shape), num_functions=latents.NUM_FUNCTIONS, boundary="periodic"
     )
-    return shape, found
+    return shape, functions
 
 
 def _differences(values: jax.Array) -> jax.Array:

@@ -216,8 +216,8 @@ def _eigenfunctions(
     coefficient = normalize.decode(normalizer, jnp.asarray(sample["features"]))
     coarse = interpolate_grid(coefficient, grid_shape=grid, new_shape=shape)
     field = jnp.reshape(coarse, shape)
-    found, *_ = grid_eigenfunctions(field, num_functions=count)
-    return shape, found
+    functions, *_ = grid_eigenfunctions(field, num_functions=count)
+    return shape, functions
 
 
 def probe(task: learn.Task) -> Callable[[Any], dict[str, jax.Array]]:
@@ -227,10 +227,12 @@ def probe(task: learn.Task) -> Callable[[Any], dict[str, jax.Array]]:
 
     def condition(model: Any) -> dict[str, jax.Array]:
         try:
-            found = model.condition_numbers(first["mesh_points"], first.get("features"))
+            numbers = model.condition_numbers(
+                first["mesh_points"], first.get("features")
+            )
         except (AttributeError, ValueError):
             return {}
-        return {"condition": jnp.mean(found)}
+        return {"condition": jnp.mean(numbers)}
 
     return condition
 

@@ -291,11 +291,11 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
     look = partial(training.evaluate, task.metric, batch_size=config.batch_size)
 
     def evaluate(model: Operator, folder: pathlib.Path) -> dict[str, Any]:
-        found = own_noise(model, folder)
+        own = own_noise(model, folder)
         for other in config.test_noises:
             noisy = test | {"features": test["features"] + (other - noise) * drawn}
-            found[f"error_at_{other:g}"] = float(np.mean(look(model, noisy)))
-        return found
+            own[f"error_at_{other:g}"] = float(np.mean(look(model, noisy)))
+        return own
 
     return dataclasses.replace(task, scan=True, evaluate=evaluate)
 

@@ -24,7 +24,8 @@ from opjax.learn.report.members import Finished, Report, comparison
 from opjax.learn.tasks.benchmark import request
 from opjax.learn.tasks.errors import Loss
 from opjax.learn.tasks.evaluation import Evaluation
-from opjax.learn.tasks.supervised import Encoding, regression
+from opjax.learn.tasks.model_data import Encoding
+from opjax.learn.tasks.supervised import regression
 from opjax.learn.tasks.task import Task
 from opjax.samples import Splits
 
@@ -93,13 +94,13 @@ def make_task(config: Config, cache_dir: str | None) -> Task:
 
     Without scalars the angle is not known, so no lift is integrated.
     """
-    found = splits(config, cache_dir)
-    given = found
+    physical = splits(config, cache_dir)
+    given = physical
     if not config.scalars:
         train, validation, test = (
-            [sample._replace(scalars=None) for sample in part] for part in found[:3]
+            [sample._replace(scalars=None) for sample in part] for part in physical[:3]
         )
-        given = found._replace(train=train, validation=validation, test=test)
+        given = physical._replace(train=train, validation=validation, test=test)
     task = regression(
         config,
         given,
@@ -109,14 +110,14 @@ def make_task(config: Config, cache_dir: str | None) -> Task:
             quantities=(QUANTITY,) if config.scalars else (),
             window=(-0.5, 1.5, -0.8, 0.8),
         ),
-        names=found.channels,
+        names=physical.channels,
         notes="The target is the coefficient of the pressure.",
     )
     evaluate = task.evaluate
     assert evaluate is not None
 
     def also(model: Operator, folder: pathlib.Path) -> dict[str, float]:
-        others = lift_baselines.numbers(found.train, found.test, QUANTITY)
+        others = lift_baselines.numbers(physical.train, physical.test, QUANTITY)
         return evaluate(model, folder) | others
 
     return dataclasses.replace(task, evaluate=also)
@@ -127,12 +128,12 @@ def report(finished: Finished) -> Report:
     first, *_ = next(iter(finished.results.values()))
     rows = dict(finished.results)
     for name, label in BASELINES.items():
-        found = {
+        numbers = {
             k.removeprefix(f"{name}_"): v
             for k, v in first.items()
             if k.startswith(f"{name}_")
         }
-        rows[label] = [{"parameters": 0, **found}]
+        rows[label] = [{"parameters": 0, **numbers}]
     return Report(text=comparison(rows, COLUMNS))
 
 

@@ -42,16 +42,18 @@ def predict(train: Sequence[Sample], test: Sequence[Sample]) -> Baseline:
       train: as from `opjax.datasets.lift`, more than ten.
       test: likewise.
     """
-    known, asked = _parameters(train, test)
+    of_training, asked = _parameters(train, test)
     pressure = _stack(train, "target")
     mean = pressure.mean(axis=0)
     modes = np.linalg.svd(pressure - mean, full_matrices=False)[2][:MODES]
     lifts = _stack(train, "target_scalars")[:, 0]
     values = np.concatenate([(pressure - mean) @ modes.T, lifts[:, None]], axis=1)
-    found = RBFInterpolator(known, values, kernel="cubic", degree=1)(asked)
-    straight = np.linalg.lstsq(_with_one(known), lifts, rcond=None)[0]
+    values_asked = RBFInterpolator(of_training, values, kernel="cubic", degree=1)(asked)
+    straight = np.linalg.lstsq(_with_one(of_training), lifts, rcond=None)[0]
     return Baseline(
-        mean + found[:, :-1] @ modes, found[:, -1], _with_one(asked) @ straight
+        mean + values_asked[:, :-1] @ modes,
+        values_asked[:, -1],
+        _with_one(asked) @ straight,
     )
 
 
@@ -65,22 +67,22 @@ def numbers(
       test: likewise.
       wanted: the lift as a quantity of the pressure, if it is to be measured too.
     """
-    found = predict(train, test)
+    predicted = predict(train, test)
     true = _stack(test, "target")
-    errors = np.linalg.norm(found.pressure - true, axis=1)
+    errors = np.linalg.norm(predicted.pressure - true, axis=1)
     errors /= np.linalg.norm(true, axis=1)
     lifts = _stack(test, "target_scalars")[:, 0]
     rows = {
         "pod_rbf_relative_l2": float(errors.mean()),
-        "pod_rbf_lift_r2": r_squared(found.lift, lifts),
-        "pod_rbf_lift_error": float(np.abs(found.lift - lifts).mean()),
-        "linear_lift_r2": r_squared(found.linear, lifts),
-        "linear_lift_error": float(np.abs(found.linear - lifts).mean()),
+        "pod_rbf_lift_r2": r_squared(predicted.lift, lifts),
+        "pod_rbf_lift_error": float(np.abs(predicted.lift - lifts).mean()),
+        "linear_lift_r2": r_squared(predicted.linear, lifts),
+        "linear_lift_error": float(np.abs(predicted.linear - lifts).mean()),
     }
     if wanted is not None:
         pairs = [
             measure((wanted,), one, [values[:, None], target[:, None]], lift.CHANNELS)
-            for one, values, target in zip(test, found.pressure, true, strict=True)
+            for one, values, target in zip(test, predicted.pressure, true, strict=True)
         ]
         integrated = np.array([[row[wanted.text] for row in pair] for pair in pairs])
         rows[f"pod_rbf_r2_{wanted.key}"] = r_squared(*integrated.T)
@@ -101,12 +103,12 @@ def _parameters(
     mean = shapes[0].mean(axis=0)
     _, sizes, modes = np.linalg.svd(shapes[0] - mean, full_matrices=False)
     modes = modes[sizes > _SHAPE_TOLERANCE * sizes[0]]
-    known, asked = (
+    of_training, asked = (
         np.concatenate([(shape - mean) @ modes.T, _stack(part, "scalars")], axis=1)
         for shape, part in zip(shapes, (train, test), strict=True)
     )
-    middle, scale = known.mean(axis=0), known.std(axis=0)
-    return (known - middle) / scale, (asked - middle) / scale
+    middle, scale = of_training.mean(axis=0), of_training.std(axis=0)
+    return (of_training - middle) / scale, (asked - middle) / scale
 
 
 def _shape(sample: Sample) -> np.ndarray:

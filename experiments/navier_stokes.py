@@ -21,8 +21,9 @@ import numpy as np
 from opjax import learn, metrics, metrics_time, samples, training
 from opjax.datasets import navier_stokes as dataset
 from opjax.learn import option, recipe
-from opjax.learn.predict import stepping, trained
+from opjax.learn.predict import trained
 from opjax.learn.predict.description import Stepping, describe
+from opjax.learn.predict.stepping import Step
 from opjax.learn.registry.entries import Columns, Operator
 from opjax.learn.tasks import outcome, supervised, time_evaluation
 from opjax.learn.tasks.benchmark import request
@@ -32,6 +33,7 @@ _STEPS = 10  # predicted frames, and frames of every input
 HOW = Stepping(
     "one_step", _STEPS, channels=1, increments=False, interval=1.0, longest=1.0
 )
+_STEP = Step(HOW, {})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +118,7 @@ def step_errors(
       sample: `mesh_points (n, 2)`, `features (n, 10)`, `target (n, 10)`.
       axis_name: axis of the devices which have the other rows, if any.
     """
-    return time_evaluation.step_errors(HOW, {}, model, sample, axis_name=axis_name)
+    return time_evaluation.step_errors(_STEP, model, sample, axis_name=axis_name)
 
 
 def rollout(
@@ -130,7 +132,7 @@ def rollout(
       axis_name: as for `step_errors`.
     """
     times = jnp.arange(1.0, _STEPS + 1, dtype=jnp.float32)
-    frames = stepping.frames(HOW, {}, model, sample, times, axis_name=axis_name)
+    frames = _STEP.frames(model, sample, times, axis_name=axis_name)
     return frames[..., 0].T
 
 

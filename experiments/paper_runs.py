@@ -147,7 +147,7 @@ def page(setups: Sequence[Setup], state: pathlib.Path) -> str:
 
 def reached(setups: Sequence[Setup], state: pathlib.Path) -> dict[str, str]:
     """What finished set-ups reached, by name: number, seed, data, device, commit."""
-    found = {}
+    lines = {}
     for setup in setups:
         if _status(state, setup) != "done":
             continue
@@ -163,8 +163,8 @@ def reached(setups: Sequence[Setup], state: pathlib.Path) -> dict[str, str]:
             *([] if seconds is None else [f"{seconds:.0f} s"]),
             f"commit {(made['git_commit'] or 'unknown')[:7]}",
         ]
-        found[setup.name] = "; ".join(parts)
-    return found
+        lines[setup.name] = "; ".join(parts)
+    return lines
 
 
 def _written(setup: Setup, result: dict[str, Any]) -> str:
@@ -220,11 +220,11 @@ def _stop_orphan(state: pathlib.Path) -> None:
     record = state / _UNDER_WAY
     if not record.exists():
         return
-    found = read_object(record)
+    orphan = read_object(record)
     end = time.monotonic() + _GRACE
-    while _is_running(found["pid"], found["folder"]):
+    while _is_running(orphan["pid"], orphan["folder"]):
         late = time.monotonic() > end
-        os.kill(found["pid"], signal.SIGKILL if late else signal.SIGTERM)
+        os.kill(orphan["pid"], signal.SIGKILL if late else signal.SIGTERM)
         time.sleep(_LOOK)
     record.unlink()
 
@@ -267,8 +267,8 @@ def _status(state: pathlib.Path, setup: Setup) -> str:
 
 def _metrics(state: pathlib.Path, setup: Setup) -> list[dict[str, Any]]:
     """The rows of the newest member of a study."""
-    found = list(_folder(state, setup).rglob("metrics.jsonl"))
-    newest = max(found, key=lambda file: file.stat().st_mtime, default=None)
+    files = list(_folder(state, setup).rglob("metrics.jsonl"))
+    newest = max(files, key=lambda file: file.stat().st_mtime, default=None)
     return read_metrics(newest.parent) if newest else []
 
 

@@ -24,12 +24,13 @@ import numpy as np
 from opjax import learn, metrics, training
 from opjax.datasets import plasticity as dataset
 from opjax.learn import GNOT_RECIPE, PAPER, SMOKE, option, recipe
-from opjax.learn.predict import stepping, trained
+from opjax.learn.predict import trained
 from opjax.learn.predict.description import Stepping, describe
+from opjax.learn.predict.stepping import Step
 from opjax.learn.registry import operators
 from opjax.learn.registry.entries import Columns, Operator
 from opjax.learn.run import buckets
-from opjax.learn.tasks import outcome, supervised, time_data
+from opjax.learn.tasks import model_data, outcome, supervised, time_data
 from opjax.learn.tasks.benchmark import request
 from opjax.learn.tasks.time_data import rolled
 from opjax.learn.tasks.time_evaluation import frame_errors, targets
@@ -131,14 +132,14 @@ def load(config: Config, *, cache_dir: str | None = None) -> learn.Splits:
 
 def as_series(dies: Sequence[Sample]) -> list[Series]:
     """The motions of dies, at times from 0 to 1; the profile is constant in time."""
-    found: list[Series] = []
+    several: list[Series] = []
     for die in dies:
         assert die.target is not None, "checked by grid_sizes"
         frames = die.target.reshape(die.num_points, -1, dataset.NUM_CHANNELS)
         times = np.linspace(0, 1, frames.shape[1], dtype=np.float32)
         motion = np.moveaxis(frames, 1, 0)
-        found.append(Series(die.mesh_points, times, motion, die.features))
-    return found
+        several.append(Series(die.mesh_points, times, motion, die.features))
+    return several
 
 
 def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
@@ -163,15 +164,15 @@ def make_task(config: Config, cache_dir: str | None = None) -> learn.Task:
     normalizers = encoding | decoding
     bucketed = partial(
         time_data.bucketed,
-        encode=supervised.encoder(encoding),
+        encode=model_data.encoder(encoding),
         batch_size=config.batch_size,
     )
-    whole = [rolled(found, history=HOW.history) for found in (validation, test)]
+    whole = [rolled(part, history=HOW.history) for part in (validation, test)]
     (motions,) = tests = bucketed(whole[1])
     description = describe(splits.train, sizes=sizes)
     # The last displacements are drawn.
     both = zip(splits.test, test, strict=True)
-    last = [die._replace(target=found.values[-1][:, 2:]) for die, found in both]
+    last = [die._replace(target=part.values[-1][:, 2:]) for die, part in both]
 
     def evaluate(model: Operator, folder: pathlib.Path) -> dict[str, float]:
         trained.save(folder, model, normalizers, description)
@@ -213,13 +214,13 @@ Decoding = Mapping[str, Normalizer]
 
 def _loss(decoding: Decoding, model: Operator, batch: Columns) -> jax.Array:
     """Sum of the relative errors of the pairs of a batch."""
-    errors = partial(frame_errors, HOW, decoding, model)
+    errors = partial(frame_errors, Step(HOW, decoding), model)
     return jnp.sum(training.over_samples(errors)(batch))
 
 
 def _motion(decoding: Decoding, model: Operator, die: Columns) -> jax.Array:
     """Predicted coordinates and displacements, `(frames, n, channels)`."""
-    return stepping.frames(HOW, decoding, model, die, die["lags"])
+    return Step(HOW, decoding).frames(model, die, die["lags"])
 
 
 def _metric(decoding: Decoding, model: Operator, die: Columns) -> jax.Array:
@@ -229,11 +230,11 @@ def _metric(decoding: Decoding, model: Operator, die: Columns) -> jax.Array:
 
 def _look(decoding: Decoding, model: Operator, die: Columns) -> tuple[jax.Array, ...]:
     """Error, errors by frame, last displacements, and error of displacements."""
-    found, target = _motion(decoding, model, die), targets(HOW, die)
-    moved, truth = found[..., 2:], target[..., 2:]
+    predicted, target = _motion(decoding, model, die), targets(HOW, die)
+    moved, truth = predicted[..., 2:], target[..., 2:]
     norms = jax.vmap(jnp.linalg.norm)
     by_frame = norms(moved - truth) / jnp.max(norms(truth))
-    error, of_moves = _joint_error(found, target), _joint_error(moved, truth)
+    error, of_moves = _joint_error(predicted, target), _joint_error(moved, truth)
     return error, by_frame, moved[-1], of_moves
 
 

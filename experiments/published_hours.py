@@ -89,14 +89,14 @@ def step_seconds(
     with jax.enable_x64(False):
         task = program.make_task(few, cache_dir)
         settings = dataclasses.replace(task.settings(few), steps_per_call=1)
-        lowered, state, given = make_batches(task, settings).one_step(
+        lowered, state, arguments = make_batches(task, settings).one_step(
             study.build(few, task)
         )
         call = lowered.compile()
 
         def step() -> None:
             nonlocal state
-            state = jax.block_until_ready(call(state, *given)[0])
+            state = jax.block_until_ready(call(state, *arguments)[0])
 
         return pace(step)
 
@@ -138,21 +138,25 @@ class HoursOptions(Options):
 
 def work(options: HoursOptions) -> dict[str, Any]:
     """Measures the set-ups that the options name, or all that have no hours."""
-    found = json.loads(FILE.read_text()) if FILE.exists() else {}
+    measured_before = json.loads(FILE.read_text()) if FILE.exists() else {}
     named = options.setups
-    wanted = [s for s in SETUPS if (s.name in named if named else s.name not in found)]
+    setups = [
+        s
+        for s in SETUPS
+        if (s.name in named if named else s.name not in measured_before)
+    ]
     costs = {setup.name: cost_of(setup) for setup in SETUPS}
     done: set[tuple[str, ...]] = set()
-    for setup in wanted:
+    for setup in setups:
         cost = costs[setup.name]
         if cost in done:
             continue
         done.add(cost)
         measured = hours(setup, options.cache_dir, options.data_dir)
         print(f"{setup.name}: {measured}", file=sys.stderr, flush=True)
-        found |= {name: measured for name in costs if costs[name] == cost}
-        write_json(FILE, found)
-    return {"measured": len(done), "known": len(found)}
+        measured_before |= {name: measured for name in costs if costs[name] == cost}
+        write_json(FILE, measured_before)
+    return {"measured": len(done), "known": len(measured_before)}
 
 
 def main() -> None:

@@ -150,17 +150,17 @@ def load(config: Config, *, cache_dir: str | None = None) -> samples.Splits:
         )
     signed, count = config.inputs == "hks", config.test_points
     enough = min(_AVAILABLE, max(_SIGNED, config.num_points, count))
-    found = rna.splits(
+    divided = rna.splits(
         request(config, cache_dir), num_points=enough if signed else _AVAILABLE
     )
     if signed:
-        found = _signed(config, found, cache_dir)
-    test = found.test
+        divided = _signed(config, divided, cache_dir)
+    test = divided.test
     if config.data_dir:
         test = rna.with_vertices(config.data_dir, test, num_points=count)
-    return found._replace(
-        train=[place(surface, config) for surface in found.train],
-        validation=[place(surface, config, count) for surface in found.validation],
+    return divided._replace(
+        train=[place(surface, config) for surface in divided.train],
+        validation=[place(surface, config, count) for surface in divided.validation],
         test=[place(surface, config, count) for surface in test],
     )
 
@@ -345,8 +345,8 @@ def evaluate(
     counts = [surface.num_points for surface in surfaces]
 
     def predict(buckets: Sequence[Mapping[str, np.ndarray]]) -> list[np.ndarray]:
-        found = list(map(classes, buckets))
-        return samples.unstack(found, counts, num_buckets=config.num_buckets or 4)
+        each = list(map(classes, buckets))
+        return samples.unstack(each, counts, num_buckets=config.num_buckets or 4)
 
     predicted = predict(test)
     true = [np.asarray(surface.target) for surface in surfaces]
@@ -369,10 +369,10 @@ def evaluate(
         numbers["accuracy_turned"] = np.mean(found == np.concatenate(true))
     if surfaces[0].details is not None:  # where there are meshes
         vertices = [surface.details for surface in surfaces]
-        wanted = np.concatenate([v.target for v in vertices])
+        truth = np.concatenate([v.target for v in vertices])
         for name, values in {"accuracy": predicted, "limit": true}.items():
             carried = [c[v.nearest] for c, v in zip(values, vertices, strict=True)]
-            numbers[f"{name}_vertices"] = np.mean(np.concatenate(carried) == wanted)
+            numbers[f"{name}_vertices"] = np.mean(np.concatenate(carried) == truth)
     return {name: float(value) for name, value in numbers.items()} | comparison
 
 

@@ -153,8 +153,8 @@ class Config(Options):
         """Counts the parameters of a layer."""
         if name == scaling_torch.NAME:
             return 4 * self.width * (self.width + 1)
-        found = jax.eval_shape(lambda: self.build(name, heads, num_points))
-        return sum(leaf.size for leaf in jax.tree.leaves(found))
+        shapes = jax.eval_shape(lambda: self.build(name, heads, num_points))
+        return sum(leaf.size for leaf in jax.tree.leaves(shapes))
 
     def _powers(self) -> Iterable[int]:
         return range(self.min_log2, self.max_log2 + 1, self.step_log2)
@@ -227,14 +227,14 @@ def _prepare(
 ) -> dict[str, Prepared]:
     """Compiles the passes of one of our layers."""
     x, points = scaling_layers.inputs(config, name, num_points)
-    given = config.build(name, heads, num_points), x, points
+    arguments = config.build(name, heads, num_points), x, points
     prepared = {}
     for kind, function in _functions(name).items():
-        compiled = jax.jit(function).lower(*given).compile()
-        found = compiled.memory_analysis()
-        size = 0 if found is None else found.temp_size_in_bytes
-        flops = scaling_flops.count(function, *given)
-        prepared[kind] = Prepared(partial(compiled, *given), flops, size)
+        compiled = jax.jit(function).lower(*arguments).compile()
+        analysis = compiled.memory_analysis()
+        size = 0 if analysis is None else analysis.temp_size_in_bytes
+        flops = scaling_flops.count(function, *arguments)
+        prepared[kind] = Prepared(partial(compiled, *arguments), flops, size)
     return prepared
 
 
@@ -293,8 +293,8 @@ def _milliseconds(call: Callable[[], Any]) -> float:
 def curve(rows: Rows, name: str, heads: int, kind: str, unit: str) -> dict[int, float]:
     """What was measured of a layer, by its numbers of points."""
     mine = [r for r in rows if (r["attention"], r["heads"]) == (name, heads)]
-    known = [r for r in mine if unit != "MiB" or r[kind]["bytes"] is not None]
-    return {row["points"]: _UNITS[unit](row[kind], row["points"]) for row in known}
+    measured = [r for r in mine if unit != "MiB" or r[kind]["bytes"] is not None]
+    return {row["points"]: _UNITS[unit](row[kind], row["points"]) for row in measured}
 
 
 def slope(times: Mapping[int, float], first: int) -> float | None:
@@ -377,9 +377,9 @@ def _published(config: Config, rows: Rows) -> str:
     columns += ["published GFLOP", "CUDA GB", "allocated GB", "iterations per second"]
     lines = []
     for row in rows:
-        found = row["gradient"]
-        seconds = statistics.median(found["ms"]) / 1e3
-        ours = found["flops"] / 1e9, found["bytes"] / 1e9, 1 / seconds
+        costs = row["gradient"]
+        seconds = statistics.median(costs["ms"]) / 1e3
+        ours = costs["flops"] / 1e9, costs["bytes"] / 1e9, 1 / seconds
         # The published ones are of this set-up only.
         same = row["points"], config.num_layers, config.width, config.batch_size
         published = PUBLISHED.get(row["attention"]) if same == _TABLE_1 else None
@@ -405,10 +405,10 @@ def _table(config: Config, rows: Rows, panel: tuple[int, str, str]) -> str:
     for name, own in config.cases():
         if own != heads:
             continue
-        found = curve(rows, name, heads, kind, unit)
-        lines.append([name, *(number(found[n]) if n in found else "" for n in sizes)])
+        values = curve(rows, name, heads, kind, unit)
+        lines.append([name, *(number(values[n]) if n in values else "" for n in sizes)])
         if timed:
-            fitted = slope(found, 2**config.fit_log2)
+            fitted = slope(values, 2**config.fit_log2)
             lines[-1].append("" if fitted is None else f"{fitted:.2f}")
     return table(columns, lines)
 
@@ -440,12 +440,12 @@ def _panel(
 ) -> None:
     heads, kind, unit = panel
     for k, name in enumerate(config.models):
-        found = curve(rows, name, heads, kind, unit)
-        if not found:
+        values = curve(rows, name, heads, kind, unit)
+        if not values:
             continue
-        drawn = [_DRAWN[unit][1](value, n) for n, value in found.items()]
+        drawn = [_DRAWN[unit][1](value, n) for n, value in values.items()]
         axis.plot(
-            list(found),
+            list(values),
             np.maximum(drawn, 1e-6),
             label=name,
             c=f"C{k % 10}",
@@ -461,14 +461,19 @@ def _panel(
 
 def describe(config: Config) -> dict[str, Any]:
     """Says what is measured, and how large the layers are."""
-    found: dict[str, Any] = {"data": "random features", "models": list(config.models)}
+    description: dict[str, Any] = {
+        "data": "random features",
+        "models": list(config.models),
+    }
     for name in config.models:
         *_, most = config.sizes(name)
-        found[f"points_{name}"] = most
-        found[f"parameters_{name}"] = config.parameters(name, config.heads[0], most)
-    found["parameters"] = found[f"parameters_{config.models[0]}"]
+        description[f"points_{name}"] = most
+        description[f"parameters_{name}"] = config.parameters(
+            name, config.heads[0], most
+        )
+    description["parameters"] = description[f"parameters_{config.models[0]}"]
     steps = config.repeats * sum(len(config.sizes(name)) for name, _ in config.cases())
-    return found | {"steps": steps}
+    return description | {"steps": steps}
 
 
 _TITLE = "Cost of attention layers"

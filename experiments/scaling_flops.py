@@ -31,15 +31,15 @@ def count(function: Callable, *given: Any) -> float:
 def _total(jaxpr: core.Jaxpr) -> float:
     """Sums over the equations that results need, each kind of them once."""
     names: dict[Any, Any] = {}  # of variables: that of what they are computed from
-    known: dict[Any, int] = {}
+    counted: dict[Any, int] = {}
     total = 0.0
     for eqn in _needed(jaxpr):
         sources = tuple(names.get(v, v) for v in map(_identity, eqn.invars))
         # Programs inside are long, and never the same twice.
         params = id(eqn) if [*_inner(eqn.params)] else str(eqn.params)
         key = eqn.primitive.name, sources, params
-        total += 0 if key in known else _of(eqn)
-        number = known.setdefault(key, len(known))
+        total += 0 if key in counted else _of(eqn)
+        number = counted.setdefault(key, len(counted))
         for index, variable in enumerate(eqn.outvars):
             names[_identity(variable)] = "result", number, index
     return total
@@ -53,11 +53,11 @@ def _identity(variable: Atom) -> object:
 
 def _needed(jaxpr: core.Jaxpr) -> list[core.JaxprEqn]:
     """Returns the equations that the results depend on, in order."""
-    wanted, kept = set(map(_identity, jaxpr.outvars)), []
+    needed, kept = set(map(_identity, jaxpr.outvars)), []
     for eqn in reversed(jaxpr.eqns):
-        if eqn.effects or wanted & set(map(_identity, eqn.outvars)):
+        if eqn.effects or needed & set(map(_identity, eqn.outvars)):
             kept.append(eqn)
-            wanted |= set(map(_identity, eqn.invars))
+            needed |= set(map(_identity, eqn.invars))
     return kept[::-1]
 
 
@@ -79,9 +79,9 @@ def _of(eqn: core.JaxprEqn) -> float:
 def _inner(params: Mapping[str, Any]) -> Iterator[Any]:
     """Programs among the parameters of an equation."""
     for name in ("jaxpr", "call_jaxpr", "body_jaxpr", "fun_jaxpr"):
-        found = params.get(name)
-        if found is not None:
-            yield getattr(found, "jaxpr", found)
+        inner = params.get(name)
+        if inner is not None:
+            yield getattr(inner, "jaxpr", inner)
     yield from (branch.jaxpr for branch in params.get("branches", ()))
 
 

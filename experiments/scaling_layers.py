@@ -13,7 +13,7 @@ from opjax import nn
 from opjax.learn import BenchmarkOptions
 from opjax.learn.registry import models, operators
 from opjax.learn.registry.entries import Entry, Layer, Operator
-from opjax.nn.models.encoder import EncoderLayer
+from opjax.nn.models import EncoderLayer, Points
 
 if TYPE_CHECKING:
     from experiments.scaling import Config
@@ -32,26 +32,28 @@ def _entry(name: str) -> Entry:
 
 def names() -> tuple[str, ...]:
     """Returns the attentions of the registry and the block of the Fourier operator."""
-    layers = [name for name, found in operators.REGISTRY.items() if found.attention]
+    layers = [
+        name for name, registered in operators.REGISTRY.items() if registered.attention
+    ]
     return *layers, FOURIER_BLOCK
 
 
 def whole_names() -> tuple[str, ...]:
     """Returns whole models on a line: functional attention's, and those without one."""
-    found = [
+    wholes = [
         name
         for name, entry in operators.REGISTRY.items()
         if entry.model and (not entry.grid_axes or 1 in entry.grid_axes)
     ]
-    return tuple(WHOLE + name for name in ("functional", *found))
+    return tuple(WHOLE + name for name in ("functional", *wholes))
 
 
 def check(name: str) -> None:
     """Raises ValueError for what cannot be measured."""
     if name in (FOURIER_BLOCK, scaling_torch.NAME):
         return
-    found = _entry(name)
-    if name.startswith(WHOLE) or found.attention is not None:
+    registered = _entry(name)
+    if name.startswith(WHOLE) or registered.attention is not None:
         return
     raise ValueError(
         f"models={name!r} is no attention; choose from {', '.join(names())}, or "
@@ -70,8 +72,8 @@ def has_heads(name: str) -> bool:
     """Whether the number of heads means anything."""
     if name in (FOURIER_BLOCK, scaling_torch.NAME):
         return name == scaling_torch.NAME
-    found = operators.options_of(name.removeprefix(WHOLE))
-    return not name.startswith(WHOLE) or "num_heads" in found
+    options = operators.options_of(name.removeprefix(WHOLE))
+    return not name.startswith(WHOLE) or "num_heads" in options
 
 
 class _FourierBlock(nn.models.FourierBlock):
@@ -108,7 +110,7 @@ class Stack(nnx.Module):
         """Maps features `(n, c)` to such, one layer after the other."""
 
         def step(x, layer):
-            return layer(x, mesh_points=mesh_points), None
+            return layer(x, Points(mesh_points)), None
 
         return jax.lax.scan(step, x, self.layers)[0]
 

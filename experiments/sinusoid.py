@@ -210,14 +210,14 @@ def make_optimizer(config: Config, total_steps: int) -> optax.GradientTransforma
 
 def loss(model: Regressor, tasks: sinusoid.WaveTasks) -> jax.Array:
     """Mean square error of the queries."""
-    *given, target = tasks[:4]
-    return jnp.mean((jax.vmap(model)(*given) - target) ** 2)
+    *inputs, target = tasks[:4]
+    return jnp.mean((jax.vmap(model)(*inputs) - target) ** 2)
 
 
 def evaluate(model: Regressor, folder: pathlib.Path, config: Config) -> dict[str, Any]:
     """Errors on the test tasks, and on the task that the figure shows."""
-    tasks, found = errors(model, config)
-    of_tasks = found[:, config.compared].mean(axis=1)
+    tasks, by_context = errors(model, config)
+    of_tasks = by_context[:, config.compared].mean(axis=1)
     rows = outcome.rows(of_tasks)
     points, truth = map(np.asarray, tasks[2:4])
     predict = jax.jit(lambda model, x, y, points: model(x, y, points))
@@ -229,12 +229,12 @@ def evaluate(model: Regressor, folder: pathlib.Path, config: Config) -> dict[str
         predicted=[predict(model, *(leaf[row] for leaf in tasks[:3])) for row in rows],
         extra={
             "shown": predict(model, *_shown_task()[:3])[:, 0],
-            "series": found,
+            "series": by_context,
             "series_name": "observations",
             "series_steps": config.contexts,
         },
     )
-    mse = found.mean(axis=0)
+    mse = by_context.mean(axis=0)
     return {"mse": float(mse[config.compared].mean()), "mse_by_context": mse.tolist()}
 
 
@@ -250,14 +250,14 @@ def errors(model: Regressor, config: Config) -> tuple[sinusoid.WaveTasks, np.nda
         num_context=max(config.contexts),
         num_query=config.test_queries,
     )
-    found = np.asarray(_errors(model, tasks, config.contexts), np.float64)
-    if not np.isfinite(found).all():
+    values = np.asarray(_errors(model, tasks, config.contexts), np.float64)
+    if not np.isfinite(values).all():
         raise training.NonFiniteError(
-            f"Errors {found.mean(axis=0)} for {config.contexts} observations are NaN "
+            f"Errors {values.mean(axis=0)} for {config.contexts} observations are NaN "
             "or infinite, though training was finite; raise the ridge or lower the "
             "learning rate."
         )
-    return tasks, found
+    return tasks, values
 
 
 def _shown_task() -> tuple[jax.Array, ...]:
@@ -277,21 +277,23 @@ def report(finished: learn.Finished) -> learn.Report:
     counted = np.asarray(config.contexts)[compared]
     mean_column = f"mean of {counted.min()} to {counted.max()}"
     members = {name: one for (name, _), one in config.members().items()}
-    found = {k: np.array([r["mse_by_context"] for r in v]) for k, v in results.items()}
-    total = {k: float(np.median(v[:, compared].mean(1))) for k, v in found.items()}
+    by_model = {
+        k: np.array([r["mse_by_context"] for r in v]) for k, v in results.items()
+    }
+    total = {k: float(np.median(v[:, compared].mean(1))) for k, v in by_model.items()}
     seconds = {k: sum(row["seconds"] for row in rows) for k, rows in results.items()}
     result: dict[str, Any] = {f"mse_{name}": value for name, value in total.items()}
     lines, ratios = [], []
     for name, rows in results.items():
         label, rate = label_of(members[name]), members[name].rate
         cells = [label, str(rows[0]["parameters"]), f"{rate:g}"]
-        means = found[name][:, compared].mean(axis=1)
-        cells += [median_and_range(v, digits=3) for v in (*found[name].T, means)]
+        means = by_model[name][:, compared].mean(axis=1)
+        cells += [median_and_range(v, digits=3) for v in (*by_model[name].T, means)]
         steps = config.num_steps * len(rows)
         lines.append([*cells, number(1e3 * seconds[name] / steps)])
-        if "functional" in found:
+        if "functional" in by_model:
             pair = name, "functional"
-            ratio = np.divide(*(np.median(found[n], axis=0) for n in pair))
+            ratio = np.divide(*(np.median(by_model[n], axis=0) for n in pair))
             result[f"ratio_{name}"] = total[name] / total["functional"]
             shown = *ratio[compared], result[f"ratio_{name}"]
             ratios.append([label, *map(number, shown)])
@@ -320,7 +322,7 @@ def report(finished: learn.Finished) -> learn.Report:
     draw(config, finished.folder)
     result |= {
         **{f"train_seconds_{name}": value for name, value in seconds.items()},
-        "mse_by_context": {name: values.tolist() for name, values in found.items()},
+        "mse_by_context": {name: values.tolist() for name, values in by_model.items()},
         "contexts": list(config.contexts),
         "seconds": finished.seconds,
     }
@@ -329,11 +331,11 @@ def report(finished: learn.Finished) -> learn.Report:
 
 def label_of(member: Config) -> str:
     """The model of a member in words, with its ridge if that is one of the sweep."""
-    found = MODELS[member.model]
-    if not found.has_ridges:
-        return found.label
+    model = MODELS[member.model]
+    if not model.has_ridges:
+        return model.label
     start = " from" if member.model == "functional_learned" else ", ridge"
-    return f"{found.label}{start} {member.ridge:g}"
+    return f"{model.label}{start} {member.ridge:g}"
 
 
 def draw(config: Config, folder: pathlib.Path) -> None:

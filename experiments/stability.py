@@ -246,7 +246,7 @@ def measure(
         for layer, of_grids in enumerate(zip(*grids, strict=True)):
             for head in range(config.num_heads):
                 own = [jax.tree.map(lambda a, h=head: a[h], g) for g in of_grids]
-                found, ranks = stability_spaces.constants(
+                constants, ranks = stability_spaces.constants(
                     own, tolerance=config.tolerance
                 )
                 yield {
@@ -255,7 +255,7 @@ def measure(
                     "sample": number,
                     "points": list(config.eval_points),
                     "ranks": ranks,
-                    **{name: [one[name] for one in found] for name in found[0]},
+                    **{name: [one[name] for one in constants] for name in constants[0]},
                 }
 
 

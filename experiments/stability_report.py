@@ -101,7 +101,7 @@ def _figure(finished: learn.Finished) -> Any:
                     finished.folder / f"{model}_{kind}-{seed}" for seed in config.seeds
                 ]
                 rows = [row for folder in folders for row in _rows(folder)]
-                _draw(axis, rows, form, {"color": f"C{number}", "label": kind})
+                _draw(axis, rows, form, drawing.Line(f"C{number}", kind, width=1.3))
             axis.set_xscale("log", base=2)
             axis.set_yscale("log")
             axis.tick_params(labelsize=7)
@@ -120,16 +120,18 @@ def _rows(folder: pathlib.Path) -> Sequence[dict[str, Any]]:
 
 
 def _draw(
-    axis: Any, rows: Sequence[dict[str, Any]], form: str, style: dict[str, Any]
+    axis: Any, rows: Sequence[dict[str, Any]], form: str, line: drawing.Line
 ) -> None:
     """Draws medians, and after training the range of layers, heads and seeds."""
-    for state, line in (("before", ":"), ("after", "-")):
+    for state, shown in (
+        ("before", line._replace(label=None, dash=":")),
+        ("after", line),
+    ):
         mine = [row for row in rows if row["state"] == state]
         if not mine:
             continue
         values, points = np.array([row[form] for row in mine]), mine[0]["points"]
-        shown = style if state == "after" else {"color": style["color"]}
-        axis.plot(points, np.median(values, axis=0), line, lw=1.3, **shown)
+        shown.draw(axis, points, np.median(values, axis=0))
         if state == "after":
             low, high = values.min(axis=0), values.max(axis=0)
-            axis.fill_between(points, low, high, alpha=0.15, lw=0, color=style["color"])
+            axis.fill_between(points, low, high, alpha=0.15, lw=0, color=line.color)

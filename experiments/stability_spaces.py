@@ -8,6 +8,7 @@ import numpy as np
 
 import opjax
 from opjax import nn
+from opjax.nn.mixers import Own
 
 # Pairs of spaces, and what their constant is called.
 FORMS = ("value", "key", "operator", "softmax")
@@ -73,13 +74,11 @@ def _in_basis(attention: Any, x: jax.Array, mesh_points: jax.Array) -> Spaces:
     values, phi = attention.basis(x, mesh_points=mesh_points)
     mixer = attention.mixer
 
-    def head(
-        values: jax.Array, phi: jax.Array, own: dict[str, jax.Array]
-    ) -> tuple[jax.Array, ...]:
+    def head(values: jax.Array, phi: jax.Array, own: Own) -> tuple[jax.Array, ...]:
         coefficients = opjax.project(values, phi, projection=opjax.Means())
         maps = mixer.query, mixer.key, mixer.value
         made = [linear(coefficients) for linear in maps]
-        return tuple(phi @ one for one in (*made, mixer(coefficients, **own)))
+        return tuple(phi @ one for one in (*made, mixer(coefficients, own)))
 
     query, key, value, attended = jax.vmap(head)(values, phi, mixer.own())
     return Spaces(query, key, value, attended, None)

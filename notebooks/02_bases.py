@@ -194,6 +194,11 @@ for count in sizes:
 print("k".ljust(18), *(f"{count:7d}" for count in sizes))
 for name, row in rows.items():
     print(name.ljust(18), *(f"{error:7.3f}" for error in row))
+fixed, trained = rows["Fourier"][1], rows["softmax, learned"][1]
+print(
+    f"Result: of jumps, {sizes[1]} learned functions leave an error of {trained:.0%}, as "
+    f"many Fourier modes {fixed:.0%}"
+)
 
 # %% [markdown]
 # The learned functions are cells with sharp borders, cut so that they can be combined

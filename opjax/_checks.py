@@ -4,7 +4,7 @@ Arrays are checked by shape and dtype only, so every check also runs under `jax.
 numbers are checked when they are concrete and skipped when they are traced.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import jax.core
@@ -45,7 +45,7 @@ def layer_input(channels: int, **arrays: Any) -> None:
             )
 
 
-def same_axis(axis: int, meaning: str, **arrays: Any) -> None:
+def same_axis(axis: int, meaning: str, arrays: Mapping[str, Any]) -> None:
     """Raises ValueError unless all arrays agree in the length of `axis`."""
     lengths = {name: jnp.shape(array)[axis] for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
@@ -55,17 +55,17 @@ def same_axis(axis: int, meaning: str, **arrays: Any) -> None:
 
 def same_points(**arrays: Any) -> None:
     """Raises ValueError unless all arrays have the same number of rows."""
-    same_axis(0, "points (axis 0)", **arrays)
+    same_axis(0, "points (axis 0)", arrays)
 
 
 def same_channels(**arrays: Any) -> None:
     """Raises ValueError unless all arrays have the same number of columns."""
-    same_axis(1, "channels (axis 1)", **arrays)
+    same_axis(1, "channels (axis 1)", arrays)
 
 
 def same_basis(**arrays: Any) -> None:
     """Raises ValueError unless coefficients have the same number of basis functions."""
-    same_axis(0, "basis functions (axis 0)", **arrays)
+    same_axis(0, "basis functions (axis 0)", arrays)
 
 
 def on_host(**arrays: Any) -> None:

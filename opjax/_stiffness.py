@@ -57,8 +57,8 @@ def of_cloud(
             f"mesh_points {points.shape}: {n} points have fewer than {num_neighbors=} "
             "neighbours each; lower num_neighbors."
         )
-    found = KDTree(points).query(points, num_neighbors + 1)
-    distances, neighbors = map(np.asarray, found)
+    nearest = KDTree(points).query(points, num_neighbors + 1)
+    distances, neighbors = map(np.asarray, nearest)
     width = np.mean(distances[:, -1] ** 2)
     if not width > 0:
         raise ValueError("All points of mesh_points coincide.")

@@ -63,7 +63,7 @@ def gcv_ridge(
     matrix, target = jnp.asarray(matrix), jnp.asarray(target)
     _checks.floating(matrix=matrix, target=target)
     _checks.rank(2, matrix=matrix, target=target)
-    _checks.same_axis(0, "rows", matrix=matrix, target=target)
+    _checks.same_axis(0, "rows", {"matrix": matrix, "target": target})
     if not (num_candidates >= 3 and 0 < smallest < largest):
         raise ValueError(
             f"{num_candidates=} must be at least 3, and {smallest=} and {largest=} "

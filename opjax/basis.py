@@ -58,7 +58,9 @@ def softmax_basis(
       ValueError: if shapes do not match or a temperature is not positive.
 
     Examples:
-      >>> softmax_basis(jnp.zeros((2, 4)))[0].tolist()
+      >>> import numpy as np
+      >>> from opjax.basis import softmax_basis
+      >>> softmax_basis(np.zeros((2, 4)))[0].tolist()
       [0.25, 0.25, 0.25, 0.25]
 
     References:
@@ -196,7 +198,9 @@ def hat_basis(
       ValueError: if nodes or corners do not match the dimension of space.
 
     Examples:
-      >>> hat_basis(jnp.array([[0.25]]), num_nodes=3)[0].tolist()
+      >>> import numpy as np
+      >>> from opjax.basis import hat_basis
+      >>> hat_basis(np.array([[0.25]]), num_nodes=3)[0].tolist()
       [0.5, 0.5, 0.0]
     """
     mesh_points = jnp.asarray(mesh_points)

@@ -9,8 +9,9 @@ points:
     values = operator.call(mesh_points, features)
 
 with float32 arrays `(n, p)` and `(n, c)` in physical units, and values `(n, q)`; an
-operator with scalars takes these next, `(s,)`. Calls act on one sample; loop over
-samples, since `jax.vmap` has no rule for them. JAX reads such files for at least six
+operator with scalars takes these next, `(s,)`. Calls act on one sample, or on a batch
+of equal meshes if they were exported so (`jax.vmap` has no rule for them). With
+`derivatives=1` they go through `jax.grad`. JAX reads such files for at least six
 months of later releases. Reading and writing them needs flatbuffers:
 `pip install "opjax[export]"`.
 
@@ -83,6 +84,8 @@ class Inputs(NamedTuple):
       weighted: whether calls take `quadrature_weights`, shape `(n,)`, last.
       num_points: the number of points of calls; None for any.
       min_points: if any, at least so many.
+      batched: whether every argument and the result have one more axis in front, of any
+        number of samples.
     """
 
     point_dim: int
@@ -91,6 +94,7 @@ class Inputs(NamedTuple):
     weighted: bool = False
     num_points: int | None = None
     min_points: int = 1
+    batched: bool = False
 
     def shapes(self) -> list[jax.ShapeDtypeStruct]:
         """Returns the shapes of the arguments of a call.
@@ -101,15 +105,19 @@ class Inputs(NamedTuple):
         _checks.positive(point_dim=self.point_dim, min_points=self.min_points)
         _checks.non_negative(feature_dim=self.feature_dim, scalar_dim=self.scalar_dim)
         n: Any = self.num_points
-        if n is None:
-            (n,) = export.symbolic_shape("n", constraints=[f"n >= {self.min_points}"])
-        else:
+        if n is not None:
             _checks.positive(num_points=n)
-        shapes = [(n, self.point_dim)]
+        sizes = {"n": self.min_points} if n is None else {}
+        sizes |= {"b": 1} if self.batched else {}
+        limits = [f"{size} >= {least}" for size, least in sizes.items()]
+        symbols = export.symbolic_shape(", ".join(sizes), constraints=limits)
+        known = dict(zip(sizes, symbols, strict=True))
+        n, front = known.get("n", n), symbols[len(sizes) - self.batched :]
+        shapes: list[tuple[Any, ...]] = [(n, self.point_dim)]
         shapes += [(n, self.feature_dim)] if self.feature_dim else []
         shapes += [(self.scalar_dim,)] if self.scalar_dim else []
         shapes += [(n,)] if self.weighted else []
-        return [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
+        return [jax.ShapeDtypeStruct((*front, *s), jnp.float32) for s in shapes]
 
 
 def save(
@@ -118,6 +126,7 @@ def save(
     inputs: Inputs,
     *,
     normalizers: Mapping[str, Normalizer] | None = None,
+    derivatives: int = 0,
     platforms: Sequence[str] = PLATFORMS,
 ) -> None:
     """Exports an operator to a file that appears when complete.
@@ -135,6 +144,8 @@ def save(
       inputs: what calls of the file take.
       normalizers: of `"mesh_points"`, `"features"` and `"scalars"`, which encode
         arguments, and of `"target"`, which decodes the result.
+      derivatives: how often calls of the file can be differentiated, in reverse mode; a
+        file of one is about three times as large as of none.
       platforms: where the file can run.
 
     Raises:
@@ -143,9 +154,11 @@ def save(
       ValueError: if a size is out of range, a normaliser unknown, the operator cannot
         be traced for any number of points, or its result is not `(n, q)`.
     """
+    _checks.non_negative(derivatives=derivatives)
     operator = _physical(function, inputs, normalizers or {})
+    operator = jax.vmap(operator) if inputs.batched else operator
     exported = _export(operator, inputs.shapes(), platforms)
-    content = bytes(exported.serialize())
+    content = bytes(exported.serialize(vjp_order=derivatives))
     path = Path(path).expanduser()
     with replacing(path) as temporary:
         temporary.write_bytes(content + _end(content))
@@ -273,11 +286,13 @@ def _check(path: Path, exported: export.Exported, text: str) -> None:
     ranks = [len(aval.shape) for aval in avals]
     effects = [*exported.ordered_effects, *exported.unordered_effects]
     single = exported.nr_devices == 1 and len(exported.out_avals) == 1
-    if types != ["float32"] or not single or effects or ranks[0] != 2 or ranks[-1] != 2:
+    fits = single and not effects and ranks[0] == ranks[-1] and ranks[0] in (2, 3)
+    if types != ["float32"] or not fits:
         raise ValueError(
             f"{path} takes and returns {[a.str_short() for a in avals]} on "
             f"{exported.nr_devices} devices, with effects {effects}; operators take "
-            "float32 points (n, p) first, and return values (n, q), on one device."
+            "float32 points (n, p) first, and return values (n, q), on one device, or "
+            "both with one more axis in front."
         )
     if set(exported.platforms) - set(PLATFORMS):
         raise ValueError(f"{path} is for {exported.platforms}, not among {PLATFORMS}.")
@@ -326,7 +341,8 @@ def _export(
     platforms: Sequence[str],
 ) -> export.Exported:
     _require_flatbuffers()
-    n = arguments[0].shape[0]
+    rows = arguments[0].shape[:-1]
+    n = rows[-1]
     try:
         exported = export.export(jax.jit(operator), platforms=platforms)(*arguments)
     except Exception as error:  # shapes are compared all over a model
@@ -338,7 +354,7 @@ def _export(
             "num_points; if it needs so many points, give min_points."
         ) from error
     shapes = [aval.shape for aval in exported.out_avals]
-    if len(shapes) != 1 or len(shapes[0]) != 2 or shapes[0][0] != n:
+    if len(shapes) != 1 or shapes[0][:-1] != rows:
         raise ValueError(
             f"The operator returns arrays of shapes {shapes}, expected one of shape "
             f"({n}, channels)."

@@ -50,7 +50,9 @@ def interpolate_grid(
       ValueError: if points or dimensions do not match, or an axis is empty.
 
     Examples:
-      >>> ends = jnp.array([[0.0], [2.0]])
+      >>> import numpy as np
+      >>> from opjax.interpolation import interpolate_grid
+      >>> ends = np.array([[0.0], [2.0]])
       >>> interpolate_grid(ends, grid_shape=(2,), new_shape=(3,))[:, 0].tolist()
       [0.0, 1.0, 2.0]
 

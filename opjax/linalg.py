@@ -99,7 +99,7 @@ def solve(
     _checks.rank(2, system=system, rhs=rhs)
     if system.shape[0] != system.shape[1]:
         raise ValueError(f"system has shape {system.shape}, expected a square matrix.")
-    _checks.same_axis(0, "rows", system=system, rhs=rhs)
+    _checks.same_axis(0, "rows", {"system": system, "rhs": rhs})
     matrix = at_least_single(system)
     columns = at_least_single(rhs).astype(matrix.dtype)
     return _solve(matrix, columns).astype(rhs.dtype)
@@ -193,7 +193,9 @@ def ridge_solve(
         `Convex`, above one.
 
     Examples:
-      >>> float(ridge_solve(jnp.eye(2), jnp.eye(2), ridge=1.0)[0, 0])
+      >>> import numpy as np
+      >>> from opjax.linalg import ridge_solve
+      >>> float(ridge_solve(np.eye(2), np.eye(2), ridge=1.0)[0, 0])
       0.5
 
     References:
@@ -202,7 +204,7 @@ def ridge_solve(
     matrix, target = jnp.asarray(matrix), jnp.asarray(target)
     _checks.floating(matrix=matrix, target=target)
     _checks.rank(2, matrix=matrix, target=target)
-    _checks.same_axis(0, "rows", matrix=matrix, target=target)
+    _checks.same_axis(0, "rows", {"matrix": matrix, "target": target})
     k, d = matrix.shape
     a, b = at_least_single(matrix), at_least_single(target)
     factors = _factors(ridge, a)
@@ -292,9 +294,11 @@ def inf_sup_constant(
       ValueError: if the shapes do not match.
 
     Examples:
-      >>> angle = jnp.asarray(0.1)  # between two functions of norm one
-      >>> c = inf_sup_constant(jnp.cos(angle)[None, None], jnp.eye(1), jnp.eye(1))
-      >>> bool(jnp.isclose(c, jnp.cos(angle)))
+      >>> import numpy as np
+      >>> from opjax.linalg import inf_sup_constant
+      >>> angle = 0.1  # between two functions of norm one
+      >>> c = inf_sup_constant(np.array([[np.cos(angle)]]), np.eye(1), np.eye(1))
+      >>> bool(np.isclose(c, np.cos(angle)))
       True
 
     References:

@@ -57,7 +57,9 @@ def relative_l2(
       ValueError: if the shapes do not match.
 
     Examples:
-      >>> float(relative_l2(jnp.array([1.0, 0.0]), jnp.array([2.0, 0.0])))
+      >>> import numpy as np
+      >>> from opjax.metrics import relative_l2
+      >>> float(relative_l2(np.array([1.0, 0.0]), np.array([2.0, 0.0])))
       0.5
     """
     _checks.floating(prediction=prediction, target=target)
@@ -68,8 +70,8 @@ def relative_l2(
         size = power_below(target, axis_name=axis_name)
         prediction, target = prediction / size, target / size
     if quadrature_weights is None:
-        found = _ratio(prediction - target, target, axis_name, rescale=rescale)
-        return found.astype(dtype)
+        error = _ratio(prediction - target, target, axis_name, rescale=rescale)
+        return error.astype(dtype)
     _checks.floating(quadrature_weights=quadrature_weights)
     if jnp.shape(quadrature_weights) != prediction.shape[:1]:
         raise ValueError(
@@ -88,8 +90,8 @@ def relative_l2(
         weights = jnp.where(keep, weights, 0)
         weights = weights / power_below(weights, axis_name=axis_name, even=True)
     root = jnp.sqrt(jnp.where(keep, weights, 1))
-    found = _ratio(root * difference, root * target, axis_name, rescale=rescale)
-    return found.astype(dtype)
+    error = _ratio(root * difference, root * target, axis_name, rescale=rescale)
+    return error.astype(dtype)
 
 
 @split_by_compiler
@@ -137,8 +139,8 @@ def relative_gradient_error(
     if axis_name is None:
         _covers_grid(prediction, grid_shape)
     shape = tuple(grid_shape)
-    found = _gradient_error(prediction, target, shape, axis_name, rescale)
-    return found.astype(dtype)
+    error = _gradient_error(prediction, target, shape, axis_name, rescale)
+    return error.astype(dtype)
 
 
 @jax.jit
@@ -211,8 +213,8 @@ def rank_correlation(
         return jnp.sum(above, axis=1)  # twice the centred rank
 
     a, b = map(ranks, _at_least_single(first, second))
-    found = jnp.sum(a * b) / (_norm(a) * _norm(b))
-    return found.astype(first.dtype)
+    correlation = jnp.sum(a * b) / (_norm(a) * _norm(b))
+    return correlation.astype(first.dtype)
 
 
 @split_by_compiler
@@ -377,12 +379,12 @@ def power_below(
     largest = jnp.max(jnp.abs(values), axis=axis, keepdims=kept, initial=0)
     if axis_name is not None:
         largest = jax.lax.pmax(largest, axis_name)
-    known = jnp.finfo(largest.dtype)
-    usual = (largest >= known.tiny) & (largest <= known.max)
+    layout = jnp.finfo(largest.dtype)
+    usual = (largest >= layout.tiny) & (largest <= layout.max)
     bits = jax.lax.bitcast_convert_type(
-        jnp.where(usual, largest, 1), jnp.dtype(f"uint{known.bits}")
+        jnp.where(usual, largest, 1), jnp.dtype(f"uint{layout.bits}")
     )
-    step = bits.dtype.type(1 << known.nmant)  # of the exponent, above the fraction
+    step = bits.dtype.type(1 << layout.nmant)  # of the exponent, above the fraction
     bits = bits - bits % step
     if even:  # the bias of exponents is odd
         bits = bits - jnp.where(bits // step % bits.dtype.type(2) == 0, step, 0)

@@ -91,8 +91,8 @@ def correlations_of_frames(
         frames = jnp.where(active(weights), frames, 0)
         frames = frames / power_below(frames, axis=(1, 2))
         mean = jnp.sum(weights * frames, axis=1, keepdims=True) / jnp.sum(weights)
-        found = jnp.sqrt(weights) * (frames - mean)
-        return found / power_below(found, axis=(1, 2))
+        weighted = jnp.sqrt(weights) * (frames - mean)
+        return weighted / power_below(weighted, axis=(1, 2))
 
     p, t = centred(prediction), centred(target)
     square = jnp.sum(p * p, axis=(1, 2)) * jnp.sum(t * t, axis=(1, 2))
@@ -135,7 +135,9 @@ def steps_until(condition: ArrayLike) -> Array:
       ValueError: if the shape is not `(t,)`.
 
     Examples:
-      >>> int(steps_until(jnp.array([False, False, True, False])))
+      >>> import numpy as np
+      >>> from opjax.metrics_time import steps_until
+      >>> int(steps_until(np.array([False, False, True, False])))
       2
     """
     condition = jnp.asarray(condition)
@@ -170,10 +172,10 @@ def correlation_time(
       Kochkov et al., "Machine learning-accelerated computational fluid dynamics", PNAS
       118(21), 2021.
     """
-    found = correlations_of_frames(
+    correlations = correlations_of_frames(
         prediction, target, quadrature_weights=quadrature_weights
     )
-    return steps_until(~(found >= threshold))
+    return steps_until(~(correlations >= threshold))
 
 
 def persistence_time(

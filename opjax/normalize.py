@@ -158,8 +158,8 @@ def encode_host(normalizer: Normalizer, values: np.ndarray) -> np.ndarray:
     early = is_single(normalizer) or jnp.finfo(dtype).bits >= 8 * values.dtype.itemsize
     inner = np.promote_types(dtype if early else values.dtype, np.float32)
     mean, std = (np.asarray(part).astype(inner) for part in normalizer)
-    found = (values.astype(inner, copy=False) - mean) / np.where(std == 0, 1, std)
-    return np.where(std == 0, 0, found).astype(dtype, copy=False)
+    encoded = (values.astype(inner, copy=False) - mean) / np.where(std == 0, 1, std)
+    return np.where(std == 0, 0, encoded).astype(dtype, copy=False)
 
 
 def decode_host(normalizer: Normalizer, values: np.ndarray) -> np.ndarray:

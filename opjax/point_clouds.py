@@ -115,7 +115,7 @@ def nearest_points(
     points, valid = _cloud(points, quadrature_weights)
     _checks.floating(queries=queries)
     _checks.rank(2, queries=queries)
-    _checks.same_axis(1, "coordinates (axis 1)", queries=queries, points=points)
+    _checks.same_axis(1, "coordinates (axis 1)", {"queries": queries, "points": points})
     columns = points.T
 
     def nearest(query: jax.Array) -> jax.Array:

@@ -43,6 +43,15 @@ class Precision:
 
     Raises:
       ValueError: if a type is unknown.
+
+    Examples:
+      >>> from opjax.precision import Precision
+      >>> Precision(features="bfloat16")
+      Precision(features='bfloat16', storage=None)
+      >>> Precision(features="int8")
+      Traceback (most recent call last):
+          ...
+      ValueError: features='int8' must be one of bfloat16, or None for the type ...
     """
 
     features: str | None = None
@@ -54,7 +63,15 @@ class Precision:
 
 
 def check_stored(**types: str | None) -> None:
-    """Raises ValueError for a type that features are not stored in."""
+    """Raises ValueError for a type that features are not stored in.
+
+    Examples:
+      >>> from opjax.precision import check_stored
+      >>> check_stored(storage="float64")
+      Traceback (most recent call last):
+          ...
+      ValueError: storage='float64' must be one of bfloat16, float16, or None for ...
+    """
     for name, dtype in types.items():
         _check(name, dtype, STORED_TYPES)
 
@@ -80,6 +97,13 @@ def rounded(
     Returns:
       The numbers times a scale, and the scale, a power of two with axes of length one;
       None for one.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from opjax.precision import rounded
+      >>> values, scale = rounded(jnp.array([1.0, 1e6]), "float16")
+      >>> values.dtype, (values / scale).tolist()
+      (dtype('float16'), [1.0, 999936.0])
     """
     if dtype != "float16":
         return x.astype(dtype), None
@@ -91,7 +115,15 @@ def rounded(
 
 
 def matmul(x: jax.Array, y: jax.Array, dtype: str | None) -> jax.Array:
-    """Returns `x @ y` of matrices, rounded to 16 bits if a type is given."""
+    """Returns `x @ y` of matrices, rounded to 16 bits if a type is given.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from opjax.precision import matmul
+      >>> x = jnp.full((1, 1), 1 + 2.0**-10)  # bfloat16 has eight bits
+      >>> matmul(x, jnp.eye(1), "bfloat16").tolist()
+      [[1.0]]
+    """
     return x @ y if dtype is None else product("ab,bc->ac", x, y, dtype)
 
 
@@ -109,6 +141,13 @@ def product(spec: str, x: jax.Array, y: jax.Array, dtype: str | None) -> jax.Arr
 
     Returns:
       The product, of the type of the factors.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from opjax.precision import product
+      >>> x = jnp.full((2, 3), 1 + 2.0**-10)  # bfloat16 has eight bits
+      >>> product("nk,nd->kd", x, x, "bfloat16").tolist()
+      [[2.0, 2.0, 2.0], [2.0, 2.0, 2.0], [2.0, 2.0, 2.0]]
     """
     return jnp.einsum(spec, x, y) if dtype is None else _rounded(spec, dtype, x, y)
 
@@ -168,7 +207,18 @@ def _sum(
 
 
 def dot_general(dtype: str | None) -> Callable[..., jax.Array]:
-    """Returns what `nnx.Linear` takes as `dot_general`, the same object for a type."""
+    """Returns what `nnx.Linear` takes as `dot_general`, the same object for a type.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.precision import dot_general
+      >>> multiply = dot_general("bfloat16")
+      >>> layer = nnx.Linear(4, 8, dot_general=multiply, rngs=nnx.Rngs(0))
+      >>> layer(jnp.ones((9, 4))).dtype
+      dtype('float32')
+    """
     return lax.dot_general if dtype is None else _DOTS[dtype]
 
 

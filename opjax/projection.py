@@ -362,8 +362,10 @@ def project(
         negative.
 
     Examples:
-      >>> halves = jnp.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
-      >>> values = jnp.array([[1.0], [3.0], [5.0], [7.0]])
+      >>> import numpy as np
+      >>> from opjax.projection import Means, project
+      >>> halves = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+      >>> values = np.array([[1.0], [3.0], [5.0], [7.0]])
       >>> project(values, halves, projection=Means(offset=0.0))[:, 0].tolist()
       [2.0, 6.0]
 

@@ -53,6 +53,7 @@ def grid_weights(
         match the axes or are not positive and finite, or the rule is unknown.
 
     Examples:
+      >>> from opjax.quadrature import grid_weights
       >>> grid_weights((5,)).tolist()
       [0.125, 0.25, 0.25, 0.25, 0.125]
     """

@@ -40,7 +40,9 @@ def integral(
       ValueError: if shapes do not match.
 
     Examples:
-      >>> float(integral(jnp.array([1.0, 2.0]), jnp.array([0.5, 0.25])))
+      >>> import numpy as np
+      >>> from opjax.quantities import integral
+      >>> float(integral(np.array([1.0, 2.0]), np.array([0.5, 0.25])))
       1.0
     """
     values, weights = _field(values, quadrature_weights)

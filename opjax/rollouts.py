@@ -54,13 +54,15 @@ def rollout(
       ValueError: if the number of steps is missing, not positive, or not that of the
         inputs; if a step changes the shapes of the state; or if `gradient` is unknown.
 
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from opjax.rollouts import rollout
+      >>> rollout(lambda u: 2 * u, jnp.array(1.0), 3).tolist()
+      [2.0, 4.0, 8.0]
+
     References:
       Brandstetter et al., "Message Passing Neural PDE Solvers", ICLR 2022
       (arXiv:2202.03376), for gradients of the last step only.
-
-    Examples:
-      >>> rollout(lambda u: 2 * u, jnp.array(1.0), 3).tolist()
-      [2.0, 4.0, 8.0]
     """
     _checks.option("gradient", gradient, GRADIENTS)
     count = _number_of_steps(num_steps, inputs)

@@ -132,6 +132,30 @@ def test_the_file_alone_repeats_the_model_in_physical_units(rng, tmp_path):
         np.testing.assert_allclose(actual, expected[n], rtol=1e-5, atol=1e-5)
 
 
+def test_derivatives_of_the_file_are_those_of_the_model(rng, tmp_path):
+    trained, path = model(), tmp_path / "operator"
+    inputs = export.Inputs(2, 2, batched=True)
+    export.save(path, trained, inputs, derivatives=1, platforms=["cpu"])
+    call = export.load(path, trusted=True).call
+    x, a = (
+        np.stack(rows)
+        for rows in zip(*(sample(rng, 9)[:2] for _ in range(3)), strict=True)
+    )
+    batched = jax.vmap(trained)
+    np.testing.assert_allclose(call(x, a), batched(x, a), atol=2e-6)
+
+    def slope(function):
+        return jax.grad(lambda x: (function(x, a) ** 2).sum())(jnp.asarray(x))
+
+    expected = slope(batched)
+    np.testing.assert_allclose(
+        slope(call), expected, atol=1e-4 * float(jnp.abs(expected).max())
+    )
+    export.save(path, trained, inputs._replace(batched=False), platforms=["cpu"])
+    with pytest.raises(Exception, match="No VJP is available"):
+        jax.grad(lambda x: operator(path).call(x, a[0]).sum())(jnp.asarray(x[0]))
+
+
 @pytest.mark.nightly
 def test_operators_of_the_mesh_alone_take_no_features(rng, tmp_path):
     trained = model(feature_dim=0)

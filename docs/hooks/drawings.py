@@ -1,94 +1,25 @@
-"""Draws the pictures of the concepts: `python docs/hooks/drawings.py`.
-
-Plain SVG by the standard library, small, and the same bytes every time.
-"""
+"""Draws the pictures of the site: `python docs/hooks/drawings.py`."""
 
 import math
 import pathlib
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+
+import how_to
+from sketch import (
+    COLOURS,
+    GREY,
+    arrow,
+    box,
+    dot,
+    graph,
+    line,
+    picture,
+    shade,
+    text,
+)
 
 FOLDER = pathlib.Path(__file__).parents[1] / "drawings"
-BLUE, ORANGE, GREEN, RED, GREY = "#3a5fb0", "#d9822b", "#3c8d5a", "#b5413a", "#777777"
-_COLOURS = (BLUE, ORANGE, GREEN, RED)
-
-
-def picture(width: int, height: int, parts: Iterable[str], title: str) -> str:
-    """An SVG file of parts."""
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
-            f'width="{width}" height="{height}" font-family="sans-serif" '
-            'font-size="13">',
-            f"<title>{title}</title>",
-            f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
-            *parts,
-            "</svg>\n",
-        ]
-    )
-
-
-def text(
-    x: float, y: float, words: str, *, fill: str = "#222222", size: int = 13
-) -> str:
-    """Centred words."""
-    return (
-        f'<text x="{x:g}" y="{y:g}" fill="{fill}" font-size="{size}" '
-        f'text-anchor="middle">{words}</text>'
-    )
-
-
-def line(points: Iterable[tuple[float, float]], colour: str, width: float = 1.5) -> str:
-    """A polygonal line."""
-    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    return (
-        f'<polyline points="{path}" fill="none" stroke="{colour}" '
-        f'stroke-width="{width:g}"/>'
-    )
-
-
-def box(x: float, y: float, w: float, h: float, fill: str, stroke: str = "none") -> str:
-    """A rectangle."""
-    return (
-        f'<rect x="{x:.1f}" y="{y:.1f}" width="{w:.1f}" height="{h:.1f}" '
-        f'fill="{fill}" stroke="{stroke}"/>'
-    )
-
-
-def dot(x: float, y: float, r: float, fill: str) -> str:
-    """A disc."""
-    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{r:g}" fill="{fill}"/>'
-
-
-def arrow(x: float, y: float, length: float, colour: str = GREY) -> str:
-    """An arrow to the right."""
-    end = x + length
-    head = f"{end:g},{y:g} {end - 8:g},{y - 4:g} {end - 8:g},{y + 4:g}"
-    return (
-        line([(x, y), (end - 6, y)], colour)
-        + f'<polygon points="{head}" fill="{colour}"/>'
-    )
-
-
-def shade(value: float) -> str:
-    """A colour between blue (-1), white and red (1)."""
-    value = max(-1.0, min(1.0, value))
-    end = (0xB5, 0x41, 0x3A) if value > 0 else (0x3A, 0x5F, 0xB0)
-    mixed = (round(255 + (c - 255) * abs(value)) for c in end)
-    return "#{:02x}{:02x}{:02x}".format(*mixed)
-
-
-def graph(
-    function: Callable[[float], float],
-    x: float,
-    y: float,
-    w: float,
-    h: float,
-    colour: str,
-) -> str:
-    """The graph of a function on [0, 1], its zero at `y`, one at `y - h`."""
-    points = [(x + w * i / 80, y - h * function(i / 80)) for i in range(81)]
-    return line(points, colour)
 
 
 def attention() -> str:
@@ -168,7 +99,7 @@ def bases() -> str:
     for number, (name, family) in enumerate(families):
         x = 20 + 185 * number
         parts.append(line([(x, 110), (x + 165, 110)], GREY, 1))
-        for j, colour in enumerate(_COLOURS):
+        for j, colour in enumerate(COLOURS):
             parts.append(graph(family(j), x, 110, 165, 70, colour))
         parts.append(text(x + 82, 25, name))
     words = (
@@ -190,17 +121,17 @@ def schwarz() -> str:
     starts = [(0, 10), (8, 19), (17, 27), (25, 34)]
     for i, (a, b) in enumerate(starts):
         x, w, y = 36 + 20 * a, 20 * (b - a) + 8, 72 + 13 * (i % 2)
-        parts.append(box(x, y, w, 9, _COLOURS[i]))
+        parts.append(box(x, y, w, 9, COLOURS[i]))
         height = [130.0 + 40 * (1 - _weight(p, starts)) for p in range(a, b + 1)]
         points = [
             (40 + 20 * p, h) for p, h in zip(range(a, b + 1), height, strict=True)
         ]
-        parts.append(line(points, _COLOURS[i], 2))
+        parts.append(line(points, COLOURS[i], 2))
     parts.append(line([(40, 170), (720, 170)], GREY, 1))
     for i, peak in enumerate((9, 18, 26)):
         left, right = (0, 9, 18)[i], (18, 26, 34)[i]
         ends = [(40 + 20 * left, 240), (40 + 20 * peak, 196), (40 + 20 * right, 240)]
-        parts.append(line(ends, _COLOURS[i], 2))
+        parts.append(line(ends, COLOURS[i], 2))
     parts.append(line([(40, 240), (720, 240)], GREY, 1))
     parts += [
         text(380, 28, "subdomains overlap; each sees its own points: R"),
@@ -254,12 +185,13 @@ DRAWINGS = {
     "bases": bases,
     "schwarz": schwarz,
     "layers": layers,
+    **{f"how-to/{name}": draw for name, draw in how_to.DRAWINGS.items()},
 }
 
 
 def main() -> None:
     """Writes all drawings."""
-    FOLDER.mkdir(exist_ok=True)
+    (FOLDER / "how-to").mkdir(parents=True, exist_ok=True)
     for name, draw in DRAWINGS.items():
         (FOLDER / f"{name}.svg").write_text(draw())
 

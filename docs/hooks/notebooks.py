@@ -1,4 +1,8 @@
-"""Pages of the notebooks, from their committed outputs, and a gallery of them."""
+"""Pages of the notebooks, from their committed outputs, and a gallery of them.
+
+A notebook prints what it has found on lines that begin with `Result: `. The gallery
+shows them; `python docs/hooks/notebooks.py` prints them as a table.
+"""
 
 import base64
 import json
@@ -8,12 +12,18 @@ from typing import Any, NamedTuple
 
 ROOT = pathlib.Path(__file__).parents[2]
 _LONGEST = 30  # lines of an output that are shown
+_RESULT = "Result: "
 _HEAD = """# Notebooks
 
-Lessons that run on two CPU cores. Each page shows what the committed notebook printed
-and drew; the files are in `notebooks/`, as `.ipynb` and as `.py`.
+Lessons that run on one CPU core. Each page shows what the committed notebook printed
+and drew. Errors and times are those of the last run that was committed. Times are
+CPU time with compilation. `python -m tests.notebooks` runs all of them again.
 
 <div class="grid" markdown>
+"""
+_TABLE = """## What they find
+
+Printed by the notebooks themselves, and collected by `python docs/hooks/notebooks.py`.
 """
 
 
@@ -25,17 +35,28 @@ class Notebook(NamedTuple):
       title: first heading.
       text: of the page.
       pictures: by their addresses.
+      results: what it has found, by its last run.
+      cpu_seconds: of its last run.
     """
 
     name: str
     title: str
     text: str
     pictures: dict[str, bytes]
+    results: list[str]
+    cpu_seconds: int | None
+
+    @property
+    def duration(self) -> str:
+        """CPU time of the last run, in words."""
+        return f"{self.cpu_seconds} s" if self.cpu_seconds is not None else ""
 
 
 def _shown(text: str) -> str:
     """An output in a block, in the middle of which lines may be left out."""
     lines = [line for line in text.splitlines() if line.strip()]
+    if not lines:
+        return ""
     if len(lines) > _LONGEST:
         half = _LONGEST // 2
         lines = [*lines[:half], "...", *lines[-half:]]
@@ -45,13 +66,18 @@ def _shown(text: str) -> str:
 def _read(path: pathlib.Path) -> Notebook:
     parts: list[str] = []
     pictures: dict[str, bytes] = {}
-    for cell in json.loads(path.read_text())["cells"]:
+    results: list[str] = []
+    notebook = json.loads(path.read_text())
+    for cell in notebook["cells"]:
         source = "".join(cell["source"])
         if cell["cell_type"] == "markdown":
             parts.append(source + "\n")
             continue
         parts.append(f"```python\n{source}\n```\n")
-        parts.append(_printed(cell["outputs"]))
+        printed = _printed(cell["outputs"])
+        parts.append(_shown(printed))
+        lines = printed.splitlines()
+        results += [line[len(_RESULT) :] for line in lines if line.startswith(_RESULT)]
         for output in cell["outputs"]:
             if picture := output.get("data", {}).get("image/png"):
                 uri = f"notebooks/{path.stem}_{len(pictures)}.png"
@@ -62,13 +88,13 @@ def _read(path: pathlib.Path) -> Notebook:
     title = parts[0].partition("\n")[0].removeprefix("# ")
     link = f"[Download the notebook]({path.name})"
     parts[0] = parts[0].replace("\n", f"\n\n{link}\n", 1)
-    return Notebook(path.stem, title, "\n".join(parts), pictures)
+    seconds = notebook["metadata"].get("cpu_seconds")
+    return Notebook(path.stem, title, "\n".join(parts), pictures, results, seconds)
 
 
 def _printed(outputs: list[dict[str, Any]]) -> str:
-    """What a cell printed, in one block."""
-    text = "".join("".join(output.get("text", ())) for output in outputs)
-    return _shown(text) if text.strip() else ""
+    """What a cell printed."""
+    return "".join("".join(output.get("text", ())) for output in outputs)
 
 
 def notebooks() -> list[Notebook]:
@@ -77,17 +103,29 @@ def notebooks() -> list[Notebook]:
 
 
 def gallery(pages: list[Notebook]) -> str:
-    """The page with the last picture of each notebook."""
-    parts = [_HEAD]
+    """The page with last picture, results, time and file of each notebook."""
+    return "\n".join([_HEAD, *map(_card, pages), "</div>\n", _TABLE, table(pages)])
+
+
+def _card(page: Notebook) -> str:
+    link, number = f"{page.name}.md", page.name.partition("_")[0]
+    parts = [f"**[{number}  {page.title}]({link})**", *page.results]
+    if page.pictures:
+        picture = pathlib.Path(list(page.pictures)[-1]).name
+        parts.insert(0, f"[![{page.title}]({picture})]({link})")
+    time = f"{page.duration} · " if page.duration else ""
+    parts.append(f"{time}[download]({page.name}.ipynb)")
+    return "<div markdown>\n\n" + "\n\n".join(parts) + "\n\n</div>\n"
+
+
+def table(pages: list[Notebook]) -> str:
+    """A row for each notebook: what it has found, and its time."""
+    rows = ["| notebook | result | CPU time |", "| --- | --- | ---: |"]
     for page in pages:
-        link = f"{page.name}.md"
-        picture = pathlib.Path(list(page.pictures)[-1]).name if page.pictures else ""
-        image = f"[![{page.title}]({picture})]({link})\n\n" if picture else ""
-        number = page.name.partition("_")[0]
-        parts.append(
-            f"<div markdown>\n\n{image}**[{number}  {page.title}]({link})**\n\n</div>\n"
-        )
-    return "\n".join([*parts, "</div>\n"])
+        found = "; ".join(page.results)
+        link = f"[{page.name.replace('_', ' ')}]({page.name}.md)"
+        rows.append(f"| {link} | {found} | {page.duration} |")
+    return "\n".join([*rows, ""])
 
 
 def pages() -> Iterator[tuple[str, str, str]]:
@@ -104,3 +142,7 @@ def files() -> Iterator[tuple[str, bytes]]:
         yield from page.pictures.items()
         path = ROOT / "notebooks" / f"{page.name}.ipynb"
         yield f"notebooks/{path.name}", path.read_bytes()
+
+
+if __name__ == "__main__":
+    print(table(notebooks()))

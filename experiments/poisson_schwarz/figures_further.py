@@ -54,8 +54,8 @@ def _by_rate(axis: "Axes", rows: Mapping[str, Row]) -> None:
 def _initial(axis: "Axes", rows: Mapping[str, Row]) -> None:
     sizes = (256, 512, 1024)
     for kind, label in SCALING_LABELS.items():
-        found = [rows[f"{kind}_{size}"] for size in sizes]
-        values = [row.values("initial", row.study.rate) for row in found]
+        members = [rows[f"{kind}_{size}"] for size in sizes]
+        values = [row.values("initial", row.study.rate) for row in members]
         _curve(axis, sizes, values, label)
     axis.set(xscale="log", xlabel="points n", title="Scaling, first batch")
     axis.set_xticks(sizes, list(map(str, sizes)), minor=False)
@@ -65,15 +65,15 @@ def _initial(axis: "Axes", rows: Mapping[str, Row]) -> None:
 
 def _by_space(axis: "Axes", rows: Mapping[str, Row]) -> None:
     for i, start in enumerate(STARTS):
-        found = {k: row for k, row in rows.items() if k.endswith(f", {start}")}
-        uniform = [row for k, row in found.items() if "uniform" in k]
+        of_start = {k: row for k, row in rows.items() if k.endswith(f", {start}")}
+        uniform = [row for k, row in of_start.items() if "uniform" in k]
         setups: list[Any] = [row.study.setup for row in uniform]
         counts = [setup.coarse_hats for setup in setups]
         values = [row.values("weighted_mse", row.study.rate) for row in uniform]
         _curve(axis, counts, values, f"uniform hats, {start}", color=f"C{i}")
         others = {"interface": ("s", 7), "partition": ("^", 8), "none": ("x", 0)}
         for name, (marker, count) in others.items():
-            row = next(row for k, row in found.items() if name in k)
+            row = next(row for k, row in of_start.items() if name in k)
             middle = np.median(row.values("weighted_mse", row.study.rate))
             label = f"{name}, {start}"
             axis.plot(count, middle, marker, color=f"C{i}", mfc="none", label=label)

@@ -124,10 +124,10 @@ def write(folder: pathlib.Path, config: "Config", rows: Rows) -> tuple[str, str]
             "closed_form": row.result["closed_form"],
         }
 
-    found = {
+    sections = {
         k: {x: as_json(row) for x, row in part.items()} for k, part in rows.items()
     }
-    write_json(folder / "studies.json", found)
+    write_json(folder / "studies.json", sections)
     main = rows["main"]
     labels = dict(LABELS)
     if config.baselines:
@@ -205,8 +205,8 @@ def comparison(
 
     Columns that only some domains have are left out elsewhere.
     """
-    found = next(iter(rows.values())).result["errors"]
-    columns = COLUMNS | {k: v for k, v in _OF_MESHES.items() if k in found}
+    errors = next(iter(rows.values())).result["errors"]
+    columns = COLUMNS | {k: v for k, v in _OF_MESHES.items() if k in errors}
     lines = []
     for label, row in rows.items():
         rate = row.study.rate

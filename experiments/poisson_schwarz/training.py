@@ -221,16 +221,16 @@ def evaluate(models: Model, data: Problem) -> dict[str, np.ndarray]:
         unseen = poisson.Samples(*(leaf[:, higher] for leaf in data.unseen[:2]))
         samples = {"shown": data.shown, "test": data.test, "unseen": unseen}
         norms = data.solver, data.mass_factor
-        found = _errors(
+        errors = _errors(
             flat, data.double, data.moment, samples, *norms, shape=data.shape
         )
-    return {name: np.asarray(value).reshape(leading) for name, value in found.items()}
+    return {name: np.asarray(value).reshape(leading) for name, value in errors.items()}
 
 
 @partial(jax.jit, static_argnames="shape")
 def _errors(models, problem, moment, samples, solver, mass_factor, *, shape):
     def errors(model):
-        found = {name: _relative_l2(model, pairs) for name, pairs in samples.items()}
+        by_name = {name: _relative_l2(model, pairs) for name, pairs in samples.items()}
         further = {}
         if mass_factor is not None:
             further["mass_l2"] = jnp.mean(
@@ -238,11 +238,11 @@ def _errors(models, problem, moment, samples, solver, mass_factor, *, shape):
             )
         return {
             "weighted_mse": poisson.population_mse(model, problem, moment),
-            "relative_l2": jnp.mean(found["test"]),
-            "mean_16": jnp.mean(found["shown"]),
-            "max_16": jnp.max(found["shown"]),
+            "relative_l2": jnp.mean(by_name["test"]),
+            "mean_16": jnp.mean(by_name["shown"]),
+            "max_16": jnp.max(by_name["shown"]),
             "operator_frobenius": poisson.operator_error(model, shape, solver=solver),
-            "unseen_l2": jnp.mean(found["unseen"]),
+            "unseen_l2": jnp.mean(by_name["unseen"]),
             **further,
         }
 

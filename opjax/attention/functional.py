@@ -58,6 +58,8 @@ def functional_map(
       ValueError: if channels do not match, or as `linalg.ridge_solve`.
 
     Examples:
+      >>> import jax.numpy as jnp
+      >>> from opjax.attention import functional_map
       >>> key = jnp.eye(3)
       >>> query = 2 * key  # the map doubles
       >>> float(functional_map(query, key, ridge=0.0)[0, 0])
@@ -170,6 +172,8 @@ def functional_attention(
         negative.
 
     Examples:
+      >>> import jax.numpy as jnp
+      >>> from opjax.attention import functional_attention
       >>> x = jnp.linspace(0, 1, 50)[:, None]
       >>> phi = jnp.maximum(0, 1 - jnp.abs(5 * x - jnp.arange(6.0)))  # hats
       >>> q = k = jnp.cos(x * jnp.arange(6.0))

@@ -98,6 +98,8 @@ def galerkin_attention(
       ValueError: if points or channels do not match or a weight is negative.
 
     Examples:
+      >>> import jax
+      >>> from opjax.attention import galerkin_attention
       >>> q, k, v = jax.random.normal(jax.random.key(0), (3, 50, 4))
       >>> galerkin_attention(q, k, v).shape
       (50, 4)

@@ -54,11 +54,12 @@ def linformer_attention(
     """
     query, key, value, weights = attended(query, key, value, key_weights)
     projections = jnp.asarray(key_projection), jnp.asarray(value_projection)
-    named = dict(zip(("key_projection", "value_projection"), projections, strict=True))
+    keys = ("key_projection", "value_projection")
+    named: dict[str, Array] = dict(zip(keys, projections, strict=True))
     _checks.floating(**named)
     _checks.rank(2, **named)
     _checks.same_points(key=key, **named)
-    _checks.same_axis(1, "projected points (axis 1)", **named)
+    _checks.same_axis(1, "projected points (axis 1)", named)
     key = linformer_keys(key, key_projection=projections[0], key_weights=weights)
     found = linformer_expansion(
         query, key, value, value_projection=projections[1], key_weights=weights

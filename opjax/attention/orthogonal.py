@@ -114,6 +114,6 @@ def mode_gains(
       Documentation of `orthogonal_attention_layer_type` of the Fortran library athena.
     """
     query, key = features(query=query, key=key)
-    _checks.same_axis(0, "modes (axis 0)", query=query, key=key)
+    _checks.same_axis(0, "modes (axis 0)", {"query": query, "key": key})
     scores = jnp.tanh(query.shape[0] ** -0.5 * query * key)
     return 1 + jax.nn.softmax(scores, axis=0)

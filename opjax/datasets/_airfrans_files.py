@@ -121,7 +121,7 @@ def _around(contour: VtkMesh, path: Path) -> np.ndarray:
     for one, other in lines.tolist():
         neighbours.setdefault(one, []).append(other)
         neighbours.setdefault(other, []).append(one)
-    if any(len(found) != 2 for found in neighbours.values()):
+    if any(len(pair) != 2 for pair in neighbours.values()):
         raise wrong
     first = next(iter(neighbours))
     order = [first, neighbours[first][0]]
@@ -138,7 +138,7 @@ def _match(
 ) -> np.ndarray:
     """Mesh points at the points of the contour, which may be rounded differently."""
     size = float(np.ptp(contour, axis=0).max())
-    found = np.empty(len(contour), np.int32)
+    places = np.empty(len(contour), np.int32)
     for row, point in enumerate(contour):
         offsets = np.abs(points[wall] - point).max(axis=1) if len(wall) else [np.inf]
         nearest = int(np.argmin(offsets))
@@ -147,5 +147,5 @@ def _match(
                 f"{path} has {len(wall)} points with U = 0, but none at the point "
                 f"{point.tolist()} of the airfoil."
             )
-        found[row] = wall[nearest]
-    return found
+        places[row] = wall[nearest]
+    return places

@@ -81,8 +81,8 @@ def with_signatures(
     }
 
     def build() -> dict[str, np.ndarray]:
-        found = [_signature(s, root, num_functions, times) for s in surfaces]
-        return {"signatures": np.concatenate(found).astype(np.float32)}
+        signatures = [_signature(s, root, num_functions, times) for s in surfaces]
+        return {"signatures": np.concatenate(signatures).astype(np.float32)}
 
     arrays = cached(build, name="rna-signatures", recipe=recipe, cache_dir=cache_dir)
     ends = np.cumsum([surface.num_points for surface in surfaces])[:-1]
@@ -112,9 +112,9 @@ def _signature(
         dimension=None if len(triangles) else 2,
     )
     with jax.enable_x64(True):
-        found = heat_kernel_signature(functions, eigenvalues, np.asarray(times))
-    found = np.log(np.maximum(masses.sum() * np.asarray(found), 1e-12))
-    return found if vertices is points else found[_nearest(points, vertices)]
+        signature = heat_kernel_signature(functions, eigenvalues, np.asarray(times))
+    signature = np.log(np.maximum(masses.sum() * np.asarray(signature), 1e-12))
+    return signature if vertices is points else signature[_nearest(points, vertices)]
 
 
 def _cleaned(

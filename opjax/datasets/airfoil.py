@@ -44,9 +44,9 @@ def splits(
     over the training samples. Other options are as for `generate`.
     """
     if request.data_dir:
-        found = request.read(load, f"published files in {request.data_dir}")
+        divided = request.read(load, f"published files in {request.data_dir}")
     else:
-        found = request.generate_together(
+        divided = request.generate_together(
             partial(
                 generate,
                 num_airfoil=num_airfoil,
@@ -57,9 +57,9 @@ def splits(
             "own solver",
         )
     if not deviations:
-        return found
-    mean = _airfoils.mean_mesh(found.train)
-    return _airfoils.with_features(found, lambda sample: sample.mesh_points - mean)
+        return divided
+    mean = _airfoils.mean_mesh(divided.train)
+    return _airfoils.with_features(divided, lambda sample: sample.mesh_points - mean)
 
 
 def load(
@@ -107,8 +107,8 @@ def load(
             "the same point of the wake: the first axis must run around the airfoil, "
             "the second one outwards."
         )
-    found = _structured.samples(points, fields, rows, name="airfoil")
-    return found[train], found[test]
+    samples = _structured.samples(points, fields, rows, name="airfoil")
+    return samples[train], samples[test]
 
 
 def generate(

@@ -284,14 +284,14 @@ def coefficients(case: Sample, fields: np.ndarray) -> np.ndarray:
     velocity[surface] = 0
     stencil = airfoil_forces.wall_stencil(points, case.cells, surface)
     normals = case.features[surface, 5:]
-    found = airfoil_forces.force_coefficients(
+    forces = airfoil_forces.force_coefficients(
         points[surface].astype(np.float32),
         fields[surface, 2],
         speed=speed,
         angle=angle,
         shear=airfoil_forces.wall_shear(velocity, normals, stencil),
     )
-    return np.asarray(found, np.float64)
+    return np.asarray(forces, np.float64)
 
 
 def _root(data_dir: str | os.PathLike[str]) -> Path:
@@ -327,8 +327,8 @@ def _case(
     normals: np.ndarray,
 ) -> Sample:
     """Builds a case from what `_plain` takes out of it, checked."""
-    found = _NAME.fullmatch(name)
-    if found is None:
+    match = _NAME.fullmatch(name)
+    if match is None:
         raise ValueError(
             f"{name!r} names no case, expected airFoil2D_SST_<speed>_<angle>_<digits>."
         )
@@ -352,7 +352,7 @@ def _case(
         raise ValueError(
             f"surface in {path} has {m} nodes, expected three or more, each once."
         )
-    speed, angle = float(found[1]), math.radians(float(found[2]))
+    speed, angle = float(match[1]), math.radians(float(match[2]))
     features = np.zeros((n, len(FEATURES)), np.float32)
     features[:, :2] = points
     features[:, 2:4] = speed * np.array([math.cos(angle), math.sin(angle)])

@@ -92,7 +92,7 @@ def splits(
             f"data_dir={request.data_dir!r}: the flows of lift are our own, there are "
             "no published files; leave it out."
         )
-    found = request.generate(
+    divided = request.generate(
         partial(
             generate,
             num_airfoil=num_airfoil,
@@ -103,17 +103,17 @@ def splits(
         "own solver",
     )
     if point_features == "none":
-        return found._replace(channels={**CHANNELS, "features": ()})
+        return divided._replace(channels={**CHANNELS, "features": ()})
     if point_features == "geometry":
-        found = _airfoils.with_features(found, geometry_features)
-        return found._replace(channels={**CHANNELS, "features": GEOMETRY})
-    mean = _airfoils.mean_mesh(found.train)
+        divided = _airfoils.with_features(divided, geometry_features)
+        return divided._replace(channels={**CHANNELS, "features": GEOMETRY})
+    mean = _airfoils.mean_mesh(divided.train)
     near = _near(mean)
 
     def shifts(sample: Sample) -> np.ndarray:
         return np.concatenate([sample.mesh_points - mean, near], axis=1)
 
-    return _airfoils.with_features(found, shifts)._replace(channels=CHANNELS)
+    return _airfoils.with_features(divided, shifts)._replace(channels=CHANNELS)
 
 
 def geometry_features(sample: Sample) -> np.ndarray:
@@ -131,11 +131,11 @@ def geometry_features(sample: Sample) -> np.ndarray:
     """
     assert sample.boundaries is not None
     points, wall = sample.mesh_points, sample.boundaries[WALL]
-    found = nearest_facets(points, points, np.stack([wall[:-1], wall[1:]], axis=1))
+    facets = nearest_facets(points, points, np.stack([wall[:-1], wall[1:]], axis=1))
     on_wall = np.zeros(len(points))
     on_wall[wall] = 1
-    distance = found.distance / (_NEAR + found.distance)
-    columns = [_near(points), np.stack([on_wall, distance], axis=1), found.normal]
+    distance = facets.distance / (_NEAR + facets.distance)
+    columns = [_near(points), np.stack([on_wall, distance], axis=1), facets.normal]
     return np.concatenate(columns, axis=1).astype(points.dtype)
 
 
@@ -236,7 +236,7 @@ def solve(
       ValueError: as in `airfoil.solve`.
     """
     mesh = jnp.asarray(mesh_points, jnp.float32)
-    found = airfoil.solve(
+    flow = airfoil.solve(
         mesh,
         num_wake=num_wake,
         mach=mach,
@@ -244,12 +244,12 @@ def solve(
         tolerance=tolerance,
         max_steps=_MAX_STEPS,
     )
-    pressure = 2 * (found.pressure - 1) / (euler.GAMMA * mach**2)
+    pressure = 2 * (flow.pressure - 1) / (euler.GAMMA * mach**2)
     wall = slice(num_wake, -num_wake - 1)  # the trailing edge once
     drag, lift = force_coefficients(
         mesh[wall, 0], pressure[wall, 0] / 2, speed=1.0, angle=np.deg2rad(angle)
     )
-    return Flow(np.asarray(pressure), float(drag), float(lift), float(found.residual))
+    return Flow(np.asarray(pressure), float(drag), float(lift), float(flow.residual))
 
 
 _ARRAYS = ("points", "pressure", "scalars", "forces")
@@ -291,8 +291,8 @@ def _build(
 
     def draw(key: jax.Array, index: int) -> dict[str, Any]:
         for number in range(_ATTEMPTS):
-            if found := attempt(jax.random.fold_in(key, number)):
-                return found
+            if sample := attempt(jax.random.fold_in(key, number)):
+                return sample
         raise RuntimeError(
             f"Sample {index} of seed {seed}: none of {_ATTEMPTS} flows drawn became "
             f"steady within {_MAX_STEPS} steps; take a larger {tolerance=}."

@@ -45,15 +45,15 @@ def splits(
         source = f"published files in {request.data_dir}, split {split}"
         return request.read(partial(load, split=split), source)
     source = f"own solver on {num_elements} x {num_elements} elements"
-    found = request.generate_together(
+    divided = request.generate_together(
         partial(generate, num_elements=num_elements, stride=stride), source
     )
     if split == "transolver":
-        return found
+        return divided
     train, validation, test = (
-        [_on_reference(sample) for sample in part] for part in found[:3]
+        [_on_reference(sample) for sample in part] for part in divided[:3]
     )
-    return Splits(train, validation, test, found.source)
+    return Splits(train, validation, test, divided.source)
 
 
 def load(
@@ -115,10 +115,10 @@ def load(
         test="next" if split == "transolver" else "last",
         what=str(path),
     )
-    found = _structured.samples(points, fields, rows, name="pipe")
+    samples = _structured.samples(points, fields, rows, name="pipe")
     if split == "functional":
-        found = [_on_reference(sample) for sample in found]
-    return found[train], found[test]
+        samples = [_on_reference(sample) for sample in samples]
+    return samples[train], samples[test]
 
 
 def generate(

@@ -56,9 +56,9 @@ def splits(request: Request, *, num_points: int = 4096) -> Splits:
             partial(load, num_points=num_points, cache_dir=request.cache_dir),
             f"RNA surfaces, {request.data_dir}",
         )
-    found = generate(sum(request.sizes), seed=request.seed)
+    molecules = generate(sum(request.sizes), seed=request.seed)
     source = f"synthetic bumpy spheres, no RNA, seed {request.seed}"
-    return divide(found, request.sizes, source)
+    return divide(molecules, request.sizes, source)
 
 
 def generate(num_samples: int, *, seed: int, num_points: int = 256) -> list[Sample]:
@@ -80,7 +80,7 @@ def generate(num_samples: int, *, seed: int, num_points: int = 256) -> list[Samp
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     classes = np.argmax(sphere @ directions.T, axis=1).astype(np.int32)
     bumps = np.exp(3 * (sphere @ directions.T - 1))
-    found = []
+    molecules = []
     for index in range(num_samples):
         rng = np.random.default_rng([seed, index])
         heights = np.linspace(-0.3, 0.5, _REGIONS) + 0.05 * rng.normal(size=_REGIONS)
@@ -89,11 +89,11 @@ def generate(num_samples: int, *, seed: int, num_points: int = 256) -> list[Samp
         points = points @ (pose * np.linalg.det(pose)) + 100 * rng.normal(size=3)
         order = rng.permutation(num_points)
         name = f"synthetic {index}"
-        found.append(
+        molecules.append(
             Sample(points[order].astype(np.float32), classes[order], name=name)
         )
-    samples.check(found, num_classes=NUM_CLASSES)
-    return found
+    samples.check(molecules, num_classes=NUM_CLASSES)
+    return molecules
 
 
 def load(
@@ -145,12 +145,12 @@ def load(
     for split, limit in limits.items():
         if has_meshes(root):
             meshes = read_meshes(root, split, limit=limit)
-            found = sample_meshes(
+            molecules = sample_meshes(
                 meshes, num_points=num_points, replace=replace, cache_dir=cache_dir
             )
         else:
-            found = _rna_files.read_samples(root, split, num_points, limit)
-        loaded.append(found)
+            molecules = _rna_files.read_samples(root, split, num_points, limit)
+        loaded.append(molecules)
     train, test = loaded
     _check_disjoint(root, [s.name for s in train], [s.name for s in test])
     return train, test
@@ -213,13 +213,13 @@ def with_vertices(
     if not has_meshes(data_dir):
         return list(tests)
     meshes = read_meshes(data_dir, "test", limit=len(tests))
-    found = []
+    several = []
     for sample, mesh in zip(tests, meshes, strict=True):
         assert mesh.target is not None
         points = sample.mesh_points[:num_points]
         nearest = np.asarray(point_clouds.nearest_points(mesh.mesh_points, points))
-        found.append(sample._replace(details=Vertices(mesh.target, nearest)))
-    return found
+        several.append(sample._replace(details=Vertices(mesh.target, nearest)))
+    return several
 
 
 def untrained(
@@ -241,16 +241,16 @@ def untrained(
     def classes(surfaces: Sequence[Sample], count: int | None = None) -> np.ndarray:
         return np.concatenate([np.asarray(s.target)[:count] for s in surfaces])
 
-    known, asked = (
+    of_training, asked = (
         np.concatenate([s.mesh_points[:num_points] for s in surfaces])
         for surfaces in (train, test)
     )
-    nearest = np.asarray(point_clouds.nearest_points(asked, known))
-    found = classes(train, num_points)[nearest]
+    nearest = np.asarray(point_clouds.nearest_points(asked, of_training))
+    predicted = classes(train, num_points)[nearest]
     most = np.bincount(classes(train)).argmax()
     return {
         "most_frequent": float(np.mean(classes(test) == most)),
-        "nearest_neighbour": float(np.mean(found == classes(test, num_points))),
+        "nearest_neighbour": float(np.mean(predicted == classes(test, num_points))),
     }
 
 

@@ -244,7 +244,12 @@ def _geometry(grid: Any) -> dict[str, np.ndarray]:
     if grid.GetNumberOfCells():
         arrays["offsets"] = vtk_to_numpy(cells.GetOffsetsArray())
         arrays["corners"] = vtk_to_numpy(cells.GetConnectivityArray())
-        arrays["types"] = vtk_to_numpy(grid.GetCellTypesArray())
+        kinds, count = grid.GetCellTypesArray(), grid.GetNumberOfCells()
+        if kinds is None:  # VTK keeps none where all cells are of one kind
+            each = (grid.GetCellType(i) for i in range(count))
+            arrays["types"] = np.fromiter(each, np.uint8, count)
+        else:
+            arrays["types"] = vtk_to_numpy(kinds)
     if (arrays["types"] == _POLYHEDRON).any():
         if not hasattr(grid, "GetPolyhedronFaces"):
             raise ValueError("polyhedra of .vtk files need VTK 9.4: save a .vtu file")

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ def ask(
     arrays: Mapping[str, np.ndarray] | None = None,
     *,
     max_bytes: int,
+    beside: Sequence[Path] = (),
 ) -> Message:
     """Lets the other process do something with a file.
 
@@ -46,6 +47,7 @@ def ask(
       values: JSON values that the operation needs.
       arrays: arrays that the operation needs.
       max_bytes: largest size of all arrays of the answer.
+      beside: other files that the operation reads, for its time and memory.
 
     Returns:
       The answer.
@@ -54,7 +56,7 @@ def ask(
       ValueError: if the library refuses the file, crashes, takes too long or needs too
         much memory, or the answer is too large.
     """
-    size = path.stat().st_size if path.is_file() else 0
+    size = sum(one.stat().st_size for one in (path, *beside) if one.is_file())
     size += sum(array.nbytes for array in (arrays or {}).values())
     request = {
         "do": operation,

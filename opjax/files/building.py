@@ -310,8 +310,7 @@ def missing(name: str, key: str, arrays: Iterable[str]) -> ValueError:
     """Returns the error for a missing array."""
     note = ""
     if Path(name).suffix.lower() in (".vtu", ".vtk"):
-        note = " Fields are point data; cell data need --location=cells, which --time "
-        note += "does not take."
+        note = " Fields are point data; cell data need --location=cells."
     elif Path(name).suffix.lower() in (".stl", ".ply"):
         note = " It is a surface; save one with fields as .vtp by pyvista."
     elif key == "mesh_points":

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from opjax.files import hdf5, limits
+from opjax.files import conversion, hdf5, limits
 from opjax.files.vtk import mesh as meshes
 from opjax.files.vtk.mesh import NamedArrays, VtkMesh
 
@@ -20,18 +20,32 @@ _AXES = ("CoordinateX", "CoordinateY", "CoordinateZ")
 
 
 class _Kind(NamedTuple):
-    """A kind of elements: its number in VTK, corners and dimension."""
+    """A kind of elements: its number in VTK, number of points and dimension.
+
+    `order` are the places of VTK's points among those of CGNS, where they differ.
+    """
 
     vtk: int
     corners: int
     dimension: int
+    order: tuple[int, ...] = ()
 
 
+# VTK has the edges of the upper end before those between the ends, CGNS behind them.
+_WEDGE = (*range(9), 12, 13, 14, 9, 10, 11)
+_BOX = (*range(12), 16, 17, 18, 19, 12, 13, 14, 15)
 _KINDS = {
     **{2: _Kind(1, 1, 0), 3: _Kind(3, 2, 1), 5: _Kind(5, 3, 2), 7: _Kind(9, 4, 2)},
     **{10: _Kind(10, 4, 3), 12: _Kind(14, 5, 3), 14: _Kind(13, 6, 3)},
     17: _Kind(12, 8, 3),
+    **{4: _Kind(21, 3, 1), 6: _Kind(22, 6, 2), 8: _Kind(23, 8, 2), 9: _Kind(28, 9, 2)},
+    **{11: _Kind(24, 10, 3), 21: _Kind(27, 13, 3)},
+    15: _Kind(26, 15, 3, _WEDGE),
+    16: _Kind(32, 18, 3, (*_WEDGE, 15, 16, 17)),
+    18: _Kind(25, 20, 3, _BOX),
+    19: _Kind(29, 27, 3, (*_BOX, 24, 22, 21, 23, 20, 25, 26)),
 }
+_OTHERS = {13: "PYRA_14", 20: "MIXED", 22: "NGON_n", 23: "NFACE_n"}
 
 
 class _Node:
@@ -113,7 +127,7 @@ def read(path: Path, max_bytes: int) -> VtkMesh:
       ImportError: if h5py is missing.
       OSError: if the file cannot be read.
       ValueError: if it is damaged or too large, has several zones, or one that is
-        structured or of elements that are not linear.
+        structured or of polyhedra or of elements of higher than second order.
     """
     with hdf5.open_file(path) as file:
         bases = _Node(path, file, max_bytes).children("CGNSBase_t")
@@ -126,6 +140,7 @@ def read(path: Path, max_bytes: int) -> VtkMesh:
         if len(zones) != 1:
             raise ValueError(
                 f"{path} has {len(zones)} zones with coordinates; a sample is one zone."
+                f"{conversion.way(path) if zones else ''}"
             )
         mesh = _zone(path, *zones[0])
         for base in bases.values():
@@ -138,7 +153,7 @@ def _zone(path: Path, base: _Node, zone: _Node) -> VtkMesh:
     if zone.word("ZoneType_t", "Structured").strip("\0 ") != "Unstructured":
         raise ValueError(
             f"{path} has a structured zone; save it as an unstructured one, or as .npz "
-            "with grid_shape."
+            f"with grid_shape.{conversion.way(path)}"
         )
     (grid,) = list(zone.children("GridCoordinates_t").values())[:1]
     coordinates = _arrays(grid)
@@ -172,8 +187,9 @@ def _elements(path: Path, zone: _Node) -> _Elements:
         number = int(node.numbers()[:1].sum())
         if number not in _KINDS:
             raise ValueError(
-                f"{path}: the elements {name!r} are of CGNS's kind {number}; linear "
-                "elements in sections of one kind are read: save them so, or as .vtu."
+                f"{path}: the elements {name!r} are of CGNS's kind "
+                f"{_OTHERS.get(number, number)}; elements of first and second order in "
+                f"sections of one kind are read.{conversion.way(path)}"
             )
         values = {k: n.numbers() for k, n in node.children("IndexRange_t").items()}
         values |= {k: n.numbers() for k, n in node.children("DataArray_t").items()}
@@ -182,6 +198,8 @@ def _elements(path: Path, zone: _Node) -> _Elements:
         corners = values.get("ElementConnectivity", np.zeros(0, np.int64))
         if len(corners) != kind.corners * (last - first + 1):
             raise limits.damaged(path, f"{name!r} has {len(corners)} corners")
+        if kind.order:
+            corners = corners.reshape(-1, kind.corners)[:, kind.order].ravel()
         sections.append((first, kind, corners - 1))
     sections.sort(key=lambda section: section[0])
     counts = [len(corners) // kind.corners for _, kind, corners in sections]
@@ -190,7 +208,7 @@ def _elements(path: Path, zone: _Node) -> _Elements:
     ]:
         raise limits.damaged(path, "numbers of elements that do not follow each other")
     repeated = np.repeat(np.arange(len(sections)), counts)
-    of_kind = np.array([kind for _, kind, _ in sections], np.int64).reshape(-1, 3)
+    of_kind = np.array([k[:3] for _, k, _ in sections], np.int64).reshape(-1, 3)
     sizes = of_kind[repeated, 1]
     return _Elements(
         np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]),

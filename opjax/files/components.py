@@ -12,7 +12,10 @@ import dataclasses
 import re
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from opjax.files.npz import Arrays
@@ -62,11 +65,11 @@ def split(name: str, fields: Iterable[str]) -> tuple[str, str] | None:
     return field, name[len(field) :].removeprefix("_")
 
 
-def component(values: np.ndarray, part: str, labels: Labels = ()) -> np.ndarray | None:
+def component(values: Any, part: str, labels: Labels = ()) -> Any:
     """Computes a component or an invariant of a field.
 
     Args:
-      values: of the field, `(..., channels)`.
+      values: of the field, `(..., channels)`; an array of NumPy or of JAX.
       part: `x`, `xy` or one of the labels, in letters of either case; `:mises`.
       labels: what the file calls the channels; none is the order of the module.
 
@@ -88,6 +91,8 @@ def component(values: np.ndarray, part: str, labels: Labels = ()) -> np.ndarray 
     if key[1:] not in _invariants(channels):
         return None
     order = _order(channels, labels)
+    if isinstance(values, jax.Array):  # in the precision of JAX
+        return _INVARIANTS[key[1:]]({k: values[..., i] for k, i in order.items()})
     axes = {k: values[..., i].astype(np.float64) for k, i in order.items()}
     return _INVARIANTS[key[1:]](axes).astype(np.result_type(values.dtype, np.float32))
 
@@ -233,24 +238,32 @@ def _order(channels: int, labels: Labels) -> dict[str, int]:
     return {key: ends.index(key) for key in axes}
 
 
-def _mag(of: Mapping[str, np.ndarray]) -> np.ndarray:
+def _mag(of: Mapping[str, Any]) -> Any:
     """Square root of the sum of squares; sides of symmetric tensors count twice."""
     twice = "yx" not in of
     squares = [
         (1 + (twice and len(set(key)) == 2)) * value**2 for key, value in of.items()
     ]
-    return np.sqrt(np.sum(squares, axis=0))
+    return _root(sum(squares))
 
 
-def _trace(of: Mapping[str, np.ndarray]) -> np.ndarray:
+def _trace(of: Mapping[str, Any]) -> Any:
     return of["xx"] + of["yy"] + of["zz"]
 
 
-def _mises(of: Mapping[str, np.ndarray]) -> np.ndarray:
+def _mises(of: Mapping[str, Any]) -> Any:
     xx, yy, zz = of["xx"], of["yy"], of["zz"]
     shear = [(of[a] + of.get(a[::-1], of[a])) / 2 for a in ("xy", "yz", "xz")]
     squares = (xx - yy) ** 2 + (yy - zz) ** 2 + (zz - xx) ** 2
-    return np.sqrt(squares / 2 + 3 * np.sum(np.square(shear), axis=0))
+    return _root(squares / 2 + 3 * sum(side**2 for side in shear))
+
+
+def _root(squares: Any) -> Any:
+    """Square root; zero, with a gradient of zero, where JAX traces a zero."""
+    if isinstance(squares, jax.Array):
+        positive = squares > 0
+        return jnp.where(positive, jnp.sqrt(jnp.where(positive, squares, 1)), 0)
+    return np.sqrt(squares)
 
 
 _INVARIANTS = {

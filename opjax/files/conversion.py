@@ -3,10 +3,15 @@
 from pathlib import Path
 
 from opjax.files import limits
+from opjax.files.vtk import xdmf
 
 _MESHIO = "pip install meshio; meshio convert {name} {stem}.vtu"
 _GRID = "pyvista.read({name!r}).cast_to_unstructured_grid().save('{stem}.vtu')"
-_BLOCKS = "pyvista.read({name!r}).combine().save('{stem}.vtu')"
+_CGNS = (
+    "r = pyvista.get_reader({name!r}); r.enable_all_point_arrays(); "
+    "r.enable_all_cell_arrays(); r.read().combine(merge_points=True)"
+    ".save('{stem}.vtu')"
+)
 _PYVISTA = 'python -c "import pyvista; {code}"'
 _SAVE = "numpy.savez('{stem}.npz', **{arrays})"
 _FOAM = "foamToVTK -latestTime in the folder of the case"
@@ -44,9 +49,14 @@ _RST = (
     'pip install ansys-mapdl-reader; python -c "from ansys.mapdl import reader; '
     "reader.read_binary({name!r}).save_as_vtk('{stem}.vtu')\""
 )
+# Its own converter needs an interface and a VTK of before 9.4; cells are left out.
 _OP2 = (
-    'pip install pyNastran; python -c "from pyNastran.converters.nastran import '
-    "nastran_to_vtk as n; n.nastran_to_vtk('{stem}.bdf', {name!r}, '{stem}.vtu')\""
+    'pip install pyNastran; python -c "import numpy; from pyNastran.bdf.bdf import '
+    "read_bdf; from pyNastran.op2.op2 import read_op2; m = read_bdf('{stem}.bdf').nodes"
+    "; d = [*read_op2({name!r}).displacements.values()][-1]; "
+    "g = d.node_gridtype[:, 0]; k = [i for i in range(len(g)) if g[i] in m]; "
+    "numpy.savez('{stem}.npz', mesh_points=[m[g[i]].get_position() for i in k], "
+    'displacement=d.data[-1, k, :3])"'
 )
 _ODB = (
     "only Abaqus reads it: let the job write results by *FILE FORMAT, ASCII, or export "
@@ -59,10 +69,10 @@ _FRD = (
     "ccx2paraview.Converter({name!r}, ['vtu']).run()\""
 )
 _WAYS = {
-    **dict.fromkeys((".msh", ".inp", ".bdf", ".med", ".xdmf", ".xmf"), _MESHIO),
+    **dict.fromkeys((".msh", ".inp", ".bdf", ".med", ".su2"), _MESHIO),
     ".fem": _MESHIO.replace("convert", "convert --input-format nastran"),
     ".obj": _PYVISTA.format(code=_GRID),
-    ".cas": _PYVISTA.format(code=_BLOCKS),
+    ".cgns": _PYVISTA.format(code=_CGNS),
     ".foam": _FOAM,
     ".frd": _FRD,
     ".odb": _ODB,
@@ -130,11 +140,5 @@ def way_in(folder: Path, *, below: bool = True) -> str:
 
 def companion(path: Path) -> str:
     """Says that a `.h5` file holds the arrays of an XDMF file, where it seems so."""
-    for suffix in (".xdmf", ".xmf", ".xdmf2", ".xdmf3"):
-        for other in sorted(path.parent.glob(f"*{suffix}")):
-            if other.stem == path.stem or path.name in other.read_text(errors="ignore"):
-                converted = _MESHIO.format(name=other.name, stem=other.stem)
-                return (
-                    f" It holds the arrays of {other.name}; convert that: {converted}."
-                )
-    return ""
+    other = xdmf.companion_of(path)
+    return "" if other is None else f" It holds the arrays of {other.name}; read that."

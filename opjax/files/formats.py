@@ -10,7 +10,7 @@ from pathlib import Path
 from opjax.files import cases, cgns, conversion, folders, hdf5, limits, npz, stacking
 from opjax.files.npz import Groups
 from opjax.files.options import ReadOptions
-from opjax.files.vtk import fields, foreign, joining, lists
+from opjax.files.vtk import fields, foreign, joining, lists, xdmf
 
 SURFACES = (".vtp", ".stl", ".ply")
 BLOCKS = (".vtm",)
@@ -121,7 +121,7 @@ def _directly_in(root: Path) -> list[Path]:
     files = [f for f in files if not f.name.startswith("log.")]  # of foamToVTK
     whole = [f for f in files if f.suffix.lower() == ".pvtu"]
     pieces = {piece for file in whole for piece in joining.pieces(file)}
-    files = [f for f in files if f not in pieces]
+    files = [f for f in xdmf.whole(files) if f not in pieces]
     # Surfaces and lists of blocks beside meshes are what they were made of.
     for others in (_OTHERS, SURFACES, BLOCKS):
         files = [f for f in files if f.suffix.lower() not in others] or files

@@ -13,7 +13,7 @@ import numpy as np
 
 from opjax.files import conversion, folders, formats, hdf5, limits
 from opjax.files.formats import Paths
-from opjax.files.vtk import foreign, lists
+from opjax.files.vtk import foreign, lists, xdmf
 
 LISTS = lists.SUFFIXES
 # That a list may name, or a folder hold. Of several, the first ones list the others.
@@ -80,7 +80,7 @@ def _cases_of(root: Path) -> list[Path]:
 
 def _in_folder(root: Path) -> list[Path]:
     """The cases in a folder, or in the folders in it; none if there are none."""
-    inside = [path for path in root.iterdir() if path.name[0] != "."]
+    inside = xdmf.whole([path for path in root.iterdir() if path.name[0] != "."])
     for suffixes in ((".npz",), hdf5.SUFFIXES, (".pvd",), (".series",), foreign.TIMED):
         if files := [p for p in inside if p.suffix.lower() in suffixes]:
             for file in files:

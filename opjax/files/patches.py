@@ -5,6 +5,8 @@ normal derivative is zero, as of the pressure on a wall, and else the value half
 away. One of point data takes the values of its corners.
 """
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from opjax import geometry
@@ -26,7 +28,37 @@ def at_points(points: np.ndarray, facets: np.ndarray) -> Patch:
     areas = np.bincount(parts.reshape(-1), share, minlength=len(points))
     rows = np.unique(facets)
     return Patch(
-        rows, areas[rows], vectors[rows], points[rows], _num_open(points, facets)
+        rows,
+        areas[rows],
+        vectors[rows],
+        points[rows],
+        _num_open(points, facets),
+        facets=np.asarray(facets),
+    )
+
+
+def moved(patch: Patch, points: np.ndarray, places: jax.Array) -> Patch:
+    """Returns the rule of `at_points` after its points have moved, in arrays of JAX.
+
+    Args:
+      patch: rule at the points of a mesh; one of cells stays as it is.
+      points: of that mesh, `(n, p)`, which say how polygons are divided.
+      places: where they are now, `(n, p)`.
+    """
+    if patch.facets is None:
+        return patch
+    vectors = geometry.point_area_vectors(places, patch.facets)[patch.rows]
+    parts, _ = geometry.facet_triangles(points, patch.facets)
+    squares = (geometry.facet_area_vectors(places, parts) ** 2).sum(axis=1)
+    flat = squares <= 0
+    sizes = jnp.where(flat, 0, jnp.sqrt(jnp.where(flat, 1, squares)))
+    share = jnp.repeat(sizes / parts.shape[1], parts.shape[1])
+    areas = jnp.zeros(len(points), share.dtype).at[parts.reshape(-1)].add(share)
+    # Points that do not count have no area.
+    return patch._replace(
+        areas=jnp.where(patch.areas == 0, 0, areas[patch.rows]),
+        area_vectors=vectors,
+        centers=places[patch.rows],
     )
 
 
@@ -68,6 +100,8 @@ def of_body(
     except geometry.OpenSurfaceError as error:
         num_open = len(error.edges)
     rule = at_points(points, facets) if rows is None else at_cells(points, facets, rows)
+    if rule.facets is not None:
+        rule = rule._replace(facets=rule.facets[:, ::-1])
     vectors = -rule.area_vectors
     return rule._replace(area_vectors=vectors, open_edges=num_open, surface=kind)
 

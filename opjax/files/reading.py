@@ -73,6 +73,22 @@ def stored(paths: Paths, options: ReadOptions = DEFAULT) -> Stored:
     return look_at_all(paths, options)[0]
 
 
+def first(paths: Paths, options: ReadOptions = DEFAULT) -> Built:
+    """Reads the first sample alone, to check before all are read what it must have.
+
+    Args:
+      paths: see `read`.
+      options: what a sample is made of.
+
+    Raises:
+      OSError: if there are no files.
+      ValueError: as for `read`.
+    """
+    for _, built in _each(find(paths, stacked=options.stacked)[:1], options):
+        return built
+    raise ValueError(f"{paths} has no samples.")
+
+
 def build(place: Place, arrays: Arrays, options: ReadOptions) -> Built:
     """Builds a sample of its arrays, and of what a table of cases says of it."""
     row = cases.row_of(Path(place.file), place.group, named=options.has_scalars)

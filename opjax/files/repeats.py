@@ -49,7 +49,9 @@ def _digest(arrays: Sequence[np.ndarray | None]) -> bytes:
 
 
 def warn(known: Iterable[Seen]) -> None:
-    """Warns of samples with one input and several answers, and of initial values.
+    """Warns of samples with one input and several answers, and of doubtful answers.
+
+    Initial values beside solutions are doubtful, and answers that are all equal.
 
     Args:
       known: all samples of a data set.
@@ -61,6 +63,12 @@ def warn(known: Iterable[Seen]) -> None:
     several = [g for g in groups.values() if len({one.asked for one in g}) > 1]
     if several:
         _warn_of_several(several, len(known))
+    if len(groups) > 1 and len({one.asked for one in known}) == 1:
+        warnings.warn(
+            f"The answers of all {len(known)} samples are equal, though their inputs "
+            "are not: there is nothing to learn. See how the files were written.",
+            stacklevel=4,
+        )
     first = [one for one in known if one.time == 0]
     if first and any(one.time > 0 for one in known):
         warnings.warn(

@@ -129,6 +129,7 @@ def _read_all(paths: Paths, how: _How) -> list[_Found]:
     every = [one for case in find_cases(paths) for one in _read(case, how)]
     rules.check([one.series for one in every], min_frames=how.min_frames)
     building.warn_of_layers((one.series.name, one.layer) for one in every)
+    rules.warn_of_still([one.series for one in every], every[0].channels["target"])
     return every
 
 

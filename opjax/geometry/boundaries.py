@@ -32,6 +32,8 @@ def boundary_facets(
         or a point does not exist.
 
     Examples:
+      >>> import numpy as np
+      >>> from opjax.geometry import boundary_facets
       >>> points = np.array([[0.0, 0], [1, 0], [0, 1]])
       >>> boundary_facets(points, {"triangle": [[0, 1, 2]]}).corners.tolist()
       [[0, 1], [1, 2], [2, 0]]
@@ -122,6 +124,8 @@ def open_edges(facets: Int[ArrayLike, "m corners"]) -> Int[np.ndarray, "k ends"]
       ValueError: if they have one corner.
 
     Examples:
+      >>> import numpy as np
+      >>> from opjax.geometry import open_edges
       >>> open_edges(np.array([[0, 1], [1, 2]])).tolist()
       [[0], [2]]
     """

@@ -93,6 +93,8 @@ def cell_volumes(
         or a point does not exist.
 
     Examples:
+      >>> import numpy as np
+      >>> from opjax.geometry import cell_volumes
       >>> square = np.array([[0.0, 0], [2, 0], [2, 1], [0, 1]])
       >>> cell_volumes(square, [[0, 1, 2, 3]], "quad").tolist()
       [2.0]

@@ -51,6 +51,8 @@ def distance(
       ValueError: as for `nearest_facets`.
 
     Examples:
+      >>> import numpy as np
+      >>> from opjax.geometry import distance
       >>> square = np.array([[0.0, 0], [1, 0], [1, 1], [0, 1]])
       >>> sides = [[0, 1], [1, 2], [2, 3], [3, 0]]
       >>> distance(np.array([[0.5, 0.25], [4, 5]]), square, sides).tolist()
@@ -87,7 +89,7 @@ def nearest_facets(
     _checks.on_host(points=points, mesh_points=mesh_points, facets=facets)
     where = _arrays.coordinates(np.asarray(points), "points")
     mesh = _arrays.coordinates(np.asarray(mesh_points))
-    _checks.same_axis(1, "dimensions (axis 1)", points=where, mesh_points=mesh)
+    _checks.same_axis(1, "dimensions (axis 1)", {"points": where, "mesh_points": mesh})
     vectors = areas.facet_area_vectors(mesh, facets)
     corners = np.asarray(facets).astype(np.int64)
     if not len(corners):

@@ -51,6 +51,8 @@ def facet_area_vectors(
       ValueError: if shapes are not as above or a point does not exist.
 
     Examples:
+      >>> import numpy as np
+      >>> from opjax.geometry import facet_area_vectors
       >>> facet_area_vectors(np.array([[0.0, 0], [2, 0]]), [[0, 1]]).tolist()
       [[0.0, -2.0]]
     """

@@ -49,6 +49,8 @@ def surface_parts(
       ValueError: if shapes do not match or a point does not exist.
 
     Examples:
+      >>> import numpy as np
+      >>> from opjax.geometry import surface_parts
       >>> points = np.array([[0.0, 0], [1, 0], [0, 1], [2, 0], [3, 0]])
       >>> surface_parts(points, [[0, 1], [3, 4], [1, 2], [2, 0]]).tolist()
       [0, 1, 0, 0]
@@ -80,6 +82,8 @@ def outward_facets(
         or a point does not exist.
 
     Examples:
+      >>> import numpy as np
+      >>> from opjax.geometry import outward_facets
       >>> square = np.array([[0.0, 0], [1, 0], [1, 1], [0, 1]])
       >>> outward_facets(square, [[0, 3], [3, 2], [2, 1], [1, 0]]).tolist()
       [[3, 0], [2, 3], [1, 2], [0, 1]]

@@ -37,6 +37,8 @@ def point_shares(
       ValueError: as for `cell_volumes`.
 
     Examples:
+      >>> import numpy as np
+      >>> from opjax.geometry import point_shares
       >>> square = np.array([[0.0, 0], [2, 0], [2, 1], [0, 1]])
       >>> point_shares(square, [[0, 1, 2, 3]], "quad").toarray().tolist()
       [[0.5, 0.5, 0.5, 0.5]]

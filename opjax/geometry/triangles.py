@@ -31,6 +31,8 @@ def facet_triangles(
       ValueError: if shapes are not as above or a point does not exist.
 
     Examples:
+      >>> import numpy as np
+      >>> from opjax.geometry import facet_triangles
       >>> dent = np.array([[0.0, 0, 0], [4, 2, 0], [0, 4, 0], [1, 2, 0]])
       >>> facet_triangles(dent, [[0, 1, 2, 3]])[0].tolist()
       [[3, 0, 1], [1, 2, 3]]

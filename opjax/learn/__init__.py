@@ -56,7 +56,8 @@ from opjax.learn.run.stopping import Stopped
 from opjax.learn.tasks.benchmark import benchmark
 from opjax.learn.tasks.errors import Loss
 from opjax.learn.tasks.evaluation import Evaluation
-from opjax.learn.tasks.supervised import Encoding, regression
+from opjax.learn.tasks.model_data import Encoding
+from opjax.learn.tasks.supervised import regression
 from opjax.learn.tasks.task import FreshTask, Task
 from opjax.samples import Splits
 from opjax.training.replicas import Replicas

@@ -40,12 +40,12 @@ def read_object(path: pathlib.Path) -> dict[str, Any]:
       ValueError: if it is damaged or holds another value.
     """
     try:
-        found = json.loads(path.read_text())
+        content = json.loads(path.read_text())
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is damaged: {error}.") from error
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise ValueError(f"{path} is damaged: it is not a JSON object.")
-    return found
+    return content
 
 
 def write_json(path: pathlib.Path, value: Any) -> None:

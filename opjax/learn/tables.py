@@ -2,10 +2,13 @@
 
 import itertools
 import re
+import shutil
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
+from opjax.learn.messages import say
 
 
 def number(value: Any) -> str:
@@ -50,6 +53,12 @@ def plain(text: str, width: int, *, max_rows: int = 30) -> str:
         if left > 0:
             shown[-1:] = [f"... {left} more rows", ""]
     return "\n".join(shown).rstrip()
+
+
+def show(text: str) -> None:
+    """Says the tables of a Markdown page, as wide as the terminal."""
+    if shown := plain(text, shutil.get_terminal_size().columns):
+        say(f"\n{shown}\n")
 
 
 def _cells(line: str) -> list[str]:

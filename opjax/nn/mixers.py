@@ -5,6 +5,7 @@ A mixer owns the parameters that the heads of one layer share, and maps coeffici
 """
 
 import abc
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +20,9 @@ from opjax.nn.layers import FanInLinear, Linear
 RIDGE_UNITS = ("one", "mean")
 _SMALLEST_UNIT = 1e-12
 
+# Parameters of one head, a pytree of arrays; None where heads have none of their own.
+Own = Any
+
 
 class Mixer(nnx.Module, abc.ABC):
     """Query, key and value maps of coefficients, and what a subclass makes of them.
@@ -29,6 +33,17 @@ class Mixer(nnx.Module, abc.ABC):
       fan_in_init: whether kernels start from U(-b, b), `b = d^{-1/2}`, rather than
         N(0, 0.02^2).
       rngs: source of the initial parameters.
+
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import mixers
+      >>> class Values(mixers.Mixer):
+      ...     def attend(self, query, key, value, **own):
+      ...         return value
+      >>> mixer = Values(4, num_heads=2, rngs=nnx.Rngs(0))
+      >>> mixer(jnp.ones((3, 4))).shape  # three coefficients of one head
+      (3, 4)
     """
 
     def __init__(
@@ -40,26 +55,29 @@ class Mixer(nnx.Module, abc.ABC):
         self.key = linear(width, width, use_bias=False, rngs=rngs)
         self.value = linear(width, width, use_bias=False, rngs=rngs)
 
-    def own(self) -> dict[str, jax.Array]:
-        """Returns what each head has of its own, keywords of methods, `(h, ...)`."""
-        return {}
+    def own(self) -> Own:
+        """Returns what each head has of its own, arrays `(h, ...)`; None for nothing.
 
-    def __call__(self, coefficients: jax.Array, **own: jax.Array) -> jax.Array:
+        The other methods take that of one head.
+        """
+        return None
+
+    def __call__(self, coefficients: jax.Array, own: Own = None) -> jax.Array:
         """Maps coefficients `(k, d)` of one head to `(k, d)`."""
         maps = self.query, self.key, self.value
-        return self.attend(*(linear(coefficients) for linear in maps), **own)
+        return self.attend(*(linear(coefficients) for linear in maps), own=own)
 
     @abc.abstractmethod
     def attend(
-        self, query: jax.Array, key: jax.Array, value: jax.Array, **own: jax.Array
+        self, query: jax.Array, key: jax.Array, value: jax.Array, own: Own = None
     ) -> jax.Array:
         """Returns the coefficients `(k, d)` that attention makes of `value`."""
 
-    def matrix(self, coefficients: jax.Array, **own: jax.Array) -> jax.Array:
+    def matrix(self, coefficients: jax.Array, own: Own = None) -> jax.Array:
         """Returns the map `(k, k)` that is applied to the value coefficients."""
         query, key = self.query(coefficients), self.key(coefficients)
         identity = jnp.eye(key.shape[0], dtype=key.dtype)
-        return self.attend(query, key, identity, **own)
+        return self.attend(query, key, identity, own)
 
 
 class FunctionalMap(Mixer):
@@ -81,6 +99,17 @@ class FunctionalMap(Mixer):
       ridge_per_head: whether every head learns a logit of its own.
       fan_in_init: see `Mixer`.
       rngs: source of the initial parameters.
+
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import mixers
+      >>> mixer = mixers.FunctionalMap(4, num_heads=2, rngs=nnx.Rngs(0))
+      >>> coefficients = jnp.ones((3, 4))
+      >>> mixer(coefficients).shape, mixer.matrix(coefficients).shape
+      ((3, 4), (3, 3))
+      >>> float(mixer.ridge)  # at the start
+      0.5
 
     References:
       Xiao et al., "Functional Attention", 2026, Eq. 6-8 and App. C.2.
@@ -108,35 +137,39 @@ class FunctionalMap(Mixer):
         """Weight of the convex regularisation, between zero and one."""
         return jax.nn.sigmoid(self.ridge_logit[...])
 
-    def own(self) -> dict[str, jax.Array]:
+    def own(self) -> Own:
         """Returns the ridges `(h,)`, if every head has one of its own."""
-        return {"ridge": self.ridge} if self.ridge.ndim else {}
+        return self.ridge if self.ridge.ndim else None
+
+    def _ridge(self, own: Own) -> jax.Array:
+        """The ridge of a head."""
+        return self.ridge if own is None else own
 
     def attend(
         self,
         query: jax.Array,
         key: jax.Array,
         value: jax.Array,
-        **own: jax.Array,
+        own: Own = None,
     ) -> jax.Array:
         """Moves `value` by the functional map, see `opjax.transport`."""
-        ridge = own.get("ridge", self.ridge)
+        ridge = self._ridge(own)
         query, key = self._in_units(query, key)
         return opjax.transport(query, key, value, ridge=opjax.Convex(ridge))
 
-    def matrix(self, coefficients: jax.Array, **own: jax.Array) -> jax.Array:
+    def matrix(self, coefficients: jax.Array, own: Own = None) -> jax.Array:
         """Returns the functional map `(k, k)`."""
         return opjax.functional_map(
             *self._in_units(self.query(coefficients), self.key(coefficients)),
-            ridge=opjax.Convex(own.get("ridge", self.ridge)),
+            ridge=opjax.Convex(self._ridge(own)),
         )
 
-    def condition_number(self, coefficients: jax.Array, **own: jax.Array) -> jax.Array:
+    def condition_number(self, coefficients: jax.Array, own: Own = None) -> jax.Array:
         """Returns the condition number of the system `(k, k)` that is solved."""
         key = self.key(coefficients)
         return opjax.condition_number(
             self._in_units(key, key)[1],
-            ridge=opjax.Convex(own.get("ridge", self.ridge)),
+            ridge=opjax.Convex(self._ridge(own)),
         )
 
     def _in_units(
@@ -161,6 +194,14 @@ class FixedRidgeMap(FunctionalMap):
       ridge_unit: see `FunctionalMap`.
       fan_in_init: see `Mixer`.
       rngs: source of the initial parameters.
+
+    Examples:
+      >>> from flax import nnx
+      >>> from opjax.nn import mixers
+      >>> build = mixers.FixedRidgeMap
+      >>> mixer = build(4, num_heads=2, ridge_logit=-3.0, rngs=nnx.Rngs(0))
+      >>> round(float(mixer.ridge), 3)
+      0.047
     """
 
     def __init__(
@@ -193,27 +234,35 @@ class CrossValidatedMap(Mixer):
     the weight with which `C` best predicts channels of `Q` that it was not fitted to.
     Nothing is learned of it, and it follows the scale of the keys.
 
+    Examples:
+      >>> from flax import nnx
+      >>> import jax
+      >>> from opjax.nn import mixers
+      >>> mixer = mixers.CrossValidatedMap(4, num_heads=2, rngs=nnx.Rngs(0))
+      >>> mixer.matrix(jax.random.normal(jax.random.key(0), (3, 4))).shape
+      (3, 3)
+
     References:
       Xiao et al., "Functional Attention", 2026, Eq. 6-8, with the ridge that its App. D
         sweeps; see `opjax.gcv_ridge`.
     """
 
     def attend(
-        self, query: jax.Array, key: jax.Array, value: jax.Array, **own: jax.Array
+        self, query: jax.Array, key: jax.Array, value: jax.Array, own: Own = None
     ) -> jax.Array:
         """Moves `value` by the functional map, see `opjax.transport`."""
         del own  # there are no such parameters
         ridge = opjax.gcv_ridge(key.T, query.T)
         return opjax.transport(query, key, value, ridge=ridge)
 
-    def matrix(self, coefficients: jax.Array, **own: jax.Array) -> jax.Array:
+    def matrix(self, coefficients: jax.Array, own: Own = None) -> jax.Array:
         """Returns the functional map `(k, k)`."""
         del own  # there are no such parameters
         query, key = self.query(coefficients), self.key(coefficients)
         ridge = opjax.gcv_ridge(key.T, query.T)
         return opjax.functional_map(query, key, ridge=ridge)
 
-    def condition_number(self, coefficients: jax.Array, **own: jax.Array) -> jax.Array:
+    def condition_number(self, coefficients: jax.Array, own: Own = None) -> jax.Array:
         """Returns the condition number of the system `(k, k)` that is solved."""
         del own  # there are no such parameters
         query, key = self.query(coefficients), self.key(coefficients)
@@ -225,12 +274,20 @@ class SoftmaxMap(Mixer):
 
         C = softmax(Q K^T / sqrt(d)).
 
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import mixers
+      >>> mixer = mixers.SoftmaxMap(4, num_heads=2, rngs=nnx.Rngs(0))
+      >>> mixer(jnp.ones((3, 4))).shape
+      (3, 4)
+
     References:
       Wu et al., "Transolver", 2024, Eq. 3.
     """
 
     def attend(
-        self, query: jax.Array, key: jax.Array, value: jax.Array, **own: jax.Array
+        self, query: jax.Array, key: jax.Array, value: jax.Array, own: Own = None
     ) -> jax.Array:
         """Returns averages `(k, d)` of `value` by the softmax of query and key."""
         del own  # there are no such parameters
@@ -238,10 +295,19 @@ class SoftmaxMap(Mixer):
 
 
 class GalerkinMap(Mixer):
-    """Galerkin-type attention among coefficients, `Q (K^T V) / k`."""
+    """Galerkin-type attention among coefficients, `Q (K^T V) / k`.
+
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import mixers
+      >>> mixer = mixers.GalerkinMap(4, num_heads=2, rngs=nnx.Rngs(0))
+      >>> mixer(jnp.ones((3, 4))).shape
+      (3, 4)
+    """
 
     def attend(
-        self, query: jax.Array, key: jax.Array, value: jax.Array, **own: jax.Array
+        self, query: jax.Array, key: jax.Array, value: jax.Array, own: Own = None
     ) -> jax.Array:
         """Returns inner products with the keys, expanded in the queries."""
         del own  # there are no such parameters
@@ -256,18 +322,26 @@ class ModeGains(Mixer):
     with `q, k, v` linear in the coefficients and the softmax over the modes. In an
     orthonormal basis this is the orthogonal attention layer.
 
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import mixers
+      >>> mixer = mixers.ModeGains(4, num_heads=2, rngs=nnx.Rngs(0))
+      >>> mixer(jnp.ones((3, 4))).shape
+      (3, 4)
+
     References:
       Documentation of `orthogonal_attention_layer_type` of the Fortran library athena.
     """
 
     def attend(
-        self, query: jax.Array, key: jax.Array, value: jax.Array, **own: jax.Array
+        self, query: jax.Array, key: jax.Array, value: jax.Array, own: Own = None
     ) -> jax.Array:
         """Amplifies `value` by the gains of its modes."""
         del own  # there are no such parameters
         return opjax.mode_gains(query, key) * value
 
-    def matrix(self, coefficients: jax.Array, **own: jax.Array) -> jax.Array:
+    def matrix(self, coefficients: jax.Array, own: Own = None) -> jax.Array:
         """Raises ValueError: every channel has gains of its own, there is no map."""
         del own  # there are no such parameters
         raise ValueError(
@@ -277,10 +351,19 @@ class ModeGains(Mixer):
 
 
 class IdentityMap(Mixer):
-    """Value maps only: coefficients are projected and expanded again."""
+    """Value maps only: coefficients are projected and expanded again.
+
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import mixers
+      >>> mixer = mixers.IdentityMap(4, num_heads=2, rngs=nnx.Rngs(0))
+      >>> mixer(jnp.ones((3, 4))).shape
+      (3, 4)
+    """
 
     def attend(
-        self, query: jax.Array, key: jax.Array, value: jax.Array, **own: jax.Array
+        self, query: jax.Array, key: jax.Array, value: jax.Array, own: Own = None
     ) -> jax.Array:
         """Returns `value`."""
         del own  # there are no such parameters

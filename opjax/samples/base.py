@@ -27,6 +27,7 @@ class Patch(NamedTuple):
       surface: kind of the cells of a surface, whose areas have no certain direction if
         it is open; empty for the boundary of a mesh.
       axes: of space that the mesh has, in their order; empty for the first ones.
+      facets: corners of the facets, `(m, corners)`, of a rule at the points of a mesh.
     """
 
     rows: np.ndarray
@@ -36,6 +37,7 @@ class Patch(NamedTuple):
     open_edges: int = 0
     surface: str = ""
     axes: tuple[int, ...] = ()
+    facets: np.ndarray | None = None
 
 
 class Sample(NamedTuple):

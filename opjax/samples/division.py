@@ -140,7 +140,17 @@ class Divided(NamedTuple, Generic[_T]):
 
 
 class Splits(Divided[Sequence[Sample]]):
-    """The samples of a benchmark, divided."""
+    """The samples of a benchmark, divided.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import learn, samples
+      >>> x = np.random.default_rng(0).normal(size=(10, 6, 5))
+      >>> cases = samples.from_arrays(features=x, target=np.sin(x))
+      >>> splits = learn.Splits.divide(cases)
+      >>> len(splits.train), len(splits.validation), len(splits.test)
+      (7, 1, 2)
+    """
 
 
 def _take(data: _T, rows: Sequence[int], most: int) -> _T:

@@ -184,10 +184,12 @@ def _on_grid(arrays: dict[str, np.ndarray], grid_axes: int) -> list[Sample]:
     for name, array in arrays.items():
         fits = array.ndim in (grid_axes + 1, grid_axes + 2)
         if not fits or array.shape[: 1 + grid_axes] != first.shape[: 1 + grid_axes]:
+            beside = "" if name == role else f", but {role} has {first.shape}"
             raise ValueError(
-                f"{name} has shape {array.shape} and {role} {first.shape}; without "
-                f"mesh_points both need samples, {grid_axes} axes of the grid and, if "
-                "there are several, channels. Give mesh_points, or another grid_axes."
+                f"{name} has shape {array.shape}{beside}. Without mesh_points it must "
+                f"be (samples, {grid_axes} axes of the grid) or (samples, {grid_axes} "
+                f"axes, channels){', the same for both' * bool(beside)}. Give "
+                "mesh_points, or another grid_axes."
             )
         if array.ndim == grid_axes + 2:
             what = f"{name} of shape {array.shape}"

@@ -17,6 +17,7 @@ _NORMAL = "normal_"  # of `--geometry=normals`: normal_x_wall
 # Features of named boundaries, which may be called y.
 _EVEN = ("boundary_", "distance_", "layer_")
 _TOUCH = 1e-6  # of the width of the box
+_COPY = " mirrored in "  # in the name of a copy
 
 
 class Mirror(NamedTuple):
@@ -81,6 +82,20 @@ def mirrored(
     return [_copy(one, axis, low + high, signs, mirror, names) for one in train]
 
 
+def original(name: str) -> str:
+    """Returns the name of the case that a case of this name is a copy of, or its own.
+
+    >>> original("plate_1.vtu mirrored in x mirrored in y")
+    'plate_1.vtu'
+    """
+    return name.partition(_COPY)[0]
+
+
+def is_copy(sample: Sample) -> bool:
+    """Whether a case is a mirrored copy."""
+    return _COPY in sample.name
+
+
 def _copy(
     sample: Sample,
     axis: int,
@@ -107,7 +122,7 @@ def _copy(
     numbers = sample.numbers and {
         name: _scalar(value, name, mirror) for name, value in sample.numbers.items()
     }
-    name = f"{sample.name} mirrored in {mirror.axis}"
+    name = f"{sample.name}{_COPY}{mirror.axis}"
     return sample._replace(**changed, numbers=numbers, name=name)
 
 

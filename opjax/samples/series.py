@@ -5,6 +5,7 @@ predict. Windows are cut when they are looked up. Only their places are in memor
 data set does not grow with the number of windows.
 """
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, overload
 
@@ -127,6 +128,48 @@ def check(found: Sequence[Series], *, min_frames: int = 2) -> None:
         except (TypeError, ValueError) as error:
             message = str(error).removeprefix("sample 0: ")
             raise type(error)(f"{place}: {message}") from None
+
+
+def warn_of_still(found: Sequence[Series], names: Sequence[str] = ()) -> None:
+    """Warns of series whose frames are all equal, and of fields that never change.
+
+    Frames are compared from the last one on, until all channels have changed.
+
+    Args:
+      found: the series of a data set.
+      names: of the channels of `values`, if they have some.
+    """
+    known = [(one.name, _still(one)) for one in found if one.num_frames > 1]
+    equal = [name for name, still in known if still.all()]
+    if equal:
+        warnings.warn(
+            f"All frames are equal in {len(equal)} of {len(found)} series, in "
+            f"{equal[0]} for one: nothing evolves. See how they were written, or leave "
+            "them out.",
+            stacklevel=3,
+        )
+    moving = [still for _, still in known if not still.all()]
+    if not moving or len(names) != len(moving[0]):
+        return
+    always = np.all(moving, axis=0)
+    for name in dict.fromkeys(names):
+        if always[[i for i, other in enumerate(names) if other == name]].all():
+            warnings.warn(
+                f"The field {name} is the same in all frames of every series. Give it "
+                f"as an input, --feature_names={name}, or leave it out.",
+                stacklevel=3,
+            )
+
+
+def _still(series: Series) -> np.ndarray:
+    """Which channels are the same in all frames, `(c,)`."""
+    still = np.ones(series.values.shape[2], bool)
+    first = series.values[0]
+    for frame in range(series.num_frames - 1, 0, -1):
+        still &= (series.values[frame] == first).all(axis=0)
+        if not still.any():
+            break
+    return still
 
 
 def _first_frame(series: Series) -> Sample:

@@ -33,8 +33,11 @@ def box_cover(grid_shape: _Shape, num_boxes: _Shape, *, overlap: int) -> Cover:
         the overlap is negative or larger than a neighbouring interval.
 
     Examples:
-      >>> box_cover(8, 2, overlap=1).indices.tolist()
+      >>> from opjax import schwarz
+      >>> schwarz.box_cover(8, 2, overlap=1).indices.tolist()
       [[0, 1, 2, 3, 4], [3, 4, 5, 6, 7]]
+      >>> schwarz.box_cover((8, 8), (2, 2), overlap=1).indices.shape
+      (4, 25)
 
     References:
       Köhler and Rheinbach, "Hierarchical Attention via Domain Decomposition", 2026,
@@ -78,6 +81,12 @@ def interface_hats(grid_shape: _Shape, num_boxes: _Shape) -> Cover:
       ValueError: if the axes do not match or an axis has a single interval or more
         intervals than points.
 
+    Examples:
+      >>> from opjax import schwarz
+      >>> hats = schwarz.interface_hats(7, 2)  # one hat, between two boxes
+      >>> hats.weights.round(2).tolist()
+      [[0.2, 0.4, 0.6, 0.8, 1.0, 0.67, 0.33]]
+
     References:
       Köhler and Rheinbach, "Hierarchical Attention via Domain Decomposition", 2026,
       section 4.1 and Fig. 6.
@@ -105,6 +114,14 @@ def uniform_hats(grid_shape: _Shape, num_hats: _Shape) -> Cover:
 
     Raises:
       ValueError: if the axes do not match or an axis has more hats than points.
+
+    Examples:
+      >>> from opjax import schwarz
+      >>> hats = schwarz.uniform_hats((15, 15), (3, 3))
+      >>> hats.num_subdomains, hats.num_points
+      (9, 225)
+      >>> float(hats.weights.max())
+      1.0
     """
     shape, counts = _axes(grid_shape=grid_shape, num_hats=num_hats)
     peaks = [
@@ -130,6 +147,12 @@ def partition_hats(grid_shape: _Shape, num_hats: _Shape) -> Cover:
     Raises:
       ValueError: if the axes do not match or an axis has a single hat or more hats than
         points.
+
+    Examples:
+      >>> from opjax import schwarz
+      >>> hats = schwarz.partition_hats(5, 3)
+      >>> schwarz.coarse_prolong([[1.0], [1.0], [1.0]], hats)[:, 0].tolist()
+      [1.0, 1.0, 1.0, 1.0, 1.0]
     """
     shape, counts = _axes(grid_shape=grid_shape, num_hats=num_hats)
     if min(counts) < 2:

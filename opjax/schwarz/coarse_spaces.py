@@ -25,6 +25,15 @@ def coarse_space_of(basis: Float[ArrayLike, "n n0"]) -> Cover:
     Raises:
       TypeError: if the basis is not floating point.
       ValueError: if it has not two axes, or a function is zero at all points.
+
+    Examples:
+      >>> import numpy as np
+      >>> import opjax
+      >>> from opjax import schwarz
+      >>> mesh_points = np.linspace(0, 1, 9)[:, None]
+      >>> hats = schwarz.coarse_space_of(opjax.hat_basis(mesh_points, num_nodes=3))
+      >>> hats.num_subdomains, hats.num_points
+      (3, 9)
     """
     _checks.on_host(basis=basis)
     values = np.asarray(basis)
@@ -62,6 +71,14 @@ def harmonic_hats(coefficient: Float[ArrayLike, " e"], num_boxes: int) -> Cover:
       TypeError: if the coefficient is not floating point.
       ValueError: if it is not positive, or there are fewer than two intervals or more
         than points.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import schwarz
+      >>> coefficient = np.array([1.0, 1, 1, 1, 9, 9, 9, 9])  # stiff on the right
+      >>> hats = schwarz.harmonic_hats(coefficient, 2)
+      >>> hats.weights.round(2).tolist()
+      [[0.24, 0.49, 0.73, 0.97, 1.0, 0.67, 0.33]]
 
     References:
       Dohrmann, Klawonn and Widlund, "Domain decomposition for less regular subdomains:
@@ -112,6 +129,16 @@ def smoothed_aggregates(
       TypeError: if labels are not integers.
       ValueError: if shapes do not match, labels are negative or leave out a number, an
         entry has the wrong sign, or `num_steps` is negative.
+
+    Examples:
+      >>> import numpy as np
+      >>> from scipy.sparse import diags_array
+      >>> from opjax import schwarz
+      >>> matrix = diags_array([-1.0, 2, -1], offsets=[-1, 0, 1], shape=(6, 6))
+      >>> labels = np.array([0, 0, 0, 1, 1, 1])
+      >>> space = schwarz.smoothed_aggregates(labels, matrix, num_steps=1)
+      >>> space.sizes.tolist()  # parts of three points, and a neighbour
+      [4, 4]
 
     References:
       Vanek, Mandel and Brezina, "Algebraic multigrid by smoothed aggregation for second

@@ -23,6 +23,13 @@ class Exchange:
       sends: for every offset, the points that a device sends to the device that many
         places after it, shape `(m_o,)`; padding repeats a point.
       offsets: the offsets; a negative one is a device before it.
+
+    Examples:
+      >>> from opjax import schwarz
+      >>> cover = schwarz.box_cover(8, 2, overlap=1)
+      >>> split = schwarz.split_cover(cover, 2)
+      >>> split.cover.exchange.offsets  # devices send to both neighbours
+      (-1, 1)
     """
 
     sends: tuple[Int[ArrayLike, " m"], ...]
@@ -48,6 +55,14 @@ class Cover:
       exchange: points that the devices send each other, if they are split.
       axis_name: axis of `jax.shard_map` over whose devices the points are split, if
         any.
+
+    Examples:
+      >>> from opjax import schwarz
+      >>> cover = schwarz.box_cover(8, 2, overlap=1)
+      >>> cover.num_subdomains, cover.num_points
+      (2, 8)
+      >>> cover.weights.tolist()
+      [[1.0, 1.0, 1.0, 0.5, 0.5], [0.5, 0.5, 1.0, 1.0, 1.0]]
     """
 
     indices: Int[ArrayLike, "s m"]
@@ -94,6 +109,14 @@ def cover(subdomains: Sequence[ArrayLike], *, num_points: int) -> Cover:
       ValueError: if there is no subdomain, one is empty, repeats a point or contains
         one that does not exist, or a point is in no subdomain.
 
+    Examples:
+      >>> from opjax import schwarz
+      >>> cover = schwarz.cover([[0, 1, 2], [2, 3]], num_points=4)
+      >>> cover.sizes.tolist()
+      [3, 2]
+      >>> cover.weights.tolist()
+      [[1.0, 1.0, 0.5], [0.5, 1.0, 0.0]]
+
     References:
       Köhler and Rheinbach, "Hierarchical Attention via Domain Decomposition", 2026,
       Eq. 10 and 11.
@@ -137,6 +160,14 @@ def restrict(values: Float[ArrayLike, "n c"], cover: Cover) -> Float[Array, "s m
     Raises:
       TypeError: if `values` is not floating point.
       ValueError: if there are not `n` of them.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import schwarz
+      >>> cover = schwarz.box_cover(8, 2, overlap=1)
+      >>> local = schwarz.restrict(np.arange(8.0)[:, None], cover)
+      >>> local.shape, local[1, :, 0].tolist()
+      ((2, 5, 1), [3.0, 4.0, 5.0, 6.0, 7.0])
     """
     values = checked_values(cover, values=values)
     inside = cover.weights_as(values.dtype)[..., None] > 0
@@ -159,6 +190,14 @@ def prolong(local: Float[ArrayLike, "s m c"], cover: Cover) -> Float[Array, "n c
     Raises:
       TypeError: if `local` is not floating point.
       ValueError: if its shape is not that of the cover.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import schwarz
+      >>> cover = schwarz.box_cover(8, 2, overlap=1)
+      >>> local = schwarz.restrict(np.ones((8, 1)), cover)
+      >>> schwarz.prolong(local, cover)[:, 0].tolist()  # twice in the overlap
+      [1.0, 1.0, 1.0, 2.0, 2.0, 1.0, 1.0, 1.0]
     """
     local = jnp.asarray(local)
     _checks.floating(local=local)

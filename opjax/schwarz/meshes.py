@@ -37,6 +37,15 @@ def partition_cover(
         a point of an edge does not exist, a coordinate is not finite, the overlap is
         negative or a fraction of a layer, or not exactly one of edges and mesh points
         is given.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import schwarz
+      >>> edges = np.array([[0, 1], [1, 2], [2, 3], [3, 4], [4, 5]])
+      >>> labels = schwarz.partition_graph(edges, num_points=6, num_subdomains=2)
+      >>> cover = schwarz.partition_cover(labels, overlap=1, edges=edges)
+      >>> cover.sizes.tolist()
+      [4, 4]
     """
     _checks.on_host(labels=labels, mesh_points=mesh_points)
     labels = checked_labels(labels)

@@ -39,6 +39,13 @@ def low_rank_attention(
       TypeError: if an array is not floating point.
       ValueError: if points or ranks do not match.
 
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import schwarz
+      >>> query, key = np.ones((5, 2)), np.ones((8, 2))
+      >>> schwarz.low_rank_attention(query, key, np.ones((8, 3))).shape
+      (5, 3)
+
     References:
       Köhler and Rheinbach, "Hierarchical Attention via Domain Decomposition", 2026,
       Eq. 6-8.
@@ -82,6 +89,14 @@ def additive(
       TypeError: if `values` is not floating point.
       ValueError: if points or subdomains do not match, a local operator returns another
         number of points, or the weighting is unknown.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import schwarz
+      >>> cover = schwarz.box_cover(8, 2, overlap=1)
+      >>> values = np.arange(8.0)[:, None]
+      >>> schwarz.additive(values, cover, lambda f: 2 * f)[:, 0].round(2).tolist()
+      [0.0, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0]
 
     References:
       Köhler and Rheinbach, "Hierarchical Attention via Domain Decomposition", 2026,
@@ -143,6 +158,13 @@ def coarse_restrict(
     Raises:
       TypeError: if `values` is not floating point.
       ValueError: if there are not `n` of them.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import schwarz
+      >>> hats = schwarz.interface_hats(7, 2)
+      >>> schwarz.coarse_restrict(np.ones((7, 1)), hats).tolist()
+      [[4.0]]
     """
     values = checked_values(coarse_space, values=values)
     if _is_wide(coarse_space, values.shape[1]):
@@ -172,6 +194,12 @@ def coarse_prolong(
     Raises:
       TypeError: if the coefficients are not floating point.
       ValueError: if there are not `n0` of them.
+
+    Examples:
+      >>> from opjax import schwarz
+      >>> hats = schwarz.partition_hats(5, 3)
+      >>> schwarz.coarse_prolong([[0.0], [2.0], [4.0]], hats)[:, 0].tolist()
+      [0.0, 1.0, 2.0, 3.0, 4.0]
     """
     coefficients = jnp.asarray(coefficients)
     _checks.floating(coefficients=coefficients)
@@ -226,6 +254,19 @@ def two_level_attention(
       ValueError: if points, subdomains or ranks do not match, or only one of coarse
         space and coarse operator is given.
 
+    Examples:
+      >>> from functools import partial
+      >>> import jax
+      >>> from opjax import schwarz
+      >>> cover, hats = schwarz.box_cover(8, 2, overlap=1), schwarz.interface_hats(8, 2)
+      >>> query, key, value = jax.random.normal(jax.random.key(0), (3, 8, 2))
+      >>> local = schwarz.restrict(query, cover), schwarz.restrict(key, cover)
+      >>> coarse = partial(schwarz.low_rank_attention, query[:1], key[:1])
+      >>> schwarz.two_level_attention(
+      ...     *local, value, cover, coarse_space=hats, coarse=coarse
+      ... ).shape
+      (8, 2)
+
     References:
       Köhler and Rheinbach, "Hierarchical Attention via Domain Decomposition", 2026,
       Eq. 14-18.
@@ -260,6 +301,15 @@ def matrix_of(
 
     Returns:
       The matrix, shape `(m, n)`.
+
+    Examples:
+      >>> from functools import partial
+      >>> import numpy as np
+      >>> from opjax import schwarz
+      >>> query, key = np.array([[1.0], [2.0]]), np.array([[1.0], [3.0]])
+      >>> operator = partial(schwarz.low_rank_attention, query, key)
+      >>> schwarz.matrix_of(operator, 2).tolist()
+      [[1.0, 3.0], [2.0, 6.0]]
     """
     return operator(jnp.eye(num_points, dtype=dtype))
 

@@ -35,6 +35,13 @@ def partition_points(
       ValueError: if its shape is not as above, a coordinate is not finite, or there are
         more parts than points.
 
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import schwarz
+      >>> mesh_points = np.array([[0.0, 0], [3, 0], [1, 0], [2, 0]])
+      >>> schwarz.partition_points(mesh_points, num_subdomains=2).tolist()
+      [0, 1, 0, 1]
+
     References:
       Simon, "Partitioning of unstructured problems for parallel processing", Computing
       Systems in Engineering 2, 1991, with both algorithms of this module.
@@ -73,6 +80,13 @@ def partition_graph(
       TypeError: if edges are not integers.
       ValueError: if their shape is not as above, a point does not exist, or there are
         more parts than points.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import schwarz
+      >>> edges = np.array([[0, 1], [1, 2], [2, 3]])
+      >>> schwarz.partition_graph(edges, num_points=4, num_subdomains=2).tolist()
+      [1, 1, 0, 0]
     """
     from scipy.sparse import csgraph
 

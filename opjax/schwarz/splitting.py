@@ -30,6 +30,15 @@ class SplitCover(NamedTuple):
         the cover of the points of one device.
       subdomains: numbers that the subdomains have in the whole cover, shape `(d s,)`;
         -1 for padding, on devices that have fewer subdomains than others.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import schwarz
+      >>> split = schwarz.split_cover(schwarz.box_cover(12, 3, overlap=1), 2)
+      >>> split.subdomains.tolist()  # two for each device; -1 is padding
+      [0, 1, 2, -1]
+      >>> split.arrange(np.array([10.0, 20, 30])).tolist()
+      [10.0, 20.0, 30.0, 0.0]
     """
 
     cover: Cover
@@ -79,6 +88,13 @@ def split_cover(
     Raises:
       ValueError: if the cover is split already, there are more devices than points, or
         devices have fewer points than the cover.
+
+    Examples:
+      >>> from opjax import schwarz
+      >>> cover = schwarz.box_cover(8, 2, overlap=1)
+      >>> split = schwarz.split_cover(cover, 2)
+      >>> split.cover.num_points, split.cover.indices.shape
+      (4, (2, 5))
     """
     own = _points_of_a_device(cover, num_devices, points_of_device)
     indices, weights = np.asarray(cover.indices), np.asarray(cover.weights)
@@ -150,6 +166,12 @@ def split_coarse_space(
 
     Raises:
       ValueError: as from `split_cover`.
+
+    Examples:
+      >>> from opjax import schwarz
+      >>> hats = schwarz.interface_hats(8, 2)
+      >>> schwarz.split_coarse_space(hats, 2).indices.shape  # for both devices
+      (2, 4)
     """
     own = _points_of_a_device(coarse_space, num_devices, points_of_device)
     indices, weights = map(np.asarray, (coarse_space.indices, coarse_space.weights))
@@ -189,6 +211,12 @@ def order_by_subdomain(cover: Cover) -> np.ndarray:
 
     Returns:
       Indices of the points, shape `(n,)`.
+
+    Examples:
+      >>> from opjax import schwarz
+      >>> cover = schwarz.cover([[0, 2], [1, 2, 3]], num_points=4)
+      >>> schwarz.order_by_subdomain(cover).tolist()
+      [0, 2, 1, 3]
     """
     indices, weights = map(np.asarray, (cover.indices, cover.weights))
     first = np.full(cover.num_points, len(indices))

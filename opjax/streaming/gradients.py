@@ -264,15 +264,15 @@ class _Backward:
         starts = low == 0 or low in plan.kept
         start, end = low if starts else plan.start(low), plan.end(low)
         if plan.kept:
-            found, behind = self.states(chunk, start, end - 1), mesh.load(end, chunk)
+            states, behind = self.states(chunk, start, end - 1), mesh.load(end, chunk)
         else:
-            found = self.states(chunk, start, end)
-            _, behind = self.from_loss(chunk, programs.state(found, end - start))
+            states = self.states(chunk, start, end)
+            _, behind = self.from_loss(chunk, programs.state(states, end - start))
         weights = mesh.weights(chunk)
         of_block, of_shared, g = programs.pull(
-            mesh.flat, fixed, found, behind, chunk.given, weights, start, low, end
+            mesh.flat, fixed, states, behind, chunk.given, weights, start, low, end
         )
-        return g, of_block, of_shared, (start, found)
+        return g, of_block, of_shared, (start, states)
 
     def of_coefficients(
         self, chunk: Chunk, low: int, g: jax.Array, known: tuple[int, jax.Array]
@@ -285,11 +285,11 @@ class _Backward:
           g: cotangent of the features in front of it.
           known: first layer of some `states`, and these.
         """
-        start, found = known
+        start, states = known
         if start == low:  # they begin too late
             start = self.mesh.plan.start(low - 1)
-            found = self.states(chunk, start, low - 1)
-        here = programs.Inputs(programs.state(found, low - 1 - start), chunk.given)
+            states = self.states(chunk, start, low - 1)
+        here = programs.Inputs(programs.state(states, low - 1 - start), chunk.given)
         return programs.pull_rest(self.mesh.flat, self.mixed, here, g, low - 1)
 
 
@@ -386,11 +386,11 @@ def _gradients(
     of_outer, of_shared = iter(outer.tree), iter(shared.tree)
     of_blocks = iter(stacked)
     leaves, structure = jax.tree_util.tree_flatten_with_path(model)
-    found: list[jax.Array] = []
+    gradients: list[jax.Array] = []
     for path, leaf in leaves:
         name = block_parts.first_name(path)
         gradient = next(of_blocks) if name == "blocks" else next(of_outer)
         if name == "basis":
             gradient = gradient + next(of_shared)
-        found.append(jnp.asarray(gradient, leaf.dtype))
-    return jax.tree.unflatten(structure, found)
+        gradients.append(jnp.asarray(gradient, leaf.dtype))
+    return jax.tree.unflatten(structure, gradients)

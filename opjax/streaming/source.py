@@ -153,8 +153,8 @@ class Reader:
             )
         if missing := sorted(set(self._names) - set(piece)):
             raise ValueError(f"The source has no {', '.join(missing)}.")
-        wanted = (*self._names, "quadrature_weights")
-        return {k: piece[k] for k in wanted if piece.get(k) is not None}
+        names = (*self._names, "quadrature_weights")
+        return {k: piece[k] for k in names if piece.get(k) is not None}
 
     def _array(self, name: str, column: ArrayLike) -> np.ndarray:
         values = np.asarray(column)
@@ -230,10 +230,10 @@ def dtype_of(model: Model) -> np.dtype:
     Raises:
       TypeError: if they are of several types, or not real.
     """
-    found = {np.dtype(leaf.dtype) for leaf in jax.tree.leaves(model)}
-    if len(found) != 1 or not np.issubdtype(min(found, key=str), np.floating):
+    types = {np.dtype(leaf.dtype) for leaf in jax.tree.leaves(model)}
+    if len(types) != 1 or not np.issubdtype(min(types, key=str), np.floating):
         raise TypeError(
-            f"Parameters have types {sorted(map(str, found))}; a streamed model "
+            f"Parameters have types {sorted(map(str, types))}; a streamed model "
             "has real ones of one type."
         )
-    return found.pop()
+    return types.pop()

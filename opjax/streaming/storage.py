@@ -75,20 +75,20 @@ class Storage:
 
     def get(self, slot: int, number: int) -> np.ndarray:
         """Returns the array of a chunk."""
-        found = self._stored(slot, number).astype(self._given, copy=False)
+        array = self._stored(slot, number).astype(self._given, copy=False)
         if self._powers is None:
-            return found
-        return np.ldexp(found, -self._powers[slot, number])
+            return array
+        return np.ldexp(array, -self._powers[slot, number])
 
     def _stored(self, slot: int, number: int) -> np.ndarray:
         if self._arrays is not None:
             return self._arrays[slot, number]
-        found: Any = np.empty(self._shape, self._dtype)
+        array: Any = np.empty(self._shape, self._dtype)
         assert self._file is not None
         self._file.seek(self._place(slot, number))
-        if self._file.readinto(found.view(np.uint8).data.cast("B")) != self._size:
+        if self._file.readinto(array.view(np.uint8).data.cast("B")) != self._size:
             raise OSError("A scratch file was cut while it was read.")
-        return found
+        return array
 
     def put(self, slot: int, number: int, array: np.ndarray) -> None:
         """Keeps the array of a chunk in place of what was there."""

@@ -34,11 +34,11 @@ def shapes(tree: PyTree) -> dict[str, jax.ShapeDtypeStruct]:
     Raises:
       TypeError: if a leaf is anything else.
     """
-    found: dict[str, jax.ShapeDtypeStruct] = {}
+    shapes: dict[str, jax.ShapeDtypeStruct] = {}
     for name, leaf in _named(tree, abstract=True):
         leaf = jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf
-        found[name] = jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
-    return found
+        shapes[name] = jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+    return shapes
 
 
 def rebuild(found: Mapping[str, np.ndarray], like: PyTree) -> Any:
@@ -76,9 +76,9 @@ def _convert(value: np.ndarray, leaf: PyTree) -> Any:
     if isinstance(leaf, bool | int | float):
         return type(leaf)(value)
     if _is_key(leaf):
-        found: list[Any] = []  # traced, because the template may be abstract
-        jax.eval_shape(lambda key: found.append(jax.random.key_impl(key)), leaf)
-        return jax.random.wrap_key_data(jnp.asarray(value), impl=found[0])
+        converted: list[Any] = []  # traced, because the template may be abstract
+        jax.eval_shape(lambda key: converted.append(jax.random.key_impl(key)), leaf)
+        return jax.random.wrap_key_data(jnp.asarray(value), impl=converted[0])
     sharding = getattr(leaf, "sharding", None)
     # Copied: device_put may alias a NumPy buffer, and donated buffers must be ours.
     if sharding is not None and not sharding.is_fully_addressable:

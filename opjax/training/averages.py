@@ -23,6 +23,14 @@ class AverageState(NamedTuple):
       inner: of the optimizer.
       total: weighted sum of the parameters of all steps.
       weight: sum of the weights, `1 - decay^t` after `t` steps.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from opjax import training
+      >>> optimizer = training.averaged(training.adamw(1e-3, weight_decay=0.0), 0.9)
+      >>> state = optimizer.init({"w": jnp.ones(2)})
+      >>> float(state.weight)  # no step so far
+      0.0
     """
 
     inner: Any
@@ -49,6 +57,15 @@ def averaged(
 
     Raises:
       ValueError: if `decay` is not in [0, 1); from `update`, without parameters.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from opjax import training
+      >>> optimizer = training.averaged(training.adamw(0.1, weight_decay=0.0), 0.9)
+      >>> params = {"w": jnp.ones(2)}
+      >>> updates, state = optimizer.update(params, optimizer.init(params), params)
+      >>> [round(float(w), 2) for w in training.average_of(state, params)["w"]]
+      [0.9, 0.9]
 
     References:
       Polyak and Juditsky, "Acceleration of stochastic approximation by averaging",
@@ -94,6 +111,14 @@ def average_of(optimizer_state: PyTree, params: PyTree) -> Any:
       optimizer_state: of `averaged`, or of a chain with it, or of another optimizer;
         of several replicas along axis 0 too.
       params: the parameters after the last step.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from opjax import training
+      >>> params = {"w": jnp.ones(2)}
+      >>> optimizer = training.averaged(training.adamw(0.1, weight_decay=0.0), 0.9)
+      >>> training.average_of(optimizer.init(params), params)["w"].tolist()
+      [1.0, 1.0]
     """
 
     def is_average(node: PyTree) -> bool:

@@ -37,7 +37,15 @@ _NAME = re.compile(r"step_(\d{10})")
 
 
 class CheckpointError(OSError):
-    """A checkpoint could not be written; earlier ones are untouched."""
+    """A checkpoint could not be written; earlier ones are untouched.
+
+    Examples:
+      >>> from opjax.training import checkpoint
+      >>> checkpoint.read_metadata("no/such/folder", 1)
+      Traceback (most recent call last):
+          ...
+      opjax.training.checkpoint.CheckpointError: Cannot read ...
+    """
 
 
 class Restored(NamedTuple):
@@ -48,6 +56,16 @@ class Restored(NamedTuple):
       payload: the pytree, of the template's types.
       metadata: the JSON object saved with it.
       path: where it was read.
+
+    Examples:
+      >>> import tempfile
+      >>> import numpy as np
+      >>> from opjax.training import checkpoint
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     _ = checkpoint.save(folder, 7, {"w": np.ones(2)}, metadata={"seed": 3})
+      ...     found = checkpoint.restore(folder, {"w": np.zeros(2)})
+      >>> found.step, found.payload["w"].tolist(), found.metadata
+      (7, [1.0, 1.0], {'seed': 3})
     """
 
     step: int
@@ -84,6 +102,15 @@ def save(
       RuntimeError: if the process is one of several, and not the first.
       TypeError: if a leaf is neither array, number nor PRNG key.
       ValueError: if `keep` or `step` is out of range.
+
+    Examples:
+      >>> import tempfile
+      >>> import numpy as np
+      >>> from opjax.training import checkpoint
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     path = checkpoint.save(folder, 100, {"w": np.ones(2)})
+      ...     checkpoint.all_steps(folder)
+      [100]
     """
     if keep < 1 or not 0 <= step < 10**10:
         raise ValueError(f"{keep=} must be at least 1, {step=} between 0 and 10^10.")
@@ -134,6 +161,16 @@ def restore(
       CheckpointError: if checkpoints exist and none can be read, or not the wanted one.
       ValueError: if the structure, a shape or a dtype differs from the template: the
         configuration has changed; or if a later opjax wrote it.
+
+    Examples:
+      >>> import tempfile
+      >>> import numpy as np
+      >>> from opjax.training import checkpoint
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     _ = checkpoint.save(folder, 100, {"w": np.ones(2)})
+      ...     found = checkpoint.restore(folder, like={"w": np.zeros(2)})
+      >>> found.step, found.payload["w"].tolist()
+      (100, [1.0, 1.0])
     """
     directory = pathlib.Path(directory).absolute()
     steps = all_steps(directory)
@@ -174,10 +211,21 @@ def tidy(directory: str | os.PathLike[str], step: int, *, keep: int) -> None:
       directory: folder of all checkpoints of a run.
       step: of a checkpoint that is known to be good; later ones stay.
       keep: number of latest checkpoints to keep, up to this one.
+
+    Examples:
+      >>> import tempfile
+      >>> import numpy as np
+      >>> from opjax.training import checkpoint
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     for step in (1, 2, 3):
+      ...         _ = checkpoint.save(folder, step, {"w": np.ones(2)}, keep=3)
+      ...     checkpoint.tidy(folder, 3, keep=1)
+      ...     checkpoint.all_steps(folder)
+      [3]
     """
     directory = pathlib.Path(directory)
     _remove_incomplete(directory)
-    for old in [found for found in all_steps(directory) if found <= step][:-keep]:
+    for old in [one for one in all_steps(directory) if one <= step][:-keep]:
         _delete(directory / f"step_{old:010d}")
 
 
@@ -187,6 +235,15 @@ def read_metadata(directory: str | os.PathLike[str], step: int) -> dict[str, Any
     Raises:
       CheckpointError: if there is none, or it is damaged.
       ValueError: if a later opjax wrote it.
+
+    Examples:
+      >>> import tempfile
+      >>> import numpy as np
+      >>> from opjax.training import checkpoint
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     _ = checkpoint.save(folder, 5, {"w": np.ones(2)}, metadata={"seed": 3})
+      ...     checkpoint.read_metadata(folder, 5)
+      {'seed': 3}
     """
     path = pathlib.Path(directory) / f"step_{step:010d}"
     try:
@@ -208,18 +265,34 @@ def mapped(
     Args:
       function: returns arrays of the same names, shapes and dtypes.
       tree: payload, whose types and devices the result has.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.training import checkpoint
+      >>> def doubled(arrays):
+      ...     return {name: 2 * array for name, array in arrays.items()}
+      >>> checkpoint.mapped(doubled, {"w": np.ones(2)})
+      {'w': array([2., 2.])}
     """
     return _leaves.rebuild(function(_leaves.arrays(tree)), tree)
 
 
 def all_steps(directory: str | os.PathLike[str]) -> list[int]:
-    """Lists the steps of the complete checkpoints in a directory, in rising order."""
+    """Lists the steps of the complete checkpoints in a directory, in rising order.
+
+    Examples:
+      >>> import tempfile
+      >>> from opjax.training import checkpoint
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     checkpoint.all_steps(folder)  # no checkpoint yet
+      []
+    """
     directory = pathlib.Path(directory)
     if not directory.is_dir():
         return []
     complete = (p.parent.name for p in directory.glob(f"step_*/{_manifest.NAME}"))
-    found = map(_NAME.fullmatch, complete)
-    return sorted(int(match[1]) for match in found if match)
+    matches = map(_NAME.fullmatch, complete)
+    return sorted(int(match[1]) for match in matches if match)
 
 
 class _MismatchError(ValueError):

@@ -49,6 +49,15 @@ def muon(
     Raises:
       ValueError: as `adamw`.
 
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from opjax import training
+      >>> params = {"kernel": jnp.eye(2), "bias": jnp.ones(2)}
+      >>> optimizer = training.muon(1e-3, weight_decay=0.0)
+      >>> updates, _ = optimizer.update(params, optimizer.init(params), params)
+      >>> updates["kernel"].shape
+      (2, 2)
+
     References:
       Jordan et al., "Muon: an optimizer for hidden layers in neural networks", 2024;
       Liu et al., "Muon is scalable for LLM training", 2025 (the factor);
@@ -110,6 +119,14 @@ def is_matrix(path: tuple[Any, ...], leaf: Array) -> bool:
     with four axes or more of which the last has two are spectral, with two parts of
     complex numbers, and not meant. Biases, scales and temperatures are not, nor what a
     layer stores under other names.
+
+    Examples:
+      >>> import jax
+      >>> import jax.numpy as jnp
+      >>> from opjax.training.matrix_optimizers import is_matrix
+      >>> params = {"kernel": jnp.ones((2, 3)), "bias": jnp.ones(3)}
+      >>> jax.tree_util.tree_map_with_path(is_matrix, params)
+      {'bias': False, 'kernel': True}
     """
     keys = [str(getattr(k, "name", getattr(k, "key", ""))) for k in path]
     names = [key for key in keys if key not in ("", "value")]

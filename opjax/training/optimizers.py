@@ -54,6 +54,12 @@ def onecycle(
     Raises:
       ValueError: if an argument is out of range.
 
+    Examples:
+      >>> from opjax import training
+      >>> rate = training.onecycle(1e-3, total_steps=100)
+      >>> [round(float(rate(step)), 6) for step in (0, 29, 99)]
+      [4e-05, 0.001, 0.0]
+
     References:
       Smith and Topin, "Super-convergence", 2018; `torch.optim.lr_scheduler.OneCycleLR`.
     """
@@ -91,6 +97,12 @@ def onecycle_momentum(
 
     Raises:
       ValueError: if an argument is out of range.
+
+    Examples:
+      >>> from opjax import training
+      >>> beta1 = training.onecycle_momentum(total_steps=100)
+      >>> [round(float(beta1(step)), 4) for step in (0, 29, 99)]
+      [0.95, 0.85, 0.95]
     """
     if not 0 <= base <= largest < 1:
         raise ValueError(
@@ -132,7 +144,17 @@ def _at(
 
 
 class AdamWState(NamedTuple):
-    """Step count, moments, and the rate and beta1 of the latest update (for logs)."""
+    """Step count, moments, and the rate and beta1 of the latest update (for logs).
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from opjax import training
+      >>> params = {"w": jnp.ones(2)}
+      >>> optimizer = training.adamw(1e-3, weight_decay=0.0)
+      >>> _, state = optimizer.update(params, optimizer.init(params), params)
+      >>> int(state.count), round(float(state.learning_rate), 6)
+      (1, 0.001)
+    """
 
     count: Array  # pyright: ignore[reportIncompatibleMethodOverride]
     mean: Any
@@ -170,6 +192,15 @@ def adamw(
     Raises:
       ValueError: if `b1` (when a number) or `b2` is not in [0, 1), `eps` is not
         positive or `weight_decay` is negative.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from opjax import training
+      >>> params, gradient = {"w": jnp.ones(2)}, {"w": jnp.array([1.0, -1.0])}
+      >>> optimizer = training.adamw(0.5, weight_decay=0.0)
+      >>> updates, _ = optimizer.update(gradient, optimizer.init(params), params)
+      >>> [round(float(w), 2) for w in updates["w"]]
+      [-0.5, 0.5]
 
     References:
       Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019.
@@ -259,6 +290,14 @@ def clip_gradient_norm(max_norm: float) -> optax.GradientTransformation:
 
     Raises:
       ValueError: if `max_norm` is not positive.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from opjax import training
+      >>> rule = training.clip_gradient_norm(1.0)
+      >>> gradient, _ = rule.update({"w": jnp.array([3.0, 4.0])}, rule.init({}))
+      >>> [round(float(entry), 2) for entry in gradient["w"]]
+      [0.6, 0.8]
     """
     if not max_norm > 0:
         raise ValueError(f"{max_norm=} must be positive; leave it out for no clipping.")
@@ -287,6 +326,13 @@ def chain(*rules: optax.GradientTransformation) -> optax.GradientTransformation:
 
     Returns:
       The gradient transformation; its state is a tuple of theirs.
+
+    Examples:
+      >>> from opjax import training
+      >>> clip = training.clip_gradient_norm(1.0)
+      >>> optimizer = training.chain(clip, training.adamw(1e-3, weight_decay=0.0))
+      >>> len(optimizer.init({"w": 0.0}))  # a state for each rule
+      2
     """
     return optax.GradientTransformation(
         Partial(_init_chain, *(rule.init for rule in rules)),
@@ -320,6 +366,14 @@ def scale_updates(sizes: PyTree) -> optax.GradientTransformation:
 
     Returns:
       A stateless gradient transformation.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from opjax import training
+      >>> rule = training.scale_updates({"w": 10.0})
+      >>> updates, _ = rule.update({"w": jnp.array([0.5])}, rule.init({}))
+      >>> updates["w"].tolist()
+      [5.0]
     """
 
     def update(updates: PyTree, params: PyTree = None) -> Any:
@@ -363,6 +417,13 @@ def adamw_onecycle(
 
     Raises:
       ValueError: if an argument is out of range.
+
+    Examples:
+      >>> from opjax import training
+      >>> optimizer = training.adamw_onecycle(1e-3, total_steps=100, weight_decay=1e-5)
+      >>> state = training.init({"w": 1.0}, optimizer)
+      >>> int(state.step)
+      0
     """
     rate = onecycle(
         peak,

@@ -30,6 +30,13 @@ class Replicas(NamedTuple):
       seeds: of the batches.
       hyper: hyper-parameters of every replica, a pytree with leaves `(r, ...)`, such as
         its learning rate.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.training.replicas import Replicas
+      >>> rates = np.array([1e-3, 1e-3, 1e-2, 1e-2])  # two rates, two seeds each
+      >>> Replicas(seeds=(0, 1), hyper=rates).size
+      4
     """
 
     seeds: tuple[int, ...]
@@ -55,6 +62,17 @@ def init(
       model: pytree of arrays; replicas along axis 0.
       optimizer: `optimizer()`, or `optimizer(hyper)` of one replica.
       replicas: None for a single model.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import training
+      >>> from opjax.training import replicas
+      >>> both = replicas.Replicas(seeds=(0,), hyper=np.array([1e-3, 1e-2]))
+      >>> model = {"w": np.ones((2, 3))}  # replicas along axis 0
+      >>> def optimizer(rate):
+      ...     return training.adamw(rate, weight_decay=0.0)
+      >>> replicas.init(model, optimizer, both).step.tolist()
+      [0, 0]
     """
     if replicas is None:
         return init_state(model, optimizer())
@@ -96,6 +114,23 @@ def make_steps(
       `steps(length, state, good, first) -> (state, history)`, from step `first` on,
       with histories `(length, ...)` as in `training.make_epoch`. A model that is not
       `good`, or meets a loss or gradient that is not finite, stays as it is from then.
+
+    Examples:
+      >>> import jax
+      >>> import jax.numpy as jnp
+      >>> from opjax import training
+      >>> from opjax.training import replicas
+      >>> def optimizer():
+      ...     return training.adamw(0.1, weight_decay=0.0)
+      >>> steps = replicas.make_steps(
+      ...     lambda key, step: jax.random.normal(key, (4,)),
+      ...     lambda model, batch: jnp.sum((model["w"] * batch) ** 2),
+      ...     optimizer,
+      ... )
+      >>> state = replicas.init({"w": jnp.array(1.0)}, optimizer)
+      >>> state, history = steps(2, state, jnp.array(True), jnp.array(0))
+      >>> history["loss"].shape
+      (2,)
     """
     seeds: Any = seed if replicas is None else jnp.asarray(replicas.seeds)
     keys = _streams(seeds, 1)
@@ -123,8 +158,8 @@ def make_steps(
         over_seeds = jax.vmap(one, in_axes=(0, 0, 0, 0, 0 if needs_key else None))
         # Batches depend on seeds only, so all groups share those of a seed.
         over_all: Any = jax.vmap(over_seeds, in_axes=(0, 0, 0, None, None))
-        found = over_all(*groups, batches, noise)
-        return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), found)
+        updated = over_all(*groups, batches, noise)
+        return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), updated)
 
     def steps(length: int, state: PyTree, good: Array, first: Array) -> Any:
         def body(carry: PyTree, step: Array) -> Any:

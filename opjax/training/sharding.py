@@ -35,6 +35,11 @@ def parse(text: str) -> dict[str, int]:
 
     Raises:
       ValueError: if that is not what the text says.
+
+    Examples:
+      >>> from opjax.training import sharding
+      >>> sharding.parse("points:4,batch:2")
+      {'points': 4, 'batch': 2}
     """
     sizes: dict[str, int] = {}
     for part in text.split(","):
@@ -60,6 +65,12 @@ def device_mesh(*, points: int = 1, batch: int = 1) -> Mesh:
 
     Raises:
       ValueError: if there are not as many devices, or not as many of each process.
+
+    Examples:
+      >>> from opjax.training import sharding
+      >>> mesh = sharding.device_mesh(points=1, batch=1)
+      >>> dict(mesh.shape)
+      {'points': 1, 'batch': 1}
     """
     devices, count, processes = jax.devices(), points * batch, jax.process_count()
     if min(points, batch) < 1 or count > len(devices):
@@ -70,28 +81,50 @@ def device_mesh(*, points: int = 1, batch: int = 1) -> Mesh:
         )
     own = [jax.local_devices(process_index=i) for i in range(processes)]
     share = count // processes
-    if count % processes or any(len(found) < share for found in own):
+    if count % processes or any(len(several) < share for several in own):
         raise ValueError(
             f"A mesh of points:{points},batch:{batch} takes {count} devices, as many "
             f"of each of the {processes} processes, which have {list(map(len, own))}."
         )
-    chosen = [device for found in own for device in found[:share]]
+    chosen = [device for several in own for device in several[:share]]
     grid = np.array(chosen).reshape(points, batch)
     return Mesh(grid, (POINTS, BATCH), axis_types=(AxisType.Auto,) * 2)
 
 
 def size(mesh: Mesh | None, name: str) -> int:
-    """Returns the number of devices along an axis; one if there is no such axis."""
+    """Returns the number of devices along an axis; one if there is no such axis.
+
+    Examples:
+      >>> from opjax.training import sharding
+      >>> mesh = sharding.device_mesh(points=1)
+      >>> sharding.size(mesh, "points"), sharding.size(None, "points")
+      (1, 1)
+    """
     return 1 if mesh is None else mesh.shape.get(name, 1)
 
 
 def given(mesh: Mesh | None) -> dict[str, str]:
-    """Returns the argument `axis_name` of what is split over points, if it is."""
+    """Returns the argument `axis_name` of what is split over points, if it is.
+
+    Examples:
+      >>> from opjax.training import sharding
+      >>> sharding.given(sharding.device_mesh(points=1))  # points are not split
+      {}
+    """
     return {"axis_name": POINTS} if size(mesh, POINTS) > 1 else {}
 
 
 def check_batch(mesh: Mesh | None, samples: int, microbatch: int | None = None) -> None:
-    """Raises ValueError unless devices get equal parts of a batch."""
+    """Raises ValueError unless devices get equal parts of a batch.
+
+    Examples:
+      >>> from opjax.training import sharding
+      >>> mesh = sharding.device_mesh(batch=1)
+      >>> sharding.check_batch(mesh, samples=4, microbatch=3)
+      Traceback (most recent call last):
+          ...
+      ValueError: microbatch=3 must divide the 4 samples of a batch that each of ...
+    """
     shards, parts = size(mesh, BATCH), microbatch or 1
     if samples % shards:
         raise ValueError(
@@ -116,6 +149,13 @@ def specs(data: Batch, mesh: Mesh, *, samples: str | None = BATCH) -> Any:
 
     Raises:
       ValueError: if points are split and an array has another name, or other points.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.training import sharding
+      >>> mesh = sharding.device_mesh(batch=1)
+      >>> sharding.specs({"features": np.ones((4, 9, 1))}, mesh)
+      {'features': P('batch',)}
     """
     shards = size(mesh, POINTS)
     if shards == 1:
@@ -150,6 +190,14 @@ def pad_points(data: Batch, mesh: Mesh, *, row: int = 1) -> Any:
     Returns:
       The data; padded, if need be, with `quadrature_weights` of `1 / n` where there
       were none, which models take for the same.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.training import sharding
+      >>> mesh = sharding.device_mesh(points=1)
+      >>> data = {"mesh_points": np.ones((4, 9, 2)), "features": np.ones((4, 9, 1))}
+      >>> sorted(sharding.pad_points(data, mesh))  # one device: nothing to add
+      ['features', 'mesh_points']
     """
     shards = size(mesh, POINTS)
     if shards == 1 or not isinstance(data, Mapping) or "mesh_points" not in data:
@@ -176,6 +224,13 @@ def replicate(tree: PyTree, mesh: Mesh) -> Any:
     """Puts all of a tree on every device; inside `jax.jit`, says that it is there.
 
     Of several processes each must have the same tree, and puts it on its own devices.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.training import sharding
+      >>> mesh = sharding.device_mesh(batch=1)
+      >>> sharding.replicate({"w": np.ones(2)}, mesh)["w"].sharding.is_fully_replicated
+      True
     """
     return _put(tree, NamedSharding(mesh, PartitionSpec()))
 
@@ -185,10 +240,20 @@ def place(data: Batch, mesh: Mesh, *, row: int = 1) -> Any:
 
     `row` is that of `pad_points`. Of several processes each must have the same samples,
     and puts what belongs on its own devices there.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.training import sharding
+      >>> mesh = sharding.device_mesh(points=1)
+      >>> data = {"mesh_points": np.ones((4, 9, 2)), "features": np.ones((4, 9, 1))}
+      >>> sharding.place(data, mesh)["features"].shape
+      (4, 9, 1)
     """
     data = pad_points(data, mesh, row=row)
-    found = specs(data, mesh, samples=None)
-    return jax.tree.map(lambda x, spec: _put(x, NamedSharding(mesh, spec)), data, found)
+    layout = specs(data, mesh, samples=None)
+    return jax.tree.map(
+        lambda x, spec: _put(x, NamedSharding(mesh, spec)), data, layout
+    )
 
 
 def own_samples(mesh: Mesh, count: int) -> np.ndarray:
@@ -197,6 +262,11 @@ def own_samples(mesh: Mesh, count: int) -> np.ndarray:
     Args:
       mesh: of devices.
       count: samples of the batch, see `check_batch`.
+
+    Examples:
+      >>> from opjax.training import sharding
+      >>> sharding.own_samples(sharding.device_mesh(batch=1), count=4).tolist()
+      [0, 1, 2, 3]
     """
     here = np.vectorize(lambda device: device.process_index)(mesh.devices)
     others = tuple(i for i, name in enumerate(mesh.axis_names) if name != BATCH)
@@ -213,6 +283,14 @@ def place_batch(data: Batch, mesh: Mesh, *, samples: int, row: int = 1) -> Any:
       mesh: of devices.
       samples: how many the batch has in all processes.
       row: that of `pad_points`.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.training import sharding
+      >>> mesh = sharding.device_mesh(batch=1)
+      >>> batch = {"features": np.ones((4, 9, 1))}
+      >>> sharding.place_batch(batch, mesh, samples=4)["features"].shape
+      (4, 9, 1)
     """
     data = pad_points(data, mesh, row=row)
 
@@ -225,7 +303,16 @@ def place_batch(data: Batch, mesh: Mesh, *, samples: int, row: int = 1) -> Any:
 
 
 def fetch(tree: PyTree) -> Any:
-    """Returns a tree that every device has, on one device of this process."""
+    """Returns a tree that every device has, on one device of this process.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.training import sharding
+      >>> mesh = sharding.device_mesh(batch=1)
+      >>> model = sharding.replicate({"w": np.ones(2)}, mesh)
+      >>> len(sharding.fetch(model)["w"].devices())
+      1
+    """
     own = jax.tree.map(lambda leaf: leaf.addressable_data(0), tree)
     return jax.device_put(own, jax.local_devices()[0])
 
@@ -262,6 +349,18 @@ def add_gradients(
     Returns:
       A function of the same arguments, the batch being whole. Devices along `batch`
       have keys of their own.
+
+    Examples:
+      >>> import jax
+      >>> import jax.numpy as jnp
+      >>> from opjax.training import sharding
+      >>> def gradient(weight, carried, batch, key):
+      ...     return jax.value_and_grad(lambda w: w * batch["features"].sum())(weight)
+      >>> total = sharding.add_gradients(gradient, sharding.device_mesh(batch=1), None)
+      >>> batch = {"features": jnp.ones((4, 9, 1))}
+      >>> value, slope = total(jnp.array(2.0), None, batch, None)
+      >>> float(value), float(slope)
+      (72.0, 36.0)
     """
     shards = size(mesh, BATCH)
 
@@ -307,6 +406,17 @@ def map_samples(
     """Applies a function of model and sample to every sample, on all devices.
 
     All of them get all values. See `training.evaluate`; inside `jax.jit`.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from opjax.training import sharding
+      >>> mesh = sharding.device_mesh(batch=1)
+      >>> data = {"features": jnp.ones((4, 9, 1))}
+      >>> def total(model, sample):
+      ...     return model * sample["features"].sum()
+      >>> model = jnp.array(2.0)
+      >>> sharding.map_samples(total, model, data, batch_size=2, mesh=mesh).tolist()
+      [18.0, 18.0, 18.0, 18.0]
     """
     count, shards = jax.tree.leaves(data)[0].shape[0], size(mesh, BATCH)
     rows = jnp.minimum(jnp.arange(count + -count % shards), count - 1)
@@ -323,5 +433,5 @@ def map_samples(
         out_specs=PartitionSpec(BATCH),
         check_vma=False,
     )
-    found = jax.tree.map(lambda leaf: leaf[:count], run(model, data))
-    return replicate(found, mesh)
+    values = jax.tree.map(lambda leaf: leaf[:count], run(model, data))
+    return replicate(values, mesh)

@@ -31,6 +31,14 @@ class TrainState(NamedTuple):
       model: any pytree, e.g. a Flax NNX module.
       optimizer_state: the optimizer's state for the trained leaves of `model`.
       step: number of updates applied so far, int32.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from opjax import training
+      >>> model = {"w": jnp.ones(2)}
+      >>> state = training.init(model, training.adamw(1e-3, weight_decay=0.0))
+      >>> int(state.step), state.model["w"].shape
+      (0, (2,))
     """
 
     model: Any
@@ -39,7 +47,18 @@ class TrainState(NamedTuple):
 
 
 class NonFiniteError(FloatingPointError):
-    """A loss or gradient was NaN or infinite; the message names step and samples."""
+    """A loss or gradient was NaN or infinite; the message names step and samples.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import training
+      >>> history = {"finite": np.array([True, False])}
+      >>> step = training.first_non_finite(history)
+      >>> raise training.NonFiniteError(f"step {step}: the loss is not finite")
+      Traceback (most recent call last):
+          ...
+      opjax.training.step.NonFiniteError: step 1: the loss is not finite
+    """
 
 
 def init(model: PyTree, optimizer: optax.GradientTransformation) -> TrainState:
@@ -55,6 +74,14 @@ def init(model: PyTree, optimizer: optax.GradientTransformation) -> TrainState:
     Raises:
       TypeError: if a leaf is complex.
       ValueError: if no leaf is floating point.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from opjax import training
+      >>> optimizer = training.adamw(1e-3, weight_decay=0.0)
+      >>> state = training.init({"w": jnp.ones(2)}, optimizer)
+      >>> int(state.step)
+      0
     """
     # One program, where operations one by one would be dozens to compile.
     return jit_with(optimizer, lambda rule: partial(_first, rule))(model)
@@ -73,6 +100,14 @@ def averaged_model(state: TrainState) -> Any:
     """Returns the model with the average of its weights that `averaged` keeps.
 
     Without one it is the model; leaves that are not trained are those of the model.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from opjax import training
+      >>> optimizer = training.averaged(training.adamw(1e-3, weight_decay=0.0), 0.9)
+      >>> state = training.init({"w": jnp.ones(2)}, optimizer)
+      >>> training.averaged_model(state)["w"].tolist()
+      [1.0, 1.0]
     """
     trained, carried = _partition(state.model)
     return _merge(average_of(state.optimizer_state, trained), carried)
@@ -90,6 +125,12 @@ def over_samples(function: Callable[..., Any]) -> Callable[..., Any]:
 
     Returns:
       A function of the same pytrees with samples along axis 0 of every array.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from opjax import training
+      >>> training.over_samples(jnp.sum)(jnp.ones((3, 5))).tolist()
+      [5.0, 5.0, 5.0]
     """
 
     def each(*batch: Any) -> Any:
@@ -132,6 +173,20 @@ def make_step(
 
     Raises:
       ValueError: from `step`, if `microbatch` or the mesh do not divide the batch.
+
+    Examples:
+      >>> import jax
+      >>> import jax.numpy as jnp
+      >>> from opjax import training
+      >>> optimizer = training.adamw(0.1, weight_decay=0.0)
+      >>> def loss(model, batch):
+      ...     return jnp.sum((model["w"] * batch["x"] - batch["y"]) ** 2)
+      >>> step = jax.jit(training.make_step(loss, optimizer))
+      >>> state = training.init({"w": jnp.array(1.0)}, optimizer)
+      >>> batch = {"x": jnp.ones(4), "y": 2 * jnp.ones(4)}
+      >>> state, metrics = step(state, batch)
+      >>> round(float(state.model["w"]), 3), float(metrics["loss"])
+      (1.1, 4.0)
     """
     update = make_update(loss, optimizer, microbatch=microbatch, mesh=mesh)
 
@@ -160,6 +215,18 @@ def make_update(
 
     Returns:
       `update(state, batch, good, key=None) -> (state, metrics)`.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from opjax import training
+      >>> optimizer = training.adamw(0.1, weight_decay=0.0)
+      >>> def loss(model, x):
+      ...     return jnp.sum(model["w"] * x)
+      >>> update = training.make_update(loss, optimizer)
+      >>> state = training.init({"w": jnp.array(1.0)}, optimizer)
+      >>> state, _ = update(state, jnp.ones(4), jnp.array(False))  # do not apply
+      >>> int(state.step), float(state.model["w"])
+      (0, 1.0)
     """
 
     def objective(
@@ -249,6 +316,16 @@ def jit_with(
 
     Returns:
       The compiled function, called as that of `make(optimizer)`.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from opjax import training
+      >>> optimizer = training.adamw(0.1, weight_decay=0.0)
+      >>> update = training.jit_with(optimizer, lambda given: given.update)
+      >>> params = {"w": jnp.ones(2)}
+      >>> updates, _ = update(params, optimizer.init(params), params)
+      >>> updates["w"].shape
+      (2,)
     """
     return WithNumbers(optimizer, make, donate=donate)
 
@@ -299,7 +376,16 @@ class WithNumbers:
 
 
 class Epoch:
-    """The updates of many batches, as made by `make_epoch`."""
+    """The updates of many batches, as made by `make_epoch`.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from opjax import training
+      >>> optimizer = training.adamw(0.1, weight_decay=0.0)
+      >>> epoch = training.make_epoch(lambda model, x: jnp.sum(model * x), optimizer)
+      >>> isinstance(epoch, training.Epoch)
+      True
+    """
 
     def __init__(
         self,
@@ -390,6 +476,20 @@ def make_epoch(
       metrics of `make_step`, each of shape `(num_steps,)`. The arrays of `state` are
       donated: use the returned state only. `epoch.compile`, with the same arguments,
       compiles ahead.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from opjax import training
+      >>> def loss(model, batch):
+      ...     return jnp.sum((model["w"] * batch["x"] - batch["y"]) ** 2)
+      >>> optimizer = training.adamw(0.1, weight_decay=0.0)
+      >>> epoch = training.make_epoch(loss, optimizer)
+      >>> data = {"x": jnp.ones(8), "y": 2 * jnp.ones(8)}
+      >>> order = training.sample_order(seed=0, epoch=0, num_samples=8, batch_size=4)
+      >>> state = training.init({"w": jnp.array(1.0)}, optimizer)
+      >>> state, history = epoch(state, data, order)
+      >>> int(state.step), history["loss"].shape
+      (2, (2,))
     """
     return Epoch(
         loss,
@@ -408,6 +508,12 @@ def first_non_finite(history: dict[str, Array]) -> int | None:
 
     Returns:
       Its row in the order, or None if all losses and gradients were finite.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import training
+      >>> training.first_non_finite({"finite": np.array([True, True, False])})
+      2
     """
     bad = np.flatnonzero(~np.asarray(history["finite"]))
     return int(bad[0]) if bad.size else None
@@ -433,6 +539,12 @@ def sample_order(
 
     Raises:
       ValueError: if there are too few samples for one batch.
+
+    Examples:
+      >>> from opjax import training
+      >>> order = training.sample_order(seed=0, epoch=3, num_samples=10, batch_size=4)
+      >>> order.shape  # two batches; the last two samples are left out of this epoch
+      (2, 4)
     """
     if not 1 <= batch_size <= num_samples:
         raise ValueError(
@@ -470,6 +582,12 @@ def bucket_order(
 
     Raises:
       ValueError: if a bucket has too few samples for one batch.
+
+    Examples:
+      >>> from opjax import training
+      >>> buckets, samples = training.bucket_order(0, 0, sizes=[4, 6], batch_size=2)
+      >>> sorted(buckets.tolist()), samples.shape
+      ([0, 0, 1, 1, 1], (5, 2))
     """
     if not sizes or not 1 <= batch_size <= min(sizes):
         raise ValueError(
@@ -511,6 +629,15 @@ def evaluate(
 
     Returns:
       The values, stacked along a new axis 0.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from opjax import training
+      >>> def error(model, sample):
+      ...     return jnp.abs(model["w"] * sample["x"] - sample["y"])
+      >>> data = {"x": jnp.array([1.0, 2, 3]), "y": jnp.array([2.0, 4, 5])}
+      >>> training.evaluate(error, {"w": jnp.array(2.0)}, data, batch_size=2).tolist()
+      [0.0, 0.0, 1.0]
     """
     if mesh is None:
         return jax.lax.map(partial(metric, model), data, batch_size=batch_size)

@@ -44,7 +44,9 @@ def ridge_variance(
       ValueError: if shapes do not match, or a number is negative.
 
     Examples:
-      >>> float(ridge_variance(jnp.eye(1), jnp.eye(1), ridge=1.0)[0])
+      >>> import numpy as np
+      >>> from opjax.uncertainty import ridge_variance
+      >>> round(float(ridge_variance(np.eye(1), np.eye(1), ridge=1.0)[0]), 4)
       0.5
 
     References:

@@ -1,5 +1,6 @@
 """CGNS files and the samples of PLAID, as its own library has written them."""
 
+import gzip
 import shutil
 import tarfile
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from opjax import files
 from opjax.files import cgns
+from opjax.files.vtk import kinds
 from tests.datasets.plaid import write
 
 h5py = pytest.importorskip("h5py", reason='needs `pip install "opjax[learn]"`')
@@ -116,7 +118,8 @@ def linked(tree):
     ("change", "message"),
     [
         (structured, "structured zone"),
-        (replaced("Elements_TRI_3", [6, 0]), "CGNS's kind 6"),
+        (replaced("Elements_TRI_3", [22, 0]), "kind NGON_n;.*To convert it: python"),
+        (replaced("Elements_TRI_3", [6, 0]), "has 54 corners"),
         (replaced("Elements_TRI_3/ElementRange", [1, 17]), "has 54 corners"),
         (replaced("Elements_TRI_3/ElementRange", [2, 19]), "do not follow each other"),
         (
@@ -162,3 +165,21 @@ def test_elements_of_all_dimensions_and_their_boundaries(plaid):
     )
     (sample,) = files.read(file, files.ReadOptions(target="p", location="cells"))
     np.testing.assert_allclose(sample.target[:, 0], write.fields(0)["p"], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "kind", "count"), [("h27", 29, 1), ("w15", 26, 2)])
+def test_points_of_second_order_are_between_the_corners_as_in_vtk(
+    name, kind, count, tmp_path
+):
+    """Of files of gmsh, which says where CGNS has these points."""
+    path = tmp_path / f"{name}.cgns"
+    archive = Path(__file__).parent / f"solvers/{name}.cgns.gz"
+    path.write_bytes(gzip.decompress(archive.read_bytes()))
+    mesh = cgns.read(path, 2**24)
+    assert len(mesh.cells()[kind]) == count
+    for number, cells in mesh.cells().items():
+        between = kinds.BETWEEN.get(number, ())
+        linear = cells.shape[1] - len(between)
+        for place, corners in enumerate(between, linear):
+            middle = mesh.points[cells[:, corners]].mean(axis=1)
+            np.testing.assert_allclose(mesh.points[cells[:, place]], middle, atol=1e-12)

@@ -48,7 +48,7 @@ def write(folder, name):
     elif suffix == ".pt":
         torch = pytest.importorskip("torch")
         torch.save({k: torch.tensor(a) for k, a in arrays.items()}, path)
-    elif suffix in (".msh", ".xdmf", ".inp", ".bdf", ".med"):
+    elif suffix in (".msh", ".inp", ".bdf", ".med"):
         meshio = pytest.importorskip("meshio")
         cells = [("triangle", np.array([[0, 1, 2], [1, 3, 2]]))]
         known = {".msh": "gmsh", ".bdf": "nastran", ".inp": "abaqus"}
@@ -94,7 +94,6 @@ NAMES = [
     "a.zarr",
     "a.pt",
     "a.msh",
-    "a.xdmf",
     "a.inp",
 ]
 NAMES += ["a.bdf", "a.med"]
@@ -117,7 +116,7 @@ def test_the_line_that_converts_a_file_makes_one_that_is_read(
 
 @pytest.mark.parametrize(
     "name",
-    [*NAMES, "a.frd", "a.odb", "a.rst", "a.op2", "a.fem", "a.foam", "a.cas"],
+    [*NAMES, "a.frd", "a.odb", "a.rst", "a.op2", "a.fem", "a.foam"],
 )
 def test_a_folder_of_another_format_has_the_hint_that_a_file_has(name, tmp_path):
     path = tmp_path / "data" / name
@@ -130,16 +129,16 @@ def test_a_folder_of_another_format_has_the_hint_that_a_file_has(name, tmp_path)
     assert line in str(said.value)
 
 
-def test_the_arrays_of_an_xdmf_file_are_not_taken_for_samples(tmp_path, monkeypatch):
+def test_the_arrays_of_an_xdmf_file_are_not_taken_for_samples(tmp_path):
     for top in (True, False):  # as of meshio, and of FEniCS
         with h5py.File(tmp_path / "a.h5", "w") as file:
             file["data0" if top else "Mesh/mesh/geometry"] = np.zeros((4, 2))
         (tmp_path / "a.xdmf").write_text("<Xdmf>a.h5:/data0</Xdmf>")
-        for given in (tmp_path, tmp_path / "a.h5"):
-            with pytest.raises(ValueError, match="holds the arrays of a.xdmf") as said:
-                files.read(given)
-            assert "meshio convert a.xdmf a.vtu" in str(said.value)
-            assert "grid_axes" not in str(said.value)
+        with pytest.raises(
+            ValueError, match=r"holds the arrays of a\.xdmf; re"
+        ) as said:
+            files.read(tmp_path / "a.h5")
+        assert "grid_axes" not in str(said.value)
 
 
 def test_frames_of_calculix_are_converted_by_the_line_for_a_folder_of_cases(

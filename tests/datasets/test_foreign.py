@@ -115,7 +115,7 @@ def test_a_name_with_a_comma_is_given_in_quotes(tmp_path):
 @pytest.mark.parametrize("shape", [(1, 3), (3, 1)])
 def test_vectors_of_matlab_are_times_and_grid_shapes(shape, tmp_path):
     times = np.array([0.0, 0.5, 1.0]).reshape(shape)
-    save(tmp_path / "a.npz", times=times, target=np.zeros((3, 12)))
+    save(tmp_path / "a.npz", times=times, target=np.arange(36.0).reshape(3, 12))
     ((series,), _) = files.series.read_series(tmp_path)
     np.testing.assert_array_equal(series.times, [0, 0.5, 1])
     grid = samples.grid_points((4, 3, 2))

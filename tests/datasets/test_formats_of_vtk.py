@@ -1,5 +1,6 @@
 """Pieces of parallel solvers, images, and formats that hold several times."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -224,6 +225,58 @@ def test_files_of_several_times_are_series_and_read_at_the_last_one(suffix, tmp_
             for frame, time in enumerate(TIMES):
                 values = np.asarray(series.values[frame])
                 check_sample(series.seen([0])._replace(target=values), options, time)
+
+
+@pytest.mark.parametrize("field", ["u", "d"])
+def test_xdmf_of_fenics_is_a_series_and_its_last_time_a_sample(field, tmp_path):
+    for name in ("square.xdmf", "square.h5"):
+        shutil.copy(SOLVERS / name, tmp_path)
+    at = files.ReadOptions(target=field, location="cells" if field == "d" else "points")
+    with pytest.warns(UserWarning, match=r"\.xdmf files with several times"):
+        (sample,) = files.read(tmp_path, at)
+    x, y = sample.mesh_points.T
+    expected = x + 10 * y + 100 if field == "u" else np.ones(12)
+    np.testing.assert_allclose(sample.target[:, 0], expected, rtol=1e-6)
+    for in_memory in (True, False):
+        ((series,), _) = read_series(tmp_path, at, in_memory=in_memory)
+        assert series.times.tolist() == [0, 0.5, 1]
+        np.testing.assert_array_equal(series.values[2], sample.target)
+    with pytest.raises(ValueError, match=r"square.h5/.*arrays of square\.xdmf; read"):
+        files.read(tmp_path / "square.h5")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("square.h5:", "gone.h5:"), "arrays in gone.h5, which is missing"),
+        (("square.h5:", "../square.h5:"), "'../square.h5', which is not in its folder"),
+        (("square.h5:", "/etc/a.h5:"), "'/etc/a.h5', which is not in its folder"),
+        (("<xi:include ", "<xi:include href='b.xdmf' "), "includes other documents"),
+        (('Xdmf.dtd" []', "Xdmf.dtd\" [<!ENTITY a 'b'>]"), "entities are not allowed"),
+        (('Format="HDF"', 'Format="MySQL"'), "of the format MYSQL"),
+        (('Dimensions="12 1"', 'Dimensions="11 1"'), "Cannot read"),
+        (("</Xdmf>", ""), "Cannot read"),
+        (("Xdmf", "Other"), "it is Other, not Xdmf"),
+    ],
+)
+def test_xdmf_is_not_trusted(change, said, tmp_path):
+    text = (SOLVERS / "square.xdmf").read_text()
+    assert change[0] in text
+    (tmp_path / "square.xdmf").write_text(text.replace(*change))
+    shutil.copy(SOLVERS / "square.h5", tmp_path)
+    with pytest.raises(ValueError, match=said):
+        files.read(tmp_path / "square.xdmf", files.ReadOptions(target="u"))
+
+
+def test_a_case_of_fluent_has_the_fields_of_its_cells():
+    # Zones of faces, which VTK reads as solids, are left out.
+    options = files.ReadOptions(target="PRESSURE", location="cells")
+    (sample,) = files.read(SOLVERS / "box.cas", options)
+    np.testing.assert_array_equal(sample.target[:, 0], np.arange(12))
+    x, y, z = np.meshgrid([0.5, 1.5, 2.5], [0.5, 1.5], [0.5, 1.5], indexing="ij")
+    centres = np.stack([x, y, z], -1).transpose(2, 1, 0, 3).reshape(-1, 3)
+    np.testing.assert_allclose(sample.mesh_points, centres)
+    np.testing.assert_allclose(sample.quadrature_weights, 1)
 
 
 def test_own_formats_go_before_others_of_a_folder(tmp_path):

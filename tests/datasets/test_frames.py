@@ -122,7 +122,7 @@ def test_patterns_of_series_are_found(tmp_path):
     for case in "ab":
         (tmp_path / f"case [{case}]" / "VTK").mkdir(parents=True)
         for number in range(2):
-            frame(tmp_path / f"case [{case}]" / "VTK" / f"u_{number}.vtu")
+            frame(tmp_path / f"case [{case}]" / "VTK" / f"u_{number}.vtu", number)
     found = files.series.read_series(
         tmp_path / "*" / "VTK", files.ReadOptions(target="u")
     ).series

@@ -505,3 +505,24 @@ def test_the_column_split_divides_series_without_scalars(tmp_path):
     found = series_splits([tmp_path])
     names = [[one.name[-6:-4] for one in part] for part in found[:3]]
     assert names == [["c1", "c2", "c4"], ["c3"], ["c0", "c5"]]
+
+
+def test_series_that_stand_still_are_told_and_others_are_not(tmp_path, recwarn):
+    moving = make()
+    for number, values in enumerate((moving.values, moving.values[[0] * 5])):
+        one = moving._replace(values=values)
+        np.savez(
+            tmp_path / f"{number}.npz",
+            mesh_points=POINTS,
+            times=one.times,
+            u=one.values,
+            k=one.values[:1, :, 0].repeat(5, 0),
+        )
+    options = files.ReadOptions(target="u,k")
+    with pytest.warns(UserWarning, match=r"in 1 of 2 series, in .*1\.npz for one"):
+        read_series(tmp_path, options)
+    with pytest.warns(UserWarning, match="field k is the same .* --feature_names=k"):
+        read_series(tmp_path / "0.npz", options)
+    recwarn.clear()
+    read_series(tmp_path / "0.npz", files.ReadOptions(target="u"))
+    assert not recwarn

@@ -113,3 +113,9 @@ def test_crowding_is_the_same_in_any_unit():
         ranges.crowding(ranges.measure(train), crowded),
         rtol=1e-4,
     )
+
+
+def test_answers_that_are_all_equal_are_told(tmp_path):
+    train = write(tmp_path / "train", 5, target=np.arange(40.0))
+    with pytest.warns(UserWarning, match="answers of all 5 samples are equal"):
+        program.load(program.Config(train=str(train), models=("functional",)))

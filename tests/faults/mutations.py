@@ -86,8 +86,8 @@ RUNS = (
     Mutation(
         "old checkpoints stay",
         "opjax/training/checkpoint.py",
-        "if found <= step][:-keep]:\n",
-        "if found <= step][:0]:\n",
+        "if one <= step][:-keep]:\n",
+        "if one <= step][:0]:\n",
         f"{_FAULTS}test_long.py -k checkpoints",
     ),
     Mutation(
@@ -164,15 +164,15 @@ RUNS = (
     Mutation(
         "kills: a run goes on with the first weights",
         "opjax/learn/run/loop.py",
-        '            rows = found.metadata["rows"]\n',
+        '            rows = restored.metadata["rows"]\n',
         "            self.progress = self._first(model)\n"
-        '            rows = found.metadata["rows"]\n',
+        '            rows = restored.metadata["rows"]\n',
         _KILLS,
     ),
     Mutation(
         "kills: a run does not know how many rows it had",
         "opjax/learn/run/loop.py",
-        '            rows = found.metadata["rows"]\n',
+        '            rows = restored.metadata["rows"]\n',
         "            rows = 10**9\n",
         _KILLS,
     ),

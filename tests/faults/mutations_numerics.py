@@ -560,7 +560,7 @@ NUMERICS = (
         ),
         ("variation is forgotten", "sizes.variation**2 + FLOOR**2", "FLOOR**2"),
         ("variation not centred", "sums.square / mass - mean", "sums.square / mass"),
-        ("error of one device", "found = jax.lax.psum(found, axis_name)", "pass"),
+        ("error of one device", "sums = jax.lax.psum(sums, axis_name)", "pass"),
     ),
     *_of(
         "learn/tasks/errors",

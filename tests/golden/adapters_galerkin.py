@@ -45,7 +45,7 @@ def _attention_layer(params, config):
 
 def _attention(params, inputs, config):
     layer = _attention_layer(params, config)
-    return jax.vmap(lambda x, pos: layer(x, mesh_points=pos))(
+    return jax.vmap(lambda x, pos: layer(x, nn.models.Points(pos)))(
         inputs["x"], inputs["pos"]
     )
 
@@ -86,7 +86,7 @@ def _encoder(params, inputs, config):
         rngs=nnx.Rngs(0),
     )
     _assign_encoder(layer, params)
-    return jax.vmap(lambda x, pos: layer(x, mesh_points=pos))(
+    return jax.vmap(lambda x, pos: layer(x, nn.models.Points(pos)))(
         inputs["x"], inputs["pos"]
     )
 

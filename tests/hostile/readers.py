@@ -22,6 +22,7 @@ from tests.hostile import crafted, mutations, originals
 
 MAX_BYTES = 2**24
 _HOME = str(Path(opjax.__file__).parent)
+_SOLVERS = Path(__file__).parents[1] / "datasets/solvers"
 
 
 class Format(NamedTuple):
@@ -289,13 +290,23 @@ def _save_frames(path: Path) -> None:
 
 def _save_ensight(path: Path) -> None:
     """Puts frames of Ensight there, and their list, which is to break."""
-    there = Path(__file__).parents[1] / "datasets/solvers/times/EnSight"
+    there = _SOLVERS / "times/EnSight"
     shutil.copytree(there, path.parent, dirs_exist_ok=True)
     (path.parent / "cavity.case").rename(path)
 
 
 def _series(path: Path) -> None:
     read_series([str(path)], files.ReadOptions(max_bytes=MAX_BYTES), min_frames=1)
+
+
+def _save_square(path: Path) -> None:
+    """Puts an XDMF file there, and its arrays."""
+    for name in ("square.xdmf", "square.h5"):
+        shutil.copy(_SOLVERS / name, path.parent)
+
+
+def _series_of_u(path: Path) -> None:
+    read_series([str(path)], files.ReadOptions(max_bytes=MAX_BYTES, target="u"))
 
 
 def _series_of_cells(path: Path) -> None:
@@ -434,6 +445,19 @@ FORMATS: dict[str, Format] = {
         mutations.TEXT,
         (_series_of_cells,),
         prepare=_save_ensight,
+    ),
+    "xdmf": Format(
+        "square.xdmf",
+        _manifest,
+        mutations.TEXT,
+        (_series_of_u,),
+        prepare=_save_square,
+    ),
+    "cas": Format(
+        "box.cas",
+        lambda _: (_SOLVERS / "box.cas").read_bytes(),
+        mutations.TEXT,
+        (_own_cells,),
     ),
     "stl": Format(
         "a.stl",

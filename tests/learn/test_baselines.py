@@ -18,6 +18,7 @@ from opjax.learn.baselines.fitted import (
     Baselines,
     obstacle,
 )
+from opjax.learn.baselines.inputs import Inputs
 from opjax.learn.baselines.meshes import CommonMesh, interpolated
 from opjax.learn.cli import predict, report, train
 from opjax.learn.predict.beside import Beside
@@ -27,6 +28,7 @@ from opjax.learn.tasks.differences import Decision, Difference
 from opjax.normalize import Normalizer
 from opjax.samples import Sample, Splits
 from opjax.samples.fields import Field, Fields
+from opjax.samples.mirror import Mirror, mirrored
 from opjax.samples.stored import Stored
 from opjax.training.checkpoint import CheckpointError
 
@@ -135,7 +137,8 @@ def test_left_out_cases_are_predicted_by_the_others_alone(cases):
     fields = np.stack([one.target.ravel() for one in cases])
     modes = fits.Modes.of(fields[:, :, None], np.ones(fields.shape[1]))
     radial = fits.Radial("cubic", 0.0, "scalars")
-    found = fits.left_out(radial, inputs, modes.coefficients)
+    known = Inputs(inputs, np.zeros((24, 0)), np.zeros(0), np.arange(24))
+    found = fits.left_out(radial, known, modes.coefficients)
     for row in range(3):
         rest = np.arange(len(cases)) != row
         direct = RBFInterpolator(inputs[rest], fields[rest], kernel="cubic", degree=1)
@@ -162,10 +165,45 @@ def test_left_out_fields_have_the_errors_that_choose(cases):
 
 
 def test_more_than_a_few_cases_are_left_out_in_folds():
-    assert len(list(fits.folds(20))) == 20
-    masks = np.stack(list(fits.folds(200)))
+    assert len(list(fits.folds(np.arange(20)))) == 20
+    masks = np.stack(list(fits.folds(np.arange(200))))
     assert len(masks) == 10
     assert (masks.sum(axis=0) == 1).all()
+
+
+NAMES = {"target": ("u", "v", "v"), "scalars": ("a", "b")}
+
+
+def named(cases):
+    return [one._replace(name=f"case {row}") for row, one in enumerate(cases)]
+
+
+def test_a_case_is_left_out_with_its_mirrored_copies(rng):
+    masks = list(fits.folds(np.tile(np.arange(9), 2)))
+    assert len(masks) == 9
+    assert all((mask[:9] == mask[9:]).all() for mask in masks)
+    cases = named(
+        case(rng, rng.uniform(-1, 1, size=2), points=rng.random((50 + row, 2)))
+        for row in range(8)
+    )
+    twice = [*cases, *mirrored(cases, Mirror("y", ("b",)), NAMES)]
+    found = Baselines.fit(twice, FIELDS)
+    assert not found.correspond
+    copy = found.nearest.places(found._inputs, found._inputs, own=True)
+    assert (copy % 8 != np.arange(16) % 8).all()
+
+
+def test_mirrored_copies_have_no_part_where_meshes_correspond(cases, rng):
+    cases = named(cases)
+    twice = [*cases, *mirrored(cases, Mirror("y", ("b",)), NAMES)]
+    once, found = Baselines.fit(cases, FIELDS), Baselines.fit(twice, FIELDS)
+    asked = case(rng, (0.3, -0.2))
+    assert found.rows == list(range(24))
+    np.testing.assert_array_equal(found.predict(POD, asked), once.predict(POD, asked))
+    splits = Splits(twice, cases[:3], cases[:3], "cases")
+    normalizer = Normalizer(np.zeros(3), np.ones(3))
+    with pytest.raises(ValueError, match="leave one of both out"):
+        Difference.fit(splits, FIELDS, normalizer)
 
 
 def test_without_scalars_the_shape_tells_cases_apart(rng):

@@ -128,7 +128,10 @@ def test_what_would_be_refused_is_one_line_for_each_kind(tmp_path):
     [
         (lambda folder: None, "has no .npz"),
         (lambda folder: save(folder, 2), "Too few cases for a training"),
-        (lambda folder: (folder / "a.frd").write_text(""), "ccx2paraview.Converter('a.frd'"),
+        (
+            lambda folder: (folder / "a.frd").write_text(""),
+            "ccx2paraview.Converter('a.frd'",
+        ),
         (lambda folder: (folder / "a.vtu").write_text("x"), "Cannot read"),
     ],
 )

@@ -410,3 +410,22 @@ def test_integrals_and_means_over_a_surface_of_quads_are_those_of_its_area():
     assert one("mean:p", sample, target=("p",)) == pytest.approx(0.5, abs=5e-3)
     found = one("integral:p@half", sample, target=("p",))
     assert found == pytest.approx(0.25, abs=3e-3)
+
+
+def test_a_boundary_or_field_that_is_not_there_is_refused_after_one_file(
+    tmp_path, monkeypatch
+):
+    train_on = {"train": str(tmp_path), "target_names": ("target",)}
+    for name in "ab":
+        points = annulus().mesh_points
+        np.savez(tmp_path / f"{name}.npz", mesh_points=points, target=points[:, 0])
+    monkeypatch.setattr(train.files, "splits", lambda *_, **__: pytest.fail("all"))
+    for text, words in (
+        ("max:target@nowhere", "a.npz: .* 'nowhere' is unknown, known are: none"),
+        ("max:q", "a.npz: max:q: .*predicted are target"),
+    ):
+        config = dataclasses.replace(
+            train.PRESETS["smoke"], quantities=text, **train_on
+        )
+        with pytest.raises(ValueError, match=words):
+            train.load(config)

@@ -84,6 +84,15 @@ def test_nothing_in_a_file_becomes_a_tag(tmp_path, run):
     assert "<td>a|b &lt;script&gt;" in html
 
 
+def test_a_command_of_the_page_can_be_copied(tmp_path, run):
+    command = "- command: `opjax-train --boundary='low: x < 1e-6 & y <= 2'`"
+    (run / "tables.md").write_text(f"# Run\n\n{command} and a &lt;\n")
+    report.report(tmp_path / "page.md", [run])
+    text = (tmp_path / "page.md").read_text()
+    assert command in text
+    assert "a &amp;lt;" in text
+
+
 def test_markdown_of_the_programs_becomes_html():
     text = "\n".join(
         [

@@ -12,7 +12,7 @@ from opjax.learn.cli import predict as predicting
 from opjax.learn.cli import train as program
 from opjax.learn.predict.prediction import Limits
 from opjax.learn.registry import operators
-from opjax.learn.tasks import supervised
+from opjax.learn.tasks import model_data
 from opjax.samples import Sample, Splits
 from tests.learn.tiny import TINY
 
@@ -167,7 +167,7 @@ def test_samples_of_nothing_to_learn_are_refused_with_the_way_out(tmp_path):
         files.splits([tmp_path], options=files.ReadOptions(scalars="angle"))
     samples = [Sample(points)]
     with pytest.raises(ValueError, match=r"train samples: .*no targets.*target_scal"):
-        supervised.check(Splits(samples, samples, samples, source="test"))
+        model_data.check(Splits(samples, samples, samples, source="test"))
 
 
 def _moved_by_scalars(trained, sample):

@@ -22,7 +22,7 @@ from opjax.learn.predict import prediction
 from opjax.learn.registry import operators
 from opjax.learn.tasks import supervised
 from opjax.learn.tasks.errors import Loss
-from opjax.learn.tasks.supervised import Encoding
+from opjax.learn.tasks.model_data import Encoding
 from opjax.samples import Sample
 from opjax.samples.normalizers import encode
 from tests import refused

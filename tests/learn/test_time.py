@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +15,9 @@ from opjax.files import ReadOptions, series_writing
 from opjax.files.series import SeriesSplits, read_series
 from opjax.learn.cli import predict, train
 from opjax.learn.config.time import MODES
-from opjax.learn.predict import in_time, stepping, trained
+from opjax.learn.predict import in_time, trained
 from opjax.learn.predict.description import Stepping
+from opjax.learn.predict.stepping import Step
 from opjax.learn.run.metrics_file import MetricsWriter
 from opjax.learn.run.sources import make_batches
 from opjax.learn.tasks import time as tasks
@@ -121,7 +121,7 @@ def test_frames_are_those_of_a_loop(mode, increments):
     features = rng.normal(size=(5, 2)).astype(np.float32)
     sample = {"mesh_points": np.ones((5, 2), np.float32), "features": features}
     lags = np.array([0.1, 0.2, 0.4], np.float32)
-    found = stepping.frames(how, plain(how), Decay(-0.5), sample, jnp.asarray(lags))
+    found = Step(how, plain(how)).frames(Decay(-0.5), sample, jnp.asarray(lags))
     last, before, expected = features[:, 1:], 0.0, []
     for lag in lags:
         size = (lag - before) / 0.5 if mode in ("time_conditional", "one_shot") else 1
@@ -142,7 +142,7 @@ def test_without_history_a_frame_is_a_function_of_what_is_constant_and_the_time(
     lags = jnp.asarray([0.0, 0.1, 0.5])
     encoded = (features - 2) / 3
     inside, before = (
-        stepping.frames(how, known, Decay(-0.5), {**sample, "features": seen}, lags)
+        Step(how, known).frames(Decay(-0.5), {**sample, "features": seen}, lags)
         for known, seen in (({"features": normalizer}, features), ({}, encoded))
     )
     expected = [-0.5 * encoded * size for size in (0.0, 0.2, 1.0)]
@@ -180,7 +180,7 @@ def test_scalars_are_constant_features_in_every_mode(mode):
     how = Stepping(mode, 1, 1, True, 0.1, 0.5)
     known = {k: v for k, v in one.items() if k not in ("target", "lags")}
     lags = jnp.asarray([0.1, 0.2, 0.4])
-    frames = stepping.frames(how, plain(how), Rated(), known, lags)
+    frames = Step(how, plain(how)).frames(Rated(), known, lags)
     seen, before, first = one["features"], 0.0, one["features"]
     for frame, lag in zip(frames, lags, strict=True):
         size = (lag - before) / 0.5 if how.timed else 1.0
@@ -272,7 +272,7 @@ def test_errors_of_steps_are_from_true_frames():
     }
 
     def found(sample):
-        return time_evaluation.step_errors(how, plain_of(5, 2), Half(), sample)
+        return time_evaluation.step_errors(Step(how, plain_of(5, 2)), Half(), sample)
 
     expected = []
     for t in range(2, 6):
@@ -371,7 +371,7 @@ def test_the_loss_is_the_mean_error_of_the_frames(changes, steps):
     model = task.build(chosen, nnx.Rngs(0))
     value, gradient = jax.jit(jax.value_and_grad(task.loss))(model, batch)
     how = in_time_of(chosen, task)
-    frames = jax.jit(partial(stepping.frames, how, task.extra))
+    frames = jax.jit(Step(how, task.extra).frames)
     expected = 0.0
     for row in range(2):
         one = {name: array[row] for name, array in batch.items()}
@@ -652,14 +652,20 @@ def test_a_prediction_is_the_rollout_of_the_evaluation(operator):
     arrays = {"mesh_points": series.mesh_points}
     sample = encode(arrays, {"mesh_points": operator.normalizers["mesh_points"]})
     sample["features"] = series.values[0]
-    expected = stepping.frames(
-        how,
-        operator.normalizers,
+    expected = Step(how, operator.normalizers).frames(
         operator.model,
         sample,
         jnp.asarray(lags, jnp.float32),
     )
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_the_function_of_an_operator_in_time_is_a_step_of_its_rollout(operator):
+    series = decaying(1)[0]
+    (expected,) = operator.rollout(series, 1)
+    seen = series.seen(range(operator.stepping.history))
+    frame = jax.jit(operator.function)(operator.parameters, *operator.arguments(seen))
+    np.testing.assert_allclose(frame, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_what_an_operator_cannot_do_is_named(operator, tmp_path):

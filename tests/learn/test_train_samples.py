@@ -40,7 +40,9 @@ def test_it_ends_with_the_bits_of_the_program(tmp_path, capsys):
             np.testing.assert_array_equal, getattr(found, tree), getattr(expected, tree)
         )
     np.testing.assert_array_equal(found(samples[0]), expected(samples[0]))
-    assert "Test samples: relative_l2" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "Test samples: relative_l2" in said
+    assert "\nmean field " in said.split("Test samples")[1]
 
 
 def test_grids_come_back_in_their_layout(trained, grids):

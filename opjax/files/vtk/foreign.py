@@ -1,4 +1,4 @@
-"""Meshes of formats that VTK reads, in another process: images, Ensight, Exodus.
+"""Meshes of formats that VTK reads, in another process: images, Ensight, Exodus, XDMF.
 
 Some hold several times; one of them is read, the last one by default.
 """
@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from opjax.files import apart, extras, limits
-from opjax.files.vtk import blocks, legacy
+from opjax.files.vtk import blocks, legacy, xdmf
 from opjax.files.vtk.mesh import VtkMesh
 
 _READERS = {
@@ -20,11 +20,15 @@ _READERS = {
     ".vts": "vtkIOXML.vtkXMLStructuredGridReader",
     ".vtkhdf": "vtkIOHDF.vtkHDFReader",
     **dict.fromkeys((".case", ".encas"), "vtkIOEnSight.vtkGenericEnSightReader"),
+    ".cas": "vtkIOGeometry.vtkFLUENTReader",
+    **dict.fromkeys(xdmf.SUFFIXES, "vtkIOXdmf2.vtkXdmfReader"),
     **dict.fromkeys((".e", ".exo", ".ex2"), "vtkIOExodus.vtkExodusIIReader"),
 }
 SUFFIXES = tuple(_READERS)
 _ENSIGHT, _EXODUS = (".case", ".encas"), (".e", ".exo", ".ex2")
-TIMED = (".vtkhdf", *_ENSIGHT, *_EXODUS)  # may have several times
+_FLUENT = (".cas",)
+_FACES = re.compile(r":(?!fluid$|solid$)[^:]*$")  # names of zones have their type
+TIMED = (".vtkhdf", *_ENSIGHT, *_EXODUS, *xdmf.SUFFIXES)  # may have several times
 _MAX_BYTES = 2**24
 _OUTSIDE = re.compile(r"\s(\.\.[/\\]|[/\\]|[A-Za-z]:[/\\])\S+")
 
@@ -83,22 +87,33 @@ def _ask(path: Path, max_bytes: int, step: int | None) -> _Answer:
         _check_names(path)
     if suffix in _EXODUS:
         _check_writer(path)
+    beside = [path.with_suffix(".dat")] if suffix in _FLUENT else []
+    beside = xdmf.arrays_of(path) if suffix in xdmf.SUFFIXES else beside
     request = {
         "reader": f"vtkmodules.{_READERS[suffix]}",
         "step": step,
         "times_only": step is None,
     }
-    values, arrays = apart.ask("read_blocks", path, request, max_bytes=max_bytes)
+    values, arrays = apart.ask(
+        "read_blocks", path, request, max_bytes=max_bytes, beside=beside
+    )
     with limits.reading(path):
         found = [float(time) for time in values["times"]]
         names = [str(name) for name in values.get("names", [])]
-        parts = [legacy.with_prefix(arrays, f"{i} ") for i in range(len(names))]
+        kept = range(len(names))
+        if suffix in _FLUENT:  # VTK makes solids of zones of faces, too
+            kept = [i for i in kept if not _FACES.search(names[i])]
+        names = [names[i] for i in kept]
+        parts = [legacy.with_prefix(arrays, f"{i} ") for i in kept]
     if step is not None and not names:
         raise limits.damaged(path, "it has no mesh")
     if not np.isfinite(found).all():
         raise limits.damaged(path, "times that are not finite")
     meshes = [legacy.mesh_of(path, part) for part in parts]
-    return _Answer(found, list(zip(names, meshes, strict=True)))
+    named = list(zip(names, meshes, strict=True))
+    if suffix in xdmf.SUFFIXES and named:
+        named = xdmf.united(named)
+    return _Answer(found, named)
 
 
 def _check_names(path: Path) -> None:

@@ -90,7 +90,7 @@ def _of_json(path: Path) -> list[Entry]:
 
 
 def read(path: Path, kind: str) -> Element:
-    """Reads the tree of a list. Entities, with which small files grow, are refused.
+    """Reads the tree of a list.
 
     Args:
       path: the file.
@@ -99,6 +99,19 @@ def read(path: Path, kind: str) -> Element:
     Raises:
       OSError: if it cannot be read.
       ValueError: if it is damaged, too large or something else.
+    """
+    root = tree(path)
+    if root.tag != "VTKFile" or root.get("type") != kind:
+        raise limits.damaged(path, f"it is {root.tag}, not a {kind.lower()} of VTK")
+    return root
+
+
+def tree(path: Path) -> Element:
+    """Reads a small XML file. Entities, with which small files grow, are refused.
+
+    Raises:
+      OSError: if it cannot be read.
+      ValueError: if it is damaged or too large.
     """
     if path.stat().st_size > _MAX_BYTES:
         raise limits.damaged(path, f"a list of more than {_MAX_BYTES} bytes")
@@ -117,15 +130,13 @@ def read(path: Path, kind: str) -> Element:
 
     parser.StartElementHandler = start
     parser.EndElementHandler = builder.end
+    parser.CharacterDataHandler = builder.data
     parser.EntityDeclHandler = refuse
     try:
         parser.Parse(path.read_bytes(), True)
-        root = builder.close()
+        return builder.close()
     except (expat.ExpatError, ValueError, AssertionError) as error:
         raise limits.damaged(path, error) from None
-    if root.tag != "VTKFile" or root.get("type") != kind:
-        raise limits.damaged(path, f"it is {root.tag}, not a {kind.lower()} of VTK")
-    return root
 
 
 def beside(path: Path, name: str, suffixes: tuple[str, ...], what: str) -> Path:

@@ -61,10 +61,10 @@ class Modes(NamedTuple):
 
     def relative(self, squares: np.ndarray) -> float:
         """Mean over cases of the root of squared errors, over the size of the field."""
-        known = self.sizes > 1e-9 * self.sizes.max(initial=0)
-        if not known.any():  # a scalar that is constant in training
+        varying = self.sizes > 1e-9 * self.sizes.max(initial=0)
+        if not varying.any():  # a scalar that is constant in training
             return 0.0
-        return float(np.mean(np.sqrt(squares[known]) / self.sizes[known]))
+        return float(np.mean(np.sqrt(squares[varying]) / self.sizes[varying]))
 
 
 class Radial(NamedTuple):
@@ -107,10 +107,10 @@ class Radial(NamedTuple):
 
     def degree(self, cases: int, dim: int) -> int:
         """Returns the degree of the polynomial; that of fewer terms for few cases."""
-        wanted = _DEGREES[self.kernel]
-        while wanted > 0 and 2 * math.comb(dim + wanted, wanted) > cases:
-            wanted -= 1
-        return wanted
+        degree = _DEGREES[self.kernel]
+        while degree > 0 and 2 * math.comb(dim + degree, degree) > cases:
+            degree -= 1
+        return degree
 
     @property
     def words(self) -> str:
@@ -136,35 +136,36 @@ class Choice(NamedTuple):
     error: float
 
 
-def folds(count: int) -> Iterator[np.ndarray]:
-    """Yields the cases of every fold, as a mask; each case is in one."""
+def folds(origins: np.ndarray) -> Iterator[np.ndarray]:
+    """Yields the cases of every fold, as a mask; a case and its copies are in one."""
+    count = len(np.unique(origins))
     number = count if count <= _ALL_LEFT_OUT else _FOLDS
     for place in range(number):
-        yield np.arange(count) % number == place
+        yield origins % number == place
 
 
-def left_out(radial: Radial, inputs: np.ndarray, values: np.ndarray) -> np.ndarray:
+def left_out(radial: Radial, inputs: Inputs, values: np.ndarray) -> np.ndarray:
     """Returns the values of every case by a fit to those of other folds, `(b, k)`."""
-    found = np.zeros_like(values)
-    for fold in folds(len(inputs)):
-        found[fold] = radial.predict(inputs[~fold], values[~fold], inputs[fold])
-    return found
+    predicted, chosen = np.zeros_like(values), radial.chosen(inputs)
+    for fold in folds(inputs.origins):
+        predicted[fold] = radial.predict(chosen[~fold], values[~fold], chosen[fold])
+    return predicted
 
 
 def _candidates(inputs: Inputs) -> list[Radial]:
     """Inputs to choose from, all with the cubic kernel."""
-    cases, known = inputs.shape.shape
-    found: list[Radial] = []
+    cases, rank = inputs.shape.shape
+    candidates: list[Radial] = []
     for kind in inputs.kinds():
         if kind == "scalars":
-            found.append(Radial("cubic", 0.0, kind))
+            candidates.append(Radial("cubic", 0.0, kind))
             continue
-        counts = sorted({min(count, known) for count in _COUNTS if 2 * count < cases})
+        counts = sorted({min(count, rank) for count in _COUNTS if 2 * count < cases})
         for count in counts:
-            found += [
+            candidates += [
                 Radial("cubic", 0.0, kind, count, scaled=s) for s in (True, False)
             ]
-    return found
+    return candidates
 
 
 def choose(inputs: Inputs, fields: Sequence[Modes]) -> list[Choice]:
@@ -199,10 +200,10 @@ def _judged(radial: Radial, inputs: Inputs, fields: Sequence[Modes]) -> list[Cho
     widths = [one.coefficients.shape[1] for one in fields]
     values = np.concatenate([one.coefficients for one in fields], axis=1)
     try:
-        found = left_out(radial, radial.chosen(inputs), values)
+        left = left_out(radial, inputs, values)
     except np.linalg.LinAlgError:  # cases with equal inputs, or on a line
         return [Choice(radial, 0, math.inf) for _ in fields]
-    parts = np.split(found, np.cumsum(widths)[:-1], axis=1)
+    parts = np.split(left, np.cumsum(widths)[:-1], axis=1)
     choices: list[Choice] = []
     for modes, predicted in zip(fields, parts, strict=True):
         true = modes.coefficients
@@ -227,14 +228,17 @@ class Nearest(NamedTuple):
     error: float
 
     def places(self, known: Inputs, asked: Inputs, *, own: bool = False) -> np.ndarray:
-        """Returns the places of the nearest cases; with `own`, of another case each."""
+        """Returns the places of the nearest cases; with `own`, of another case each.
+
+        A mirrored copy of a case is no other case.
+        """
         one, other = (
             each.chosen(self.inputs, MOST_COMPONENTS, scaled=False)
             for each in (known, asked)
         )
         squares = np.sum((other[:, None] - one[None]) ** 2, axis=2)
         if own:
-            np.fill_diagonal(squares, np.inf)
+            squares[asked.origins[:, None] == known.origins] = np.inf
         return np.argmin(squares, axis=1)
 
     @property
@@ -246,7 +250,7 @@ class Nearest(NamedTuple):
 
 def choose_nearest(inputs: Inputs, fields: Sequence[Modes]) -> Nearest | None:
     """Chooses the inputs of the nearest case, by the nearest other training case."""
-    found: list[Nearest] = []
+    candidates: list[Nearest] = []
     for kind in inputs.kinds():
         places = Nearest(kind, 0.0).places(inputs, inputs, own=True)
         errors = [
@@ -254,5 +258,5 @@ def choose_nearest(inputs: Inputs, fields: Sequence[Modes]) -> Nearest | None:
             for modes in fields
             for each in [modes.coefficients]
         ]
-        found.append(Nearest(kind, float(np.mean(errors))))
-    return min(found, key=lambda one: one.error, default=None)
+        candidates.append(Nearest(kind, float(np.mean(errors))))
+    return min(candidates, key=lambda one: one.error, default=None)

@@ -24,6 +24,7 @@ from opjax.learn.baselines.inputs import Inputs, Reader
 from opjax.learn.baselines.meshes import CommonMesh, interpolated
 from opjax.samples import Sample
 from opjax.samples.fields import Fields
+from opjax.samples.mirror import is_copy
 from opjax.samples.stored import Stored
 
 FILE = "baselines.npz"
@@ -80,14 +81,19 @@ class Baselines:
     def fit(cls, train: Sequence[Sample], fields: Fields | None = None) -> "Baselines":
         """Fits to training cases, in seconds; of very many, to a part of them.
 
+        Mirrored copies of cases take part where meshes do not correspond. Where they
+        do, point by point, the points of a copy are in another order.
+
         Args:
           train: the training cases, with targets `(n, q)`.
           fields: of the target, each of which has its own choices; all channels are one
             field if None.
         """
         rows, notes = _part(train)
+        mesh, different = CommonMesh.of([train[row] for row in rows])
+        if not different:
+            rows = [row for row in rows if not is_copy(train[row])]
         train = [train[row] for row in rows]
-        mesh, different = CommonMesh.of(train)
         if different:
             notes.append(
                 f"The meshes do not correspond ({different}): values are interpolated "
@@ -120,10 +126,15 @@ class Baselines:
         return made
 
     @property
+    def correspond(self) -> bool:
+        """Whether the meshes of the training cases correspond, point by point."""
+        return not self._mesh.subset
+
+    @property
     def names(self) -> list[str]:
         """Those that apply."""
-        found = [MEAN] + [NEAREST] * (self.nearest is not None)
-        return found + [POD] * bool(self.choices)
+        names = [MEAN] + [NEAREST] * (self.nearest is not None)
+        return names + [POD] * bool(self.choices)
 
     @functools.cached_property
     def _gathered(self) -> np.ndarray:
@@ -146,34 +157,38 @@ class Baselines:
     def _scalars(self) -> np.ndarray:
         """Target scalars of the training cases, `(b, t)`."""
         each = [one.target_scalars for one in self._cases]
-        found = [np.zeros(0) if one is None else np.asarray(one, float) for one in each]
-        return np.stack(found)
+        rows = [np.zeros(0) if one is None else np.asarray(one, float) for one in each]
+        return np.stack(rows)
 
     @functools.cached_property
     def _modes_of_scalars(self) -> list[Modes]:
         """Each scalar as a field of one value, with errors over its deviation."""
-        found = [Modes.of(each[:, None, None], np.ones(1)) for each in self._scalars.T]
+        all_modes = [
+            Modes.of(each[:, None, None], np.ones(1)) for each in self._scalars.T
+        ]
         return [
             modes._replace(sizes=np.full(len(self._cases), each.std()))
-            for modes, each in zip(found, self._scalars.T, strict=True)
+            for modes, each in zip(all_modes, self._scalars.T, strict=True)
         ]
 
     @functools.cached_property
     def errors(self) -> dict[str, list[float]]:
         """Mean relative error of each field of training cases that are left out."""
-        count, found = len(self._cases), dict[str, list[float]]()
+        count, errors = len(self._cases), dict[str, list[float]]()
         others = count / max(count - 1, 1)  # a case without itself in the mean
         squares = [np.sum(m.coefficients**2, axis=1) * others**2 for m in self._modes]
-        found[MEAN] = [m.relative(s) for m, s in zip(self._modes, squares, strict=True)]
+        errors[MEAN] = [
+            m.relative(s) for m, s in zip(self._modes, squares, strict=True)
+        ]
         if self.nearest is not None:
             rows = self.nearest.places(self._inputs, self._inputs, own=True)
-            found[NEAREST] = [
+            errors[NEAREST] = [
                 m.relative(np.sum((m.coefficients[rows] - m.coefficients) ** 2, axis=1))
                 for m in self._modes
             ]
         if self.choices:
-            found[POD] = [one.error for one in self.choices[: len(self.fields)]]
-        return found
+            errors[POD] = [one.error for one in self.choices[: len(self.fields)]]
+        return errors
 
     @property
     def best(self) -> list[str]:
@@ -213,17 +228,19 @@ class Baselines:
             assert self.nearest is not None
             (row,) = self.nearest.places(self._inputs, asked)
             return self._transferred(self._cases[row], sample)
-        known = self._mean.copy()
+        field_values = self._mean.copy()
         for field, choice, modes in self._of_pod():
             if not choice.rank:
                 continue
-            found = choice.radial.predict(
+            coefficients = choice.radial.predict(
                 choice.radial.chosen(self._inputs),
                 modes.coefficients[:, : choice.rank],
                 choice.radial.chosen(asked),
             )
-            known[:, list(field.channels)] = self._shaped(modes.field(found[0]))
-        return self._mesh.spread(sample, known)
+            field_values[:, list(field.channels)] = self._shaped(
+                modes.field(coefficients[0])
+            )
+        return self._mesh.spread(sample, field_values)
 
     def predict_scalars(self, name: str, sample: Sample) -> np.ndarray:
         """Predicts the target scalars of a case, `(t,)`, in their units.
@@ -240,7 +257,7 @@ class Baselines:
             (row,) = self.nearest.places(self._inputs, asked)
             return self._scalars[row]
         choices = self.choices[len(self.fields) :]
-        found = [
+        scalars = [
             one.radial.predict(
                 one.radial.chosen(self._inputs),
                 values[:, None],
@@ -248,7 +265,7 @@ class Baselines:
             )
             for one, values in zip(choices, self._scalars.T, strict=True)
         ]
-        return np.array(found).reshape(-1)
+        return np.array(scalars).reshape(-1)
 
     def left_out(self) -> list[np.ndarray]:
         """Returns what `"best"` predicts of every training case that is left out."""
@@ -273,10 +290,9 @@ class Baselines:
         for field, choice, modes in self._of_pod() if name == POD else ():
             if not choice.rank:
                 continue
-            inputs = choice.radial.chosen(self._inputs)
             values = modes.coefficients[:, : choice.rank]
-            found = left_out(choice.radial, inputs, values)
-            shaped = [self._shaped(modes.field(row)) for row in found]
+            coefficients = left_out(choice.radial, self._inputs, values)
+            shaped = [self._shaped(modes.field(row)) for row in coefficients]
             fields[:, :, list(field.channels)] = shaped
         return [self._mesh.spread(*pair) for pair in zip(cases, fields, strict=True)]
 
@@ -288,11 +304,11 @@ class Baselines:
 
     def _joined(self, predict: Any) -> np.ndarray:
         """The channels of each field by its best baseline; others by the mean field."""
-        found = np.array(predict(MEAN) if MEAN in self.best else predict(self.best[0]))
+        joined = np.array(predict(MEAN) if MEAN in self.best else predict(self.best[0]))
         for field, name in zip(self.fields, self.best, strict=True):
             columns = list(field.channels)
-            found[:, columns] = predict(name)[:, columns]
-        return found
+            joined[:, columns] = predict(name)[:, columns]
+        return joined
 
     def _transferred(self, known: Sample, asked: Sample) -> np.ndarray:
         """The target of a case at the points of another one."""
@@ -316,6 +332,7 @@ class Baselines:
             "weights": self._weights,
             "scalars": inputs.scalars,
             "shape": inputs.shape,
+            "origins": inputs.origins,
             "target_scalars": self._scalars,
             "target": np.concatenate([_target(one) for one in self._cases]),
             **self._reader.arrays(),
@@ -360,8 +377,8 @@ class Baselines:
         try:
             with open(path, "rb") as opened, np.load(opened) as file:
                 arrays = dict(file)
-            found = {name: arrays[name] for name in further}
-            return cls._of_arrays(arrays), found
+            extra = {name: arrays[name] for name in further}
+            return cls._of_arrays(arrays), extra
         except FileNotFoundError:
             raise
         except (
@@ -400,11 +417,12 @@ class Baselines:
         ]
         reader, nearest = Reader.from_arrays(stored), text["nearest"]
         deviations = reader.shape.deviations
+        origins = stored.get("origins", np.arange(len(cases)))
         return cls(
             mesh,
             cases,
             reader,
-            Inputs(stored["scalars"], stored["shape"], deviations),
+            Inputs(stored["scalars"], stored["shape"], deviations, origins),
             stored["weights"],
             [Of(name, tuple(channels)) for name, channels in text["fields"]],
             [Choice(Radial(*radial), *more) for radial, *more in text["choices"]],
@@ -426,6 +444,8 @@ def _check(stored: Mapping[str, np.ndarray], text: Mapping[str, Any]) -> None:
         "shape_modes": (len(stored["shape_modes"]), len(stored["shape_scale"])),
         "target_scalars": (len(rows), stored["target_scalars"].shape[-1]),
     }
+    if "origins" in stored:  # since opjax 0.3
+        shapes["origins"] = (len(rows),)
     if text["subset"]:
         shapes["case_points"] = (sum(rows), dim)
     elif len(set(rows)) > 1:
@@ -485,11 +505,11 @@ def _fields(sample: Sample, fields: Fields | None) -> list[Of]:
 def _weights(mesh: CommonMesh, train: Sequence[Sample]) -> np.ndarray:
     """The mean share of each point of the common mesh; equal where meshes differ."""
     count = len(_target(train[0])) if not mesh.subset else len(mesh.points)
-    found = np.zeros(count)
+    mean = np.zeros(count)
     for one in train:
         weights = one.quadrature_weights
         if mesh.subset or weights is None or len(weights) != count:
             return np.full(count, 1 / count)
         weights = np.asarray(weights, float)
-        found += weights / weights.sum() / len(train)
-    return found
+        mean += weights / weights.sum() / len(train)
+    return mean

@@ -8,6 +8,7 @@ import numpy as np
 
 from opjax.learn.baselines.meshes import CommonMesh
 from opjax.samples import Sample
+from opjax.samples.mirror import original
 
 _PROBES = 512  # of the box, from which distances to a mesh are measured
 _ROUNDING = 1e-5  # of the largest singular value: components below are rounding
@@ -85,11 +86,13 @@ class Inputs(NamedTuple):
       scalars: standardised, `(b, s)`, those that vary in training.
       shape: components, `(b, k)`.
       deviations: of these components in training, `(k,)`.
+      origins: a number of every case, `(b,)`, that its mirrored copies have too.
     """
 
     scalars: np.ndarray
     shape: np.ndarray
     deviations: np.ndarray
+    origins: np.ndarray
 
     def chosen(self, name: str, count: int, *, scaled: bool) -> np.ndarray:
         """Returns the inputs of one kind, `(b, k)`.
@@ -109,9 +112,9 @@ class Inputs(NamedTuple):
 
     def kinds(self) -> list[str]:
         """Returns the kinds that there are."""
-        found = ["scalars"] * bool(self.scalars.shape[1])
-        found += ["shape"] * bool(self.shape.shape[1])
-        return [*found, "both"] if len(found) == 2 else found
+        kinds = ["scalars"] * bool(self.scalars.shape[1])
+        kinds += ["shape"] * bool(self.shape.shape[1])
+        return [*kinds, "both"] if len(kinds) == 2 else kinds
 
 
 class Reader:
@@ -139,7 +142,7 @@ class Reader:
         rows = np.stack([row for row, _ in found])
         shape = Shape.of(rows, found[0][1], most)
         reader = cls(mean, std, shape)
-        return reader, reader._inputs(scalars, rows)
+        return reader, reader._inputs(scalars, rows)._replace(origins=_origins(train))
 
     def read(self, mesh: CommonMesh, sample: Sample) -> Inputs:
         """Returns the inputs of one case, a row each."""
@@ -151,7 +154,8 @@ class Reader:
     def _inputs(self, scalars: np.ndarray, rows: np.ndarray) -> Inputs:
         kept = self.std > 0
         standard = (scalars - self.mean)[:, kept] / self.std[kept]
-        return Inputs(standard, self.shape.components(rows), self.shape.deviations)
+        shape, origins = self.shape.components(rows), np.arange(len(rows))
+        return Inputs(standard, shape, self.shape.deviations, origins)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Returns all that `from_arrays` needs."""
@@ -172,6 +176,13 @@ def _independent(standard: np.ndarray) -> np.ndarray:
         for count in range(standard.shape[1] + 1)
     ]
     return np.diff(ranks) > 0
+
+
+def _origins(train: Sequence[Sample]) -> np.ndarray:
+    """Numbers of cases, one for a case and its mirrored copies."""
+    names = [original(one.name) or str(row) for row, one in enumerate(train)]
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    return np.array([numbers[name] for name in names])
 
 
 def _scalars(sample: Sample) -> np.ndarray:

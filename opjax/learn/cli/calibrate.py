@@ -94,19 +94,19 @@ def run(options: CalibrateOptions) -> dict[str, Any]:
     """
     begin = time.monotonic()
     with jax.enable_x64(False):
-        found = trained.load(options.workdir, own_model=options.own_model)
+        operator = trained.load(options.workdir, own_model=options.own_model)
         inputs = shared.divided(options.input)
-        cases = calibration.read_cases(found, inputs, point_dim=options.point_dim)
-        members = _siblings(found, options)
+        cases = calibration.read_cases(operator, inputs, point_dim=options.point_dim)
+        members = _siblings(operator, options)
         result = calibration.calibrate(
-            found,
+            operator,
             cases,
             coverage=options.coverage,
             width=options.width,
             members=members,
             false_alarms=options.false_alarms,
             predict=functools.partial(
-                found.both,
+                operator.both,
                 limits=Limits(options.chunk_size, options.memory_gib, options.scratch),
             ),
         )
@@ -121,7 +121,7 @@ def run(options: CalibrateOptions) -> dict[str, Any]:
             say(result.reference.statement())
         path = result.save()
     row: dict[str, Any] = {
-        "model": str(found.folder),
+        "model": str(operator.folder),
         "calibration": str(path),
         "coverage_asked": options.coverage,
         "width_model": options.width,
@@ -141,14 +141,14 @@ def run(options: CalibrateOptions) -> dict[str, Any]:
     return to_json(row | {"seconds": time.monotonic() - begin})
 
 
-def _siblings(found: Trained, options: CalibrateOptions) -> list[Trained]:
+def _siblings(operator: Trained, options: CalibrateOptions) -> list[Trained]:
     """The other seeds of the study, if the width of the band depends on them."""
     if options.width not in widths.OF_SEEDS:
         return []
-    members = calibration.siblings(found, own_model=options.own_model)
+    members = calibration.siblings(operator, own_model=options.own_model)
     if not members:
         raise ValueError(
-            f"{found.folder} has no other seeds beside it. Train several, "
+            f"{operator.folder} has no other seeds beside it. Train several, "
             "opjax-train --seeds=0,1,2, or give another --width."
         )
     return members
@@ -189,9 +189,9 @@ class Bands(NamedTuple):
             fields = np.concatenate([values, band.lower, band.upper], axis=1)
             if self.pictures is not None:
                 half = (band.upper - band.lower) / 2
-                known = self.found.trained.fields_of(sample)
+                drawn = self.found.trained.fields_of(sample)
                 shown = dict(enumerate(self.found.trained.component_names))
-                shown = {c: shown[c] for c in known.channels}
+                shown = {c: shown[c] for c in drawn.channels}
                 self.pictures.add(sample, values, half, shown)
             ends = [f"{name}_{end}" for end in ("lower", "upper") for name in names]
             row = calibration.row_of(
@@ -201,27 +201,30 @@ class Bands(NamedTuple):
                 kind=self.kind,
                 coverage=self.found.coverage,
             )
-        known = self.found.likeness(sample, values)
-        if known is not None:
-            row |= known
-            say(f"{sample.name}: {self._sentence(sample, known)}.")
+        likeness_row = self.found.likeness(sample, values)
+        if likeness_row is not None:
+            row |= likeness_row
+            say(f"{sample.name}: {self._sentence(sample, likeness_row)}.")
         return (fields, [*names, *ends]), to_json(row)
 
-    def _sentence(self, sample: Sample, known: Mapping[str, Any]) -> str:
+    def _sentence(self, sample: Sample, likeness_row: Mapping[str, Any]) -> str:
         description = self.found.trained.description
-        p_value, distance = known["likeness_p_value"], known["likeness_distance"]
+        p_value, distance = (
+            likeness_row["likeness_p_value"],
+            likeness_row["likeness_distance"],
+        )
         reduced = self.found.trained.reduced(sample)
         beyond = ranges.compare(description.training, reduced).get(ranges.BEYOND)
         outside = f"outside the training range in {' and '.join(beyond or ())}"
-        if not known["unlike"]:
+        if not likeness_row["unlike"]:
             words = f"not told apart from the calibration cases (p = {p_value:.2g})"
             return f"{words}, but {outside}" if beyond else words
         far = "too far away to be measured"
         if distance is not None:
             far = f"{distance:.3g} times as far from their mean as they are"
-        if known["unlike_in"] == "shape":
+        if likeness_row["unlike_in"] == "shape":
             far += ", by the details of its shape"
-        if known["unlike_in"] == "scalars":
+        if likeness_row["unlike_in"] == "scalars":
             named = case_table.row_of(description.names, sample, None)["scalars"]
             listed = ", ".join(f"{name} = {x:.6g}" for name, x in named.items())
             far += f", by its scalars {listed}"
@@ -238,7 +241,7 @@ class Bands(NamedTuple):
 
 
 def bands_of(
-    found: Trained,
+    operator: Trained,
     kind: str | None,
     *,
     strict: bool,
@@ -249,7 +252,7 @@ def bands_of(
     """Returns the bands to write: None for an operator that is not calibrated.
 
     Args:
-      found: the operator.
+      operator: from `trained.load`.
       kind: the band that is asked for, if any is.
       strict: whether cases that are unlike the calibration cases are an error.
       stream: whether meshes are read in slices, for which there are no bands.
@@ -260,39 +263,39 @@ def bands_of(
       ValueError: if a band, `strict` or figures are asked for and there is no
         calibration for them, or it cannot be read.
     """
-    exists = (found.folder / calibration.FILE).is_file()
+    exists = (operator.folder / calibration.FILE).is_file()
     asked = ["--strict"] if strict else []
     asked += [] if kind is None else [f"--band={kind}"]
     asked += [f"--band_figures={figures}"] if figures else []
     if asked and (stream or not exists):
         reason = "slices of points (--stream) have no bands, and no case is compared"
-        if found.description.time is not None:
-            reason = f"{found.folder} was trained on series, which have no bands"
+        if operator.description.time is not None:
+            reason = f"{operator.folder} was trained on series, which have no bands"
         elif not exists:
-            reason = f"{found.folder} is not calibrated; run opjax-calibrate first"
+            reason = f"{operator.folder} is not calibrated; run opjax-calibrate first"
         raise ValueError(f"{asked[0]} means nothing here: {reason}.")
-    alone = not found.description.channels.target
+    alone = not operator.description.channels.target
     if alone and (kind is not None or figures):
         raise ValueError(
-            f"{asked[-1]} means nothing here: the operator in {found.folder} predicts "
-            "scalars alone, which have intervals."
+            f"{asked[-1]} means nothing here: the operator in {operator.folder} "
+            "predicts scalars alone, which have intervals."
         )
     if stream and exists:
         say("Slices of points (--stream) are predicted without bands.")
         return None
-    known = calibration.load_calibration(found, own_model=own_model)
-    if known is None:
+    stored = calibration.load_calibration(operator, own_model=own_model)
+    if stored is None:
         return None
-    if strict and known.reference is None:
+    if strict and stored.reference is None:
         raise ValueError(
             "--strict means nothing here: the calibration does not say what its cases "
             "are like, because they were too few or an earlier opjax wrote it; run "
             f"opjax-calibrate with {likeness.least_cases(likeness.RATE)} cases or "
             "more, or with --false_alarms."
         )
-    if known.reference is not None:
-        say(known.reference.statement())
-    return Bands(known, kind or calibration.BANDS[0])
+    if stored.reference is not None:
+        say(stored.reference.statement())
+    return Bands(stored, kind or calibration.BANDS[0])
 
 
 def main() -> None:

@@ -116,11 +116,11 @@ def define_flags(
     """
     cls = _class(presets)
     hints, groups = typing.get_type_hints(cls), dict[str, list[str]]()
-    for title, found in _grouped(cls).items():
+    for title, options in _grouped(cls).items():
         place = _Place(flag_values, title)
-        for field in found:
+        for field in options:
             _define(field, hints[field.name], presets, place)
-        groups[title] = [field.name for field in found]
+        groups[title] = [field.name for field in options]
     named = {name for names in groups.values() for name in names}
     for alias, name in _ALIASES.items():
         if name in named and alias not in named:
@@ -145,7 +145,7 @@ def _grouped(cls: type[fields.Preset]) -> dict[str, list[dataclasses.Field[Any]]
     for field in dataclasses.fields(cls):
         if not field.metadata["within"]:
             groups[_title(cls, owner(field))].append(field)
-    return {title: found for title, found in groups.items() if found}
+    return {title: options for title, options in groups.items() if options}
 
 
 class _Place(typing.NamedTuple):
@@ -320,14 +320,14 @@ def read_flags(
     cls = _class(presets)
     named = [f.name for f in dataclasses.fields(cls) if not f.metadata["within"]]
     values = {name: flag_values[name].value for name in named}
-    given = {name: value for name, value in values.items() if value is not None}
-    if flag_values.workdir and not given:
+    chosen = {name: value for name, value in values.items() if value is not None}
+    if flag_values.workdir and not chosen:
         stored = read_config(flag_values.workdir, cls)
         if stored is not None:
             return stored
-    models = tuple(given.get("models", ()))
-    preset = fields.preset_of(presets, given.pop("preset", _default(presets)), models)
-    return dataclasses.replace(preset, **given)
+    models = tuple(chosen.get("models", ()))
+    preset = fields.preset_of(presets, chosen.pop("preset", _default(presets)), models)
+    return dataclasses.replace(preset, **chosen)
 
 
 def launch(

@@ -34,14 +34,14 @@ def keep() -> None:
 
 def prune(folder: pathlib.Path, largest: int) -> None:
     """Deletes the oldest files in a folder until they have at most `largest` bytes."""
-    found = []
+    entries = []
     for path in folder.rglob("*"):
         with contextlib.suppress(OSError):  # another process deletes, too
             status = path.stat()
             if path.is_file():
-                found.append((status.st_mtime, status.st_size, path))
-    total = sum(size for _, size, _ in found)
-    for _, size, path in sorted(found):
+                entries.append((status.st_mtime, status.st_size, path))
+    total = sum(size for _, size, _ in entries)
+    for _, size, path in sorted(entries):
         if total <= largest:
             return
         total -= size
@@ -51,11 +51,11 @@ def prune(folder: pathlib.Path, largest: int) -> None:
 
 def _processor() -> str:
     """What compiled code depends on: the processor and all that it can do."""
-    known = f"{platform.system()} {platform.machine()} {platform.processor()}"
+    text = f"{platform.system()} {platform.machine()} {platform.processor()}"
     with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:
-        wanted = ("model name", "flags", "Features")
+        headings = ("model name", "flags", "Features")
         for line in file:
             if not line.strip():  # the first core is enough
                 break
-            known += line if line.startswith(wanted) else ""
-    return known
+            text += line if line.startswith(headings) else ""
+    return text

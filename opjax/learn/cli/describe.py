@@ -130,16 +130,16 @@ def _cost(config: Any, few: Any, task: BaseTask, mesh: Mesh | None) -> Cost:
     devices.check(mesh, task, model)
     task = noise.prepared(task, model)
     settings = dataclasses.replace(task.settings(few, mesh=mesh), steps_per_call=1)
-    found = make_batches(task, settings)
-    steps, data = found.total, found.data_bytes
+    how = make_batches(task, settings)
+    steps, data = how.total, how.data_bytes
     if data:
         data += batches.num_bytes(task.validation)
     if few is not config:
         data *= config.num_train / few.num_train
         steps = config.num_epochs * (config.num_train // config.batch_size)
-    lowered, state, given = found.one_step(model)
+    lowered, state, arguments = how.one_step(model)
     size = sum(leaf.size for leaf in jax.tree.leaves(model))
-    size //= found.shape[0] if found.shape else 1
+    size //= how.shape[0] if how.shape else 1
     counts = _samples(config, few, task)
     # The step that is timed has the largest share.
     most = max(map(buckets.num_points, task.known), default=0)
@@ -149,9 +149,9 @@ def _cost(config: Any, few: Any, task: BaseTask, mesh: Mesh | None) -> Cost:
     begin = time.perf_counter()
     call = lowered.compile()
     compiling = time.perf_counter() - begin
-    state = jax.block_until_ready(call(state, *given)[0])  # to warm up
+    state = jax.block_until_ready(call(state, *arguments)[0])  # to warm up
     begin = time.perf_counter()
-    jax.block_until_ready(call(state, *given)[0])
+    jax.block_until_ready(call(state, *arguments)[0])
     seconds = time.perf_counter() - begin
     looks = settings.num_epochs // settings.eval_every
     evaluated = looks * counts["validation"] + counts["test"]
@@ -217,12 +217,12 @@ def _best_seconds(
 ) -> float:
     """The shortest of three times of a call, compiled before."""
     jax.block_until_ready(call(x, x))
-    found: list[float] = []
+    seconds: list[float] = []
     for _ in range(3):
         begin = time.perf_counter()
         jax.block_until_ready(call(x, x))
-        found.append(time.perf_counter() - begin)
-    return min(found)
+        seconds.append(time.perf_counter() - begin)
+    return min(seconds)
 
 
 def memory_mib(call: jax.stages.Compiled) -> float:

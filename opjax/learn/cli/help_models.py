@@ -11,15 +11,15 @@ from opjax.learn.registry.operators import BASES, MIXERS, REGISTRY
 
 def of_few() -> list[str]:
     """Returns the options that --model_options gives and no flag of their own."""
-    found = dataclasses.fields(ModelOptions)
-    return [f.name for f in found if f.metadata["within"] == model_options.FLAG]
+    options = dataclasses.fields(ModelOptions)
+    return [f.name for f in options if f.metadata["within"] == model_options.FLAG]
 
 
 def sections() -> str:
     """Returns the models by kinds, and the options of single models."""
-    kinds = {_kind(found): list[str]() for found in REGISTRY.values()}
-    for name, found in REGISTRY.items():
-        kinds[_kind(found)].append(name)
+    kinds = {_kind(registered): list[str]() for registered in REGISTRY.values()}
+    for name, registered in REGISTRY.items():
+        kinds[_kind(registered)].append(name)
     rows = {kind: ", ".join(names) for kind, names in kinds.items()}
     rows["Composed, basis:mixer"] = f"{', '.join(BASES)} : {', '.join(MIXERS)}"
     rows["Your own"] = "package.module:function"
@@ -55,6 +55,8 @@ def _kind(found: Entry) -> str:
 def _readers(option: str) -> str:
     """The models that have an option."""
     names = [
-        name for name, found in REGISTRY.items() if option in (found.options or ())
+        name
+        for name, registered in REGISTRY.items()
+        if option in (registered.options or ())
     ]
     return textwrap.shorten(", ".join(names), 60, placeholder=" and others")

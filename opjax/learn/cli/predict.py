@@ -62,7 +62,7 @@ from opjax.learn.predict import (
     beside,
     calibration,
     case_table,
-    exported,
+    functions,
     in_slices,
     trained,
 )
@@ -88,6 +88,12 @@ class PredictOptions(Options):
     )
     own_model: str | None = shared.own_model()
     export: OnePath | None = option(None, "File to write the exported operator to")
+    derivatives: int = option(
+        0, "How often the exported operator can be differentiated, with --export"
+    )
+    batched: bool = option(
+        False, "Calls of the exported operator take a batch of meshes, with --export"
+    )
     point_dim: int | None = shared.point_dim()
     quantities: str | None = option(
         None,
@@ -154,6 +160,11 @@ class PredictOptions(Options):
         for name in ("band", "strict", "band_figures"):
             if getattr(self, name) and not self.input:
                 raise ValueError(f"--{name} means nothing without --input.")
+        for name in ("derivatives", "batched"):
+            if getattr(self, name) and not self.export:
+                raise ValueError(f"--{name} means nothing without --export.")
+        if self.derivatives < 0:
+            raise ValueError(f"--derivatives={self.derivatives} must not be negative.")
         if self.input and self.output is None:
             raise ValueError("Name a folder for the predictions, --output=...")
         instead = f"--baseline={self.baseline}" if self.baseline else ""
@@ -183,20 +194,20 @@ def run(options: PredictOptions) -> dict[str, Any]:
     """
     begin = time.monotonic()
     with jax.enable_x64(False):
-        found = trained.load(options.workdir, own_model=options.own_model)
-        result: dict[str, Any] = {"model": str(found.folder)}
+        operator = trained.load(options.workdir, own_model=options.own_model)
+        result: dict[str, Any] = {"model": str(operator.folder)}
         whole = not (options.steps or options.stream)
-        wanted = _quantities(found, options.quantities, whole=whole)
+        asked = _quantities(operator, options.quantities, whole=whole)
         if options.export is not None:
-            _export(found, options.export)
+            _export(operator, options)
             result["export"] = str(options.export)
         if options.input:
-            result |= _predict(found, options, wanted)
+            result |= _predict(operator, options, asked)
     return to_json(result | {"seconds": time.monotonic() - begin})
 
 
 def _predict(
-    found: trained.Trained, options: PredictOptions, wanted: tuple[Quantity, ...]
+    operator: trained.Trained, options: PredictOptions, asked: tuple[Quantity, ...]
 ) -> dict[str, Any]:
     """Predicts on the input; returns what the last line says of it."""
     assert options.output is not None  # checked by the options
@@ -205,21 +216,21 @@ def _predict(
     bands = None
     if not (options.baseline or options.mean_of_seeds):  # for the operator alone
         bands = bands_of(
-            found,
+            operator,
             options.band,
             strict=options.strict,
             stream=options.stream,
             own_model=options.own_model,
             figures=options.band_figures,
         )
-    if options.steps or found.description.time is not None:
+    if options.steps or operator.description.time is not None:
         if not options.steps or options.stream:
             raise ValueError(
-                f"The operator in {found.folder} was trained on series; give "
+                f"The operator in {operator.folder} was trained on series; give "
                 "the number of --steps, and leave --stream out."
             )
         rows = predict_series.predict(
-            found,
+            operator,
             inputs,
             place,
             steps=options.steps,
@@ -233,16 +244,18 @@ def _predict(
         bands = bands._replace(pictures=pictures)
     others = None
     if not options.stream:
-        others = beside.Beside.of(found, options.baseline or "")
+        others = beside.Beside.of(operator, options.baseline or "")
     _remove_former(place, inputs)
-    seeds = _seeds(found, options)
+    seeds = _seeds(operator, options)
     if options.stream:
-        rows = _stream_all(found, inputs, place, options.point_dim, options.limits)
+        rows = _stream_all(operator, inputs, place, options.point_dim, options.limits)
     else:
-        rows = _predict_all(found, inputs, place, options, wanted, bands, seeds, others)
+        rows = _predict_all(
+            operator, inputs, place, options, asked, bands, seeds, others
+        )
     result = _summary(rows) | {"output": str(options.output)}
     if of_baselines := beside.summary(rows).get(beside.ROW):
-        label = NAMES.get(options.baseline or "", found.name)
+        label = NAMES.get(options.baseline or "", operator.name)
         page = beside.shown(numbers_of(rows), of_baselines, label)
         say("\n" + tables.plain(page, shutil.get_terminal_size().columns))
     if options.baseline:
@@ -256,21 +269,21 @@ def _predict(
     return result
 
 
-def _seeds(found: trained.Trained, options: PredictOptions) -> list[trained.Trained]:
+def _seeds(operator: trained.Trained, options: PredictOptions) -> list[trained.Trained]:
     """The operators whose mean is the prediction: one, or all seeds of the run.
 
     Raises:
       ValueError: if the mean of several is asked for, and there is one.
     """
     if not options.mean_of_seeds:
-        return [found]
-    others = calibration.siblings(found, own_model=options.own_model)
+        return [operator]
+    others = calibration.siblings(operator, own_model=options.own_model)
     if not others:
         raise ValueError(
-            f"--mean_of_seeds: {found.folder} is the only seed of its run; train with "
-            "--seeds=0,1,2, or leave it out."
+            f"--mean_of_seeds: {operator.folder} is the only seed of its run; train "
+            "with --seeds=0,1,2, or leave it out."
         )
-    return [found, *others]
+    return [operator, *others]
 
 
 def _remove_former(place: pathlib.Path, inputs: Sequence[str]) -> None:
@@ -295,7 +308,7 @@ def _refuse_unlike(rows: Sequence[dict[str, Any]], output: pathlib.Path) -> None
 
 
 def _quantities(
-    found: trained.Trained, asked: str | None, *, whole: bool
+    operator: trained.Trained, asked: str | None, *, whole: bool
 ) -> tuple[Quantity, ...]:
     """The quantities that are asked for, by default those of training."""
     if asked and not whole:
@@ -303,18 +316,18 @@ def _quantities(
             "Quantities are those of whole meshes; leave --stream and --steps out, or "
             "--quantities."
         )
-    if asked and not found.description.channels.target:
+    if asked and not operator.description.channels.target:
         raise ValueError(
             f"Quantities are those of predicted fields, but the operator in "
-            f"{found.folder} predicts scalars alone; leave --quantities out."
+            f"{operator.folder} predicts scalars alone; leave --quantities out."
         )
     if asked is not None:
         return parse(asked)
-    wanted = parse(found.description.config.get("quantities", ""))
-    if wanted and not whole:
+    of_training = parse(operator.description.config.get("quantities", ""))
+    if of_training and not whole:
         say("The quantities of training need whole meshes; they are left out.")
         return ()
-    return wanted
+    return of_training
 
 
 def _places(inputs: Sequence[str]) -> dict[pathlib.Path, pathlib.Path]:
@@ -322,31 +335,31 @@ def _places(inputs: Sequence[str]) -> dict[pathlib.Path, pathlib.Path]:
 
     Those of cases in folders, and where several have one name, are in folders too.
     """
-    found = files.find(inputs)
-    given = [pathlib.Path(path).expanduser() for path in inputs]
-    of_cases = folders.places(given, found)
-    return {file: of_cases[file] / written_name(file) for file in found}
+    paths = files.find(inputs)
+    roots = [pathlib.Path(path).expanduser() for path in inputs]
+    of_cases = folders.places(roots, paths)
+    return {file: of_cases[file] / written_name(file) for file in paths}
 
 
-def _names(found: trained.Trained) -> list[str]:
+def _names(operator: trained.Trained) -> list[str]:
     """Of the channels of predictions."""
-    count = found.description.channels.target
-    targets = found.description.names.get("target") or ["target"] * count
+    count = operator.description.channels.target
+    targets = operator.description.names.get("target") or ["target"] * count
     return ["prediction" if t == "target" else f"prediction_{t}" for t in targets]
 
 
 def _stream_all(
-    found: trained.Trained,
+    operator: trained.Trained,
     inputs: Sequence[str],
     output: pathlib.Path,
     point_dim: int | None,
     limits: Limits,
 ) -> list[dict[str, Any]]:
-    rows, names = [], _names(found)
+    rows, names = [], _names(operator)
     for file, name in _places(inputs).items():
         place = output / name.with_name(file.name)
         rows += in_slices.predict_file(
-            found, file, place, names, limits, point_dim=point_dim
+            operator, file, place, names, limits, point_dim=point_dim
         )
     for row in rows:
         if note := ranges.sentence(row):
@@ -358,17 +371,17 @@ def _stream_all(
 
 
 def _predict_all(
-    found: trained.Trained,
+    operator: trained.Trained,
     inputs: Sequence[str],
     output: pathlib.Path,
     options: PredictOptions,
-    wanted: tuple[Quantity, ...],
+    asked: tuple[Quantity, ...],
     bands: Bands | None,
     seeds: Sequence[trained.Trained],
     others: beside.Beside | None = None,
 ) -> list[dict[str, Any]]:
-    rows, names = [], _names(found)
-    given: list[Sample] = []
+    rows, names = [], _names(operator)
+    reduced: list[Sample] = []
     output.mkdir(parents=True, exist_ok=True)
     early: list[str] = []  # at time 0, with fields that are taken for true ones
     for file, name in _places(inputs).items():
@@ -376,30 +389,32 @@ def _predict_all(
         if place.exists() and place.samefile(file):
             raise ValueError(f"{place} is the input itself; give another --output.")
         how = dataclasses.replace(
-            found.read_options(point_dim=options.point_dim),
-            facets=any(one.is_over_facets for one in wanted),
+            operator.read_options(point_dim=options.point_dim),
+            facets=any(one.is_over_facets for one in asked),
         )
         with _opened(file, place, how, copied=bool(names)) as several:
             for sample, add, when in several:
                 if others is not None and others.instead:
-                    both = others.predicted(found, sample)
+                    both = others.predicted(operator, sample)
                 else:
                     both = trained.mean_of(seeds, sample, limits=options.limits)
                 values = _finite(sample, both.values)
-                row = _row(found, sample, values, wanted)
-                row |= {} if others is None else others.row(found, sample)
-                row |= case_table.row_of(found.description.names, sample, both.scalars)
+                row = _row(operator, sample, values, asked)
+                row |= {} if others is None else others.row(operator, sample)
+                row |= case_table.row_of(
+                    operator.description.names, sample, both.scalars
+                )
                 if bands is None:
                     add(values, names)
                 else:
-                    fields, known = bands.beside(sample, values, names)
+                    fields, of_band = bands.beside(sample, values, names)
                     add(*fields)
                     of_fields = row.get("fields", {})
-                    for name, one in known.get("fields", {}).items():
+                    for name, one in of_band.get("fields", {}).items():
                         one |= of_fields.get(name, {})
-                    row |= known | bands.intervals(row)
+                    row |= of_band | bands.intervals(row)
                 rows.append(row)
-                given.append(ranges.ends(found.reduced(sample)))
+                reduced.append(ranges.ends(operator.reduced(sample)))
                 early += [sample.name] * (when == 0 and "relative_l2" in row)
     if early:
         warnings.warn(
@@ -409,7 +424,7 @@ def _predict_all(
             stacklevel=2,
         )
     for note in ranges.other_units(
-        found.description.training, given, found.description.training["names"]
+        operator.description.training, reduced, operator.description.training["names"]
     ):
         warnings.warn(note, stacklevel=2)
     write_json(output / "report.json", rows)
@@ -443,26 +458,26 @@ def _finite(sample: Sample, values: np.ndarray) -> np.ndarray:
 
 
 def _row(
-    found: trained.Trained,
+    operator: trained.Trained,
     sample: Sample,
     values: np.ndarray,
-    wanted: tuple[Quantity, ...],
+    asked: tuple[Quantity, ...],
 ) -> dict[str, Any]:
     """What the report says of a sample; what is unusual about it is printed."""
     row: dict[str, Any] = {"name": sample.name, "num_points": sample.num_points}
-    reduced = found.reduced(sample)
-    row |= ranges.compare(found.description.training, reduced)
-    if crowding := ranges.crowding(found.description.training, reduced):
+    reduced = operator.reduced(sample)
+    row |= ranges.compare(operator.description.training, reduced)
+    if crowding := ranges.crowding(operator.description.training, reduced):
         row["points_crowding"] = crowding
     if sample.target is not None and values.shape[1]:
-        sums = Sums(found.fields_of(sample))
+        sums = Sums(operator.fields_of(sample))
         sums.add(values, sample.target, sample.quadrature_weights)
         row |= sums.errors().row()
     if note := ranges.sentence(to_json(row)):
         say(f"{sample.name}: {note}.")
-    if wanted:
+    if asked:
         fields = [values] if sample.target is None else [values, sample.target]
-        measured = measure(wanted, sample, fields, found.description.names)
+        measured = measure(asked, sample, fields, operator.description.names)
         row |= dict(zip(("quantities", "true_quantities"), measured, strict=False))
     return to_json(row)
 
@@ -497,23 +512,25 @@ def _of_scalars(rows: list[dict[str, Any]]) -> dict[str, float]:
     return scalars.errors(*case_table.known(rows), names[0]) if names else {}
 
 
-def _export(found: trained.Trained, path: OnePath) -> None:
-    description, entry = found.description, operators.entry(found.name)
+def _export(operator: trained.Trained, options: PredictOptions) -> None:
+    assert options.export is not None
+    description, entry = operator.description, operators.entry(operator.name)
     if description.time is not None:
         raise ValueError(
-            f"The operator in {found.folder} was trained on series, and a step in time "
-            "is not exported; roll it out with --steps, or train without --time."
+            f"The operator in {operator.folder} was trained on series, and a step in "
+            "time is not exported; roll it out with --steps, or train without --time."
         )
     if description.sizes.target_scalars:
         raise ValueError(
-            f"The operator in {found.folder} predicts scalars, but an exported one "
+            f"The operator in {operator.folder} predicts scalars, but an exported one "
             "returns fields alone; predict with opjax-predict, or train without "
             "--target_scalars."
         )
-    if found.start is not None:
+    if operator.start is not None:
         raise ValueError(
-            f"The operator in {found.folder} starts from a baseline, which an exported "
-            "one lacks; predict with opjax-predict, or train without --start_from."
+            f"The operator in {operator.folder} starts from a baseline, which an "
+            "exported one lacks; predict with opjax-predict, or train without "
+            "--start_from."
         )
     least = description.config[entry.min_points] if entry.min_points else 1
     inputs = export.Inputs(
@@ -521,16 +538,15 @@ def _export(found: trained.Trained, path: OnePath) -> None:
         feature_dim=description.channels.features,
         scalar_dim=description.channels.scalars,
         weighted=description.weighted,
-        num_points=description.sizes.num_points if found.fixed_points else None,
+        num_points=description.sizes.num_points if operator.fixed_points else None,
         min_points=least,
+        batched=options.batched,
     )
-    if found.scaling is None:
-        export.save(path, found.model, inputs, normalizers=found.normalizers)
-        return
-    names = exported.scalars_of(found)
-    say(f"Calls of the exported operator take the scalars {', '.join(names)}.")
-    function = exported.in_physical_units(found, found.scaling)
-    export.save(path, function, inputs._replace(scalar_dim=len(names)))
+    if names := functions.scalars_of(operator):
+        say(f"Calls of the exported operator take the scalars {', '.join(names)}.")
+        inputs = inputs._replace(scalar_dim=len(names))
+    function = functions.of_features(operator, operator.parameters)
+    export.save(options.export, function, inputs, derivatives=options.derivatives)
 
 
 def main() -> None:

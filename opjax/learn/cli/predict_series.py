@@ -27,7 +27,7 @@ from opjax.samples import Sample, Series, ranges
 
 
 def predict(
-    found: Trained,
+    operator: Trained,
     inputs: Paths,
     output: pathlib.Path,
     *,
@@ -39,7 +39,7 @@ def predict(
     """Rolls out all series of the input, and writes each as it goes.
 
     Args:
-      found: an operator that was trained on series.
+      operator: trained on series.
       inputs: series, see `files.series.read_series`, of the first frames at least.
       output: folder for the files and `report.json`.
       steps: number of steps.
@@ -55,37 +55,37 @@ def predict(
       ValueError: if the input is damaged or does not fit the operator, the operator
         was not trained on series, or a rollout is not finite.
     """
-    how = found.stepping
-    lags = in_time.lags_of(found, steps, time_step)
+    how = operator.stepping
+    lags = in_time.lags_of(operator, steps, time_step)
     output.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, Any]] = []
-    given: list[Sample] = []
-    for case, name, series in _cases(found, how, inputs, point_dim):
+    seen: list[Sample] = []
+    for case, name, series in _cases(operator, how, inputs, point_dim):
         if (output / f"{name}.npz").resolve() == case.resolve():
             raise ValueError(f"{case} is the input itself; give another --output.")
-        rows.append(_roll_out(found, how, case, series, lags, output / name, gif))
+        rows.append(_roll_out(operator, how, case, series, lags, output / name, gif))
         if note := ranges.sentence(rows[-1]):
             say(f"{series.name}: {note}.")
-        given.append(ranges.ends(series.seen(range(how.history))))
-    names = found.description.names
-    for note in ranges.other_units(found.description.training, given, names):
+        seen.append(ranges.ends(series.seen(range(how.history))))
+    names = operator.description.names
+    for note in ranges.other_units(operator.description.training, seen, names):
         warnings.warn(note, stacklevel=2)
     write_json(output / "report.json", rows)
     return [to_json(row) for row in rows]
 
 
 def _cases(
-    found: Trained, how: Stepping, inputs: Paths, point_dim: int | None
+    operator: Trained, how: Stepping, inputs: Paths, point_dim: int | None
 ) -> Iterator[tuple[pathlib.Path, str, Series]]:
     """Files or folders, names for their results, and their series one by one."""
-    options = read_options(found.description.config)
-    point_dim = found.read_options(point_dim=point_dim).point_dim
+    options = read_options(operator.description.config)
+    point_dim = operator.read_options(point_dim=point_dim).point_dim
     options = dataclasses.replace(options, point_dim=point_dim)
     taken = set[str]()
     every = lists.find_cases(inputs)
     roots = [inputs] if isinstance(inputs, str | os.PathLike) else inputs
-    given = [pathlib.Path(root).expanduser() for root in roots]
-    placed = folders.places(given, every)
+    folders_given = [pathlib.Path(root).expanduser() for root in roots]
+    placed = folders.places(folders_given, every)
     for case in every:
         several = read_series(case, options, min_frames=how.history).series
         for number, series in enumerate(several):
@@ -102,7 +102,7 @@ def _cases(
 
 
 def _roll_out(
-    found: Trained,
+    operator: Trained,
     how: Stepping,
     case: pathlib.Path,
     series: Series,
@@ -112,11 +112,11 @@ def _roll_out(
 ) -> dict[str, Any]:
     """Writes the last known frame and those predicted, and returns the report."""
     names = [
-        f"prediction_{n}" if n != "target" else "prediction" for n in _names(found)
+        f"prediction_{n}" if n != "target" else "prediction" for n in _names(operator)
     ]
     start = float(series.times[how.history - 1])
     times = start + np.concatenate([np.zeros(1), lags])
-    predicted = in_time.frames(found, series, lags)
+    predicted = in_time.frames(operator, series, lags)
     errors: list[FieldErrors] = []
     with contextlib.ExitStack() as stack:
         writers = [
@@ -126,8 +126,8 @@ def _roll_out(
                     place.name,
                     series,
                     names,
-                    mesh=_mesh(found, case, series),
-                    location=found.description.config.get("location", "points"),
+                    mesh=_mesh(operator, case, series),
+                    location=operator.description.config.get("location", "points"),
                 )
             ),
             stack.enter_context(
@@ -136,7 +136,7 @@ def _roll_out(
                     series,
                     names,
                     times,
-                    on_grid=bool(found.description.config.get("grid_axes", 0)),
+                    on_grid=bool(operator.description.config.get("grid_axes", 0)),
                 )
             ),
         ]
@@ -148,9 +148,11 @@ def _roll_out(
         for time, values in zip(times[1:], predicted, strict=True):
             for write in writers:
                 write(float(time), values)
-            errors += _errors(found, series, float(time), values, how.interval)
+            errors += _errors(operator, series, float(time), values, how.interval)
     row: dict[str, Any] = {"name": series.name, "num_points": series.num_points}
-    row |= ranges.compare(found.description.training, series.seen(range(how.history)))
+    row |= ranges.compare(
+        operator.description.training, series.seen(range(how.history))
+    )
     if series.scalars:
         row["scalars"] = dict(series.scalars)
     row |= {"steps": len(lags), "last_time": float(times[-1])}
@@ -160,18 +162,18 @@ def _roll_out(
     return to_json(row)
 
 
-def _names(found: Trained) -> list[str]:
+def _names(operator: Trained) -> list[str]:
     """Of the channels that evolve."""
-    count = found.description.channels.target
-    return found.description.names.get("target") or ["target"] * count
+    count = operator.description.channels.target
+    return operator.description.names.get("target") or ["target"] * count
 
 
-def _mesh(found: Trained, case: pathlib.Path, series: Series) -> Any:
+def _mesh(operator: Trained, case: pathlib.Path, series: Series) -> Any:
     """The mesh of a case of `.vtu` files, with cells of any kinds; None for others."""
     if not case.is_dir() and case.suffix.lower() not in lists.MESHES:
         return None
     first = next(iter(lists.listed(case)))
-    point_dim = found.read_options().point_dim
+    point_dim = operator.read_options().point_dim
     if series.mesh_points.shape[1] == 3:
         point_dim = 3
     return series_writing.mesh_of(
@@ -180,12 +182,12 @@ def _mesh(found: Trained, case: pathlib.Path, series: Series) -> Any:
 
 
 def _errors(
-    found: Trained, series: Series, time: float, values: np.ndarray, interval: float
+    operator: Trained, series: Series, time: float, values: np.ndarray, interval: float
 ) -> list[FieldErrors]:
     """The errors at a time, if the series has a true frame of that time."""
     near = int(np.argmin(np.abs(series.times - time)))
     if abs(series.times[near] - time) > 1e-3 * interval:
         return []
-    sums = Sums(found.fields)
+    sums = Sums(operator.fields)
     sums.add(values, series.values[near], series.quadrature_weights)
     return [sums.errors()]

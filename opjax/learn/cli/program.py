@@ -12,7 +12,6 @@ import functools
 import json
 import os
 import pathlib
-import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -53,6 +52,13 @@ class Program(Generic[_Config]):
         the configuration. None where it is not known before they are read.
       data: `data(config)`, which of the user's files the run is trained on; None if
         there are none.
+
+    Examples:
+      >>> from opjax import learn
+      >>> presets = learn.quick(learn.FieldOptions())
+      >>> program = learn.Program("sines", presets, title="Sines", grid_axes=2)
+      >>> sorted(program.presets)  # program.launch() reads flags and runs one
+      ['fast', 'quick']
     """
 
     name: str
@@ -143,7 +149,8 @@ class Program(Generic[_Config]):
         result = run_once(workdir, config, work, command=command, data=data)
         result["workdir"] = workdir  # where it is now; folders may be moved
         if hosts.first():
-            _show(pathlib.Path(workdir, "tables.md"))
+            page = pathlib.Path(workdir, "tables.md")
+            tables.show(page.read_text() if page.is_file() else "")
             sys.stderr.flush()
             print(json.dumps(result, allow_nan=False), flush=True)
         return result
@@ -198,14 +205,14 @@ class Program(Generic[_Config]):
         shared = self._devices(devices, config)
         if self.make_task is not None:
             assert isinstance(config, study.StudyOptions)
-            found = describe.describe(config, self.make_task, cache_dir, shared)
+            content = describe.describe(config, self.make_task, cache_dir, shared)
         else:
             assert self.describe_work is not None
-            found = self.describe_work(config)
+            content = self.describe_work(config)
         return {
             "program": self.name,
             "preset": config.preset,
-            **found,
+            **content,
             "workdir": os.fspath(workdir or self._default_workdir(config, base)),
         }
 
@@ -267,8 +274,8 @@ def _with_stored_buckets(config: _Config, folder: pathlib.Path) -> _Config:
 def _stored_buckets(folder: pathlib.Path) -> int:
     """The buckets that the run in a folder was told to have; 0 if it chooses."""
     with contextlib.suppress(OSError, ValueError):  # said where the folder is opened
-        found = read_object(folder / "config.json").get("num_buckets", 0)
-        return found if isinstance(found, int) else 0
+        stored = read_object(folder / "config.json").get("num_buckets", 0)
+        return stored if isinstance(stored, int) else 0
     return 0
 
 
@@ -312,11 +319,3 @@ def _check_models(config: object, base: object, axes: int | None) -> None:
         operators.check_options(config, base)
         if axes is not None:
             operators.check_mesh(config.models, axes)
-
-
-def _show(page: pathlib.Path) -> None:
-    """Shows the tables of a finished run on the terminal."""
-    if page.is_file():
-        shown = tables.plain(page.read_text(), shutil.get_terminal_size().columns)
-        if shown:
-            say(f"\n{shown}\n")

@@ -75,8 +75,7 @@ def report(
         raise ValueError(f"{page} must have one line {MARK!r}, above the tables.")
     head = text.split(MARK)[0] + MARK + "\n"
     tables = [_tables(run) for run in runs]
-    # For readers of Markdown that take tags for HTML; in `code` too, where it is ugly.
-    escaped = [t.replace("&", "&amp;").replace("<", "&lt;") for t in tables]
+    escaped = [_without_tags(table) for table in tables]
     page.parent.mkdir(parents=True, exist_ok=True)
     beside = page.with_name(f"{page.stem}-figures") if figures or shown else None
     remove_leftovers(page.parent, page.stem)
@@ -99,6 +98,15 @@ def report(
         write_text(target, to_html(markdown, taken))
         written["html"] = str(target)
     return written
+
+
+def _without_tags(text: str) -> str:
+    """Tags and entities as text, for readers of Markdown that take them for HTML.
+
+    A condition `x < 1e-6` is neither, so that commands can be copied.
+    """
+    text = re.sub(r"&(?=#?\w+;)", "&amp;", text)
+    return re.sub(r"<(?![\s\d=])", "&lt;", text)
 
 
 def _tables(run: pathlib.Path) -> str:
@@ -138,19 +146,19 @@ def _joined(
 
 def _figures(folder: pathlib.Path, shown: Sequence[str]) -> list[pathlib.Path]:
     """Figures of a run; those of its only member where it has none of its own."""
-    found = sorted([*folder.glob("*.png"), *folder.glob("figures/*.png")])
+    files = sorted([*folder.glob("*.png"), *folder.glob("figures/*.png")])
     members = sorted(path.parent for path in folder.glob("*/result.json"))
-    if not found and members:
-        found = sorted(members[0].glob("figures/*.png"))
+    if not files and members:
+        files = sorted(members[0].glob("figures/*.png"))
     if not shown:
-        return found
-    known = {figure.stem: figure for figure in found}
-    if unknown := [name for name in shown if name not in known]:
+        return files
+    by_stem = {figure.stem: figure for figure in files}
+    if unknown := [name for name in shown if name not in by_stem]:
         raise ValueError(
             f"{folder} has no figure {', '.join(unknown)}; --shown may name "
-            f"{', '.join(known) or 'none: the run has no figures'}."
+            f"{', '.join(by_stem) or 'none: the run has no figures'}."
         )
-    return [known[name] for name in shown]
+    return [by_stem[name] for name in shown]
 
 
 def to_html(text: str, images: Mapping[str, pathlib.Path]) -> str:

@@ -100,9 +100,9 @@ def run(
         place = name.replace(":", "_") + ("" if seed is None else f"-{seed}")
 
         def work(directory: RunDirectory, member: Any = member) -> dict[str, Any]:
-            given = tasks(member)
-            how = given.settings(member, tensorboard=tensorboard, mesh=mesh)
-            return train(member, given, directory, how)
+            task = tasks(member)
+            how = task.settings(member, tensorboard=tensorboard, mesh=mesh)
+            return train(member, task, directory, how)
 
         result = run_once(folder / place, member, work, command=command)
         results.setdefault(name, []).append(result)

@@ -23,6 +23,7 @@ from collections.abc import Generator, Mapping, Sequence
 
 from opjax import files
 from opjax.datasets import heat
+from opjax.files import reading
 from opjax.files.building import copies
 from opjax.files.fingerprints import fingerprint
 from opjax.files.formats import listed
@@ -51,9 +52,10 @@ from opjax.learn.run.folder import DataFiles
 from opjax.learn.tasks.errors import Loss
 from opjax.learn.tasks.evaluation import Evaluation
 from opjax.learn.tasks.field_losses import FORMS, Form
+from opjax.learn.tasks.model_data import Encoding
 from opjax.learn.tasks.start import check_options
 from opjax.learn.tasks.streamed import StreamedTask, Streaming, streamed_regression
-from opjax.learn.tasks.supervised import Encoding, regression
+from opjax.learn.tasks.supervised import regression
 from opjax.learn.tasks.task import Task
 from opjax.learn.tasks.time import rollouts
 from opjax.samples import SCALARS, Shares, Splits, summaries
@@ -271,7 +273,18 @@ class Config(
     TimeOptions,
     StartOptions,
 ):
-    """All that the numbers of a run depend on."""
+    """All that the numbers of a run depend on.
+
+    Examples:
+      >>> from opjax import learn
+      >>> config = learn.TrainConfig(train="data/train", num_epochs=5, width=32)
+      >>> config.num_epochs, config.models
+      (5, ('functional', 'transolver', 'galerkin'))
+      >>> learn.TrainConfig(num_epochs=0)
+      Traceback (most recent call last):
+          ...
+      ValueError: num_epochs=0 must be finite and at least 1.
+    """
 
     def __post_init__(self):
         """Makes paths absolute, so that the folder of a run says where they are."""
@@ -328,17 +341,17 @@ class Config(
 
     def _refuse_with_scales(self) -> None:
         """Raises ValueError for options that mean nothing for scaled cases."""
-        given = [n for n in ("scales", "angles", "mirror") if getattr(self, n)]
+        scaled = [n for n in ("scales", "angles", "mirror") if getattr(self, n)]
         others = {
             "time": self.time != "none",
             "stream_points": bool(self.stream_points),
             "stream_samples": self.stream_samples,
-            "loss": self.loss == "joint" and given != ["mirror"],
+            "loss": self.loss == "joint" and scaled != ["mirror"],
         }
         for name, is_given in others.items():
-            if given and is_given:
+            if scaled and is_given:
                 raise ValueError(
-                    f"{given[0]} means nothing with {name}={getattr(self, name)}: "
+                    f"{scaled[0]} means nothing with {name}={getattr(self, name)}: "
                     "scales and mirrored copies are those of single cases in memory, "
                     "whose errors are over their spread; leave one of them out."
                 )
@@ -447,11 +460,16 @@ def make_task(config: Config, cache_dir: str | None = None) -> Task | StreamedTa
         encoding=Encoding(points=True),
         names=names,
         start=start,
-        evaluation=Evaluation(quantities=parse(config.quantities), baselines=True),
+        evaluation=evaluation_of(config),
         loss=Loss(form=form_of(config, summaries.of(splits.train[:1])[0])),
         scaling=Scaling.of(vars(config), names),
         from_baseline=config.start_from == "baseline",
     )
+
+
+def evaluation_of(config: Config) -> Evaluation:
+    """Returns what is said of the test samples."""
+    return Evaluation(quantities=parse(config.quantities), baselines=True)
 
 
 def say_recipe(config: Config, num_samples: int) -> None:
@@ -610,11 +628,15 @@ def _training_paths(config: Config, *, series: bool = False) -> Generator[list[s
 def load(config: Config) -> tuple[Splits, dict[str, tuple[str, ...]]]:
     """Reads and divides the samples; names the channels of `features` and `target`."""
     shown = config.train == DEMONSTRATION
+    options = read_options(vars(config))
     with _training_paths(config) as paths:
+        if config.quantities:
+            one = reading.first(paths, options)
+            evaluation_of(config).check([one.sample], one.channels)
         splits = files.splits(
             paths,
             listed(config.test),
-            read_options(vars(config)),
+            options,
             config.shares,
             in_memory=not config.stream_samples,
         )
@@ -632,12 +654,12 @@ def load(config: Config) -> tuple[Splits, dict[str, tuple[str, ...]]]:
 
 def _warn_of_copies(splits: Splits | SeriesSplits) -> None:
     """Warns of samples or series that are there twice, and may be in two sets."""
-    found = copies([*splits.train, *splits.validation, *splits.test])
-    if found:
-        first, second = found[0]
+    pairs = copies([*splits.train, *splits.validation, *splits.test])
+    if pairs:
+        first, second = pairs[0]
         kind = "series" if isinstance(splits, SeriesSplits) else "samples"
         warnings.warn(
-            f"{len(found)} {kind} are copies of others: {second} is the same as "
+            f"{len(pairs)} {kind} are copies of others: {second} is the same as "
             f"{first}. A copy in another set makes its error too small; remove it.",
             stacklevel=2,
         )

@@ -19,34 +19,35 @@ from jax.typing import ArrayLike
 
 from opjax.files import repeats
 from opjax.files.series import SeriesSplits
+from opjax.learn import tables
 from opjax.learn.cli import study
 from opjax.learn.cli.train import (
     ARRAYS,
     OPERATOR,
     PRESETS,
     Config,
+    evaluation_of,
     form_of,
     refuse_baseline,
     start_of,
     tell,
     with_mirrored,
 )
-from opjax.learn.config.quantities import parse
 from opjax.learn.messages import say
 from opjax.learn.predict import trained as operator
 from opjax.learn.predict.scaling import Scaling
 from opjax.learn.predict.trained import Trained
 from opjax.learn.registry import operators
-from opjax.learn.report.members import write_report
+from opjax.learn.report.members import comparison, write_report
 from opjax.learn.run.devices import Devices
 from opjax.learn.run.fitting import fit
 from opjax.learn.run.folder import RunDirectory, open_run, run_once
 from opjax.learn.run.stopping import Stopped
 from opjax.learn.tasks.errors import Loss
-from opjax.learn.tasks.evaluation import Evaluation
 from opjax.learn.tasks.field_losses import FORMS
+from opjax.learn.tasks.model_data import Encoding
 from opjax.learn.tasks.start import check_options
-from opjax.learn.tasks.supervised import Encoding, regression
+from opjax.learn.tasks.supervised import regression
 from opjax.learn.tasks.task import Task
 from opjax.learn.tasks.time import rollouts
 from opjax.samples import (
@@ -211,20 +212,22 @@ def _divided(data: Data | Mapping[str, Any], config: Config) -> Splits | SeriesS
         )
     if isinstance(data, Sample):
         raise ValueError("One sample is too few to train; give a list of samples.")
-    given: Any = data
+    listed: Any = data
     channels: dict[str, tuple[str, ...]] = {}
     if isinstance(data, Mapping):
         arrays = dict(data)
         for role in ("features", "target", *SCALARS):
             if isinstance(one := arrays.get(role), Mapping):
                 arrays[role], channels[role] = _joined(role, one, data)
-        given = _stacked(arrays)
-    found = _single(given)
-    check(found)
-    repeats.warn(map(repeats.seen, found))
-    grids = [(one.name, layout.sense(one.mesh_points, one.grid_shape)) for one in found]
+        listed = _stacked(arrays)
+    samples = _single(listed)
+    check(samples)
+    repeats.warn(map(repeats.seen, samples))
+    grids = [
+        (one.name, layout.sense(one.mesh_points, one.grid_shape)) for one in samples
+    ]
     layout.check_axes(grids)
-    splits = Splits.divide(found, shares=config.shares)
+    splits = Splits.divide(samples, shares=config.shares)
     return splits._replace(channels=channels) if channels else splits
 
 
@@ -237,6 +240,7 @@ def _divided_series(
             "Series need a way to learn them; give time='unrolled' or another one."
         )
     rules.check(series, min_frames=config.history + 1)
+    rules.warn_of_still(series)
     if splits is not None:
         return splits
     return SeriesSplits.divide(series, shares=config.shares)
@@ -275,10 +279,10 @@ def _joined(
 
 
 def _columns(
-    role: str, given: Mapping[str, ArrayLike]
+    role: str, fields: Mapping[str, ArrayLike]
 ) -> tuple[np.ndarray, tuple[str, ...]]:
     """Scalars by their names side by side, and their names."""
-    arrays = {name: np.asarray(values) for name, values in given.items()}
+    arrays = {name: np.asarray(values) for name, values in fields.items()}
     shapes = {name: array.shape for name, array in arrays.items()}
     if len(set(shapes.values())) != 1 or any(len(s) != 1 for s in shapes.values()):
         raise ValueError(
@@ -297,7 +301,7 @@ def _stacked(data: Mapping[str, Any]) -> list[Sample]:
         )
     if not {"target", "target_scalars"} & data.keys():
         raise ValueError(f"{sorted(data)} have no target; give what to predict.")
-    found = from_arrays(
+    samples = from_arrays(
         target=data.get("target"),
         features=data.get("features"),
         mesh_points=data.get("mesh_points"),
@@ -307,13 +311,13 @@ def _stacked(data: Mapping[str, Any]) -> list[Sample]:
         numbers=data.get("numbers"),
     )
     if data.get("mesh_points") is None:
-        _say_grid(found)
-    return found
+        _say_grid(samples)
+    return samples
 
 
-def _say_grid(found: Sequence[Sample]) -> None:
+def _say_grid(samples: Sequence[Sample]) -> None:
     """Says how arrays without points are understood."""
-    first = found[0]
+    first = samples[0]
     points = " x ".join(map(str, first.grid_shape or ()))
     arrays = {"features": first.features, "target": first.target}
     counts = ", ".join(
@@ -321,10 +325,10 @@ def _say_grid(found: Sequence[Sample]) -> None:
         for name, array in arrays.items()
         if array is not None
     )
-    say(f"{len(found)} samples on a grid of {points} points, {counts}.")
+    say(f"{len(samples)} samples on a grid of {points} points, {counts}.")
 
 
-def _single(found: Sequence[Sample]) -> list[Sample]:
+def _single(samples: Sequence[Sample]) -> list[Sample]:
     """The same samples as files are read: no half precision, values in columns."""
 
     def floating(sample: Sample) -> Sample:
@@ -338,10 +342,10 @@ def _single(found: Sequence[Sample]) -> list[Sample]:
             }
         )
 
-    return narrow_samples([columns(floating(sample)) for sample in found])
+    return narrow_samples([columns(floating(sample)) for sample in samples])
 
 
-def _single_series(found: Sequence[Series]) -> list[Series]:
+def _single_series(several: Sequence[Series]) -> list[Series]:
     """Series whose arrays in memory are of single or double precision."""
     names = ("mesh_points", "times", "values", "features", "quadrature_weights")
     return [
@@ -352,34 +356,34 @@ def _single_series(found: Sequence[Series]) -> list[Series]:
                 if isinstance(array := getattr(series, name), np.ndarray)
             }
         )
-        for series in found
+        for series in several
     ]
 
 
 def _digest(splits: Splits | SeriesSplits) -> str:
     """Twelve letters that change with the samples."""
-    found = hashlib.sha256()
+    hashed = hashlib.sha256()
     for part in (splits.train, splits.validation, splits.test):
         for sample in part:
             for name, array in _arrays(sample).items():
-                found.update(f"{name}{np.shape(array)}".encode())
+                hashed.update(f"{name}{np.shape(array)}".encode())
                 if array is not None:
-                    found.update(np.ascontiguousarray(array).tobytes())
+                    hashed.update(np.ascontiguousarray(array).tobytes())
             # Nothing is added without: folders of samples without scalars stay theirs.
             for name, array in _scalars(sample).items():
                 if array is not None:
-                    found.update(f"{name}{array.shape}".encode() + array.tobytes())
+                    hashed.update(f"{name}{array.shape}".encode() + array.tobytes())
             if isinstance(sample, Sample) and sample.numbers:
-                found.update(repr(sorted(sample.numbers.items())).encode())
-    return found.hexdigest()[:12]
+                hashed.update(repr(sorted(sample.numbers.items())).encode())
+    return hashed.hexdigest()[:12]
 
 
 def _scalars(sample: Sample | Series) -> dict[str, np.ndarray | None]:
     """Numbers of a case, by role of a sample and by name of a series."""
     if isinstance(sample, Sample):
         return {name: getattr(sample, name) for name in SCALARS}
-    known = sample.scalars or {}
-    return {name: np.asarray(known[name], np.float64) for name in sample.scalar_names}
+    scalars = sample.scalars or {}
+    return {name: np.asarray(scalars[name], np.float64) for name in sample.scalar_names}
 
 
 def _arrays(sample: Sample | Series) -> dict[str, Any]:
@@ -393,26 +397,28 @@ def _arrays(sample: Sample | Series) -> dict[str, Any]:
 
 
 def _start(
-    given: Trained | str | os.PathLike[str] | None, config: Config
+    operator_or_folder: Trained | str | os.PathLike[str] | None, config: Config
 ) -> tuple[Trained | None, Config]:
     """The operator to start with, and the configuration that says so."""
-    if given is None:
+    if operator_or_folder is None:
         return start_of(config), config
     if config.init_from:
         raise ValueError(
             f"config has init_from={config.init_from} too; leave one of them out."
         )
-    if not isinstance(given, Trained):
-        config = dataclasses.replace(config, init_from=os.fspath(given))
+    if not isinstance(operator_or_folder, Trained):
+        config = dataclasses.replace(config, init_from=os.fspath(operator_or_folder))
         return start_of(config), config
-    check_options(given, config)
-    refuse_baseline(given)
-    tell(given)
-    found = hashlib.sha256()
-    for leaf in jax.tree.leaves((given.model, given.normalizers)):
-        found.update(np.asarray(leaf).tobytes())
-    name = f"{OPERATOR}{found.hexdigest()[:12]}"
-    return given, dataclasses.replace(config, init_from=name)
+    check_options(operator_or_folder, config)
+    refuse_baseline(operator_or_folder)
+    tell(operator_or_folder)
+    hashed = hashlib.sha256()
+    for leaf in jax.tree.leaves(
+        (operator_or_folder.model, operator_or_folder.normalizers)
+    ):
+        hashed.update(np.asarray(leaf).tobytes())
+    name = f"{OPERATOR}{hashed.hexdigest()[:12]}"
+    return operator_or_folder, dataclasses.replace(config, init_from=name)
 
 
 def _task(config: Config, splits: Splits | SeriesSplits, start: Trained | None) -> Task:
@@ -425,7 +431,7 @@ def _task(config: Config, splits: Splits | SeriesSplits, start: Trained | None) 
         encoding=Encoding(points=True),
         names=names,
         start=start,
-        evaluation=Evaluation(quantities=parse(config.quantities), baselines=True),
+        evaluation=evaluation_of(config),
         loss=Loss(form=form_of(config, summaries.of(splits.train[:1])[0])),
         scaling=Scaling.of(vars(config), names),
         from_baseline=config.start_from == "baseline",
@@ -451,10 +457,16 @@ def _in_memory(
             ) from stopped
         numbers = task.evaluate(fitted.best_model, directory.path)
         operator.finish(directory.path, {"validation": fitted.best_metric, **numbers})
+        parameters = sum(leaf.size for leaf in jax.tree.leaves(model))
     shown = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
     say(f"Test samples: {shown}")
-    found = operator.load(folder, own_model=config.model)
-    return found._replace(folder=pathlib.Path("memory"))
+    compared = task.baselines() if task.baselines else None
+    if compared is not None and compared.numbers:
+        columns = {key: (key.replace("_", " "), 1.0) for key in numbers}
+        member = {**numbers, "parameters": parameters}
+        tables.show(comparison({config.model: [member]}, columns, compared.numbers))
+    trained = operator.load(folder, own_model=config.model)
+    return trained._replace(folder=pathlib.Path("memory"))
 
 
 def _in_folder(
@@ -477,4 +489,5 @@ def _in_folder(
         return write_report(finished, "Your own data", None)
 
     run_once(folder, config, work, command="learn.train(...)")
+    tables.show((folder / "tables.md").read_text())
     return operator.load(folder, own_model=config.model)

@@ -69,6 +69,19 @@ def option(
 
     Returns:
       A dataclass field.
+
+    Examples:
+      >>> import dataclasses
+      >>> from opjax import learn
+      >>> @dataclasses.dataclass(frozen=True)
+      ... class Config(learn.FieldOptions):
+      ...     viscosity: float = learn.option(0.01, "Viscosity, in m^2/s", above=0)
+      >>> Config(viscosity=0.1).viscosity
+      0.1
+      >>> Config(viscosity=-0.1)
+      Traceback (most recent call last):
+          ...
+      ValueError: viscosity=-0.1 must be finite and above 0.
     """
     limits = {"at least": minimum, "above": above, "at most": maximum, "below": below}
     metadata: dict[str, Any] = {

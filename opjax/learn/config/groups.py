@@ -29,7 +29,19 @@ _RULES = {"adamw": training.adamw, "muon": training.muon}
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What every configuration does."""
+    """What every configuration does.
+
+    Examples:
+      >>> import dataclasses
+      >>> from opjax import learn
+      >>> @dataclasses.dataclass(frozen=True)
+      ... class Config(learn.Options):
+      ...     num_modes: int = learn.option(12, "Number of Fourier modes", minimum=1)
+      >>> Config(num_modes=0)
+      Traceback (most recent call last):
+          ...
+      ValueError: num_modes=0 must be finite and at least 1.
+    """
 
     def __post_init__(self):
         """Refuses what no run could use, before any work is done."""
@@ -38,7 +50,13 @@ class Options:
 
 @dataclasses.dataclass(frozen=True)
 class RunOptions(Options):
-    """What to run."""
+    """What to run.
+
+    Examples:
+      >>> from opjax import learn
+      >>> learn.RunOptions(models=("functional", "fno"), seeds=(0, 1, 2)).preset
+      'quick'
+    """
 
     preset: str = option(
         "quick",
@@ -97,7 +115,13 @@ def _of_model(config: RunOptions, model: str) -> RunOptions:
 
 @dataclasses.dataclass(frozen=True)
 class DataOptions(Options):
-    """Data."""
+    """Data.
+
+    Examples:
+      >>> from opjax import learn
+      >>> learn.DataOptions(num_train=100, num_test=20).num_validation
+      20
+    """
 
     data_dir: str = option(
         "",
@@ -117,7 +141,15 @@ class DataOptions(Options):
 
 @dataclasses.dataclass(frozen=True)
 class SizeOptions(Options):
-    """Size of the model."""
+    """Size of the model.
+
+    Examples:
+      >>> from opjax import learn
+      >>> learn.SizeOptions(width=30, num_heads=4)
+      Traceback (most recent call last):
+          ...
+      ValueError: num_heads=4 must divide width=30.
+    """
 
     width: int = option(64, "Width of functional attention, in channels", minimum=1)
     num_layers: int = option(4, "Number of blocks", minimum=1)
@@ -242,7 +274,13 @@ class SingleModelOptions(Options):
 
 @dataclasses.dataclass(frozen=True)
 class ModelOptions(SizeOptions, SingleModelOptions):
-    """Model."""
+    """Model.
+
+    Examples:
+      >>> from opjax import learn
+      >>> learn.ModelOptions(width=32, num_basis=16).num_heads
+      4
+    """
 
     model_options: str = option(
         "",
@@ -318,23 +356,29 @@ class ModelOptions(SizeOptions, SingleModelOptions):
 
     def of_model(self, model: str) -> Self:
         """Returns the options of one model, with what `model_options` says of it."""
-        found = single.values(self.model_choices(), model)
-        return dataclasses.replace(self, model_options="", **found)  # pyright: ignore
+        values = single.values(self.model_choices(), model)
+        return dataclasses.replace(self, model_options="", **values)  # pyright: ignore
 
 
 @functools.cache
 def _model_defaults() -> dict[str, fields.Value]:
     """Defaults of what --model_options may give."""
     for_all = ("equal_parameters", single.FLAG)
-    found: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         f.name: f.default for f in dataclasses.fields(ModelOptions)
     }
-    return {name: value for name, value in found.items() if name not in for_all}
+    return {name: value for name, value in defaults.items() if name not in for_all}
 
 
 @dataclasses.dataclass(frozen=True)
 class UpdateOptions(Options):
-    """Updates."""
+    """Updates.
+
+    Examples:
+      >>> from opjax import learn
+      >>> learn.UpdateOptions(average_decay=0.99).clip_norm
+      0.0
+    """
 
     clip_norm: float = option(
         0.0, "Maximum norm of the gradient. 0 turns clipping off", minimum=0
@@ -366,7 +410,15 @@ class UpdateOptions(Options):
 
 @dataclasses.dataclass(frozen=True)
 class TrainingOptions(UpdateOptions):
-    """Training."""
+    """Training.
+
+    Examples:
+      >>> from opjax import learn, training
+      >>> options = learn.TrainingOptions(optimizer="adamw", learning_rate=1e-2)
+      >>> optimizer = options.make_optimizer(total_steps=100)
+      >>> int(training.init({"w": 1.0}, optimizer).step)
+      0
+    """
 
     num_epochs: int = option(
         20, "Number of passes over the training samples", minimum=1
@@ -505,7 +557,13 @@ def _onecycle(
 
 @dataclasses.dataclass(frozen=True)
 class StepOptions(UpdateOptions):
-    """Training on fresh samples in every step."""
+    """Training on fresh samples in every step.
+
+    Examples:
+      >>> from opjax import learn
+      >>> learn.StepOptions(num_steps=100).batch_size
+      8
+    """
 
     num_steps: int = option(4000, "Number of optimizer steps", minimum=1)
     batch_size: int = option(8, "Number of samples in a step", minimum=1)

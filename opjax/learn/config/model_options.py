@@ -33,12 +33,12 @@ def parse(text: str, defaults: Mapping[str, Value]) -> list[Choice]:
       ValueError: if a part is not of this form, an option is unknown or given twice, or
         a value is of another type.
     """
-    found = [_choice(part.strip(), defaults) for part in text.split(",") if part]
-    names = [choice[:2] for choice in found]
+    choices = [_choice(part.strip(), defaults) for part in text.split(",") if part]
+    names = [choice[:2] for choice in choices]
     for name in names:
         if names.count(name) > 1:
             raise ValueError(f"{FLAG} has {'.'.join(filter(None, name))} twice.")
-    return found
+    return choices
 
 
 def values(choices: list[Choice], model: str) -> dict[str, Value]:

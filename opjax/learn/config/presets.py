@@ -33,6 +33,14 @@ class Recipe:
 
     Attributes:
       values: by option.
+
+    Examples:
+      >>> from opjax import learn
+      >>> SMALL = learn.recipe(learn.FieldOptions, width=16, num_layers=2)
+      >>> SHORT = learn.recipe(learn.FieldOptions, num_epochs=2)
+      >>> config = (SMALL | SHORT)(learn.FieldOptions())
+      >>> config.width, config.num_layers, config.num_epochs
+      (16, 2, 2)
     """
 
     values: Mapping[str, object]
@@ -55,6 +63,12 @@ def recipe(
       cls: class of the configuration.
       *args: none; options are named.
       **values: by option.
+
+    Examples:
+      >>> from opjax import learn
+      >>> SMALL = learn.recipe(learn.FieldOptions, width=16, num_layers=2)
+      >>> SMALL(learn.FieldOptions()).width
+      16
     """
     if args:
         raise TypeError(f"{args} have no names; give options as name=value.")
@@ -63,12 +77,25 @@ def recipe(
 
 @dataclasses.dataclass(frozen=True)
 class BenchmarkOptions(RunOptions, DataOptions, ModelOptions, TrainingOptions):
-    """All options that benchmarks have in common."""
+    """All options that benchmarks have in common.
+
+    Examples:
+      >>> from opjax import learn
+      >>> config = learn.BenchmarkOptions(models=("functional", "fno"), seeds=(0, 1, 2))
+      >>> config.num_train, config.num_epochs
+      (200, 20)
+    """
 
 
 @dataclasses.dataclass(frozen=True)
 class FieldOptions(BenchmarkOptions):
-    """Fields and their loss."""
+    """Fields and their loss.
+
+    Examples:
+      >>> from opjax import learn
+      >>> learn.FieldOptions(mean_loss=True).mean_loss
+      True
+    """
 
     normalize_target: bool = option(True, "Train models to predict normalised values")
     mean_loss: bool = option(
@@ -141,6 +168,12 @@ def quick(config: _Preset) -> dict[str, _Preset]:
 
     Args:
       config: the preset, of the name `quick`.
+
+    Examples:
+      >>> from opjax import learn
+      >>> presets = learn.quick(learn.FieldOptions())
+      >>> {name: preset.optimizer for name, preset in presets.items()}
+      {'quick': 'adamw', 'fast': 'muon'}
     """
     return {config.preset: config, "fast": FAST(config)}
 
@@ -155,6 +188,13 @@ def published(paper: _Preset, models: Mapping[str, Recipe]) -> dict[str, _Preset
     Returns:
       Presets by name; `--preset=paper --models=fno` takes `paper_fno` where there is
       one, see `fields.preset_of`.
+
+    Examples:
+      >>> from opjax import learn
+      >>> paper = learn.PAPER(learn.FieldOptions())
+      >>> presets = learn.published(paper, {"flare": learn.FLARE_RECIPE})
+      >>> {name: preset.width for name, preset in presets.items()}
+      {'paper': 128, 'paper_flare': 64}
     """
     presets = {paper.preset: paper}
     for model, changes in models.items():

@@ -108,12 +108,12 @@ def parse(text: str) -> tuple[Quantity, ...]:
       ValueError: if one is not as the module says, or is there twice.
     """
     listed = [part.strip() for part in _COMMA.split(text) if part.strip()]
-    found = tuple(_one(part) for part in listed)
-    keys = [one.key for one in found]
-    for one in found:
+    quantities = tuple(_one(part) for part in listed)
+    keys = [one.key for one in quantities]
+    for one in quantities:
         if keys.count(one.key) > 1:
             raise ValueError(f"quantities={text!r} has {one.text!r} twice.")
-    return found
+    return quantities
 
 
 def _one(text: str) -> Quantity:

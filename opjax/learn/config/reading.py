@@ -30,7 +30,7 @@ def read_options(config: Mapping[str, Any]) -> ReadOptions:
     for field in dataclasses.fields(ReadOptions):
         value = config.get(_FLAGS.get(field.name, field.name))
         values[field.name] = value or field.default
-    wanted = parse(config.get("quantities") or "")
-    values["facets"] = any(one.is_over_facets for one in wanted)
+    asked = parse(config.get("quantities") or "")
+    values["facets"] = any(one.is_over_facets for one in asked)
     values["numbers"] = numbers_of(config)
     return ReadOptions(**values)

@@ -26,12 +26,12 @@ def current(
       names: of all options of the program. If None they are not known: then the old
         names are kept beside the new ones, for models of your own.
     """
-    found = dict(values)
+    current = dict(values)
     for old, new in FIELDS.items():
-        if old not in found or new in found:
+        if old not in current or new in current:
             continue
         if names is None:
-            found[new] = found[old]
+            current[new] = current[old]
         elif new in names and old not in names:
-            found[new] = found.pop(old)
-    return found
+            current[new] = current.pop(old)
+    return current

@@ -67,16 +67,16 @@ def parse_scales(text: str) -> dict[str, Expression]:
       ValueError: if a part has no name or is no formula, or a name is there twice.
     """
     try:
-        found = expressions.parse_named(text)
+        scales = expressions.parse_named(text)
     except ValueError as error:
         raise ValueError(f"scales: {error}") from None
-    for name, formula in found.items():
+    for name, formula in scales.items():
         if not formula.names:
             raise ValueError(
                 f"scales: {formula.text} of {name} is the same for all cases, which "
                 "changes nothing; name a scalar of the case, or leave it out."
             )
-    return found
+    return scales
 
 
 def parse_angles(text: str) -> tuple[Angle, ...]:
@@ -85,7 +85,7 @@ def parse_angles(text: str) -> tuple[Angle, ...]:
     Raises:
       ValueError: if a unit is unknown, or a name is there twice.
     """
-    found: list[Angle] = []
+    angles: list[Angle] = []
     for part in parse_names(text):
         name, colon, unit = part.rpartition(":")
         if not colon:
@@ -95,11 +95,11 @@ def parse_angles(text: str) -> tuple[Angle, ...]:
                 f"angles: {part!r} is no name of a scalar, or has another unit than "
                 f"{' or '.join(_UNITS)}; write alpha or alpha:rad."
             )
-        found.append(Angle(name.strip(), unit.strip() == "deg"))
-    names = [one.name for one in found]
+        angles.append(Angle(name.strip(), unit.strip() == "deg"))
+    names = [one.name for one in angles]
     if len(set(names)) < len(names):
         raise ValueError(f"angles={text!r} has a name twice; name it once.")
-    return tuple(found)
+    return tuple(angles)
 
 
 def parse_mirrors(text: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
@@ -108,16 +108,16 @@ def parse_mirrors(text: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
     Raises:
       ValueError: if an axis is unknown or there twice.
     """
-    found: list[tuple[str, tuple[str, ...]]] = []
+    mirrors: list[tuple[str, tuple[str, ...]]] = []
     for part in filter(str.strip, text.split(";")):
         axis, _, names = (piece.strip() for piece in part.partition(":"))
-        if axis not in tuple(AXES) or axis in dict(found):
+        if axis not in tuple(AXES) or axis in dict(mirrors):
             raise ValueError(
                 f"mirror: {part.strip()!r} has no axis x, y or z of its own; write y, "
                 "or y: NAME, NAME for scalars and fields that change their sign."
             )
-        found.append((axis, parse_names(names)))
-    return tuple(found)
+        mirrors.append((axis, parse_names(names)))
+    return tuple(mirrors)
 
 
 def mirrors_of(config: Mapping[str, Any]) -> list[Mirror]:
@@ -138,5 +138,5 @@ def numbers_of(config: Mapping[str, Any]) -> tuple[str, ...]:
     """
     formulas = parse_scales(config.get("scales") or "").values()
     names = dict.fromkeys(name for one in formulas for name in one.names)
-    given = parse_names(config.get("scalar_names") or ())
-    return tuple(name for name in names if name not in given)
+    scalars = parse_names(config.get("scalar_names") or ())
+    return tuple(name for name in names if name not in scalars)

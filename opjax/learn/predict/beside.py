@@ -53,10 +53,10 @@ class Beside(NamedTuple):
     def check(self, folder: pathlib.Path) -> None:
         """Raises ValueError if the baseline that is asked for is not there."""
         if self.instead and self.instead not in self.baselines.names:
-            known = ", ".join(self.baselines.names)
+            names = ", ".join(self.baselines.names)
             notes = " ".join(["", *self.baselines.notes])
             raise ValueError(
-                f"baseline={self.instead}: {folder} has {known} only.{notes}"
+                f"baseline={self.instead}: {folder} has {names} only.{notes}"
             )
 
     def predicted(self, found: Learned, sample: Sample) -> Predicted:
@@ -68,11 +68,11 @@ class Beside(NamedTuple):
         check(found, sample, weights=True)
         reduced, scaling = found.reduced(sample), found.scaling
         values = self.baselines.predict(self.instead, reduced)
-        known = self.baselines.predict_scalars(self.instead, reduced)
+        scalars = self.baselines.predict_scalars(self.instead, reduced)
         if scaling is not None:
             values = scaling.restore(values, sample)
-            known = scaling.restore(known, sample, "target_scalars")
-        return Predicted(values, known if len(known) else None)
+            scalars = scaling.restore(scalars, sample, "target_scalars")
+        return Predicted(values, scalars if len(scalars) else None)
 
     def row(self, found: Learned, sample: Sample) -> dict[str, Any]:
         """Returns what a report says of the baselines of a case; nothing without."""
@@ -89,10 +89,10 @@ class Beside(NamedTuple):
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Returns what the last line says of baselines: the numbers of each, by its key."""
-    known = [row[ROW] for row in rows if ROW in row]
-    names = known[0] if known else ()
-    found = {name: numbers_of([row[name] for row in known]) for name in names}
-    return {ROW: found} if found else {}
+    of_baselines = [row[ROW] for row in rows if ROW in row]
+    names = of_baselines[0] if of_baselines else ()
+    errors = {name: numbers_of([row[name] for row in of_baselines]) for name in names}
+    return {ROW: errors} if errors else {}
 
 
 def shown(of_operator: Mapping[str, float], rows: Mapping[str, Any], name: str) -> str:
@@ -104,10 +104,10 @@ def shown(of_operator: Mapping[str, float], rows: Mapping[str, Any], name: str) 
       name: of what has predicted.
     """
     keys = [key for key in of_operator if key.startswith("relative_l2")]
-    known = {name: of_operator}
-    known |= {NAMES[key]: numbers for key, numbers in rows.items()}
+    errors = {name: of_operator}
+    errors |= {NAMES[key]: numbers for key, numbers in rows.items()}
     lines = [
         [label, *(number(numbers[k]) if k in numbers else "–" for k in keys)]
-        for label, numbers in known.items()
+        for label, numbers in errors.items()
     ]
     return table(["", *(key.replace("_", " ") for key in keys)], lines)

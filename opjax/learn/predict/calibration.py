@@ -289,18 +289,18 @@ def _predicted(
     predict: Callable[[Sample], np.ndarray | Predicted] | None,
     sample: Sample,
 ) -> Predicted:
-    found = operator.both(sample) if predict is None else predict(sample)
-    return Predicted(found) if isinstance(found, np.ndarray) else found
+    predicted = operator.both(sample) if predict is None else predict(sample)
+    return Predicted(predicted) if isinstance(predicted, np.ndarray) else predicted
 
 
 def factors_of_channels(
     fields: Fields, kind: str, factors: Mapping[str, float]
 ) -> np.ndarray:
     """Returns the factor of every channel, `(q,)`; zero of constant ones."""
-    found = np.zeros(fields.num_channels)
+    each = np.zeros(fields.num_channels)
     for name, field in zip(_factor_names(fields, kind), fields.varying, strict=True):
-        found[list(field.channels)] = factors[name]
-    return found
+        each[list(field.channels)] = factors[name]
+    return each
 
 
 def _factor_names(fields: Fields, kind: str) -> list[str]:
@@ -339,8 +339,8 @@ def _scores_of_points(
     weights: list[np.ndarray] = []
     for sample, value in zip(cases, values, strict=True):
         assert sample.target is not None
-        given = sample.quadrature_weights
-        weight = np.ones(len(value), np.float32) if given is None else given
+        own_weights = sample.quadrature_weights
+        weight = np.ones(len(value), np.float32) if own_weights is None else own_weights
         arrays = value - sample.target, width(sample, value)
         # Padded, so that meshes of many sizes are few programs.
         size = prediction.padded_size(len(value))
@@ -348,8 +348,8 @@ def _scores_of_points(
             jnp.asarray(_padded(a[:, channels], size), jnp.float32) for a in arrays
         )
         mass = jnp.asarray(_padded(weight, size), jnp.float32)
-        found = uncertainty.pointwise_scores(error, half, quadrature_weights=mass)
-        points.append(np.asarray(found)[: len(value)])
+        scores = uncertainty.pointwise_scores(error, half, quadrature_weights=mass)
+        points.append(np.asarray(scores)[: len(value)])
         weights.append(np.asarray(weight))
         if not np.isfinite(points[-1]).all():
             raise ValueError(
@@ -450,8 +450,8 @@ def _check_unseen(operators: Sequence[Trained], cases: Sequence[Sample]) -> None
         if not isinstance(seen, list):
             unknown.append(str(operator.folder))
             continue
-        known = set(seen)
-        names = [name for key, name in own if key in known]
+        digests = set(seen)
+        names = [name for key, name in own if key in digests]
         if names:
             raise ValueError(
                 f"{len(names)} of {len(cases)} calibration cases were in the training "
@@ -499,7 +499,7 @@ def siblings(operator: Trained, *, own_model: str | None = None) -> list[Trained
       Finished operators of the same model and options in folders beside its own, by
       their names; none if there are none.
     """
-    found: list[Trained] = []
+    others: list[Trained] = []
     mine = _options(operator)
     for place in sorted(operator.folder.parent.glob("*/operator")):
         folder = place.parent
@@ -507,8 +507,8 @@ def siblings(operator: Trained, *, own_model: str | None = None) -> list[Trained
             continue
         other = trained.load(folder, own_model=own_model)
         if _options(other) == mine:
-            found.append(other)
-    return found
+            others.append(other)
+    return others
 
 
 def _options(operator: Trained) -> dict[str, Any]:
@@ -518,10 +518,10 @@ def _options(operator: Trained) -> dict[str, Any]:
 
 def identity(operator: Trained) -> str:
     """Returns 16 letters that change with the parameters of an operator."""
-    found = hashlib.blake2b(digest_size=8)
+    hashed = hashlib.blake2b(digest_size=8)
     for leaf in jax.tree.leaves((operator.model, operator.normalizers)):
-        found.update(np.asarray(leaf).tobytes())
-    return found.hexdigest()
+        hashed.update(np.asarray(leaf).tobytes())
+    return hashed.hexdigest()
 
 
 def load_calibration(
@@ -548,7 +548,7 @@ def load_calibration(
         _formats.check(
             path, text.pop("format"), _formats.CALIBRATION, what="calibrations"
         )
-        found = _parsed(operator, text, arrays, own_model)
+        calibration = _parsed(operator, text, arrays, own_model)
     except (_formats.NewerFormatError, OtherOperatorError, OSError):
         raise
     except Exception as error:  # what is not as it was leads anywhere
@@ -556,7 +556,7 @@ def load_calibration(
             f"{path} is damaged: {str(error)[:200]!r}. Run opjax-calibrate again, or "
             "delete the file for predictions without bands."
         ) from error
-    return found
+    return calibration
 
 
 def _parsed(
@@ -628,8 +628,8 @@ def row_of(
     weights = sample.quadrature_weights
     arrays = [*band] if sample.target is None else [sample.target, *band]
     size = prediction.padded_size(sample.num_points)
-    given = np.ones(sample.num_points, np.float32) if weights is None else weights
-    mass = jnp.asarray(_padded(np.asarray(given), size), jnp.float32)
+    own_weights = np.ones(sample.num_points, np.float32) if weights is None else weights
+    mass = jnp.asarray(_padded(np.asarray(own_weights), size), jnp.float32)
     each: dict[str, dict[str, Any]] = {}
     for field in fields.varying:
         # In units of the spread, without the prediction's mean, which may be large.
@@ -645,10 +645,9 @@ def row_of(
             "width_over_spread": over_spread,
         }
         if sample.target is not None:
-            known = {"quadrature_weights": mass}
-            one["inside"] = bool(uncertainty.field_inside(*ends, **known) > 0)
-            share = uncertainty.pointwise_coverage(*ends, **known)
-            one["coverage_pointwise"] = float(share)
+            inside = uncertainty.field_inside(*ends, quadrature_weights=mass)
+            share = uncertainty.pointwise_coverage(*ends, quadrature_weights=mass)
+            one |= {"inside": bool(inside > 0), "coverage_pointwise": float(share)}
         each[field.name] = one
     row: dict[str, Any] = {"band": kind, "band_coverage": coverage, "fields": each}
     names = ("width_over_spread", "coverage_pointwise")
@@ -682,27 +681,27 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     for row in rows:
         for name, one in row.get("fields", {}).items() if "band" in row else ():
             fields.setdefault(name, []).append(one)
-    each = {name: _summary_of_field(known) for name, known in fields.items()}
-    found: dict[str, Any] = {}
+    each = {name: _summary_of_field(field_rows) for name, field_rows in fields.items()}
+    numbers: dict[str, Any] = {}
     names = ("coverage", "coverage_pointwise", "width", "width_over_spread")
     for name in names if len(each) == 1 else (*names[:2], names[3]):
         values = [one[name] for one in each.values() if name in one]
         if values:
-            found[name] = float(np.mean(values))
+            numbers[name] = float(np.mean(values))
     for key, one in zip(keys(tuple(each)), each.values(), strict=False):
-        found |= {f"{name}_{key}": value for name, value in one.items()}
+        numbers |= {f"{name}_{key}": value for name, value in one.items()}
     if any("unlike" in row for row in rows):
-        found["unlike"] = sum(row["unlike"] for row in rows)
-    return found | intervals.summary(rows)
+        numbers["unlike"] = sum(row["unlike"] for row in rows)
+    return numbers | intervals.summary(rows)
 
 
 def _summary_of_field(known: Sequence[dict[str, Any]]) -> dict[str, float]:
     """Means over the cases of a field."""
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     keys = {"coverage": "inside", "coverage_pointwise": "coverage_pointwise"}
     keys |= {"width": "width", "width_over_spread": "width_over_spread"}
     for name, key in keys.items():
         values = [one[key] for one in known if key in one]
         if values:
-            found[name] = float(np.mean(values))
-    return found
+            numbers[name] = float(np.mean(values))
+    return numbers

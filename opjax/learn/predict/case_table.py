@@ -65,8 +65,8 @@ def row_of(
         )
     row["predicted_scalars"] = intervals.named(targets, predicted)
     if sample.target_scalars is not None:
-        known, error = sample.target_scalars, predicted - sample.target_scalars
-        row["target_scalars"] = intervals.named(targets, known)
+        truth, error = sample.target_scalars, predicted - sample.target_scalars
+        row["target_scalars"] = intervals.named(targets, truth)
         row["scalar_errors"] = intervals.named(targets, error)
     return to_json(row)
 
@@ -101,12 +101,12 @@ def write(path: pathlib.Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _warnings(row: Json) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    numbers: dict[str, Any] = {}
     if ranges.BEYOND in row:
-        found["outside_training"] = " ".join(row[ranges.BEYOND])
+        numbers["outside_training"] = " ".join(row[ranges.BEYOND])
     if "unlike" in row:
-        found["unlike"] = row["unlike"]
-    return found
+        numbers["unlike"] = row["unlike"]
+    return numbers
 
 
 def known(rows: Sequence[Mapping[str, Any]]) -> tuple[np.ndarray, np.ndarray]:

@@ -89,13 +89,13 @@ class Stepping(NamedTuple):
         """
         if not isinstance(stored, dict):
             raise ValueError(f"time={stored!r}")
-        known: dict[str, Any] = {"shortest": 0.0, **stored}
+        named: dict[str, Any] = {"shortest": 0.0, **stored}
         for name, kind in cls.__annotations__.items():
-            value = known.get(name)
+            value = named.get(name)
             fits = isinstance(value, bool) == (kind is bool) and isinstance(value, kind)
             if not fits or (isinstance(value, float) and not math.isfinite(value)):
                 raise ValueError(f"{name}={value!r} of its time")
-        how = cls(*(known[name] for name in cls._fields))
+        how = cls(*(named[name] for name in cls._fields))
         sizes = how.history, how.channels, how.interval, how.longest, how.span
         if how.mode not in MODES or min(sizes) <= 0 or how.shortest < 0:
             raise ValueError(f"time={how}")
@@ -224,10 +224,10 @@ class Description:
 
 def _ordered(kind: Any, stored: Json) -> list[Any]:
     """Values of a named tuple in their order, by default those of its class."""
-    given = kind._field_defaults | {k: tuples(value) for k, value in stored.items()}
-    if missing := [name for name in kind._fields if name not in given]:
+    named = kind._field_defaults | {k: tuples(value) for k, value in stored.items()}
+    if missing := [name for name in kind._fields if name not in named]:
         raise ValueError(f"no {missing[0]} in its {kind.__name__.lower()}")
-    return [given[name] for name in kind._fields]
+    return [named[name] for name in kind._fields]
 
 
 def _configuration(stored: Json) -> dict[str, Any]:
@@ -280,8 +280,8 @@ def describe(
     channels, numbers = Channels.of(sizes), {}
     if scaling is not None and not isinstance(train, Sliced):
         scalars = train[0].scalars
-        given = 0 if scalars is None else len(scalars)
-        channels = channels._replace(scalars=given)
+        num_scalars = 0 if scalars is None else len(scalars)
+        channels = channels._replace(scalars=num_scalars)
         numbers = {"numbers": scaling.measure(train)}
         train = [scaling.reduce(sample) for sample in train]
     weighted = (

@@ -92,9 +92,9 @@ class FieldErrors(NamedTuple):
         """
         each = list(self.by_field().values())
         found: dict[str, float] = {}
-        known = [one["relative_l2"] for one in each if "relative_l2" in one]
-        if known:
-            found["relative_l2"] = float(np.mean(known))
+        relative = [one["relative_l2"] for one in each if "relative_l2" in one]
+        if relative:
+            found["relative_l2"] = float(np.mean(relative))
             found["relative_l2_worst"] = float(self.of_samples.max())
         found["error_over_spread"] = float(self.over_spread.mean())
         for name, numbers in zip(keys(self.names), each, strict=False):
@@ -103,7 +103,7 @@ class FieldErrors(NamedTuple):
 
     def by_field(self) -> dict[str, dict[str, float]]:
         """Returns the numbers of each field, those of `numbers`."""
-        found: dict[str, dict[str, float]] = {}
+        fields: dict[str, dict[str, float]] = {}
         for place, name in enumerate(self.names):
             relative = self.relative[:, place]
             relative = relative[~np.isnan(relative)]
@@ -112,8 +112,8 @@ class FieldErrors(NamedTuple):
                 one["relative_l2"] = float(relative.mean())
                 one["relative_l2_worst"] = float(relative.max())
             one["error_over_spread"] = float(self.over_spread[:, place].mean())
-            found[name] = one
-        return found
+            fields[name] = one
+        return fields
 
     def row(self) -> dict[str, Any]:
         """Returns what a report says of one sample, the numbers of its fields nested.
@@ -138,14 +138,14 @@ def joined(several: Sequence[FieldErrors]) -> FieldErrors:
 
 def numbers_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Returns the numbers of a table for the rows of a report that have errors."""
-    known = [row["fields"] for row in rows if "error_over_spread" in row]
-    if not known:
+    of_cases = [row["fields"] for row in rows if "error_over_spread" in row]
+    if not of_cases:
         return {}
     relative, over_spread = (
-        np.array([[one.get(key, np.nan) for one in row.values()] for row in known])
+        np.array([[one.get(key, np.nan) for one in row.values()] for row in of_cases])
         for key in _OF_A_SAMPLE
     )
-    return FieldErrors(tuple(known[0]), relative, over_spread).numbers()
+    return FieldErrors(tuple(of_cases[0]), relative, over_spread).numbers()
 
 
 class Sums:
@@ -165,8 +165,8 @@ class Sums:
         """Adds points, `(m, q)`, and their weights, `(m,)`; a zero masks a point."""
         mass = np.ones(len(target)) if weights is None else np.asarray(weights, float)
         keep = mass > 0
-        values, known = (np.asarray(x, np.float64)[keep] for x in (predicted, target))
-        for place, array in enumerate((values - known, known)):
+        values, truth = (np.asarray(x, np.float64)[keep] for x in (predicted, target))
+        for place, array in enumerate((values - truth, truth)):
             for number, field in enumerate(self._fields.varying):
                 part = array[:, list(field.channels)] / field.spread
                 self._squares[place, number] += mass[keep] @ np.sum(part**2, axis=1)
@@ -182,9 +182,9 @@ def errors_of(
     fields: Fields, samples: Sequence[Sample], predicted: Iterable[np.ndarray]
 ) -> FieldErrors:
     """Returns the errors of predictions for samples with targets, in physical units."""
-    found: list[FieldErrors] = []
+    each: list[FieldErrors] = []
     for sample, values in zip(samples, predicted, strict=True):
         sums = Sums(fields)
         sums.add(values, sample.target, sample.quadrature_weights)
-        found.append(sums.errors())
-    return joined(found)
+        each.append(sums.errors())
+    return joined(each)

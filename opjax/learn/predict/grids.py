@@ -24,6 +24,22 @@ class Grids(NamedTuple):
     output_shape: tuple[int, ...]
 
 
+class Layout(NamedTuple):
+    """The axes of values on one or several uniform grids.
+
+    Attributes:
+      shape: points per axis of a grid.
+      points: of the grid, in row-major order, `(n, k)`.
+      rows: shape of the values as features, `(grids, n, channels)`.
+      output_shape: of the predictions, in the layout of the input.
+    """
+
+    shape: tuple[int, ...]
+    points: np.ndarray
+    rows: tuple[int, int, int]
+    output_shape: tuple[int, ...]
+
+
 def is_mesh(trained: Learned) -> bool:
     """Whether an operator takes points alone: the mesh is its input."""
     return not trained.description.channels.features
@@ -101,48 +117,66 @@ def of_scalars(scalars: ArrayLike) -> np.ndarray:
     return array
 
 
-def of_grids(trained: Learned, values: ArrayLike) -> Grids:
-    """Returns the samples of values on uniform grids.
+def layout(trained: Learned, shape: tuple[int, ...]) -> Layout:
+    """Finds what the axes of values on uniform grids are.
 
     Args:
       trained: an operator whose training samples are on uniform grids of `k` axes.
-      values: on one grid, `k` axes and channels; or on several, one axis before. A
-        single channel may go without its axis.
+      shape: of the values on one grid, `k` axes and channels; or on several, one axis
+        before. A single channel may go without its axis.
 
     Raises:
-      TypeError: if the values are no real numbers.
       ValueError: if the operator is not for uniform grids, or the shape does not fit.
     """
-    array = _floating("The values on a grid", values)
     description = trained.description
     trained_shape = description.sizes.grid_shape
     if not description.uniform or trained_shape is None:
         raise ValueError(
-            f"An array of shape {array.shape} says nothing of its points, and the "
+            f"An array of shape {shape} says nothing of its points, and the "
             f"operator in {trained.folder} was not trained on uniform grids. Give "
             "points (n, p) and features (n, c), or a sample."
         )
     axes, channels = len(trained_shape), description.channels.features
     outputs = description.channels.target
-    bare = channels == 1 and not (array.ndim > axes and array.shape[-1] == 1)
-    batched = array.ndim == axes + 2 - bare
-    fits = batched or array.ndim == axes + 1 - bare
-    if not fits or not bare and array.shape[-1] != channels:
+    bare = channels == 1 and not (len(shape) > axes and shape[-1] == 1)
+    batched = len(shape) == axes + 2 - bare
+    fits = batched or len(shape) == axes + 1 - bare
+    if not fits or not bare and shape[-1] != channels:
         grid = ", ".join("hwd"[:axes])
         raise ValueError(
-            f"The values on a grid have shape {array.shape}, expected ({grid}, "
+            f"The values on a grid have shape {shape}, expected ({grid}, "
             f"{channels}) or a batch (b, {grid}, {channels})."
         )
-    shape = array.shape[batched : batched + axes]
+    grid_shape = shape[batched : batched + axes]
     low, high = description.ranges["mesh_points"]
-    points = grid_points(shape, low, high)
-    rows = array.reshape(-1, math.prod(shape), channels)
-    samples = [
-        Sample(points, features=row, grid_shape=shape, name=f"grid {i}")
-        for i, row in enumerate(rows)
-    ]
+    num_grids = shape[0] if batched else 1
     tail = () if bare and outputs == 1 else (outputs,)
-    return Grids(samples, (*array.shape[: batched + axes], *tail))
+    return Layout(
+        grid_shape,
+        grid_points(grid_shape, low, high),
+        (num_grids, math.prod(grid_shape), channels),
+        (*shape[: batched + axes], *tail),
+    )
+
+
+def of_grids(trained: Learned, values: ArrayLike) -> Grids:
+    """Returns the samples of values on uniform grids.
+
+    Args:
+      trained: see `layout`.
+      values: of a shape for `layout`.
+
+    Raises:
+      TypeError: if the values are no real numbers.
+      ValueError: as from `layout`.
+    """
+    array = _floating("The values on a grid", values)
+    grid = layout(trained, array.shape)
+    samples = [
+        Sample(grid.points, features=row, grid_shape=grid.shape, name=f"grid {i}")
+        for i, row in enumerate(array.reshape(grid.rows))
+    ]
+    return Grids(samples, grid.output_shape)
 
 
 def _floating(name: str, values: ArrayLike) -> np.ndarray:

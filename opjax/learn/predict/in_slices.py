@@ -82,7 +82,7 @@ def _check_weights(
 
 
 def _predict(
-    found: Trained,
+    operator: Trained,
     name: str,
     columns: Mapping[str, Column],
     add: Callable[[], Written] | None,
@@ -90,19 +90,23 @@ def _predict(
 ) -> dict[str, Any]:
     """Predicts on a sample; `add` allocates the fields to write, if there are any."""
     arrays: dict[str, Any] = dict(columns)
-    numbers = {key: arrays.pop(key)[:] for key in SCALARS if key in arrays}
+    scalars, target_scalars = (
+        arrays.pop(key)[:] if key in arrays else None for key in SCALARS
+    )
     target, weights = arrays.pop("target", None), arrays.get("quadrature_weights")
-    case = Sample(np.zeros((1, 1)), **numbers, name=name)
+    case = Sample(
+        np.zeros((1, 1)), scalars=scalars, target_scalars=target_scalars, name=name
+    )
     if case.scalars is not None:
         arrays["scalars"] = case.scalars
-    report, start = _Report(found, len(arrays["mesh_points"])), 0
-    parts = found.stream_channels(
+    report, start = _Report(operator, len(arrays["mesh_points"])), 0
+    parts = operator.stream_channels(
         arrays,
         limits=limits,
     )
-    written, means = None if add is None else add(), prediction.Means(found.model)
+    written, means = None if add is None else add(), prediction.Means(operator.model)
     for part in parts:
-        values = prediction.decoded(found, part)
+        values = prediction.decoded(operator, part)
         if not np.isfinite(values).all():
             raise ValueError(
                 f"The prediction for {name} is not finite; its values are too "
@@ -118,8 +122,8 @@ def _predict(
             report.sums.add(values, target[rows], column)
         start += len(values)
     assert start == len(arrays["mesh_points"])
-    read = means.scalars(found.normalizers)
-    of_scalars = case_table.row_of(found.description.names, case, read)
+    read = means.scalars(operator.normalizers)
+    of_scalars = case_table.row_of(operator.description.names, case, read)
     return {"name": name} | report.row() | of_scalars
 
 
@@ -151,8 +155,8 @@ class _Report:
         """The row of the report."""
         fewest, most = self._description.num_points
         factor = {"num_points_factor": max(self._n / most, fewest / self._n, 1.0)}
-        found: dict[str, Any] = {"num_points": self._n, **self._row, **self._beyond}
-        return found | factor | (self.sums.errors().row() if self.sums.mass else {})
+        row: dict[str, Any] = {"num_points": self._n, **self._row, **self._beyond}
+        return row | factor | (self.sums.errors().row() if self.sums.mass else {})
 
 
 def _refuse(config: dict[str, Any]) -> None:

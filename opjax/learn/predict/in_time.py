@@ -127,13 +127,13 @@ def _advance(
 ) -> Iterator[np.ndarray]:
     units = stepping.units_of(how, trained.normalizers)
     early = {**trained.normalizers, "features": units.features}
-    known = prediction.model_input(trained, arrays, early)
-    seen = jnp.asarray(known.pop("features"))
+    inputs = prediction.model_input(trained, arrays, early)
+    seen = jnp.asarray(inputs.pop("features"))
     step = jax.jit(partial(_step, how))
     before = 0.0
     for number, lag in enumerate(lags, start=1):
         size = jnp.asarray(lag - before, jnp.float32)
-        frame, later = step(units.inner, trained.model, known, seen, size)
+        frame, later = step(units.inner, trained.model, inputs, seen, size)
         if how.mode != "one_shot":
             seen, before = later, lag
         values = np.asarray(frame)[: series.num_points]
@@ -150,10 +150,10 @@ def _step(
     how: Stepping,
     normalizers: PyTree,
     model: Model,
-    known: PyTree,
+    inputs: PyTree,
     seen: jax.Array,
     lag: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
     """The next frame, and what the model sees for the one after it."""
-    frame = stepping.next_frame(how, normalizers, model, known, seen, lag)
+    frame = stepping.Step(how, normalizers).next_frame(model, inputs, seen, lag)
     return frame, stepping.pushed(how, seen, frame)

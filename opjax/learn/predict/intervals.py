@@ -49,15 +49,15 @@ def calibrate(
       ValueError: if a quantity cannot be computed for a case, or is not finite.
     """
     errors: dict[str, dict[str, list[float]]] = {}
-    wanted = parse(trained.description.config.get("quantities", ""))
+    asked = parse(trained.description.config.get("quantities", ""))
     listed = trained.description.names.get("target_scalars") or []
     for sample, predicted in zip(cases, predictions, strict=True):
         pairs: dict[str, Any] = {}
-        if wanted:
+        if asked:
             assert sample.target is not None
             fields = [predicted.values, sample.target]
             names = trained.description.names
-            pairs["quantities"] = quantities.measure(wanted, sample, fields, names)
+            pairs["quantities"] = quantities.measure(asked, sample, fields, names)
         if predicted.scalars is not None:
             if sample.target_scalars is None:
                 say(f"No intervals for scalars: {sample.name} does not have them.")
@@ -79,8 +79,8 @@ def _quantile(name: str, errors: Sequence[float], coverage: float) -> float:
     if not np.isfinite(errors).all():
         raise ValueError(f"{name} is not finite for one of the calibration cases.")
     with jax.enable_x64(True):
-        found = uncertainty.conformal_quantile(np.asarray(errors), coverage=coverage)
-    return float(found)
+        quantile = uncertainty.conformal_quantile(np.asarray(errors), coverage=coverage)
+    return float(quantile)
 
 
 def named(listed: Sequence[str], values: np.ndarray) -> dict[str, float]:

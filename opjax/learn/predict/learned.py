@@ -87,8 +87,8 @@ class Learned(NamedTuple):
 
     def fields_of(self, sample: Sample) -> Fields:
         """Returns `fields` with their spread in the physical units of a case."""
-        known, scaling = self.fields, self.scaling
-        return known if scaling is None else scaling.fields(sample, known)
+        fields, scaling = self.fields, self.scaling
+        return fields if scaling is None else scaling.fields(sample, fields)
 
     @property
     def fields(self) -> Fields:
@@ -102,8 +102,10 @@ class Learned(NamedTuple):
         count = self.description.channels.target
         std = np.ones(count)
         if "target" in self.normalizers:
-            known = np.asarray(self.normalizers["target"].std, np.float64)
-            std = np.broadcast_to(known.reshape(-1, known.shape[-1]).mean(0), (count,))
+            spread = np.asarray(self.normalizers["target"].std, np.float64)
+            std = np.broadcast_to(
+                spread.reshape(-1, spread.shape[-1]).mean(0), (count,)
+            )
         names = self.description.names.get("target")
         return fields_of(names, std, np.ones(count, bool))
 
@@ -133,13 +135,13 @@ class Learned(NamedTuple):
         """
         if isinstance(mesh, Sample):
             return columns(mesh)
-        found = self.read(mesh)
-        if len(found) != 1:
+        several = self.read(mesh)
+        if len(several) != 1:
             raise ValueError(
-                f"{mesh} holds {len(found)} samples; read them with `trained.read` "
+                f"{mesh} holds {len(several)} samples; read them with `trained.read` "
                 "and predict on one after the other."
             )
-        return found[0]
+        return several[0]
 
     def read(
         self,
@@ -153,13 +155,13 @@ class Learned(NamedTuple):
           paths: as for `files.read`.
           point_dim: as for `files.read`; as in training by default.
         """
-        found = files.read(paths, self.read_options(point_dim=point_dim))
-        known = self.normalizers.get("scalars")
-        if known is None or not is_single(known):
-            return found
+        several = files.read(paths, self.read_options(point_dim=point_dim))
+        normalizer = self.normalizers.get("scalars")
+        if normalizer is None or not is_single(normalizer):
+            return several
         # One file does not tell how much its scalars vary.
         return [
-            one._replace(scalars=np.asarray(one.scalars, np.float32)) for one in found
+            one._replace(scalars=np.asarray(one.scalars, np.float32)) for one in several
         ]
 
     def read_options(self, *, point_dim: int | None = None) -> files.ReadOptions:

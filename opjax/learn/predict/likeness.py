@@ -72,9 +72,10 @@ class Reference(NamedTuple):
         features = features_of(trained, sample, prediction)
         if self.shapes is None:
             with jax.enable_x64(True):
-                found = uncertainty.likeness(features, self.features)
+                likeness = uncertainty.likeness(features, self.features)
                 return uncertainty.GroupedLikeness(
-                    *(found.p_value, found.distance, found.distance), jnp.zeros((), int)
+                    *(likeness.p_value, likeness.distance, likeness.distance),
+                    jnp.zeros((), int),
                 )
         means, own = shape_of(trained, sample, self.shapes.waves), noise_of(sample)
         with jax.enable_x64(True):
@@ -91,12 +92,14 @@ class Reference(NamedTuple):
         noise: float,
     ) -> list[uncertainty.Group]:
         """The groups of numbers of a case, beside those of the calibration cases."""
-        known = shapes.noise
+        noise_of_means = shapes.noise
         end = len(features) - _num_scalars(trained)
         groups = [
-            uncertainty.Group(features[:end], self.features[:, :end], noise, known),
+            uncertainty.Group(
+                features[:end], self.features[:, :end], noise, noise_of_means
+            ),
             # Cosines and sines have half the variance of numbers of unit size.
-            uncertainty.Group(means, shapes.means, noise / 2, known / 2),
+            uncertainty.Group(means, shapes.means, noise / 2, noise_of_means / 2),
         ]
         if end < len(features):
             limits = _limits(trained)
@@ -120,10 +123,10 @@ class Reference(NamedTuple):
         first = self.features[0], self.shapes.means[0], float(self.shapes.noise[0])
         with jax.enable_x64(True):
             groups = self._groups(trained, self.shapes, *first)
-            found = uncertainty.detectable_shifts(
+            shifts = uncertainty.detectable_shifts(
                 groups, false_alarms=self.false_alarms, power=POWER
             )
-        return np.asarray(found)
+        return np.asarray(shifts)
 
     def row(
         self, trained: Trained, sample: Sample, prediction: np.ndarray
@@ -140,12 +143,12 @@ class Reference(NamedTuple):
           others, `likeness_p_value` and `likeness_distance`, see `compare`, and what
           `power` returns.
         """
-        found = self.compare(trained, sample, prediction)
-        p_value, distance = float(found.p_value), float(found.distance)
+        compared = self.compare(trained, sample, prediction)
+        p_value, distance = float(compared.p_value), float(compared.distance)
         # Numbers too large to be squared are not alike either.
         finite = bool(np.isfinite(p_value))
         unlike = not finite or p_value <= self.false_alarms
-        place = int(found.group) if np.isfinite(distance) else 0
+        place = int(compared.group) if np.isfinite(distance) else 0
         return {
             "unlike": unlike,
             "unlike_in": GROUPS[place] if unlike else None,
@@ -162,11 +165,11 @@ class Reference(NamedTuple):
           the group, with None where no shift is noticed; of an earlier opjax's
           calibration the number alone.
         """
-        found: dict[str, Any] = {"likeness_cases": len(self.features)}
+        numbers: dict[str, Any] = {"likeness_cases": len(self.features)}
         if self.shifts is not None:
             each = [float(t) if np.isfinite(t) else None for t in self.shifts]
-            found["likeness_shifts"] = dict(zip(GROUPS, each, strict=False))
-        return found
+            numbers["likeness_shifts"] = dict(zip(GROUPS, each, strict=False))
+        return numbers
 
     def statement(self) -> str:
         """Says what the calibration cases are able to tell apart."""
@@ -191,13 +194,13 @@ class Reference(NamedTuple):
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Returns what `restore` makes the reference of, by names."""
-        found = {"likeness": self.features}
+        stored = {"likeness": self.features}
         if self.shapes is not None:
             parts = self.shapes._asdict()
-            found |= {f"likeness_{name}": array for name, array in parts.items()}
+            stored |= {f"likeness_{name}": array for name, array in parts.items()}
         if self.shifts is not None:
-            found["likeness_shifts"] = self.shifts
-        return found
+            stored["likeness_shifts"] = self.shifts
+        return stored
 
     @property
     def least(self) -> float:
@@ -247,8 +250,8 @@ def refer(
     waves = _LENGTH * np.random.default_rng(0).normal(size=(dim, _WAVES))
     means = np.stack([shape_of(trained, sample, waves) for sample in cases])
     noise = np.asarray([noise_of(sample) for sample in cases])
-    found = Reference(rate, np.stack(features), Shapes(waves, means, noise))
-    return found._replace(shifts=found.detectable(trained))
+    reference = Reference(rate, np.stack(features), Shapes(waves, means, noise))
+    return reference._replace(shifts=reference.detectable(trained))
 
 
 def restore(
@@ -269,13 +272,13 @@ def restore(
     count = len(features)
     if count < least_cases(false_alarms) or not np.isfinite(features).all():
         raise ValueError("moments that are none")
-    known = [arrays.get(f"likeness_{name}") for name in Shapes._fields]
-    found = [array for array in known if array is not None]
-    if not found:  # as an earlier opjax wrote it
+    stored = [arrays.get(f"likeness_{name}") for name in Shapes._fields]
+    present = [array for array in stored if array is not None]
+    if not present:  # as an earlier opjax wrote it
         return Reference(false_alarms, features)
-    if len(found) < len(known) or not all(np.isfinite(a).all() for a in found):
+    if len(present) < len(stored) or not all(np.isfinite(a).all() for a in present):
         raise ValueError("shapes that are none")
-    shapes = Shapes(*found)
+    shapes = Shapes(*present)
     expected = (count, 2 * shapes.waves.shape[1]), (count,)
     if (shapes.means.shape, shapes.noise.shape) != expected:
         raise ValueError("shapes of other cases")
@@ -322,14 +325,14 @@ def features_of(trained: Trained, sample: Sample, prediction: np.ndarray) -> np.
         fields.append(widths.encoded(trained, "features", sample.features))
     fields.append(widths.encoded(trained, "target", prediction))
     with jax.enable_x64(True):
-        found = uncertainty.field_moments(
+        moments = uncertainty.field_moments(
             _padded(np.concatenate(fields, axis=1)),
             quadrature_weights=_padded(_weights(sample)),
         )
     if sample.scalars is None:
-        return np.asarray(found)
+        return np.asarray(moments)
     scalars = widths.encoded(trained, "scalars", sample.scalars)
-    return np.concatenate([found, np.ravel(scalars)])
+    return np.concatenate([moments, np.ravel(scalars)])
 
 
 def shape_of(trained: Trained, sample: Sample, waves: np.ndarray) -> np.ndarray:
@@ -337,10 +340,10 @@ def shape_of(trained: Trained, sample: Sample, waves: np.ndarray) -> np.ndarray:
     points = trained.reduced(sample).mesh_points
     points = widths.encoded(trained, "mesh_points", points)
     with jax.enable_x64(True):
-        found = uncertainty.wave_means(
+        means = uncertainty.wave_means(
             _padded(points), waves, quadrature_weights=_padded(_weights(sample))
         )
-    return np.asarray(found)
+    return np.asarray(means)
 
 
 def noise_of(sample: Sample) -> float:
@@ -350,10 +353,10 @@ def noise_of(sample: Sample) -> float:
 
 
 def _weights(sample: Sample) -> np.ndarray:
-    given = sample.quadrature_weights
-    if given is None:
+    weights = sample.quadrature_weights
+    if weights is None:
         return np.ones(sample.num_points)
-    return np.asarray(given, np.float64)
+    return np.asarray(weights, np.float64)
 
 
 def _padded(array: np.ndarray) -> np.ndarray:

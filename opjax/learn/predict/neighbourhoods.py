@@ -17,9 +17,9 @@ def nearest(points: np.ndarray, count: int) -> np.ndarray:
     """
     from scipy.spatial import KDTree
 
-    known = np.asarray(points, np.float64)
-    found = KDTree(known).query(known, min(count, len(known)))[1]
-    return np.reshape(found, (len(known), -1))
+    points = np.asarray(points, np.float64)
+    places = KDTree(points).query(points, min(count, len(points)))[1]
+    return np.reshape(places, (len(points), -1))
 
 
 def local_features(points: np.ndarray, values: np.ndarray) -> np.ndarray:

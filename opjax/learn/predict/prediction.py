@@ -126,18 +126,18 @@ def predict(
     """
     check(trained, sample, weights=True)
     if trained.scaling is not None:
-        found = _predict_reduced(trained, trained.reduced(sample), time, limits)
+        predicted = _predict_reduced(trained, trained.reduced(sample), time, limits)
         trained.scaling.warn_of_units(sample, trained.description.numbers)
-        return in_case(trained.scaling, sample, found)
+        return in_case(trained.scaling, sample, predicted)
     return _predict_reduced(trained, sample, time, limits)
 
 
-def in_case(scaling: Scaling, sample: Sample, found: Predicted) -> Predicted:
+def in_case(scaling: Scaling, sample: Sample, predicted: Predicted) -> Predicted:
     """Returns predictions of a reduced case in physical units."""
-    scalars = found.scalars
+    scalars = predicted.scalars
     if scalars is not None:
         scalars = scaling.restore(scalars, sample, "target_scalars")
-    return Predicted(scaling.restore(found.values, sample), scalars)
+    return Predicted(scaling.restore(predicted.values, sample), scalars)
 
 
 def _predict_reduced(
@@ -146,13 +146,13 @@ def _predict_reduced(
     """Evaluates an operator on a case as its normalisers see it."""
     n, arrays = sample.num_points, arrays_of(sample)
     if n > limits.chunk_size and not obstacle(trained):
-        found = chunks(
+        parts = chunks(
             trained,
             arrays,
             time=time,
             limits=limits,
         )
-        values = np.concatenate(list(found))
+        values = np.concatenate(list(parts))
         scalars = _scalars_of(trained, values, sample.quadrature_weights)
         return Predicted(_of_case(trained, sample, values), scalars)
     when = None if time is None else jnp.asarray(time, jnp.float32)
@@ -175,12 +175,12 @@ def _of_case(trained: Learned, sample: Sample, values: np.ndarray) -> np.ndarray
 
     Of an operator that starts from a baseline, the sum of both.
     """
-    found = decoded(trained, values)
+    difference = decoded(trained, values)
     if trained.start is None:
-        return found
+        return difference
     std = trained.normalizers["target"].std
-    total = trained.start.total(values[:, : found.shape[1]], std, sample)
-    return total.astype(found.dtype)
+    total = trained.start.total(values[:, : difference.shape[1]], std, sample)
+    return total.astype(difference.dtype)
 
 
 def _scalars_of(
@@ -200,8 +200,8 @@ class Means:
     """
 
     def __init__(self, model: Model):
-        known = isinstance(model, nn.models.ScalarOperator)
-        self._model: nn.models.ScalarOperator | None = model if known else None
+        has_head = isinstance(model, nn.models.ScalarOperator)
+        self._model: nn.models.ScalarOperator | None = model if has_head else None
         self._sum: Any = 0.0
         self._mass = 0.0
 
@@ -220,8 +220,8 @@ class Means:
         if self._model is None:
             return None
         means = jnp.asarray((self._sum / self._mass).astype(np.float32))
-        found = jax.jit(self._model.head.of_means)(means)
-        return in_units(normalizers, "target_scalars", found)
+        encoded = jax.jit(self._model.head.of_means)(means)
+        return in_units(normalizers, "target_scalars", encoded)
 
 
 def arrays_of(sample: Sample) -> dict[str, np.ndarray]:
@@ -246,8 +246,8 @@ def model_input(
     dtype = jnp.result_type(
         *(x for x in leaves if jnp.isdtype(x.dtype, "real floating"))
     )
-    found = encode_stored(arrays, normalizers or trained.normalizers)
-    return {name: np.asarray(array, dtype) for name, array in found.items()}
+    inputs = encode_stored(arrays, normalizers or trained.normalizers)
+    return {name: np.asarray(array, dtype) for name, array in inputs.items()}
 
 
 def obstacle(trained: Learned) -> str | None:
@@ -349,7 +349,7 @@ def _single(normalizer: Normalizer, values: np.ndarray) -> np.ndarray:
 def encoded(trained: Learned, arrays: Columns) -> dict[str, Any]:
     """Sliceable arrays as the model sees them, scalars being features."""
     normalizers = trained.normalizers
-    found: dict[str, Any] = {
+    columns: dict[str, Any] = {
         k: Encoded(a, partial(_single, normalizers[k]))
         if k in normalizers and k in _ARRAYS
         else a
@@ -359,8 +359,8 @@ def encoded(trained: Learned, arrays: Columns) -> dict[str, Any]:
     if "scalars" in arrays:
         scalars = _single(normalizers["scalars"], np.asarray(arrays["scalars"]))
         n = len(arrays["mesh_points"])
-        found["features"] = WithConstants(found.get("features"), scalars, n)
-    return found
+        columns["features"] = WithConstants(columns.get("features"), scalars, n)
+    return columns
 
 
 def decoded(trained: Learned, values: np.ndarray) -> np.ndarray:

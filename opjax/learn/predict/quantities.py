@@ -1,13 +1,15 @@
 """Quantities of interest of predicted fields, on the meshes of samples."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from opjax import geometry, quadrature
 from opjax.files import components, patches
-from opjax.learn.config.quantities import EXTREMES, FLUX, SHEARS, SUM, Quantity
+from opjax.learn.config.quantities import EXTREMES, FLUX, MEANS, SHEARS, SUM, Quantity
 from opjax.learn.predict.quantity_values import Names, value
 from opjax.samples import Patch, Sample
 
@@ -46,13 +48,52 @@ def measure(
             for row, values in zip(rows, fields, strict=True):
                 field = _field(one, np.asarray(values, np.float64), names)
                 with jax.enable_x64(True):
-                    row[one.text] = value(one, sample, names, field[rule.rows], rule)
+                    found = value(one, sample, names, field[rule.rows], rule)
+                    row[one.text] = float(found)
         except ValueError as error:
             raise ValueError(f"{sample.name}: {one.text}: {error}") from None
     return rows
 
 
-def _field(wanted: Quantity, values: np.ndarray, names: Names) -> np.ndarray:
+class Measured:
+    """A quantity on the mesh of a sample, as a function of arrays of JAX.
+
+    Args:
+      wanted: what to compute.
+      sample: the mesh, on the host.
+      names: of the channels of `scalars`, `features` and `target`.
+
+    Raises:
+      ValueError: as from `measure`.
+    """
+
+    def __init__(self, wanted: Quantity, sample: Sample, names: Names):
+        channels = len(names.get("target", ())) or 1
+        measure([wanted], sample, [np.zeros((sample.num_points, channels))], names)
+        self._wanted, self._sample, self._names = wanted, sample, names
+        self._rule = _rule(wanted, sample)
+
+    def __call__(self, case: Sample, values: jax.Array) -> jax.Array:
+        """Computes the quantity; areas follow the points that a field is given at.
+
+        Args:
+          case: the arrays of the sample, which JAX may trace.
+          values: of the predicted field, `(n, q)`.
+        """
+        wanted, rule = self._wanted, self._rule
+        field, weights = _field(wanted, values, self._names), case.quadrature_weights
+        if wanted.is_over_facets:
+            points = np.asarray(self._sample.mesh_points, np.float64)
+            rule = patches.moved(rule, points, jnp.asarray(case.mesh_points))
+        elif wanted.kind in MEANS and weights is not None:
+            rule = rule._replace(areas=weights)
+        rule = rule._replace(areas=jnp.asarray(rule.areas, field.dtype))
+        vectors = jnp.asarray(rule.area_vectors, field.dtype)
+        rule = rule._replace(area_vectors=vectors)
+        return value(wanted, case, self._names, field[rule.rows], rule)
+
+
+def _field(wanted: Quantity, values: Any, names: Names) -> Any:
     """Values of the field that a quantity names, `(n, c)`.
 
     It is a predicted field, a component of one, or a vector whose components are
@@ -60,7 +101,7 @@ def _field(wanted: Quantity, values: np.ndarray, names: Names) -> np.ndarray:
     """
     listed = list(names.get("target", ())) or ["target"] * values.shape[1]
     fields = {
-        name: values[:, [i for i, other in enumerate(listed) if other == name]]
+        name: values[:, np.flatnonzero([other == name for other in listed])]
         for name in dict.fromkeys(listed)
     }
     found, name = fields.get(wanted.field), wanted.field
@@ -70,7 +111,9 @@ def _field(wanted: Quantity, values: np.ndarray, names: Names) -> np.ndarray:
         found = None if component is None else component[:, None]
     of_vector = [fields[key] for a in "xyz" if (key := f"{name}_{a}") in fields]
     if found is None and len(of_vector) > 1:
-        found = np.concatenate(of_vector, axis=1)
+        found = (jnp if isinstance(values, jax.Array) else np).concatenate(
+            of_vector, axis=1
+        )
     every = [
         part
         for key, field in fields.items()

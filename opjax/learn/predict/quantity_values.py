@@ -1,7 +1,10 @@
 """Values of quantities of interest, of a field and a rule of integration."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from opjax import quantities
@@ -29,9 +32,11 @@ _REDUCTIONS = {
 
 
 def value(
-    wanted: Quantity, sample: Sample, names: Names, field: np.ndarray, rule: Patch
-) -> float:
-    """Computes a quantity.
+    wanted: Quantity, sample: Sample, names: Names, field: Any, rule: Patch
+) -> Any:
+    """Computes a quantity, a scalar, of arrays of NumPy or of JAX.
+
+    Of the latter, nothing is raised that depends on values.
 
     Args:
       wanted: the quantity.
@@ -47,52 +52,57 @@ def value(
     if wanted.is_force:
         return _force_value(wanted, sample, names, field, rule)
     if wanted.kind == FLUX:
-        return float(np.sum(_in_space(field, rule) * rule.area_vectors))
+        return (_in_space(field, rule) * rule.area_vectors).sum()
     if wanted.kind == SUM:
         total = field.sum(axis=0)
-        return float(np.linalg.norm(total) if len(total) > 1 else total[0])
-    return float(_REDUCTIONS[wanted.kind](*_padded(field[:, 0], rule.areas)))
+        return _module(field).linalg.norm(total) if len(total) > 1 else total[0]
+    return _REDUCTIONS[wanted.kind](*_padded(field[:, 0], rule.areas))
 
 
 def _force_value(
-    wanted: Quantity, sample: Sample, names: Names, field: np.ndarray, rule: Patch
-) -> float:
+    wanted: Quantity, sample: Sample, names: Names, field: Any, rule: Patch
+) -> Any:
     """A force or moment, or its coefficient."""
 
-    def given(key: str, usual: float) -> float:
-        found = dict(wanted.references).get(key, usual)
-        return _constant(found, sample, names)
+    def reference(key: str, usual: float) -> Any:
+        value = dict(wanted.references).get(key, usual)
+        return _constant(value, sample, names)
 
     if wanted.kind in SHEARS:
-        viscosity = given("viscosity", 1.0) * given("kinematic", 1.0)
+        viscosity = reference("viscosity", 1.0) * reference("kinematic", 1.0)
         found = viscosity * _shear(field, rule, sample)
     else:
-        pressure = given("kinematic", 1.0) * (field[:, 0] - given("reference", 0.0))
+        pressure = field[:, 0] - reference("reference", 0.0)
+        pressure = reference("kinematic", 1.0) * pressure
         act = _moment if wanted.kind in MOMENTS else _force
         found = act(wanted, pressure, rule)
     if wanted.is_coefficient:
-        references = {key: given(key, 1.0) for key in ("density", "speed", "area")}
-        found = np.asarray(quantities.coefficient(found, **references))
+        found = quantities.coefficient(
+            found,
+            density=reference("density", 1.0),
+            speed=reference("speed", 1.0),
+            area=reference("area", 1.0),
+        )
     if wanted.kind in ACROSS_FLOW:
         return _across(wanted, found, _constant(wanted.angle or 0.0, sample, names))
     if found.size == 1:  # a moment in the plane
-        return float(found)
+        return found
     kinds = next(k for k in (FORCES, MOMENTS, SHEARS) if wanted.kind in k)
     axis = kinds.index(wanted.kind)
     # Of a mesh in the plane of x and z, force_z is the second one, as is force_y.
     axis = rule.axes.index(axis) if axis in rule.axes else axis
     if axis >= len(found):
         raise ValueError(f"the mesh has {len(found)} dimensions only.")
-    return float(found[axis])
+    return found[axis]
 
 
-def _force(wanted: Quantity, pressure: np.ndarray, rule: Patch) -> np.ndarray:
+def _force(wanted: Quantity, pressure: Any, rule: Patch) -> jax.Array:
     """The force of a pressure, `(p,)`."""
     del wanted
-    return np.asarray(quantities.force(*_padded(pressure, rule.area_vectors)))
+    return quantities.force(*_padded(pressure, rule.area_vectors))
 
 
-def _moment(wanted: Quantity, values: np.ndarray, rule: Patch) -> np.ndarray:
+def _moment(wanted: Quantity, values: Any, rule: Patch) -> jax.Array:
     """The moment of a pressure, `(3,)` in space, a number in the plane."""
     p = rule.centers.shape[1]
     about = np.array(wanted.about or [0.0] * p)
@@ -102,43 +112,48 @@ def _moment(wanted: Quantity, values: np.ndarray, rule: Patch) -> np.ndarray:
         raise ValueError(
             f"about= has {len(about)} coordinates, but the mesh {p} dimensions."
         )
+    about = about.astype(rule.centers.dtype)
     arrays = _padded(values, rule.area_vectors, rule.centers)
-    return np.asarray(quantities.moment(*arrays, center=about[:p]))
+    return quantities.moment(*arrays, center=about[:p])
 
 
-def _shear(field: np.ndarray, rule: Patch, sample: Sample) -> np.ndarray:
+def _shear(field: Any, rule: Patch, sample: Sample) -> Any:
     """Force of the shear stress on a wall at rest, over the viscosity, `(p,)`.
 
     The velocity rises linearly from zero at the wall to its value at the centre of the
     cell beside it.
     """
     velocity = _in_space(field, rule)
-    sizes = np.linalg.norm(rule.area_vectors, axis=1, keepdims=True)
-    normals = rule.area_vectors / np.where(sizes > 0, sizes, 1)
-    beside = np.asarray(sample.mesh_points, np.float64)[rule.rows]
-    heights = np.sum((rule.centers - beside) * normals, axis=1, keepdims=True)
-    if rule.surface or (heights <= 1e-6 * np.sqrt(sizes)).any():
+    vectors, module = rule.area_vectors, _module(rule.area_vectors)
+    sizes = module.linalg.norm(vectors, axis=1, keepdims=True)
+    normals = vectors / module.where(sizes > 0, sizes, 1)
+    beside: Any = sample.mesh_points
+    if isinstance(beside, np.ndarray):
+        beside = beside.astype(np.float64)
+    heights = ((rule.centers - beside[rule.rows]) * normals).sum(axis=1, keepdims=True)
+    flat = isinstance(heights, np.ndarray) and (heights <= 1e-6 * np.sqrt(sizes)).any()
+    if rule.surface or flat:
         raise ValueError(
             "the shear stress needs velocities at the centres of cells beside the "
             "wall, --location=cells; on the wall they are zero."
         )
-    across = np.sum(velocity * normals, axis=1, keepdims=True) * normals
-    return np.sum((velocity - across) / heights * rule.areas[:, None], axis=0)
+    across = (velocity * normals).sum(axis=1, keepdims=True) * normals
+    return ((velocity - across) / heights * rule.areas[:, None]).sum(axis=0)
 
 
-def _across(wanted: Quantity, force: np.ndarray, angle: float) -> float:
+def _across(wanted: Quantity, force: Any, angle: Any) -> jax.Array:
     """Drag or lift of a force in the plane."""
     if len(force) != 2:
         raise ValueError(
             "drag and lift are those of flows in the plane; ask for force_x, force_y "
             "or force_z."
         )
-    angle = np.deg2rad(angle) if wanted.degrees else angle
+    angle = _module(angle).deg2rad(angle) if wanted.degrees else angle
     both = quantities.drag_and_lift(force, angle=angle)
-    return float(both[ACROSS_FLOW.index(wanted.kind)])
+    return both[ACROSS_FLOW.index(wanted.kind)]
 
 
-def _in_space(field: np.ndarray, rule: Patch) -> np.ndarray:
+def _in_space(field: Any, rule: Patch) -> Any:
     """Vectors of a field in as many dimensions as the mesh has, `(r, p)`."""
     count, p = field.shape[1], rule.area_vectors.shape[1]
     if count < max(p, 2):
@@ -147,6 +162,8 @@ def _in_space(field: np.ndarray, rule: Patch) -> np.ndarray:
             "vector, as in flux:U@outlet."
         )
     axes = list(rule.axes if count == 3 and rule.axes else range(p))
+    if isinstance(field, jax.Array):
+        return field[:, np.asarray(axes)]
     across = np.linalg.norm(np.delete(field, axes, axis=1))
     if across > _ACROSS_PLANE * np.linalg.norm(field):
         raise ValueError(
@@ -156,7 +173,7 @@ def _in_space(field: np.ndarray, rule: Patch) -> np.ndarray:
     return field[:, axes]
 
 
-def _constant(value: Value, sample: Sample, names: Names) -> float:
+def _constant(value: Value, sample: Sample, names: Names) -> Any:
     """A number, a scalar of the case, or the constant value of an input."""
     if not isinstance(value, str):
         return value
@@ -171,8 +188,11 @@ def _constant(value: Value, sample: Sample, names: Names) -> float:
         )
     if value in scalars:
         assert sample.scalars is not None
-        return float(sample.scalars[scalars.index(value)])
+        scalar: Any = sample.scalars[scalars.index(value)]
+        return scalar if isinstance(scalar, jax.Array) else float(scalar)
     assert sample.features is not None
+    if isinstance(sample.features, jax.Array):
+        return sample.features[:, listed.index(value)].mean()
     column = np.asarray(sample.features[:, listed.index(value)], np.float64)
     if np.ptp(column) > 1e-6 * np.abs(column).max():
         raise ValueError(
@@ -182,8 +202,15 @@ def _constant(value: Value, sample: Sample, names: Names) -> float:
     return float(column[0])
 
 
-def _padded(*arrays: np.ndarray) -> list[np.ndarray]:
-    """Arrays with zero rows up to a power of two: few sizes are compiled."""
+def _padded(*arrays: Any) -> Sequence[Any]:
+    """Arrays of NumPy with zero rows up to a power of two: few sizes are compiled."""
+    if isinstance(arrays[0], jax.Array):
+        return arrays
     n = len(arrays[0])
     rows = (1 << (n - 1).bit_length()) - n
     return [np.pad(a, [(0, rows)] + [(0, 0)] * (a.ndim - 1)) for a in arrays]
+
+
+def _module(array: Any) -> Any:
+    """`jax.numpy` for an array of JAX, and `numpy` for all else."""
+    return jnp if isinstance(array, jax.Array) else np

@@ -46,12 +46,12 @@ class Scaling:
         """Refuses names that nothing has."""
         for name in self.scales:
             self._where(name)
-        known = self.names.get("scalars", ())
+        names = self.names.get("scalars", ())
         for angle in self.angles:
-            if angle.name not in known:
+            if angle.name not in names:
                 raise ValueError(
                     f"angles: {angle.name!r} is none of the scalars that the model is "
-                    f"given, {', '.join(known) or 'of which there are none'}; add it "
+                    f"given, {', '.join(names) or 'of which there are none'}; add it "
                     "to scalar_names."
                 )
             if angle.name in self.scales:
@@ -140,7 +140,7 @@ class Scaling:
 
     def factors(self, sample: Sample) -> Factors:
         """Returns what channels are divided by, by array, of those that are scaled."""
-        found: Factors = {}
+        factors: Factors = {}
         values = self.values(sample)
         for name, formula in self.scales.items():
             role, channels = self._where(name)
@@ -150,11 +150,11 @@ class Scaling:
                     f"{sample.name}: scales has {name}, but its points have {size} "
                     "coordinates; leave it out."
                 )
-            one = found.setdefault(role, np.ones(size))
+            one = factors.setdefault(role, np.ones(size))
             one[slice(None) if channels is None else channels] = self._value(
                 name, formula, values, sample
             )
-        return found
+        return factors
 
     def traced_factors(
         self, values: Mapping[str, jax.Array], channels: Mapping[str, int]
@@ -165,13 +165,13 @@ class Scaling:
           values: numbers of a case by name.
           channels: of the arrays.
         """
-        found: dict[str, jax.Array] = {}
+        factors: dict[str, jax.Array] = {}
         for name, formula in self.scales.items():
             role, rows = self._where(name)
-            one = found.get(role, jnp.ones(channels[role]))
+            one = factors.get(role, jnp.ones(channels[role]))
             place = slice(None) if rows is None else np.asarray(rows)
-            found[role] = one.at[place].set(formula.traced(values))
-        return found
+            factors[role] = one.at[place].set(formula.traced(values))
+        return factors
 
     def turned(self, scalars: Any, array: Any = jnp) -> Any:
         """Returns scalars with cosine and sine in place of each angle.
@@ -199,17 +199,17 @@ class Scaling:
 
     def reduced_names(self) -> dict[str, list[str]]:
         """Returns the names of the channels of reduced cases, by array."""
-        found = {role: list(listed) for role, listed in self.names.items()}
+        names = {role: list(listed) for role, listed in self.names.items()}
         if self.angles:
             turned = {angle.name for angle in self.angles}
-            found["scalars"] = [
+            names["scalars"] = [
                 part
                 for name in self.names["scalars"]
                 for part in (
                     (f"cos({name})", f"sin({name})") if name in turned else (name,)
                 )
             ]
-        return found
+        return names
 
     def measure(self, train: Sequence[Sample]) -> dict[str, list[float]]:
         """Returns smallest and largest value in training of what formulas name."""
@@ -242,24 +242,24 @@ class Scaling:
 
     def _where(self, name: str) -> tuple[str, list[int] | None]:
         """The array that a name is in, and its channels; None for all of them."""
-        found: list[tuple[str, list[int] | None]] = []
+        places: list[tuple[str, list[int] | None]] = []
         for role in _ROLES:
             listed = self.names.get(role)
             if not listed and name == role:
-                found.append((role, None))
+                places.append((role, None))
             elif channels := [i for i, n in enumerate(listed or ()) if n == name]:
-                found.append((role, channels))
-        if not found and name == _POINTS:
+                places.append((role, channels))
+        if not places and name == _POINTS:
             return "mesh_points", None
-        if not found and name in (*_AXES,):
+        if not places and name in (*_AXES,):
             return "mesh_points", [_AXES.index(name)]
-        if len(found) != 1:
-            known = [n for role in _ROLES for n in self.names.get(role) or (role,)]
+        if len(places) != 1:
+            names = [n for role in _ROLES for n in self.names.get(role) or (role,)]
             raise ValueError(
-                f"scales: {name!r} is the name of {len(found)} arrays; name one of "
-                f"{', '.join(dict.fromkeys(known))}, or points, x, y or z."
+                f"scales: {name!r} is the name of {len(places)} arrays; name one of "
+                f"{', '.join(dict.fromkeys(names))}, or points, x, y or z."
             )
-        return found[0]
+        return places[0]
 
     def _size(self, role: str, sample: Sample) -> int:
         array = getattr(sample, role)

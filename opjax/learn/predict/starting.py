@@ -51,8 +51,8 @@ class Start(NamedTuple):
           FileNotFoundError: if there is no such file.
           ValueError: if it is damaged.
         """
-        found, further = Baselines.load_with(folder, [_SHARES])
-        return cls(found, further[_SHARES])
+        baselines, further = Baselines.load_with(folder, [_SHARES])
+        return cls(baselines, further[_SHARES])
 
 
 def of_both(

@@ -65,48 +65,6 @@ def _single(mean: np.ndarray, std: np.ndarray) -> Normalizer:
     return Normalizer(jnp.asarray(mean, jnp.float32), jnp.asarray(std, jnp.float32))
 
 
-def next_frame(
-    how: Stepping,
-    normalizers: Mapping[str, Normalizer],
-    model: Model,
-    sample: Arrays,
-    features: jax.Array,
-    lag: jax.Array,
-    *,
-    axis_name: str | None = None,
-) -> jax.Array:
-    """Predicts one frame, in physical units.
-
-    Args:
-      how: of the operator.
-      normalizers: of `features`, unless they are encoded before the step or not at all,
-        and of `target`, where the model predicts encoded values.
-      model: between encoded arrays.
-      sample: encoded points and weights.
-      features: the frames that the model sees, oldest first, and what is constant,
-        `(n, history c + k)`; in physical units if the step encodes them.
-      lag: time after the last of these frames, a scalar.
-      axis_name: axis of the devices which have the other points, if any.
-
-    Returns:
-      The frame, `(n, c)`.
-    """
-    seen = features
-    if "features" in normalizers:
-        seen = normalize.encode(normalizers["features"], features)
-    value = predict_sample(
-        normalizers,
-        model,
-        {**sample, "features": seen},
-        time=lag / how.longest if how.timed else None,
-        axis_name=axis_name,
-    )
-    if not how.increments:
-        return value
-    stop = how.history * how.channels
-    return features[:, stop - how.channels : stop] + value
-
-
 def pushed(how: Stepping, features: jax.Array, frame: jax.Array) -> jax.Array:
     """What a model sees after a frame: the oldest one leaves, `(n, history c + k)`."""
     stop = how.history * how.channels
@@ -114,53 +72,100 @@ def pushed(how: Stepping, features: jax.Array, frame: jax.Array) -> jax.Array:
     return jnp.concatenate(parts, axis=1)
 
 
-def frames(
-    how: Stepping,
-    normalizers: Mapping[str, Normalizer],
-    model: Model,
-    sample: Arrays,
-    lags: jax.Array,
-    *,
-    checkpoint: bool = False,
-    gradient: str = "all",
-    axis_name: str | None = None,
-) -> jax.Array:
-    """Predicts frames one after the other, each from those before it.
+class Step(NamedTuple):
+    """A step in time: from the frames that a model sees to the next one.
 
-    Args:
-      how: of the operator; of mode `"one_shot"`, every frame is from the first ones.
-      normalizers: as for `next_frame`.
-      model: between encoded arrays.
-      sample: encoded points and weights, and `features` as for `next_frame`.
-      lags: times of the frames after the last one that is known, or after the first one
-        where `how.history` is zero, `(t,)`.
-      checkpoint: see `rollout`.
-      gradient: likewise.
-      axis_name: as for `next_frame`.
-
-    Returns:
-      The frames in physical units, `(t, n, c)`.
+    Attributes:
+      how: of the operator.
+      normalizers: of `features`, unless they are encoded before the step or not at all,
+        and of `target`, where the model predicts encoded values.
     """
-    known = {k: v for k, v in sample.items() if k != "features"}
-    features = jnp.asarray(sample["features"])
-    stop = how.history * how.channels
 
-    def predict(seen: jax.Array, lag: jax.Array) -> jax.Array:
-        return next_frame(
-            how, normalizers, model, known, seen, lag, axis_name=axis_name
+    how: Stepping
+    normalizers: Mapping[str, Normalizer]
+
+    def next_frame(
+        self,
+        model: Model,
+        sample: Arrays,
+        features: jax.Array,
+        lag: jax.Array,
+        *,
+        axis_name: str | None = None,
+    ) -> jax.Array:
+        """Predicts one frame, in physical units.
+
+        Args:
+          model: between encoded arrays.
+          sample: encoded points and weights.
+          features: the frames that the model sees, oldest first, and what is constant,
+            `(n, history c + k)`; in physical units if the step encodes them.
+          lag: time after the last of these frames, a scalar.
+          axis_name: axis of the devices which have the other points, if any.
+
+        Returns:
+          The frame, `(n, c)`.
+        """
+        how, seen = self.how, features
+        if "features" in self.normalizers:
+            seen = normalize.encode(self.normalizers["features"], features)
+        value = predict_sample(
+            self.normalizers,
+            model,
+            {**sample, "features": seen},
+            time=lag / how.longest if how.timed else None,
+            axis_name=axis_name,
         )
+        if not how.increments:
+            return value
+        stop = how.history * how.channels
+        return features[:, stop - how.channels : stop] + value
 
-    if how.mode == "one_shot":
-        return jax.lax.map(lambda lag: predict(features, lag), lags)
+    def frames(
+        self,
+        model: Model,
+        sample: Arrays,
+        lags: jax.Array,
+        *,
+        checkpoint: bool = False,
+        gradient: str = "all",
+        axis_name: str | None = None,
+    ) -> jax.Array:
+        """Predicts frames one after the other, each from those before it.
 
-    def advance(seen: jax.Array, lag: jax.Array) -> jax.Array:
-        return pushed(how, seen, predict(seen, lag))
+        In mode `"one_shot"` every frame is from the first ones.
 
-    return rollout(
-        advance,
-        features,
-        inputs=jnp.diff(lags, prepend=jnp.zeros(1, lags.dtype)),
-        observe=lambda seen: seen[:, stop - how.channels : stop],
-        checkpoint=checkpoint,
-        gradient=gradient,
-    )
+        Args:
+          model: between encoded arrays.
+          sample: encoded points and weights, and `features` as for `next_frame`.
+          lags: times of the frames after the last one that is known, or after the first
+            one where `how.history` is zero, `(t,)`.
+          checkpoint: see `rollout`.
+          gradient: likewise.
+          axis_name: as for `next_frame`.
+
+        Returns:
+          The frames in physical units, `(t, n, c)`.
+        """
+        how = self.how
+        points = {k: v for k, v in sample.items() if k != "features"}
+        features = jnp.asarray(sample["features"])
+        stop = how.history * how.channels
+
+        def predict(seen: jax.Array, lag: jax.Array) -> jax.Array:
+            return self.next_frame(model, points, seen, lag, axis_name=axis_name)
+
+        if how.mode == "one_shot":
+            return jax.lax.map(lambda lag: predict(features, lag), lags)
+
+        def advance(seen: jax.Array, lag: jax.Array) -> jax.Array:
+            return pushed(how, seen, predict(seen, lag))
+
+        return rollout(
+            advance,
+            features,
+            inputs=jnp.diff(lags, prepend=jnp.zeros(1, lags.dtype)),
+            observe=lambda seen: seen[:, stop - how.channels : stop],
+            checkpoint=checkpoint,
+            gradient=gradient,
+        )

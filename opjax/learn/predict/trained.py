@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.core
 import numpy as np
 from flax import nnx
 from jax.typing import ArrayLike
@@ -16,7 +15,7 @@ from jax.typing import ArrayLike
 from opjax import _formats, streaming
 from opjax._trees import Columns, Json, Model
 from opjax.learn.json_files import read_object, to_json, write_json
-from opjax.learn.predict import grids, in_time, prediction
+from opjax.learn.predict import functions, grids, in_time, prediction
 from opjax.learn.predict.description import Description, check_counts
 from opjax.learn.predict.field import Field
 from opjax.learn.predict.learned import Learned
@@ -61,7 +60,7 @@ class Trained(Learned):
         scalars: ArrayLike | Mapping[str, float] | None = None,
         time: float | None = None,
         limits: Limits = LIMITS,
-    ) -> np.ndarray:
+    ) -> Any:
         """Predicts on a mesh, in physical units.
 
         Args:
@@ -81,28 +80,31 @@ class Trained(Learned):
           Values of the output function, float32 of shape `(n, q)`, or float64 where an
           offset is so large that float32 would lose digits; on grids, in the shape of
           the grids, with channels where the input has them or where there are several.
+          Of arguments that JAX traces, an array of JAX, as from `function`.
 
         Raises:
           OSError: if the file cannot be read, or the folder not be written.
-          TypeError: if the values are no real numbers, or are traced by JAX.
+          TypeError: if the values are no real numbers.
           ValueError: if it is damaged or holds several samples, the sample does not
             fit the operator or the memory, or the operator predicts scalars alone.
         """
         self._refuse_without_field()
+        arrays = (features, scalars, quadrature_weights, time)
+        if functions.is_traced(mesh, *arrays):
+            return self._traced(mesh, *arrays)
         numbers: Mapping[str, float] = {}
         if isinstance(scalars, Mapping):
             scalars, numbers = grids.named_scalars(self, scalars)
-        _refuse_traced(mesh, features, quadrature_weights, scalars)
 
         def predict(sample: Sample) -> np.ndarray:
             sample = sample._replace(numbers=numbers) if numbers else sample
-            found = prediction.predict(
+            cases = prediction.predict(
                 self,
                 sample,
                 time=time,
                 limits=limits,
             )
-            return found.values
+            return cases.values
 
         if isinstance(mesh, Sample | str | os.PathLike):
             _refuse_beside(
@@ -113,10 +115,94 @@ class Trained(Learned):
             return predict(grids.of_points(mesh, features, quadrature_weights, scalars))
         what = f"an array of shape {np.shape(mesh)} is taken as grids, which"
         _refuse_beside(what, features=features, weights=quadrature_weights)
-        found = grids.of_grids(self, mesh)
+        cases = grids.of_grids(self, mesh)
         row = None if scalars is None else grids.of_scalars(scalars)
-        values = [predict(one._replace(scalars=row)) for one in found.samples]
-        return np.reshape(values, found.output_shape)
+        values = [predict(one._replace(scalars=row)) for one in cases.samples]
+        return np.reshape(values, cases.output_shape)
+
+    @property
+    def function(self) -> functions.Function:
+        """The operator as a pure function of arrays, in physical units.
+
+            f, parameters = trained.function, trained.parameters
+            values = f(parameters, points, features)          # (n, q)
+            slope = jax.grad(lambda x: f(parameters, x, features).mean())(points)
+
+        `f(parameters, points, features, scalars, quadrature_weights, time)`, without
+        what the operator does not take, see `arguments`. It goes through `jax.jit`,
+        `grad`, `jvp`, `vmap` and `hessian`; of an operator with `chunk_size`, in
+        reverse mode alone. It returns the field; of an operator that predicts scalars,
+        a `Predicted` with both; of one of series, the frame `time` after the last one.
+
+        Features are arguments: distances and normals that were computed from the mesh
+        (`--geometry`) stay as they are when points move, and weights, too.
+
+        Raises:
+          ValueError: if the operator starts from a baseline. From the function, if
+            shapes do not fit the operator, or inputs have an offset that their
+            precision would lose.
+        """
+        return functions.operator(self)
+
+    @property
+    def parameters(self) -> functions.Parameters:
+        """Parameters and normalisers, a pytree; the first argument of `function`."""
+        return functions.Parameters(self.model, self.normalizers)
+
+    def quantity(
+        self, text: str, mesh: Sample | str | os.PathLike[str]
+    ) -> functions.Function:
+        """Returns a quantity of interest as a pure function, with those arguments.
+
+            drag = trained.quantity("force_x:p@wall", "new/wing.vtu")
+            x = trained.arguments("new/wing.vtu")
+            slope = jax.grad(drag, argnums=1)(trained.parameters, *x)  # to the points
+
+        Boundaries and cells are those of the sample. The areas of a wall follow the
+        points where fields are at points; of fields at cells they stay.
+
+        Args:
+          text: one quantity, as in --quantities.
+          mesh: a sample, or a file with one.
+
+        Returns:
+          A function of the arguments of `function` with a scalar value. Of a largest or
+          smallest value, equal ones share the gradient.
+
+        Raises:
+          OSError: if the file cannot be read.
+          ValueError: if the quantity or its boundary is unknown, or it means nothing on
+            this mesh.
+        """
+        return functions.quantity(self, text, self.one(mesh))
+
+    def arguments(self, mesh: Sample | str | os.PathLike[str]) -> functions.Arguments:
+        """Returns the arrays of a sample for `function`, in their order.
+
+            values = trained.function(trained.parameters, *trained.arguments("a.vtu"))
+
+        Args:
+          mesh: a sample, or a file with one.
+
+        Raises:
+          OSError: if the file cannot be read.
+          ValueError: if it is damaged or holds several samples.
+        """
+        return functions.arguments(self, self.one(mesh))
+
+    def _traced(self, mesh: Any, features: Any, *others: Any) -> Any:
+        """`__call__` of arguments that JAX traces."""
+        points = np.ndim(mesh) == 2 and (features is not None or grids.is_mesh(self))
+        if points:
+            found = self.function(self.parameters, mesh, features, *others)
+        elif features is not None or others[1] is not None:
+            raise ValueError(
+                f"features and weights belong to points (n, p); the mesh has the shape "
+                f"{np.shape(mesh)}."
+            )
+        else:
+            found = functions.on_grids(self)(self.parameters, mesh, *others[::2])
+        return found.values if isinstance(found, prediction.Predicted) else found
 
     def both(
         self,
@@ -231,8 +317,8 @@ class Trained(Learned):
         """
         self._refuse_series()
         prediction.refuse_whole(self, sliced=True)
-        given: Any = dict(arrays)
-        prediction.check(self, Sample(**given, name="the mesh"), weights=True)
+        columns: Any = dict(arrays)
+        prediction.check(self, Sample(**columns, name="the mesh"), weights=True)
         return prediction.chunks(
             self,
             arrays,
@@ -296,13 +382,13 @@ class Trained(Learned):
         prediction.refuse_whole(self)
         reduced = self.reduced(sample)
         arrays = prediction.encoded(self, prediction.arrays_of(reduced))
-        found = streaming.coefficients(
+        coefficients = streaming.coefficients(
             prediction.of_function(self.model),
             arrays,
             streaming.Chunks(chunk_size),
             time=time,
         )
-        return Field(self, found, time, sample.scalars, sample.numbers)
+        return Field(self, coefficients, time, sample.scalars, sample.numbers)
 
     def _refuse_without_field(self) -> None:
         """Raises ValueError if the operator predicts no field of one mesh."""
@@ -332,28 +418,15 @@ def mean_of(
       sample: see `Trained.both`.
       limits: bounds of the memory.
     """
-    found = [one.both(sample, limits=limits) for one in seeds]
-    if len(found) == 1:
-        return found[0]
-    dtype = np.result_type(*(one.values.dtype for one in found))
-    values = np.mean([one.values for one in found], axis=0, dtype=np.float64)
-    if found[0].scalars is None:
+    predicted = [one.both(sample, limits=limits) for one in seeds]
+    if len(predicted) == 1:
+        return predicted[0]
+    dtype = np.result_type(*(one.values.dtype for one in predicted))
+    values = np.mean([one.values for one in predicted], axis=0, dtype=np.float64)
+    if predicted[0].scalars is None:
         return prediction.Predicted(values.astype(dtype))
-    scalars = np.mean([one.scalars for one in found], axis=0, dtype=np.float64)
+    scalars = np.mean([one.scalars for one in predicted], axis=0, dtype=np.float64)
     return prediction.Predicted(values.astype(dtype), scalars)
-
-
-def _refuse_traced(*arguments: object) -> None:
-    """Raises TypeError for arrays of a function that is being transformed."""
-    parts = [part for given in arguments for part in jax.tree.leaves(given)]
-    if any(isinstance(part, jax.core.Tracer) for part in parts):
-        raise TypeError(
-            "trained(...) returns NumPy arrays, so jax.grad, jax.vmap and jax.jit do "
-            "not go through it. Transform trained.model, which takes encoded arrays: "
-            "opjax.normalize.encode(trained.normalizers['mesh_points'], points), and "
-            "decode its values with those of 'target'; see \"Derivatives\" on the page "
-            "Export and call."
-        )
 
 
 def _refuse_beside(
@@ -364,8 +437,8 @@ def _refuse_beside(
     scalars: ArrayLike | None = None,
 ) -> None:
     """Raises ValueError for arrays beside a mesh that has its own."""
-    given = {"features": features, "quadrature_weights": weights, "scalars": scalars}
-    for name, array in given.items():
+    beside = {"features": features, "quadrature_weights": weights, "scalars": scalars}
+    for name, array in beside.items():
         if array is not None:
             what = mesh.name if isinstance(mesh, Sample) else mesh
             raise ValueError(
@@ -427,8 +500,8 @@ def load(workdir: str | os.PathLike[str], *, own_model: str | None = None) -> Tr
         )
 
     def validation(folder: pathlib.Path) -> float:
-        found = read_object(folder / "result.json").get("validation")
-        return float("inf") if not isinstance(found, int | float) else found
+        restored = read_object(folder / "result.json").get("validation")
+        return float("inf") if not isinstance(restored, int | float) else restored
 
     folder = min(finished, key=validation)
     description, normalizers = _read(folder)
@@ -442,9 +515,9 @@ def load(workdir: str | os.PathLike[str], *, own_model: str | None = None) -> Tr
         template = {"model": _model(description), "normalizers": normalizers}
     except Exception as error:  # what is not as it was leads models anywhere
         raise _damaged(folder, f"it describes no operator: {error!r}") from error
-    found = checkpoint.restore(folder / FOLDER, template)
-    assert found is not None
-    payload = found.payload
+    restored = checkpoint.restore(folder / FOLDER, template)
+    assert restored is not None
+    payload = restored.payload
     start = _start(folder, description)
     return Trained(payload["model"], payload["normalizers"], description, folder, start)
 
@@ -454,12 +527,12 @@ def _start(folder: pathlib.Path, description: Description) -> Start | None:
     if description.config.get("start_from", "nothing") == "nothing":
         return None
     try:
-        found = Start.load(folder)
+        start = Start.load(folder)
     except (FileNotFoundError, ValueError) as error:
         raise _damaged(folder, f"what it starts from: {error}") from error
-    if found.shares.shape != (description.channels.target,):
-        raise _damaged(folder, f"it has {found.shares.shape} shares of the model")
-    return found
+    if start.shares.shape != (description.channels.target,):
+        raise _damaged(folder, f"it has {start.shares.shape} shares of the model")
+    return start
 
 
 def _damaged(folder: pathlib.Path, reason: str) -> checkpoint.CheckpointError:
@@ -485,8 +558,8 @@ def _normalizers(stored: Json) -> dict[str, Normalizer]:
     shapes, kinds = stored.get("normalizers"), stored.get("normalizer_types", {})
     if not isinstance(shapes, dict):
         raise ValueError("no normalizers in its description")
-    known = ("float32", "float64")
-    if not isinstance(kinds, dict) or any(k not in known for k in kinds.values()):
+    types = ("float32", "float64")
+    if not isinstance(kinds, dict) or any(k not in types for k in kinds.values()):
         raise ValueError(f"normalizer_types={kinds!r}")
     check_counts(shapes)
     arrays = {

@@ -131,11 +131,11 @@ class Residual(NamedTuple):
             self.trained, sample, prediction, members=self.members, local=self.local
         )
         scale = self.scale * self.trained.factor(sample)
-        found = widths_of(features, self.coefficients, scale)
-        if len(found) == len(prediction):
-            return found
-        every = np.broadcast_to(scale, prediction.shape).astype(found.dtype)
-        every[_counted(sample)] = found
+        widths = widths_of(features, self.coefficients, scale)
+        if len(widths) == len(prediction):
+            return widths
+        every = np.broadcast_to(scale, prediction.shape).astype(widths.dtype)
+        every[_counted(sample)] = widths
         return every
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -251,12 +251,12 @@ def fit_tables(tables: Sequence[WidthTable], *, coverage: float) -> np.ndarray:
     gram, right = (np.sum(parts, axis=0) for parts in zip(*sums, strict=True))
 
     def held_out(ridge: float) -> list[tuple[np.ndarray, np.ndarray]]:
-        found: list[tuple[np.ndarray, np.ndarray]] = []
+        pairs: list[tuple[np.ndarray, np.ndarray]] = []
         for fold, (own_gram, own_right) in zip(folds, sums, strict=True):
             rest = len(tables) - len(fold)
             fitted = _solve(gram - own_gram, right - own_right, ridge * rest)
-            found += [(table.features @ fitted, table.logs) for table in fold]
-        return found
+            pairs += [(table.features @ fitted, table.logs) for table in fold]
+        return pairs
 
     losses: dict[tuple[float, float], float] = {}
     for ridge in _RIDGES:
@@ -346,11 +346,11 @@ def _features(
     waves = np.cos(own @ directions + rng.uniform(0, 2 * np.pi, _WAVES))
     case = np.concatenate([own.mean(axis=0), own.std(axis=0)])
     ones = np.ones((len(own), 1))
-    found = [ones, own, waves, np.broadcast_to(case, (len(own), len(case)))]
+    columns = [ones, own, waves, np.broadcast_to(case, (len(own), len(case)))]
     if local:
         dim = sample.mesh_points.shape[1]
-        found.append(local_features(own[:, :dim], own[:, dim:]))
-    return np.hstack(found)
+        columns.append(local_features(own[:, :dim], own[:, dim:]))
+    return np.hstack(columns)
 
 
 def _of_spread(sample: Sample, apart: np.ndarray) -> np.ndarray:
@@ -401,11 +401,11 @@ def restore(
     base, target = 1 + 3 * own + _WAVES, channels.target
     count = base + local_count(own - channels.mesh_points)
     count += 3 * target if name == "combined" else 0
-    found = (arrays or {}).get("residual")
-    if found is None or found.dtype.kind != "f":
+    coefficients = (arrays or {}).get("residual")
+    if coefficients is None or coefficients.dtype.kind != "f":
         raise ValueError("no coefficients")
-    earlier = name == "residual" and found.shape == (base, target)
-    if found.shape != (count, target) and not earlier:
+    earlier = name == "residual" and coefficients.shape == (base, target)
+    if coefficients.shape != (count, target) and not earlier:
         raise ValueError(f"no coefficients of shape {(count, target)}")
-    given = members if name == "combined" else ()
-    return Residual(scale, trained, found, local=not earlier, members=given)
+    seeds = members if name == "combined" else ()
+    return Residual(scale, trained, coefficients, local=not earlier, members=seeds)

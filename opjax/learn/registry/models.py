@@ -253,8 +253,8 @@ def _deeponet(config: ModelOptions, sizes: Sizes, rngs: nnx.Rngs) -> nn.DeepONet
 
 def kept_modes(num_modes: int, grid_shape: Sequence[int]) -> tuple[int, ...]:
     """Returns the frequencies per axis of a spectral kernel, clipped to a grid."""
-    wanted = *(2 * num_modes for _ in grid_shape[1:]), num_modes
-    return tuple(map(min, wanted, spectral.largest_modes(grid_shape)))
+    modes = *(2 * num_modes for _ in grid_shape[1:]), num_modes
+    return tuple(map(min, modes, spectral.largest_modes(grid_shape)))
 
 
 def _fno(

@@ -87,10 +87,10 @@ def sizes(
       time_embedding: whether calls of the model take `time`.
     """
     first = samples[0]
-    known = summaries.of(samples)
-    grids = {summary.grid_shape for summary in known}
-    counts = {summary.num_points for summary in known}
-    corners = np.stack(summaries.limits(known, "mesh_points"))
+    seen = summaries.of(samples)
+    grids = {summary.grid_shape for summary in seen}
+    counts = {summary.num_points for summary in seen}
+    corners = np.stack(summaries.limits(seen, "mesh_points"))
     if normalizers and "mesh_points" in normalizers:
         corners = np.asarray(normalize.encode(normalizers["mesh_points"], corners))
     lower, upper = (tuple(map(float, corner)) for corner in corners)
@@ -182,11 +182,11 @@ def _check_choice(choice: Choice, config: Configuration) -> None:
 
 def options_of(name: str) -> frozenset[str]:
     """Names of the options that an operator reads."""
-    found = entry(name)
-    if found.options is None:  # a model of your own gets all of them
+    registered = entry(name)
+    if registered.options is None:  # a model of your own gets all of them
         return frozenset(_DEFAULTS) - {FLAG}
-    around = () if found.model else models.TRANSFORMER_OPTIONS
-    return frozenset(found.options) | {"equal_parameters", *around}
+    around = () if registered.model else models.TRANSFORMER_OPTIONS
+    return frozenset(registered.options) | {"equal_parameters", *around}
 
 
 def splits_points(config: Configuration) -> bool:
@@ -235,18 +235,24 @@ def build(
         head = nn.models.ScalarHead(_HEAD_CHANNELS, t, rngs=rngs)
         return nn.models.ScalarOperator(operator, head, q)
     (name,) = config.models
-    found = entry(name)
-    if "features" in vars(config) and "width" not in vars(config) and found.options:
+    registered = entry(name)
+    if (
+        "features" in vars(config)
+        and "width" not in vars(config)
+        and registered.options
+    ):
         raise ValueError("The option features is called width since opjax 0.3.")
-    _check_sizes(name, found, sizes)
+    _check_sizes(name, registered, sizes)
     # A program without the option has one model, of the size it says, and the sizes of
     # a model of your own are your own.
-    given = {**_DEFAULTS, **vars(config)}
-    width = given["width"]
-    equal = getattr(config, "equal_parameters", False) and found.options is not None
+    options = {**_DEFAULTS, **vars(config)}
+    width = options["width"]
+    equal = (
+        getattr(config, "equal_parameters", False) and registered.options is not None
+    )
     if equal and name != "functional":
-        width = _equal_width(found, given, sizes, layout)
-    return _construct(found, {**given, "width": width}, sizes, layout, rngs)
+        width = _equal_width(registered, options, sizes, layout)
+    return _construct(registered, {**options, "width": width}, sizes, layout, rngs)
 
 
 def _check_sizes(name: str, found: Entry, sizes: Sizes) -> None:
@@ -262,58 +268,60 @@ def _check_sizes(name: str, found: Entry, sizes: Sizes) -> None:
 
 
 def _construct(
-    found: Entry,
-    given: Mapping[str, Any],
+    registered: Entry,
+    options: Mapping[str, Any],
     sizes: Sizes,
     layout: Layout | None,
     rngs: nnx.Rngs,
 ) -> Operator:
-    if found.options is None:
-        everything: Any = SimpleNamespace(**given)  # with what only the program knows
-        assert found.model is not None
-        return found.model(everything, sizes, rngs)
-    config = ModelOptions(**{name: given[name] for name in _DEFAULTS})
-    if found.model is not None:
-        return found.model(config, sizes, rngs)
-    return models.transformer(found, config, sizes, rngs, layout=layout or Layout())
+    if registered.options is None:
+        everything: Any = SimpleNamespace(**options)  # with what only the program knows
+        assert registered.model is not None
+        return registered.model(everything, sizes, rngs)
+    config = ModelOptions(**{name: options[name] for name in _DEFAULTS})
+    if registered.model is not None:
+        return registered.model(config, sizes, rngs)
+    return models.transformer(
+        registered, config, sizes, rngs, layout=layout or Layout()
+    )
 
 
 def _equal_width(
-    found: Entry, given: Mapping[str, Any], sizes: Sizes, layout: Layout | None
+    registered: Entry, options: Mapping[str, Any], sizes: Sizes, layout: Layout | None
 ) -> int:
     """Channels for about as many parameters as functional attention has."""
 
-    def count(found: Entry, width: int) -> int:
+    def count(registered: Entry, width: int) -> int:
         def abstract(key: jax.Array) -> Operator:
-            wide = {**given, "width": width}
-            return _construct(found, wide, sizes, layout, nnx.Rngs(key))
+            wide = {**options, "width": width}
+            return _construct(registered, wide, sizes, layout, nnx.Rngs(key))
 
         shapes = jax.eval_shape(abstract, jax.random.key(0))
         return sum(leaf.size for leaf in jax.tree.leaves(shapes))
 
-    width, heads = given["width"], given["num_heads"]
-    wanted = count(REGISTRY["functional"], width)
-    own = functools.cache(partial(count, found))
+    width, heads = options["width"], options["num_heads"]
+    target = count(REGISTRY["functional"], width)
+    own = functools.cache(partial(count, registered))
     widths = range(heads, 2 * width + 1, heads)
     # Wider models have more parameters, so a few counts find the nearest.
-    above = bisect.bisect_left(widths, wanted, key=own)
+    above = bisect.bisect_left(widths, target, key=own)
     near = widths[max(above - 1, 0) : above + 1]
-    return min(near, key=lambda one: abs(own(one) - wanted))
+    return min(near, key=lambda one: abs(own(one) - target))
 
 
 def check_mesh(names: Sequence[str], grid_axes: int) -> None:
     """Raises ValueError if an operator needs another grid than one of so many axes."""
 
     def fits(name: str) -> bool:
-        wanted = entry(name).grid_axes
-        return not wanted or grid_axes in wanted
+        axes = entry(name).grid_axes
+        return not axes or grid_axes in axes
 
     for name in names:
         if not fits(name):
-            wanted = " or ".join(map(str, entry(name).grid_axes))
+            axes = " or ".join(map(str, entry(name).grid_axes))
             there = f"a grid of {grid_axes} axes" if grid_axes else "no common grid"
             raise ValueError(
-                f"models={name!r} needs samples on one grid of {wanted} axes, but they "
+                f"models={name!r} needs samples on one grid of {axes} axes, but they "
                 f"are on {there}; choose from {', '.join(filter(fits, REGISTRY))}."
             )
 
@@ -375,11 +383,11 @@ def attention(name: str, sizes: Sizes, config: ModelOptions | None = None) -> La
     Raises:
       ValueError: if the name is unknown, or that of a whole model.
     """
-    found, config = entry(name), config or ModelOptions()
-    if found.attention is None:
+    registered, config = entry(name), config or ModelOptions()
+    if registered.attention is None:
         raise ValueError(f"models={name!r} is a whole model, not an attention.")
-    basis = None if found.basis is None else found.basis(config, sizes)
-    return found.attention(config, sizes, basis)
+    basis = None if registered.basis is None else registered.basis(config, sizes)
+    return registered.attention(config, sizes, basis)
 
 
 def call(

@@ -32,18 +32,20 @@ def entry(name: str) -> Entry:
       ValueError: if there is no such function, or it is neither a model nor an
         attention.
     """
-    found = _imported(name)
+    imported = _imported(name)
     try:
         # The metaclass of modules takes anything; their constructor does not.
-        of = partial(found.__init__, None) if isinstance(found, type) else found
+        of = (
+            partial(imported.__init__, None) if isinstance(imported, type) else imported
+        )
         signature = inspect.signature(of)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} cannot be called: {error}; {_CONTRACT}.") from None
     if _takes(signature, _MODEL):
-        return Entry(model=_model(found), options=None)
+        return Entry(model=_model(imported), options=None)
     named = tuple(n for n in _LAYER if n in signature.parameters)
     if _takes(signature, named):
-        return Entry(attention=_attention(found, named), options=named)
+        return Entry(attention=_attention(imported, named), options=named)
     raise ValueError(f"{name}{signature} is neither: {_CONTRACT}.")
 
 
@@ -63,12 +65,12 @@ def _imported(name: str) -> Callable[..., Any]:
             f"({error}). It is looked for where Python looks, and in {os.getcwd()}."
         ) from error
     try:
-        found = operator.attrgetter(path)(module)
+        imported = operator.attrgetter(path)(module)
     except AttributeError:
         raise ValueError(f"The module {module_name!r} has no {path!r}.") from None
-    if not callable(found):
-        raise ValueError(f"{name} is a {type(found).__name__}; {_CONTRACT}.")
-    return found
+    if not callable(imported):
+        raise ValueError(f"{name} is a {type(imported).__name__}; {_CONTRACT}.")
+    return imported
 
 
 def _takes(signature: inspect.Signature, names: Sequence[str]) -> bool:
@@ -102,12 +104,12 @@ def _attention(
 ) -> Callable[[ModelOptions, Sizes, Basis | None], Layer]:
     def attention(config: ModelOptions, sizes: Sizes, basis: Basis | None) -> Layer:
         del basis
-        known = {
+        arguments = {
             "num_heads": config.num_heads,
             "num_basis": config.num_basis,
             "point_dim": sizes.point_dim,
             "grid_shape": sizes.grid_shape,
         }
-        return partial(layer, **{name: known[name] for name in named})
+        return partial(layer, **{name: arguments[name] for name in named})
 
     return attention

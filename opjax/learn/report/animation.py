@@ -3,7 +3,6 @@
 import contextlib
 import os
 from collections.abc import Callable, Generator
-from typing import Any
 
 import numpy as np
 
@@ -38,7 +37,7 @@ def gif(
     figure = drawing.new_figure(4, 3.6, None)
     FigureCanvasAgg(figure)
     first = series.values[0][:, 0]
-    style: dict[str, Any] = {"vmin": first.min(), "vmax": first.max()}
+    colours = drawing.Colours(low=first.min(), high=first.max())
     writer, every, count = PillowWriter(_PER_SECOND), -(-num_frames // _MOST), 0
     with replacing(path) as temporary:
         writer.setup(figure, temporary, dpi=80)
@@ -55,10 +54,10 @@ def gif(
                 series.mesh_points,
                 values[:, 0],
                 grid_shape=series.grid_shape,
-                **(style if series.mesh_points.shape[1] > 1 else {}),
+                colours=colours,
             )
             if image is None:
-                axis.set_ylim(style["vmin"], style["vmax"])
+                axis.set_ylim(colours.low, colours.high)
             else:
                 drawing.add_colorbar(figure, image, axis)
             axis.set_title(f"{label}, time {time:.4g}")

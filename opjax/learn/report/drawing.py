@@ -3,7 +3,7 @@
 import importlib.util
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,6 +11,56 @@ from opjax.learn.json_files import replacing
 
 # Of matplotlib, which is imported where something is drawn.
 Axes = Figure = Any
+
+
+class Line(NamedTuple):
+    """How a line is drawn; what is None is left to matplotlib.
+
+    Attributes:
+      color: a colour of matplotlib.
+      label: name in the legend.
+      dash: a style of matplotlib.
+      width: in points.
+    """
+
+    color: str | None = None
+    label: str | None = None
+    dash: Any = "-"
+    width: float = 1.2
+
+    def draw(self, axis: Axes, x: Any, y: Any, marker: str = "") -> None:
+        """Draws values `y` over `x`."""
+        axis.plot(
+            x,
+            y,
+            color=self.color,
+            label=self.label,
+            linestyle=self.dash,
+            linewidth=self.width,
+            marker=marker,
+        )
+
+
+class Colours(NamedTuple):
+    """The map of colours, and the values at its ends; by default of what is drawn."""
+
+    cmap: str | None = None
+    low: float | None = None
+    high: float | None = None
+
+    def image(self, axis: Axes, values: np.ndarray) -> Any:
+        """Draws a matrix; returns its image."""
+        return axis.imshow(
+            values,
+            interpolation="nearest",
+            cmap=self.cmap,
+            vmin=self.low,
+            vmax=self.high,
+        )
+
+
+PLAIN = Line()
+OF_VALUES = Colours()
 
 
 def require_matplotlib() -> None:
@@ -58,11 +108,11 @@ def legend(axis: Axes) -> None:
 
 
 def curve(
-    axis: Axes, mesh_points: np.ndarray, values: np.ndarray, **style: Any
+    axis: Axes, mesh_points: np.ndarray, values: np.ndarray, line: Line = PLAIN
 ) -> None:
     """Draws values `(n,)` over the first coordinates of their points `(n, p)`."""
     order = np.argsort(mesh_points[:, 0])
-    axis.plot(mesh_points[order, 0], values[order], linewidth=1.2, **style)
+    line.draw(axis, mesh_points[order, 0], values[order])
 
 
 def field(
@@ -71,7 +121,7 @@ def field(
     values: np.ndarray,
     *,
     grid_shape: Sequence[int] | None = None,
-    **colours: Any,
+    colours: Colours = OF_VALUES,
 ) -> Any:
     """Draws values `(n,)`: a curve over a line, colours on a grid or at points.
 
@@ -85,9 +135,18 @@ def field(
         return None
     axis.set_aspect("equal")
     x, y = mesh_points[:, 0], mesh_points[:, 1]
+    cmap, vmin, vmax = colours
     if grid_shape is not None and len(grid_shape) == 2:
         x, y, values = (array.reshape(grid_shape) for array in (x, y, values))
-        colours |= {"shading": "gouraud", "rasterized": True}
-        return axis.pcolormesh(x, y, values, **colours)
+        return axis.pcolormesh(
+            *(x, y, values),
+            cmap=cmap,
+            vmin=vmin,
+            vmax=vmax,
+            shading="gouraud",
+            rasterized=True,
+        )
     size = float(np.clip(6e3 / len(x), 0.5, 16.0))
-    return axis.scatter(x, y, c=values, s=size, linewidths=0, **colours)
+    return axis.scatter(
+        x, y, c=values, s=size, linewidths=0, cmap=cmap, vmin=vmin, vmax=vmax
+    )

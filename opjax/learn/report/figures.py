@@ -23,7 +23,7 @@ from opjax.learn.report import (
     figures_quantities,
     figures_seeds,
 )
-from opjax.learn.report.drawing import Axes
+from opjax.learn.report.drawing import Axes, Line
 from opjax.learn.run.metrics_file import read_metrics
 from opjax.learn.tasks import latents, outcome
 
@@ -62,16 +62,16 @@ def member(folder: pathlib.Path) -> Member:
 
 def members(folder: pathlib.Path) -> list[Member]:
     """Finds the members of a run, or a single one: models in its order, then seeds."""
-    found = sorted(path.parent for path in folder.rglob("metrics.jsonl"))
+    folders = sorted(path.parent for path in folder.rglob("metrics.jsonl"))
     config = json.loads((folder / "config.json").read_text())
     order = [operators.slug(name) for name in config.get("models", ())]
 
     def place(one: Member) -> tuple[int, str, int]:
         model = operators.slug(one.name)
-        known = order.index(model) if model in order else len(order)
-        return known, one.name, one.seed
+        rank = order.index(model) if model in order else len(order)
+        return rank, one.name, one.seed
 
-    return sorted(map(member, found), key=place)
+    return sorted(map(member, folders), key=place)
 
 
 def draw(folder: pathlib.Path, shown: Sequence[Member]) -> list[pathlib.Path]:
@@ -96,18 +96,18 @@ def by_name(shown: Sequence[Member]) -> dict[str, list[Member]]:
     return {k: sorted(group, key=lambda m: m.seed) for k, group in groups.items()}
 
 
-def _lines(shown: Sequence[Member]) -> Iterator[tuple[Member, dict[str, Any]]]:
+def _lines(shown: Sequence[Member]) -> Iterator[tuple[Member, Line]]:
     """Members and the style of their lines: a colour for a model, named once."""
     for number, (name, group) in enumerate(by_name(shown).items()):
         for one in group:
             label = name if one is group[0] else None
-            yield one, {"color": f"C{number % 10}", "label": label, "linewidth": 1.3}
+            yield one, Line(f"C{number % 10}", label, width=1.3)
 
 
-def _outcomes(shown: Sequence[Member]) -> list[tuple[outcome.Outcome, dict[str, Any]]]:
+def _outcomes(shown: Sequence[Member]) -> list[tuple[outcome.Outcome, Line]]:
     """What members did, of those that have finished, and the style of their lines."""
-    found = _lines([one for one in shown if one.outcome is not None])
-    return [(one.outcome, style) for one, style in found if one.outcome is not None]
+    lines = _lines([one for one in shown if one.outcome is not None])
+    return [(one.outcome, line) for one, line in lines if one.outcome is not None]
 
 
 def curves(shown: Sequence[Member]) -> Any:
@@ -124,15 +124,15 @@ def curves(shown: Sequence[Member]) -> Any:
         "learning_rate": "learning rate",
         "condition": "condition number, mean",
     }
-    known = {name for row in rows for name in row if row[name] is not None}
-    columns = [name for name in titles if name in known]
+    measured = {name for row in rows for name in row if row[name] is not None}
+    columns = [name for name in titles if name in measured]
     widths = [1 if name == "learning_rate" else 2 for name in columns]
     figure = drawing.new_figure(2.2 * sum(widths), 3.3, "constrained")
     axes = figure.subplots(1, len(columns), width_ratios=widths, squeeze=False)[0]
     for axis, column in zip(axes, columns, strict=True):
-        for one, style in _lines(shown):
+        for one, line in _lines(shown):
             rows = [row for row in one.history if row.get(column) is not None]
-            _curve(axis, rows, column, **style)
+            _curve(axis, rows, column, line)
         drawing.plain(axis)
         axis.set_title(titles[column], fontsize=10, pad=14)
         axis.set_xlabel("epoch")
@@ -143,15 +143,13 @@ def curves(shown: Sequence[Member]) -> Any:
     return figure
 
 
-def _curve(
-    axis: Axes, rows: Sequence[dict[str, Any]], column: str, **style: Any
-) -> None:
+def _curve(axis: Axes, rows: Sequence[dict[str, Any]], column: str, line: Line) -> None:
     epochs = [row.get("epoch", row["step"]) for row in rows]
     values = [row[column] for row in rows]
-    axis.plot(epochs, values, marker="." if len(rows) < 20 else "", **style)
+    line.draw(axis, epochs, values, marker="." if len(rows) < 20 else "")
     if column == "validation" and rows:
         best = int(np.argmin(values))
-        axis.plot(epochs[best], values[best], "o", color=style["color"])
+        axis.plot(epochs[best], values[best], "o", color=line.color)
     if column != "learning_rate" and rows and min(values) > 0:
         axis.set_yscale("log")
 
@@ -161,22 +159,20 @@ def errors(shown: Sequence[Member]) -> Any:
 
     Of several fields, the mean of a sample has a full line, and each field another one.
     """
-    found = _outcomes(shown)
-    if not found:
+    outcomes = _outcomes(shown)
+    if not outcomes:
         return None
     figure = drawing.new_figure(6.0, 3.4, "constrained")
     axis, groups = figure.subplots(), by_name(shown)
-    for seen, style in found:
-        name = style["label"]
-        if name and np.isfinite(seen.errors).any():
-            style["label"] += _mean_error(groups[name])
-        _distribution(axis, seen.errors, **style)
-        for place, (field, dash) in enumerate(_dashed_fields(seen)):
-            label = f"{name}, {field}" if name else None
-            own = style | {"label": label, "linestyle": dash}
-            _distribution(axis, seen.arrays["field_errors"][:, place], **own)
+    for seen, line in outcomes:
+        label = line.label
+        if label and np.isfinite(seen.errors).any():
+            label += _mean_error(groups[label])
+        _distribution(axis, seen.errors, line._replace(label=label))
+        for place, dashed in enumerate(_dashed_fields(seen, line)):
+            _distribution(axis, seen.arrays["field_errors"][:, place], dashed)
     drawing.plain(axis)
-    if all((seen.errors > 0).all() for seen, _ in found):
+    if all((seen.errors > 0).all() for seen, _ in outcomes):
         axis.set_xscale("log")
     axis.set(xlabel="error of a test sample", ylabel="share of the test samples below")
     axis.set_ylim(0, 1)
@@ -184,32 +180,36 @@ def errors(shown: Sequence[Member]) -> Any:
     return figure
 
 
-def _distribution(axis: Axes, errors: np.ndarray, **style: Any) -> None:
+def _distribution(axis: Axes, errors: np.ndarray, line: Line) -> None:
     values = np.sort(errors[np.isfinite(errors)])
     share = (np.arange(len(values)) + 0.5) / max(len(values), 1)
-    axis.plot(values, share, marker="." if len(values) < 60 else "", **style)
+    line.draw(axis, values, share, marker="." if len(values) < 60 else "")
 
 
-def _dashed_fields(seen: outcome.Outcome) -> list[tuple[str, Any]]:
-    """Names of several fields, each with the style of its line; none of one field."""
+def _dashed_fields(seen: outcome.Outcome, line: Line) -> list[Line]:
+    """A dashed line for each of several fields, named after it; none of one field."""
     names = [str(name) for name in seen.arrays.get("field_names", ())]
     dashes = ["--", ":", "-.", (0, (1, 4)), (0, (6, 3))]
     several = names if len(names) > 1 else []
-    return [(name, dashes[i % len(dashes)]) for i, name in enumerate(several)]
+    labels = [f"{line.label}, {name}" if line.label else None for name in several]
+    return [
+        line._replace(label=label, dash=dashes[i % len(dashes)])
+        for i, label in enumerate(labels)
+    ]
 
 
 def _mean_error(group: Sequence[Member]) -> str:
     """The mean over the test samples; of several seeds the median of the means."""
-    found = [one.outcome.errors for one in group if one.outcome is not None]
-    means = [np.mean(e[np.isfinite(e)]) for e in found if np.isfinite(e).any()]
+    errors = [one.outcome.errors for one in group if one.outcome is not None]
+    means = [np.mean(e[np.isfinite(e)]) for e in errors if np.isfinite(e).any()]
     of = f", median of {len(means)} seeds" if len(means) > 1 else ""
     return f", mean {np.median(means):.3g}{of}"
 
 
 def fields(shown: Sequence[Member]) -> Any:
     """Truth, prediction and error of a few test samples, of the first seeds."""
-    found = {name: group[0].outcome for name, group in by_name(shown).items()}
-    return figures_fields.fields({k: v for k, v in found.items() if v is not None})
+    outcomes = {name: group[0].outcome for name, group in by_name(shown).items()}
+    return figures_fields.fields({k: v for k, v in outcomes.items() if v is not None})
 
 
 def series(shown: Sequence[Member]) -> Any:
@@ -220,19 +220,17 @@ def series(shown: Sequence[Member]) -> Any:
     `series_steps`, `(steps,)`, their numbers, and `series_baseline`, `(steps,)`, the
     error of a trivial prediction.
     """
-    found = [(s, style) for s, style in _outcomes(shown) if "series" in s.arrays]
-    if not found:
+    outcomes = [(seen, x) for seen, x in _outcomes(shown) if "series" in seen.arrays]
+    if not outcomes:
         return None
     figure = drawing.new_figure(5.0, 3.4, "constrained")
-    axis, first = figure.subplots(), found[0][0].arrays
-    means = [seen.arrays["series"].mean(axis=0) for seen, _ in found]
+    axis, first = figure.subplots(), outcomes[0][0].arrays
+    means = [seen.arrays["series"].mean(axis=0) for seen, _ in outcomes]
     steps = first.get("series_steps", np.arange(1, len(means[0]) + 1))
-    for values, (seen, style) in zip(means, found, strict=True):
-        axis.plot(steps, values, ".-", **style)
-        for place, (field, dash) in enumerate(_dashed_fields(seen)):
-            label = f"{style['label']}, {field}" if style["label"] else None
-            of_field = seen.arrays["field_series"][:, place]
-            axis.plot(steps, of_field, **style | {"label": label, "linestyle": dash})
+    for values, (seen, line) in zip(means, outcomes, strict=True):
+        line.draw(axis, steps, values, marker=".")
+        for place, dashed in enumerate(_dashed_fields(seen, line)):
+            dashed.draw(axis, steps, seen.arrays["field_series"][:, place])
     if "series_baseline" in first:
         baseline = first["series_baseline"]
         axis.plot(steps, baseline, "--", color="0.5", label="nothing moves")
@@ -258,8 +256,8 @@ def functional_maps(shown: Sequence[Member]) -> Any:
 
 def bases(shown: Sequence[Member]) -> Any:
     """Bases and maps of several models that have them, side by side."""
-    found = {name: group[0].outcome for name, group in by_name(shown).items()}
-    both = {k: v for k, v in found.items() if v is not None and "basis" in v.arrays}
+    outcomes = {name: group[0].outcome for name, group in by_name(shown).items()}
+    both = {k: v for k, v in outcomes.items() if v is not None and "basis" in v.arrays}
     return figures_bases.compared(both) if len(both) > 1 else None
 
 
@@ -294,11 +292,11 @@ def _first_with(
 # Files by name; a new figure of every benchmark is a function and a line here.
 def parity(shown: Sequence[Member]) -> Any:
     """Quantities of interest and scalars, predicted and true, of the first seed."""
-    found: dict[str, figures_quantities.Values] = {}
+    values: dict[str, figures_quantities.Values] = {}
     for name, (first, *_) in by_name(shown).items():
         arrays = {} if first.outcome is None else first.outcome.arrays
-        found[name] = figures_quantities.values_of(first.folder, arrays)
-    return figures_quantities.parity(found)
+        values[name] = figures_quantities.values_of(first.folder, arrays)
+    return figures_quantities.parity(values)
 
 
 FIGURES: dict[str, Callable[[Sequence[Member]], Any]] = {

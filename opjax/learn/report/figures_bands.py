@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from opjax.learn.report import drawing
-from opjax.learn.report.drawing import Axes, Figure
+from opjax.learn.report.drawing import Axes, Colours, Figure, Line
 from opjax.samples import Sample
 
 
@@ -114,8 +114,8 @@ def _draw_line(_: Any, axes: Any, sample: Sample, shown: _Channel) -> None:
     order = np.argsort(points[:, 0])
     ends = (values - half)[order], (values + half)[order]
     axes[0].fill_between(points[order, 0], *ends, alpha=0.3, linewidth=0)
-    drawing.curve(axes[0], points, values, label="prediction")
-    drawing.curve(axes[0], points, truth, label="truth", color="k", linestyle=":")
+    drawing.curve(axes[0], points, values, Line(label="prediction"))
+    drawing.curve(axes[0], points, truth, Line("k", "truth", ":"))
     drawing.legend(axes[0])
     drawing.plain(axes[0])
     axes[0].set_title(name, fontsize=9)
@@ -123,9 +123,9 @@ def _draw_line(_: Any, axes: Any, sample: Sample, shown: _Channel) -> None:
 
 def _draw_images(figure: Figure, axes: Any, sample: Sample, shown: _Channel) -> None:
     largest = max(shown.half.max(), shown.error.max())
-    shared = {"vmin": 0.0, "vmax": largest, "cmap": "magma"}
+    shared = Colours("magma", 0.0, largest)
     panels = [
-        (f"prediction {shown.name}".strip(), shown.values, {}),
+        (f"prediction {shown.name}".strip(), shown.values, Colours()),
         ("half width of the band", shown.half, shared),
         ("size of the error", shown.error, shared),
     ]
@@ -134,7 +134,11 @@ def _draw_images(figure: Figure, axes: Any, sample: Sample, shown: _Channel) -> 
         axis.set(xticks=[], yticks=[])
         axis.set_title(words, fontsize=9)
         image = drawing.field(
-            axis, sample.mesh_points, values, grid_shape=sample.grid_shape, **colours
+            axis,
+            sample.mesh_points,
+            values,
+            grid_shape=sample.grid_shape,
+            colours=colours,
         )
         if place != 1:  # the error has the same colours
             drawing.add_colorbar(figure, image, axis)

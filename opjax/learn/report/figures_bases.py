@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from opjax.learn.report import drawing
-from opjax.learn.report.drawing import Axes
+from opjax.learn.report.drawing import Axes, Colours
 from opjax.learn.tasks.outcome import Outcome
 
 _COMPARED = 5  # functions of a model in the comparison of several
@@ -29,7 +29,7 @@ def compared(found: Mapping[str, Outcome]) -> Any:
             _function(axis, seen, one)
         row[0].set_ylabel(f"{name}\nlayer {layer + 1}", fontsize=9)
         one = seen.arrays["maps"][-1, 0]
-        image = row[-1].imshow(one, interpolation="nearest", **_around_zero(one))
+        image = _around_zero(one).image(row[-1], one)
         row[-1].set(xticks=[], yticks=[])
         row[-1].set_title(f"its map, {one.shape[0]} x {one.shape[1]}", fontsize=8)
         figure.colorbar(image, ax=row[-1], shrink=0.8, pad=0.02, extend="both")
@@ -52,18 +52,16 @@ def _function(axis: Axes, seen: Outcome, values: np.ndarray) -> None:
         inside = ((points >= low) & (points <= high)).all(axis=1)
         visible = values[inside] if inside.any() else values
         axis.set(xlim=window[:2], ylim=window[2:])
-    limits: dict[str, Any] = {}
-    if sample.mesh_points.shape[1] > 1:
-        limits = {"vmin": visible.min(), "vmax": visible.max()}
+    colours = Colours(low=visible.min(), high=visible.max())
     points, shape = sample.mesh_points, sample.grid_shape
-    drawing.field(axis, points, values, grid_shape=shape, **limits)
+    drawing.field(axis, points, values, grid_shape=shape, colours=colours)
     axis.set_title(f"{visible.min():.2g} to {visible.max():.2g}", fontsize=8)
 
 
-def _around_zero(values: np.ndarray) -> dict[str, Any]:
+def _around_zero(values: np.ndarray) -> Colours:
     """Colours that leave zero white; a few largest entries would leave all blank."""
     limit = float(np.quantile(np.abs(values), 0.995)) or 1.0
-    return {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit}
+    return Colours("RdBu_r", -limit, limit)
 
 
 def basis(name: str, seen: Outcome) -> Any:
@@ -83,16 +81,16 @@ def basis(name: str, seen: Outcome) -> Any:
 
 def maps(name: str, seen: Outcome) -> Any:
     """Draws functional maps of the layers that `outcome.inspect` looked at."""
-    found, layers = seen.arrays["maps"], seen.arrays["layers"]
-    columns = found.shape[1]
+    functional_maps, layers = seen.arrays["maps"], seen.arrays["layers"]
+    columns = functional_maps.shape[1]
     figure = drawing.new_figure(2.3 * columns + 1.0, 2.3 * len(layers) + 0.5)
     axes = figure.subplots(len(layers), columns, squeeze=False)
-    for row, layer, values in zip(axes, layers, found, strict=True):
+    for row, layer, values in zip(axes, layers, functional_maps, strict=True):
         # The largest entries of one head would leave the others blank.
         colours = _around_zero(values)
         images: list[Any] = []
         for head, (axis, one) in enumerate(zip(row, values, strict=True)):
-            images.append(axis.imshow(one, interpolation="nearest", **colours))
+            images.append(colours.image(axis, one))
             axis.set_title(f"layer {layer + 1}, head {head + 1}", fontsize=9)
             axis.set(xticks=[], yticks=[])
         row[0].set_ylabel("query basis")

@@ -7,7 +7,7 @@ import numpy as np
 
 from opjax.interpolation import interpolate_grid
 from opjax.learn.report import drawing
-from opjax.learn.report.drawing import Axes, Figure
+from opjax.learn.report.drawing import Axes, Colours, Figure, Line
 from opjax.learn.tasks.outcome import Outcome, extremes
 from opjax.samples import Sample
 
@@ -31,7 +31,7 @@ class _Row(NamedTuple):
         return f"{what} {name}".strip()
 
 
-def fields(found: Mapping[str, Outcome]) -> Any:
+def fields(outcomes: Mapping[str, Outcome]) -> Any:
     """Draws inputs, truths, predictions and errors of test samples.
 
     Every field has a row of its own, with its own error; of a vector its length is
@@ -40,19 +40,23 @@ def fields(found: Mapping[str, Outcome]) -> Any:
     meshes of the first. On a line, truth and predictions are curves in one axis.
     """
     # Of operators that predict scalars alone there is nothing to show.
-    found = {k: seen for k, seen in found.items() if any(map(np.size, seen.predicted))}
-    if not found:
+    outcomes = {
+        k: seen for k, seen in outcomes.items() if any(map(np.size, seen.predicted))
+    }
+    if not outcomes:
         return None
-    first = next(iter(found.values()))
-    found = {name: seen for name, seen in found.items() if _comparable(seen, first)}
-    if len(found) == 1:
+    first = next(iter(outcomes.values()))
+    outcomes = {
+        name: seen for name, seen in outcomes.items() if _comparable(seen, first)
+    }
+    if len(outcomes) == 1:
         chosen = {row: f"{k} ({row})" for k, row in extremes(first.errors).items()}
     else:
         chosen = {row: f"sample {row}" for row in first.rows[:_NUM_COMPARED]}
     rows: list[_Row] = []
     for number, label in chosen.items():
-        if all(number in seen.rows for seen in found.values()):
-            rows += _rows(found, first, number, label)
+        if all(number in seen.rows for seen in outcomes.values()):
+            rows += _rows(outcomes, first, number, label)
     if not rows:
         return None
     if rows[0].sample.mesh_points.shape[1] == 1:
@@ -61,7 +65,7 @@ def fields(found: Mapping[str, Outcome]) -> Any:
 
 
 def _rows(
-    found: Mapping[str, Outcome], first: Outcome, number: int, label: str
+    outcomes: Mapping[str, Outcome], first: Outcome, number: int, label: str
 ) -> list[_Row]:
     """A row for each field of a sample."""
     sample = first.samples[first.rows.index(number)]
@@ -72,9 +76,11 @@ def _rows(
         truth = _channels(sample.target, channels)
         predicted = {
             model: _channels(seen.predicted[seen.rows.index(number)], channels)
-            for model, seen in found.items()
+            for model, seen in outcomes.items()
         }
-        errors = {model: _error(seen, number, place) for model, seen in found.items()}
+        errors = {
+            model: _error(seen, number, place) for model, seen in outcomes.items()
+        }
         apart = {model: _size(values - truth) for model, values in predicted.items()}
         sizes = {model: _size(values) for model, values in predicted.items()}
         features = _first_name(first, "features")
@@ -84,21 +90,21 @@ def _rows(
     return rows
 
 
-def _shown(found: Outcome) -> list[tuple[str, list[int]]]:
+def _shown(seen: Outcome) -> list[tuple[str, list[int]]]:
     """Names and channels of the fields; the first channel where none are known."""
-    if "field_channels" not in found.arrays:
-        return [(_first_name(found, "target"), [0])]
-    names = [str(name) for name in found.arrays["field_names"]]
-    channels = [np.flatnonzero(row).tolist() for row in found.arrays["field_channels"]]
+    if "field_channels" not in seen.arrays:
+        return [(_first_name(seen, "target"), [0])]
+    names = [str(name) for name in seen.arrays["field_names"]]
+    channels = [np.flatnonzero(row).tolist() for row in seen.arrays["field_channels"]]
     if len(names) == 1:
-        names = [_first_name(found, "target")]
+        names = [_first_name(seen, "target")]
     return list(zip(names, channels, strict=True))
 
 
-def _error(found: Outcome, number: int, place: int) -> float:
+def _error(seen: Outcome, number: int, place: int) -> float:
     """The error of a field of a sample; of all channels where fields have none."""
-    known = found.arrays.get("field_errors")
-    return float(found.errors[number] if known is None else known[number, place])
+    of_fields = seen.arrays.get("field_errors")
+    return float(seen.errors[number] if of_fields is None else of_fields[number, place])
 
 
 def _channels(values: Any, channels: list[int]) -> np.ndarray:
@@ -121,9 +127,9 @@ def _comparable(seen: Outcome, first: Outcome) -> bool:
     return all(np.array_equal(one, other) for one, other in pairs)
 
 
-def _first_name(found: Outcome, role: str) -> str:
+def _first_name(seen: Outcome, role: str) -> str:
     """Name of the channel that is shown; empty if it has none."""
-    names = found.arrays.get(f"{role}_names", np.array([role]))
+    names = seen.arrays.get(f"{role}_names", np.array([role]))
     return "" if not names.size or names[0] == role else str(names[0])
 
 
@@ -163,14 +169,14 @@ def _draw_images(figure: Figure, axes: Any, row: _Row) -> None:
         axis.set(xticks=[], yticks=[])
 
     def image(
-        axis: Axes, values: np.ndarray, title: str, bar: bool = True, **colours: Any
+        axis: Axes, values: np.ndarray, title: str, colours: Colours, bar: bool = True
     ) -> None:
         points, shape = sample.mesh_points, sample.grid_shape
         coarse = sample.target_grid
         if shape is not None and coarse is not None and len(values) != len(points):
             points = interpolate_grid(points, grid_shape=shape, new_shape=coarse)
             points, shape = np.asarray(points), coarse
-        drawn = drawing.field(axis, points, values, grid_shape=shape, **colours)
+        drawn = drawing.field(axis, points, values, grid_shape=shape, colours=colours)
         axis.set_title(title, fontsize=9)
         if bar:
             drawing.add_colorbar(figure, drawn, axis)
@@ -182,14 +188,14 @@ def _draw_images(figure: Figure, axes: Any, row: _Row) -> None:
         first.set_title("input: the mesh", fontsize=9)
     else:
         title = row.title("input", row.features)
-        image(first, _channel(sample.features), title, cmap="cividis")
+        image(first, _channel(sample.features), title, Colours("cividis"))
     # Truth and predictions share their colours, so they can be compared by eye.
-    limits = {"vmin": truth.min(), "vmax": truth.max()}
-    image(axes[0, 1], truth, row.title("truth", row.target), **limits)
+    limits = Colours(low=truth.min(), high=truth.max())
+    image(axes[0, 1], truth, row.title("truth", row.target), limits)
     below = axes[-1, 2:] if len(axes) > 1 else axes[0, 3:]
     for name, axis, under in zip(row.predicted, axes[0, 2:], below, strict=False):
         predicted = row.predicted[name]
-        image(axis, predicted, row.title(name, row.target), bar=False, **limits)
+        image(axis, predicted, row.title(name, row.target), limits, bar=False)
         difference = row.differences[name]
         largest = float(np.abs(difference).max()) or 1.0
         signed = bool((difference < 0).any())
@@ -197,9 +203,9 @@ def _draw_images(figure: Figure, axes: Any, row: _Row) -> None:
             under,
             difference,
             f"difference; error {row.errors[name]:.3g}",
-            cmap="RdBu_r" if signed else "Reds",
-            vmin=-largest if signed else 0.0,
-            vmax=largest,
+            Colours("RdBu_r", -largest, largest)
+            if signed
+            else Colours("Reds", 0.0, largest),
         )
     for axis in axes[1:, :2].flat:
         axis.set_axis_off()
@@ -219,12 +225,12 @@ def _draw_curves(axes: Any, row: _Row) -> None:
     truth = row.truth
     *first, fitted, left = axes  # without input functions the first one is missing
     for axis in first:
-        drawing.curve(axis, points, _channel(sample.features), color="0.3")
-    drawing.curve(fitted, points, truth, color="k", label="truth")
+        drawing.curve(axis, points, _channel(sample.features), Line("0.3"))
+    drawing.curve(fitted, points, truth, Line("k", "truth"))
     for number, (name, predicted) in enumerate(row.predicted.items()):
-        style = {"color": f"C{number % 10}", "label": f"{name}: {row.errors[name]:.3g}"}
-        drawing.curve(fitted, points, predicted, linestyle="--", **style)
-        drawing.curve(left, points, row.differences[name], **style)
+        line = Line(f"C{number % 10}", f"{name}: {row.errors[name]:.3g}")
+        drawing.curve(fitted, points, predicted, line._replace(dash="--"))
+        drawing.curve(left, points, row.differences[name], line)
     titles = (
         row.title("input", row.features),
         row.title("truth and prediction", row.target),

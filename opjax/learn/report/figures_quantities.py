@@ -22,17 +22,17 @@ def values_of(folder: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> Values:
       folder: of the member.
       arrays: of its `predictions.npz`; none where there is no such file.
     """
-    found: Values = {}
+    values: Values = {}
     if (folder / FILE).is_file():
-        found |= read_object(folder / FILE)["quantities"]
+        values |= read_object(folder / FILE)["quantities"]
     if "predicted_scalars" in arrays:
         guess, true = arrays["predicted_scalars"].T, arrays["target_scalars"].T
         listed = arrays.get("target_scalars_names")
         names = [f"scalar {i}" for i in range(len(true))]
         names = names if listed is None else listed.tolist()
         for name, *both in zip(names, guess, true, strict=True):
-            found[name] = dict(zip(("predicted", "true"), both, strict=True))
-    return found
+            values[name] = dict(zip(("predicted", "true"), both, strict=True))
+    return values
 
 
 def parity(members: Mapping[str, Values]) -> Any:
@@ -44,8 +44,10 @@ def parity(members: Mapping[str, Values]) -> Any:
     Returns:
       The figure; None where no member has any.
     """
-    known = {name: found for name, found in members.items() if found}
-    panels = list(dict.fromkeys(key for found in known.values() for key in found))
+    with_values = {name: values for name, values in members.items() if values}
+    panels = list(
+        dict.fromkeys(key for values in with_values.values() for key in values)
+    )
     if not panels:
         return None
     panels = panels[:_MOST]
@@ -53,10 +55,12 @@ def parity(members: Mapping[str, Values]) -> Any:
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for axis, key in zip(axes, panels, strict=True):
         ends: list[float] = []
-        for number, (name, found) in enumerate(known.items()):
-            true, guess = (np.asarray(found[key][k]) for k in ("true", "predicted"))
-            style = {"color": f"C{number % 10}", "label": name, "alpha": 0.7}
-            axis.plot(true, guess, "o", markersize=3.5, **style)
+        for number, (name, values) in enumerate(with_values.items()):
+            true, guess = (np.asarray(values[key][k]) for k in ("true", "predicted"))
+            color = f"C{number % 10}"
+            axis.plot(
+                true, guess, "o", color=color, label=name, alpha=0.7, markersize=3.5
+            )
             ends += [true.min(), true.max()]
         axis.plot([min(ends), max(ends)], [min(ends), max(ends)], "k-", linewidth=0.7)
         drawing.plain(axis)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from opjax.learn.report import drawing
-from opjax.learn.report.drawing import Axes
+from opjax.learn.report.drawing import Axes, Line
 
 _TITLES = {"train_loss": "training loss, mean", "validation": "validation"}
 
@@ -21,8 +21,8 @@ def seeds(
       histories: of models, the rows of `metrics.jsonl` of each seed.
       titles: of the panels, by columns of the rows.
     """
-    known = {key for group in histories.values() for key in _shared(group)}
-    columns = [name for name in titles if name in known]
+    shared = {key for group in histories.values() for key in _shared(group)}
+    columns = [name for name in titles if name in shared]
     figure = drawing.new_figure(4.6 * len(columns), 3.4, "constrained")
     axes = figure.subplots(1, len(columns), squeeze=False)[0]
     for axis, column in zip(axes, columns, strict=True):
@@ -31,7 +31,8 @@ def seeds(
             if column in _shared(group):
                 epochs, values = _curves(group, column)
                 label = f"{name}, {len(group)} seeds" if len(group) > 1 else name
-                _band(axis, epochs, values, color=f"C{number % 10}", label=label)
+                line = Line(f"C{number % 10}", label, width=1.4)
+                _band(axis, epochs, values, line)
                 lowest = min(lowest, values.min())
         if lowest > 0:
             axis.set_yscale("log")
@@ -45,10 +46,10 @@ def seeds(
 
 def _shared(group: Sequence[Sequence[dict[str, Any]]]) -> set[str]:
     """The columns that all seeds have a number of somewhere."""
-    known = [
+    columns = [
         {key for row in rows for key in row if row[key] is not None} for rows in group
     ]
-    return set.intersection(*known)
+    return set.intersection(*columns)
 
 
 def _curves(
@@ -68,8 +69,8 @@ def _clock(row: Mapping[str, Any]) -> str:
     return "epoch" if "epoch" in row else "step"
 
 
-def _band(axis: Axes, epochs: np.ndarray, values: np.ndarray, **style: Any) -> None:
+def _band(axis: Axes, epochs: np.ndarray, values: np.ndarray, line: Line) -> None:
     marker = "." if len(epochs) < 20 else ""
-    axis.plot(epochs, np.median(values, axis=0), marker=marker, linewidth=1.4, **style)
+    line.draw(axis, epochs, np.median(values, axis=0), marker)
     low, high = values.min(axis=0), values.max(axis=0)
-    axis.fill_between(epochs, low, high, color=style["color"], alpha=0.2, linewidth=0)
+    axis.fill_between(epochs, low, high, color=line.color, alpha=0.2, linewidth=0)

@@ -32,6 +32,16 @@ class Finished(NamedTuple):
       data_seconds: of that, for making or reading samples.
       fields: keys of the fields that have numbers of their own.
       baselines: of the task.
+
+    Examples:
+      >>> from opjax import learn
+      >>> def report(finished: learn.Finished) -> learn.Report:
+      ...     errors = [row["relative_l2"] for row in finished.results["functional"]]
+      ...     return learn.Report(result={"smallest_error": min(errors)})
+      >>> presets = learn.quick(learn.FieldOptions())
+      >>> program = learn.Program("sines", presets, report=report)
+      >>> program.report is report
+      True
     """
 
     config: Any
@@ -55,6 +65,12 @@ class Report(NamedTuple):
       result: keys of the last line, added or replaced.
       head: paragraph in place of the standard one under the title.
       alone: whether the last line has the keys of `result` only.
+
+    Examples:
+      >>> from opjax import learn
+      >>> report = learn.Report(head="Errors of three seeds.", result={"error": 0.01})
+      >>> report.alone  # beside the standard result
+      False
     """
 
     text: str | None = None
@@ -157,13 +173,13 @@ def _fields(
     for model, rows in results.items():
         kept = [row for row in rows if "diverged" not in row]
         for field, of in each.items():
-            known = {name: key for key, name in of.items()}
-            cells = [_cell(kept, known[n], 1.0) if n in known else "–" for n in names]
+            keys = {name: key for key, name in of.items()}
+            cells = [_cell(kept, keys[n], 1.0) if n in keys else "–" for n in names]
             lines.append([model, field, *cells])
     for baseline, numbers in beside.items():
         for field, of in each.items():
-            known = {name: key for key, name in of.items()}
-            cells = [_cell([numbers], known.get(n, ""), 1.0) for n in names]
+            keys = {name: key for key, name in of.items()}
+            cells = [_cell([numbers], keys.get(n, ""), 1.0) for n in names]
             lines.append([NAMES[baseline], field, *cells])
     headings = [name.replace("_", " ") for name in names]
     return f"\nEach field:\n\n{table(['model', 'field', *headings], lines)}"
@@ -258,8 +274,8 @@ def comparison(
 
 
 def _cell(rows: Sequence[Mapping[str, Any]], key: str, scale: float) -> str:
-    found = [row[key] for row in rows if key in row]
-    values = np.array(found, np.float64)  # None becomes NaN
+    numbers = [row[key] for row in rows if key in row]
+    values = np.array(numbers, np.float64)  # None becomes NaN
     if not values.size:
         return "–"
     return median_and_range(values, scale) if np.isfinite(values).all() else "∞"

@@ -260,9 +260,9 @@ class ArrayBatches(Batches):
         step = training.make_step(
             loss, self.optimizer, microbatch=self.microbatch, mesh=self.mesh
         )
-        state, given = self.start(model), (self.largest_batch(), key)
-        lowered = jax.jit(step, donate_argnums=0).lower(state, *given)
-        return OneStep(lowered, state, given)
+        state, arguments = self.start(model), (self.largest_batch(), key)
+        lowered = jax.jit(step, donate_argnums=0).lower(state, *arguments)
+        return OneStep(lowered, state, arguments)
 
     def largest_batch(self) -> Any:
         """Returns a batch of the largest samples, as steps of training get it."""
@@ -373,8 +373,8 @@ class FreshBatches(Batches):
     def one_step(self, model: Model) -> OneStep:
         """Returns a call of one step, not compiled yet."""
         state = self.start(model)
-        given = jnp.ones(self.shape, bool), jnp.int32(0)
-        return OneStep(self._lower(state, 1), state, given)
+        arguments = jnp.ones(self.shape, bool), jnp.int32(0)
+        return OneStep(self._lower(state, 1), state, arguments)
 
 
 class StoredBatches(ArrayBatches):
@@ -424,8 +424,10 @@ class StoredBatches(ArrayBatches):
         """Trains on the next batches; calls start where the last one ended."""
         del good
         if self.ahead[0] != step:
-            wanted = ((bucket, rows[self.own]) for bucket, rows in self._wanted(step))
-            self.ahead = step, buckets.ahead(wanted)
+            rows_of_batches = (
+                (bucket, rows[self.own]) for bucket, rows in self._wanted(step)
+            )
+            self.ahead = step, buckets.ahead(rows_of_batches)
         parts: list[History] = []
         source = self.ahead[1]
         for _ in range(len(self._next(step)[0])):
@@ -498,8 +500,8 @@ def evaluate(
         parts = map(jax.device_put, buckets.ahead((bucket, part) for part in rows))
     else:
         parts, count = _in_parts(bucket, batch_size)
-    found = [_look(metric, model, part) for part in parts]
-    return jax.tree.map(lambda *values: np.concatenate(values)[:count], *found)
+    measured = [_look(metric, model, part) for part in parts]
+    return jax.tree.map(lambda *values: np.concatenate(values)[:count], *measured)
 
 
 def compile_evaluation(
@@ -539,11 +541,11 @@ def _in_parts(bucket: Batch, batch_size: int) -> Parts:
         return bucket
     count = buckets.num_samples("evaluation", bucket)
     arrays = jax.tree.map(np.asarray, bucket)
-    found = [
+    parts = [
         jax.device_put(jax.tree.map(lambda x, rows=rows: x[rows], arrays))
         for rows in _rows_of_parts(count, batch_size)
     ]
-    return Parts(tuple(found), count)
+    return Parts(tuple(parts), count)
 
 
 def to_evaluate(
@@ -569,12 +571,12 @@ def _evaluate_on_mesh(
     look = partial(training.evaluate, metric, model, batch_size=batch_size, mesh=mesh)
     if not isinstance(bucket, Bucket):
         return look(bucket)
-    count, found = len(bucket), []
+    count, measured = len(bucket), []
     parts = (range(n, min(n + batch_size, count)) for n in range(0, count, batch_size))
     for arrays in buckets.ahead((bucket, part) for part in parts):
         (data,) = placed((arrays,), mesh, row)
-        found.append(jax.tree.map(np.asarray, look(data)))
-    return jax.tree.map(lambda *values: np.concatenate(values), *found)
+        measured.append(jax.tree.map(np.asarray, look(data)))
+    return jax.tree.map(lambda *values: np.concatenate(values), *measured)
 
 
 def placed(data: tuple[Any, ...], mesh: Mesh | None, row: int = 1) -> tuple[Any, ...]:

@@ -48,8 +48,8 @@ class Devices:
         self._auto = text == "auto"
         if self._auto:
             cores = _cores() * hosts.count()
-            wanted = _fitting(cores, config)
-            _claim(cores if points and wanted == 1 else wanted)
+            fitting = _fitting(cores, config)
+            _claim(cores if points and fitting == 1 else fitting)
         else:
             sizes = sharding.parse(text) if text else {}
             if sizes:
@@ -76,9 +76,9 @@ class Devices:
     def _automatic(self, points: Callable[[], bool]) -> dict[str, int]:
         """Sizes of the mesh that `auto` stands for; none for one device."""
         count = len(jax.devices())
-        found = _fitting(count, self._config)
-        if found > 1:
-            return {"batch": found}
+        shards = _fitting(count, self._config)
+        if shards > 1:
+            return {"batch": shards}
         return {"points": count} if self._points and count > 1 and points() else {}
 
     def _made(self, sizes: dict[str, int]) -> Mesh | None:

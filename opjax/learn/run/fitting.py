@@ -35,6 +35,21 @@ class Fitted(NamedTuple, Generic[_Model]):
       losses: of every step, with replicas `(r, steps)`, where every batch is drawn
         anew; elsewhere of the steps of the last epoch.
       finite: whether a replica was finite to the end, `(r,)`; `True` without.
+
+    Examples:
+      >>> import tempfile
+      >>> import jax.numpy as jnp
+      >>> from opjax import learn
+      >>> def loss(model, batch):
+      ...     return jnp.sum((model["slope"] * batch["x"] - batch["y"]) ** 2)
+      >>> data = {"x": jnp.ones(4), "y": 2 * jnp.ones(4)}
+      >>> task = learn.Task(loss=loss, train=(data,))
+      >>> settings = learn.Settings(num_epochs=1, batch_size=4)
+      >>> model = {"slope": jnp.array(1.0)}
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     fitted = learn.fit(task, model, settings, folder=folder)
+      >>> fitted.best_step, fitted.losses.shape, sorted(fitted.model)
+      (1, (1,), ['slope'])
     """
 
     model: _Model
@@ -94,6 +109,23 @@ def fit(
       opjax.training.checkpoint.CheckpointError: if a checkpoint cannot be written.
       MemoryError: if a step does not fit, with what would.
       ValueError: if sizes do not match, or devices do not fit the task or the model.
+
+    Examples:
+      >>> import tempfile
+      >>> import jax.numpy as jnp
+      >>> from opjax import learn, training
+      >>> def loss(model, batch):
+      ...     return jnp.sum((model["slope"] * batch["x"] - batch["y"]) ** 2)
+      >>> def optimizer(total_steps):
+      ...     return training.adamw(0.1, weight_decay=0.0)
+      >>> data = {"x": jnp.ones(4), "y": 2 * jnp.ones(4)}
+      >>> task = learn.Task(loss=loss, train=(data,))
+      >>> settings = learn.Settings(num_epochs=2, batch_size=4, optimizer=optimizer)
+      >>> model = {"slope": jnp.array(1.0)}
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     fitted = learn.fit(task, model, settings, folder=folder)
+      >>> round(float(fitted.model["slope"]), 2)
+      1.2
     """
     devices.check(settings.mesh, task, model)
     with contextlib.ExitStack() as stack:

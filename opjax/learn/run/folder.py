@@ -179,7 +179,7 @@ def _match_data(path: pathlib.Path, now: DataFiles, *, begun: bool) -> None:
                     f"there, {now[name]} now{f', {changes}' if changes else ''}. Give "
                     "another --workdir, or restore the files to continue that run."
                 )
-    write_json(file, {name: found._asdict() for name, found in now.items()})
+    write_json(file, {name: fingerprint._asdict() for name, fingerprint in now.items()})
 
 
 def _match(path: pathlib.Path, config: fields.Configuration, now: Json) -> bool:
@@ -226,10 +226,10 @@ def read_config(workdir: str | os.PathLike[str], cls: type[_Config]) -> _Config 
             f"the unknown fields {sorted(unknown)}. Continue it with the program it "
             "was started with, or give another --workdir."
         )
-    given = {name: tuples(value) for name, value in stored.items()}
+    values = {name: tuples(value) for name, value in stored.items()}
     try:
-        fields.check_types(cls, given)
-        return cls(**given)
+        fields.check_types(cls, values)
+        return cls(**values)
     except (OverflowError, TypeError, ValueError) as error:
         raise ValueError(
             f"{path} has a config.json that no run has: {error}"
@@ -245,9 +245,9 @@ def _stored(path: pathlib.Path, cls: type[fields.Configuration]) -> dict[str, An
             f"{path} has a damaged config.json ({error}). Restore it from a copy, "
             "delete it where nothing is to be continued, or give another --workdir."
         ) from error
-    found = values.pop("format", 0)
+    version = values.pop("format", 0)
     what = "configurations"
-    _formats.check(path / "config.json", found, _formats.CONFIGURATION, what=what)
+    _formats.check(path / "config.json", version, _formats.CONFIGURATION, what=what)
     names = [field.name for field in dataclasses.fields(cls)]
     values = renamed.current(values, names)
     defaults = {
@@ -299,20 +299,20 @@ def _result(path: pathlib.Path) -> dict[str, Any] | None:
 
 def provenance(folder: pathlib.Path, *, seconds: float) -> str:
     """Returns a Markdown list of what `environment.json` in a folder says."""
-    found = json.loads((folder / "environment.json").read_text())
-    source = f"opjax {found['packages'].get('opjax', 'of unknown version')}"
-    if found["git_commit"]:
-        modified = " with uncommitted changes" if found["git_modified"] else ""
-        source = f"commit {found['git_commit']}{modified}"
+    environment = json.loads((folder / "environment.json").read_text())
+    source = f"opjax {environment['packages'].get('opjax', 'of unknown version')}"
+    if environment["git_commit"]:
+        modified = " with uncommitted changes" if environment["git_modified"] else ""
+        source = f"commit {environment['git_commit']}{modified}"
     packages = ", ".join(
-        f"{k} {found['packages'][k]}" for k in ("jax", "flax", "optax")
+        f"{k} {environment['packages'][k]}" for k in ("jax", "flax", "optax")
     )
     return (
-        f"- command: `{found['command']}`\n"
-        f"- {source}, {found['starts'][-1][:10]}\n"
-        f"- {found['cpu_count']} cores{_of(found)}, {found['device_kind']}; "
-        f"{found['platform']}\n"
-        f"- Python {found['python']}, {packages}\n"
+        f"- command: `{environment['command']}`\n"
+        f"- {source}, {environment['starts'][-1][:10]}\n"
+        f"- {environment['cpu_count']} cores{_of(environment)}, "
+        f"{environment['device_kind']}; {environment['platform']}\n"
+        f"- Python {environment['python']}, {packages}\n"
         f"- {seconds:.0f} s for all studies of the last process, with compilation\n"
     )
 

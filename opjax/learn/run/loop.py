@@ -53,17 +53,18 @@ class Loop:
             raise ValueError("Replicas are not validated; leave out the task's metric.")
         self.probe = None if task.probe is None else jax.jit(task.probe)
         self.progress = self._first(model)
-        found = hosts.restore(run.checkpoints, self.progress)
+        restored = hosts.restore(run.checkpoints, self.progress)
         self.step = 0
         self.saved: int | None = None
         rows, waiting = 0, ()
-        if found is not None:
-            self.progress, self.step, self.saved = found.payload, found.step, found.step
-            rows = found.metadata["rows"]
-            waiting = found.metadata.get("waiting", ())
+        if restored is not None:
+            self.progress = restored.payload
+            self.step = self.saved = restored.step
+            rows = restored.metadata["rows"]
+            waiting = restored.metadata.get("waiting", ())
             if hosts.first():
-                say(f"Continuing from {found.path}.")
-                checkpoint.tidy(run.checkpoints, found.step, keep=settings.keep)
+                say(f"Continuing from {restored.path}.")
+                checkpoint.tidy(run.checkpoints, restored.step, keep=settings.keep)
         self._evaluation: Future[None] | None = None
         self.compile_seconds = self._compile()
         self.writer = MetricsWriter(
@@ -205,7 +206,7 @@ class Loop:
         progress, settings = self.progress, self.settings
         model = training.averaged_model(progress["state"])
         assert self.task.metric is not None
-        found = [
+        errors = [
             batches.evaluate(
                 self.task.metric,
                 model,
@@ -216,7 +217,7 @@ class Loop:
             )
             for bucket in self.validation
         ]
-        values = np.concatenate([np.asarray(part, np.float64) for part in found])
+        values = np.concatenate([np.asarray(part, np.float64) for part in errors])
         bad = np.flatnonzero(~np.isfinite(values))
         if bad.size:
             raise self._stop(
@@ -334,14 +335,14 @@ def progress(name: str, total: int, step: int) -> Generator[Show]:
 
 def _summary(task: BaseTask) -> list[Any]:
     """Shapes and mean sizes of samples, to three digits: processors may round apart."""
-    found: list[Any] = []
+    summary: list[Any] = []
     for bucket in (*task.known, *task.validation):
         if isinstance(bucket, buckets.Bucket):
-            found.append([len(bucket), sum(summaries.num_points(bucket.found))])
+            summary.append([len(bucket), sum(summaries.num_points(bucket.found))])
             continue
         for leaf in map(np.asarray, jax.tree.leaves(bucket)):
-            found.append([leaf.shape, f"{np.abs(leaf).mean(dtype=np.float64):.2e}"])
-    return found
+            summary.append([leaf.shape, f"{np.abs(leaf).mean(dtype=np.float64):.2e}"])
+    return summary
 
 
 @jax.jit

@@ -40,6 +40,14 @@ class Settings:
         points above 1, each for an equal part of the epochs, see `points.drawn`.
       full_points: share of the epochs, at the end, that see all points.
       mesh: devices that share samples and points, see `opjax.training.make_step`.
+
+    Examples:
+      >>> from opjax import learn, training
+      >>> def optimizer(total_steps):
+      ...     return training.adamw_onecycle(1e-3, total_steps, weight_decay=1e-5)
+      >>> settings = learn.Settings(num_epochs=10, batch_size=4, optimizer=optimizer)
+      >>> settings.checkpoint_every
+      10
     """
 
     num_epochs: int = 0

@@ -10,7 +10,16 @@ STATUS = 75  # of a program that was stopped; EX_TEMPFAIL, try again
 
 
 class Stopped(Exception):
-    """A training was told to stop; what it saved is continued by the same call."""
+    """A training was told to stop; what it saved is continued by the same call.
+
+    Examples:
+      >>> from opjax import learn
+      >>> try:
+      ...     raise learn.Stopped("a checkpoint is saved")  # as learn.fit, after Ctrl-C
+      ... except learn.Stopped as stopped:
+      ...     print(stopped)
+      a checkpoint is saved
+    """
 
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)

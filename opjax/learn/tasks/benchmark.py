@@ -27,7 +27,8 @@ from opjax.learn.config import DataOptions
 from opjax.learn.config.presets import FieldOptions
 from opjax.learn.tasks.errors import Loss
 from opjax.learn.tasks.evaluation import Evaluation
-from opjax.learn.tasks.supervised import Encoding, regression
+from opjax.learn.tasks.model_data import Encoding
+from opjax.learn.tasks.supervised import regression
 from opjax.learn.tasks.task import Task
 from opjax.samples import Splits
 
@@ -58,6 +59,18 @@ def benchmark(
       splits: `splits(config, cache_dir)`, the samples that a configuration asks for.
       notes: as in `Task`.
       window: left, right, bottom and top of what figures show; None for all.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import learn, samples
+      >>> def splits(config, cache_dir):
+      ...     x = np.random.default_rng(config.data_seed).normal(size=(8, 6, 5))
+      ...     cases = samples.from_arrays(features=x, target=np.sin(x))
+      ...     return learn.Splits.divide(cases)._replace(source="sines")
+      >>> make_task = learn.benchmark(splits)
+      >>> program = learn.Program("sines", learn.quick(learn.FieldOptions()), make_task)
+      >>> sorted(program.presets)
+      ['fast', 'quick']
     """
 
     def make_task(config: _Config, cache_dir: str | None) -> Task:

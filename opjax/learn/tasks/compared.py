@@ -41,31 +41,31 @@ class Measure(NamedTuple):
     @property
     def decisive(self) -> dict[str, str]:
         """The number that decides, by the name of each field and scalar."""
-        found = {name: f"{name}_error" for name in self.scalars}
+        of_scalars = {name: f"{name}_error" for name in self.scalars}
         if self.fields is None:
-            return {"target": "relative_l2"} | found
+            return {"target": "relative_l2"} | of_scalars
         names = self.fields.names
         each = [f"relative_l2_{key}" for key in keys(names)] or ["relative_l2"]
-        return dict(zip(names, each, strict=True)) | found
+        return dict(zip(names, each, strict=True)) | of_scalars
 
     def numbers(
         self, test: Sequence[Sample], predicted: Sequence[np.ndarray]
     ) -> dict[str, float]:
         """Returns the numbers of predicted fields."""
-        found: dict[str, float] = {}
+        numbers: dict[str, float] = {}
         if self.fields is not None:
-            found = errors_of(self.fields, test, predicted).numbers()
+            numbers = errors_of(self.fields, test, predicted).numbers()
         if self.joint is not None:
             whole = together(predicted[0].shape[1])
-            found |= self.joint(errors_of(whole, test, predicted).filled[:, 0])
-        return found | ({} if self.quantities is None else self.quantities(predicted))
+            numbers |= self.joint(errors_of(whole, test, predicted).filled[:, 0])
+        return numbers | ({} if self.quantities is None else self.quantities(predicted))
 
     def of_scalars(
         self, test: Sequence[Sample], predicted: Sequence[np.ndarray]
     ) -> dict[str, float]:
         """Returns the numbers of predicted scalars."""
-        known = np.stack([np.asarray(one.target_scalars) for one in test])
-        both = np.stack(predicted), known
+        truth = np.stack([np.asarray(one.target_scalars) for one in test])
+        both = np.stack(predicted), truth
         if self.restore is not None:
             both = self.restore(both[0]), self.restore(both[1])
         return scalars.errors(*both, self.scalars)
@@ -97,17 +97,17 @@ class Compared(NamedTuple):
         Returns:
           It by the name of every field and scalar for which there is one.
         """
-        found: dict[str, str] = {}
+        wins: dict[str, str] = {}
         for name, key in self.decisive.items():
             baseline, model = _smallest(self.numbers, key), _smallest(models, key)
             if baseline and model and baseline[0] <= model[0] * _EQUAL:
-                found[name] = baseline[1]
-        return found
+                wins[name] = baseline[1]
+        return wins
 
     def sentences(self, models: Mapping[str, Numbers]) -> str:
         """Returns what stands below a table: who wins, and how baselines predict."""
-        known = [f"- {NAMES[k]}: {text}." for k, text in self.words.items() if text]
-        parts = [self._verdict(models), "\n".join(known), " ".join(self.notes)]
+        baselines = [f"- {NAMES[k]}: {text}." for k, text in self.words.items() if text]
+        parts = [self._verdict(models), "\n".join(baselines), " ".join(self.notes)]
         text = "\n\n".join(filter(None, parts))
         return f"\n{text}\n" if text else ""
 
@@ -141,8 +141,10 @@ class Compared(NamedTuple):
 
 
 def _smallest(rows: Mapping[str, Numbers], key: str) -> tuple[float, str] | None:
-    found = [(row[key], name) for name, row in rows.items() if row.get(key) is not None]
-    return min(found, default=None)
+    errors = [
+        (row[key], name) for name, row in rows.items() if row.get(key) is not None
+    ]
+    return min(errors, default=None)
 
 
 def together(channels: int) -> Fields:
@@ -166,16 +168,16 @@ def compare(splits: Splits, measure: Measure) -> Compared:
     if reason := fitted.obstacle(train):
         return none(reason)
     begin = time.monotonic()
-    found = Baselines.fit(train, measure.fields)
+    baselines = Baselines.fit(train, measure.fields)
     numbers: dict[str, dict[str, float]] = {}
-    for name in found.names:
+    for name in baselines.names:
         numbers[name] = {}
         if train[0].target is not None:
-            fields = [found.predict(name, one) for one in test]
+            fields = [baselines.predict(name, one) for one in test]
             numbers[name] |= measure.numbers(test, fields)
         if train[0].target_scalars is not None:
-            known = [found.predict_scalars(name, one) for one in test]
-            numbers[name] |= measure.of_scalars(test, known)
+            predicted_scalars = [baselines.predict_scalars(name, one) for one in test]
+            numbers[name] |= measure.of_scalars(test, predicted_scalars)
     say(f"Baselines: {time.monotonic() - begin:.1f} s.")
-    words = {name: found.words(name) for name in found.names}
-    return Compared(found, numbers, measure.decisive, words, found.notes)
+    words = {name: baselines.words(name) for name in baselines.names}
+    return Compared(baselines, numbers, measure.decisive, words, baselines.notes)

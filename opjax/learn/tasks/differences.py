@@ -22,6 +22,7 @@ from opjax.learn.tasks.evaluation import Evaluator, TestSet
 from opjax.normalize import Normalizer
 from opjax.samples import Sample, Splits
 from opjax.samples.fields import Fields
+from opjax.samples.mirror import is_copy
 
 _LEVEL = 0.05  # of the test whether a model improves a baseline
 
@@ -69,6 +70,12 @@ class Difference:
         assert fields is not None
         assert normalizer is not None
         made = Baselines.fit(splits.train, fields)
+        if made.correspond and any(map(is_copy, splits.train)):
+            raise ValueError(
+                "start_from=baseline means nothing with mirror where meshes "
+                "correspond: the points of a mirrored copy are in another order, for "
+                "which there is no baseline; leave one of both out."
+            )
         train = [made.predict(BEST, one) for one in splits.train]
         for row, values in zip(made.rows, made.left_out(), strict=True):
             train[row] = values
@@ -132,11 +139,11 @@ class Decision:
         each = {f.name: float(shares[f.channels[0]]) for f in fields.varying}
         text = ", ".join(f"{name} {share:.2g}" for name, share in each.items())
         say(f"Share of the model that validation adds to the baseline: {text}.")
-        found = evaluator(model, folder)
-        found["share_of_model"] = float(np.mean(list(each.values())))
+        numbers = evaluator(model, folder)
+        numbers["share_of_model"] = float(np.mean(list(each.values())))
         for key, share in zip(keys(fields.names), each.values(), strict=False):
-            found[f"share_of_model_{key}"] = share
-        return found
+            numbers[f"share_of_model_{key}"] = share
+        return numbers
 
     def shares(self, model: Model, fields: Fields) -> np.ndarray:
         """Returns how much of a model is added, a share for each channel, `(q,)`.
@@ -145,7 +152,7 @@ class Decision:
         between 0 and 1. Zero, the baseline alone, unless the mean error over these
         cases falls significantly, by Student's test with a level of 5 %.
         """
-        found = np.zeros(len(self.difference.normalizer.mean))
+        shares = np.zeros(len(self.difference.normalizer.mean))
         cases = self.validation.samples
         changes = [self.validation.change(model, row) for row in range(len(cases))]
         for field in fields.varying:
@@ -165,8 +172,8 @@ class Decision:
                     for left, change in rows
                 ]
             )
-            found[channels] = share if _are_positive(falls) else 0.0
-        return found
+            shares[channels] = share if _are_positive(falls) else 0.0
+        return shares
 
 
 def _are_positive(falls: np.ndarray) -> bool:

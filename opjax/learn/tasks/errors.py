@@ -32,6 +32,16 @@ class Loss:
       over_points: whether that loss takes `axis_name=`, the axis of the devices that
         have the other points, see `Task.over_points`.
       mean: divide the sum by the samples of the batch.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from opjax import learn
+      >>> def largest(prediction, sample):
+      ...     return jnp.max(jnp.abs(prediction - sample["target"]))
+      >>> learn.Loss(own=largest, mean=True).mean
+      True
+      >>> learn.Loss(form="l1").form
+      'l1'
     """
 
     form: Form | None = None

@@ -48,6 +48,15 @@ class Evaluation:
       quantities: computed of predictions and targets, see `tasks.quantities`.
       window: left, right, bottom and top of what figures show; None for all.
       baselines: measure predictions without an operator, too, see `tasks.compared`.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import learn
+      >>> def median(errors):
+      ...     return {"median_error": float(np.median(errors))}
+      >>> evaluation = learn.Evaluation(numbers=median)
+      >>> evaluation.numbers(np.array([0.1, 0.2, 0.6]))
+      {'median_error': 0.2}
     """
 
     numbers: Numbers = mean_and_worst
@@ -137,12 +146,14 @@ class TestSet:
         sample = self.samples[row]
         target = sample.mesh_points if sample.target is None else sample.target
         if self.starts is not None and self.shares is not None:
-            found = self.starts[row] + self.change(model, row) * self.shares
-            found = found.astype(target.dtype)
+            prediction = self.starts[row] + self.change(model, row) * self.shares
+            prediction = prediction.astype(target.dtype)
         else:
             values = np.asarray(_values(model, self.encoded(row)))
-            found = in_units(self.normalizers, "target", values)[: len(target)]
-        return found if self.scaling is None else self.scaling.restore(found, sample)
+            prediction = in_units(self.normalizers, "target", values)[: len(target)]
+        if self.scaling is None:
+            return prediction
+        return self.scaling.restore(prediction, sample)
 
     def change(self, model: Model, row: int) -> np.ndarray:
         """Returns what a model adds to the baseline of a sample, `(n, q)`."""
@@ -162,12 +173,12 @@ class TestSet:
             call_both, model, self.buckets, self.places, self.batch_size
         )
         target = np.stack([np.asarray(one.target_scalars) for one in self.samples])
-        found = in_units(self.normalizers, "target_scalars", read)
+        predicted = in_units(self.normalizers, "target_scalars", read)
         if self.scaling is not None:
-            pairs = zip(found, self.samples, strict=True)
+            pairs = zip(predicted, self.samples, strict=True)
             restore = partial(self.scaling.restore, role="target_scalars")
-            found = np.stack([restore(values, sample) for values, sample in pairs])
-        return Scalars(found, narrow(target))
+            predicted = np.stack([restore(values, sample) for values, sample in pairs])
+        return Scalars(predicted, narrow(target))
 
     def measured(self, error: Callable[..., PyTree], model: Model) -> PyTree:
         """Returns `error(model, sample)` of all samples in their order, float64."""
@@ -256,9 +267,9 @@ def arrays_of(
     read: Scalars | None, by_field: FieldErrors | None, fields: Fields | None
 ) -> dict[str, ArrayLike]:
     """Returns what `predictions.npz` has of scalars and of the errors of fields."""
-    found: dict[str, ArrayLike] = {}
+    arrays: dict[str, ArrayLike] = {}
     if read is not None:
-        found |= read.arrays()
+        arrays |= read.arrays()
     if by_field is not None and fields is not None:
-        found |= by_field.arrays(fields)
-    return found
+        arrays |= by_field.arrays(fields)
+    return arrays

@@ -91,10 +91,10 @@ class Scales:
             weights = jnp.ones(values.shape[0], values.dtype)
         # Volumes of a mesh in nanometres would underflow in a product.
         weights = weights / power_below(weights, axis_name=axis_name)
-        found = self.sums(values, target, weights)
+        sums = self.sums(values, target, weights)
         if axis_name is not None:
-            found = jax.lax.psum(found, axis_name)
-        return self.of_sums(found)
+            sums = jax.lax.psum(sums, axis_name)
+        return self.of_sums(sums)
 
     def sums(
         self, values: jax.Array, target: jax.Array, weights: jax.Array

@@ -51,10 +51,10 @@ def beside(
     sample = {name: array[0] for name, array in task.test[0].items()}
 
     def evaluate(model: PyTree, folder: pathlib.Path) -> dict[str, Any]:
-        found = numbers(model, folder)
+        results = numbers(model, folder)
         beside = operator(model, sample) if hasattr(model, "latents") else None
         if beside is None:
-            return found
+            return results
         shape, functions = beside
         points, features = sample["mesh_points"], sample["features"]
         latents = jax.jit(type(model).latents)(model, points, features)
@@ -65,7 +65,7 @@ def beside(
             np.savez_compressed(file, grid_shape=np.asarray(shape), **arrays)
         last = {"latent_angle": arrays["angles"][-1].mean()}
         last["latent_share"] = arrays["shares"][-1].mean()
-        return {**found, **{name: float(value) for name, value in last.items()}}
+        return {**results, **{name: float(value) for name, value in last.items()}}
 
     return dataclasses.replace(task, evaluate=evaluate)
 

@@ -130,9 +130,9 @@ def evaluate_steps(
       further numbers, float64.
     """
     batch = min(batch_size, len(samples))
-    found = training.evaluate(look, model, arrays, batch_size=batch)
-    shown = np.asarray(found[2])
-    numbers = (np.asarray(part, np.float64) for part in (*found[:2], *found[3:]))
+    measured = training.evaluate(look, model, arrays, batch_size=batch)
+    shown = np.asarray(measured[2])
+    numbers = (np.asarray(part, np.float64) for part in (*measured[:2], *measured[3:]))
     errors, series, *more = numbers
     chosen = rows(errors)
     write(
@@ -154,10 +154,12 @@ def read(folder: pathlib.Path) -> Outcome:
     rows = [int(row) for row in arrays["rows"]]
     samples = []
     for i, row in enumerate(rows):
-        given: Any = {name: arrays.get(f"{name}_{i}") for name in (*_ARRAYS, *_GRIDS)}
+        values: Any = {name: arrays.get(f"{name}_{i}") for name in (*_ARRAYS, *_GRIDS)}
         for name in _GRIDS:
-            given[name] = None if given[name] is None else tuple(given[name].tolist())
-        samples.append(Sample(**given, name=f"test sample {row}"))
+            values[name] = (
+                None if values[name] is None else tuple(values[name].tolist())
+            )
+        samples.append(Sample(**values, name=f"test sample {row}"))
     predicted = [arrays[f"prediction_{i}"] for i in range(len(rows))]
     return Outcome(arrays["errors"], rows, samples, predicted, arrays)
 

@@ -36,9 +36,9 @@ def evaluate(
       Spearman's rank correlation over the samples; neither if all true values are
       equal, and no rank correlation if all predicted ones are.
     """
-    numbers, found = compare(wanted, physical, predicted, names)
+    numbers, values = compare(wanted, physical, predicted, names)
     samples = [sample.name for sample in physical]
-    write_json(folder / FILE, {"samples": samples, "quantities": found})
+    write_json(folder / FILE, {"samples": samples, "quantities": values})
     return numbers
 
 

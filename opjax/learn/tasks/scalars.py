@@ -51,14 +51,14 @@ def predicted(
     def look(model: Model, arrays: PyTree) -> jax.Array:
         return jax.vmap(lambda sample: predict(model, sample).scalars)(arrays)
 
-    found: dict[int, np.ndarray] = {}
+    by_row: dict[int, np.ndarray] = {}
     for bucket, places in zip(test, rows, strict=True):
         for start in range(0, len(places), batch_size):
             stop = min(start + batch_size, len(places))
             chosen = range(start, stop)
             values = np.asarray(look(model, buckets.rows(bucket, chosen)))
-            found |= dict(zip(places[start:stop].tolist(), values, strict=True))
-    return np.stack([found[row] for row in sorted(found)])
+            by_row |= dict(zip(places[start:stop].tolist(), values, strict=True))
+    return np.stack([by_row[row] for row in sorted(by_row)])
 
 
 def names_of(names: Mapping[str, Sequence[str]], count: int) -> Sequence[str]:
@@ -90,19 +90,19 @@ def errors(
       `NAME_error`, `NAME_r2` and `NAME_rank`, Spearman's rank correlation.
     """
     listed = names or names_of({}, known.shape[1])
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     predicted, known = (np.asarray(values, np.float64) for values in (predicted, known))
     error = predicted - known
     spread = np.sum((known - known.mean(axis=0, dtype=np.float64)) ** 2, axis=0)
     for i, name in enumerate(listed):
-        found[f"{name}_error"] = float(np.abs(error[:, i]).mean())
+        numbers[f"{name}_error"] = float(np.abs(error[:, i]).mean())
         if spread[i] > 0:
-            found[f"{name}_r2"] = float(1 - np.sum(error[:, i] ** 2) / spread[i])
+            numbers[f"{name}_r2"] = float(1 - np.sum(error[:, i] ** 2) / spread[i])
             if np.ptp(predicted[:, i]) > 0:
                 with jax.enable_x64(True):
                     rank = metrics.rank_correlation(predicted[:, i], known[:, i])
-                found[f"{name}_rank"] = float(rank)
-    return found
+                numbers[f"{name}_rank"] = float(rank)
+    return numbers
 
 
 def mean_and_worst(errors: np.ndarray) -> dict[str, float]:

@@ -49,10 +49,10 @@ def check_options(start: Learned, config: Any) -> None:
     differing = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
     if differing:
         pairs = differing.items()
-        found = ", ".join(f"{k}={v[0]} there and {v[1]} here" for k, v in pairs)
+        pairs_named = ", ".join(f"{k}={v[0]} there and {v[1]} here" for k, v in pairs)
         raise ValueError(
-            f"init_from: the model in {start.folder} is another one: {found}. Give "
-            "the same options as in that run."
+            f"init_from: the model in {start.folder} is another one: {pairs_named}. "
+            "Give the same options as in that run."
         )
 
 
@@ -98,14 +98,14 @@ def build_from(start: Learned, build: Build) -> Build:
 
     def started(config: Any, rngs: nnx.Rngs) -> Any:
         model = build(config, rngs)
-        leaves, known = jax.tree.leaves(model), jax.tree.leaves(start.model)
-        if list(map(jnp.shape, leaves)) != list(map(jnp.shape, known)):
+        leaves, earlier = jax.tree.leaves(model), jax.tree.leaves(start.model)
+        if list(map(jnp.shape, leaves)) != list(map(jnp.shape, earlier)):
             raise ValueError(
                 f"init_from: the parameters in {start.folder} have other shapes than "
                 "those of this run; give the same options as in that run."
             )
         # Copies, since a step of training overwrites what it is given.
-        copies = [leaf.copy() for leaf in known]
+        copies = [leaf.copy() for leaf in earlier]
         return jax.tree.unflatten(jax.tree.structure(model), copies)
 
     return started

@@ -85,10 +85,10 @@ class _SumsOfBoth:
     def __call__(self, values: jax.Array, target: jax.Array, weights: jax.Array) -> Any:
         field, read = jnp.split(values, [self.out_features], axis=1)
         read = jnp.where(weights[:, None] > 0, read, 0)
-        found: dict[str, Any] = {"read": weights @ read, "mass": jnp.sum(weights)}
+        sums: dict[str, Any] = {"read": weights @ read, "mass": jnp.sum(weights)}
         if self.fields is not None:
-            found["fields"] = self.fields.scales.sums(field, target, weights)
-        return found
+            sums["fields"] = self.fields.scales.sums(field, target, weights)
+        return sums
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -98,9 +98,9 @@ class _ErrorOfBoth:
     fields: _Fields | None
 
     def __call__(self, sums: PyTree, parameters: PyTree) -> jax.Array:
-        head, known = parameters
+        head, truth = parameters
         read = head.of_means(sums["read"] / sums["mass"])
-        error = scalars.over_std(read, known, jnp.ones_like(read))
+        error = scalars.over_std(read, truth, jnp.ones_like(read))
         if self.fields is None:
             return error
         return self.fields.value(sums["fields"]) + scalars.WEIGHT * error
@@ -242,10 +242,10 @@ def _sizes(
 ) -> operators.Sizes:
     """Sizes of all samples, in normalised coordinates."""
     parts = splits.train, splits.validation, splits.test
-    known = [summary for part in parts for summary in part.summaries]
-    channels = known[0].channels
+    every = [summary for part in parts for summary in part.summaries]
+    channels = every[0].channels
     scalar_dim = channels.get("scalars", 0)
-    low, high = summaries.limits(known, "mesh_points")
+    low, high = summaries.limits(every, "mesh_points")
     corners = normalize.encode(normalizers["mesh_points"], np.stack([low, high]))
     lower, upper = (tuple(map(float, corner)) for corner in corners)
     return operators.Sizes(
@@ -262,16 +262,16 @@ def _encode(
     normalizers: Mapping[str, Normalizer], arrays: Mapping[str, Column]
 ) -> Arrays:
     """The arrays of a sample as the model sees them, and predicts them."""
-    found: dict[str, Any] = {
+    columns: dict[str, Any] = {
         name: _encoded(column, normalizers.get(name)) for name, column in arrays.items()
     }
     n = len(arrays["mesh_points"])
-    if "scalars" in found:
-        numbers = found.pop("scalars")[:]
-        found["features"] = WithConstants(found.get("features"), numbers, n)
-    if "target" not in found:
-        found["target"] = _Nothing(n)
-    return found
+    if "scalars" in columns:
+        numbers = columns.pop("scalars")[:]
+        columns["features"] = WithConstants(columns.get("features"), numbers, n)
+    if "target" not in columns:
+        columns["target"] = _Nothing(n)
+    return columns
 
 
 def _encoded(column: Column, normalizer: Normalizer | None) -> Any:
@@ -299,23 +299,23 @@ def _gradient(
     loss: streaming.SumLoss, how: Streaming, model: PyTree, arrays: Arrays
 ) -> tuple[jax.Array, Any]:
     """Loss and gradients of one sample."""
-    given = {name: array for name, array in arrays.items() if name != "target_scalars"}
+    inputs = {name: array for name, array in arrays.items() if name != "target_scalars"}
     chunks = streaming.Chunks(how.chunk_size, memory_limit=how.memory_gib * 2**30)
     if "target_scalars" not in arrays:
-        return streaming.value_and_grad(model, given, chunks, loss=loss)
+        return streaming.value_and_grad(model, inputs, chunks, loss=loss)
     parameters = model.head, jnp.asarray(arrays["target_scalars"][:])
     value, (of_operator, (of_head, _)) = streaming.value_and_grads(
         model.operator,
         parameters,
-        given,
+        inputs,
         chunks,
         loss=loss,
     )
     parts = {"operator": of_operator, "head": of_head}
     waiting = {name: iter(jax.tree.leaves(part)) for name, part in parts.items()}
     leaves, structure = jax.tree_util.tree_flatten_with_path(model)
-    found = [next(waiting[block_parts.first_name(path)]) for path, _ in leaves]
-    return value, jax.tree.unflatten(structure, found)
+    gradients = [next(waiting[block_parts.first_name(path)]) for path, _ in leaves]
+    return value, jax.tree.unflatten(structure, gradients)
 
 
 class _Seen(NamedTuple):
@@ -408,10 +408,10 @@ def _look(
     shown: list[np.ndarray] = []
     of_parts: list[Any] = []
     start, means = 0, Means(model)
-    given = {k: array for k, array in arrays.items() if not k.startswith("target")}
+    inputs = {k: array for k, array in arrays.items() if not k.startswith("target")}
     inner = of_function(model)
     each = None if fields is None else Scales(fields, normalizers["target"])
-    for part in streaming.predict(inner, given, streaming.Chunks(how.chunk_size)):
+    for part in streaming.predict(inner, inputs, streaming.Chunks(how.chunk_size)):
         rows = slice(start, start + len(part))
         weights = np.ones(len(part), np.float32)
         if "quadrature_weights" in arrays:
@@ -430,10 +430,10 @@ def _look(
         total, own = jax.tree.map(lambda *x: sum(x), *of_parts)
         metric, sizes = float(of_fields.value(total)), each.of_sums(own)
         errors = FieldErrors.of(each.names, sizes.error[None], sizes.target[None])
-    found, read = means.scalars(normalizers), None
-    if found is not None:
-        known = arrays["target_scalars"][:]
-        read = found, in_units(normalizers, "target_scalars", known)
+    predicted_scalars, read = means.scalars(normalizers), None
+    if predicted_scalars is not None:
+        true_scalars = arrays["target_scalars"][:]
+        read = predicted_scalars, in_units(normalizers, "target_scalars", true_scalars)
         std = np.asarray(normalizers["target_scalars"].std)
         over = float(np.sqrt(np.mean(((read[0] - read[1]) / std) ** 2) + 1e-12))
         metric = metric + scalars.WEIGHT * over if q else over

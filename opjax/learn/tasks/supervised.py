@@ -1,58 +1,29 @@
 """The ordinary benchmark task: fields on meshes to fields on the same meshes."""
 
 import dataclasses
-import functools
 import math
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 
-from opjax import normalize, samples
-from opjax._trees import Batch, Model
+from opjax._trees import Model
 from opjax.learn.predict import trained
-from opjax.learn.predict.description import describe
 from opjax.learn.predict.field_errors import keys
 from opjax.learn.predict.learned import Learned
 from opjax.learn.predict.scaling import Scaling
 from opjax.learn.registry import operators
-from opjax.learn.run import buckets
-from opjax.learn.tasks import compared, errors, points, quantities, scalars
-from opjax.learn.tasks.differences import Decision, Difference
-from opjax.learn.tasks.errors import Loss, SampleError
-from opjax.learn.tasks.evaluation import Evaluation, Evaluator, Names, TestSet
-from opjax.learn.tasks.field_losses import Scales, fields_of_training, without_constants
-from opjax.learn.tasks.start import Build, build_from, check_options, check_sizes
+from opjax.learn.tasks import errors, model_data, points, scalars
+from opjax.learn.tasks.errors import Loss
+from opjax.learn.tasks.evaluation import Evaluation, Names
+from opjax.learn.tasks.model_data import Encoding, ModelData
+from opjax.learn.tasks.start import Build, build_from
 from opjax.learn.tasks.task import Task
-from opjax.normalize import Normalizer
-from opjax.samples import Sample, Splits, summaries
+from opjax.samples import Sample, Splits
 from opjax.samples.digests import digests
-from opjax.samples.normalizers import encode_stored, fit_normalizers
-from opjax.samples.stored import Stored
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Encoding:
-    """What is normalised.
-
-    Attributes:
-      points: map the box of the training meshes to [-1, 1] along its longest side, for
-        coordinates in any unit.
-      features: normalise every channel of the features.
-      target: normalise every channel of the target.
-      pointwise: normalise every point by itself, on grids that all samples share.
-    """
-
-    points: bool = False
-    features: bool = True
-    target: bool = True
-    pointwise: bool = False
-
 
 LOSS, EVALUATION, ENCODING = Loss(), Evaluation(), Encoding()  # by default
 
@@ -112,99 +83,47 @@ def regression(
       TypeError: if an array of a sample is not floating point.
       ValueError: if samples are damaged or do not agree with each other, or with what
         the operator to start with was trained on.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import learn, samples
+      >>> x = np.random.default_rng(0).normal(size=(8, 6, 5))
+      >>> cases = samples.from_arrays(features=x, target=np.sin(x))
+      >>> splits = learn.Splits.divide(cases)._replace(source="sines")
+      >>> task = learn.regression(learn.FieldOptions(), splits)
+      >>> task.num_train, task.num_validation, task.num_test
+      (5, 1, 2)
     """
-    check(splits)
-    names = names or {}
-    physical = splits
-    if start is not None and start.scaling != scaling:
-        raise ValueError(
-            f"init_from: the operator in {start.folder} was trained with other scales "
-            "or angles; give those of that run."
-        )
-    if scaling is not None:
-        splits = _scaled(scaling, splits, loss)
-    seen = names if scaling is None else scaling.reduced_names()
-    own, fitted = _normalizers(splits, encoding, loss, seen)
-    if start is not None:
-        check_options(start, config)
-    sizes = operators.sizes(all_samples(splits), fitted | own)
-    if start is not None:
-        sizes = check_sizes(start, sizes, names)
-        fitted = {name: start.normalizers[name] for name in fitted}
-    fields = None
-    by_channel = "target" in fitted and not encoding.pointwise
-    if by_channel and (loss.form is not None or sizes.out_features > 1):
-        fields = fields_of_training(splits.train, fitted["target"], names, start=start)
-    if loss.form is not None and fields is not None:
-        fitted["target"] = without_constants(fitted["target"], fields)
-    scales = None if fields is None else Scales(fields, fitted["target"])
-    difference = None
-    if from_baseline:
-        by_field = None if loss.form is None or loss.own is not None else fields
-        difference = Difference.fit(splits, by_field, fitted.get("target"))
-        fitted["target"] = difference.normalizer
-        assert fields is not None
-        scales = Scales(fields, difference.normalizer)
-    obstacle = _obstacle(splits.train[0], loss, encoding, own_model=build is not None)
-    points.check(config, splits.train, sizes, obstacle=obstacle)
-    normalizers = fitted | own
-    error = SampleError(
-        normalizers=normalizers,
-        form=loss.form,
-        scales=scales,
-        field=sizes.out_features > 0,
-        scalars=sizes.target_scalars > 0,
-        shares=None if difference is None else np.ones(sizes.out_features),
-    )
-    stacked = partial(
-        _stacked,
+    model_data.check(splits)
+    data = ModelData.of(
         config,
-        splits if difference is None else difference.beside(splits),
-        encoder(fitted, target=loss.form is not None),
-    )
-    test = _test_set(
-        config, physical, stacked("test"), normalizers, decode="features" in own
-    )
-    test = dataclasses.replace(
-        test,
+        splits,
+        names or {},
+        encoding,
+        loss,
+        evaluation,
         scaling=scaling,
-        starts=None if difference is None else difference.parts[2],
+        start=start,
+        from_baseline=from_baseline,
     )
-    evaluation.check(test.samples, names)
-    if not sizes.out_features:
+    obstacle = _obstacle(
+        data.splits.train[0], loss, encoding, own_model=build is not None
+    )
+    points.check(config, data.splits.train, data.sizes, obstacle=obstacle)
+    error, test = data.error(loss), data.test_set()
+    if not data.sizes.out_features:
         evaluation = dataclasses.replace(evaluation, numbers=scalars.mean_and_worst)
-    evaluate = Evaluator(
-        test=test,
-        error=error.measured,
-        what=evaluation,
-        fields=fields,
-        names=names,
-        scalars=sizes.target_scalars > 0,
-    )
     save = None
     if build is None:
-        description = describe(
-            physical.train,
-            sizes=sizes,
-            names=names,
-            fields=fields,
-            seen=_seen(physical, start),
-            scaling=scaling,
+        description = data.description(_seen(splits, start))
+        save = partial(
+            trained.save, normalizers=data.normalizers, description=description
         )
-        save = partial(trained.save, normalizers=normalizers, description=description)
-    if difference is not None:
-        validation = dataclasses.replace(
-            test,
-            samples=splits.validation,
-            buckets=stacked("validation"),
-            rows=[chosen for _, chosen in _rows(config, splits, "validation")],
-            starts=difference.parts[1],
-        )
-        evaluate = Decision(difference, validation, error, evaluate)
-    make = build or builder(sizes)
+    make = build or builder(data.sizes)
+    sentences = [notes, "" if data.fields is None else data.fields.sentence()]
     return Task(
-        train=stacked("train"),
-        validation=stacked("validation"),
+        train=data.stacked("train"),
+        validation=data.stacked("validation"),
         test=test.buckets,
         build=make if start is None else build_from(start, make),
         loss=partial(
@@ -213,107 +132,22 @@ def regression(
             config.batch_size if loss.mean else None,
         ),
         metric=error,
-        evaluate=partial(_save_and_evaluate, evaluate, save),
-        extra=normalizers,
-        source=splits.source,
-        notes=" ".join(
-            filter(None, [notes, "" if fields is None else fields.sentence()])
+        evaluate=partial(
+            _save_and_evaluate, data.evaluator(test, error, evaluation), save
         ),
+        extra=data.normalizers,
+        source=splits.source,
+        notes=" ".join(filter(None, sentences)),
         # Normalisers of every point are whole on every device.
         over_points=(loss.own is None or loss.over_points) and not encoding.pointwise,
-        row=math.prod((sizes.grid_shape or (1,))[1:]),
+        row=math.prod((data.sizes.grid_shape or (1,))[1:]),
         mean=loss.mean,
         draws_points=not obstacle,
-        fields=() if fields is None else tuple(keys(fields.names)),
-        baselines=partial(
-            compared.compare,
-            splits,
-            compared.Measure(
-                fields,
-                joint=None if loss.form is not None else evaluation.numbers,
-                scalars=scalars.names_of(names, sizes.target_scalars),
-                restore=partial(_restored, scaling, test.samples),
-                quantities=partial(_quantities, evaluation, scaling, test, names)
-                if evaluation.quantities
-                else None,
-            ),
-        )
+        fields=() if data.fields is None else tuple(keys(data.fields.names)),
+        baselines=data.baselines(test, loss, evaluation)
         if evaluation.baselines
         else None,
     )
-
-
-def _restored(
-    scaling: Scaling | None, physical: Sequence[Sample], scalars: np.ndarray
-) -> np.ndarray:
-    """Predicted scalars of the test samples in physical units."""
-    if scaling is None:
-        return scalars
-    pairs = zip(scalars, physical, strict=True)
-    return np.stack([scaling.restore(*pair, role="target_scalars") for pair in pairs])
-
-
-def _quantities(
-    evaluation: Evaluation,
-    scaling: Scaling | None,
-    test: TestSet,
-    names: Names,
-    predicted: Sequence[np.ndarray],
-) -> dict[str, float]:
-    """Numbers of quantities of interest of fields over the scales of the samples."""
-    if scaling is not None:
-        pairs = zip(predicted, test.samples, strict=True)
-        predicted = [scaling.restore(*pair) for pair in pairs]
-    return quantities.compare(evaluation.quantities, test.samples, predicted, names)[0]
-
-
-def _scaled(scaling: Scaling, splits: Splits, loss: Loss) -> Splits:
-    """Samples over their scales.
-
-    Raises:
-      ValueError: if the loss, or the samples, are not in physical units.
-    """
-    if loss.form is None:
-        raise ValueError(
-            "loss=joint is an error in physical units, which scales and angles leave; "
-            "give another loss, or leave them out."
-        )
-    if splits.normalizers:
-        raise ValueError("Scales are for samples in physical units, not encoded ones.")
-    return scaling.splits(splits)
-
-
-def _normalizers(
-    splits: Splits, encoding: Encoding, loss: Loss, names: Names
-) -> tuple[dict[str, Normalizer], dict[str, Normalizer]]:
-    """Those that the samples have, and those that are fitted to them."""
-    own = dict(splits.normalizers or {})
-    fitted = fit_normalizers(
-        splits.train,
-        points=encoding.points,
-        features=encoding.features and "features" not in own,
-        target=encoding.target and "target" not in own,
-        pointwise=encoding.pointwise,
-        names=names,
-        published=loss.form is None,
-    )
-    return own, fitted
-
-
-def _test_set(
-    config: Any,
-    splits: Splits,
-    stacked: tuple[Batch, ...],
-    normalizers: Mapping[str, Normalizer],
-    *,
-    decode: bool,
-) -> TestSet:
-    """The test samples; those of a data set that encodes its features are decoded."""
-    physical: Sequence[Sample] = splits.test
-    if decode:
-        physical = [_decoded(normalizers["features"], sample) for sample in physical]
-    rows = [chosen for _, chosen in _rows(config, splits, "test")]
-    return TestSet(physical, stacked, config.batch_size, normalizers, rows)
 
 
 def _save_and_evaluate(
@@ -346,97 +180,9 @@ def _seen(splits: Splits, start: Learned | None) -> list[str] | None:
 
     Of an operator to start with too: calibration refuses all of them.
     """
-    found = digests(splits.train, splits.validation)
+    own = digests(splits.train, splits.validation)
     before = [] if start is None else start.description.seen
-    return None if found is None or before is None else [*before, *found]
-
-
-def _stacked(
-    config: Any,
-    splits: Splits,
-    encode: Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]],
-    name: str,
-) -> tuple[Any, ...]:
-    """Returns buckets of the samples of one part, normalised."""
-    found, sizes = getattr(splits, name), _padded_sizes(config, splits, name)
-    batch_size = config.batch_size if name == "train" else 1
-    if isinstance(found, Stored):
-        return buckets.of(found, encode, batch_size=batch_size, sizes=sizes)
-    return tuple(map(encode, samples.stack(found, batch_size=batch_size, sizes=sizes)))
-
-
-def _padded_sizes(config: Any, splits: Splits, name: str) -> tuple[int, ...] | None:
-    """Sizes that the samples of one part are padded to; None if all have one size.
-
-    Those of the training where they fit, so that all parts share what is compiled.
-    """
-    found = getattr(splits, name)
-    if not found:
-        return None
-    counts = summaries.num_points(found)
-    batch_size, epochs = 1, 1
-    if name == "train":
-        batch_size, epochs = config.batch_size, points.epochs_of(config, counts)
-    else:
-        sizes = _padded_sizes(config, splits, "train")
-        fitting = None if sizes is None else samples.fitting_sizes(counts, sizes)
-        if fitting is not None:
-            return fitting
-    if len(set(counts)) == 1:
-        return None
-    number = config.num_buckets or samples.cheapest_num_buckets(
-        counts, batch_size=batch_size, num_epochs=epochs
-    )
-    rows = samples.bucket_rows(counts, batch_size=batch_size, num_buckets=number)
-    return tuple(size for size, _ in rows)
-
-
-def _rows(config: Any, splits: Splits, name: str) -> list[tuple[int, np.ndarray]]:
-    """Sizes and rows of the samples of one part, as in `_stacked`, but for training."""
-    counts = summaries.num_points(getattr(splits, name))
-    return samples.bucket_rows(counts, sizes=_padded_sizes(config, splits, name))
-
-
-def encoder(
-    fitted: Mapping[str, Normalizer], *, target: bool = False
-) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
-    """Makes what encodes stacked samples, outside of JAX; see `encode_stored`."""
-    known = {name: Normalizer(*map(np.asarray, one)) for name, one in fitted.items()}  # pyright: ignore
-    return partial(encode_stored, normalizers=known, target=target)
-
-
-def check(splits: Splits) -> None:
-    """Raises an error unless all samples agree, see `samples.check`."""
-    for name in ("train", "validation", "test"):
-        found = getattr(splits, name)
-        if name == "validation" and not found:  # the last epoch is taken
-            continue
-        if isinstance(found, Stored):  # checked in the first pass, and when read
-            known = (summary.channels for summary in found.summaries)
-            targets = all({"target", "target_scalars"} & c.keys() for c in known)
-        else:
-            try:
-                samples.check(found)
-            except (TypeError, ValueError) as error:
-                raise type(error)(f"{name} samples: {error}") from None
-            targets = all(
-                sample.target is not None or sample.target_scalars is not None
-                for sample in found
-            )
-        if not targets:
-            raise ValueError(
-                f"{name} samples: there are no targets to learn from; give "
-                "Sample.target, or Sample.target_scalars."
-            )
-        samples.check_same_channels(splits.train[0], found[0], names=("train", name))
-
-
-def all_samples(splits: Splits) -> Sequence[Sample]:
-    """All samples of a benchmark."""
-    parts = splits.train, splits.validation, splits.test
-    if all(isinstance(part, Stored) for part in parts):
-        return functools.reduce(Stored.__add__, parts)  # pyright: ignore
-    return [sample for part in parts for sample in part]
+    return None if own is None or before is None else [*before, *own]
 
 
 def grid_sizes(
@@ -457,16 +203,16 @@ def grid_sizes(
     Raises:
       ValueError: if they are on different grids, or as from `check`.
     """
-    check(splits)
-    found = operators.sizes(
-        all_samples(splits),
+    model_data.check(splits)
+    sizes = operators.sizes(
+        model_data.all_samples(splits),
         out_features=out_features,
         box=box,
         time_embedding=time_embedding,
     )
-    if found.grid_shape is None:
+    if sizes.grid_shape is None:
         raise ValueError("The samples are on different grids; they must share one.")
-    return found
+    return sizes
 
 
 def builder(sizes: operators.Sizes) -> Callable[[Any, nnx.Rngs], Any]:
@@ -489,9 +235,3 @@ def builder(sizes: operators.Sizes) -> Callable[[Any, nnx.Rngs], Any]:
         return jax.jit(whole, compiler_options=fast)(rngs)
 
     return build
-
-
-def _decoded(normalizer: Normalizer, sample: Sample) -> Sample:
-    """A sample whose features were encoded by its data set, in physical units."""
-    features = normalize.decode(normalizer, jnp.asarray(sample.features))
-    return sample._replace(features=np.asarray(features))

@@ -187,6 +187,16 @@ class Task(BaseTask):
         where steps are short.
       draws_points: whether the loss may be that of some points of the samples, see
         `run.points`.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from opjax import learn
+      >>> def loss(model, batch):
+      ...     return jnp.sum((model["slope"] * batch["x"] - batch["y"]) ** 2)
+      >>> data = {"x": jnp.ones(4), "y": 2 * jnp.ones(4)}
+      >>> task = learn.Task(loss=loss, train=(data,), source="a line")
+      >>> task.num_train, task.num_validation
+      (4, 0)
     """
 
     train: tuple[Any, ...]
@@ -259,6 +269,18 @@ class FreshTask(BaseTask):
       draw: `draw(key, step)`, a batch; pure.
       replicas: of the model that `build` returns, if it is several, stacked; then
         `optimizer(config, total_steps, hyper)` is that of one of them.
+
+    Examples:
+      >>> import jax
+      >>> import jax.numpy as jnp
+      >>> from opjax import learn
+      >>> def draw(key, step):
+      ...     return {"x": jax.random.normal(key, (4,))}
+      >>> def loss(model, batch):
+      ...     return jnp.sum((model["slope"] * batch["x"] - 2 * batch["x"]) ** 2)
+      >>> task = learn.FreshTask(loss=loss, draw=draw)
+      >>> task.draw(jax.random.key(0), 0)["x"].shape, task.num_train
+      ((4,), 0)
     """
 
     mean: bool = True

@@ -16,11 +16,12 @@ from opjax.learn.messages import say
 from opjax.learn.predict.description import Stepping, describe
 from opjax.learn.predict.field_errors import keys
 from opjax.learn.predict.learned import Learned
-from opjax.learn.predict.stepping import units_of
+from opjax.learn.predict.stepping import Step, units_of
 from opjax.learn.tasks import time_data
 from opjax.learn.tasks.field_losses import Form, Scales, relative, together
+from opjax.learn.tasks.model_data import encoder
 from opjax.learn.tasks.start import build_from, check_options, check_sizes
-from opjax.learn.tasks.supervised import builder, encoder
+from opjax.learn.tasks.supervised import builder
 from opjax.learn.tasks.task import Task
 from opjax.learn.tasks.time_data import Data, WindowBucket
 from opjax.learn.tasks.time_evaluation import Rolled, error, evaluate
@@ -70,11 +71,12 @@ def rollouts(
         normalizers = start.normalizers
     units = units_of(how, normalizers)
     fields = data.fields if start is None else start.fields
-    shown = Rolled(how, units.inner, Scales(fields, units.frame))
+    step = Step(how, units.inner)
+    shown = Rolled(step, Scales(fields, units.frame))
     trained_by = shown
     if form is None:
         whole = together(fields, units.frame)
-        trained_by = Rolled(how, units.inner, Scales(whole, units.frame))
+        trained_by = Rolled(step, Scales(whole, units.frame))
     # Frames are in units of the last one that the model sees; the step does the rest.
     early = {k: normalizers[k] for k in ("mesh_points", "scalars") if k in normalizers}
     early |= {"features": units.features, "target": units.frame}

@@ -69,8 +69,10 @@ class Data:
             interval = windows.equal_interval(every)
         else:
             interval = float(np.median(np.diff(train[0].times)))
-        found = list(windows.places(train, config.time, history=history, unroll=unroll))
-        if not found:
+        places = list(
+            windows.places(train, config.time, history=history, unroll=unroll)
+        )
+        if not places:
             raise ValueError(
                 f"No training series has {history} frames and {unroll} after them, as "
                 f"time={config.time} needs; give longer series or a smaller unroll."
@@ -82,17 +84,17 @@ class Data:
             )
         # Stages begin at the same frames, so their epochs have the same batches.
         self.stages = tuple(
-            Windows(train, [_first(w, steps) for w in found], history=history)
+            Windows(train, [_first(w, steps) for w in places], history=history)
             for steps in config.unroll_stages[:-1]
         )
         whole = partial(rolled, history=history)
         chosen = config.validation_steps or config.rollout_steps
         self.windows = (
-            Windows(train, found, history=history),
+            Windows(train, places, history=history),
             whole(splits.validation, most=chosen),
             whole(splits.test, most=config.rollout_steps),
         )
-        lags = [self.windows[0].lags(row)[0] for row in range(len(found))]
+        lags = [self.windows[0].lags(row)[0] for row in range(len(places))]
         longest = float(max(lags)) if config.time != "unrolled" else interval
         channels = train[0].values.shape[2]
         self.how = Stepping(
@@ -150,8 +152,8 @@ def _names(
     splits: SeriesSplits, history: int, channels: int
 ) -> dict[str, tuple[str, ...]]:
     """Names of the channels that the model sees and predicts."""
-    known = splits.channels or {}
-    target = tuple(known.get("target", ()))
+    names = splits.channels or {}
+    target = tuple(names.get("target", ()))
     scalars = splits.train[0].scalar_names
     named = {"scalars": scalars} if scalars else {}
     if not target:
@@ -162,7 +164,7 @@ def _names(
         for back in reversed(range(history))
         for name in target
     ]
-    constants = known.get("features", ())
+    constants = names.get("features", ())
     return {"features": (*seen, *constants), "target": target, **named}
 
 

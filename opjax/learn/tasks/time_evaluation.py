@@ -11,10 +11,10 @@ import numpy as np
 
 from opjax import metrics_time, normalize
 from opjax._trees import Arrays, Model
-from opjax.learn.predict import stepping, trained
+from opjax.learn.predict import trained
 from opjax.learn.predict.description import Description, Stepping
 from opjax.learn.predict.field_errors import FieldErrors, keys
-from opjax.learn.predict.stepping import Units
+from opjax.learn.predict.stepping import Step, Units
 from opjax.learn.tasks import outcome
 from opjax.learn.tasks.field_losses import Form, Scales, Sizes, means_of_channels
 from opjax.learn.tasks.time_data import WindowBucket
@@ -27,65 +27,43 @@ LARGEST_ERROR = 1e3
 _SHOWN = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)  # steps with a number of their own
 
 
-def frame_errors(
-    how: Stepping,
-    normalizers: Mapping[str, Normalizer],
-    model: Model,
-    sample: Arrays,
-    *,
-    checkpoint: bool = False,
-    gradient: str = "all",
-) -> jax.Array:
-    """Errors of the frames of a window, `(t,)`; the last arguments as for `rollout`."""
-    known = {k: v for k, v in sample.items() if k not in ("target", "lags")}
-    predicted = stepping.frames(
-        how,
-        normalizers,
-        model,
-        known,
-        sample["lags"],
-        checkpoint=checkpoint,
-        gradient=gradient,
-    )
+def frame_errors(step: Step, model: Model, sample: Arrays) -> jax.Array:
+    """Errors of the frames of a window, `(t,)`."""
+    points = {k: v for k, v in sample.items() if k not in ("target", "lags")}
     return metrics_time.errors_of_frames(
-        predicted,
-        targets(how, sample),
+        step.frames(model, points, sample["lags"]),
+        targets(step.how, sample),
         quadrature_weights=sample.get("quadrature_weights"),
         rescale=False,
     )
 
 
 def step_errors(
-    how: Stepping,
-    normalizers: Mapping[str, Normalizer],
-    model: Model,
-    sample: Arrays,
-    *,
-    axis_name: str | None = None,
+    step: Step, model: Model, sample: Arrays, *, axis_name: str | None = None
 ) -> jax.Array:
     """Errors of the frames of a window, each from the true ones before it, `(t,)`.
 
     All steps of a window of many frames at once, where training has no rollout.
 
     Args:
-      how: of the operator, of mode `"one_step"`.
-      normalizers: see `stepping.next_frame`.
+      step: of an operator of mode `"one_step"`.
       model: between encoded arrays.
       sample: encoded points and weights, the frames that the model sees first and what
         is constant, `features (n, history c + k)`, and those after them, `target`.
       axis_name: axis of the devices which have the other points, if any.
     """
-    stop, features = how.history * how.channels, jnp.asarray(sample["features"])
-    known = {k: v for k, v in sample.items() if k not in ("features", "target", "lags")}
+    how, features = step.how, jnp.asarray(sample["features"])
+    stop = how.history * how.channels
+    points = {
+        k: v for k, v in sample.items() if k not in ("features", "target", "lags")
+    }
     frames = jnp.concatenate([features[:, :stop], sample["target"]], axis=1)
     lag = jnp.full((), how.interval, features.dtype)
 
     def predict(start: jax.Array) -> jax.Array:
         seen = jax.lax.dynamic_slice_in_dim(frames, start, stop, axis=1)
         seen = jnp.concatenate([seen, features[:, stop:]], axis=1)
-        return stepping.next_frame(
-            how, normalizers, model, known, seen, lag, axis_name=axis_name
-        )
+        return step.next_frame(model, points, seen, lag, axis_name=axis_name)
 
     target = targets(how, sample)
     return metrics_time.errors_of_frames(
@@ -103,19 +81,16 @@ def targets(how: Stepping, sample: Arrays) -> jax.Array:
     return jnp.moveaxis(target.reshape(len(target), -1, how.channels), 1, 0)
 
 
-class Rolled:
+class Rolled(NamedTuple):
     """Rollouts of an operator, and their errors, in units of frames.
 
-    Args:
-      how: of the operator.
-      normalizers: of its step between frames in these units, see `stepping.units_of`.
+    Attributes:
+      step: of the operator, between frames in these units, see `stepping.units_of`.
       scales: of the fields of a frame.
     """
 
-    def __init__(
-        self, how: Stepping, normalizers: Mapping[str, Normalizer], scales: Scales
-    ):
-        self.how, self.normalizers, self.scales = how, normalizers, scales
+    step: Step
+    scales: Scales
 
     def frames(
         self,
@@ -125,10 +100,8 @@ class Rolled:
         checkpoint: bool = False,
         gradient: str = "all",
     ) -> jax.Array:
-        """Predicts the frames of a window, `(t, n, c)`, see `stepping.frames`."""
-        return stepping.frames(
-            self.how,
-            self.normalizers,
+        """Predicts the frames of a window, `(t, n, c)`, see `Step.frames`."""
+        return self.step.frames(
             model,
             {k: v for k, v in sample.items() if k not in ("target", "lags")},
             sample["lags"],
@@ -140,16 +113,16 @@ class Rolled:
         """Measures frames against the true ones, `(t, f)` each."""
         weights = sample.get("quadrature_weights")
         measure = partial(self.scales.sizes, quadrature_weights=weights)
-        return jax.vmap(measure)(frames, targets(self.how, sample))
+        return jax.vmap(measure)(frames, targets(self.step.how, sample))
 
 
 def error(rolled: Rolled, form: Form, model: Model, sample: Arrays) -> jax.Array:
     """The mean error of the frames of a rollout, without repeated ones."""
     sizes = rolled.sizes(rolled.frames(model, sample), sample)
-    found = jnp.mean(form(sizes), axis=1)
+    of_frames = jnp.mean(form(sizes), axis=1)
     lags = sample["lags"]
     real = jnp.diff(lags, prepend=jnp.zeros(1, lags.dtype)) > 0
-    return jnp.sum(jnp.where(real, _bounded(found), 0)) / jnp.sum(real)
+    return jnp.sum(jnp.where(real, _bounded(of_frames), 0)) / jnp.sum(real)
 
 
 def _bounded(errors: Any) -> Any:
@@ -189,7 +162,7 @@ def evaluate(
     folder: pathlib.Path,
 ) -> dict[str, float]:
     """Rolls out the test series; writes the operator and `predictions.npz`."""
-    how = rolled.how
+    how = rolled.step.how
     trained.save(folder, model, normalizers, description)
     look = jax.jit(partial(_look, rolled))
     seen: dict[int, _Seen] = {}
@@ -213,10 +186,10 @@ def evaluate(
     still = np.mean([one.still.of_samples[:shortest] for one in outcomes], axis=0)
     each = np.mean([one.own.filled[:shortest] for one in outcomes], axis=0)
     rows = outcome.rows(errors)
-    known = {k: v for k, v in first.items() if k not in ("target", "lags")}
-    if "features" in known:
-        known["features"] = np.asarray(
-            normalize.encode(units.inner["features"], known["features"])
+    inputs = {k: v for k, v in first.items() if k not in ("target", "lags")}
+    if "features" in inputs:
+        inputs["features"] = np.asarray(
+            normalize.encode(units.inner["features"], inputs["features"])
         )
     seen_at = jnp.ones((), jnp.float32) if how.timed else None
     by_field = _of_cases(names, [one.own for one in outcomes])
@@ -227,7 +200,7 @@ def evaluate(
         samples=[_ends(tests[row], how, len(ordered[row].drift)) for row in rows],
         predicted=[ordered[row].last[: tests[row].num_points] for row in rows],
         inspected=outcome.inspect(
-            model, known, num_points=tests[0].num_points, time=seen_at
+            model, inputs, num_points=tests[0].num_points, time=seen_at
         ),
         extra={"series": series, "series_name": "step", "series_baseline": still}
         | {"field_series": each}
@@ -237,7 +210,7 @@ def evaluate(
 
 
 def _look(rolled: Rolled, model: Model, sample: Arrays) -> _Seen:
-    how, scales = rolled.how, rolled.scales
+    how, scales = rolled.step.how, rolled.scales
     predicted, target = rolled.frames(model, sample), targets(how, sample)
     stop = how.history * how.channels
     first = jnp.asarray(sample["features"])[:, stop - how.channels : stop]
@@ -283,11 +256,13 @@ class _Errors(NamedTuple):
 
 
 def _of(names: Sequence[str], sizes: Sizes) -> FieldErrors:
-    found = FieldErrors.of(names, sizes.error, sizes.target)
-    relative = np.where(np.isnan(found.relative), np.nan, _bounded(found.relative))
-    return found._replace(
+    of_fields = FieldErrors.of(names, sizes.error, sizes.target)
+    relative = np.where(
+        np.isnan(of_fields.relative), np.nan, _bounded(of_fields.relative)
+    )
+    return of_fields._replace(
         relative=np.asarray(relative),
-        over_spread=np.asarray(_bounded(found.over_spread)),
+        over_spread=np.asarray(_bounded(of_fields.over_spread)),
     )
 
 
@@ -295,10 +270,10 @@ def _of_cases(names: Sequence[str], rollouts: Sequence[FieldErrors]) -> FieldErr
     """Means over the frames of each rollout, where an error is relative."""
 
     def mean(array: np.ndarray) -> np.ndarray:
-        known = ~np.isnan(array)
-        total = np.where(known, array, 0).sum(axis=0)
+        there = ~np.isnan(array)
+        total = np.where(there, array, 0).sum(axis=0)
         return np.where(
-            known.any(axis=0), total / np.maximum(known.sum(axis=0), 1), np.nan
+            there.any(axis=0), total / np.maximum(there.sum(axis=0), 1), np.nan
         )
 
     return FieldErrors(
@@ -350,7 +325,7 @@ def _numbers(
     }
     own = by_field.numbers()
     whole = {k: v for k, v in own.items() if k in ("relative_l2", "error_over_spread")}
-    found = {
+    numbers = {
         "relative_l2": float(errors.mean()),
         **{f"step_{t}": float(series[:, t - 1].mean()) for t in steps},
         "relative_l2_worst": float(errors.max()),
@@ -360,8 +335,8 @@ def _numbers(
     }
     for place, field in enumerate(keys(names)):
         columns = {k: float(np.mean(v[:, place])) for k, v in each.items()}
-        found |= {f"{name}_{field}": value for name, value in columns.items()}
-    return found
+        numbers |= {f"{name}_{field}": value for name, value in columns.items()}
+    return numbers
 
 
 def _until(condition: np.ndarray) -> int:

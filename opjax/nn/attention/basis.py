@@ -19,7 +19,7 @@ from opjax.nn.bases.expansions import Basis, LinearInputs
 from opjax.nn.division import Use
 from opjax.nn.layers import FanInLinear, GridConvolution, Linear
 from opjax.nn.layers.linear import promoted
-from opjax.nn.mixers import FunctionalMap, Mixer
+from opjax.nn.mixers import FunctionalMap, Mixer, Own
 from opjax.precision import matmul
 from opjax.projection import (
     InnerProducts,
@@ -29,9 +29,6 @@ from opjax.projection import (
     check_weights,
     reconstruct,
 )
-
-# Parameters of one head, keywords of the methods of a mixer.
-Own = dict[str, jax.Array]
 
 # Methods that evaluate the layer, besides the call itself.
 _STEPS = ("moments", "coefficients", "expansion", "merge", "weights", "projection_in")
@@ -67,6 +64,17 @@ class BasisAttention(nnx.Module, PointSums):
     Raises:
       TypeError: if the projection is a name, or lacks an attribute.
       ValueError: if the heads do not divide the features.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax import nn
+      >>> basis = partial(nn.bases.SoftmaxBasis, num_basis=4)
+      >>> build = partial(nn.BasisAttention, basis=basis, mixer=nn.mixers.GalerkinMap)
+      >>> layer = build(8, num_heads=2, rngs=nnx.Rngs(0))
+      >>> layer(jnp.ones((9, 8))).shape
+      (9, 8)
 
     References:
       Xiao et al., "Functional Attention", 2026, Eq. 4-9, Table 7 and Table 12.
@@ -130,7 +138,6 @@ class BasisAttention(nnx.Module, PointSums):
         _checks.layer_input(self.out.out_features, x=x)
         module = self.choose_basis(basis)
         weights = self.weights(module, x, quadrature_weights)
-        given = {"mesh_points": mesh_points, "basis_functions": basis_functions}
         whole = not division.redefines(self, "merge", known_by="_by_one_map")
         if self.num_heads == 1 and basis_functions is None and whole:
             linear = module.linear_inputs(x, mesh_points)
@@ -147,7 +154,9 @@ class BasisAttention(nnx.Module, PointSums):
         # the two computations apart: barriers against merging them would, on a CPU,
         # cost ten times as much as the layer.
         head = jax.checkpoint(head, prevent_cse=False)
-        inputs = module.head_inputs(x, **given)
+        inputs = module.head_inputs(
+            x, mesh_points=mesh_points, basis_functions=basis_functions
+        )
         entries = self.num_heads * x.shape[0] * module.num_basis
         return self.merge(map_heads(head, self.mixer.own(), *inputs, entries=entries))
 
@@ -210,7 +219,7 @@ class BasisAttention(nnx.Module, PointSums):
           mixer: the layer's own by default.
         """
         mix = self.mixer if mixer is None else mixer
-        return mix(self.projection_in(basis)(moments), **own)
+        return mix(self.projection_in(basis)(moments), own)
 
     def expansion(self, coefficients: jax.Array, phi: jax.Array) -> jax.Array:
         """Returns the expansion `(n, d)` of one head's coefficients."""
@@ -226,21 +235,26 @@ class BasisAttention(nnx.Module, PointSums):
         self,
         x: jax.Array,
         *,
+        mesh_points: jax.Array | None = None,
         basis: Basis | None = None,
+        basis_functions: jax.Array | None = None,
         quadrature_weights: jax.Array | None = None,
-        **given: jax.Array | None,
     ) -> opjax.MapBetweenBases:
         """Returns the maps `(h, k, k)` and bases `(h, n, k)` of a call."""
-        maps, phi = self._look(self.mixer.matrix, x, basis, quadrature_weights, given)
+        look = self.mixer.matrix
+        maps, phi = self._look(
+            look, x, basis, quadrature_weights, mesh_points, basis_functions
+        )
         return opjax.MapBetweenBases(maps, phi, phi)
 
     def condition_numbers(
         self,
         x: jax.Array,
         *,
+        mesh_points: jax.Array | None = None,
         basis: Basis | None = None,
+        basis_functions: jax.Array | None = None,
         quadrature_weights: jax.Array | None = None,
-        **given: jax.Array | None,
     ) -> jax.Array:
         """Returns the condition numbers `(h,)` of the systems that a call solves.
 
@@ -255,7 +269,9 @@ class BasisAttention(nnx.Module, PointSums):
                 f"{type(self.mixer).__name__} solves no system; condition_numbers is "
                 "for layers with a FunctionalMap or a CrossValidatedMap."
             )
-        return self._look(look, x, basis, quadrature_weights, given)[0]
+        return self._look(
+            look, x, basis, quadrature_weights, mesh_points, basis_functions
+        )[0]
 
     def choose_basis(self, shared: Basis | None) -> Basis:
         """Returns the basis module of a call: the owned one, or the one passed."""
@@ -303,14 +319,14 @@ class BasisAttention(nnx.Module, PointSums):
         """Returns integrals, masses and Gram matrices of all heads."""
         del highest  # nothing is exponential
         values, phi = local
-        found = columns.moments(
+        moments = columns.moments(
             values,
             phi,
             weights,
             with_gram=self.projection is not None and self.projection.needs_gram,
             compute_dtype=self.compute_dtype,
         )
-        return Sums(found)
+        return Sums(moments)
 
     def combine(
         self,
@@ -352,15 +368,21 @@ class BasisAttention(nnx.Module, PointSums):
         x: jax.Array,
         basis: Basis | None,
         quadrature_weights: jax.Array | None,
-        given: Any,
-    ):
+        mesh_points: jax.Array | None,
+        basis_functions: jax.Array | None,
+    ) -> tuple[jax.Array, jax.Array]:
         """Applies a function of one head's coefficients to all; adds their bases."""
         module = self.choose_basis(basis)
         weights = self.weights(module, x, quadrature_weights)
-        values, phi = module(x, quadrature_weights=weights, **given)
+        values, phi = module(
+            x,
+            mesh_points=mesh_points,
+            basis_functions=basis_functions,
+            quadrature_weights=weights,
+        )
         project = self.projection_in(module)
 
         def head(values: jax.Array, phi: jax.Array, own: Own):
-            return function(project(self.moments(module, values, phi, weights)), **own)
+            return function(project(self.moments(module, values, phi, weights)), own)
 
         return jax.vmap(head)(values, phi, self.mixer.own()), phi

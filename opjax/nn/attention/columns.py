@@ -74,8 +74,8 @@ def moments(
         compute_dtype = None  # the system and its right-hand side belong together
     ones = jnp.broadcast_to(row, (values.shape[0], 1, weights.shape[0]))
     both = jnp.concatenate([values * row, ones], axis=1)
-    found = product("hkm,hdm->hkd", phi, both, compute_dtype)
-    return found[..., :-1], found[..., -1], gram
+    integrals = product("hkm,hdm->hkd", phi, both, compute_dtype)
+    return integrals[..., :-1], integrals[..., -1], gram
 
 
 def of_heads(

@@ -51,6 +51,14 @@ class FlareAttention(nnx.Module, PointSums):
       ValueError: if the heads do not divide the features, or there is no latent or no
         positive scale.
 
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax import nn
+      >>> layer = nn.FlareAttention(8, num_heads=2, num_latents=4, rngs=nnx.Rngs(0))
+      >>> layer(jnp.ones((9, 8))).shape
+      (9, 8)
+
     References:
       Puri et al., "FLARE: fast low-rank attention routing engine", 2025
       (arXiv:2508.12594).

@@ -98,8 +98,8 @@ class KeySums(PointAttention, PointSums):
     ) -> jax.Array:
         """Maps the checked arguments of a call to features `(n, c)`."""
         arrays = {"mesh_points": mesh_points, "quadrature_weights": weights}
-        given = {name: a for name, a in arrays.items() if a is not None}
-        return self.of_all_points(x, given, weights)
+        present = {name: a for name, a in arrays.items() if a is not None}
+        return self.of_all_points(x, present, weights)
 
     def local(self, x: jax.Array, given: Given, shared: Basis | None = None) -> Local:
         """Returns queries, keys and values, each `(h, d + p, m)`."""

@@ -48,6 +48,14 @@ class FunctionalAttention(BasisAttention):
       **basis_options: `point_dim`, `grid_shape`, `temperature` and
         `temperature_bounds` of `SoftmaxBasis`.
 
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax import nn
+      >>> layer = nn.FunctionalAttention(8, num_heads=2, num_basis=4, rngs=nnx.Rngs(0))
+      >>> layer(jnp.ones((9, 8))).shape  # nine points of eight channels
+      (9, 8)
+
     References:
       Xiao et al., "Functional Attention", 2026, Eq. 4-9 and App. C.2.
     """
@@ -100,6 +108,14 @@ class PhysicsAttention(BasisAttention):
       **basis_options: `point_dim`, `grid_shape`, `temperature` and
         `temperature_bounds` of `SoftmaxBasis`.
 
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax import nn
+      >>> layer = nn.PhysicsAttention(8, num_heads=2, num_basis=4, rngs=nnx.Rngs(0))
+      >>> layer(jnp.ones((9, 8))).shape
+      (9, 8)
+
     References:
       Wu et al., "Transolver", 2024, Eq. 1-4.
     """
@@ -144,6 +160,16 @@ class EideticAttention(BasisAttention):
       head_features: channels of a head.
       temperature: see `AdaptiveBasis`.
       rngs: source of the initial parameters.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import attention
+      >>> build = partial(attention.EideticAttention, num_heads=2, num_basis=4)
+      >>> layer = build(8, rngs=nnx.Rngs(0))
+      >>> layer(jnp.ones((9, 8))).shape
+      (9, 8)
 
     References:
       Luo et al., "Transolver++", ICML 2025 (arXiv:2502.02414).
@@ -198,6 +224,14 @@ class OrthogonalAttention(BasisAttention):
 
     Raises:
       ValueError: if the heads do not divide the features or the activation is unknown.
+
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax import nn
+      >>> layer = nn.OrthogonalAttention(8, num_heads=2, num_basis=4, rngs=nnx.Rngs(0))
+      >>> layer(jnp.ones((9, 8))).shape
+      (9, 8)
 
     References:
       Documentation of `orthogonal_attention_layer_type` of the Fortran library athena.

@@ -44,6 +44,16 @@ class NystromformerAttention(HeadwiseAttention):
       ValueError: if the heads do not divide the features, a number is not positive, or
         the filter has no middle.
 
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import attention
+      >>> kind = attention.NystromformerAttention
+      >>> build = partial(kind, num_heads=2, num_landmarks=3)
+      >>> build(8, rngs=nnx.Rngs(0))(jnp.ones((9, 8))).shape
+      (9, 8)
+
     References:
       Xiong et al., "Nystromformer: a Nystrom-based algorithm for approximating
       self-attention", AAAI 2021.

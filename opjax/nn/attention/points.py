@@ -27,6 +27,14 @@ class HeadNorm(nnx.Module):
       normalization: `"layer"`, over the channels of a point, or `"instance"`, over the
         points of a channel.
       epsilon: offset of the variance.
+
+    Examples:
+      >>> import jax
+      >>> from opjax.nn.attention import HeadNorm
+      >>> norm = HeadNorm(2, 4, normalization="layer", epsilon=1e-5)
+      >>> heads = norm(jax.random.normal(jax.random.key(0), (2, 9, 4)))
+      >>> heads.shape, bool(abs(heads.mean(axis=-1)).max() < 1e-5)
+      ((2, 9, 4), True)
     """
 
     def __init__(
@@ -111,6 +119,17 @@ class PointAttention(nnx.Module, abc.ABC):
     Raises:
       ValueError: if the heads do not divide the features, the epsilon is not positive,
         the normalisation is unknown or there are two initialisers.
+
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax import nn
+      >>> layer = nn.SoftmaxAttention(8, num_heads=2, point_dim=2, rngs=nnx.Rngs(0))
+      >>> isinstance(layer, nn.attention.PointAttention)
+      True
+      >>> heads = layer.head_inputs(jnp.ones((9, 8)), mesh_points=jnp.ones((9, 2)))
+      >>> [head.shape for head in heads]  # four channels of a head, two coordinates
+      [(2, 9, 6), (2, 9, 6), (2, 9, 6)]
 
     References:
       Cao, "Choose a Transformer: Fourier or Galerkin", NeurIPS 2021, Eq. 3-6 and 17.
@@ -226,7 +245,18 @@ class PointAttention(nnx.Module, abc.ABC):
 
 
 class HeadwiseAttention(PointAttention):
-    """An attention among points that a function of one head's arrays computes."""
+    """An attention among points that a function of one head's arrays computes.
+
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn.attention import HeadwiseAttention
+      >>> class MeanOfValues(HeadwiseAttention):
+      ...     def attend(self, query, key, value, weights):
+      ...         return jnp.broadcast_to(value.mean(axis=0), value.shape)
+      >>> MeanOfValues(8, num_heads=2, rngs=nnx.Rngs(0))(jnp.ones((9, 8))).shape
+      (9, 8)
+    """
 
     # Whether a matrix of all pairs of points is formed.
     forms_pairs = False

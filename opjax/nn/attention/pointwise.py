@@ -20,13 +20,30 @@ from opjax.quadrature import active
 
 
 class GalerkinAttention(TrialSums):
-    """Galerkin-type attention, `Q (K^T V) / n`, see `PointAttention`."""
+    """Galerkin-type attention, `Q (K^T V) / n`, see `PointAttention`.
+
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax import nn
+      >>> layer = nn.GalerkinAttention(8, num_heads=2, point_dim=2, rngs=nnx.Rngs(0))
+      >>> layer(jnp.ones((9, 8)), mesh_points=jnp.ones((9, 2))).shape
+      (9, 8)
+    """
 
 
 class FourierAttention(HeadwiseAttention):
     """Fourier-type attention, `(Q K^T / sqrt(d + p)) V / n`, see `PointAttention`.
 
     Its cost is quadratic in the number of points.
+
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax import nn
+      >>> layer = nn.FourierAttention(8, num_heads=2, point_dim=2, rngs=nnx.Rngs(0))
+      >>> layer(jnp.ones((9, 8)), mesh_points=jnp.ones((9, 2))).shape
+      (9, 8)
     """
 
     forms_pairs = True
@@ -49,6 +66,14 @@ class LinearAttention(SoftmaxKeySums):
     """Linear attention by two softmax steps, over the number of points once more.
 
     As in the code of Cao (2021), its output vanishes under refinement of the mesh.
+
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax import nn
+      >>> layer = nn.LinearAttention(8, num_heads=2, point_dim=2, rngs=nnx.Rngs(0))
+      >>> layer(jnp.ones((9, 8)), mesh_points=jnp.ones((9, 2))).shape
+      (9, 8)
     """
 
     def combine(
@@ -67,6 +92,14 @@ class SoftmaxAttention(HeadwiseAttention):
     """Softmax attention among all points, see `PointAttention`.
 
     Its cost is quadratic in the number of points.
+
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax import nn
+      >>> layer = nn.SoftmaxAttention(8, num_heads=2, point_dim=2, rngs=nnx.Rngs(0))
+      >>> layer(jnp.ones((9, 8)), mesh_points=jnp.ones((9, 2))).shape
+      (9, 8)
     """
 
     forms_pairs = True
@@ -94,6 +127,16 @@ class IntentionAttention(TrialSums):
       ridge: fixed Tikhonov weight of the mean square of the keys.
       rngs: source of the initial parameters.
       **options: those of `PointAttention`.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import attention
+      >>> build = partial(attention.IntentionAttention, num_heads=2, ridge=0.1)
+      >>> layer = build(8, rngs=nnx.Rngs(0))
+      >>> layer(jnp.ones((9, 8))).shape
+      (9, 8)
     """
 
     def __init__(
@@ -158,6 +201,15 @@ class PerformerAttention(HeadwiseAttention):
       seed: seed of the random features.
       rngs: source of the initial parameters.
       **options: those of `PointAttention`.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import attention
+      >>> build = partial(attention.PerformerAttention, num_heads=2, num_features=16)
+      >>> build(8, rngs=nnx.Rngs(0))(jnp.ones((9, 8))).shape
+      (9, 8)
     """
 
     normalizes_queries = True
@@ -204,6 +256,15 @@ class NystromAttention(HeadwiseAttention):
       num_landmarks: landmarks, at most as many as points.
       rngs: source of the initial parameters.
       **options: those of `PointAttention`.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import attention
+      >>> build = partial(attention.NystromAttention, num_heads=2, num_landmarks=3)
+      >>> build(8, rngs=nnx.Rngs(0))(jnp.ones((9, 8))).shape
+      (9, 8)
     """
 
     normalizes_queries = True
@@ -247,6 +308,15 @@ class LinformerAttention(HeadwiseAttention):
       num_projected: combinations `k`.
       rngs: source of the initial parameters; projections start from N(0, 1/n).
       **options: those of `PointAttention`.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import attention
+      >>> build = partial(attention.LinformerAttention, num_heads=2, num_projected=3)
+      >>> build(8, num_points=9, rngs=nnx.Rngs(0))(jnp.ones((9, 8))).shape
+      (9, 8)
     """
 
     normalizes_queries = True

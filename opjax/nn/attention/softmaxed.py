@@ -69,6 +69,14 @@ class NormalizedAttention(_TrunkAttention, HeadwiseAttention):
     Raises:
       ValueError: if the heads do not divide the features.
 
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import attention
+      >>> layer = attention.NormalizedAttention(8, num_heads=2, rngs=nnx.Rngs(0))
+      >>> layer(jnp.ones((9, 8))).shape
+      (9, 8)
+
     References:
       Hao et al., "GNOT: a general neural operator transformer for operator learning",
       ICML 2023 (arXiv:2302.14376).
@@ -94,6 +102,14 @@ class MeanAttention(_TrunkAttention, MeanKeySums):
     The default attention of the orthogonal neural operator in Neural-Solver-Library,
     and the type "galerkin" of the general neural operator transformer. Arguments are
     those of `NormalizedAttention`.
+
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import attention
+      >>> layer = attention.MeanAttention(8, num_heads=2, rngs=nnx.Rngs(0))
+      >>> layer(jnp.ones((9, 8))).shape
+      (9, 8)
     """
 
     def trial(self, query: jax.Array) -> jax.Array:
@@ -137,6 +153,14 @@ class EfficientAttention(_TrunkAttention, SoftmaxKeySums):
     Raises:
       ValueError: if the heads do not divide the features.
 
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import attention
+      >>> layer = attention.EfficientAttention(8, num_heads=2, rngs=nnx.Rngs(0))
+      >>> layer(jnp.ones((9, 8))).shape
+      (9, 8)
+
     References:
       Shen et al., "Efficient attention: attention with linear complexities", 2021.
     """
@@ -172,6 +196,14 @@ class SharedNormAttention(TrialSums, MeanKeySums):
     Raises:
       ValueError: if the heads do not divide the features, or the epsilon is not
         positive.
+
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import attention
+      >>> layer = attention.SharedNormAttention(8, num_heads=2, rngs=nnx.Rngs(0))
+      >>> layer(jnp.ones((9, 8))).shape
+      (9, 8)
     """
 
     def __init__(
@@ -211,6 +243,14 @@ class NormalizedCrossAttention(nnx.Module):
 
     Raises:
       ValueError: if the heads do not divide the features, or there is no input.
+
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import attention
+      >>> layer = attention.NormalizedCrossAttention(8, num_heads=2, rngs=nnx.Rngs(0))
+      >>> layer(jnp.ones((9, 8)), [jnp.ones((5, 8))]).shape  # five points of the input
+      (9, 8)
 
     References:
       Hao et al., "GNOT: a general neural operator transformer for operator learning",

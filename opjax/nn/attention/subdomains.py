@@ -16,7 +16,7 @@ from opjax.nn.attention.basis import BasisAttention
 from opjax.nn.attention.heads import map_heads
 from opjax.nn.bases.expansions import Basis
 from opjax.nn.division import Use
-from opjax.nn.mixers import Mixer
+from opjax.nn.mixers import Mixer, Own
 from opjax.quadrature import active
 from opjax.schwarz import Cover
 from opjax.schwarz.operators import total
@@ -29,6 +29,14 @@ class Subdomains(NamedTuple):
       cover: subdomains of the points with their partition of unity.
       coarse_space: non-negative coarse functions, such as `schwarz.partition_hats` or
         the partition of unity `cover` itself; `None` without a coarse level.
+
+    Examples:
+      >>> from opjax import schwarz
+      >>> from opjax.nn.attention import Subdomains
+      >>> cover = schwarz.box_cover((6, 6), (2, 2), overlap=1)
+      >>> subdomains = Subdomains(cover, schwarz.partition_hats((6, 6), (3, 3)))
+      >>> subdomains.cover.num_subdomains, subdomains.coarse_space.num_subdomains
+      (4, 9)
     """
 
     cover: Cover
@@ -47,6 +55,12 @@ class GridSubdomains:
 
     Raises:
       ValueError: if boxes or hats do not fit the grid.
+
+    Examples:
+      >>> from opjax.nn.attention import GridSubdomains
+      >>> subdomains = GridSubdomains((6, 6), num_boxes=2, overlap=1).build()
+      >>> subdomains.cover.num_subdomains, subdomains.coarse_space.num_subdomains
+      (4, 9)
     """
 
     grid_shape: tuple[int, ...]
@@ -116,6 +130,23 @@ class MapsOfLevels(NamedTuple):
       coarse_map: maps of the coarse level, shape `(h, k, k)`, or `None`.
       basis: basis functions at all points, shape `(h, n, k)`; a subdomain has their
         restrictions.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax import nn
+      >>> local = partial(nn.FunctionalAttention, num_heads=2, num_basis=4)
+      >>> layer = nn.SubdomainAttention(
+      ...     8,
+      ...     attention=local,
+      ...     coarse=nn.mixers.FunctionalMap,
+      ...     subdomains=nn.attention.GridSubdomains((3, 3), num_boxes=2, overlap=1),
+      ...     rngs=nnx.Rngs(0),
+      ... )
+      >>> found = layer.inspect(jnp.ones((9, 8)))
+      >>> found.maps.shape, found.coarse_map.shape
+      ((2, 4, 4, 4), (2, 4, 4))
     """
 
     maps: jax.Array
@@ -155,6 +186,18 @@ class SubdomainAttention(nnx.Module):
       subdomains: those of the grid that the layer is for; `None` if every call brings
         its own.
       rngs: source of the initial parameters.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax import nn
+      >>> local = partial(nn.FunctionalAttention, num_heads=2, num_basis=4)
+      >>> boxes = nn.attention.GridSubdomains((3, 3), num_boxes=2, overlap=1)
+      >>> build = partial(nn.SubdomainAttention, attention=local, subdomains=boxes)
+      >>> layer = build(8, coarse=nn.mixers.FunctionalMap, rngs=nnx.Rngs(0))
+      >>> layer(jnp.ones((9, 8))).shape
+      (9, 8)
 
     References:
       Xiao et al., "Functional Attention", 2026, Eq. 4-9; Köhler and Rheinbach,
@@ -221,8 +264,8 @@ class SubdomainAttention(nnx.Module):
         own, coarse_own = self._own()
 
         def head(
-            own: dict[str, jax.Array],
-            coarse_own: dict[str, jax.Array],
+            own: Own,
+            coarse_own: Own,
             f: jax.Array,
             shared: Any,
         ):
@@ -291,18 +334,18 @@ class SubdomainAttention(nnx.Module):
 
         def matrix(
             mixer: Mixer,
-            own: dict[str, jax.Array],
+            own: Own,
             f: jax.Array,
             shared: Any,
             weights: jax.Array | None,
         ):
             values, phi = self._expand(module, f, shared, weights)
             moments = self.local.moments(module, values, phi, weights)
-            return mixer.matrix(project(moments), **own)
+            return mixer.matrix(project(moments), own)
 
         def head(
-            own: dict[str, jax.Array],
-            coarse_own: dict[str, jax.Array],
+            own: Own,
+            coarse_own: Own,
             f: jax.Array,
             shared: Any,
         ):
@@ -323,13 +366,13 @@ class SubdomainAttention(nnx.Module):
 
     def _own(self):
         """Parameters that every head has for itself, of both levels."""
-        coarse = {} if self.coarse is None else self.coarse.own()
+        coarse = None if self.coarse is None else self.coarse.own()
         return self.local.mixer.own(), coarse
 
     def _attend(
         self,
         module: Basis,
-        own: dict[str, jax.Array],
+        own: Own,
         f: jax.Array,
         shared: Any,
         weights: jax.Array | None,

@@ -41,6 +41,14 @@ class Sums:
         `exp(highest)`, so that they stay finite.
       highest: the highest exponents of these points, shape `(h, k)`, of arrays
         `(h, k, ...)`; `None` where nothing was divided.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn.attention import Sums
+      >>> sums = Sums((jnp.ones((2, 4)),), highest=jnp.zeros((2, 4)))
+      >>> relative = sums.relative_to(jnp.ones((2, 4)))  # divided by exp(1)
+      >>> round(float(relative.added[0][0, 0]), 4)
+      0.3679
     """
 
     added: Added
@@ -97,6 +105,16 @@ class PointSums(abc.ABC):
 
     Attributes:
       out: the last map, from merged heads `(h d, m)` to features `(c, m)`.
+
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax import nn
+      >>> layer = nn.GalerkinAttention(8, num_heads=2, rngs=nnx.Rngs(0))
+      >>> isinstance(layer, nn.attention.PointSums)  # its points can be divided
+      True
+      >>> layer.coefficient_shape()
+      (2, 4, 4)
     """
 
     out: nnx.Linear

@@ -39,6 +39,16 @@ class AdaptiveBasis(Basis):
       ValueError: if the heads do not divide the features, or there is no basis function
         or no positive temperature.
 
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax import nn
+      >>> basis = partial(nn.bases.AdaptiveBasis, num_basis=4)
+      >>> layer = nn.BasisAttention(8, num_heads=2, basis=basis, rngs=nnx.Rngs(0))
+      >>> layer(jnp.ones((9, 8))).shape
+      (9, 8)
+
     References:
       Luo et al., "Transolver++: an accurate neural solver for PDEs on million-scale
       geometries", ICML 2025 (arXiv:2502.02414); its code has a perceptron where the
@@ -117,9 +127,17 @@ class NoisyBasis(Basis):
         self.num_heads, self.num_basis = inner.num_heads, inner.num_basis
         self.point_dim = inner.point_dim
 
-    def head_inputs(self, x: jax.Array, **given: jax.Array | None) -> HeadInputs:
+    def head_inputs(
+        self,
+        x: jax.Array,
+        *,
+        mesh_points: jax.Array | None = None,
+        basis_functions: jax.Array | None = None,
+    ) -> HeadInputs:
         """Returns what the basis without noise does, and the keys."""
-        inputs = self.inner.head_inputs(x, **given)
+        inputs = self.inner.head_inputs(
+            x, mesh_points=mesh_points, basis_functions=basis_functions
+        )
         return inputs._replace(shared=(inputs.shared, self.keys[...]))
 
     def functions(
@@ -143,7 +161,15 @@ class NoisyBasis(Basis):
 
 
 def draws_noise(model: Any) -> bool:
-    """Whether a model has layers that draw noise while they are trained."""
+    """Whether a model has layers that draw noise while they are trained.
+
+    Examples:
+      >>> from flax import nnx
+      >>> from opjax import nn
+      >>> layer = nn.PhysicsAttention(8, num_heads=2, num_basis=4, rngs=nnx.Rngs(0))
+      >>> nn.bases.draws_noise(layer)
+      False
+    """
     return any(map(_is_noisy, jax.tree.leaves(model, is_leaf=_is_noisy)))
 
 
@@ -160,6 +186,17 @@ def with_noise(model: Any, key: jax.Array) -> Any:
 
     Returns:
       The model; the same one if there is no such layer.
+
+    Examples:
+      >>> from flax import nnx
+      >>> import jax
+      >>> from opjax import nn
+      >>> build = nn.attention.EideticAttention
+      >>> layer = build(8, num_heads=2, num_basis=4, rngs=nnx.Rngs(0))
+      >>> noisy = nn.bases.with_noise(layer, jax.random.key(0))  # in training
+      >>> x = jax.random.normal(jax.random.key(1), (9, 8))
+      >>> bool((noisy(x) != layer(x)).any())
+      True
     """
     leaves, structure = jax.tree.flatten(model, is_leaf=_is_noisy)
     noisy = [

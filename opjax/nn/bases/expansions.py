@@ -33,6 +33,15 @@ class HeadInputs(NamedTuple):
       values: features to expand, shape `(h, n, d)`.
       local: what the basis functions are computed from, point by point, `(h, n, e)`.
       shared: parameters of the functions, a pytree of arrays `(h, ...)`.
+
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import bases
+      >>> basis = bases.SoftmaxBasis(8, num_heads=2, num_basis=4, rngs=nnx.Rngs(0))
+      >>> inputs = basis.head_inputs(jnp.ones((9, 8)))
+      >>> inputs.values.shape, inputs.local.shape
+      ((2, 9, 4), (2, 9, 4))
     """
 
     values: jax.Array
@@ -65,6 +74,17 @@ class Basis(nnx.Module, abc.ABC):
       point_dim: coordinates that calls append to the channels.
       one_sign: whether functions are non-negative, so that means over them exist.
       pointwise: whether a function's value at a point depends on this point alone.
+
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax import nn
+      >>> basis = nn.bases.SoftmaxBasis(8, num_heads=2, num_basis=4, rngs=nnx.Rngs(0))
+      >>> isinstance(basis, nn.bases.Basis)
+      True
+      >>> values, functions = basis(jnp.ones((9, 8)))
+      >>> values.shape, functions.shape
+      ((2, 9, 4), (2, 9, 4))
     """
 
     num_heads: int
@@ -87,8 +107,11 @@ class Basis(nnx.Module, abc.ABC):
         `axis_name` is that of devices which have rows of a grid each.
         """
         x = with_points(x, mesh_points if self.point_dim else None, self.point_dim)
-        given = {} if axis_name is None else {"axis_name": axis_name}
-        return checkpoint_name(self.projection(x, **given), "projected")
+        if axis_name is None:
+            projected = self.projection(x)
+        else:
+            projected = self.projection(x, axis_name=axis_name)
+        return checkpoint_name(projected, "projected")
 
     def from_projected(
         self,
@@ -127,19 +150,22 @@ class Basis(nnx.Module, abc.ABC):
         self,
         x: jax.Array,
         *,
+        mesh_points: jax.Array | None = None,
+        basis_functions: jax.Array | None = None,
         quadrature_weights: jax.Array | None = None,
         projected: jax.Array | None = None,
-        **given: jax.Array | None,
     ) -> tuple[jax.Array, jax.Array]:
         """Maps `(n, c)` to features `(h, n, d)` and basis functions `(h, n, k)`.
 
         `projected` is what `project` makes of the features, if it is known.
         """
         if projected is None:
-            inputs = self.head_inputs(x, **given)
+            project, inputs = self.head_inputs, x
         else:
-            inputs = self.from_projected(projected, **given)
-        values, local, shared = inputs
+            project, inputs = self.from_projected, projected
+        values, local, shared = project(
+            inputs, mesh_points=mesh_points, basis_functions=basis_functions
+        )
 
         def functions(local: jax.Array, shared: Any) -> jax.Array:
             return self.functions(local, shared, quadrature_weights)
@@ -232,6 +258,16 @@ class SoftmaxBasis(Basis):
     Raises:
       ValueError: if the heads do not divide the features, or there is no basis function
         or no positive temperature.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax import nn
+      >>> basis = partial(nn.bases.SoftmaxBasis, num_basis=4, grid_shape=(3, 3))
+      >>> layer = nn.BasisAttention(8, num_heads=2, basis=basis, rngs=nnx.Rngs(0))
+      >>> layer(jnp.ones((9, 8))).shape  # convolutions on a grid of 3 x 3 points
+      (9, 8)
 
     References:
       Xiao et al., "Functional Attention", 2026, Eq. 9 and 10.
@@ -368,6 +404,15 @@ class IndicatorBasis(SoftmaxBasis):
     """The limit of `SoftmaxBasis`: every point belongs to the function it scores most.
 
     The choice has no gradient, so scores stay as they start.
+
+    Examples:
+      >>> from flax import nnx
+      >>> import jax
+      >>> from opjax.nn import bases
+      >>> basis = bases.IndicatorBasis(8, num_heads=2, num_basis=4, rngs=nnx.Rngs(0))
+      >>> _, functions = basis(jax.random.normal(jax.random.key(0), (9, 8)))
+      >>> functions[0].sum(axis=1).tolist()  # a point belongs to one function
+      [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
     """
 
     def functions(
@@ -396,6 +441,18 @@ class FixedBasis(Basis):
 
     Raises:
       ValueError: if the heads do not divide the features.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> import opjax
+      >>> from opjax import nn
+      >>> hats = partial(opjax.hat_basis, num_nodes=2)
+      >>> basis = partial(nn.bases.FixedBasis, functions=hats, num_basis=4)
+      >>> layer = nn.BasisAttention(8, num_heads=2, basis=basis, rngs=nnx.Rngs(0))
+      >>> layer(jnp.ones((9, 8)), mesh_points=jnp.ones((9, 2))).shape
+      (9, 8)
     """
 
     def __init__(
@@ -431,8 +488,11 @@ class FixedBasis(Basis):
         basis_functions: jax.Array | None = None,
     ) -> HeadInputs:
         """Projects features `(n, c)`; `local` are the functions themselves."""
-        given = {"mesh_points": mesh_points, "basis_functions": basis_functions}
-        return self.from_projected(self.project(x, mesh_points=mesh_points), **given)
+        return self.from_projected(
+            self.project(x, mesh_points=mesh_points),
+            mesh_points=mesh_points,
+            basis_functions=basis_functions,
+        )
 
     def from_projected(
         self,
@@ -498,6 +558,17 @@ class OrthonormalBasis(Basis):
       num_heads: heads `h`.
       inner: constructor of the other basis, `inner(features, num_heads=, rngs=)`.
       rngs: source of the initial parameters.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import jax
+      >>> from opjax.nn import bases
+      >>> inner = partial(bases.SoftmaxBasis, num_basis=3)
+      >>> basis = bases.OrthonormalBasis(8, num_heads=2, inner=inner, rngs=nnx.Rngs(0))
+      >>> _, functions = basis(jax.random.normal(jax.random.key(0), (9, 8)))
+      >>> functions.shape
+      (2, 9, 3)
     """
 
     one_sign = False

@@ -26,6 +26,15 @@ class SpectralLayer(nnx.Module):
 
     Raises:
       ValueError: if the activation is unknown or the modes do not fit the grid.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import layers
+      >>> build = partial(layers.SpectralLayer, grid_shape=(6, 6), modes=2)
+      >>> build(4, 8, rngs=nnx.Rngs(0))(jnp.ones((36, 4))).shape
+      (36, 8)
     """
 
     def __init__(
@@ -86,6 +95,17 @@ class SpectralDecoder(nnx.Module):
     Raises:
       ValueError: if a count is not positive, the activation is unknown or the modes do
         not fit the grid.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import layers
+      >>> sizes = {"features": 8, "modes": 2}
+      >>> build = partial(layers.SpectralDecoder, grid_shape=(6, 6), **sizes)
+      >>> decoder = build(4, 1, rngs=nnx.Rngs(0))
+      >>> decoder(jnp.ones((36, 4))).shape
+      (36, 1)
 
     References:
       Cao, "Choose a Transformer: Fourier or Galerkin", NeurIPS 2021, Sec. 4 and App. B.
@@ -184,6 +204,16 @@ class PointwiseDecoder(nnx.Module):
 
     Raises:
       ValueError: if a count is not positive or the activation is unknown.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import layers
+      >>> build = partial(layers.PointwiseDecoder, features=8, point_dim=2)
+      >>> decoder = build(4, 1, rngs=nnx.Rngs(0))
+      >>> decoder(jnp.ones((9, 4)), mesh_points=jnp.ones((9, 2))).shape
+      (9, 1)
 
     References:
       Cao, "Choose a Transformer: Fourier or Galerkin", NeurIPS 2021, Sec. 4.

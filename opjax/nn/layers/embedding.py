@@ -37,6 +37,12 @@ def reference_distances(
       TypeError: if `mesh_points` is not floating point.
       ValueError: if `mesh_points` has not two axes or there is one reference point.
 
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import layers
+      >>> layers.reference_distances(jnp.array([[0.25]]), num_reference=3).tolist()
+      [[0.25, 0.25, 0.75]]
+
     References:
       Wu et al., "Transolver", 2024; used for Darcy in Xiao et al., 2026, App. C.2.
     """
@@ -66,6 +72,13 @@ class TimeEmbedding(nnx.Module):
 
     Raises:
       ValueError: if `features` is odd.
+
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import layers
+      >>> layers.TimeEmbedding(8, rngs=nnx.Rngs(0))(jnp.array(0.5)).shape
+      (8,)
     """
 
     def __init__(self, features: int, *, rngs: nnx.Rngs):

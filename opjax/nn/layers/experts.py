@@ -22,6 +22,16 @@ class Experts(nnx.Module):
     Raises:
       ValueError: if a count is not positive.
 
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import layers
+      >>> build = partial(layers.Experts, hidden_features=8, num_experts=3)
+      >>> experts, gates = build(8, rngs=nnx.Rngs(0)), jnp.full((9, 3), 1 / 3)
+      >>> experts(jnp.ones((9, 8)), gates).shape
+      (9, 8)
+
     References:
       Hao et al., "GNOT: a general neural operator transformer for operator learning",
       ICML 2023 (arXiv:2302.14376).

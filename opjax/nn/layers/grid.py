@@ -19,6 +19,14 @@ class GridConvolution(nnx.Module):
       grid_shape: points per axis.
       use_bias: whether there is a bias.
       rngs: source of the initial parameters, U(-b, b) with `b = (3^p c)^{-1/2}`.
+
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import layers
+      >>> layer = layers.GridConvolution(2, 4, grid_shape=(3, 3), rngs=nnx.Rngs(0))
+      >>> layer(jnp.ones((9, 2))).shape
+      (9, 4)
     """
 
     def __init__(

@@ -23,7 +23,15 @@ trunk_init = jax.nn.initializers.normal(0.02)
 
 
 def fan_in_uniform(fan_in: int) -> Initializer:
-    """Returns the initialiser U(-b, b), `b = fan_in^{-1/2}`: the default of PyTorch."""
+    """Returns the initialiser U(-b, b), `b = fan_in^{-1/2}`: the default of PyTorch.
+
+    Examples:
+      >>> import jax
+      >>> from opjax.nn import layers
+      >>> kernel = layers.fan_in_uniform(4)(jax.random.key(0), (4, 8))
+      >>> bool(abs(kernel).max() < 0.5)  # 4 ** -0.5
+      True
+    """
     bound = fan_in**-0.5
 
     def init(

@@ -35,6 +35,13 @@ class Linear(nnx.Linear):
       kernel_init: initialiser of the matrix, N(0, 0.02^2) by default.
       bias_init: initialiser of the bias.
       rngs: source of the initial parameters.
+
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import layers
+      >>> layers.Linear(4, 8, rngs=nnx.Rngs(0))(jnp.ones((9, 4))).shape
+      (9, 8)
     """
 
     def __init__(
@@ -77,6 +84,13 @@ class FanInLinear(Linear):
       out_features: channels out.
       use_bias: whether there is a bias.
       rngs: source of the initial parameters.
+
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import layers
+      >>> layers.FanInLinear(4, 8, rngs=nnx.Rngs(0))(jnp.ones((9, 4))).shape
+      (9, 8)
     """
 
     def __init__(
@@ -126,6 +140,14 @@ class MLP(nnx.Module):
     Raises:
       ValueError: if a width is not positive, the activation is unknown, or what is to
         be added has another width or is not there.
+
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax import nn
+      >>> perceptron = nn.MLP(4, (8, 8), 1, activation="silu", rngs=nnx.Rngs(0))
+      >>> perceptron(jnp.ones((9, 4))).shape  # two hidden layers of width 8
+      (9, 1)
     """
 
     def __init__(
@@ -221,6 +243,14 @@ class ResidualMLP(MLP):
     Raises:
       ValueError: if a width is not positive, the number of layers negative or the
         activation unknown.
+
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import layers
+      >>> perceptron = layers.ResidualMLP(8, 8, num_layers=2, rngs=nnx.Rngs(0))
+      >>> perceptron(jnp.ones((9, 8))).shape
+      (9, 8)
 
     References:
       Puri et al., "FLARE: fast low-rank attention routing engine", 2025

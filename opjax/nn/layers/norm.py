@@ -29,6 +29,12 @@ def normalized(
 
     Returns:
       The normalised values, of the shape of `x`.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import layers
+      >>> layers.normalized(jnp.array([1.0, 3.0]), axis=0, epsilon=0.0).tolist()
+      [-1.0, 1.0]
     """
     if weights is None:
 
@@ -62,6 +68,12 @@ class LayerNorm(nnx.Module):
 
     Raises:
       ValueError: if the epsilon is not positive.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import layers
+      >>> layers.LayerNorm(2)(jnp.array([[1.0, 3.0]])).round(3).tolist()
+      [[-1.0, 1.0]]
     """
 
     def __init__(self, features: int, *, epsilon: float = 1e-5):
@@ -89,6 +101,12 @@ class RMSNorm(nnx.Module):
 
     Raises:
       ValueError: if the epsilon is not positive.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import layers
+      >>> layers.RMSNorm(2)(jnp.array([[3.0, 3.0]])).round(3).tolist()
+      [[1.0, 1.0]]
     """
 
     def __init__(self, features: int, *, epsilon: float | None = None):

@@ -14,6 +14,13 @@ class Coordinates:
 
     Attributes:
       point_dim: dimension `p` of space.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from opjax import nn
+      >>> position = nn.Coordinates(2)
+      >>> position.features, position(jnp.ones((9, 2))).shape
+      (2, (9, 2))
     """
 
     point_dim: int
@@ -40,6 +47,13 @@ class ReferenceDistances:
 
     Raises:
       ValueError: if there is one reference point, or a corner has not `p` coordinates.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from opjax import nn
+      >>> position = nn.ReferenceDistances(2, num_reference=4, upper=(2.0, 1.0))
+      >>> position.features, position(jnp.ones((9, 2))).shape
+      (16, (9, 16))
     """
 
     point_dim: int

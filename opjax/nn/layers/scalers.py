@@ -33,6 +33,14 @@ class ConvolutionBlock(nnx.Module):
     Raises:
       ValueError: if the activation is unknown.
 
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import layers
+      >>> block = layers.ConvolutionBlock(2, 4, grid_shape=(3, 3), rngs=nnx.Rngs(0))
+      >>> block(jnp.ones((9, 2))).shape
+      (9, 4)
+
     References:
       Cao, "Choose a Transformer: Fourier or Galerkin", NeurIPS 2021, App. B.
     """
@@ -104,6 +112,15 @@ class DownScaler(nnx.Module):
       ValueError: if there are fewer than 3 channels out, the grids differ in dimension,
         or the activation is unknown.
 
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import layers
+      >>> down = partial(layers.DownScaler, grid_shape=(6, 6), new_shape=(3, 3))
+      >>> down(1, 8, rngs=nnx.Rngs(0))(jnp.ones((36, 1))).shape
+      (9, 8)
+
     References:
       Cao, "Choose a Transformer: Fourier or Galerkin", NeurIPS 2021, Fig. 6.
     """
@@ -168,6 +185,15 @@ class UpScaler(nnx.Module):
 
     Raises:
       ValueError: if the grids differ in dimension or the activation is unknown.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import layers
+      >>> up = partial(layers.UpScaler, grid_shape=(3, 3), new_shape=(6, 6))
+      >>> up(8, rngs=nnx.Rngs(0))(jnp.ones((9, 8))).shape
+      (36, 8)
 
     References:
       Cao, "Choose a Transformer: Fourier or Galerkin", NeurIPS 2021, Fig. 7.

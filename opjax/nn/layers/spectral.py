@@ -30,6 +30,18 @@ class SpectralConvolution(nnx.Module):
       ValueError: if a number of modes is not positive, or those given per axis do not
         fit the grid.
 
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import layers
+      >>> build = partial(layers.SpectralConvolution, grid_shape=(6, 6), modes=2)
+      >>> layer = build(4, 8, rngs=nnx.Rngs(0))
+      >>> layer(jnp.ones((36, 4))).shape
+      (36, 8)
+      >>> layer(jnp.ones((64, 4)), grid_shape=(8, 8)).shape  # the same on a finer grid
+      (64, 8)
+
     References:
       Li et al., "Fourier Neural Operator", ICLR 2021 (arXiv:2010.08895), Eq. 4 and 5.
     """
@@ -67,8 +79,8 @@ def _modes(modes: int | Sequence[int], grid_shape: tuple[int, ...]) -> tuple[int
         raise ValueError(f"{grid_shape=} must have 1, 2 or 3 axes.")
     largest = largest_modes(grid_shape)
     if isinstance(modes, int):
-        wanted = (*(2 * modes for _ in grid_shape[1:]), modes)
-        modes = tuple(map(min, wanted, largest))
+        shape = (*(2 * modes for _ in grid_shape[1:]), modes)
+        modes = tuple(map(min, shape, largest))
     modes = tuple(modes)
     fits = len(modes) == len(largest)
     if not fits or not all(

@@ -1,5 +1,6 @@
 """Models: operators between functions, all called alike."""
 
+from opjax.nn.models._given import Points
 from opjax.nn.models.darcy import darcy_transformer, inverse_transformer
 from opjax.nn.models.deeponet import DeepONet
 from opjax.nn.models.dropout import Dropout, with_dropout, without_dropout
@@ -41,6 +42,7 @@ __all__ = [
     "OriginalGNOT",
     "OrthogonalLayer",
     "OrthogonalNetwork",
+    "Points",
     "ScalarHead",
     "ScalarOperator",
     "SuperResolutionTransformer",

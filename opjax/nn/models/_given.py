@@ -1,33 +1,72 @@
 """What a call of a model is given, where not every argument has a meaning."""
 
+import dataclasses
+import inspect
+from collections.abc import Callable
+from dataclasses import fields
 from typing import Any, TypedDict
 
 import jax
 import jax.numpy as jnp
 
 from opjax import _checks
+from opjax._jitted import pytree
 from opjax.nn.attention.subdomains import Subdomains
 from opjax.nn.bases.expansions import Basis
 
 
-class AttentionArguments(TypedDict, total=False):
-    """What an attention may be called with besides features; each takes some of it.
+@pytree
+@dataclasses.dataclass(frozen=True)
+class Points:
+    """What blocks tell their attentions of the points, besides features at them.
+
+    An attention is called with those that are there, by these names.
 
     Attributes:
-      mesh_points: points, `(n, p)`.
-      basis: the basis that all blocks share.
+      mesh_points: coordinates, `(n, p)`.
+      quadrature_weights: weights, `(n,)`.
       basis_functions: functions of the mesh, `(n, k)`.
-      quadrature_weights: weights of the points, `(n,)`.
       subdomains: of the mesh.
+      basis: that all blocks share.
       axis_name: axis of the devices that share the points.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from opjax import nn
+      >>> list(nn.models.Points(mesh_points=jnp.zeros((5, 2))).there())
+      ['mesh_points']
     """
 
-    mesh_points: jax.Array | None
-    basis: Basis | None
-    basis_functions: jax.Array | None
-    quadrature_weights: jax.Array | None
-    subdomains: Subdomains | None
-    axis_name: str | None
+    mesh_points: jax.Array | None = None
+    quadrature_weights: jax.Array | None = None
+    basis_functions: jax.Array | None = None
+    subdomains: Subdomains | None = None
+    basis: Basis | None = None
+    axis_name: str | None = dataclasses.field(default=None, metadata={"static": True})
+
+    def there(self) -> dict[str, Any]:
+        """Returns what is not `None`, by name."""
+        named = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in named.items() if value is not None}
+
+    def attended(self, attend: Callable[..., Any], x: jax.Array) -> Any:
+        """Calls an attention, or a method of one, on features at the points."""
+        return attend(x, **self.there())
+
+    def check(self, attention: type) -> None:
+        """Raises ValueError if an attention takes something not that is there."""
+        known = inspect.signature(attention.__call__).parameters
+        if any(p.kind is p.VAR_KEYWORD for p in known.values()):
+            return
+        for name in self.there():
+            if name not in known:
+                raise ValueError(
+                    f"{name} has no meaning for a model with {attention.__name__}; "
+                    "leave it out."
+                )
+
+
+NO_POINTS = Points()
 
 
 class ModelArguments(TypedDict, total=False):

@@ -213,9 +213,9 @@ def _forward(
     chunks: _Chunk = z, given, weights
     first = jax.tree.map(lambda x: x[0], chunks)
     one = jax.eval_shape(block_parts.sums, block, shared, *first)
-    found, _ = lax.scan(accumulate, nothing(one), chunks)
-    found = _vary(found.over(axis_name), _axes(found))
-    mixed = block_parts.combine(block, shared, found.added, totals)
+    total_sums, _ = lax.scan(accumulate, nothing(one), chunks)
+    total_sums = _vary(total_sums.over(axis_name), _axes(total_sums))
+    mixed = block_parts.combine(block, shared, total_sums.added, totals)
 
     def advance(_: None, chunk: tuple[jax.Array, GivenChunks]) -> tuple[None, Chunks]:
         z, given = chunk
@@ -223,7 +223,7 @@ def _forward(
 
     _, after = lax.scan(advance, None, (z, given))
     kept = packing.pack(z, storage_dtype, leading=1)
-    return after, Residuals(block, shared, kept, given, weights, totals, found)
+    return after, Residuals(block, shared, kept, given, weights, totals, total_sums)
 
 
 def _backward(
@@ -232,9 +232,9 @@ def _backward(
     residuals: Residuals,
     cotangent: Chunks,
 ) -> tuple[Block, Basis | None, Chunks, GivenChunks, jax.Array, Totals]:
-    block, shared, kept, given, weights, totals, found = residuals
+    block, shared, kept, given, weights, totals, total_sums = residuals
     combine = block_parts.combine
-    mixed, pull_mix = jax.vjp(combine, block, shared, found.added, totals)
+    mixed, pull_mix = jax.vjp(combine, block, shared, total_sums.added, totals)
 
     def restore(part: Any) -> jax.Array:
         return packing.unpack(part, storage_dtype, cotangent.dtype)
@@ -274,7 +274,7 @@ def _backward(
             weights: jax.Array,
         ) -> tuple[Added, jax.Array]:
             here = block_parts.local(block, shared, z, given)
-            sums = block.attention.sums(here, weights, found.highest)
+            sums = block.attention.sums(here, weights, total_sums.highest)
             return sums.added, block.attention.spread(mixed, here)
 
         _, pull = jax.vjp(first, block, shared, restore(part), given, weights)
@@ -348,19 +348,19 @@ def _zeros(like: _Tree) -> _Tree:
 
 def _axes(tree: Any) -> frozenset[str]:
     """The axes of devices that have different arrays."""
-    found = (jax.typeof(x).manual_axis_type.varying for x in jax.tree.leaves(tree))
-    return frozenset[str]().union(*found)
+    varying = (jax.typeof(x).manual_axis_type.varying for x in jax.tree.leaves(tree))
+    return frozenset[str]().union(*varying)
 
 
 def check(model: Divided, option: str, value: int | str) -> None:
     """Raises ValueError if an option, `chunk_size` or `axis_name`, is for no model."""
-    given = f"{option}={value!r}"
+    setting = f"{option}={value!r}"
     use: Use = "chunks" if option == "chunk_size" else "devices"
     if reason := model.obstacle(use):
-        raise ValueError(f"{given}: {reason}. Leave {option} out.")
+        raise ValueError(f"{setting}: {reason}. Leave {option} out.")
     if model.rematerialize:
         raise ValueError(
-            f"rematerialize=True means nothing with {given}: chunks are always "
+            f"rematerialize=True means nothing with {setting}: chunks are always "
             "computed again in the backward pass. Leave one of them out."
         )
 
@@ -373,8 +373,8 @@ def evaluate(
     chunk_size: int | None,
     axis_name: str | None = None,
     quadrature_weights: jax.Array | None = None,
+    basis_functions: jax.Array | None = None,
     time: jax.Array | None = None,
-    **given: jax.Array,
 ) -> jax.Array:
     """Evaluates an operator transformer in chunks.
 
@@ -385,8 +385,8 @@ def evaluate(
       chunk_size: points that are computed at once; all, if there are fewer, or if None.
       axis_name: axis of `jax.shard_map` whose devices have the other points.
       quadrature_weights: weights of the points, shape `(n,)`; zero masks a point.
+      basis_functions: functions of the mesh, `(n, k)`, or None.
       time: scalar, if the model has a time embedding.
-      **given: arrays `(n, ...)` that calls of the attention take.
 
     Returns:
       Values of the output function, shape `(n, out_features)`.
@@ -401,7 +401,9 @@ def evaluate(
     if axis_name is not None:
         check(model, "axis_name", axis_name)
     check_points(model.position, mesh_points)
-    arrays = {"mesh_points": mesh_points, **given}
+    arrays = {"mesh_points": mesh_points}
+    if basis_functions is not None:
+        arrays["basis_functions"] = basis_functions
     more = {} if features is None else {"features": features}
     _checks.same_points(**arrays, **more)
     axes = _axes((arrays, more, quadrature_weights, time))

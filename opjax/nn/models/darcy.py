@@ -50,6 +50,17 @@ def darcy_transformer(
       rematerialize: see `GalerkinTransformer2d`.
       rngs: source of the initial parameters.
 
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import models
+      >>> model = models.darcy_transformer(
+      ...     (6, 6), (3, 3), features=8, num_layers=1, num_heads=2, modes=2,
+      ...     rngs=nnx.Rngs(0),
+      ... )
+      >>> model(jnp.ones((36, 2)), jnp.ones((36, 1))).shape
+      (36, 1)
+
     References:
       Cao, "Choose a Transformer: Fourier or Galerkin", NeurIPS 2021, Sec. 4, App. B.
     """
@@ -102,6 +113,16 @@ def inverse_transformer(
       attention: see `darcy_transformer`.
       outer_norm: see `darcy_transformer`.
       rngs: source of the initial parameters.
+
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import models
+      >>> model = models.inverse_transformer(
+      ...     (6, 6), (3, 3), features=8, num_layers=1, num_heads=2, rngs=nnx.Rngs(0)
+      ... )
+      >>> model(jnp.ones((9, 2)), jnp.ones((36, 1))).shape  # on the coarse grid
+      (9, 1)
 
     References:
       Cao, "Choose a Transformer: Fourier or Galerkin", NeurIPS 2021, Sec. 4, App. B.

@@ -58,6 +58,17 @@ class DeepONet(nnx.Module):
       ValueError: if a count is not positive, a net has only one layer, widths do not
         fit each other, or there are no functions.
 
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax import nn
+      >>> model = nn.DeepONet(
+      ...     point_dim=2, num_sensors=9, feature_dim=1, out_features=1,
+      ...     branch_features=(10, 10), trunk_features=(10, 10), rngs=nnx.Rngs(0),
+      ... )
+      >>> model(jnp.ones((5, 2)), jnp.ones((9, 1))).shape  # five points, nine sensors
+      (5, 1)
+
     References:
       Lu et al., "Learning nonlinear operators via DeepONet based on the universal
       approximation theorem of operators", Nature Machine Intelligence 3, 2021.

@@ -1,6 +1,6 @@
 """Dropout in the layers of transformers, while they are trained."""
 
-from typing import Any, TypeVar, Unpack
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ from flax import nnx
 from opjax.nn.bases.expansions import Basis
 from opjax.nn.division import Use
 from opjax.nn.layers import LayerNorm
-from opjax.nn.models._given import AttentionArguments
+from opjax.nn.models._given import NO_POINTS, Points
 from opjax.nn.models.encoder import Block, EncoderLayer
 
 _Model = TypeVar("_Model", bound=Any)
@@ -58,6 +58,17 @@ class Dropout(_Around):
     Raises:
       ValueError: if the rate is out of range.
 
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax import nn
+      >>> attention = partial(nn.FunctionalAttention, num_heads=2, num_basis=4)
+      >>> block = nn.models.Block(8, mlp_ratio=1, attention=attention, rngs=nnx.Rngs(0))
+      >>> dropout = nn.models.Dropout(block, rate=0.1)
+      >>> dropout(jnp.ones((9, 8))).shape  # as the block: drops nothing in evaluation
+      (9, 8)
+
     References:
       Cao, "Choose a Transformer: Fourier or Galerkin", NeurIPS 2021, Table 7; its code
       drops half of the attention weights besides, in evaluation too.
@@ -69,9 +80,9 @@ class Dropout(_Around):
             raise ValueError(f"{rate=} must be at least 0 and below 1.")
         self.inner, self.rate = inner, rate
 
-    def __call__(self, z: jax.Array, **given: Unpack[AttentionArguments]) -> jax.Array:
+    def __call__(self, z: jax.Array, points: Points = NO_POINTS) -> jax.Array:
         """Evaluates the layer, without dropout."""
-        return self.inner(z, **given)
+        return self.inner(z, points)
 
     def with_noise(self, key: jax.Array) -> "Dropping":
         """Returns the layers of one training step, each with a key of its own."""
@@ -85,9 +96,9 @@ class Dropping(_Around):
     def __init__(self, inner: Block | EncoderLayer, rate: float, keys: jax.Array):
         self.inner, self.rate, self.keys = inner, rate, nnx.Variable(keys)
 
-    def __call__(self, z: jax.Array, **given: Unpack[AttentionArguments]) -> jax.Array:
+    def __call__(self, z: jax.Array, points: Points = NO_POINTS) -> jax.Array:
         """Evaluates the layer, with dropout."""
-        return self.inner(z, drop=self.drop, **given)
+        return self.inner(z, points, drop=self.drop)
 
     def drop(self, x: jax.Array, place: int) -> jax.Array:
         """Sets numbers to zero, others at another place of the layer."""
@@ -109,6 +120,18 @@ def with_dropout(model: _Model, rate: float) -> _Model:
 
     Raises:
       ValueError: if the rate is out of range, or the model computes points in chunks.
+
+    Examples:
+      >>> from flax import nnx
+      >>> import jax
+      >>> from opjax import nn
+      >>> model = nn.SuperResolutionTransformer(
+      ...     features=8, num_layers=1, hidden_features=8, modes=2, decoder_features=4,
+      ...     rngs=nnx.Rngs(0),
+      ... )
+      >>> model = nn.models.with_dropout(model, rate=0.1)
+      >>> nn.bases.draws_noise(model)  # with nn.bases.with_noise, in training
+      True
     """
     if not rate:
         return model
@@ -129,6 +152,17 @@ def without_dropout(model: _Model) -> _Model:
 
     Args:
       model: any; it stays as it is. One without dropout is returned itself.
+
+    Examples:
+      >>> from flax import nnx
+      >>> from opjax import nn
+      >>> model = nn.SuperResolutionTransformer(
+      ...     features=8, num_layers=1, hidden_features=8, modes=2, decoder_features=4,
+      ...     rngs=nnx.Rngs(0),
+      ... )
+      >>> model = nn.models.with_dropout(model, rate=0.1)
+      >>> nn.bases.draws_noise(nn.models.without_dropout(model))
+      False
     """
     for name in ("blocks", "layers"):
         layers = getattr(model, name, None)

@@ -1,7 +1,7 @@
 """Blocks of attention and a perceptron."""
 
 from collections.abc import Callable
-from typing import Any, Unpack
+from typing import Any
 
 import jax
 from flax import nnx
@@ -19,7 +19,7 @@ from opjax.nn.layers import (
     RMSNorm,
     trunk_init,
 )
-from opjax.nn.models._given import AttentionArguments
+from opjax.nn.models._given import NO_POINTS, Points
 
 Attention = Callable[..., Any]
 # Dropout of values at a place of a layer, see `Dropout`.
@@ -41,6 +41,16 @@ class Block(nnx.Module):
       attention: constructor of the attention, `attention(features, rngs=)`.
       kernel_init: initialiser of the perceptron, see `MLP`.
       rngs: source of the initial parameters.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax import nn
+      >>> attention = partial(nn.FunctionalAttention, num_heads=2, num_basis=4)
+      >>> block = nn.models.Block(8, mlp_ratio=1, attention=attention, rngs=nnx.Rngs(0))
+      >>> block(jnp.ones((9, 8))).shape
+      (9, 8)
     """
 
     def __init__(
@@ -75,8 +85,8 @@ class Block(nnx.Module):
         if reason := self.attention.obstacle(use, shared):
             return reason
         parts = (self.attention_norm, LayerNorm | RMSNorm), (self.mlp, MLP)
-        for part, known in (*parts, (self.mlp_norm, LayerNorm | RMSNorm)):
-            if not isinstance(part, known):
+        for part, kinds in (*parts, (self.mlp_norm, LayerNorm | RMSNorm)):
+            if not isinstance(part, kinds):
                 return f"whether a {division.name(part)} mixes points is not known"
         return None
 
@@ -86,13 +96,13 @@ class Block(nnx.Module):
         return self.mlp_norm.scale.shape[:-1]
 
     def __call__(
-        self, z: jax.Array, *, drop: Drop = _keep, **given: Unpack[AttentionArguments]
+        self, z: jax.Array, points: Points = NO_POINTS, *, drop: Drop = _keep
     ) -> jax.Array:
-        """Maps features `(n, c)`, and arguments of the attention, to `(n, c)`.
+        """Maps features `(n, c)` at points to `(n, c)`.
 
         `drop(values, place)` acts on what the attention returns, see `Dropout`.
         """
-        attended = self.attention(self.attention_norm(z), **given)
+        attended = points.attended(self.attention, self.attention_norm(z))
         return self.add(z, drop(attended, 0))
 
     def add(self, z: jax.Array, attended: jax.Array) -> jax.Array:
@@ -120,6 +130,17 @@ class EncoderLayer(nnx.Module):
 
     Raises:
       ValueError: if there are no hidden features.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax import nn
+      >>> attention = partial(nn.GalerkinAttention, num_heads=2)
+      >>> build = partial(nn.models.EncoderLayer, hidden_features=8)
+      >>> layer = build(8, attention=attention, rngs=nnx.Rngs(0))
+      >>> layer(jnp.ones((9, 8))).shape
+      (9, 8)
 
     References:
       Cao, "Choose a Transformer: Fourier or Galerkin", NeurIPS 2021, Eq. 4 and 7.
@@ -150,14 +171,14 @@ class EncoderLayer(nnx.Module):
         return self.hidden.kernel.shape[:-2]
 
     def __call__(
-        self, z: jax.Array, *, drop: Drop = _keep, **given: Unpack[AttentionArguments]
+        self, z: jax.Array, points: Points = NO_POINTS, *, drop: Drop = _keep
     ) -> jax.Array:
-        """Maps features `(n, c)`, and arguments of the attention, to `(n, c)`.
+        """Maps features `(n, c)` at points to `(n, c)`.
 
         `drop(values, place)` acts on what the attention returns, on the hidden layer
         and on what the perceptron returns, see `Dropout`.
         """
-        z = z + drop(self.attention(z, **given), 0)
+        z = z + drop(points.attended(self.attention, z), 0)
         if self.attention_norm is not None:
             z = self.attention_norm(z)
         z = z + drop(self.out(drop(jax.nn.relu(self.hidden(z)), 1)), 2)

@@ -72,6 +72,23 @@ class Flare(OperatorTransformer):
     Raises:
       ValueError: if a count is not positive, or the attention refuses its options.
 
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax import nn
+      >>> model = nn.Flare(
+      ...     position=nn.Coordinates(2),
+      ...     feature_dim=1,
+      ...     out_features=1,
+      ...     attention=partial(nn.FlareAttention, num_heads=2, num_latents=4),
+      ...     features=8,
+      ...     num_layers=2,
+      ...     rngs=nnx.Rngs(0),
+      ... )
+      >>> model(jnp.ones((9, 2)), jnp.ones((9, 1))).shape
+      (9, 1)
+
     References:
       Puri et al., "FLARE: fast low-rank attention routing engine", 2025
       (arXiv:2508.12594).

@@ -42,6 +42,15 @@ class FourierBlock(nnx.Module):
       instance_norm: whether `N` normalises.
       kernel_init: initialiser of the spectral kernel.
       rngs: source of the initial parameters.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import models
+      >>> build = partial(models.FourierBlock, grid_shape=(6, 6), modes=2)
+      >>> build(8, rngs=nnx.Rngs(0))(jnp.ones((36, 8))).shape
+      (36, 8)
     """
 
     def __init__(
@@ -134,6 +143,17 @@ class FourierNeuralOperator(nnx.Module):
     Raises:
       ValueError: if a count is not positive, there is no input, or padding or modes do
         not fit the grid.
+
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax import nn
+      >>> model = nn.FourierNeuralOperator(
+      ...     grid_shape=(6, 6), feature_dim=1, out_features=1, modes=2, features=8,
+      ...     num_layers=2, rngs=nnx.Rngs(0),
+      ... )
+      >>> model(jnp.ones((36, 2)), jnp.ones((36, 1))).shape
+      (36, 1)
 
     References:
       Li et al., "Fourier Neural Operator", ICLR 2021 (arXiv:2010.08895), Fig. 2.

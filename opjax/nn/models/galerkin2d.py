@@ -20,7 +20,7 @@ from opjax.nn.layers import (
     SpectralDecoder,
     UpScaler,
 )
-from opjax.nn.models._given import refuse
+from opjax.nn.models._given import Points, refuse
 from opjax.nn.models.encoder import EncoderLayer
 
 BOUNDARIES = ("dirichlet", "free")
@@ -66,6 +66,24 @@ class GalerkinTransformer2d(nnx.Module):
     Raises:
       ValueError: if a count is not positive, a grid has not two axes, the boundary is
         unknown, or as the parts.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax import nn
+      >>> decoder = partial(nn.layers.PointwiseDecoder, features=8, point_dim=2)
+      >>> model = nn.GalerkinTransformer2d(
+      ...     grid_shape=(3, 3),
+      ...     features=8,
+      ...     num_layers=1,
+      ...     hidden_features=8,
+      ...     attention=partial(nn.GalerkinAttention, num_heads=2, point_dim=2),
+      ...     decoder=partial(decoder, out_features=1),
+      ...     rngs=nnx.Rngs(0),
+      ... )
+      >>> model(jnp.ones((9, 2)), jnp.ones((9, 1))).shape
+      (9, 1)
 
     References:
       Cao, "Choose a Transformer: Fourier or Galerkin", NeurIPS 2021, Fig. 5, App. B.
@@ -221,7 +239,7 @@ class GalerkinTransformer2d(nnx.Module):
         def layer(
             z: jax.Array, encoder_layer: Callable[..., jax.Array]
         ) -> tuple[jax.Array, jax.Array | None]:
-            z = encoder_layer(z, mesh_points=points)
+            z = encoder_layer(z, Points(points))
             return z, z if keep else None
 
         if self.rematerialize:

@@ -37,6 +37,15 @@ class GNOTBlock(nnx.Module):
 
     Raises:
       ValueError: if the heads do not divide the features, or a count is not positive.
+
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import models
+      >>> block = models.GNOTBlock(8, point_dim=2, num_heads=2, rngs=nnx.Rngs(0))
+      >>> inputs = [jnp.ones((5, 8))]  # one function, of five points
+      >>> block(jnp.ones((9, 8)), inputs, jnp.ones((9, 2))).shape
+      (9, 8)
     """
 
     def __init__(
@@ -145,6 +154,17 @@ class GNOT(nnx.Module):
 
     Raises:
       ValueError: if a count is not positive, or the heads do not divide the features.
+
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax import nn
+      >>> model = nn.GNOT(
+      ...     position=nn.Coordinates(2), feature_dim=1, out_features=1, features=8,
+      ...     num_layers=1, num_heads=2, rngs=nnx.Rngs(0),
+      ... )
+      >>> model(jnp.ones((9, 2)), jnp.ones((9, 1))).shape
+      (9, 1)
 
     References:
       Hao et al., "GNOT: a general neural operator transformer for operator learning",

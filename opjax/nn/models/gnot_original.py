@@ -51,6 +51,18 @@ class OriginalGNOT(nnx.Module):
       ValueError: if a count is not positive, the heads do not divide the features, or
         there are input functions of both kinds.
 
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import models
+      >>> model = models.OriginalGNOT(
+      ...     point_dim=2, feature_dim=0, out_features=1, features=8, num_layers=1,
+      ...     num_heads=2, num_hidden=1, input_dims=(3,), rngs=nnx.Rngs(0),
+      ... )
+      >>> boundary = jnp.ones((5, 3))  # coordinates and a value at five other points
+      >>> model(jnp.ones((9, 2)), inputs=[boundary]).shape
+      (9, 1)
+
     References:
       Hao et al., "GNOT: a general neural operator transformer for operator learning",
       ICML 2023 (arXiv:2302.14376).
@@ -203,10 +215,10 @@ class OriginalGNOT(nnx.Module):
         """Returns the numbers of the whole sample at every point, `(n, t)`."""
         check_time(time, self.takes_time)
         expected = (self.num_parameters,)
-        given = (0,) if parameters is None else jnp.shape(parameters)
-        if given != expected:
+        shape = (0,) if parameters is None else jnp.shape(parameters)
+        if shape != expected:
             raise ValueError(
-                f"parameters {given} must have shape {expected} for this model."
+                f"parameters {shape} must have shape {expected} for this model."
             )
         numbers = [] if time is None else [jnp.reshape(time, (1,))]
         numbers += [] if parameters is None else [parameters]

@@ -44,6 +44,18 @@ class LatentNeuralOperator(nnx.Module):
     Raises:
       ValueError: if a count is not positive or the heads do not divide the features.
 
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax import nn
+      >>> model = nn.LatentNeuralOperator(
+      ...     position=nn.Coordinates(2), feature_dim=1, out_features=1, features=8,
+      ...     num_layers=1, num_heads=2, num_latents=4, rngs=nnx.Rngs(0),
+      ... )
+      >>> points, values = jnp.ones((9, 2)), jnp.ones((9, 1))
+      >>> model(points, values, query_points=jnp.zeros((5, 2))).shape
+      (5, 1)
+
     References:
       Wang and Wang, "Latent neural operator for solving forward and inverse PDE
       problems", NeurIPS 2024 (arXiv:2406.03923).

@@ -24,6 +24,14 @@ class Modulation(nnx.Module):
       num_layers: number of blocks.
       rngs: source of the initial parameters.
 
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import models
+      >>> modulation = models.Modulation(2, 8, 3, rngs=nnx.Rngs(0))
+      >>> modulation(jnp.array([0.5, 2.0])).shape  # both norms of three blocks
+      (96,)
+
     References:
       Perez et al., "FiLM: Visual Reasoning with a General Conditioning Layer", AAAI
       2018.

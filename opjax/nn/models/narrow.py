@@ -57,6 +57,24 @@ def with_precision(model: _Model, given: Precision) -> _Model:
 
     Raises:
       ValueError: if a part of the model has no such precision, or it keeps no features.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax import nn
+      >>> model = nn.OperatorTransformer(
+      ...     position=nn.Coordinates(2),
+      ...     feature_dim=1,
+      ...     out_features=1,
+      ...     attention=partial(nn.FunctionalAttention, num_heads=2, num_basis=4),
+      ...     features=8,
+      ...     num_layers=2,
+      ...     rngs=nnx.Rngs(0),
+      ... )
+      >>> model = nn.with_precision(model, nn.Precision(features="bfloat16"))
+      >>> model(jnp.ones((9, 2)), jnp.ones((9, 1))).dtype
+      dtype('float32')
     """
     if not isinstance(model, OperatorTransformer):
         raise ValueError(f"A {division.name(model)} has no {given}.")

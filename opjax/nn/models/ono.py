@@ -1,7 +1,5 @@
 """The orthogonal neural operator, by its authors and as papers compare it."""
 
-from typing import Unpack
-
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -13,7 +11,7 @@ from opjax import _checks
 from opjax._explicit import split_by_compiler
 from opjax.nn.layers import MLP, LayerNorm, Linear, TimeEmbedding
 from opjax.nn.layers.position import Position, check_points
-from opjax.nn.models._given import AttentionArguments, check_time, joined
+from opjax.nn.models._given import NO_POINTS, Points, check_time, joined
 from opjax.nn.models.encoder import Attention, Block
 
 
@@ -37,6 +35,18 @@ class ONOBlock(nnx.Module):
 
     Raises:
       ValueError: if a count is not positive, or the attention refuses its options.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import jax
+      >>> from opjax import nn
+      >>> attention = partial(nn.attention.MeanAttention, num_heads=2)
+      >>> build = partial(nn.models.ONOBlock, attention=attention, num_modes=4)
+      >>> x, f = jax.random.normal(jax.random.key(0), (2, 9, 8))
+      >>> x, f, covariance = build(8, rngs=nnx.Rngs(0))(x, f)
+      >>> f.shape, covariance.shape
+      ((9, 8), (4, 4))
     """
 
     def __init__(
@@ -65,23 +75,23 @@ class ONOBlock(nnx.Module):
         self,
         x: jax.Array,
         f: jax.Array,
+        points: Points = NO_POINTS,
         *,
         covariance: jax.Array | None = None,
-        **given: Unpack[AttentionArguments],
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Evaluates the block on one sample.
 
         Args:
           x: features of the mesh, shape `(n, c)`.
           f: features of the function, shape `(n, c)`.
+          points: where the features are.
           covariance: of the modes, shape `(k, k)`; their own by default.
-          **given: arguments of the attention, among them `quadrature_weights`.
 
         Returns:
           Both streams after the block, and the covariance that was taken.
         """
-        weights = given.get("quadrature_weights")
-        x = self.mesh(x, **given)
+        weights = points.quadrature_weights
+        x = self.mesh(x, points)
         modes = self.modes(x)
         if covariance is None:
             covariance = self._covariance(modes, weights)
@@ -134,6 +144,25 @@ class ONO(nnx.Module):
 
     Raises:
       ValueError: if a count is not positive, or the attention refuses its options.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import jax
+      >>> from opjax import nn
+      >>> model = nn.ONO(
+      ...     position=nn.Coordinates(2),
+      ...     feature_dim=1,
+      ...     out_features=1,
+      ...     attention=partial(nn.attention.MeanAttention, num_heads=2),
+      ...     features=8,
+      ...     num_layers=2,
+      ...     num_modes=4,
+      ...     rngs=nnx.Rngs(0),
+      ... )
+      >>> points = jax.random.uniform(jax.random.key(0), (9, 2))
+      >>> model(points, points[:, :1]).shape
+      (9, 1)
 
     References:
       Xiao et al., "Improved operator learning by orthogonal attention", ICML 2024
@@ -262,22 +291,21 @@ class ONO(nnx.Module):
             block_and_covariance: tuple[ONOBlock, jax.Array | None],
         ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
             block, covariance = block_and_covariance
-            x, f, found = block(
+            x, f, taken = block(
                 *streams,
+                Points(mesh_points, quadrature_weights),
                 covariance=covariance,
-                mesh_points=mesh_points,
-                quadrature_weights=quadrature_weights,
             )
-            return (x, f), found
+            return (x, f), taken
 
         if self.rematerialize:
             layer = jax.checkpoint(layer, prevent_cse=False)
-        found: list[jax.Array] = []
+        each: list[jax.Array] = []
         if self.blocks is not None:
             (x, f), stacked = lax.scan(layer, (x, f), (self.blocks, first))
-            found = [stacked]
+            each = [stacked]
         (_, values), one = layer((x, f), (self.last, last))
-        return values, jnp.concatenate([*found, one[None]])
+        return values, jnp.concatenate([*each, one[None]])
 
     def _encode(
         self,

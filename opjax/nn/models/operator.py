@@ -1,8 +1,8 @@
 """The operator transformer: encoder, scanned pre-norm blocks, decoder."""
 
-import inspect
+import dataclasses
 from collections.abc import Callable
-from typing import Any, Unpack
+from typing import Any
 
 import jax
 from flax import nnx
@@ -19,7 +19,7 @@ from opjax.nn.division import PointExchange, Use
 from opjax.nn.layers import MLP, LayerNorm, Linear, TimeEmbedding
 from opjax.nn.layers.position import Position, check_points
 from opjax.nn.models import chunks, packing
-from opjax.nn.models._given import AttentionArguments, check_time, joined
+from opjax.nn.models._given import Points, check_time, joined
 from opjax.nn.models.encoder import Attention, Block
 from opjax.nn.models.modulation import Modulation
 from opjax.precision import Precision
@@ -59,6 +59,23 @@ class OperatorTransformer(nnx.Module):
     Raises:
       ValueError: if a count is not positive, the attention refuses its options or
         cannot be computed in chunks.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax import nn
+      >>> model = nn.OperatorTransformer(
+      ...     position=nn.Coordinates(2),
+      ...     feature_dim=1,
+      ...     out_features=1,
+      ...     attention=partial(nn.FunctionalAttention, num_heads=2, num_basis=4),
+      ...     features=8,
+      ...     num_layers=2,
+      ...     rngs=nnx.Rngs(0),
+      ... )
+      >>> model(jnp.ones((9, 2)), jnp.ones((9, 1))).shape  # any number of points
+      (9, 1)
 
     References:
       Xiao et al., "Functional Attention", 2026, Fig. 1 and App. C.2.
@@ -185,35 +202,37 @@ class OperatorTransformer(nnx.Module):
                 chunk_size=chunk_size,
                 axis_name=axis_name,
             )
-        given = self.given(
-            mesh_points=mesh_points,
-            quadrature_weights=quadrature_weights,
-            basis_functions=basis_functions,
-            subdomains=subdomains,
+        points = self.told(
+            Points(mesh_points, quadrature_weights, basis_functions, subdomains)
         )
         chunk_size = self.chunk_size if chunk_size is None else chunk_size
         exchanges = isinstance(self.blocks.attention, PointExchange)
         if axis_name is not None and exchanges and chunk_size is None:
             chunks.check(self, "axis_name", axis_name)
-            given["axis_name"] = axis_name
+            points = dataclasses.replace(points, axis_name=axis_name)
         elif chunk_size is not None or axis_name is not None:
-            given = {
-                k: v for k, v in given.items() if k not in ("basis", "mesh_points")
-            }
-            given |= {"chunk_size": chunk_size, "axis_name": axis_name, "time": time}
-            return chunks.evaluate(self, mesh_points, features, **given)
+            return chunks.evaluate(
+                self,
+                mesh_points,
+                features,
+                quadrature_weights=quadrature_weights,
+                basis_functions=basis_functions,
+                time=time,
+                chunk_size=chunk_size,
+                axis_name=axis_name,
+            )
         z = self.encode(mesh_points, features, time=time)
 
         dtype = self.precision.storage
         if self.rematerialize and dtype is not None:
 
             def kept(z: jax.Array, block: Block):
-                return packing.recomputed(_apply, dtype, z, block, given), None
+                return packing.recomputed(_apply, dtype, z, block, points), None
 
             return self.decode(lax.scan(kept, z, self.blocks)[0])
 
         def layer(z: jax.Array, block: Block):
-            return block(z, **given), None
+            return block(z, points), None
 
         policies = jax.checkpoint_policies
         layer = jax.checkpoint(
@@ -281,25 +300,15 @@ class OperatorTransformer(nnx.Module):
         """Maps features `(n, c)` after the blocks to output values."""
         return self.decoder(z if self.decoder_norm is None else self.decoder_norm(z))
 
-    def given(self, **arguments: Unpack[AttentionArguments]) -> dict[str, Any]:
-        """Returns what a call gives to the attentions: all that is not `None`.
+    def told(self, points: Points) -> Points:
+        """Returns what the attentions are told of points, the shared basis among it.
 
         Raises:
-          ValueError: if the attention knows no such argument.
+          ValueError: if the attention has no use for something.
         """
-        present = {k: v for k, v in arguments.items() if v is not None}
-        if self.basis is not None:
-            present["basis"] = self.basis
-        attention = self.blocks.attention
-        known = inspect.signature(type(attention).__call__).parameters
-        takes_all = any(p.kind is p.VAR_KEYWORD for p in known.values())
-        for name in present:
-            if name not in known and not takes_all:
-                raise ValueError(
-                    f"{name} has no meaning for a model with "
-                    f"{type(attention).__name__}; leave it out."
-                )
-        return present
+        points = dataclasses.replace(points, basis=self.basis)
+        points.check(type(self.blocks.attention))
+        return points
 
     def inspect(
         self,
@@ -318,15 +327,8 @@ class OperatorTransformer(nnx.Module):
         Raises:
           ValueError: if the attention has no map to look at.
         """
-        return self.watch(
-            "inspect",
-            mesh_points,
-            features,
-            time=time,
-            quadrature_weights=quadrature_weights,
-            basis_functions=basis_functions,
-            subdomains=subdomains,
-        )
+        points = Points(mesh_points, quadrature_weights, basis_functions, subdomains)
+        return self.watch("inspect", points, features, time=time)
 
     def condition_numbers(
         self,
@@ -362,56 +364,34 @@ class OperatorTransformer(nnx.Module):
         References:
           Xiao et al., "Functional Attention", 2026, App. D.2 and D.3 (Fig. 6 and 7).
         """
-        return self.watch(
-            "condition_numbers",
-            mesh_points,
-            features,
-            time=time,
-            quadrature_weights=quadrature_weights,
-            basis_functions=basis_functions,
-            subdomains=subdomains,
-        )
+        points = Points(mesh_points, quadrature_weights, basis_functions, subdomains)
+        return self.watch("condition_numbers", points, features, time=time)
 
     def watch(
         self,
         method: str,
-        mesh_points: jax.Array,
+        points: Points,
         features: jax.Array | None,
         *,
         time: jax.Array | None = None,
-        quadrature_weights: jax.Array | None = None,
-        basis_functions: jax.Array | None = None,
-        subdomains: Subdomains | None = None,
     ) -> Any:
         """Returns a method of the attentions on their inputs, stacked over layers."""
         if self.modulation is not None:
             model = self.specialized(self._scalars(features))
-            return model.watch(
-                method,
-                mesh_points,
-                features,
-                time=time,
-                quadrature_weights=quadrature_weights,
-                basis_functions=basis_functions,
-                subdomains=subdomains,
-            )
+            return model.watch(method, points, features, time=time)
         attention = type(self.blocks.attention)
         if not hasattr(attention, method):
             raise ValueError(f"{attention.__name__} has no {method}.")
-        z = self.encode(mesh_points, features, time=time)
-        given = self.given(
-            mesh_points=mesh_points,
-            quadrature_weights=quadrature_weights,
-            basis_functions=basis_functions,
-            subdomains=subdomains,
-        )
+        assert points.mesh_points is not None
+        z = self.encode(points.mesh_points, features, time=time)
+        points = self.told(points)
 
         def layer(z: jax.Array, block: Block):
             look = getattr(block.attention, method)
-            return block(z, **given), look(block.attention_norm(z), **given)
+            return block(z, points), points.attended(look, block.attention_norm(z))
 
         return lax.scan(layer, z, self.blocks)[1]
 
 
-def _apply(z: jax.Array, block: Block, given: dict[str, Any]) -> jax.Array:
-    return block(z, **given)
+def _apply(z: jax.Array, block: Block, points: Points) -> jax.Array:
+    return block(z, points)

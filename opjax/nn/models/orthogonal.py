@@ -50,6 +50,14 @@ class OrthogonalLayer(nnx.Module):
       ValueError: if a size is not positive, there are more functions than inputs, or
         `key_dim` is not `num_basis`.
 
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import models
+      >>> layer = models.OrthogonalLayer(5, 4, num_inputs=9, rngs=nnx.Rngs(0))
+      >>> layer(jnp.ones(9)).shape  # from nine values to five
+      (5,)
+
     References:
       Documentation of `orthogonal_attention_layer_type` of the Fortran library athena.
     """
@@ -146,6 +154,17 @@ class OrthogonalNetwork(nnx.Module):
 
     Raises:
       ValueError: if a size is not positive or there are too many basis functions.
+
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import models
+      >>> model = models.OrthogonalNetwork(
+      ...     num_points=9, in_features=1, out_features=1, num_hidden=9, num_layers=2,
+      ...     num_basis=4, rngs=nnx.Rngs(0),
+      ... )
+      >>> model(jnp.ones((9, 2)), jnp.ones((9, 1))).shape
+      (9, 1)
 
     References:
       Documentation of `orthogonal_attention_layer_type` of the Fortran library athena,

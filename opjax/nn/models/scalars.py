@@ -32,6 +32,13 @@ def constant_features(
 
     Raises:
       ValueError: if the scalars are no vector.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import models
+      >>> scalars = jnp.array([0.5, 2.0])  # such as a Mach number and an angle
+      >>> models.constant_features(jnp.ones((3, 1)), scalars, num_points=3).tolist()
+      [[1.0, 0.5, 2.0], [1.0, 0.5, 2.0], [1.0, 0.5, 2.0]]
     """
     _checks.rank(1, scalars=scalars)
     constant = jnp.broadcast_to(scalars, (num_points, len(scalars)))
@@ -54,6 +61,14 @@ class ScalarHead(nnx.Module):
       num_scalars: numbers to read off.
       width: of the perceptron's hidden layer.
       rngs: source of the initial parameters.
+
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import models
+      >>> head = models.ScalarHead(8, 2, width=8, rngs=nnx.Rngs(0))
+      >>> head(jnp.ones((9, 8)), quadrature_weights=jnp.ones(9)).shape
+      (2,)
     """
 
     def __init__(
@@ -101,6 +116,21 @@ class ScalarOperator(nnx.Module):
         those that the head reads.
       head: reads the scalars.
       out_features: channels of the output function.
+
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax import nn
+      >>> rngs = nnx.Rngs(0)
+      >>> operator = nn.DeepONet(
+      ...     point_dim=2, num_sensors=9, feature_dim=1, out_features=5,
+      ...     branch_features=(10, 10), trunk_features=(10, 10), rngs=rngs,
+      ... )
+      >>> head = nn.models.ScalarHead(4, 2, width=8, rngs=rngs)  # of four more channels
+      >>> model = nn.models.ScalarOperator(operator, head, out_features=1)
+      >>> field, scalars = model.both(jnp.ones((9, 2)), jnp.ones((9, 1)))
+      >>> field.shape, scalars.shape
+      ((9, 1), (2,))
     """
 
     def __init__(

@@ -17,7 +17,7 @@ from opjax.nn.bases.expansions import SoftmaxBasis
 from opjax.nn.layers import FanInLinear, SpectralDecoder
 from opjax.nn.layers.initializers import spectral_burgers
 from opjax.nn.mixers import FunctionalMap
-from opjax.nn.models._given import refuse
+from opjax.nn.models._given import Points, refuse
 from opjax.nn.models.encoder import EncoderLayer
 
 
@@ -31,6 +31,15 @@ def coordinate_attention(
     Args:
       num_heads: heads, dividing the features.
       num_basis: basis functions per head.
+
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import models
+      >>> build = models.coordinate_attention(num_heads=2, num_basis=4)
+      >>> layer = build(8, rngs=nnx.Rngs(0))
+      >>> layer(jnp.ones((9, 8)), mesh_points=jnp.ones((9, 1))).shape
+      (9, 8)
     """
     return partial(
         BasisAttention,
@@ -74,6 +83,19 @@ class SuperResolutionTransformer(nnx.Module):
 
     Raises:
       ValueError: if a count is not positive, or as the attention.
+
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax import nn
+      >>> model = nn.SuperResolutionTransformer(
+      ...     features=8, num_layers=1, hidden_features=8, modes=2, decoder_features=4,
+      ...     rngs=nnx.Rngs(0),
+      ... )
+      >>> model(jnp.ones((9, 1)), jnp.ones((9, 1))).shape
+      (9, 1)
+      >>> model(jnp.ones((16, 1)), jnp.ones((16, 1))).shape  # a finer grid
+      (16, 1)
 
     References:
       Xiao et al., "Functional Attention", 2026, Sec. 5.6 and App. C.2; Cao, "Choose a
@@ -195,7 +217,7 @@ class SuperResolutionTransformer(nnx.Module):
         def step(
             z: jax.Array, layer: Callable[..., jax.Array]
         ) -> tuple[jax.Array, jax.Array | None]:
-            z = layer(z, mesh_points=mesh_points)
+            z = layer(z, Points(mesh_points))
             return z, z if keep else None
 
         first = self.lift(features)

@@ -38,6 +38,24 @@ def unit_variance(model: _Model) -> _Model:
 
     Raises:
       ValueError: if the model has no such parts.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax import nn
+      >>> model = nn.OperatorTransformer(
+      ...     position=nn.Coordinates(2),
+      ...     feature_dim=1,
+      ...     out_features=1,
+      ...     attention=partial(nn.FunctionalAttention, num_heads=2, num_basis=4),
+      ...     features=8,
+      ...     num_layers=2,
+      ...     rngs=nnx.Rngs(0),
+      ... )
+      >>> model = nn.unit_variance(model)  # before training
+      >>> model(jnp.ones((9, 2)), jnp.ones((9, 1))).shape
+      (9, 1)
     """
     missing = [name for name in ("encoder", "blocks") if not hasattr(model, name)]
     if missing:

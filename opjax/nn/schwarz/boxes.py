@@ -50,6 +50,15 @@ def box_attention(
     Raises:
       ValueError: if sizes do not fit each other, or the coarse space is unknown.
 
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import schwarz
+      >>> build = {"num_boxes": 2, "rank": 2, "coarse_rank": 1, "overlap": 1}
+      >>> model = schwarz.box_attention((8,), **build, rngs=nnx.Rngs(0))
+      >>> model(jnp.ones((8, 3))).shape  # three functions at once
+      (8, 3)
+
     References:
       Köhler and Rheinbach, "Hierarchical Attention via Domain Decomposition", 2026,
       section 4.

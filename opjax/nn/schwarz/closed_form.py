@@ -41,6 +41,16 @@ def laplacian_factors(
     Raises:
       ValueError: if the model is another one, or shapes do not match.
 
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import schwarz
+      >>> build = {"num_boxes": 2, "rank": 3, "coarse_rank": 1, "overlap": 1}
+      >>> model = schwarz.box_attention((8,), **build, rngs=nnx.Rngs(0))
+      >>> model = schwarz.laplacian_factors(model, jnp.eye(8))
+      >>> model(jnp.ones((8, 1))).shape  # nearly the solution of -u'' = 1
+      (8, 1)
+
     References:
       Köhler and Rheinbach, "Hierarchical Attention via Domain Decomposition", 2026,
       sections 3 and 4.

@@ -26,6 +26,14 @@ class LowRankAttention(nnx.Module):
     Raises:
       ValueError: if a number is not positive.
 
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import schwarz
+      >>> model = schwarz.LowRankAttention(8, rank=2, rngs=nnx.Rngs(0))
+      >>> model(jnp.ones((8, 3))).shape, model.num_parameters
+      ((8, 3), 32)
+
     References:
       Köhler and Rheinbach, "Hierarchical Attention via Domain Decomposition", 2026,
       Eq. 7, 8 and 16.
@@ -76,6 +84,18 @@ class SchwarzAttention(nnx.Module):
       ValueError: if the rank is not positive, only one of coarse space and coarse block
         is given, the coarse space has other points than the cover, or one of both is
         split over devices.
+
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax import nn, schwarz
+      >>> rngs = nnx.Rngs(0)
+      >>> cover, hats = schwarz.box_cover(8, 2, overlap=1), schwarz.interface_hats(8, 2)
+      >>> coarse = nn.schwarz.LowRankAttention(1, rank=1, rngs=rngs)
+      >>> levels = {"coarse_space": hats, "coarse": coarse}
+      >>> model = nn.SchwarzAttention(cover, rank=2, **levels, rngs=rngs)
+      >>> model(jnp.ones((8, 3))).shape
+      (8, 3)
 
     References:
       Köhler and Rheinbach, "Hierarchical Attention via Domain Decomposition", 2026,

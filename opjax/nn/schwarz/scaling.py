@@ -33,6 +33,15 @@ def scale_products(
     Raises:
       ValueError: if `num_points` is not positive.
 
+    Examples:
+      >>> from flax import nnx
+      >>> import jax.numpy as jnp
+      >>> from opjax.nn import schwarz
+      >>> model = schwarz.LowRankAttention(8, rank=2, rngs=nnx.Rngs(0))
+      >>> model, sizes = schwarz.scale_products(model)
+      >>> float(jnp.ravel(sizes.query[...])[0])  # (8 * 2) ** -0.25
+      0.5
+
     References:
       Köhler and Rheinbach, "Hierarchical Attention via Domain Decomposition", 2026,
       section 7, name the scaling and do not try it.

@@ -52,16 +52,16 @@ def test_mixers_apply_their_matrix_to_the_values(coefficients, name):
     np.testing.assert_allclose(moved, expected, rtol=1e-9, atol=1e-12)
 
 
-def test_ridges_of_heads_are_keywords_of_the_methods(coefficients):
+def test_methods_take_the_ridge_of_a_head(coefficients):
     shared = mixer_of("functional", ridge_logit=0.25)
     heads = mixer_of("functional", ridge_logit=0.25, ridge_per_head=True)
-    assert shared.own() == {}
-    ridge = heads.own()["ridge"]
+    assert shared.own() is None
+    ridge = heads.own()
     np.testing.assert_allclose(ridge, np.full(3, 1 / (1 + np.exp(-1))), rtol=1e-7)
     one = jnp.asarray(ridge)[0]
     for method in ("__call__", "matrix", "condition_number"):
         expected = getattr(shared, method)(coefficients)
-        actual = getattr(heads, method)(coefficients, ridge=one)
+        actual = getattr(heads, method)(coefficients, one)
         np.testing.assert_allclose(actual, expected, rtol=1e-10)
 
 

@@ -37,7 +37,7 @@ def test_an_encoder_layer_adds_attention_and_then_a_perceptron(x, points, outer_
         rngs=nnx.Rngs(0),
     )
     layer = enlarged(layer)
-    expected = layer(x, mesh_points=points)
+    expected = layer(x, nn.models.Points(points))
     z = np.asarray(x + layer.attention(x, mesh_points=points))
     layer = numpy(layer)
 

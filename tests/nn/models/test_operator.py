@@ -67,7 +67,7 @@ def test_the_scan_equals_a_loop_over_the_blocks(mesh):
     z = model.encoder(jnp.concatenate(mesh, axis=1))
     for layer in range(3):
         block = jax.tree.map(lambda p, layer=layer: p[layer], model.blocks)
-        z = block(z, basis=model.basis)
+        z = block(z, nn.models.Points(basis=model.basis))
     expected = model.decoder(model.decoder_norm(z))
     np.testing.assert_allclose(model(*mesh), expected, rtol=1e-10)
 
@@ -141,7 +141,7 @@ def test_condition_numbers_are_those_of_the_systems_of_every_layer(mesh, num_bas
             key = means @ np.asarray(block.attention.mixer.key.kernel[...])
             system = (1 - ridge) * key @ key.T + ridge * np.eye(num_basis)
             expected[layer, head] = np.linalg.cond(system)
-        z = block(z, basis=model.basis, quadrature_weights=jnp.asarray(weights))
+        z = block(z, nn.models.Points(None, jnp.asarray(weights), basis=model.basis))
     assert actual.shape == (3, 2)
     np.testing.assert_allclose(actual, expected, rtol=1e-8)
     assert np.ptp(expected) > 1e-3
@@ -297,7 +297,7 @@ def test_models_in_every_basis(rng, name, shared):
     own |= {"mesh_points": points, "quadrature_weights": weights} | given
     for layer in range(2):
         block = jax.tree.map(lambda p, layer=layer: p[layer], model.blocks)
-        z = evaluate(block, z, **own)
+        z = evaluate(block, z, nn.models.Points(**own))
     actual = evaluate(model, points, features, quadrature_weights=weights, **given)
     np.testing.assert_allclose(actual, model.decode(z), rtol=1e-9, atol=1e-12)
 
@@ -428,7 +428,7 @@ def test_attentions_without_a_basis_see_the_coordinates(mesh, attention):
     weights = jnp.full(30, 1 / 30)
     z = model.encoder(jnp.concatenate(mesh, axis=1))
     block = jax.tree.map(lambda p: p[0], model.blocks)
-    z = block(z, mesh_points=mesh[0], quadrature_weights=weights)
+    z = block(z, nn.models.Points(mesh[0], weights))
     expected = model.decoder(model.decoder_norm(z))
     actual = model(*mesh, quadrature_weights=weights)
     np.testing.assert_allclose(actual, expected, rtol=1e-10)

@@ -1,0 +1,301 @@
+"""Trained operators as pure functions of arrays in physical units.
+
+What `Trained.__call__` does on the host, with checks of values, padding and chunks,
+happens here in functions that JAX transforms: `jit`, `grad`, `jvp`, `vmap`, `hessian`.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.core
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from opjax import normalize
+from opjax._trees import Model
+from opjax.learn.config.quantities import parse
+from opjax.learn.predict import grids, prediction, stepping
+from opjax.learn.predict.learned import Learned
+from opjax.learn.predict.prediction import Predicted
+from opjax.learn.predict.quantities import Measured
+from opjax.normalize import Normalizer, is_single
+from opjax.samples import Sample
+from opjax.samples.normalizers import encode
+
+_OUTPUTS = ("target", "target_scalars")  # as in `Predicted`
+Function = Callable[..., Any]  # of parameters and arrays
+Scalars = ArrayLike | Mapping[str, ArrayLike]
+
+
+class Parameters(NamedTuple):
+    """All numbers of a trained operator: a pytree of arrays.
+
+    Attributes:
+      model: between normalised arrays.
+      normalizers: by the names of the arrays.
+    """
+
+    model: Model
+    normalizers: dict[str, Normalizer]
+
+
+class Arguments(NamedTuple):
+    """The arrays of one case, in physical units and in the order of calls.
+
+    Attributes:
+      points: of the mesh, `(n, p)`.
+      features: values of the input function, `(n, c)`; of an operator of series, the
+        frames that it sees, oldest first, and what is constant.
+      scalars: numbers of the case, `(s,)`, in the order of `scalars_of`.
+      quadrature_weights: of the points, `(n,)`.
+    """
+
+    points: Any
+    features: Any = None
+    scalars: Any = None
+    quadrature_weights: Any = None
+
+
+def scalars_of(trained: Learned) -> list[str]:
+    """Names of the scalars that functions of an operator take, in their order.
+
+    Those of the operator, and then numbers that only its scales need.
+    """
+    names = list(trained.description.names.get("scalars") or ())
+    return names + [name for name in trained.description.numbers if name not in names]
+
+
+def arguments(trained: Learned, sample: Sample) -> Arguments:
+    """Returns the arrays of a sample, for the functions of an operator."""
+    scalars, extra = sample.scalars, scalars_of(trained)
+    if trained.scaling is not None:
+        values = trained.scaling.values(sample)
+        scalars = np.asarray([values[name] for name in extra]) if extra else None
+    arrays = (
+        None if array is None else jnp.asarray(array)
+        for array in (
+            sample.mesh_points,
+            sample.features,
+            scalars,
+            sample.quadrature_weights,
+        )
+    )
+    return Arguments(*arrays)
+
+
+def operator(trained: Learned) -> Function:
+    """Returns `Trained.function`.
+
+    Raises:
+      ValueError: if the operator starts from a baseline.
+    """
+    if trained.start is not None:
+        raise ValueError(
+            f"The operator in {trained.folder} starts from a baseline, which is no "
+            "function of JAX; train without --start_from to differentiate it."
+        )
+    rounded = [name for name, n in trained.normalizers.items() if not is_single(n)]
+    description, scaling = trained.description, trained.scaling
+
+    def function(
+        parameters: Parameters,
+        points: ArrayLike,
+        features: ArrayLike | None = None,
+        scalars: Scalars | None = None,
+        quadrature_weights: ArrayLike | None = None,
+        time: ArrayLike | None = None,
+    ) -> Any:
+        sample, numbers = _sample(
+            trained, points, features, scalars, quadrature_weights
+        )
+        _check_precision(trained, sample, rounded)
+        arrays: dict[str, Any] = prediction.arrays_of(sample)
+        factors: dict[str, jax.Array] = {}
+        if scaling is not None:
+            factors = scaling.traced_factors(numbers, description.channels._asdict())
+            arrays = {k: a / factors.get(k, jnp.ones(1)) for k, a in arrays.items()}
+            if "scalars" in arrays:
+                arrays["scalars"] = scaling.turned(arrays["scalars"])
+        if description.time is not None:
+            return _next_frame(trained, parameters, arrays, time)
+        encoded = encode(arrays, parameters.normalizers)
+        time = None if time is None else jnp.asarray(time, encoded["mesh_points"].dtype)
+        encoded_output = prediction.call_both(parameters.model, encoded, time=time)
+        physical = [
+            None if part is None else _decoded(parameters, factors, role, part)
+            for role, part in zip(_OUTPUTS, encoded_output, strict=True)
+        ]
+        return physical[0] if physical[1] is None else Predicted(*physical)
+
+    return function
+
+
+def quantity(trained: Learned, text: str, sample: Sample) -> Function:
+    """Returns `Trained.quantity`.
+
+    Args:
+      trained: the operator.
+      text: one quantity, as a flag names it.
+      sample: the mesh that it is measured on.
+    """
+    wanted = parse(text)
+    if len(wanted) != 1:
+        raise ValueError(
+            f"quantity={text!r} names {len(wanted)} of them, expected one."
+        )
+    call = operator(trained)
+    measured = Measured(wanted[0], sample, trained.description.names)
+
+    def function(
+        parameters: Parameters,
+        points: ArrayLike,
+        features: ArrayLike | None = None,
+        scalars: Scalars | None = None,
+        quadrature_weights: ArrayLike | None = None,
+        time: ArrayLike | None = None,
+    ) -> jax.Array:
+        arrays = points, features, scalars, quadrature_weights
+        case, _ = _sample(trained, *arrays)
+        if case.num_points != sample.num_points:
+            raise ValueError(
+                f"{text}: the call has {case.num_points} points, but the mesh of "
+                f"{sample.name}, whose boundaries count, has {sample.num_points}."
+            )
+        values = call(parameters, *arrays, time)
+        values = values.values if isinstance(values, Predicted) else values
+        return measured(case, values)
+
+    return function
+
+
+def on_grids(trained: Learned) -> Function:
+    """Returns a function of parameters and of values on uniform grids.
+
+    See `grids.layout` for the shapes.
+    """
+    function = operator(trained)
+
+    def evaluate(parameters: Parameters, values: Any, scalars: Any, time: Any) -> Any:
+        values = jnp.asarray(values)
+        layout = grids.layout(trained, values.shape)
+        points, rows = jnp.asarray(layout.points, values.dtype), layout.rows
+        found = jax.vmap(
+            lambda row: function(parameters, points, row, scalars, None, time)
+        )(values.reshape(rows))
+        found = found.values if isinstance(found, Predicted) else found
+        return jnp.reshape(found, layout.output_shape)
+
+    return evaluate
+
+
+def of_features(trained: Learned, parameters: Parameters) -> Callable[..., jax.Array]:
+    """Returns an operator whose scalars are features, as `opjax.export.save` takes it.
+
+    Args:
+      trained: the operator.
+      parameters: that are stored with it.
+
+    Returns:
+      `function(mesh_points, features, quadrature_weights=)` in physical units; the last
+      channels of the features are those of `scalars_of`, the same at all points.
+    """
+    call, channels = operator(trained), trained.description.channels.features
+    has_scalars = bool(scalars_of(trained) or trained.description.channels.scalars)
+
+    def function(
+        mesh_points: jax.Array,
+        features: jax.Array | None = None,
+        quadrature_weights: jax.Array | None = None,
+    ) -> jax.Array:
+        own = scalars = None
+        if features is not None:
+            own = features[:, :channels] if channels else None
+            scalars = features[0, channels:] if has_scalars else None
+        return call(parameters, mesh_points, own, scalars, quadrature_weights)
+
+    return function
+
+
+def is_traced(*arguments: object) -> bool:
+    """Whether arguments are of a function that JAX is transforming."""
+    leaves = jax.tree.leaves(arguments)
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
+
+
+def _sample(
+    trained: Learned,
+    points: ArrayLike,
+    features: ArrayLike | None,
+    scalars: Scalars | None,
+    weights: ArrayLike | None,
+) -> tuple[Sample, dict[str, jax.Array]]:
+    """The checked arrays of a case, and its numbers by name."""
+    x: Any = jnp.asarray(points)
+    names = scalars_of(trained)
+    if isinstance(scalars, Mapping):
+        if missing := [name for name in names if name not in scalars]:
+            raise ValueError(
+                f"scalars have no {missing[0]!r}, which the operator in "
+                f"{trained.folder} takes; it needs {', '.join(names)}."
+            )
+        scalars = jnp.stack([jnp.asarray(scalars[n], x.dtype) for n in names])
+    row: Any = None if scalars is None else jnp.atleast_1d(jnp.asarray(scalars))
+    expected = len(names) or trained.description.channels.scalars
+    if (0 if row is None else row.shape[0]) != expected:
+        raise ValueError(
+            f"scalars have shape {None if row is None else row.shape}, but the "
+            f"operator in {trained.folder} takes {expected}"
+            + (f", {', '.join(names)}, in this order." if names else ".")
+        )
+    numbers = {} if row is None else dict(zip(names, row, strict=False))
+    own = trained.description.channels.scalars
+    values: Any = None if features is None else jnp.asarray(features)
+    if values is not None and values.ndim == 1:
+        values = values[:, None]
+    masses: Any = None if weights is None else jnp.asarray(weights)
+    sample = Sample(
+        x,
+        features=values,
+        quadrature_weights=masses,
+        scalars=row[:own] if own and row is not None else None,
+        grid_shape=trained.sizes.grid_shape if trained.fixed_points else None,
+        name="the call",
+    )
+    prediction.check(trained, sample, weights=True)
+    return sample, numbers
+
+
+def _check_precision(trained: Learned, sample: Sample, rounded: list[str]) -> None:
+    """Raises ValueError where single precision would lose an offset of the inputs."""
+    for name in rounded:
+        array = getattr(sample, name, None)
+        if array is not None and array.dtype != jnp.float64:
+            raise ValueError(
+                f"{name} have an offset that {array.dtype} would lose; give float64 "
+                "arrays inside of `with jax.enable_x64(True):`, or subtract the "
+                f"offset and train again (the operator is in {trained.folder})."
+            )
+
+
+def _decoded(
+    parameters: Parameters, factors: Mapping[str, jax.Array], role: str, values: Any
+) -> jax.Array:
+    if role in parameters.normalizers:
+        values = normalize.decode(parameters.normalizers[role], values)
+    return values * factors[role] if role in factors else values
+
+
+def _next_frame(
+    trained: Learned,
+    parameters: Parameters,
+    arrays: dict[str, Any],
+    time: ArrayLike | None,
+) -> jax.Array:
+    """The frame `time` after the last one that the operator sees."""
+    how, features = trained.stepping, arrays.pop("features")
+    others = encode(arrays, parameters.normalizers)
+    lag = jnp.asarray(how.interval if time is None else time, features.dtype)
+    step = stepping.Step(how, parameters.normalizers)
+    return step.next_frame(parameters.model, others, features, lag)

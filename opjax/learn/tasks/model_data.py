@@ -1,0 +1,388 @@
+"""Samples as a model sees them, and all that is known of them before a training."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from opjax import normalize, samples
+from opjax.learn.predict.description import Description, describe
+from opjax.learn.predict.learned import Learned
+from opjax.learn.predict.scaling import Scaling
+from opjax.learn.registry import operators
+from opjax.learn.run import buckets
+from opjax.learn.tasks import compared, points, quantities, scalars
+from opjax.learn.tasks.differences import Decision, Difference
+from opjax.learn.tasks.errors import Loss, SampleError
+from opjax.learn.tasks.evaluation import Evaluation, Evaluator, Names, TestSet
+from opjax.learn.tasks.field_losses import Scales, fields_of_training, without_constants
+from opjax.learn.tasks.start import check_options, check_sizes
+from opjax.normalize import Normalizer
+from opjax.samples import Sample, Splits, summaries
+from opjax.samples.fields import Fields
+from opjax.samples.normalizers import encode_stored, fit_normalizers
+from opjax.samples.stored import Stored
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Encoding:
+    """What is normalised.
+
+    Attributes:
+      points: map the box of the training meshes to [-1, 1] along its longest side, for
+        coordinates in any unit.
+      features: normalise every channel of the features.
+      target: normalise every channel of the target.
+      pointwise: normalise every point by itself, on grids that all samples share.
+
+    Examples:
+      >>> from opjax import learn
+      >>> learn.Encoding(points=True, target=False)
+      Encoding(points=True, features=True, target=False, pointwise=False)
+    """
+
+    points: bool = False
+    features: bool = True
+    target: bool = True
+    pointwise: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class ModelData:
+    """Samples as a model sees them, and all that is known of them before a training.
+
+    Attributes:
+      config: as for `regression`.
+      physical: the samples.
+      splits: the same over their scales.
+      tested: the test samples, decoded where the data set encodes their features.
+      names: of the channels.
+      own: normalisers that the samples have.
+      fitted: normalisers that are fitted to them.
+      sizes: of a model.
+      fields: of the target, if each has numbers of its own.
+      scales: of these fields.
+      difference: what a model learns that starts from a baseline.
+      scaling: of the samples, if they have one.
+      by_form: whether the loss is one of fields in units of their own.
+    """
+
+    config: Any
+    physical: Splits
+    splits: Splits
+    tested: Sequence[Sample]
+    names: Names
+    own: dict[str, Normalizer]
+    fitted: dict[str, Normalizer]
+    sizes: operators.Sizes
+    fields: Fields | None
+    scales: Scales | None
+    difference: Difference | None
+    scaling: Scaling | None
+    by_form: bool
+
+    @classmethod
+    def of(
+        cls,
+        config: Any,
+        physical: Splits,
+        names: Names,
+        encoding: Encoding,
+        loss: Loss,
+        evaluation: Evaluation,
+        *,
+        scaling: Scaling | None,
+        start: Learned | None,
+        from_baseline: bool,
+    ) -> "ModelData":
+        """Scales the samples, fits normalisers and finds the fields of the target."""
+        if start is not None and start.scaling != scaling:
+            raise ValueError(
+                f"init_from: the operator in {start.folder} was trained with other "
+                "scales or angles; give those of that run."
+            )
+        splits = physical if scaling is None else _scaled(scaling, physical, loss)
+        seen = names if scaling is None else scaling.reduced_names()
+        own, fitted = _normalizers(splits, encoding, loss, seen)
+        tested: Sequence[Sample] = physical.test
+        if "features" in own:
+            tested = [_decoded(own["features"], sample) for sample in tested]
+        evaluation.check(tested, names)
+        if start is not None:
+            check_options(start, config)
+        sizes = operators.sizes(all_samples(splits), fitted | own)
+        if start is not None:
+            sizes = check_sizes(start, sizes, names)
+            fitted = {name: start.normalizers[name] for name in fitted}
+        fields = scales = difference = None
+        by_channel = "target" in fitted and not encoding.pointwise
+        if by_channel and (loss.form is not None or sizes.out_features > 1):
+            target = fitted["target"]
+            fields = fields_of_training(splits.train, target, names, start=start)
+        if loss.form is not None and fields is not None:
+            fitted["target"] = without_constants(fitted["target"], fields)
+        if from_baseline:
+            by_field = None if loss.form is None or loss.own is not None else fields
+            difference = Difference.fit(splits, by_field, fitted.get("target"))
+            fitted["target"] = difference.normalizer
+        if fields is not None:
+            scales = Scales(fields, fitted["target"])
+        return cls(
+            config=config,
+            physical=physical,
+            splits=splits,
+            tested=tested,
+            names=names,
+            own=own,
+            fitted=fitted,
+            sizes=sizes,
+            fields=fields,
+            scales=scales,
+            difference=difference,
+            scaling=scaling,
+            by_form=loss.form is not None,
+        )
+
+    @property
+    def normalizers(self) -> dict[str, Normalizer]:
+        """All of them."""
+        return self.fitted | self.own
+
+    def error(self, loss: Loss) -> SampleError:
+        """Returns the error of a sample."""
+        alone = self.difference is None
+        return SampleError(
+            normalizers=self.normalizers,
+            form=loss.form,
+            scales=self.scales,
+            field=self.sizes.out_features > 0,
+            scalars=self.sizes.target_scalars > 0,
+            shares=None if alone else np.ones(self.sizes.out_features),
+        )
+
+    def stacked(self, name: str) -> tuple[Any, ...]:
+        """Returns buckets of the samples of one part, normalised."""
+        encode = encoder(self.fitted, target=self.by_form)
+        return _stacked(self.config, self._beside, encode, name)
+
+    @functools.cached_property
+    def _beside(self) -> Splits:
+        """The samples, with what the model starts from beside their targets."""
+        difference = self.difference
+        return self.splits if difference is None else difference.beside(self.splits)
+
+    def test_set(self) -> TestSet:
+        """The test samples."""
+        return TestSet(
+            self.tested,
+            self.stacked("test"),
+            self.config.batch_size,
+            self.normalizers,
+            self._rows("test"),
+            self.scaling,
+            None if self.difference is None else self.difference.parts[2],
+        )
+
+    def _rows(self, name: str) -> list[np.ndarray]:
+        """Places of the samples of one part, but for training, in their buckets."""
+        counts = summaries.num_points(getattr(self.splits, name))
+        sizes = _padded_sizes(self.config, self.splits, name)
+        return [rows for _, rows in samples.bucket_rows(counts, sizes=sizes)]
+
+    def evaluator(
+        self, test: TestSet, error: SampleError, evaluation: Evaluation
+    ) -> Evaluator | Decision:
+        """Evaluates on the test samples; decides first where there is a decision."""
+        evaluate = Evaluator(
+            test=test,
+            error=error.measured,
+            what=evaluation,
+            fields=self.fields,
+            names=self.names,
+            scalars=self.sizes.target_scalars > 0,
+        )
+        if self.difference is None:
+            return evaluate
+        validation = dataclasses.replace(
+            test,
+            samples=self.splits.validation,
+            buckets=self.stacked("validation"),
+            rows=self._rows("validation"),
+            starts=self.difference.parts[1],
+        )
+        return Decision(self.difference, validation, error, evaluate)
+
+    def description(self, seen: list[str] | None) -> Description:
+        """What is saved with the operator; `seen` are digests of its samples."""
+        return describe(
+            self.physical.train,
+            sizes=self.sizes,
+            names=self.names,
+            fields=self.fields,
+            seen=seen,
+            scaling=self.scaling,
+        )
+
+    def baselines(
+        self, test: TestSet, loss: Loss, evaluation: Evaluation
+    ) -> Callable[[], compared.Compared]:
+        """Returns what compares with predictions without an operator."""
+        measure = compared.Measure(
+            self.fields,
+            joint=None if loss.form is not None else evaluation.numbers,
+            scalars=scalars.names_of(self.names, self.sizes.target_scalars),
+            restore=partial(_restored, self.scaling, test.samples),
+            quantities=partial(_quantities, evaluation, self.scaling, test, self.names)
+            if evaluation.quantities
+            else None,
+        )
+        return partial(compared.compare, self.splits, measure)
+
+
+def _restored(
+    scaling: Scaling | None, physical: Sequence[Sample], scalars: np.ndarray
+) -> np.ndarray:
+    """Predicted scalars of the test samples in physical units."""
+    if scaling is None:
+        return scalars
+    pairs = zip(scalars, physical, strict=True)
+    return np.stack([scaling.restore(*pair, role="target_scalars") for pair in pairs])
+
+
+def _quantities(
+    evaluation: Evaluation,
+    scaling: Scaling | None,
+    test: TestSet,
+    names: Names,
+    predicted: Sequence[np.ndarray],
+) -> dict[str, float]:
+    """Numbers of quantities of interest of fields over the scales of the samples."""
+    if scaling is not None:
+        pairs = zip(predicted, test.samples, strict=True)
+        predicted = [scaling.restore(*pair) for pair in pairs]
+    return quantities.compare(evaluation.quantities, test.samples, predicted, names)[0]
+
+
+def _scaled(scaling: Scaling, splits: Splits, loss: Loss) -> Splits:
+    """Samples over their scales.
+
+    Raises:
+      ValueError: if the loss, or the samples, are not in physical units.
+    """
+    if loss.form is None:
+        raise ValueError(
+            "loss=joint is an error in physical units, which scales and angles leave; "
+            "give another loss, or leave them out."
+        )
+    if splits.normalizers:
+        raise ValueError("Scales are for samples in physical units, not encoded ones.")
+    return scaling.splits(splits)
+
+
+def _normalizers(
+    splits: Splits, encoding: Encoding, loss: Loss, names: Names
+) -> tuple[dict[str, Normalizer], dict[str, Normalizer]]:
+    """Those that the samples have, and those that are fitted to them."""
+    own = dict(splits.normalizers or {})
+    fitted = fit_normalizers(
+        splits.train,
+        points=encoding.points,
+        features=encoding.features and "features" not in own,
+        target=encoding.target and "target" not in own,
+        pointwise=encoding.pointwise,
+        names=names,
+        published=loss.form is None,
+    )
+    return own, fitted
+
+
+def _stacked(
+    config: Any,
+    splits: Splits,
+    encode: Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]],
+    name: str,
+) -> tuple[Any, ...]:
+    """Returns buckets of the samples of one part, normalised."""
+    part, sizes = getattr(splits, name), _padded_sizes(config, splits, name)
+    batch_size = config.batch_size if name == "train" else 1
+    if isinstance(part, Stored):
+        return buckets.of(part, encode, batch_size=batch_size, sizes=sizes)
+    return tuple(map(encode, samples.stack(part, batch_size=batch_size, sizes=sizes)))
+
+
+def _padded_sizes(config: Any, splits: Splits, name: str) -> tuple[int, ...] | None:
+    """Sizes that the samples of one part are padded to; None if all have one size.
+
+    Those of the training where they fit, so that all parts share what is compiled.
+    """
+    part = getattr(splits, name)
+    if not part:
+        return None
+    counts = summaries.num_points(part)
+    batch_size, epochs = 1, 1
+    if name == "train":
+        batch_size, epochs = config.batch_size, points.epochs_of(config, counts)
+    else:
+        sizes = _padded_sizes(config, splits, "train")
+        fitting = None if sizes is None else samples.fitting_sizes(counts, sizes)
+        if fitting is not None:
+            return fitting
+    if len(set(counts)) == 1:
+        return None
+    number = config.num_buckets or samples.cheapest_num_buckets(
+        counts, batch_size=batch_size, num_epochs=epochs
+    )
+    rows = samples.bucket_rows(counts, batch_size=batch_size, num_buckets=number)
+    return tuple(size for size, _ in rows)
+
+
+def encoder(
+    fitted: Mapping[str, Normalizer], *, target: bool = False
+) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
+    """Makes what encodes stacked samples, outside of JAX; see `encode_stored`."""
+    on_host = {name: Normalizer(*map(np.asarray, one)) for name, one in fitted.items()}  # pyright: ignore
+    return partial(encode_stored, normalizers=on_host, target=target)
+
+
+def check(splits: Splits) -> None:
+    """Raises an error unless all samples agree, see `samples.check`."""
+    for name in ("train", "validation", "test"):
+        part = getattr(splits, name)
+        if name == "validation" and not part:  # the last epoch is taken
+            continue
+        if isinstance(part, Stored):  # checked in the first pass, and when read
+            present = (summary.channels for summary in part.summaries)
+            targets = all({"target", "target_scalars"} & c.keys() for c in present)
+        else:
+            try:
+                samples.check(part)
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"{name} samples: {error}") from None
+            targets = all(
+                sample.target is not None or sample.target_scalars is not None
+                for sample in part
+            )
+        if not targets:
+            raise ValueError(
+                f"{name} samples: there are no targets to learn from; give "
+                "Sample.target, or Sample.target_scalars."
+            )
+        samples.check_same_channels(splits.train[0], part[0], names=("train", name))
+
+
+def all_samples(splits: Splits) -> Sequence[Sample]:
+    """All samples of a benchmark."""
+    parts = splits.train, splits.validation, splits.test
+    if all(isinstance(part, Stored) for part in parts):
+        return functools.reduce(Stored.__add__, parts)  # pyright: ignore
+    return [sample for part in parts for sample in part]
+
+
+def _decoded(normalizer: Normalizer, sample: Sample) -> Sample:
+    """A sample whose features were encoded by its data set, in physical units."""
+    features = normalize.decode(normalizer, jnp.asarray(sample.features))
+    return sample._replace(features=np.asarray(features))

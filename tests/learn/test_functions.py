@@ -1,0 +1,206 @@
+"""Trained operators as functions that JAX transforms."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from opjax.files import patches
+from opjax.learn.config.quantities import parse
+from opjax.learn.predict.quantities import measure
+from opjax.learn.registry import operators
+from opjax.normalize import Normalizer
+from tests.learn.test_predict import make, operator
+from tests.learn.test_quantities import annulus
+from tests.selection import by_day
+
+# Models of meshes of any number of points.
+MODELS = [
+    name
+    for name, found in operators.REGISTRY.items()
+    if not (found.grid_axes or found.fixed_points)
+]
+
+
+def doubled(parameters):
+    """Parameters in double precision."""
+
+    def cast(leaf):
+        real = jnp.issubdtype(leaf.dtype, jnp.floating)
+        return jnp.asarray(leaf, jnp.float64 if real else leaf.dtype)
+
+    return jax.tree.map(cast, parameters)
+
+
+def difference(function, x, direction, step=1e-5):
+    """Central difference of fourth order."""
+    ends = [function(x + i * step * direction) for i in (-2, -1, 1, 2)]
+    return np.dot([1 / 12, -2 / 3, 2 / 3, -1 / 12], ends) / step
+
+
+def check_gradient(function, x, rng, rtol=1e-6):
+    direction = jnp.asarray(rng.normal(size=x.shape))
+    slope = jnp.vdot(jax.grad(function)(x), direction)
+    np.testing.assert_allclose(slope, difference(function, x, direction), rtol=rtol)
+
+
+def test_the_function_has_the_values_of_a_call(rng, tmp_path):
+    found = operator(rng, tmp_path, weighted=True)
+    sample = make(rng, 20, weighted=True)
+    expected = found(sample)
+    arguments = found.arguments(sample)
+    for call in (found.function, jax.jit(found.function)):
+        values = call(found.parameters, *arguments)
+        assert isinstance(values, jax.Array)
+        np.testing.assert_allclose(values, expected, rtol=2e-5, atol=1e-5)
+
+
+def test_a_call_in_a_transformation_is_the_function(rng, tmp_path):
+    found = operator(rng, tmp_path)
+    samples = [make(rng, 20) for _ in range(3)]
+    points, features = (
+        jnp.stack([jnp.asarray(getattr(s, name)) for s in samples])
+        for name in ("mesh_points", "features")
+    )
+    batched = jax.vmap(found)(points, features)
+    expected = np.stack([found(s) for s in samples])
+    np.testing.assert_allclose(batched, expected, rtol=2e-5, atol=1e-5)
+    slope = jax.grad(lambda x: found(x, features[0]).sum())(points[0])
+    own = jax.grad(lambda x: found.function(found.parameters, x, features[0]).sum())
+    np.testing.assert_array_equal(slope, own(points[0]))
+
+
+def test_gradients_and_hessians_are_central_differences(rng, tmp_path):
+    found = operator(rng, tmp_path, num_layers=1)
+    sample = make(rng, 9)
+    with jax.enable_x64(True):
+        parameters = doubled(found.parameters)
+        x, f = (jnp.asarray(a, float) for a in (sample.mesh_points, sample.features))
+
+        def mean(points):
+            return found.function(parameters, points, f).mean()
+
+        check_gradient(jax.jit(mean), x, rng)
+        direction = jnp.asarray(rng.normal(size=x.shape))
+        curvature = jnp.vdot(jnp.tensordot(jax.hessian(mean)(x), direction), direction)
+        slope = jax.jit(lambda y: jnp.vdot(jax.grad(mean)(y), direction))
+        np.testing.assert_allclose(
+            curvature, difference(slope, x, direction, 1e-4), rtol=1e-5
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", by_day(MODELS, []))
+def test_gradients_of_every_model_are_central_differences(name, rng, tmp_path):
+    found = operator(rng, tmp_path, name)
+    sample = make(rng, 12)
+    with jax.enable_x64(True):
+        x, f = (jnp.asarray(a, float) for a in (sample.mesh_points, sample.features))
+        parameters = doubled(found.parameters)
+
+        @jax.jit
+        def mean(points):
+            return found.function(parameters, points, f).mean()
+
+        check_gradient(mean, x, rng)
+        exact = jax.grad(mean)(x)
+    single = jax.grad(lambda p: found(p, sample.features).mean())(sample.mesh_points)
+    scale = np.abs(exact).max()
+    np.testing.assert_allclose(single / scale, exact / scale, atol=1e-3)
+
+
+def ring(rng, tmp_path):
+    """An operator of a pressure and a velocity, and the mesh of a ring."""
+    found = operator(rng, tmp_path, num_layers=1)
+    sample = annulus()
+    weights = rng.uniform(size=sample.num_points).astype(np.float32)
+    sample = sample._replace(quadrature_weights=weights)
+    names = {"features": ["alpha"], "target": ["p"]}
+    description = dataclasses.replace(found.description, names=names, weighted=True)
+    return found._replace(description=description), sample
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "max:p",
+        "mean:p",
+        "integral:p",
+        "mean:p@wall",
+        "sum:p@far",
+        "force_y:p@wall",
+        "moment_z:p@wall:about=0.25,0",
+        "lift:p@wall:angle_deg=alpha:speed=2",
+    ],
+)
+def test_a_quantity_is_that_of_tables_and_its_gradient_a_difference(
+    text, rng, tmp_path
+):
+    found, sample = ring(rng, tmp_path)
+    (row,) = measure(parse(text), sample, [found(sample)], found.description.names)
+    quantity = found.quantity(text, sample)
+    value = jax.jit(quantity)(found.parameters, *found.arguments(sample))
+    np.testing.assert_allclose(value, row[text], rtol=1e-4, atol=1e-4)
+    with jax.enable_x64(True):
+        points, *others = (
+            None if a is None else jnp.asarray(a, float)
+            for a in found.arguments(sample)
+        )
+        parameters = doubled(found.parameters)
+        check_gradient(jax.jit(lambda x: quantity(parameters, x, *others)), points, rng)
+
+
+@pytest.mark.parametrize("dim", [2, 3])
+def test_areas_follow_the_points(dim, rng):
+    points = rng.normal(size=(6, dim))
+    facets = np.array([[0, 1], [1, 2], [2, 0]])
+    if dim == 3:
+        facets = np.array([[0, 1, 2, 3], [3, 2, 4, 5]])
+    rule = patches.at_points(points, facets)
+    places = points + 0.01 * rng.normal(size=points.shape)
+    with jax.enable_x64(True):
+        moved = patches.moved(rule, points, jnp.asarray(places))
+    expected = patches.at_points(places, facets)
+    for name in ("areas", "area_vectors", "centers"):
+        np.testing.assert_allclose(
+            getattr(moved, name), getattr(expected, name), atol=1e-12
+        )
+
+
+def test_what_does_not_fit_is_named(rng, tmp_path):
+    found = operator(rng, tmp_path)
+    sample = make(rng, 9)
+    call, parameters = found.function, found.parameters
+    with pytest.raises(ValueError, match="0 channels of features.*trained with 1"):
+        call(parameters, sample.mesh_points)
+    with pytest.raises(ValueError, match="with quadrature_weights"):
+        call(parameters, *found.arguments(sample)[:2], None, np.ones(9, np.float32))
+    with pytest.raises(ValueError, match=r"scalars have shape \(1,\).* takes 0"):
+        call(parameters, *found.arguments(sample)[:2], np.ones(1, np.float32))
+    with pytest.raises(ValueError, match="names 2 of them"):
+        found.quantity("max:u,min:u", sample)
+    with pytest.raises(ValueError, match="boundary 'wall' is unknown"):
+        found.quantity("max:u@wall", sample)
+    other = found.arguments(make(rng, 8))
+    with pytest.raises(ValueError, match="has 8 points, but the mesh of made up"):
+        found.quantity("max:u", sample)(parameters, *other)
+    with pytest.raises(ValueError, match="starts from a baseline"):
+        _ = found._replace(start=object()).function
+
+
+def test_an_offset_that_single_precision_would_lose_is_refused(rng, tmp_path):
+    found = operator(rng, tmp_path)
+    far = Normalizer(np.array([5e6, 0.5]), np.array([0.5, 0.5]))
+    found = found._replace(normalizers={**found.normalizers, "mesh_points": far})
+    sample = make(rng, 9)
+    points = sample.mesh_points.astype(float) + np.array([5e6, 0])
+    with pytest.raises(ValueError, match="mesh_points have an offset that float32"):
+        found.function(
+            found.parameters, jnp.asarray(points, jnp.float32), sample.features
+        )
+    with jax.enable_x64(True):
+        arrays = jnp.asarray(points), jnp.asarray(sample.features, float)
+        values = found.function(doubled(found.parameters), *arrays)
+    np.testing.assert_allclose(values, found(points, sample.features), rtol=1e-4)
