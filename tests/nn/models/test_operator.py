@@ -352,7 +352,7 @@ def test_the_paper_model_has_the_paper_number_of_parameters():
 )
 def test_bad_calls_name_both_sides(mesh, call, message):
     with pytest.raises(ValueError, match=message):
-        evaluate(make(), *mesh)
+        call(make(), *mesh)
 
 
 def test_a_grid_of_another_size_is_named(mesh):
