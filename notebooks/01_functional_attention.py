@@ -101,7 +101,7 @@ plt.show()
 # %% [markdown]
 # How fast is the limit reached? Two functions share a point only in a layer around
 # their interface whose width is proportional to $\tau$, so the $L^1$ distance to the
-# limit should fall linearly. It does.
+# limit should fall linearly, with slope one.
 
 # %%
 taus = np.geomspace(0.02, 4, 12)
@@ -120,6 +120,8 @@ plt.loglog(taus, taus, "k:", label=r"slope 1")
 plt.xlabel(r"temperature $\tau$")
 plt.legend()
 plt.show()
+slope = np.polyfit(np.log(taus[:6]), np.log(np.asarray(distances[:6])), 1)[0]
+print(f"slope over the six smallest temperatures {slope:.2f}")
 
 # %% [markdown]
 # ## Projection and reconstruction
@@ -238,7 +240,7 @@ print(f"best approximation in the basis  {relative_l2(best, exact).mean():.1e}")
 plt.show()
 
 # %% [markdown]
-# The map is as good as the basis lets it be: both numbers agree.
+# Where both numbers agree, the map is as good as the basis lets it be.
 #
 # ### How much ridge?
 #
@@ -468,10 +470,18 @@ meshes = {
     "256 graded points, no weights": (midpoints(256) ** 2, None),
 }
 apply = jax.jit(jax.vmap(predict, in_axes=(None, None, 0, None)))
+errors = {}
 for name, (points, weights) in meshes.items():
     u, v = (a[num_train:] for a in pair(points))
     error = jax.vmap(metrics.relative_l2)(apply(state.model, points, u, weights), v)
-    print(f"{name:30s} mean relative L2 error {error.mean():.1e}")
+    errors[name] = float(error.mean())
+    print(f"{name:30s} mean relative L2 error {errors[name]:.1e}")
+of_training, _, weighted, unweighted = errors.values()
+print(
+    f"Result: a learned layer shifts unseen functions with a relative L2 error of "
+    f"{of_training:.1%} on the mesh of training, {weighted:.1%} on a graded mesh with "
+    f"weights, {unweighted:.0%} without"
+)
 
 points, weights = meshes["256 graded points, weights"]
 u, v = (a[-1] for a in pair(points))

@@ -52,10 +52,10 @@ plt.rcParams.update(
 # %%
 FINEST = 8192
 keys = jax.random.split(jax.random.key(0), 96)
-begin = time.perf_counter()
+begin = time.process_time()
 samples = jax.lax.map(lambda key: burgers.sample(key, num_points=FINEST), keys)
 samples = jax.block_until_ready(samples)
-print(f"{len(keys)} samples in {time.perf_counter() - begin:.1f} s")
+print(f"{len(keys)} samples in {time.process_time() - begin:.1f} s of CPU time")
 
 
 def on_grid(part, num_points):
@@ -115,19 +115,19 @@ optimizer = training.adamw_onecycle(4e-3, steps, weight_decay=0.0, clip_norm=1.0
 epoch = training.make_epoch(loss, optimizer, microbatch=1)
 state = training.init(model, optimizer)
 data = on_grid(train, 2048)
-begin = time.perf_counter()
+begin = time.process_time()
 history = []
 for number in range(epochs):
     order = training.sample_order(0, number, train.stop, batch_size)
     state, rows = epoch(state, data, order)
     history.append(float(jnp.mean(rows["loss"])) / batch_size)
-print(f"{steps} steps in {time.perf_counter() - begin:.0f} s")
+print(f"{steps} steps in {time.process_time() - begin:.0f} s of CPU time")
 
 # %% [markdown]
 # ## Other grids
 #
-# The same weights on grids of 512 to 8192 points, on samples never seen. The error does
-# not know which grid it was trained on.
+# The same weights on grids of 512 to 8192 points, on samples never seen. Does the error
+# depend on the grid?
 
 # %%
 grids = (512, 1024, 2048, 4096, 8192)
@@ -139,19 +139,23 @@ errors = [
 ]
 for n, value in zip(grids, errors, strict=True):
     print(f"{n:5d} points: {value:.4f}")
-print(f"8192 over 2048: {errors[-1] / errors[2]:.3f}")
+print(
+    f"Result: relative L2 error {errors[2]:.1%} on the 2048 points of training, "
+    f"{errors[-1]:.1%} on 8192, {errors[0]:.1%} on 512"
+)
 
 _, axes = plt.subplots(1, 2, figsize=(10, 2.8))
 axes[0].semilogy(1 + np.arange(epochs), history)
-axes[0].set(xlabel="epoch", title="relative error, training")
+axes[0].set(xlabel="epoch", title="relative L2 error, training")
 axes[1].semilogx(grids, errors, "o-", base=2)
 axes[1].axvline(2048, color="0.7", ls=":")
-axes[1].set(ylim=(0, 1.5 * max(errors)), xlabel="points", title="relative error, test")
+axes[1].set(
+    ylim=(0, 1.5 * max(errors)), xlabel="points", title="relative L2 error, test"
+)
 plt.show()
 
 # %% [markdown]
-# The finest grid sees what training never did, the fronts between the coarse points,
-# and places them right:
+# The finest grid has points between those of training, where fronts are steep.
 
 # %%
 initial, final = (field[0] for field in on_grid(test, FINEST))
@@ -164,6 +168,7 @@ _, axes = plt.subplots(1, 2, figsize=(10, 2.8))
 for ax, part in zip(axes, (slice(None), window), strict=True):
     ax.plot(x[part], final[part, 0], color="black", lw=2, label="truth")
     ax.plot(x[part], fine[part], color="C3", lw=1, label="8192 points")
+    ax.set(xlabel="x", ylabel="state at t = 1")
 axes[0].plot(np.arange(512) / 512, coarse, "C0:", label="512 points")
 axes[0].legend()
 axes[1].set_title("the steepest part")

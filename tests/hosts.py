@@ -176,11 +176,11 @@ def seen():
     class Seen(Loop):
         def __init__(self, *given):
             super().__init__(*given)
-            states.append([self.step, bits(self.progress["state"])])
+            states.append([self.step, bits(self.progress.state)])
 
         def save_if_due(self, **given):
             super().save_if_due(**given)
-            states.append([self.step, bits(self.progress["state"])])
+            states.append([self.step, bits(self.progress.state)])
 
     with mock.patch.object(fitting, "Loop", Seen):
         yield states

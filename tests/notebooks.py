@@ -5,10 +5,12 @@ A notebook is a jupytext file `notebooks/NAME.py`; this program runs it and writ
 """
 
 import base64
+import importlib.util
 import io
 import pathlib
 import resource
 import sys
+import types
 from collections.abc import Mapping
 
 import jupytext
@@ -54,6 +56,17 @@ def _seconds_of_children() -> float:
     """Processor seconds of the kernels that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
+
+
+def gallery() -> types.ModuleType:
+    """The module that makes the pages of the site."""
+    path = FOLDER.parent / "docs" / "hooks" / "notebooks.py"
+    spec = importlib.util.spec_from_file_location("gallery", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def shrink(notebook: nbformat.NotebookNode) -> None:

@@ -44,6 +44,8 @@ AT_MOST = {
     "14_surfaces": ("relative L2 error of", 10.0),
 }
 AT_LEAST = {"08_cases": ("R²", 0.99), "09_error_bars": ("hold", 85.0)}
+gallery = notebooks.gallery()
+PAGES = {page.name: page for page in gallery.notebooks()}
 WRITE = "run `python -m tests.notebooks` and commit the .ipynb"
 sources = pytest.mark.parametrize(
     "source", notebooks.SOURCES, ids=lambda path: path.stem
@@ -52,13 +54,6 @@ sources = pytest.mark.parametrize(
 
 def cells(path: pathlib.Path, kind: str) -> list[str]:
     return [c.source for c in jupytext.read(path).cells if c.cell_type == kind]
-
-
-def results(path: pathlib.Path) -> list[str]:
-    """Lines that a committed notebook has printed behind `Result: `."""
-    code = (c for c in jupytext.read(path).cells if c.cell_type == "code")
-    text = "".join(o.get("text", "") for c in code for o in c.outputs)
-    return re.findall(r"^Result: (.+)$", text, flags=re.MULTILINE)
 
 
 def test_there_are_notebooks():
@@ -86,7 +81,8 @@ def test_committed_outputs_are_complete_and_small(source):
 
 @sources
 def test_committed_results_reach_their_bars(source):
-    found = "\n".join(results(source.with_suffix(".ipynb")))
+    found = "\n".join(PAGES[source.stem].results)
+    assert found, f"{source} prints no line that begins with 'Result: '"
 
     def number(words):
         return float(re.search(rf"{words} ([\d.]+)", found)[1])
@@ -97,6 +93,16 @@ def test_committed_results_reach_their_bars(source):
     if source.stem in AT_LEAST:
         words, bar = AT_LEAST[source.stem]
         assert number(words) >= bar
+
+
+@sources
+def test_the_gallery_has_the_result_the_time_and_the_file(source):
+    page = PAGES[source.stem]
+    card = gallery.gallery([page])
+    assert page.cpu_seconds is not None
+    assert page.cpu_seconds <= 180
+    for text in (*page.results, page.duration, f"({source.stem}.ipynb)"):
+        assert text in card
 
 
 # Asyncio and ZeroMQ sockets of nbclient may outlive the test for an instant.

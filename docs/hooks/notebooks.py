@@ -113,7 +113,7 @@ def _card(page: Notebook) -> str:
     if page.pictures:
         picture = pathlib.Path(list(page.pictures)[-1]).name
         parts.insert(0, f"[![{page.title}]({picture})]({link})")
-    time = f"{page.duration} · " if page.duration else ""
+    time = f"{page.duration} of CPU time · " if page.duration else ""
     parts.append(f"{time}[download]({page.name}.ipynb)")
     return "<div markdown>\n\n" + "\n\n".join(parts) + "\n\n</div>\n"
 

@@ -14,7 +14,13 @@ from jax.typing import ArrayLike
 from jaxtyping import Float, Int
 
 from opjax import _checks
-from opjax.problems.poisson_mesh import assemble, edges_of, signed_areas
+from opjax.problems.poisson_mesh import (
+    assemble,
+    edges_of,
+    opposite_edges,
+    signed_areas,
+    with_area,
+)
 
 _JITTER = 0.25  # of the spacing
 _MARGIN = 0.6  # spacings between the boundary and the nodes inside
@@ -218,9 +224,7 @@ def _attempt(
     cells = Delaunay(nodes).simplices
     corners = np.sort(cells, axis=1)
     kept = (corners[:, 2] >= count) | (shape.relative(nodes[cells].mean(axis=1)) < 1)
-    cells = cells[kept & (np.abs(signed_areas(nodes, cells)) > 1e-3 * spacing**2)]
-    turned = signed_areas(nodes, cells) < 0
-    cells[turned] = cells[turned][:, ::-1]
+    cells = with_area(nodes, cells[kept], spacing)
     edges, counts, _ = edges_of(cells)
     ring = np.sort(np.stack([np.arange(count), (np.arange(count) + 1) % count], 1))
     outer = {tuple(edge) for edge in edges[counts == 1].tolist()}
@@ -231,7 +235,7 @@ def _attempt(
 
 def _turned(nodes: np.ndarray, cells: np.ndarray, stream: np.ndarray) -> np.ndarray:
     """Velocities of triangles times twice their signed areas, `(t, 2)`."""
-    opposite = np.roll(nodes[cells], -2, axis=1) - np.roll(nodes[cells], -1, axis=1)
+    opposite = opposite_edges(nodes, cells)
     return np.einsum("ti,tic->tc", stream[cells], opposite)
 
 
@@ -243,7 +247,7 @@ def _convection(nodes: np.ndarray, cells: np.ndarray, stream: np.ndarray) -> Any
     """
     from scipy.sparse import coo_array
 
-    opposite = np.roll(nodes[cells], -2, axis=1) - np.roll(nodes[cells], -1, axis=1)
+    opposite = opposite_edges(nodes, cells)
     gradients = np.stack([-opposite[..., 1], opposite[..., 0]], axis=2)
     flows = _turned(nodes, cells, stream)
     areas = signed_areas(nodes, cells)

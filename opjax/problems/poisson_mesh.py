@@ -77,10 +77,20 @@ def l_shaped_mesh(*, num_columns: int, seed: int = 0) -> tuple[np.ndarray, np.nd
     cells = Delaunay(nodes).simplices
     # Three nodes of one side are no triangle, and the missing quarter has some.
     kept = _depth(nodes[cells].mean(axis=1)) > 1e-6 * spacing
-    cells = cells[kept & (np.abs(signed_areas(nodes, cells)) > 1e-3 * spacing**2)]
+    return nodes, with_area(nodes, cells[kept], spacing)
+
+
+def with_area(nodes: np.ndarray, cells: np.ndarray, spacing: float) -> np.ndarray:
+    """Returns the triangles that are not flat, counter-clockwise, shape `(t, 3)`."""
+    cells = cells[np.abs(signed_areas(nodes, cells)) > 1e-3 * spacing**2]
     turned = signed_areas(nodes, cells) < 0
     cells[turned] = cells[turned][:, ::-1]
-    return nodes, cells
+    return cells
+
+
+def opposite_edges(nodes: np.ndarray, cells: np.ndarray) -> np.ndarray:
+    """Returns the edge that is opposite to each node of triangles, `(t, 3, 2)`."""
+    return np.roll(nodes[cells], -2, axis=1) - np.roll(nodes[cells], -1, axis=1)
 
 
 def assemble(
@@ -104,7 +114,7 @@ def assemble(
     nodes, cells = _checked_mesh(nodes, cells)
     size, areas = len(nodes), np.abs(signed_areas(nodes, cells))
     # Gradients of the three hats, opposite edges turned by a right angle.
-    edge = np.roll(nodes[cells], -2, axis=1) - np.roll(nodes[cells], -1, axis=1)
+    edge = opposite_edges(nodes, cells)
     gradients = np.einsum("tic,tjc->tij", edge, edge) / (4 * areas[:, None, None])
     masses = areas[:, None, None] * (np.ones((3, 3)) + np.eye(3)) / 12
     rows = np.repeat(cells, 3, axis=1).ravel(), np.tile(cells, 3).ravel()

@@ -599,7 +599,7 @@ NUMERICS = (
         "learn/test_fitting",
         (
             "the last model is the best",
-            'if value < progress["best_metric"]:',
+            "if value < progress.best_metric:",
             "if True:",
         ),
         (

@@ -1,13 +1,16 @@
 """Trained operators as functions that JAX transforms."""
 
 import dataclasses
+import json
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from opjax import files
 from opjax.files import patches
+from opjax.learn.cli import predict
 from opjax.learn.config.quantities import parse
 from opjax.learn.predict.quantities import measure
 from opjax.learn.registry import operators
@@ -167,6 +170,38 @@ def test_areas_follow_the_points(dim, rng):
         np.testing.assert_allclose(
             getattr(moved, name), getattr(expected, name), atol=1e-12
         )
+
+
+def test_sensitivities_are_written_beside_predictions(rng, tmp_path, monkeypatch):
+    found, sample = ring(rng, tmp_path)
+    monkeypatch.setattr(predict.trained, "load", lambda _, **__: found)
+    sample = sample._replace(target=None, boundaries=None)
+    files.write(tmp_path / "ring.npz", sample)
+    output = tmp_path / "out"
+    predict.run(
+        predict.PredictOptions(
+            found.folder,
+            input=[str(tmp_path / "ring.npz")],
+            output=output,
+            sensitivity="mean:p",
+        )
+    )
+    with np.load(output / "ring.npz") as arrays:
+        slopes = {key: arrays[key] for key in arrays if key.startswith("sensitivity")}
+    quantity = found.quantity("mean:p", sample)
+    x, f = jax.grad(quantity, (1, 2))(found.parameters, *found.arguments(sample))
+    np.testing.assert_allclose(slopes["sensitivity_points"], x, atol=1e-6)
+    np.testing.assert_allclose(slopes["sensitivity_alpha"].reshape(-1, 1), f, atol=1e-6)
+    # The wall of 24 sides is the inner circle, whose outward normals look inwards.
+    wall = sample.mesh_points[:24]
+    normal = -np.sum(np.asarray(x)[:24] * wall, axis=1)
+    np.testing.assert_allclose(
+        slopes["sensitivity_normal"].reshape(-1)[:24], normal, atol=1e-6
+    )
+    (report,) = json.loads((output / "report.json").read_text())
+    value = quantity(found.parameters, *found.arguments(sample))
+    assert report["sensitivity"]["value"] == pytest.approx(float(value), rel=1e-4)
+    assert (output / "sensitivity.csv").read_text().splitlines()[0] == "file,mean:p"
 
 
 def test_what_does_not_fit_is_named(rng, tmp_path):

@@ -135,7 +135,7 @@ def test_flags_of_mirrors_are_read():
 
 
 def test_copies_are_made_after_the_division_and_only_of_training_samples(monkeypatch):
-    from opjax.learn.cli import train_samples
+    from opjax.learn.cli import train
 
     seen = {}
 
@@ -143,7 +143,7 @@ def test_copies_are_made_after_the_division_and_only_of_training_samples(monkeyp
         seen["splits"] = splits
         raise InterruptedError
 
-    monkeypatch.setattr(train_samples, "regression", stop)
+    monkeypatch.setattr(train, "regression", stop)
     config = dataclasses.replace(learn.TRAIN_PRESETS["smoke"], train="")
     cases = [case(i)._replace(target_scalars=None) for i in range(10)]
     with pytest.raises(InterruptedError):

@@ -185,6 +185,8 @@ def test_programs_without_presets_have_flags_of_their_options():
         ({"export": "model", "strict": True}, "--strict means nothing without --input"),
         ({"input": ["a"], "output": "b", "derivatives": 1}, "nothing without --export"),
         ({"export": "model", "derivatives": -1}, "must not be negative"),
+        ({"input": ["a"], "output": "b", "sensitivity": "max:u,min:u"}, "must be one"),
+        ({"export": "model", "sensitivity": "max:u"}, "nothing without --input"),
         ({"input": "new", "output": "out", "gif": True}, "nothing without --steps"),
         ({"input": "new", "output": "out", "band": "no"}, "band='no' is unknown"),
         ({"export": "model", "memory_gib": math.nan}, "memory_gib=nan must be finite"),

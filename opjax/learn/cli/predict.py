@@ -64,11 +64,13 @@ from opjax.learn.predict import (
     case_table,
     functions,
     in_slices,
+    sensitivity,
     trained,
 )
 from opjax.learn.predict.field_errors import Sums, numbers_of
 from opjax.learn.predict.prediction import Limits
 from opjax.learn.predict.quantities import measure
+from opjax.learn.predict.sensitivity import Sensitivity
 from opjax.learn.registry import operators
 from opjax.learn.report.figures_bands import Pictures
 from opjax.learn.tasks import scalars
@@ -99,6 +101,11 @@ class PredictOptions(Options):
         None,
         "Quantities of interest of the predicted fields, written into report.json, as "
         "for opjax-train. By default, those of training",
+    )
+    sensitivity: str | None = option(
+        None,
+        "Quantity whose derivatives are written: by the coordinates, along the normal "
+        "and by the inputs as fields, by the scalars as sensitivity.csv",
     )
     steps: int = option(
         0,
@@ -157,7 +164,7 @@ class PredictOptions(Options):
         super().__post_init__()
         if not self.input and not self.export:
             raise ValueError("Give --input and --output, or --export.")
-        for name in ("band", "strict", "band_figures"):
+        for name in ("band", "strict", "band_figures", "sensitivity"):
             if getattr(self, name) and not self.input:
                 raise ValueError(f"--{name} means nothing without --input.")
         for name in ("derivatives", "batched"):
@@ -171,7 +178,16 @@ class PredictOptions(Options):
         if self.mean_of_seeds and self.baseline:
             raise ValueError(f"--mean_of_seeds means nothing with {instead}.")
         instead = instead or ("--mean_of_seeds" if self.mean_of_seeds else "")
-        for name in ("stream", "steps", "export", "band", "strict", "band_figures"):
+        if self.sensitivity is not None and len(parse(self.sensitivity)) != 1:
+            raise ValueError(
+                f"--sensitivity={self.sensitivity!r} must be one quantity, as in max:S."
+            )
+        if self.sensitivity and (self.stream or self.steps):
+            raise ValueError(
+                "--sensitivity is that of whole meshes; leave --stream and --steps out."
+            )
+        of_operator = ("stream", "steps", "export", "band", "strict", "band_figures")
+        for name in (*of_operator, "sensitivity"):
             if instead and getattr(self, name):
                 raise ValueError(
                     f"--{name} means nothing with {instead}, "
@@ -288,7 +304,7 @@ def _seeds(operator: trained.Trained, options: PredictOptions) -> list[trained.T
 
 def _remove_former(place: pathlib.Path, inputs: Sequence[str]) -> None:
     """Removes what a run that was stopped has left in the output."""
-    remove_leftovers(place, "report", "scalars")
+    remove_leftovers(place, "report", "scalars", "sensitivity")
     names = _places(inputs).values()
     for folder in {name.parent for name in names}:
         stems = [name.stem for name in names if name.parent == folder]
@@ -381,6 +397,7 @@ def _predict_all(
     others: beside.Beside | None = None,
 ) -> list[dict[str, Any]]:
     rows, names = [], _names(operator)
+    slopes = Sensitivity(operator, options.sensitivity) if options.sensitivity else None
     reduced: list[Sample] = []
     output.mkdir(parents=True, exist_ok=True)
     early: list[str] = []  # at time 0, with fields that are taken for true ones
@@ -404,15 +421,18 @@ def _predict_all(
                 row |= case_table.row_of(
                     operator.description.names, sample, both.scalars
                 )
-                if bands is None:
-                    add(values, names)
-                else:
+                fields = values, names
+                if bands is not None:
                     fields, of_band = bands.beside(sample, values, names)
-                    add(*fields)
                     of_fields = row.get("fields", {})
                     for name, one in of_band.get("fields", {}).items():
                         one |= of_fields.get(name, {})
                     row |= of_band | bands.intervals(row)
+                if slopes is not None:
+                    more, its_names, of_slopes = slopes.of(sample)
+                    fields = np.hstack([fields[0], more]), [*fields[1], *its_names]
+                    row |= of_slopes
+                add(*fields)
                 rows.append(row)
                 reduced.append(ranges.ends(operator.reduced(sample)))
                 early += [sample.name] * (when == 0 and "relative_l2" in row)
@@ -429,6 +449,8 @@ def _predict_all(
         warnings.warn(note, stacklevel=2)
     write_json(output / "report.json", rows)
     case_table.write(output / case_table.FILE, rows)
+    if slopes is not None:
+        sensitivity.write(output / sensitivity.FILE, rows)
     return rows
 
 

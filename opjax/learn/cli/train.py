@@ -450,10 +450,22 @@ def make_task(config: Config, cache_dir: str | None = None) -> Task | StreamedTa
         series = load_series(config)
         if config.train == DEMONSTRATION:
             series = series._replace(source=_SHOWN)
-        return rollouts(config, series, start=start, form=FORMS.get(config.loss))
+        return task_of(config, series, {}, start)
     splits, names = load(config)
     say_recipe(config, sum(map(len, (splits.train, splits.validation, splits.test))))
-    splits = with_mirrored(config, splits, names)
+    return task_of(config, splits, names, start)
+
+
+def task_of(
+    config: Config,
+    splits: Splits | SeriesSplits,
+    names: Mapping[str, Sequence[str]],
+    start: Trained | None,
+) -> Task:
+    """Builds the task of samples or series that were read; `names` are of channels."""
+    if isinstance(splits, SeriesSplits):
+        return rollouts(config, splits, start=start, form=FORMS.get(config.loss))
+    splits = _with_mirrored(config, splits, names)
     return regression(
         config,
         splits,
@@ -461,7 +473,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> Task | StreamedTa
         names=names,
         start=start,
         evaluation=evaluation_of(config),
-        loss=Loss(form=form_of(config, summaries.of(splits.train[:1])[0])),
+        loss=Loss(form=_form_of(config, summaries.of(splits.train[:1])[0])),
         scaling=Scaling.of(vars(config), names),
         from_baseline=config.start_from == "baseline",
     )
@@ -490,7 +502,7 @@ def say_recipe(config: Config, num_samples: int) -> None:
         )
 
 
-def with_mirrored(
+def _with_mirrored(
     config: Config, splits: Splits, names: Mapping[str, Sequence[str]]
 ) -> Splits:
     """Adds mirrored copies of the training samples, if the configuration has some."""
@@ -500,7 +512,7 @@ def with_mirrored(
     return splits._replace(train=train)
 
 
-def form_of(config: Config, sample: Summary) -> Form | None:
+def _form_of(config: Config, sample: Summary) -> Form | None:
     """Returns the error of a field, None for all channels together.
 
     Args:
@@ -584,7 +596,7 @@ def make_streamed_task(config: Config) -> StreamedTask:
         how,
         names=names,
         start=start_of(config),
-        form=form_of(config, splits.train.summaries[0]),
+        form=_form_of(config, splits.train.summaries[0]),
     )
 
 

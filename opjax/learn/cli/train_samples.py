@@ -26,12 +26,10 @@ from opjax.learn.cli.train import (
     OPERATOR,
     PRESETS,
     Config,
-    evaluation_of,
-    form_of,
     refuse_baseline,
     start_of,
+    task_of,
     tell,
-    with_mirrored,
 )
 from opjax.learn.messages import say
 from opjax.learn.predict import trained as operator
@@ -43,13 +41,8 @@ from opjax.learn.run.devices import Devices
 from opjax.learn.run.fitting import fit
 from opjax.learn.run.folder import RunDirectory, open_run, run_once
 from opjax.learn.run.stopping import Stopped
-from opjax.learn.tasks.errors import Loss
-from opjax.learn.tasks.field_losses import FORMS
-from opjax.learn.tasks.model_data import Encoding
 from opjax.learn.tasks.start import check_options
-from opjax.learn.tasks.supervised import regression
 from opjax.learn.tasks.task import Task
-from opjax.learn.tasks.time import rollouts
 from opjax.samples import (
     FIELDS,
     SCALARS,
@@ -60,7 +53,6 @@ from opjax.samples import (
     columns,
     from_arrays,
     layout,
-    summaries,
 )
 from opjax.samples import series as rules
 from opjax.samples.base import real
@@ -422,20 +414,8 @@ def _start(
 
 
 def _task(config: Config, splits: Splits | SeriesSplits, start: Trained | None) -> Task:
-    if isinstance(splits, SeriesSplits):
-        return rollouts(config, splits, start=start, form=FORMS.get(config.loss))
-    names = dict(splits.channels or {})
-    return regression(
-        config,
-        with_mirrored(config, splits, names),
-        encoding=Encoding(points=True),
-        names=names,
-        start=start,
-        evaluation=evaluation_of(config),
-        loss=Loss(form=form_of(config, summaries.of(splits.train[:1])[0])),
-        scaling=Scaling.of(vars(config), names),
-        from_baseline=config.start_from == "baseline",
-    )
+    channels = splits.channels if isinstance(splits, Splits) else None
+    return task_of(config, splits, dict(channels or {}), start)
 
 
 def _in_memory(

@@ -5,7 +5,7 @@ import hashlib
 import json
 import pathlib
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -653,10 +653,7 @@ def row_of(
     names = ("width_over_spread", "coverage_pointwise")
     if len(each) == 1:
         names = ("width", *names)
-    for name in names:
-        values = [one[name] for one in each.values() if name in one]
-        if values:
-            row[name] = float(np.mean(values))
+    row |= _means(each.values(), names)
     if sample.target is not None:
         row["inside"] = all(one["inside"] for one in each.values())
     return row
@@ -682,12 +679,9 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         for name, one in row.get("fields", {}).items() if "band" in row else ():
             fields.setdefault(name, []).append(one)
     each = {name: _summary_of_field(field_rows) for name, field_rows in fields.items()}
-    numbers: dict[str, Any] = {}
     names = ("coverage", "coverage_pointwise", "width", "width_over_spread")
-    for name in names if len(each) == 1 else (*names[:2], names[3]):
-        values = [one[name] for one in each.values() if name in one]
-        if values:
-            numbers[name] = float(np.mean(values))
+    names = names if len(each) == 1 else (*names[:2], names[3])
+    numbers: dict[str, Any] = _means(each.values(), names)
     for key, one in zip(keys(tuple(each)), each.values(), strict=False):
         numbers |= {f"{name}_{key}": value for name, value in one.items()}
     if any("unlike" in row for row in rows):
@@ -695,13 +689,18 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return numbers | intervals.summary(rows)
 
 
-def _summary_of_field(known: Sequence[dict[str, Any]]) -> dict[str, float]:
+def _summary_of_field(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
     """Means over the cases of a field."""
-    numbers: dict[str, float] = {}
-    keys = {"coverage": "inside", "coverage_pointwise": "coverage_pointwise"}
-    keys |= {"width": "width", "width_over_spread": "width_over_spread"}
-    for name, key in keys.items():
-        values = [one[key] for one in known if key in one]
-        if values:
-            numbers[name] = float(np.mean(values))
-    return numbers
+    cases = [
+        {"coverage": one["inside"], **one} if "inside" in one else one for one in rows
+    ]
+    names = ("coverage", "coverage_pointwise", "width", "width_over_spread")
+    return _means(cases, names)
+
+
+def _means(
+    rows: Collection[Mapping[str, Any]], names: Sequence[str]
+) -> dict[str, float]:
+    """Means over the rows that have a number, by names."""
+    there = {name: [row[name] for row in rows if name in row] for name in names}
+    return {name: float(np.mean(each)) for name, each in there.items() if each}

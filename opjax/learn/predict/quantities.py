@@ -256,7 +256,7 @@ def _from_cells(wanted: Quantity, points: np.ndarray, sample: Sample) -> Patch:
             "facets need fields at points and cells of one kind, which the sample "
             "does not have; see --location and the cells of its file."
         )
-    kind = _kind_of(points, cells)
+    kind = kind_of(points, cells)
     surface = geometry.KINDS[kind].dimension < points.shape[1]
     if surface:
         facets = np.asarray(cells)
@@ -283,7 +283,7 @@ def _without_facets(wanted: Quantity) -> ValueError:
     )
 
 
-def _kind_of(points: np.ndarray, cells: np.ndarray) -> str:
+def kind_of(points: np.ndarray, cells: np.ndarray) -> str:
     """The kind of the cells of a mesh, or of a surface."""
     shape = points.shape[1], cells.shape[1]
     if shape == (3, 4):

@@ -22,6 +22,7 @@ from opjax._trees import Batch, Model, PyTree
 from opjax.learn.messages import say
 from opjax.learn.run import buckets, hosts, points, stages
 from opjax.learn.run.buckets import Bucket
+from opjax.learn.run.progress import Progress
 from opjax.learn.run.settings import Settings
 from opjax.learn.tasks.task import FreshTask, Task
 from opjax.samples.sliced import Sliced
@@ -79,13 +80,8 @@ class Batches(abc.ABC):
         """Says what is in a batch of the call that starts at `step`."""
 
     @abc.abstractmethod
-    def records(self) -> dict[str, np.ndarray]:
-        """Returns what a checkpoint keeps of the steps, before the first one.
-
-        Returns:
-          "losses" and "norms", with steps along the last axis; "good", where training
-          goes on without the replicas that are not finite.
-        """
+    def records(self, state: State) -> Progress:
+        """Returns what a checkpoint holds before the first step."""
 
     @abc.abstractmethod
     def places(self, step: int, count: int) -> slice:
@@ -243,9 +239,9 @@ class ArrayBatches(Batches):
         samples = np.asarray(batches[row]).tolist()
         return f"its batch holds the training samples {samples}{bucket}"
 
-    def records(self) -> dict[str, np.ndarray]:
-        """Returns losses and norms of the steps of one epoch."""
-        return {name: np.zeros(self.per_epoch) for name in ("losses", "norms")}
+    def records(self, state: State) -> Progress:
+        """Keeps losses and norms of the steps of one epoch."""
+        return Progress(state, np.zeros(self.per_epoch), np.zeros(self.per_epoch))
 
     def places(self, step: int, count: int) -> slice:
         """Returns where `records` have steps of any epoch."""
@@ -360,11 +356,11 @@ class FreshBatches(Batches):
         """Says what is in a batch: nothing but numbers drawn for its step."""
         return f"its batch is the one drawn for step {step + row}"
 
-    def records(self) -> dict[str, np.ndarray]:
-        """Returns losses and norms of all steps, and which replicas are finite."""
+    def records(self, state: State) -> Progress:
+        """Keeps losses and norms of all steps, and which replicas are finite."""
         shape = (*self.shape, self.total)
         losses, norms = (np.full(shape, np.nan, np.float32) for _ in range(2))
-        return {"losses": losses, "norms": norms, "good": np.ones(self.shape, bool)}
+        return Progress(state, losses, norms, np.ones(self.shape, bool))
 
     def places(self, step: int, count: int) -> slice:
         """Returns where `records` have these steps."""

@@ -154,20 +154,20 @@ def fit(
             loop.save_if_due(now=stop or old)
             if stop:
                 raise Stopped(f"Stopped after step {loop.step} of {total}, and saved.")
-    found = loop.progress
-    last = training.averaged_model(found["state"])
-    best = found["best_model"] if loop.validation else last
+    end = loop.progress
+    last = training.averaged_model(end.state)
+    best = end.best_model if loop.validation else last
     if settings.mesh is not None:  # on one device again
         last, best = sharding.fetch((last, best))
     return Fitted(
         model=last,
         best_model=best,
-        best_metric=float(found["best_metric"]),
-        best_step=found["best_step"] if loop.validation else loop.step,
-        extra=found["extra"],
+        best_metric=float(end.best_metric),
+        best_step=end.best_step if loop.validation else loop.step,
+        extra=end.extra,
         history=hosts.tell(lambda: [*read_metrics(folder.path), *loop.writer.waiting]),
         seconds=loop.seconds(),
         compile_seconds=loop.compile_seconds,
-        losses=found["losses"],
-        finite=np.asarray(found.get("good", True)),
+        losses=end.losses,
+        finite=np.asarray(True if end.good is None else end.good),
     )

@@ -19,6 +19,7 @@ from opjax.learn.messages import say
 from opjax.learn.run import batches, buckets, hosts
 from opjax.learn.run.folder import RunDirectory
 from opjax.learn.run.metrics_file import MetricsWriter, Row
+from opjax.learn.run.progress import Progress
 from opjax.learn.run.settings import Settings
 from opjax.learn.run.sources import make_batches
 from opjax.learn.tasks.task import BaseTask
@@ -52,7 +53,7 @@ class Loop:
         if self.validation and self.batches.shape:
             raise ValueError("Replicas are not validated; leave out the task's metric.")
         self.probe = None if task.probe is None else jax.jit(task.probe)
-        self.progress = self._first(model)
+        self.progress: Progress = self._first(model)
         restored = hosts.restore(run.checkpoints, self.progress)
         self.step = 0
         self.saved: int | None = None
@@ -70,21 +71,18 @@ class Loop:
         self.writer = MetricsWriter(
             run, rows=rows, waiting=waiting, tensorboard=settings.tensorboard
         )
-        self.earlier: float = self.progress["seconds"]
+        self.earlier: float = self.progress.seconds
         self.begin = self.saved_at = time.monotonic()
         self.first_step = self.step
 
-    def _first(self, model: Model) -> dict[str, Any]:
+    def _first(self, model: Model) -> Progress:
         state = self.batches.start(model)
-        return {
-            "state": state,
-            "best_model": _copy(state.model) if self.validation else (),
-            "best_metric": np.float64(np.inf),
-            "best_step": 0,
-            "seconds": 0.0,
-            "extra": {} if self.task.extra is None else self.task.extra,
-            **self.batches.records(),
-        }
+        first = self.batches.records(state)
+        if self.validation:
+            first.best_model = _copy(state.model)
+        if self.task.extra is not None:
+            first.extra = self.task.extra
+        return first
 
     def _compile(self) -> float:
         """Compiles the steps, apart from training, and begins with the evaluation.
@@ -94,7 +92,7 @@ class Loop:
         if self.step == self.batches.total:
             return 0.0
         begin = time.monotonic()
-        self.batches.prepare(self.progress["state"], self.step)
+        self.batches.prepare(self.progress.state, self.step)
         seconds = time.monotonic() - begin
         if hosts.first():
             total = self.batches.total - self.step
@@ -102,7 +100,7 @@ class Loop:
         if self.validation:
             pool = ThreadPoolExecutor(1)
             x64 = jax.dtypes.canonicalize_dtype("float64") == "float64"
-            model = self.progress["best_model"]
+            model = self.progress.best_model
             self._evaluation = pool.submit(self._compile_evaluation, model, x64)
             pool.shutdown(wait=False)
         return seconds
@@ -141,15 +139,15 @@ class Loop:
     def advance(self) -> None:
         """Trains on the next batches, at most to the end of the epoch."""
         progress, batches = self.progress, self.batches
-        good: np.ndarray | None = progress.get("good")
-        progress["state"], history = batches.advance(progress["state"], self.step, good)
+        good = progress.good
+        progress.state, history = batches.advance(progress.state, self.step, good)
         finite = np.asarray(history["finite"])
         losses = np.asarray(history["loss"])
         norms = np.asarray(history["gradient_norm"])
         if batches.shape:
             assert good is not None
-            progress["good"] = good & finite.all(axis=-1)
-            if not progress["good"].any():
+            good = progress.good = good & finite.all(axis=-1)
+            if not good.any():
                 raise self._stop(
                     f"All {good.size} replicas have met a NaN or infinite loss or "
                     f"gradient after step {self.step}."
@@ -163,7 +161,7 @@ class Loop:
             )
         count = finite.shape[-1]
         done = (..., batches.places(self.step, count))
-        progress["losses"][done], progress["norms"][done] = losses, norms
+        progress.losses[done], progress.norms[done] = losses, norms
         self.step += count
 
     def look_if_due(self) -> Row | None:
@@ -173,15 +171,15 @@ class Loop:
         if (within and not last) or (epochs % self.settings.eval_every and not last):
             return None
         epochs += bool(within)
-        progress, state = self.progress, self.progress["state"]
+        progress, state = self.progress, self.progress.state
         row: Row = {"epoch": epochs, "step": self.step}
         if not self.batches.shape:
             rate = optax.tree.get(state.optimizer_state, "learning_rate")
             row |= {} if rate is None else {"learning_rate": float(rate)}
-        row["train_loss"] = self._mean(progress["losses"]) / self._samples()
-        row["grad_norm"] = self._mean(progress["norms"])
-        if self.batches.shape:
-            row["diverged"] = int(np.count_nonzero(~progress["good"]))
+        row["train_loss"] = self._mean(progress.losses) / self._samples()
+        row["grad_norm"] = self._mean(progress.norms)
+        if progress.good is not None and self.batches.shape:
+            row["diverged"] = int(np.count_nonzero(~progress.good))
         if self.probe is not None:
             found = self.probe(training.averaged_model(state))
             row |= {name: float(v) for name, v in found.items()}
@@ -199,12 +197,13 @@ class Loop:
         """The mean over the steps of the epoch, and over the replicas that go on."""
         begin = (self.step - 1) // self.batches.per_epoch * self.batches.per_epoch
         values = values[..., self.batches.places(begin, self.step - begin)]
-        return float(np.mean(values[self.progress.get("good", ...)]))
+        good = self.progress.good
+        return float(np.mean(values if good is None else values[good]))
 
     def _validate(self, epochs: int) -> float:
         """The mean metric of the validation samples; keeps the best model."""
         progress, settings = self.progress, self.settings
-        model = training.averaged_model(progress["state"])
+        model = training.averaged_model(progress.state)
         assert self.task.metric is not None
         errors = [
             batches.evaluate(
@@ -226,10 +225,10 @@ class Loop:
                 f"{bad[:8].tolist()}, though training was finite."
             )
         value = float(np.mean(values))
-        if value < progress["best_metric"]:
-            progress["best_metric"] = np.float64(value)
-            progress["best_step"] = self.step
-            progress["best_model"] = _copy(model)
+        if value < progress.best_metric:
+            progress.best_metric = np.float64(value)
+            progress.best_step = self.step
+            progress.best_model = _copy(model)
         return value
 
     def is_old(self) -> bool:
@@ -243,7 +242,7 @@ class Loop:
         if not (now or due or self.step == self.batches.total):
             return
         if self.step != self.saved:
-            self.progress["seconds"] = self.seconds()
+            self.progress.seconds = self.seconds()
             metadata = {"config": self.run.config, "rows": self.writer.rows}
             metadata |= {"waiting": self.writer.waiting} if self.writer.waiting else {}
             metadata |= {"step": self.step, "epoch": epochs, "batch": within}

@@ -10,6 +10,7 @@ import numpy as np
 from opjax import streaming, training
 from opjax._trees import Model
 from opjax.learn.run.batches import Batches, History, OneStep, State
+from opjax.learn.run.progress import Progress
 from opjax.learn.run.settings import Settings
 from opjax.learn.tasks.streamed import StreamedTask
 
@@ -61,9 +62,9 @@ class StreamedBatches(Batches):
         places = [self.task.train.places[i] for i in self._rows(step + row)]
         return f"its batch holds {', '.join(map(str, places))}"
 
-    def records(self) -> dict[str, np.ndarray]:
-        """Returns losses and norms of the steps of an epoch."""
-        return {name: np.zeros(self.per_epoch) for name in ("losses", "norms")}
+    def records(self, state: State) -> Progress:
+        """Keeps losses and norms of the steps of an epoch."""
+        return Progress(state, np.zeros(self.per_epoch), np.zeros(self.per_epoch))
 
     def places(self, step: int, count: int) -> slice:
         """Returns where the records have steps."""

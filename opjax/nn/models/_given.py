@@ -33,8 +33,9 @@ class Points:
     Examples:
       >>> import jax.numpy as jnp
       >>> from opjax import nn
-      >>> list(nn.models.Points(mesh_points=jnp.zeros((5, 2))).there())
-      ['mesh_points']
+      >>> points = nn.models.Points(jnp.ones((9, 2)), quadrature_weights=jnp.ones(9))
+      >>> sorted(points.there())
+      ['mesh_points', 'quadrature_weights']
     """
 
     mesh_points: jax.Array | None = None

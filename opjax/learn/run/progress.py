@@ -1,0 +1,59 @@
+"""What a checkpoint of a run holds: all that the rest of the run depends on."""
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import numpy as np
+
+from opjax import training
+from opjax._trees import PyTree
+
+
+@jax.tree_util.register_pytree_with_keys_class
+@dataclasses.dataclass
+class Progress:
+    """The state of a run between batches.
+
+    Checkpoints name its arrays as those of a dictionary with these keys.
+
+    Attributes:
+      state: of the training; of every replica.
+      losses: of steps, along the last axis, see `Batches.places`.
+      norms: of the gradients of these steps.
+      good: which replicas are finite, where training goes on without the others.
+      best_model: by validation; `()` without.
+      best_metric: of that model.
+      best_step: after which it was.
+      seconds: spent, without compilation.
+      extra: of the task, such as normalisers.
+    """
+
+    state: training.TrainState
+    losses: np.ndarray
+    norms: np.ndarray
+    good: np.ndarray | None = None
+    best_model: PyTree = ()
+    best_metric: np.float64 = np.float64(np.inf)
+    best_step: int = 0
+    seconds: float = 0.0
+    extra: Any = dataclasses.field(default_factory=dict)
+
+    def tree_flatten_with_keys(self) -> tuple[list[tuple[Any, Any]], None]:
+        """Returns the parts by name."""
+        keys = map(jax.tree_util.DictKey, _NAMES)
+        values = (getattr(self, name) for name in _NAMES)
+        return list(zip(keys, values, strict=True)), None
+
+    @classmethod
+    def tree_unflatten(cls, _: None, values: Iterable[Any]) -> "Progress":
+        """Builds it again from its parts."""
+        progress = object.__new__(cls)
+        for name, value in zip(_NAMES, values, strict=True):
+            setattr(progress, name, value)
+        return progress
+
+
+# In the order of a dictionary.
+_NAMES = sorted(field.name for field in dataclasses.fields(Progress))
