@@ -35,20 +35,21 @@ def report(finished: learn.Finished) -> learn.Report:
         name.format(first=first, last=last): (text.format(first=first, last=last), x)
         for name, (text, x) in _QUALITY.items()
     }
-    parts = ["## Slope of log c against log n\n"]
-    for state, title in _STATES.items():
-        parts += [f"{title.capitalize()}:\n", _table(results, "slope", state)]
-    parts.append("## Share of slopes within 0.05 of zero\n")
-    for state, title in _STATES.items():
-        parts += [f"{title.capitalize()}:\n", _table(results, "flat", state)]
-    parts.append(f"## Constant at n = {config.eval_points[-1]}\n")
-    for state, title in _STATES.items():
-        parts += [f"{title.capitalize()}:\n", _table(results, "constant", state)]
+    headings = {
+        "slope": "Slope of log c against log n",
+        "flat": "Share of slopes within 0.05 of zero",
+        "constant": f"Constant at n = {config.eval_points[-1]}",
+    }
+    parts: list[str] = []
+    for kind, heading in headings.items():
+        parts.append(f"## {heading}\n")
+        for state, title in _STATES.items():
+            parts += [f"{title.capitalize()}:\n", _table(results, kind, state)]
     parts += ["## Errors\n", members.comparison(results, quality)]
     drawing.save(_figure(finished), finished.folder / "stability.png")
     keys = [
         f"{name}_{form}_{state}"
-        for name in ("slope", "flat", "constant")
+        for name in headings
         for form in stability_spaces.FORMS
         for state in _STATES
     ]

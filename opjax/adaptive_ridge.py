@@ -56,6 +56,15 @@ def gcv_ridge(
       ValueError: if rows do not match, or the candidates are not positive, rising, and
         at least three.
 
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.adaptive_ridge import gcv_ridge
+      >>> rng = np.random.default_rng(0)
+      >>> matrix, noise = rng.normal(size=(20, 3)), rng.normal(size=(20, 1))
+      >>> target = matrix @ np.ones((3, 1)) + noise
+      >>> bool(gcv_ridge(matrix, target) > gcv_ridge(matrix, target - noise))
+      True
+
     References:
       Golub, Heath and Wahba, "Generalized cross-validation as a method for choosing a
         good ridge parameter", Technometrics 21(2), 1979.

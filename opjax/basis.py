@@ -106,6 +106,12 @@ def indicator_basis(scores: Float[ArrayLike, "n k"]) -> Float[Array, "n k"]:
       TypeError: if `scores` is not floating point.
       ValueError: if `scores` has not two axes.
 
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.basis import indicator_basis
+      >>> indicator_basis(np.array([[0.1, 0.9], [0.8, 0.2]])).tolist()
+      [[0.0, 1.0], [1.0, 0.0]]
+
     References:
       Xiao et al., "Functional Attention", 2026, Prop. 4.3 (ii).
     """
@@ -143,6 +149,13 @@ def fourier_basis(
     Raises:
       TypeError: if `mesh_points` is not floating point.
       ValueError: if frequencies or lengths do not match the dimension of space.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.basis import fourier_basis
+      >>> mesh_points = np.random.default_rng(0).uniform(size=(9, 2))
+      >>> fourier_basis(mesh_points, num_frequencies=(1, 2)).shape  # 3 x 5 functions
+      (9, 15)
     """
     mesh_points = jnp.asarray(mesh_points)
     _checks.floating(mesh_points=mesh_points)
@@ -254,6 +267,14 @@ def orthonormalize(
       TypeError: if an array is not floating point.
       ValueError: if the points do not match, there are fewer points than basis
         functions, a weight is negative, or the method is unknown.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.basis import orthonormalize
+      >>> weights = np.full(5, 0.2)
+      >>> q = orthonormalize(np.vander(np.arange(5.0), 2), quadrature_weights=weights)
+      >>> np.round(q.T * weights @ q, 3).tolist()
+      [[1.0, 0.0], [0.0, 1.0]]
     """
     basis = jnp.asarray(basis)
     _checks.floating(basis=basis)

@@ -52,6 +52,14 @@ def laplacian_eigenfunctions(
       ValueError: if there are too few points, a mesh is given a dimension, or triangles
         name points that do not exist, leave points out or have no area.
 
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.eigenfunctions import laplacian_eigenfunctions
+      >>> mesh_points = np.random.default_rng(0).uniform(size=(40, 2))
+      >>> found = laplacian_eigenfunctions(mesh_points, num_functions=4)
+      >>> [array.shape for array in found]  # functions, eigenvalues, masses
+      [(40, 4), (4,), (40,)]
+
     References:
       Ovsjanikov et al., "Functional Maps", ACM TOG 31(4), 2012; Belkin and Niyogi,
       "Laplacian eigenmaps", Neural Computation 15(6), 2003.
@@ -101,6 +109,14 @@ def grid_eigenfunctions(
       TypeError: if `coefficient` is not floating point.
       ValueError: if there are too few nodes, the coefficient is not positive or the
         boundary is unknown.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.eigenfunctions import grid_eigenfunctions
+      >>> ones = np.ones((5, 5))  # the Laplacian
+      >>> functions, eigenvalues, _ = grid_eigenfunctions(ones, num_functions=3)
+      >>> functions.shape, bool(np.all(np.diff(eigenvalues) >= 0))
+      ((25, 3), True)
     """
     values = np.asarray(coefficient)
     _checks.floating(coefficient=values)
@@ -149,6 +165,14 @@ def heat_kernel_signature(
     Raises:
       TypeError: if an array is not floating point.
       ValueError: if shapes do not match.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.eigenfunctions import grid_eigenfunctions, heat_kernel_signature
+      >>> ones = np.ones((5, 5))  # the Laplacian
+      >>> functions, eigenvalues, _ = grid_eigenfunctions(ones, num_functions=3)
+      >>> heat_kernel_signature(functions, eigenvalues, np.array([0.01, 0.1])).shape
+      (25, 2)
 
     References:
       Sun, Ovsjanikov and Guibas, "A concise and provably informative multi-scale

@@ -34,6 +34,13 @@ class Additive:
         and `jax.grad` differentiates it.
       relative: whether the unit `u` is the mean eigenvalue of `A A^T` (plus 1e-12, for
         data of no size) rather than one: then the solution follows the scale of `A`.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.linalg import Additive, ridge_solve
+      >>> matrix = 2 * np.eye(2)
+      >>> float(ridge_solve(matrix, matrix, ridge=Additive(1.0, relative=True))[0, 0])
+      0.5
     """
 
     ridge: ArrayLike
@@ -48,6 +55,12 @@ class Convex:
     Attributes:
       ridge: weight between zero and one; data of a pytree.
       relative: see `Additive`.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.linalg import Convex, ridge_solve
+      >>> float(ridge_solve(np.eye(2), np.eye(2), ridge=Convex(0.5))[0, 0])
+      1.0
     """
 
     ridge: ArrayLike
@@ -58,7 +71,15 @@ Ridge = ArrayLike | Additive | Convex
 
 
 def check_ridge(ridge: Ridge) -> None:
-    """Raises an error unless `ridge_solve` takes a ridge."""
+    """Raises an error unless `ridge_solve` takes a ridge.
+
+    Examples:
+      >>> from opjax.linalg import check_ridge
+      >>> check_ridge(-1.0)
+      Traceback (most recent call last):
+          ...
+      ValueError: ridge=-1.0 must be non-negative and finite.
+    """
     number = ridge.ridge if isinstance(ridge, Additive | Convex) else ridge
     if isinstance(number, type | Additive | Convex):
         raise TypeError(
@@ -93,6 +114,12 @@ def solve(
     Raises:
       TypeError: if an array is not floating point.
       ValueError: if the system is not square or the rows do not match.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.linalg import solve
+      >>> solve(np.array([[2.0, 0.0], [0.0, 4.0]]), np.ones((2, 1)))[:, 0].tolist()
+      [0.5, 0.25]
     """
     system, rhs = jnp.asarray(system), jnp.asarray(rhs)
     _checks.floating(system=system, rhs=rhs)
@@ -133,6 +160,13 @@ def whiten(
     Raises:
       TypeError: if an array is not floating point.
       ValueError: if the shapes do not match.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.linalg import whiten
+      >>> values = np.array([[2.0, 0.0], [0.0, 4.0]])
+      >>> whiten(values, np.array([[4.0, 0.0], [0.0, 16.0]])).tolist()
+      [[1.0, 0.0], [0.0, 1.0]]
     """
     values, covariance = jnp.asarray(values), jnp.asarray(covariance)
     _checks.floating(values=values, covariance=covariance)
@@ -244,6 +278,12 @@ def condition_number(
     Raises:
       TypeError: if `matrix` is not floating point.
       ValueError: if `matrix` has not two axes, or for the ridge as `ridge_solve`.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.linalg import condition_number
+      >>> float(condition_number(np.array([[3.0, 0.0], [0.0, 1.0]]), ridge=0.0))
+      9.0
 
     References:
       Xiao et al., "Functional Attention", 2026, App. D.2 and D.3 (Fig. 6 and 7).

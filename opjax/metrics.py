@@ -129,6 +129,15 @@ def relative_gradient_error(
       TypeError: if an argument is not floating point.
       ValueError: if the shapes do not match each other or the grid.
 
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.metrics import relative_gradient_error
+      >>> target = np.zeros((5, 5))
+      >>> target[2, 2] = 1.0
+      >>> given = {"grid_shape": (5, 5)}
+      >>> float(relative_gradient_error(0.5 * target.ravel(), target.ravel(), **given))
+      1.0
+
     References:
       Xiao et al., "Functional Attention", ICML 2026 (arXiv:2605.31559), Darcy loss.
     """
@@ -163,6 +172,12 @@ def r_squared(
     Raises:
       TypeError: if an argument is not floating point.
       ValueError: if the shapes do not match.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.metrics import r_squared
+      >>> float(r_squared(np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 3.0])))
+      1.0
     """
     prediction, target = jnp.asarray(prediction), jnp.asarray(target)
     _checks.floating(prediction=prediction, target=target)
@@ -202,6 +217,12 @@ def rank_correlation(
     Raises:
       TypeError: if an argument is not floating point.
       ValueError: if the shapes do not match.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.metrics import rank_correlation
+      >>> round(float(rank_correlation(np.arange(5.0), np.arange(5.0) ** 3)), 4)
+      1.0
     """
     first, second = jnp.asarray(first), jnp.asarray(second)
     _checks.floating(first=first, second=second)
@@ -260,6 +281,14 @@ def relative_flux_error(
       ValueError: if the shapes do not match each other or the grid, there are fewer
         than three points along an axis, `spacing` is not positive or `relative_to` is
         unknown.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.metrics import relative_flux_error
+      >>> x = np.linspace(0, 1, 5)
+      >>> slope = np.full((5, 1), 2.0)
+      >>> float(relative_flux_error(2 * x, slope, grid_shape=(5,), spacing=0.25))
+      0.0
 
     References:
       Cao, "Choose a Transformer", NeurIPS 2021 (arXiv:2105.14995), section 3 and
@@ -373,6 +402,12 @@ def power_below(
     Returns:
       The power, a constant for derivatives; one where all entries are zero, or one is
       not finite.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.metrics import power_below
+      >>> float(power_below(np.array([1.0, -5.0])))
+      4.0
     """
     values = jax.lax.stop_gradient(values)
     kept = axis is not None

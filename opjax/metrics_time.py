@@ -42,6 +42,13 @@ def errors_of_frames(
     Raises:
       TypeError: if an array is not floating point.
       ValueError: if shapes do not match.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.metrics_time import errors_of_frames
+      >>> target = np.ones((2, 5))  # two frames of five points
+      >>> errors_of_frames(np.array([[1.0], [2.0]]) * target, target).tolist()
+      [0.0, 1.0]
     """
     dtype = jnp.result_type(prediction)
     prediction, target = _frames(prediction, target)
@@ -82,6 +89,14 @@ def correlations_of_frames(
     Raises:
       TypeError: if an array is not floating point.
       ValueError: if shapes do not match.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.metrics_time import correlations_of_frames
+      >>> frames = np.array([[0.0, 2.0], [2.0, 0.0]])
+      >>> found = correlations_of_frames(frames, np.array([[0.0, 2.0], [0.0, 2.0]]))
+      >>> [round(float(correlation), 3) for correlation in found]
+      [1.0, -1.0]
     """
     dtype = jnp.result_type(prediction)
     prediction, target = _frames(prediction, target)
@@ -116,6 +131,12 @@ def persistence(
 
     Raises:
       ValueError: if the number is not positive.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.metrics_time import persistence
+      >>> persistence(np.array([1.0, 2.0]), 2).tolist()
+      [[1.0, 2.0], [1.0, 2.0]]
     """
     _checks.positive(num_frames=num_frames)
     first = jnp.asarray(first)
@@ -168,6 +189,14 @@ def correlation_time(
       TypeError: if an array is not floating point.
       ValueError: if shapes do not match.
 
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.metrics_time import correlation_time
+      >>> target = np.array([[0.0, 2.0], [0.0, 2.0], [0.0, 2.0]])
+      >>> prediction = target * [[1], [1], [-1]]  # the last frame is reversed
+      >>> int(correlation_time(prediction, target))
+      2
+
     References:
       Kochkov et al., "Machine learning-accelerated computational fluid dynamics", PNAS
       118(21), 2021.
@@ -200,6 +229,13 @@ def persistence_time(
     Raises:
       TypeError: if an array is not floating point.
       ValueError: if shapes do not match.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.metrics_time import persistence_time
+      >>> target = np.array([[1.0, 2.0], [1.0, 3.0]])
+      >>> int(persistence_time(target, target, np.array([1.0, 1.0])))  # never worse
+      2
     """
     weights = quadrature_weights
     own = errors_of_frames(prediction, target, quadrature_weights=weights)
@@ -230,6 +266,13 @@ def radial_spectrum(
       TypeError: if the field is not floating point.
       ValueError: if it does not fill the grid, or the grid has other than one or two
         axes.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.metrics_time import radial_spectrum
+      >>> wave = np.cos(2 * np.pi * np.arange(8) / 8)  # wave number one
+      >>> np.round(radial_spectrum(wave, grid_shape=(8,)), 3).tolist()
+      [0.0, 0.5, 0.0, 0.0, 0.0]
     """
     _checks.floating(field=field)
     field = jnp.asarray(field)
@@ -271,6 +314,12 @@ def mean_drift(
     Raises:
       TypeError: if an array is not floating point.
       ValueError: if shapes do not match.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.metrics_time import mean_drift
+      >>> mean_drift(np.array([[1.0, 1.0], [2.0, 2.0]]), np.array([1.0, 1.0])).tolist()
+      [0.0, 1.0]
     """
     first, dtype = jnp.asarray(first), jnp.result_type(frames)
     both = _frames(frames, jnp.broadcast_to(first, jnp.shape(frames)))

@@ -33,6 +33,13 @@ class Normalizer(NamedTuple):
       mean: shape `()` or `(c,)` per channel, `(n,)` or `(n, c)` pointwise.
       std: the same shape, with the guard against zero already added; zero where every
         value is the mean: such values are encoded as zero, and decoded as the mean.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import normalize
+      >>> normalizer = normalize.fit(np.array([[1.0, 3.0], [5.0, 7.0]]))
+      >>> float(normalizer.mean), round(float(normalizer.std), 3)
+      (4.0, 2.582)
     """
 
     mean: Float[Array | np.ndarray, " *shape"]
@@ -68,6 +75,15 @@ def fit(
       TypeError: if `values` is not floating point.
       ValueError: if shapes do not match, an entry is not finite, a weight is negative
         or not finite, or fewer than two entries are left to measure a deviation with.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import normalize
+      >>> samples = np.random.default_rng(0).normal(size=(8, 9, 2))  # of two channels
+      >>> normalize.fit(samples).mean.shape
+      (2,)
+      >>> normalize.fit(samples, pointwise=True).mean.shape
+      (9, 2)
     """
     _checks.floating(values=values)
     values = np.asarray(values)
@@ -114,6 +130,12 @@ def guard(std: np.ndarray, eps: float) -> np.ndarray:
     Args:
       std: deviation of all values of a channel.
       eps: of data of usual units.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.normalize import guard
+      >>> guard(np.array([1.0]), 1e-8).tolist()
+      [1e-08]
     """
     return eps * np.minimum(1, 1000 * std)
 
@@ -130,6 +152,11 @@ def is_constant(
       high: largest value.
       rounding: the `eps` of the type that the values came in.
       size: what is rounded; the largest absolute value by default.
+
+    Examples:
+      >>> from opjax.normalize import is_constant
+      >>> is_constant([0.0, 1.0], [1.0, 1.0], rounding=1e-7).tolist()
+      [False, True]
     """
     low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
     if size is None:
@@ -142,6 +169,12 @@ def is_single(normalizer: Normalizer) -> bool:
 
     Large is a mean above 16 deviations, from which rounding would take digits. A
     constant may be rounded. Deviations lie between 1e-30 and 1e30.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import normalize
+      >>> normalize.is_single(normalize.Normalizer(np.array(101325.0), np.array(1.0)))
+      False
     """
     mean, std = (np.abs(np.asarray(part, np.float64)) for part in normalizer)
     held = (mean <= _LARGE_MEAN * std) & (std > 1e-30) & (std < 1e30)
@@ -153,6 +186,13 @@ def encode_host(normalizer: Normalizer, values: np.ndarray) -> np.ndarray:
 
     Values in float64 are rounded to what JAX computes in after the mean is off, or
     before, to the bits of `encode`, where that loses nothing, see `is_single`.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import normalize
+      >>> normalizer = normalize.Normalizer(np.float32(4.0), np.float32(2.0))
+      >>> normalize.encode_host(normalizer, np.array([2.0, 8.0])).tolist()
+      [-1.0, 2.0]
     """
     dtype = jax.dtypes.canonicalize_dtype(values.dtype)
     early = is_single(normalizer) or jnp.finfo(dtype).bits >= 8 * values.dtype.itemsize
@@ -168,6 +208,13 @@ def decode_host(normalizer: Normalizer, values: np.ndarray) -> np.ndarray:
     Returns:
       Values in the dtype of the encoded ones if that holds them, see `is_single`, and
       else in float64.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import normalize
+      >>> normalizer = normalize.Normalizer(np.float32(4.0), np.float32(2.0))
+      >>> normalize.decode_host(normalizer, np.array([-1.0, 2.0])).tolist()
+      [2.0, 8.0]
     """
     dtype = values.dtype if is_single(normalizer) else np.dtype(np.float64)
     # As rounded as in `decode`, whose product is not rounded where sums are fused.
@@ -193,6 +240,13 @@ def encode(
     Raises:
       TypeError: if `values` is not floating point.
       ValueError: if the trailing axes do not match the normaliser.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import normalize
+      >>> normalizer = normalize.Normalizer(np.float32(4.0), np.float32(2.0))
+      >>> normalize.encode(normalizer, np.array([2.0, 8.0])).tolist()
+      [-1.0, 2.0]
     """
     _check(normalizer, values)
     dtype = jax.dtypes.canonicalize_dtype(jnp.result_type(values))
@@ -218,6 +272,13 @@ def decode(
     Raises:
       TypeError: if `values` is not floating point.
       ValueError: if the trailing axes do not match the normaliser.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import normalize
+      >>> normalizer = normalize.Normalizer(np.float32(4.0), np.float32(2.0))
+      >>> normalize.decode(normalizer, np.array([-1.0, 2.0])).tolist()
+      [2.0, 8.0]
     """
     _check(normalizer, values)
     inner, mean, std = _broadcast(normalizer, values)

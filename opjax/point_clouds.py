@@ -55,6 +55,13 @@ def farthest_points(
       TypeError: if `points` is not floating point.
       ValueError: if shapes do not match or there are fewer points than `num_samples`.
 
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.point_clouds import farthest_points
+      >>> points = np.array([[0.0, 0], [0.1, 0], [1, 0], [0, 2]])
+      >>> farthest_points(points, num_samples=2).tolist()
+      [3, 2]
+
     References:
       Eldar et al., "The farthest point strategy for progressive image sampling", IEEE
       Transactions on Image Processing 6(9), 1997.
@@ -110,6 +117,13 @@ def nearest_points(
     Raises:
       TypeError: if an array is not floating point.
       ValueError: if shapes do not match or there are no points.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.point_clouds import nearest_points
+      >>> points = np.array([[0.0, 0], [1, 0]])
+      >>> nearest_points(np.array([[0.9, 0.0], [0.2, 0.0]]), points).tolist()
+      [1, 0]
     """
     queries = jnp.asarray(queries)
     points, valid = _cloud(points, quadrature_weights)
@@ -150,6 +164,12 @@ def centre_and_scale(
       TypeError: if `points` is not floating point.
       ValueError: if shapes do not match, there are no points, or the length is not
         positive.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.point_clouds import centre_and_scale
+      >>> centre_and_scale(np.array([[1.0, 0], [3, 0]])).tolist()
+      [[-1.0, 0.0], [1.0, 0.0]]
     """
     points, valid = _cloud(points, quadrature_weights)
     centred = points - _mean(points, valid)[None, :]
@@ -183,6 +203,14 @@ def random_rotation(
 
     Raises:
       TypeError: if `dtype` is not floating point.
+
+    Examples:
+      >>> import jax
+      >>> import numpy as np
+      >>> from opjax.point_clouds import random_rotation
+      >>> rotation = random_rotation(jax.random.key(0))
+      >>> bool(np.allclose(rotation @ rotation.T, np.eye(3), atol=1e-5))
+      True
 
     References:
       Shoemake, "Uniform random rotations", Graphics Gems III, 1992.
@@ -224,6 +252,13 @@ def principal_axes(
     Raises:
       TypeError: if `points` is not floating point.
       ValueError: if shapes do not match or there are no points.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.point_clouds import principal_axes
+      >>> points = np.random.default_rng(0).normal(size=(50, 3)) * [1.0, 3.0, 2.0]
+      >>> abs(principal_axes(points)[:, 0]).argmax().item()  # the longest axis is y
+      1
     """
     points, valid = _cloud(points, quadrature_weights)
     if points.shape[1] != 3:

@@ -33,6 +33,14 @@ class Moments:
       count: number of points of positive weight, a scalar.
       gram: inner products of the basis functions, `Phi^T W Phi`, shape `(k, k)`; `None`
         where nobody asked for them.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.projection import moments
+      >>> halves = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+      >>> found = moments(np.array([[1.0], [3.0], [5.0], [7.0]]), halves)
+      >>> found.masses.tolist(), found.means(offset=0.0)[:, 0].tolist()
+      ([2.0, 2.0], [2.0, 6.0])
     """
 
     integrals: Float[Array, "k d"]
@@ -117,6 +125,15 @@ class Projection(Protocol):
 
             def __call__(self, moments):
                 return moments.least_squares(ridge=1e-3)
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import projection
+      >>> halves = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+      >>> values = np.array([[1.0], [3.0], [5.0], [7.0]])
+      >>> means = projection.Means(offset=0.0)  # one of three
+      >>> projection.project(values, halves, projection=means)[:, 0].tolist()
+      [2.0, 6.0]
     """
 
     @property
@@ -146,6 +163,11 @@ class Means:
 
     Attributes:
       offset: keeps the mean of an empty basis function finite, in average weights.
+
+    Examples:
+      >>> from opjax.projection import Means
+      >>> Means().offset, Means().needs_one_sign
+      (1e-05, True)
     """
 
     offset: ArrayLike = 1e-5
@@ -160,7 +182,16 @@ class Means:
 @pytree
 @dataclasses.dataclass(frozen=True)
 class InnerProducts:
-    """Inner products with the basis functions, `Phi^T W f`."""
+    """Inner products with the basis functions, `Phi^T W f`.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.projection import InnerProducts, project
+      >>> halves = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+      >>> values = np.array([[1.0], [3.0], [5.0], [7.0]])
+      >>> project(values, halves, projection=InnerProducts())[:, 0].tolist()
+      [4.0, 12.0]
+    """
 
     needs_gram, needs_one_sign, weights_cancel = False, False, False
 
@@ -179,6 +210,14 @@ class LeastSquares:
       relative: whether the unit is the mean square of the basis functions,
         `trace(Phi^T W Phi) / k`, of which 1e-2 keeps softmax functions apart that are
         all alike; then weights cancel.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.projection import LeastSquares, project
+      >>> x = np.linspace(0, 1, 5)[:, None]
+      >>> basis = np.concatenate([np.ones_like(x), x], axis=1)
+      >>> project(1 + 2 * x, basis, projection=LeastSquares())[:, 0].round(3).tolist()
+      [1.0, 2.0]
     """
 
     ridge: ArrayLike = 0.0
@@ -205,6 +244,13 @@ def check_projection(projection: object) -> None:
     Raises:
       TypeError: if it is a name or lacks an attribute.
       ValueError: if its number is an array, or negative.
+
+    Examples:
+      >>> from opjax.projection import check_projection
+      >>> check_projection("means")
+      Traceback (most recent call last):
+          ...
+      TypeError: projection='means' is a name, expected an object: opjax.Means(), ...
     """
     if isinstance(projection, str):
         raise TypeError(
@@ -264,6 +310,14 @@ def moments(
     Raises:
       TypeError: if an array is not floating point.
       ValueError: if the points do not match or a weight is negative.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.projection import moments
+      >>> halves = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+      >>> found = moments(np.array([[1.0], [3.0], [5.0], [7.0]]), halves)
+      >>> found.integrals[:, 0].tolist(), float(found.weight)
+      ([4.0, 12.0], 4.0)
     """
     values, basis = jnp.asarray(values), jnp.asarray(basis)
     _checks.floating(values=values, basis=basis)
@@ -316,6 +370,12 @@ def gram(
     Raises:
       TypeError: if an array is not floating point.
       ValueError: if the points do not match or a weight is negative.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.projection import gram
+      >>> gram(np.array([[1.0, 0.0], [1.0, 2.0]])).tolist()
+      [[2.0, 2.0], [2.0, 4.0]]
     """
     basis = jnp.asarray(basis)
     _checks.floating(basis=basis)
@@ -397,6 +457,13 @@ def reconstruct(
     Raises:
       TypeError: if an array is not floating point.
       ValueError: if the numbers of basis functions differ.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.projection import reconstruct
+      >>> halves = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+      >>> reconstruct(np.array([[2.0], [6.0]]), halves)[:, 0].tolist()
+      [2.0, 2.0, 6.0, 6.0]
     """
     coefficients, basis = jnp.asarray(coefficients), jnp.asarray(basis)
     _checks.floating(coefficients=coefficients, basis=basis)
@@ -412,7 +479,16 @@ def reconstruct(
 def check_weights(
     quadrature_weights: Float[ArrayLike, " n"], **points: jax.Array
 ) -> Float[Array, " n"]:
-    """Returns quadrature weights, checked against the arrays of their points."""
+    """Returns quadrature weights, checked against the arrays of their points.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.projection import check_weights
+      >>> check_weights(np.ones(3), values=np.ones((4, 1)))
+      Traceback (most recent call last):
+          ...
+      ValueError: Different numbers of points (axis 0): quadrature_weights (3,), ...
+    """
     weights = jnp.asarray(quadrature_weights)
     _checks.floating(quadrature_weights=weights)
     _checks.rank(1, quadrature_weights=weights)

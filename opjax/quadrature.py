@@ -114,6 +114,14 @@ def scattered_weights(
       TypeError: if `mesh_points` is not floating point.
       ValueError: if there are no more than `num_neighbors` points, or a number is not
         positive and finite.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.quadrature import scattered_weights
+      >>> mesh_points = np.random.default_rng(0).uniform(size=(20, 2))
+      >>> weights = scattered_weights(mesh_points, volume=2.0)
+      >>> round(float(weights.sum()), 3)
+      2.0
     """
     mesh_points = jnp.asarray(mesh_points)
     _checks.floating(mesh_points=mesh_points)
@@ -165,6 +173,13 @@ def cell_weights(
       TypeError: if points are not floating point or indices not integers.
       ValueError: if shapes are not as above, a point does not exist, or the cells are
         of another kind, or may be of two.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.quadrature import cell_weights
+      >>> mesh_points = np.array([[0.0, 0], [1, 0], [0, 1]])
+      >>> cell_weights(mesh_points, [[0, 1, 2]]).round(4).tolist()  # thirds of 1/2
+      [0.1667, 0.1667, 0.1667]
     """
     points, cells = _mesh(mesh_points, cells)
     corners, dimension = cells.shape[1], points.shape[1]
@@ -199,6 +214,13 @@ def kind_of_four(
       TypeError: if points are not floating point or indices not integers.
       ValueError: if shapes are not as above, a point does not exist, or the cells may
         be either.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.quadrature import kind_of_four
+      >>> square = np.array([[0.0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0]])
+      >>> kind_of_four(square, [[0, 1, 2, 3]])
+      'quad'
     """
     points, cells = _mesh(mesh_points, cells)
     if points.shape[1:] != (3,) or cells.shape[1:] != (4,):
@@ -298,7 +320,14 @@ def _simplex_weights(
 
 
 def active(quadrature_weights: Float[ArrayLike, " *shape"]) -> Bool[Array, "*shape"]:
-    """Returns which points count, those of positive weight, in the shape of weights."""
+    """Returns which points count, those of positive weight, in the shape of weights.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.quadrature import active
+      >>> active(np.array([0.5, 0.0])).tolist()
+      [True, False]
+    """
     return jnp.asarray(quadrature_weights) > 0
 
 
@@ -308,6 +337,12 @@ def select(
     """Zeroes the values of points that do not count, along the first axis.
 
     Before arithmetic: zero times a padded NaN would be NaN.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.quadrature import select
+      >>> select(np.array([1.0, np.nan]), np.array([0.5, 0.0])).tolist()
+      [1.0, 0.0]
     """
     if quadrature_weights is None:
         return values
@@ -336,6 +371,12 @@ def weighted_mean(
     Raises:
       TypeError: if an array is not floating point.
       ValueError: if the shapes do not match.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.quadrature import weighted_mean
+      >>> float(weighted_mean(np.array([1.0, 5.0]), np.array([3.0, 1.0])))
+      2.0
     """
     values = jnp.asarray(values)
     _checks.floating(values=values)

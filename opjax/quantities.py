@@ -68,6 +68,12 @@ def mean(
     Raises:
       TypeError: if an array is not floating point.
       ValueError: if shapes do not match.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.quantities import mean
+      >>> float(mean(np.array([1.0, 5.0]), np.array([3.0, 1.0])))
+      2.0
     """
     return integral(values, quadrature_weights) / jnp.sum(
         jnp.asarray(quadrature_weights)
@@ -92,6 +98,12 @@ def maximum(
     Raises:
       TypeError: if an array is not floating point.
       ValueError: if shapes do not match.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.quantities import maximum
+      >>> float(maximum(np.array([1.0, 5.0, 9.0]), np.array([1.0, 1.0, 0.0])))
+      5.0
     """
     if quadrature_weights is None:
         values = jnp.asarray(values)
@@ -121,6 +133,12 @@ def minimum(
     Raises:
       TypeError: if an array is not floating point.
       ValueError: if shapes do not match.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.quantities import minimum
+      >>> float(minimum(np.array([1.0, 5.0, -9.0]), np.array([1.0, 1.0, 0.0])))
+      1.0
     """
     return -maximum(-jnp.asarray(values), quadrature_weights)
 
@@ -155,6 +173,14 @@ def force(
     Raises:
       TypeError: if an array is not floating point.
       ValueError: if shapes do not match.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.quantities import force
+      >>> area_vectors = np.array([[0.0, -1.0], [0.0, 1.0]])  # below and above, in m
+      >>> pressure = np.array([3.0, 1.0])  # in Pa
+      >>> force(pressure, area_vectors).tolist()  # in N/m
+      [0.0, -2.0]
     """
     pressure, vectors = _on_wall(pressure, area_vectors)
     if isinstance(pressure, np.ndarray) and isinstance(vectors, np.ndarray):
@@ -188,6 +214,15 @@ def moment(
     Raises:
       TypeError: if an array is not floating point.
       ValueError: if shapes do not match, or `p` is neither 2 nor 3.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.quantities import moment
+      >>> area_vectors = np.array([[0.0, -1.0], [0.0, 1.0]])
+      >>> mesh_points = np.array([[0.0, 0.0], [1.0, 0.0]])
+      >>> center = np.array([0.5, 0.0])
+      >>> float(moment(np.array([3.0, 1.0]), area_vectors, mesh_points, center=center))
+      2.0
     """
     pressure, vectors = _on_wall(pressure, area_vectors)
     points, center = (
@@ -228,6 +263,12 @@ def drag_and_lift(force: Float[ArrayLike, " 2"], *, angle: ArrayLike) -> Array:
     Raises:
       TypeError: if the force is not floating point.
       ValueError: if it has another shape.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.quantities import drag_and_lift
+      >>> drag_and_lift(np.array([1.0, 2.0]), angle=0.0).tolist()
+      [1.0, 2.0]
     """
     force = jnp.asarray(force)
     _checks.floating(force=force)
@@ -262,6 +303,11 @@ def coefficient(
     Raises:
       TypeError: if the force is not floating point.
       ValueError: if a reference value is not positive and finite.
+
+    Examples:
+      >>> from opjax.quantities import coefficient
+      >>> round(float(coefficient(30.0, density=1.2, speed=10.0, area=0.5)), 4)
+      1.0
     """
     force = jnp.asarray(force)
     _checks.floating(force=force)

@@ -51,6 +51,15 @@ def spectral_convolution(
       TypeError: if an array is not real floating point.
       ValueError: if points, channels or dimensions do not match.
 
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.spectral import spectral_convolution
+      >>> kernel = np.zeros((1, 2, 3, 2))  # the constant, of two channels in, three out
+      >>> kernel[..., 0] = 1
+      >>> y = spectral_convolution(np.ones((8, 2)), kernel, grid_shape=(8,))
+      >>> y.shape, y[0].tolist()
+      ((8, 3), [2.0, 2.0, 2.0])
+
     References:
       Li et al., "Fourier Neural Operator", ICLR 2021 (arXiv:2010.08895), Eq. 4 and 5.
     """
@@ -90,6 +99,11 @@ def largest_modes(grid_shape: Sequence[int]) -> tuple[int, ...]:
     """Returns the most frequencies per axis that a grid resolves, the last one halved.
 
     These are `(n_1, ..., n_{p-1}, n_p // 2 + 1)`, see `spectral_convolution`.
+
+    Examples:
+      >>> from opjax.spectral import largest_modes
+      >>> largest_modes((64, 64))
+      (64, 33)
     """
     *leading, last = grid_shape
     return (*leading, last // 2 + 1)

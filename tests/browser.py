@@ -86,7 +86,7 @@ class Browser:
         while not self.run(f"Boolean({condition})"):
             if time.monotonic() > end:
                 raise TimeoutError(f"not true within {seconds} s: {condition}")
-            time.sleep(0.02)
+            time.sleep(0.2)
 
 
 @contextlib.contextmanager

@@ -67,6 +67,14 @@ def basis_attention(
       ValueError: if points or channels do not match, or a weight or the projection's
         number is negative.
 
+    Examples:
+      >>> import jax
+      >>> from opjax.attention import basis_attention, softmax_attention
+      >>> q, k, v, scores = jax.random.normal(jax.random.key(0), (4, 50, 4))
+      >>> phi = jax.nn.softmax(scores)
+      >>> basis_attention(softmax_attention, q, k, v, phi, phi).shape
+      (50, 4)
+
     References:
       Xiao et al., "Functional Attention", 2026, Eq. 4, 5 and Table 7.
     """
@@ -118,6 +126,14 @@ def physics_attention(
     Raises:
       TypeError: if an array is not floating point.
       ValueError: if points or channels do not match or a weight is negative.
+
+    Examples:
+      >>> import jax
+      >>> from opjax.attention import physics_attention
+      >>> q, k, v, scores = jax.random.normal(jax.random.key(0), (4, 50, 4))
+      >>> phi = jax.nn.softmax(scores)  # soft slices
+      >>> physics_attention(q, k, v, phi, phi).shape
+      (50, 4)
 
     References:
       Wu et al., "Transolver: a fast transformer solver for PDEs on general geometries",

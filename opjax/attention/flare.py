@@ -54,6 +54,14 @@ def flare_attention(
       TypeError: if an array is not floating point.
       ValueError: if points or channels do not match or a weight is negative.
 
+    Examples:
+      >>> import jax
+      >>> from opjax.attention import flare_attention
+      >>> q, k, v = jax.random.normal(jax.random.key(0), (3, 50, 4))
+      >>> latents = jax.random.normal(jax.random.key(1), (8, 4))
+      >>> flare_attention(q, k, v, latents).shape
+      (50, 4)
+
     References:
       Puri et al., "FLARE: fast low-rank attention routing engine", 2025
       (arXiv:2508.12594).
@@ -109,6 +117,13 @@ def softmax_means(
     Raises:
       TypeError: if an array is not floating point.
       ValueError: if the points do not match or a weight is negative.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.attention import softmax_means
+      >>> values = np.array([[1.0], [3.0]])
+      >>> softmax_means(values, np.zeros((2, 1))).tolist()
+      [[2.0]]
 
     References:
       Wang and Wang, "Latent neural operator for solving forward and inverse PDE

@@ -23,6 +23,15 @@ class MapBetweenBases(NamedTuple):
       functional_map: the operator between coefficients, shape `(kq, kk)`.
       query_basis: basis functions at the query points, shape `(m, kq)`.
       key_basis: basis functions at the mesh points, shape `(n, kk)`.
+
+    Examples:
+      >>> import jax
+      >>> from opjax.attention import functional_attention_map
+      >>> q, k, scores = jax.random.normal(jax.random.key(0), (3, 50, 4))
+      >>> phi = jax.nn.softmax(scores)
+      >>> found = functional_attention_map(q, k, phi, phi, ridge=1e-3)
+      >>> found.functional_map.shape, found.key_basis.shape
+      ((4, 4), (50, 4))
     """
 
     functional_map: Float[Array, "kq kk"]
@@ -101,6 +110,13 @@ def transport(
       TypeError: if an array is not floating point.
       ValueError: if channels or basis functions do not match, or as
         `linalg.ridge_solve`.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.attention import transport
+      >>> key, value = np.eye(2), np.array([[1.0], [2.0]])
+      >>> transport(2 * key, key, value, ridge=0.0).tolist()  # the map doubles
+      [[2.0], [4.0]]
 
     References:
       Xiao et al., "Functional Attention", 2026, Eq. 8 and App. B.1.
@@ -225,6 +241,14 @@ def functional_attention_map(
       TypeError: as `functional_attention`.
       ValueError: as `functional_attention`.
 
+    Examples:
+      >>> import jax
+      >>> from opjax.attention import functional_attention_map
+      >>> q, k, scores = jax.random.normal(jax.random.key(0), (3, 50, 4))
+      >>> phi = jax.nn.softmax(scores)
+      >>> functional_attention_map(q, k, phi, phi, ridge=1e-3).functional_map.shape
+      (4, 4)
+
     References:
       Xiao et al., "Functional Attention", 2026, Eq. 6 and 7.
     """
@@ -269,6 +293,13 @@ def intention(
       TypeError: if an array is not floating point.
       ValueError: if points or channels do not match, or a weight or the ridge is
         negative.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.attention import intention
+      >>> key, value = np.array([[1.0], [2.0]]), np.array([[2.0], [4.0]])  # y = 2 x
+      >>> round(float(intention(np.array([[5.0]]), key, value, ridge=0.0)[0, 0]), 3)
+      10.0
 
     References:
       Garnelo and Czarnecki, "Exploring the space of key-value-query models with

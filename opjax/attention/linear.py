@@ -45,6 +45,15 @@ def linear_attention(
       TypeError: if an array is not floating point.
       ValueError: if points or channels do not match or a weight is negative.
 
+    Examples:
+      >>> import jax
+      >>> import numpy as np
+      >>> from opjax.attention import linear_attention
+      >>> q, k = jax.random.normal(jax.random.key(0), (2, 50, 4))
+      >>> constant = linear_attention(q, k, np.ones((50, 1), "f4"))
+      >>> bool(np.allclose(constant, 1))  # rows sum to one
+      True
+
     References:
       Shen et al., "Efficient attention: attention with linear complexities", 2021.
     """

@@ -49,6 +49,14 @@ def linformer_attention(
       TypeError: if an array is not floating point.
       ValueError: if points, channels or columns do not match or a weight is negative.
 
+    Examples:
+      >>> import jax
+      >>> from opjax.attention import linformer_attention
+      >>> q, k, v = jax.random.normal(jax.random.key(0), (3, 50, 4))
+      >>> e, f = jax.random.normal(jax.random.key(1), (2, 50, 8)) / 50
+      >>> linformer_attention(q, k, v, key_projection=e, value_projection=f).shape
+      (50, 4)
+
     References:
       Wang et al., "Linformer: self-attention with linear complexity", 2020, Eq. 7.
     """

@@ -43,6 +43,13 @@ def normalized_attention(
       TypeError: if an array is not floating point.
       ValueError: if points or channels do not match or a weight is negative.
 
+    Examples:
+      >>> import jax
+      >>> from opjax.attention import normalized_attention
+      >>> q, k, v = jax.random.normal(jax.random.key(0), (3, 50, 4))
+      >>> normalized_attention(q, k, v).shape
+      (50, 4)
+
     References:
       Hao et al., "GNOT: a general neural operator transformer for operator learning",
       ICML 2023 (arXiv:2302.14376).

@@ -72,6 +72,13 @@ def nystrom_attention(
       ValueError: if points or channels do not match, a weight is negative, or a number
         is out of range.
 
+    Examples:
+      >>> import jax
+      >>> from opjax.attention import nystrom_attention
+      >>> q, k, v = jax.random.normal(jax.random.key(0), (3, 50, 4))
+      >>> nystrom_attention(q, k, v, num_landmarks=5).shape
+      (50, 4)
+
     References:
       Xiong et al., "Nystromformer: a Nystrom-based algorithm for approximating
       self-attention", AAAI 2021, Eq. 11 and 13.

@@ -56,6 +56,14 @@ def orthogonal_attention(
         basis function, there are fewer points than basis functions, a weight is
         negative, or the orthonormalisation is unknown.
 
+    Examples:
+      >>> import jax
+      >>> from opjax.attention import orthogonal_attention
+      >>> v, basis = jax.random.normal(jax.random.key(0), (2, 50, 4))
+      >>> q, k = jax.random.normal(jax.random.key(1), (2, 4, 4))  # of modes
+      >>> orthogonal_attention(q, k, v, basis).shape
+      (50, 4)
+
     References:
       Documentation of `orthogonal_attention_layer_type` of the Fortran library athena.
     """
@@ -109,6 +117,12 @@ def mode_gains(
     Raises:
       TypeError: if an array is not floating point.
       ValueError: if modes or channels do not match.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.attention import mode_gains
+      >>> mode_gains(np.zeros((4, 1)), np.zeros((4, 1)))[:, 0].tolist()
+      [1.25, 1.25, 1.25, 1.25]
 
     References:
       Documentation of `orthogonal_attention_layer_type` of the Fortran library athena.

@@ -36,6 +36,12 @@ def feature_covariance(
       TypeError: if an array is not floating point.
       ValueError: if the points do not match or a weight is negative.
 
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.attention import feature_covariance
+      >>> feature_covariance(np.array([[1.0, 0.0], [1.0, 2.0]])).tolist()
+      [[1.0, 1.0], [1.0, 2.0]]
+
     References:
       Xiao et al., "Improved operator learning by orthogonal attention", ICML 2024
       (arXiv:2310.12487).
@@ -88,6 +94,14 @@ def orthonormal_attention(
     Raises:
       TypeError: if an array is not floating point.
       ValueError: if points or features do not match or a weight is negative.
+
+    Examples:
+      >>> import jax
+      >>> import numpy as np
+      >>> from opjax.attention import orthonormal_attention
+      >>> value, features = jax.random.normal(jax.random.key(0), (2, 50, 4))
+      >>> orthonormal_attention(value, features, np.ones(4)).shape
+      (50, 4)
 
     References:
       Xiao et al., "Improved operator learning by orthogonal attention", ICML 2024

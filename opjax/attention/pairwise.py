@@ -54,6 +54,13 @@ def softmax_attention(
       TypeError: if an array is not floating point.
       ValueError: if points or channels do not match or a weight is negative.
 
+    Examples:
+      >>> import jax
+      >>> from opjax.attention import softmax_attention
+      >>> q, k, v = jax.random.normal(jax.random.key(0), (3, 50, 4))
+      >>> softmax_attention(q[:7], k, v).shape  # at seven query points
+      (7, 4)
+
     References:
       Vaswani et al., "Attention is all you need", 2017; Xiao et al., 2026, Eq. 1.
     """
@@ -165,6 +172,13 @@ def fourier_attention(
     Raises:
       TypeError: if an array is not floating point.
       ValueError: if points or channels do not match or a weight is negative.
+
+    Examples:
+      >>> import jax
+      >>> from opjax.attention import fourier_attention
+      >>> q, k, v = jax.random.normal(jax.random.key(0), (3, 50, 4))
+      >>> fourier_attention(q[:7], k, v).shape  # at seven query points
+      (7, 4)
 
     References:
       Cao, "Choose a Transformer: Fourier or Galerkin", NeurIPS 2021, Eq. 5, with

@@ -63,6 +63,14 @@ def performer_attention(
       ValueError: if points or channels do not match, a weight or the offset is
         negative, or the kernel is unknown.
 
+    Examples:
+      >>> import jax
+      >>> from opjax.attention import orthogonal_random_features, performer_attention
+      >>> q, k, v = jax.random.normal(jax.random.key(0), (3, 50, 4))
+      >>> directions = orthogonal_random_features(jax.random.key(1), 16, 4)
+      >>> performer_attention(q, k, v, projection_matrix=directions).shape
+      (50, 4)
+
     References:
       Choromanski et al., "Rethinking attention with performers", ICLR 2021, Lemma 1
       and Section 2.
@@ -141,6 +149,13 @@ def orthogonal_random_features(
 
     Raises:
       ValueError: if a number is not positive.
+
+    Examples:
+      >>> import jax
+      >>> from opjax.attention import orthogonal_random_features
+      >>> rows = orthogonal_random_features(jax.random.key(0), 16, 4)
+      >>> rows.shape, bool(abs(rows[0] @ rows[1]) < 1e-4)
+      ((16, 4), True)
 
     References:
       Choromanski et al., "Rethinking attention with performers", ICLR 2021, Section

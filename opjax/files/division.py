@@ -36,6 +36,18 @@ def splits(
       OSError: if there are no files.
       ValueError: if a file is damaged, has no target or is in both lists; samples do
         not agree; or they are too few to be divided.
+
+    Examples:
+      >>> import tempfile
+      >>> import numpy as np
+      >>> from opjax import files
+      >>> points = np.random.default_rng(0).uniform(size=(10, 5, 2))
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     for i, mesh in enumerate(points):
+      ...         np.savez(f"{folder}/{i}.npz", mesh_points=mesh, target=mesh[:, 0])
+      ...     splits = files.splits([folder], shares=files.Shares(test_fraction=0.3))
+      >>> len(splits.train), len(splits.validation), len(splits.test)
+      (6, 1, 3)
     """
     stacked = options.stacked
     read = read_all if in_memory else look_at_all

@@ -72,6 +72,20 @@ def find(paths: Paths, *, stacked: bool = False) -> list[Path]:
         a link leads nowhere.
       ValueError: if a format is unknown or there are several, or a folder of a case
         has several files that are not known to be times.
+
+    Examples:
+      >>> import tempfile
+      >>> import numpy as np
+      >>> from opjax import files
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     for name in ("b", "a"):
+      ...         np.savez(f"{folder}/{name}.npz", target=np.ones(3))
+      ...     [path.name for path in files.find(folder)]
+      ['a.npz', 'b.npz']
+      >>> files.find("no/such/folder")
+      Traceback (most recent call last):
+          ...
+      FileNotFoundError: no/such/folder ...
     """
     every = [paths] if isinstance(paths, str | os.PathLike) else paths
     found = {file for path in every for file in _files_of(path, stacked)}

@@ -20,6 +20,11 @@ def parse_names(names: Names) -> tuple[str, ...]:
 
     Raises:
       ValueError: if a name is given twice.
+
+    Examples:
+      >>> from opjax import files
+      >>> files.parse_names('U, "Stress, Mises"')
+      ('U', 'Stress, Mises')
     """
     if isinstance(names, str):
         names = next(csv.reader([names], skipinitialspace=True), [])
@@ -86,6 +91,16 @@ class ReadOptions:
     Raises:
       ValueError: if there is no such grid, location or feature, a field is named twice,
         or options do not go together.
+
+    Examples:
+      >>> from opjax import files
+      >>> options = files.ReadOptions(features="k,f", target="u", quadrature=True)
+      >>> options.features, options.fields
+      (('k', 'f'), ('k', 'f', 'u'))
+      >>> files.ReadOptions(location="faces")
+      Traceback (most recent call last):
+          ...
+      ValueError: location='faces' is unknown; choose from points, cells.
     """
 
     features: Names = ()

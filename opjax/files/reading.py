@@ -51,6 +51,19 @@ def read(paths: Paths, options: ReadOptions = DEFAULT) -> list[Sample]:
       ValueError: if a file is damaged, pickled, too large or of an unknown format; an
         array is missing, not of real numbers, not finite or of the wrong shape; cells
         name points that do not exist; or samples differ in dimension or channels.
+
+    Examples:
+      >>> import tempfile
+      >>> import numpy as np
+      >>> from opjax import files
+      >>> points = np.random.default_rng(0).uniform(size=(5, 2))
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     for i in range(3):
+      ...         k, u = points + i, points[:, 0] + i
+      ...         np.savez(f"{folder}/case_{i}.npz", mesh_points=points, k=k, u=u)
+      ...     samples = files.read(folder, files.ReadOptions(features="k", target="u"))
+      >>> len(samples), samples[0].features.shape, samples[0].target.shape
+      (3, (5, 2), (5, 1))
     """
     return read_all(paths, options)[0]
 
@@ -69,6 +82,18 @@ def stored(paths: Paths, options: ReadOptions = DEFAULT) -> Stored:
       FileNotFoundError: if there is no file.
       ImportError: if h5py or VTK is needed and missing.
       ValueError: as for `read`.
+
+    Examples:
+      >>> import tempfile
+      >>> import numpy as np
+      >>> from opjax import files
+      >>> points = np.random.default_rng(0).uniform(size=(3, 5, 2))
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     for i, mesh in enumerate(points):
+      ...         np.savez(f"{folder}/{i}.npz", mesh_points=mesh, target=mesh[:, 0])
+      ...     samples = files.stored(folder)
+      ...     print(len(samples), samples[2].target.shape)  # reads one file
+      3 (5, 1)
     """
     return look_at_all(paths, options)[0]
 

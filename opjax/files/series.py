@@ -54,13 +54,41 @@ _OPTIONS = (
 
 
 class SeriesSplits(Divided[Sequence[Series]]):
-    """The series of a task, divided."""
+    """The series of a task, divided.
+
+    Examples:
+      >>> import tempfile
+      >>> import numpy as np
+      >>> from opjax.files.series import series_splits
+      >>> points, times = np.random.default_rng(0).uniform(size=(5, 2)), np.arange(3.0)
+      >>> arrays = {"mesh_points": points, "times": times}
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     for i in range(4):
+      ...         arrays["target"] = np.outer(times + i, points[:, 0])  # (t, n)
+      ...         np.savez(f"{folder}/{i}.npz", **arrays)
+      ...     splits = series_splits([folder])
+      >>> type(splits).__name__, splits.channels
+      ('SeriesSplits', {'features': (), 'target': ('target',)})
+    """
 
     elements = "series"
 
 
 class Cases(NamedTuple):
-    """Series, and the names of their channels, see `SeriesSplits`."""
+    """Series, and the names of their channels, see `SeriesSplits`.
+
+    Examples:
+      >>> import tempfile
+      >>> import numpy as np
+      >>> from opjax.files.series import read_series
+      >>> points, times = np.random.default_rng(0).uniform(size=(5, 2)), np.arange(3.0)
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     u = np.outer(times, points[:, 0])  # (t, n)
+      ...     np.savez(f"{folder}/a.npz", mesh_points=points, times=times, target=u)
+      ...     cases = read_series(folder)
+      >>> len(cases.series), cases.channels
+      (1, {'features': (), 'target': ('target',)})
+    """
 
     series: list[Series]
     channels: dict[str, tuple[str, ...]]
@@ -112,6 +140,18 @@ def read_series(
         shape; numbers of files have a gap; the mesh changes within a series; an option
         means nothing for series; or as from `samples.series.check`. The message names
         the file, and the frame.
+
+    Examples:
+      >>> import tempfile
+      >>> import numpy as np
+      >>> from opjax.files.series import read_series
+      >>> points, times = np.random.default_rng(0).uniform(size=(5, 2)), np.arange(3.0)
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     u = np.outer(times, points[:, 0])  # (t, n)
+      ...     np.savez(f"{folder}/a.npz", mesh_points=points, times=times, target=u)
+      ...     [series] = read_series(folder).series
+      >>> series.times.tolist(), series.values.shape
+      ([0.0, 1.0, 2.0], (3, 5, 1))
     """
     read = _read_all(paths, _how(options, min_frames, in_memory))
     return Cases([one.series for one in read], read[0].channels)
@@ -157,6 +197,20 @@ def series_splits(
       OSError: if there are no files.
       ValueError: as for `read_series`; or if a case is in both lists, or there are too
         few to be divided.
+
+    Examples:
+      >>> import tempfile
+      >>> import numpy as np
+      >>> from opjax.files.series import series_splits
+      >>> points, times = np.random.default_rng(0).uniform(size=(5, 2)), np.arange(3.0)
+      >>> arrays = {"mesh_points": points, "times": times}
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     for i in range(4):
+      ...         arrays["target"] = np.outer(times + i, points[:, 0])  # (t, n)
+      ...         np.savez(f"{folder}/{i}.npz", **arrays)
+      ...     splits = series_splits([folder])
+      >>> len(splits.train), len(splits.validation), len(splits.test)
+      (2, 1, 1)
     """
     how = _how(options, min_frames, in_memory)
     read, tests = _read_all(train, how), None

@@ -33,6 +33,18 @@ def read_sliced(paths: Paths, options: ReadOptions = DEFAULT) -> Sliced:
       ValueError: if a file is of another format or damaged, a field is missing or not
         what it has to be, samples differ in their channels, or an option means nothing
         for slices.
+
+    Examples:
+      >>> import tempfile
+      >>> import h5py
+      >>> import numpy as np
+      >>> from opjax import files
+      >>> points = np.random.default_rng(0).uniform(size=(5, 2))
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     with h5py.File(f"{folder}/large.h5", "w") as file:
+      ...         file["mesh_points"], file["target"] = points, points[:, :1]
+      ...     len(files.read_sliced(f"{folder}/large.h5"))
+      1
     """
     look = partial(opened, options=options)
     places: list[Place] = []
@@ -67,6 +79,20 @@ class SlicedSplits(Divided[Sliced]):
 
     One mesh that does not fit into memory is often all there is: a single sample is
     trained on and tested, and none validates.
+
+    Examples:
+      >>> import tempfile
+      >>> import h5py
+      >>> import numpy as np
+      >>> from opjax import files
+      >>> points = np.random.default_rng(0).uniform(size=(4, 5, 2))
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     for i, mesh in enumerate(points):
+      ...         with h5py.File(f"{folder}/{i}.h5", "w") as file:
+      ...             file["mesh_points"], file["target"] = mesh, mesh[:, :1]
+      ...     splits = files.sliced_splits(folder)
+      >>> isinstance(splits, files.SlicedSplits), len(splits.train)
+      (True, 2)
     """
 
     one_is_enough = True
@@ -93,6 +119,20 @@ def sliced_splits(
     Raises:
       OSError: if there are no files.
       ValueError: as from `read_sliced`, or if a file is in both lists.
+
+    Examples:
+      >>> import tempfile
+      >>> import h5py
+      >>> import numpy as np
+      >>> from opjax import files
+      >>> points = np.random.default_rng(0).uniform(size=(4, 5, 2))
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     for i, mesh in enumerate(points):
+      ...         with h5py.File(f"{folder}/{i}.h5", "w") as file:
+      ...             file["mesh_points"], file["target"] = mesh, mesh[:, :1]
+      ...     splits = files.sliced_splits(folder)
+      >>> len(splits.train), len(splits.validation), len(splits.test)
+      (2, 1, 1)
     """
     sliced, tests = read_sliced(train, options), None
     if test:

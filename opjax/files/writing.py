@@ -55,6 +55,17 @@ def write(
       ValueError: if the suffix is unknown or not that of the source, `path` is the
         source, the prediction does not fit the sample or its names, or a field of that
         name exists.
+
+    Examples:
+      >>> import tempfile
+      >>> import numpy as np
+      >>> from opjax import files, samples
+      >>> points = np.random.default_rng(0).uniform(size=(5, 2))
+      >>> [sample] = samples.from_arrays(mesh_points=points, target=points[None, :, 0])
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     files.write(f"{folder}/a.npz", sample, prediction=np.ones((5, 1)))
+      ...     sorted(np.load(f"{folder}/a.npz"))
+      ['mesh_points', 'prediction', 'target']
     """
     path = Path(path).expanduser()
     check_suffix(path)
@@ -149,6 +160,19 @@ def extended(
       ImportError: if h5py or VTK is needed and missing.
       OSError: if the copy cannot be written.
       ValueError: as for `read`, or if `path` is the source or has another suffix.
+
+    Examples:
+      >>> import tempfile
+      >>> import numpy as np
+      >>> from opjax import files
+      >>> points = np.random.default_rng(0).uniform(size=(5, 2))
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     np.savez(f"{folder}/a.npz", mesh_points=points, target=points[:, 0])
+      ...     with files.extended(f"{folder}/a.npz", f"{folder}/b.npz") as samples:
+      ...         for each in samples:
+      ...             each.add(np.ones((5, 1)), names=["u_predicted"])
+      ...     sorted(np.load(f"{folder}/b.npz"))
+      ['mesh_points', 'target', 'u_predicted']
     """
     source, path = Path(source).expanduser(), Path(path).expanduser()
     check_suffix(source)

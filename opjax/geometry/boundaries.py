@@ -65,6 +65,12 @@ def cell_facets(cells_by_kind: Mapping[str, cells.Cells], num_points: int) -> Fa
     Raises:
       TypeError: if cells are not integers.
       ValueError: as for `boundary_facets`.
+
+    Examples:
+      >>> from opjax.geometry import cell_facets
+      >>> facets = cell_facets({"triangle": [[0, 1, 2], [0, 2, 3]]}, num_points=4)
+      >>> facets.corners.shape, facets.cells.tolist()
+      ((6, 2), [0, 0, 0, 1, 1, 1])
     """
     dimensions = {cells.dimension_of(kind) for kind in cells_by_kind}
     if len(dimensions) != 1 or not dimensions <= {2, 3}:

@@ -121,6 +121,13 @@ def cell_centers(
     Raises:
       TypeError: if points are not floating point or cells not integers.
       ValueError: as for `cell_volumes`.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.geometry import cell_centers
+      >>> square = np.array([[0.0, 0], [2, 0], [2, 1], [0, 1]])
+      >>> cell_centers(square, [[0, 1, 2, 3]], "quad").tolist()
+      [[1.0, 0.5]]
     """
     return _measured(mesh_points, cells, kind)[1]
 
@@ -145,6 +152,13 @@ def invalid_cells(
     Raises:
       TypeError: if points are not floating point or cells not integers.
       ValueError: as for `cell_volumes`.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.geometry import invalid_cells
+      >>> points = np.array([[0.0, 0], [1, 0], [0, 1], [2, 0]])
+      >>> invalid_cells(points, [[0, 1, 2], [0, 1, 3]], "triangle").tolist()
+      [False, True]
     """
     points = np.asarray(mesh_points)
     corners = _corners(_arrays.coordinates(points), cells, kind)

@@ -24,6 +24,15 @@ class Nearest(NamedTuple):
       facet: its number, the smallest of those that are equally near, `(m,)`.
       normal: its outward unit normal, `(m, p)`; the direction of the mean where several
         are equally near, as at a corner, and zero where they cancel.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.geometry import nearest_facets
+      >>> square = np.array([[0.0, 0], [1, 0], [1, 1], [0, 1]])
+      >>> sides = [[0, 1], [1, 2], [2, 3], [3, 0]]
+      >>> nearest = nearest_facets(np.array([[0.5, 0.25]]), square, sides)
+      >>> nearest.distance.tolist(), nearest.facet.tolist()
+      ([0.25], [0])
     """
 
     distance: np.ndarray
@@ -85,6 +94,14 @@ def nearest_facets(
       TypeError: if points are not floating point or facets not integers.
       ValueError: if shapes are not as above, there is no facet, a point does not exist
         or a coordinate is not finite.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.geometry import nearest_facets
+      >>> square = np.array([[0.0, 0], [1, 0], [1, 1], [0, 1]])
+      >>> sides = [[0, 1], [1, 2], [2, 3], [3, 0]]
+      >>> nearest_facets(np.array([[0.5, 0.25]]), square, sides).normal.tolist()
+      [[0.0, -1.0]]
     """
     _checks.on_host(points=points, mesh_points=mesh_points, facets=facets)
     where = _arrays.coordinates(np.asarray(points), "points")
@@ -131,6 +148,14 @@ def layers(
 
     Raises:
       ValueError: if there is no facet, or all of them are in one point.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.geometry import layers
+      >>> square = np.array([[0.0, 0], [2, 0], [2, 2], [0, 2]])
+      >>> sides = [[0, 1], [1, 2], [2, 3], [3, 0]]
+      >>> layers(np.array([0.0, 1.0, 3.0]), square, sides)["wide"].tolist()
+      [1.0, 0.5, 0.25]
     """
     corners = np.asarray(mesh_points, np.float64)[np.unique(np.asarray(facets))]
     length = float(np.ptp(corners, axis=0).max(initial=0)) / 2 if len(corners) else 0.0

@@ -22,6 +22,14 @@ class Facets(NamedTuple):
         from outside.
       cells: which cell each facet belongs to, `(m,)`, counted over all kinds in their
         order.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.geometry import boundary_facets
+      >>> points = np.array([[0.0, 0], [1, 0], [1, 1], [0, 1]])
+      >>> facets = boundary_facets(points, {"triangle": [[0, 1, 2], [0, 2, 3]]})
+      >>> len(facets.corners), facets.cells.tolist()
+      (4, [0, 0, 1, 1])
     """
 
     corners: np.ndarray
@@ -80,6 +88,12 @@ def point_area_vectors(
     Raises:
       TypeError: if points are not floating point or facets not integers.
       ValueError: if shapes are not as above or a point does not exist.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.geometry import point_area_vectors
+      >>> point_area_vectors(np.array([[0.0, 0], [2, 0]]), [[0, 1]]).tolist()
+      [[0.0, -1.0], [0.0, -1.0]]
     """
     points, facets = _checked(mesh_points, facets)
     vectors = _triangles(points, facets)
@@ -112,6 +126,14 @@ def point_normals(
     Raises:
       TypeError: if points are not floating point or facets not integers.
       ValueError: if shapes are not as above or a point does not exist.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.geometry import point_normals
+      >>> square = np.array([[0.0, 0], [1, 0], [1, 1], [0, 1]])
+      >>> sides = [[0, 1], [1, 2], [2, 3], [3, 0]]
+      >>> point_normals(square, sides)[0].round(3).tolist()
+      [-0.707, -0.707]
     """
     points, facets = _checked(mesh_points, facets)
     xp = _arrays.namespace(points)
@@ -136,6 +158,13 @@ def enclosed_volume(
     Raises:
       TypeError: if points are not floating point or facets not integers.
       ValueError: if shapes are not as above or a point does not exist.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.geometry import enclosed_volume
+      >>> square = np.array([[0.0, 0], [2, 0], [2, 1], [0, 1]])
+      >>> float(enclosed_volume(square, [[0, 1], [1, 2], [2, 3], [3, 0]]))
+      2.0
     """
     weights = point_area_vectors(mesh_points, facets)
     points = _arrays.coordinates(mesh_points)

@@ -17,6 +17,16 @@ class OpenSurfaceError(ValueError):
 
     Attributes:
       edges: point indices `(k, 2)` of its edges, `(k, 1)` of its ends in the plane.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.geometry import OpenSurfaceError, outward_facets
+      >>> points = np.array([[0.0, 0], [1, 0], [0, 1]])
+      >>> try:
+      ...     outward_facets(points, [[0, 1], [1, 2]])
+      ... except OpenSurfaceError as error:
+      ...     print(error.edges.tolist())
+      [[0], [2]]
     """
 
     def __init__(self, edges: np.ndarray):

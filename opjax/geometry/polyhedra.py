@@ -34,6 +34,15 @@ def outward_polyhedra(mesh_points: Float[ArrayLike, "n 3"], faces: Facets) -> Fa
     Raises:
       TypeError: if points are not floating point or corners not integers.
       ValueError: if points are not in space or a point does not exist.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.geometry import Facets, cell_volumes, outward_polyhedra
+      >>> points = np.array([[0.0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]])
+      >>> corners = np.array([[0, 1, 2], [0, 1, 3], [1, 2, 3], [0, 2, 3]])
+      >>> faces = outward_polyhedra(points, Facets(corners, np.zeros(4, int)))
+      >>> cell_volumes(points, faces, "polyhedron").round(4).tolist()
+      [0.1667]
     """
     points = _arrays.coordinates(np.asarray(mesh_points))
     corners = faces.corners.copy()

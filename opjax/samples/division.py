@@ -28,6 +28,15 @@ class Shares:
 
     Raises:
       ValueError: if a fraction is not between 0 and 1, or a number is negative.
+
+    Examples:
+      >>> from opjax import files
+      >>> files.Shares(validation_fraction=0.2, num_train=100, seed=1).test_fraction
+      0.2
+      >>> files.Shares(test_fraction=1.5)
+      Traceback (most recent call last):
+          ...
+      ValueError: test_fraction=1.5 must be between 0 and 1.
     """
 
     validation_fraction: float = 0.1

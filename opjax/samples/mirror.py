@@ -85,8 +85,10 @@ def mirrored(
 def original(name: str) -> str:
     """Returns the name of the case that a case of this name is a copy of, or its own.
 
-    >>> original("plate_1.vtu mirrored in x mirrored in y")
-    'plate_1.vtu'
+    Examples:
+      >>> from opjax.samples.mirror import original
+      >>> original("plate_1.vtu mirrored in x mirrored in y")
+      'plate_1.vtu'
     """
     return name.partition(_COPY)[0]
 

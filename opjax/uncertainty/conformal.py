@@ -23,6 +23,13 @@ class Band(NamedTuple):
     Attributes:
       lower: lower end at every point, in the shape of the prediction.
       upper: upper end.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.uncertainty import band
+      >>> found = band(np.array([1.0, 2.0]), np.array([0.5, 1.0]), factor=2.0)
+      >>> found.lower.tolist(), found.upper.tolist()
+      ([0.0, 0.0], [2.0, 4.0])
     """
 
     lower: Array
@@ -55,6 +62,12 @@ def pointwise_scores(
     Raises:
       TypeError: if an array is not floating point.
       ValueError: if the shapes do not match.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.uncertainty import pointwise_scores
+      >>> pointwise_scores(np.array([1.0, -3.0]), np.array([0.5, 1.0])).tolist()
+      [2.0, 3.0]
     """
     error, width = _arguments.fields(error=error, width=width)
     keep = active(_arguments.weights_of(error, quadrature_weights))
@@ -88,6 +101,12 @@ def field_score(
       TypeError: if an array is not floating point.
       ValueError: if the shapes do not match.
 
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.uncertainty import field_score
+      >>> float(field_score(np.array([1.0, -3.0]), np.array([0.5, 1.0])))
+      3.0
+
     References:
       Diquigiovanni, Fontana and Vantini, "Conformal prediction bands for multivariate
       functional data", J. Multivariate Analysis 189, 2022.
@@ -112,6 +131,11 @@ def least_cases(coverage: float) -> int:
 
     Raises:
       ValueError: if the coverage is not inside (0, 1).
+
+    Examples:
+      >>> from opjax.uncertainty import least_cases
+      >>> [least_cases(coverage) for coverage in (0.9, 0.95, 0.99)]
+      [9, 19, 99]
     """
     exact = _exact(coverage)
     return math.ceil(exact / (1 - exact))
@@ -127,6 +151,13 @@ def check_cases(num_cases: int, *, coverage: float) -> None:
     Raises:
       ValueError: if there are too few, with the least number, or the coverage is not
         inside (0, 1).
+
+    Examples:
+      >>> from opjax.uncertainty import check_cases
+      >>> check_cases(5, coverage=0.9)
+      Traceback (most recent call last):
+          ...
+      ValueError: 5 calibration cases are too few for coverage=0.9: at least 9 ...
     """
     least = least_cases(coverage)
     if num_cases < least:
@@ -174,6 +205,12 @@ def conformal_quantile(
       TypeError: if the scores are not floating point.
       ValueError: if there are fewer than `least_cases(coverage)` of them, or the
         coverage is not inside (0, 1).
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.uncertainty import conformal_quantile
+      >>> float(conformal_quantile(np.arange(1.0, 10.0), coverage=0.8))  # of nine
+      8.0
 
     References:
       Vovk, Gammerman and Shafer, "Algorithmic Learning in a Random World", 2005.
@@ -225,6 +262,13 @@ def pointwise_quantile(
       TypeError: if an array is not floating point.
       ValueError: if shapes do not match, there are fewer than `least_cases(coverage)`
         cases, or the coverage is not inside (0, 1).
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.uncertainty import pointwise_quantile
+      >>> scores = np.tile(np.arange(1, 10, dtype=np.float32)[:, None], 4)  # points
+      >>> float(pointwise_quantile(scores, coverage=0.8))
+      8.0
 
     References:
       Angelopoulos et al., "Conformal risk control", ICLR 2024 (arXiv:2208.02814),
@@ -320,6 +364,13 @@ def band(
     Raises:
       TypeError: if an array is not floating point.
       ValueError: if the shapes do not match or the factor is negative.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.uncertainty import band
+      >>> lower, upper = band(np.array([1.0, 2.0]), np.array([0.5, 1.0]), factor=2.0)
+      >>> lower.tolist(), upper.tolist()
+      ([0.0, 0.0], [2.0, 4.0])
     """
     prediction, width = _arguments.fields(prediction=prediction, width=width)
     _checks.single_numbers(factor=factor)

@@ -59,6 +59,14 @@ def detectable_shifts(
       TypeError: if an array is not floating point.
       ValueError: if reference cases are too few for an alarm, `power` is not inside
         (0, 1), or see `likeness_of_groups`.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.uncertainty import Group, detectable_shifts
+      >>> reference = np.random.default_rng(0).normal(size=(40, 3))
+      >>> group = Group(features=reference[0], reference=reference)
+      >>> detectable_shifts([group], false_alarms=0.05).shape
+      (1,)
     """
     if not 0 < power < 1:
         raise ValueError(f"{power=} must be inside (0, 1), for example 0.8.")

@@ -30,6 +30,13 @@ class Group(NamedTuple):
       reference_noise: the same of the reference cases, `(b,)`, or one for all.
       limits: smallest and largest features of training, `(2, f)`. How far a feature
         lies beyond them is compared as a feature of its own; None for no limits.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.uncertainty import Group
+      >>> reference = np.random.default_rng(0).normal(size=(40, 3))  # of 40 cases
+      >>> Group(features=np.zeros(3), reference=reference).noise
+      0.0
     """
 
     features: Float[ArrayLike, " f"]
@@ -67,6 +74,15 @@ class GroupedLikeness(NamedTuple):
         group below.
       group: number of the group in which it is most unlike, as for the p-value: with
         the new case among the others.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.uncertainty import Group, likeness_of_groups
+      >>> reference = np.random.default_rng(0).normal(size=(40, 3))
+      >>> group = Group(features=np.full(3, 9.0), reference=reference)
+      >>> found = likeness_of_groups([group])
+      >>> bool(found.p_value < 0.05), int(found.group)
+      (True, 0)
     """
 
     p_value: Array
@@ -116,6 +132,14 @@ def likeness_of_groups(
       TypeError: if an array is not floating point.
       ValueError: if there is no group, shapes do not match, or the ridge is not
         positive.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.uncertainty import Group, likeness_of_groups
+      >>> reference = np.random.default_rng(0).normal(size=(40, 3))
+      >>> group = Group(features=np.full(3, 9.0), reference=reference)
+      >>> bool(likeness_of_groups([group]).p_value < 0.05)  # unlike the others
+      True
 
     References:
       Laxhammar and Falkman, "Inductive conformal anomaly detection for sequential

@@ -20,6 +20,14 @@ class Likeness(NamedTuple):
       p_value: probability of a case at least as far away, if the case is drawn as the
         others are; at least `1 / (b + 1)` for `b` others.
       distance: distance from the mean of the others over their own median distance.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.uncertainty import likeness
+      >>> reference = np.random.default_rng(0).normal(size=(40, 3))
+      >>> found = likeness(np.full(3, 9.0), reference)
+      >>> bool(found.p_value < 0.05), bool(found.distance > 2)
+      (True, True)
     """
 
     p_value: Array
@@ -54,6 +62,12 @@ def field_moments(
     Raises:
       TypeError: if an array is not floating point.
       ValueError: if the shapes do not match.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.uncertainty import field_moments
+      >>> field_moments(np.array([[0.0, 1.0], [2.0, 1.0]])).tolist()
+      [1.0, 1.0, 1.0, 0.0, 0.0]
     """
     _checks.floating(fields=fields)
     _checks.rank(2, fields=fields)
@@ -102,6 +116,12 @@ def wave_means(
     Raises:
       TypeError: if an array is not floating point.
       ValueError: if the shapes do not match.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.uncertainty import wave_means
+      >>> wave_means(np.zeros((5, 2)), np.ones((2, 3))).tolist()
+      [1.0, 1.0, 1.0, 0.0, 0.0, 0.0]
 
     References:
       Rahimi and Recht, "Random features for large-scale kernel machines", NIPS 2007.
@@ -156,6 +176,13 @@ def shrunk_distances(
       TypeError: if the features are not floating point.
       ValueError: if they have not two axes, or the ridge is not positive.
 
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.uncertainty import shrunk_distances
+      >>> features = np.array([[0.0], [0.0], [0.0], [8.0]])
+      >>> int(shrunk_distances(features).argmax())
+      3
+
     References:
       Ledoit and Wolf, "A well-conditioned estimator for large-dimensional covariance
       matrices", J. Multivariate Analysis 88, 2004.
@@ -184,6 +211,12 @@ def conformal_p_value(
     Raises:
       TypeError: if a score is not floating point.
       ValueError: if the shapes are others.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.uncertainty import conformal_p_value
+      >>> round(float(conformal_p_value(np.arange(9.0), 8.5)), 3)  # the largest of ten
+      0.1
 
     References:
       Vovk, Gammerman and Shafer, "Algorithmic Learning in a Random World", 2005.
@@ -230,6 +263,13 @@ def likeness(
       TypeError: if an array is not floating point.
       ValueError: if shapes do not match, or the ridge is not positive.
 
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.uncertainty import likeness
+      >>> reference = np.random.default_rng(0).normal(size=(40, 3))
+      >>> bool(likeness(np.full(3, 9.0), reference).p_value < 0.05)  # unlike the others
+      True
+
     References:
       Laxhammar and Falkman, "Inductive conformal anomaly detection for sequential
       detection of anomalous sub-trajectories", Ann. Math. Artif. Intell. 74, 2015.
@@ -270,6 +310,12 @@ def area_under_curve(
     Raises:
       TypeError: if the scores are not floating point.
       ValueError: if they have not one axis.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.uncertainty import area_under_curve
+      >>> float(area_under_curve(np.array([1.0, 2.0]), np.array([1.5, 3.0])))
+      0.75
 
     References:
       Hanley and McNeil, "The meaning and use of the area under a receiver operating

@@ -37,6 +37,13 @@ def field_inside(
     Raises:
       TypeError: if an array is not floating point.
       ValueError: if the shapes do not match.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.uncertainty import field_inside
+      >>> target = np.array([1.0, 2.0])
+      >>> float(field_inside(target, target - 0.1, target + 0.1))
+      1.0
     """
     target, lower, upper = _arguments.fields(target=target, lower=lower, upper=upper)
     keep = active(_arguments.weights_of(target, quadrature_weights))
@@ -68,6 +75,13 @@ def pointwise_coverage(
     Raises:
       TypeError: if an array is not floating point.
       ValueError: if the shapes do not match.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.uncertainty import pointwise_coverage
+      >>> target = np.array([1.0, 2.0, 3.0, 4.0])
+      >>> float(pointwise_coverage(target, np.full(4, 1.5), np.full(4, 9.0)))
+      0.75
     """
     target, lower, upper = _arguments.fields(target=target, lower=lower, upper=upper)
     weights = _arguments.weights_of(target, quadrature_weights)
@@ -99,6 +113,12 @@ def mean_width(
     Raises:
       TypeError: if an array is not floating point.
       ValueError: if the shapes do not match.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.uncertainty import mean_width
+      >>> float(mean_width(np.zeros(2), np.array([1.0, 3.0])))
+      2.0
     """
     lower, upper = _arguments.fields(lower=lower, upper=upper)
     weights = _arguments.weights_of(lower, quadrature_weights)
@@ -128,6 +148,13 @@ def gaussian_nll(
     Raises:
       TypeError: if an array is not floating point.
       ValueError: if the shapes do not match.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.uncertainty import gaussian_nll
+      >>> errors, deviation = np.array([0.1, -0.1]), np.array([0.1, 0.1])
+      >>> bool(gaussian_nll(errors, deviation) < gaussian_nll(errors, 9 * deviation))
+      True
     """
     error, deviation = _arguments.fields(error=error, deviation=deviation)
     weights = _arguments.weights_of(error, quadrature_weights)
@@ -160,6 +187,13 @@ def sparsification_curve(
     Raises:
       TypeError: if an array is not floating point.
       ValueError: if the shapes do not match.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.uncertainty import sparsification_curve
+      >>> errors, width = np.array([2.0, 0, 0, 0]), np.array([4.0, 3, 2, 1])
+      >>> sparsification_curve(errors, width).tolist()
+      [1.0, 0.0, 0.0, 0.0]
     """
     _checks.rank(1, error=error, width=width)
     error, width = _arguments.fields(error=error, width=width)
@@ -194,6 +228,13 @@ def calibration_curve(
     Raises:
       TypeError: if an array is not floating point.
       ValueError: if an array has not one axis.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.uncertainty import calibration_curve
+      >>> others = np.array([0.0, 3.0, 5.0, 9.0])
+      >>> calibration_curve(np.arange(9.0), others, np.array([0.5])).tolist()
+      [0.5]
     """
     arrays = {"calibration_scores": calibration_scores, "test_scores": test_scores}
     _checks.floating(**arrays, levels=levels)

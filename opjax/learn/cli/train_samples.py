@@ -120,6 +120,15 @@ def train(
       ValueError: if samples, options or the content of the folder do not fit.
       opjax.learn.Stopped: after Ctrl-C; with a folder, the same call continues.
       opjax.training.NonFiniteError: if a loss diverges.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import learn
+      >>> points = np.random.default_rng(0).uniform(size=(8, 9, 2))  # eight meshes
+      >>> data = {"mesh_points": points, "target": points[..., 0]}
+      >>> trained = learn.train(data, preset="smoke", num_epochs=1)
+      >>> trained(points[0]).shape
+      (9, 1)
     """
     changes = {
         "models": None if model is None else (model,),

@@ -69,6 +69,16 @@ class Calibration(NamedTuple):
       half_widths: of the intervals of scalars and quantities, see `intervals`.
       reference: what the cases are like, for a warning of others; None where they are
         too few.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import learn, samples
+      >>> points = np.random.default_rng(0).uniform(size=(16, 9, 2))
+      >>> cases = samples.from_arrays(mesh_points=points, target=points[..., 0])
+      >>> trained = learn.train(cases[:8], preset="smoke", num_epochs=1)
+      >>> found = learn.calibrate(trained, cases[8:], coverage=0.8)
+      >>> found.width_name, found.coverage, sorted(found.factors)
+      ('constant', 0.8, ['pointwise', 'whole_field'])
     """
 
     trained: Trained
@@ -225,6 +235,17 @@ def calibrate(
       ValueError: if there are too few cases (the message says how many are needed), a
         case was in the training or validation set of the operator or of a member or
         does not fit one of them, or an option is unknown or has no meaning.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import learn, samples
+      >>> points = np.random.default_rng(0).uniform(size=(16, 9, 2))
+      >>> cases = samples.from_arrays(mesh_points=points, target=points[..., 0])
+      >>> trained = learn.train(cases[:8], preset="smoke", num_epochs=1)
+      >>> found = learn.calibrate(trained, cases[8:], coverage=0.8)
+      >>> lower, upper = found.band(cases[8])
+      >>> bool(np.all(lower < upper))
+      True
     """
     if width not in WIDTHS:
         raise ValueError(f"{width=} is unknown; choose from {', '.join(WIDTHS)}.")
@@ -498,6 +519,18 @@ def siblings(operator: Trained, *, own_model: str | None = None) -> list[Trained
     Returns:
       Finished operators of the same model and options in folders beside its own, by
       their names; none if there are none.
+
+    Examples:
+      >>> import tempfile
+      >>> import numpy as np
+      >>> from opjax import learn
+      >>> points = np.random.default_rng(0).uniform(size=(8, 9, 2))
+      >>> data = {"mesh_points": points, "target": points[..., 0]}
+      >>> trained = learn.train(data, preset="smoke", num_epochs=1)
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     trained.save(folder)
+      ...     learn.siblings(learn.load(folder))  # the only seed
+      []
     """
     others: list[Trained] = []
     mine = _options(operator)
@@ -537,6 +570,18 @@ def load_calibration(
       OSError: if the file cannot be read.
       ValueError: if it is damaged, of a later opjax or of another operator, or a member
         of its ensemble is missing.
+
+    Examples:
+      >>> import tempfile
+      >>> import numpy as np
+      >>> from opjax import learn
+      >>> points = np.random.default_rng(0).uniform(size=(8, 9, 2))
+      >>> data = {"mesh_points": points, "target": points[..., 0]}
+      >>> trained = learn.train(data, preset="smoke", num_epochs=1)
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     trained.save(folder)
+      ...     print(learn.load_calibration(learn.load(folder)))  # not calibrated yet
+      None
     """
     path = operator.folder / FILE
     if not path.is_file():

@@ -26,6 +26,16 @@ class Field(NamedTuple):
       time: of an operator with a time embedding.
       scalars: those of the mesh, `(s,)`, of an operator that takes some.
       numbers: those of the mesh, that it is scaled by.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import learn, samples
+      >>> points = np.random.default_rng(0).uniform(size=(8, 9, 2))
+      >>> cases = samples.from_arrays(mesh_points=points, target=points[..., 0])
+      >>> trained = learn.train(cases, preset="smoke", num_epochs=1)
+      >>> field = trained.field(cases[0])
+      >>> field.at(np.array([[0.5, 0.5]], "f4")).shape  # a probe, no point of the mesh
+      (1, 1)
     """
 
     trained: Learned

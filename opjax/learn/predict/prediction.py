@@ -48,6 +48,12 @@ class Limits(NamedTuple):
         sixteenth of it is enough.
       scratch: folder for a file with them otherwise, 4 bytes for each channel and
         point; the system's temporary one if None.
+
+    Examples:
+      >>> from opjax import learn
+      >>> limits = learn.Limits(chunk_size=4096, memory_gib=2.0)
+      >>> limits.chunk_size  # for trained(mesh, limits=limits)
+      4096
     """
 
     chunk_size: int = 2**14

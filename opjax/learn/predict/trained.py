@@ -47,6 +47,17 @@ class Trained(Learned):
       description: what it is for.
       folder: where it was found.
       start: the baseline that it starts from, of a run with --start_from=baseline.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import learn
+      >>> points = np.random.default_rng(0).uniform(size=(8, 9, 2))
+      >>> data = {"mesh_points": points, "target": points[..., 0]}
+      >>> trained = learn.train(data, preset="smoke", num_epochs=1)
+      >>> trained(points[0]).shape
+      (9, 1)
+      >>> trained(points[0, :5]).shape  # any number of points
+      (5, 1)
     """
 
     __slots__ = ()
@@ -487,6 +498,19 @@ def load(workdir: str | os.PathLike[str], *, own_model: str | None = None) -> Tr
       ValueError: if a model of your own is not the one of that name, or cannot be
         imported; if a later opjax wrote the folder.
       opjax.training.checkpoint.CheckpointError: if the operator is damaged.
+
+    Examples:
+      >>> import tempfile
+      >>> import numpy as np
+      >>> from opjax import learn
+      >>> points = np.random.default_rng(0).uniform(size=(8, 9, 2))
+      >>> data = {"mesh_points": points, "target": points[..., 0]}
+      >>> trained = learn.train(data, preset="smoke", num_epochs=1)
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     trained.save(folder)
+      ...     loaded = learn.load(folder)
+      >>> bool(np.all(loaded(points[0]) == trained(points[0])))
+      True
     """
     root = pathlib.Path(workdir).expanduser()
     finished = [
