@@ -218,15 +218,15 @@ def check_gradient(function, oracle, args, *, rtol=1e-7, step=1e-3, seed=1):
 
 def check_transforms(function, args, *, rtol32=1e-4):
     """Checks jit == eager, vmap == a loop, and float32 in, float32 out."""
-    args = [jnp.asarray(a) for a in args]
+    args = [np.asarray(a) for a in args]
     eager, compiled = function(*args), jax.jit(function)
     close = {"rtol": 1e-10, "atol": 1e-10 * _size(eager)}
     np.testing.assert_allclose(compiled(*args), eager, **close)
     other = [0.5 * a for a in args]
-    batch = [jnp.stack(pair) for pair in zip(args, other, strict=True)]
+    batch = [np.stack(pair) for pair in zip(args, other, strict=True)]
     loop = np.stack([compiled(*args), compiled(*other)])
     np.testing.assert_allclose(jax.jit(jax.vmap(function))(*batch), loop, **close)
-    single = compiled(*[a.astype(jnp.float32) for a in args])
+    single = compiled(*[a.astype(np.float32) for a in args])
     assert single.dtype == jnp.float32
     close = {"rtol": rtol32, "atol": rtol32 * _size(eager)}
     np.testing.assert_allclose(single, eager, **close)

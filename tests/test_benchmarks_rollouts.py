@@ -13,6 +13,7 @@ from benchmarks import rollouts, rollouts_data
 from opjax.files import ReadOptions
 from opjax.files.series import read_series
 from opjax.learn.report import drawing
+from tests import sessions
 
 
 def member(run, seed, error, *, start=""):
@@ -125,8 +126,7 @@ def test_parts_of_advection_have_cases_of_their_own(tmp_path, monkeypatch):
 
 def test_lines_of_exponax_are_chaotic_series_with_a_mean_of_zero(tmp_path):
     pytest.importorskip("exponax", reason="needs `pip install 'opjax[benchmark]'`")
-    lenient = jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow")
-    with jax.enable_x64(False), lenient[0], lenient[1]:
+    with sessions.user():
         rollouts_data.write_kuramoto_sivashinsky(tmp_path, {"train": 2})
     first, second = read_series(tmp_path / "train", ReadOptions(grid_axes=1)).series
     assert first.values.shape == (51, 160, 1)

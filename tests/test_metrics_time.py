@@ -53,7 +53,7 @@ def test_gradients_are_finite_differences(function):
     p = PREDICTION + 0.1
     direction, h = np.random.default_rng(1).normal(size=p.shape), 1e-6
     slope = (total(p + h * direction) - total(p - h * direction)) / (2 * h)
-    gradient = jax.grad(total)(p)
+    gradient = jax.jit(jax.grad(total))(p)
     np.testing.assert_allclose(np.sum(gradient * direction), slope, rtol=1e-6)
 
 
@@ -66,7 +66,7 @@ def test_errors_of_frames_are_over_the_points_of_all_devices():
             p, t, quadrature_weights=w, axis_name="devices"
         )
 
-    found = jax.vmap(errors, axis_name="devices")(*parts, weights)
+    found = jax.jit(jax.vmap(errors, axis_name="devices"))(*parts, weights)
     whole = metrics_time.errors_of_frames(
         PREDICTION, TARGET, quadrature_weights=WEIGHTS
     )
@@ -97,7 +97,7 @@ def test_a_constant_frame_correlates_with_nothing_and_has_no_gradient():
         return jnp.sum(metrics_time.correlations_of_frames(p, varying))
 
     assert total(still) == 0
-    np.testing.assert_array_equal(jax.grad(total)(still), 0)
+    np.testing.assert_array_equal(jax.jit(jax.grad(total))(still), 0)
 
 
 def test_correlation_time_counts_the_steps_before_the_first_disagreement():

@@ -4,11 +4,11 @@ import re
 from functools import partial
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 
 from opjax import learn, nn
+from tests import sessions
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
@@ -17,11 +17,7 @@ EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 def results():
     names = {}
     # A user's session is neither strict nor in double precision.
-    with (
-        jax.enable_x64(False),
-        jax.numpy_dtype_promotion("standard"),
-        jax.numpy_rank_promotion("allow"),
-    ):
+    with sessions.user():
         for example in EXAMPLES:
             exec(example, names)
     return names

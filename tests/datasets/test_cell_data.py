@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from opjax import files
+from tests import sessions
 
 pyvista = pytest.importorskip("pyvista", reason='needs `pip install "opjax[vtk]"`')
 
@@ -222,7 +223,7 @@ def test_a_run_on_cells_predicts_cells(tmp_path):
         num_epochs=1,
         width=8,
     )
-    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+    with sessions.lenient():
         with jax.enable_x64(False):
             train.run(config, workdir=tmp_path / "run")
         given = {"input": str(tmp_path / "data"), "output": tmp_path / "out"}

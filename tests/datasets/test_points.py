@@ -35,7 +35,9 @@ def test_padding_is_drawn_last(sample):
 def test_every_point_is_drawn_as_often(sample):
     plain = {"mesh_points": jnp.arange(8.0)[:, None]}
     keys = jax.random.split(jax.random.key(1), 4000)
-    drawn = jax.vmap(lambda key: samples.draw_points(plain, key, num_points=3))(keys)
+    drawn = jax.jit(
+        jax.vmap(lambda key: samples.draw_points(plain, key, num_points=3))
+    )(keys)
     counts = np.bincount(np.asarray(drawn["mesh_points"]).astype(int).ravel())
     np.testing.assert_allclose(counts / 4000, 3 / 8, atol=0.04)
 

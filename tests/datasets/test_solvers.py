@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from opjax import files
+from tests import sessions
 
 pyvista = pytest.importorskip("pyvista", reason='needs `pip install "opjax[vtk]"`')
 
@@ -63,7 +64,7 @@ def test_a_run_on_polyhedra_predicts_on_the_mesh_of_the_solver(tmp_path):
         num_epochs=1,
         width=8,
     )
-    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+    with sessions.lenient():
         with jax.enable_x64(False):
             train.run(config, workdir=tmp_path / "run")
         given = {"input": str(cases), "output": tmp_path / "out"}

@@ -26,6 +26,7 @@ from opjax.learn import Finished, fit
 from opjax.learn.cli import study
 from opjax.learn.run.folder import read_config
 from opjax.training import NonFiniteError, checkpoint
+from tests import sessions
 from tests.experiments.results import read_result
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -55,7 +56,7 @@ STUDY = Study(
 
 @pytest.fixture(scope="module", autouse=True)
 def user_session():
-    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+    with sessions.lenient():
         yield
 
 
@@ -521,7 +522,7 @@ def test_domains_invert_what_their_problems_contain(domain):
     count = domain.num_points
     assert len(domain.mesh_points) == len(problem.modes) == count
     f = np.reshape(problem.modes.T, (-1, *(domain.grid_shape or (count,))))
-    found = jax.vmap(domain.solver())(f).reshape(len(f), count).T
+    found = jax.jit(jax.vmap(domain.solver()))(f).reshape(len(f), count).T
     np.testing.assert_allclose(found, problem.solutions, rtol=1e-9, atol=1e-13)
 
 

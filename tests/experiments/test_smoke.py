@@ -4,10 +4,10 @@ import importlib
 import json
 import pathlib
 
-import jax
 import pytest
 
 from experiments import published
+from tests import sessions
 
 FOLDER = pathlib.Path(__file__).parents[2] / "experiments"
 # Programs are files or packages; their presets may be anywhere in a package.
@@ -43,11 +43,7 @@ def test_the_smallest_preset_runs(name, tmp_path, cache_dir, monkeypatch, capsys
     program = importlib.import_module(f"experiments.{name}")
     monkeypatch.setenv("OPJAX_CACHE", str(cache_dir))
     # A user's session is neither strict nor in double precision.
-    with (
-        jax.enable_x64(False),
-        jax.numpy_dtype_promotion("standard"),
-        jax.numpy_rank_promotion("allow"),
-    ):
+    with sessions.user():
         program.run(program.PRESETS["smoke"], workdir=tmp_path / "run")
     last = json.loads(capsys.readouterr().out.splitlines()[-1])
     # What the table of published set-ups compares is in the last line.

@@ -96,7 +96,7 @@ def test_masked_points_and_constant_channels_take_part_in_nothing(rng):
 
     found = scales.sizes(spoilt, t.at[0].set(jnp.nan), quadrature_weights=mass)
     np.testing.assert_allclose(np.stack(found), np.stack(expected), rtol=1e-6)
-    slope = jax.grad(total)(spoilt)
+    slope = jax.jit(jax.grad(total))(spoilt)
     assert not np.asarray(slope)[0].any()
     assert not np.asarray(slope)[:, 3].any()
     assert np.isfinite(slope).all()
@@ -116,7 +116,7 @@ def test_gradients_are_those_of_differences(rng, form):
 
         check_grads(loss, (z,), order=1, modes=["rev"], rtol=1e-5)
         step = jnp.zeros_like(z)
-        assert not np.asarray(jax.grad(loss)(t + step)).any()  # at no error
+        assert not np.asarray(jax.jit(jax.grad(loss))(t + step)).any()  # at no error
 
 
 def normalize_all(values, normalizer):
@@ -140,8 +140,10 @@ def test_a_case_that_is_zero_has_a_finite_loss_and_gradient(rng):
     z = jnp.asarray(encode_target(predicted, normalizer))
     zero = jnp.asarray(encode_target(np.zeros_like(target), normalizer))
     for form in ("case", "spread"):
-        value, slope = jax.value_and_grad(
-            lambda z, form=form: jnp.sum(FORMS[form](scales.sizes(z, zero)))
+        value, slope = jax.jit(
+            jax.value_and_grad(
+                lambda z, form=form: jnp.sum(FORMS[form](scales.sizes(z, zero)))
+            )
         )(z)
         assert np.isfinite(value)
         assert np.isfinite(slope).all()
@@ -390,8 +392,12 @@ def test_sizes_of_points_on_several_devices_are_those_of_all(rng):
     z, t = (jnp.asarray(encode_target(x, normalizer)) for x in (predicted, target))
     w = jnp.asarray(weights, jnp.float32)
     whole = scales.sizes(z, t, quadrature_weights=w)
-    parts = jax.vmap(
-        lambda z, t, w: scales.sizes(z, t, quadrature_weights=w, axis_name="points"),
-        axis_name="points",
+    parts = jax.jit(
+        jax.vmap(
+            lambda z, t, w: scales.sizes(
+                z, t, quadrature_weights=w, axis_name="points"
+            ),
+            axis_name="points",
+        )
     )(*(a.reshape(2, 15, *a.shape[1:]) for a in (z, t, w)))
     np.testing.assert_allclose(np.stack(parts)[:, 1], np.stack(whole), rtol=1e-5)

@@ -7,6 +7,7 @@ import jax
 import pytest
 
 from opjax.learn.cli import predict, train
+from tests import sessions
 from tests.solved import pyvista, solved, table
 
 
@@ -31,7 +32,7 @@ def test_predictions_of_cases_in_folders_are_in_their_folders(time, tmp_path):
         batch_size=1,
         width=8,
     )
-    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+    with sessions.lenient():
         with jax.enable_x64(False):
             train.run(config, workdir=tmp_path / "run")
         given = {"input": str(tmp_path / "cases"), "output": tmp_path / "out"}

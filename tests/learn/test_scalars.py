@@ -14,16 +14,8 @@ from opjax.learn.predict.prediction import Limits
 from opjax.learn.registry import operators
 from opjax.learn.tasks import model_data
 from opjax.samples import Sample, Splits
+from tests.learn.tiny import TINY
 
-TINY = dataclasses.replace(
-    learn.TRAIN_PRESETS["smoke"],
-    train="",
-    width=8,
-    num_layers=1,
-    num_basis=4,
-    num_epochs=2,
-    num_buckets=1,
-)
 NAMES = {"scalar_names": "angle,mach", "target_scalars": "lift"}
 
 

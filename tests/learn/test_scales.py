@@ -13,16 +13,8 @@ from opjax.learn.config.scales import Angle, numbers_of, parse_angles, parse_sca
 from opjax.learn.predict import likeness, widths
 from opjax.learn.predict.scaling import Scaling
 from opjax.samples import Sample, Splits, from_arrays
+from tests.learn.tiny import TINY
 
-TINY = dataclasses.replace(
-    learn.TRAIN_PRESETS["smoke"],
-    train="",
-    width=8,
-    num_layers=1,
-    num_basis=4,
-    num_epochs=2,
-    num_buckets=1,
-)
 SCALES = {"U": "load / (modulus * t)", "S": "load", "tip": "load / modulus"}
 NAMES = {
     "target": ("U", "U", "S"),

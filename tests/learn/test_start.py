@@ -14,16 +14,8 @@ from opjax.datasets import heat
 from opjax.learn.cli import train as program
 from opjax.learn.run.stopping import Stopped
 from tests.compatibility.__main__ import stop_after
+from tests.learn.tiny import TINY
 
-TINY = dataclasses.replace(
-    learn.TRAIN_PRESETS["smoke"],
-    train="",
-    width=8,
-    num_layers=1,
-    num_basis=4,
-    num_epochs=2,
-    num_buckets=1,
-)
 STILL = dataclasses.replace(TINY, learning_rate=1e-12, num_epochs=1, weight_decay=0.0)
 
 

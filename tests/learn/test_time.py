@@ -25,6 +25,7 @@ from opjax.learn.tasks import time_evaluation
 from opjax.normalize import Normalizer
 from opjax.samples import Sample, Series
 from opjax.samples.normalizers import encode
+from tests import sessions
 from tests.selection import by_day
 
 DRAWN = True  # tests/figures.py
@@ -46,11 +47,7 @@ TINY = dataclasses.replace(
 @pytest.fixture(autouse=True)
 def single():
     """Programs train in single precision, as the commands do."""
-    with (
-        jax.enable_x64(False),
-        jax.numpy_dtype_promotion("standard"),
-        jax.numpy_rank_promotion("allow"),
-    ):
+    with sessions.user():
         yield
 
 
@@ -194,7 +191,7 @@ def test_scalars_are_constant_features_in_every_mode(mode):
         else:
             before = lag
     assert np.isfinite(
-        float(task.metric(task.build(config(time=mode), nnx.Rngs(0)), one))
+        float(jax.jit(task.metric)(task.build(config(time=mode), nnx.Rngs(0)), one))
     )
 
 
@@ -301,9 +298,9 @@ def test_an_exact_step_has_no_error_and_persistence_has():
     (bucket,) = task.test
     arrays = bucket.encode(bucket.read([0]))
     one = {name: array[0] for name, array in arrays.items()}
-    exact = Encoded(task, np.exp(-0.05) - 1)
-    assert task.metric(exact, one) < 1e-5
-    still = task.metric(Encoded(task, 0.0), one)
+    error, exact = jax.jit(task.metric), Encoded(task, np.exp(-0.05) - 1)
+    assert error(exact, one) < 1e-5
+    still = error(Encoded(task, 0.0), one)
     steps = np.arange(1, 7)
     assert float(still) == pytest.approx(np.mean(np.exp(0.05 * steps) - 1), rel=1e-4)
 
@@ -318,7 +315,7 @@ def test_repeated_frames_of_shorter_series_do_not_count(padded):
     (bucket,) = task.test
     row = len(found) - 1
     one = {k: a[0] for k, a in bucket.encode(bucket.read([row])).items()}
-    value = task.metric(Encoded(task, 0.0), one)
+    value = jax.jit(task.metric)(Encoded(task, 0.0), one)
     expected = np.mean(np.exp(0.05 * np.arange(1, 7)) - 1)
     assert float(value) == pytest.approx(expected, rel=1e-4)
 
@@ -372,20 +369,21 @@ def test_the_loss_is_the_mean_error_of_the_frames(changes, steps):
     batch = bucket.encode(physical)
     assert batch["lags"].shape == (2, steps)
     model = task.build(chosen, nnx.Rngs(0))
-    value, gradient = jax.value_and_grad(task.loss)(model, batch)
+    value, gradient = jax.jit(jax.value_and_grad(task.loss))(model, batch)
     how = in_time_of(chosen, task)
+    frames = jax.jit(Step(how, task.extra).frames)
     expected = 0.0
     for row in range(2):
         one = {name: array[row] for name, array in batch.items()}
         one |= {name: physical[name][row] for name in ("features", "target")}
-        predicted = Step(how, task.extra).frames(model, one, jnp.asarray(one["lags"]))
+        predicted = frames(model, one, jnp.asarray(one["lags"]))
         target = np.moveaxis(one["target"].reshape(len(one["target"]), -1, 1), 1, 0)
         weights = one.get("quadrature_weights", np.ones(len(one["target"])))
         square = np.sum(weights[:, None] * (predicted - target) ** 2, axis=(1, 2))
         errors = np.sqrt(square / np.sum(weights[:, None] * target**2, axis=(1, 2)))
         expected += errors[-1] if chosen.unroll_gradient == "last" else errors.mean()
     assert float(value) == pytest.approx(expected, rel=1e-4)
-    assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(gradient))
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
 
 
 def in_time_of(chosen, task):

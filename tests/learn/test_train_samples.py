@@ -11,16 +11,7 @@ from opjax.datasets import heat
 from opjax.learn.cli import train as program
 from opjax.learn.cli import train_samples
 from opjax.samples import Sample, from_arrays, grid_points
-
-TINY = dataclasses.replace(
-    learn.TRAIN_PRESETS["smoke"],
-    train="",
-    width=8,
-    num_layers=1,
-    num_basis=4,
-    num_epochs=2,
-    num_buckets=1,
-)
+from tests.learn.tiny import TINY
 
 
 @pytest.fixture(scope="module")

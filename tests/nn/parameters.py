@@ -1,4 +1,4 @@
-"""Parameters at which tests see every part of a module."""
+"""Parameters at which tests see every part of a module, and what it computes."""
 
 import jax
 import jax.numpy as jnp
@@ -13,3 +13,9 @@ def enlarged(module, dtype=jnp.float64):
         return jnp.asarray(np.asarray(leaf) + 0.5 * noise, dtype)
 
     return jax.tree.map(enlarge, module)
+
+
+@jax.jit
+def evaluate(module, *args, **given):
+    """The module by one program, where by itself it is one for every operation."""
+    return module(*args, **given)

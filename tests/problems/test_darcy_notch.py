@@ -98,7 +98,7 @@ def test_the_notch_may_be_zero():
 def test_boundary_values_have_the_covariance_of_their_process():
     keys = jax.random.split(jax.random.key(0), 4000)
     draw = lambda key: darcy_notch.boundary_values(key, num_values=11)  # noqa: E731
-    values = np.asarray(jax.vmap(draw)(keys))
+    values = np.asarray(jax.jit(jax.vmap(draw))(keys))
     x = np.linspace(0, 1, 11)
     expected = np.exp(-((x[:, None] - x) ** 2) / (2 * 0.2**2))
     np.testing.assert_allclose(values.T @ values / 4000, expected, atol=0.08)

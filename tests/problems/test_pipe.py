@@ -63,7 +63,9 @@ def test_the_solution_of_a_bent_pipe_converges_with_third_order():
 
 
 def test_random_centrelines_start_at_zero_and_are_bounded():
-    draws = jax.vmap(pipe.random_centreline)(jax.random.split(jax.random.key(0), 500))
+    draws = jax.jit(jax.vmap(pipe.random_centreline))(
+        jax.random.split(jax.random.key(0), 500)
+    )
     positions, slopes = map(np.asarray, draws)
     assert not positions[:, 0].any()
     assert 0.98 < np.abs(positions).max() <= 1

@@ -49,12 +49,12 @@ PAIRS = [
 
 def enlarged(module, factor=4, dtype=float):
     """Large enough that attention is far from its small start, where all is zero."""
-    return jax.tree.map(lambda p: jnp.asarray(p, dtype) * factor, module)
+    return jax.tree.map(lambda p: jnp.asarray(factor * np.asarray(p, dtype)), module)
 
 
 def single(module):
     """The same in float32."""
-    return jax.tree.map(lambda p: p.astype(jnp.float32), module)
+    return jax.tree.map(lambda p: jnp.asarray(np.asarray(p, np.float32)), module)
 
 
 def make(basis="softmax", mixer="functional", projection=None, **options):

@@ -26,6 +26,7 @@ from tests.nn.attention.layers import (
     numpy,
     single,
 )
+from tests.nn.parameters import evaluate
 from tests.selection import by_day
 
 N, PADDING = 12, 4
@@ -120,9 +121,9 @@ def test_the_layer_with_its_symmetries(basis, projection, mixer, x, points, weig
     assert y.shape == x.shape
     expected = oracle(layer, (basis, projection, mixer), x, weights, given)
     np.testing.assert_allclose(y[:N], expected[:N], rtol=1e-8, atol=1e-10)
-    # Compiled and padded equals eager and not padded.
+    # Padded equals not padded.
     inside = jax.tree.map(lambda a: a[:N], given)
-    actual = layer(x[:N], quadrature_weights=weights[:N], **inside)
+    actual = evaluate(layer, x[:N], quadrature_weights=weights[:N], **inside)
     np.testing.assert_allclose(actual, y[:N], rtol=1e-8, atol=1e-10)
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(gradients))
     np.testing.assert_array_equal(gradients[1][N:], 0)
@@ -155,7 +156,7 @@ def test_every_basis_with_every_mixer_in_float32(x, points):
     outputs = {}
     for basis, mixer in itertools.product(BASES, MIXERS):
         layer = single(make(basis, mixer))
-        y = layer(x, **arguments(basis, x, points))
+        y = evaluate(layer, x, **arguments(basis, x, points))
         assert (y.shape, y.dtype) == (x.shape, jnp.float32)
         assert np.all(np.isfinite(y))
         outputs[basis, mixer] = np.asarray(y)
@@ -165,7 +166,7 @@ def test_every_basis_with_every_mixer_in_float32(x, points):
 
 
 def test_projections_differ(x):
-    outputs = [make(projection=name)(x) for name in PROJECTIONS]
+    outputs = [evaluate(make(projection=name), x) for name in PROJECTIONS]
     for a, b in itertools.combinations(outputs, 2):
         assert float(jnp.max(jnp.abs(a - b))) > 1e-3
 
@@ -173,15 +174,15 @@ def test_projections_differ(x):
 @pytest.mark.parametrize("projection", ["means", "inner_products", "least_squares"])
 def test_weights_are_one_over_the_number_of_points_by_default(x, projection):
     layer, n = make(projection=projection), len(x)
-    uniform = layer(x, quadrature_weights=jnp.full(n, 1 / n))
-    np.testing.assert_allclose(layer(x), uniform, rtol=1e-9, atol=1e-11)
+    uniform = evaluate(layer, x, quadrature_weights=jnp.full(n, 1 / n))
+    np.testing.assert_allclose(evaluate(layer, x), uniform, rtol=1e-9, atol=1e-11)
 
 
 def test_duplicated_points_change_nothing_with_halved_weights(x):
     layer, n = make(), len(x)
-    once = layer(x, quadrature_weights=jnp.full(n, 1 / n))
+    once = evaluate(layer, x, quadrature_weights=jnp.full(n, 1 / n))
     doubled = jnp.concatenate([x, x])
-    twice = layer(doubled, quadrature_weights=jnp.full(2 * n, 0.5 / n))
+    twice = evaluate(layer, doubled, quadrature_weights=jnp.full(2 * n, 0.5 / n))
     # The offset of the means counts points, hence the looser tolerance.
     np.testing.assert_allclose(twice[:n], once, rtol=2e-5, atol=1e-6)
 
@@ -196,8 +197,8 @@ def test_vmap_changes_nothing(x):
 @pytest.mark.parametrize("mixer", ["functional", "softmax"])
 def test_float32_is_close(x, mixer):
     layer = make(mixer=mixer)
-    output = single(layer)(x.astype(jnp.float32))
-    np.testing.assert_allclose(output, layer(x), rtol=1e-3, atol=1e-4)
+    output = evaluate(single(layer), x.astype(jnp.float32))
+    np.testing.assert_allclose(output, evaluate(layer, x), rtol=1e-3, atol=1e-4)
 
 
 def test_a_shared_basis_is_the_owned_one(x):
@@ -265,10 +266,10 @@ def test_every_head_can_have_a_ridge_of_its_own(x):
     layer.mixer.ridge_logit = nnx.Param(jnp.asarray([-2.0, 0.0, 1.0]))
     maps = layer.inspect(x).functional_map
     layer.out.kernel = shared.out.kernel = nnx.Param(jnp.eye(FEATURES))
-    columns = jnp.split(layer(x), HEADS, axis=1)
+    columns = jnp.split(evaluate(layer, x), HEADS, axis=1)
     for head, logit in enumerate([-2.0, 0.0, 1.0]):
         shared.mixer.ridge_logit = nnx.Param(jnp.asarray(logit))
-        expected = jnp.split(shared(x), HEADS, axis=1)[head]
+        expected = jnp.split(evaluate(shared, x), HEADS, axis=1)[head]
         np.testing.assert_allclose(columns[head], expected, rtol=1e-9)
         np.testing.assert_allclose(
             maps[head], shared.inspect(x).functional_map[head], rtol=1e-9, atol=1e-12
@@ -278,7 +279,7 @@ def test_every_head_can_have_a_ridge_of_its_own(x):
     totals = jnp.sum(weights), jnp.sum(weights)
     mixed = layer.combine(layer.sums(here, weights).added, totals)
     spread = columns_of.linear(layer.out, layer.spread(mixed, here)).T
-    np.testing.assert_allclose(spread, layer(x), rtol=1e-9)
+    np.testing.assert_allclose(spread, evaluate(layer, x), rtol=1e-9)
 
 
 @pytest.mark.parametrize("entries", [0, 2**20])
@@ -287,13 +288,15 @@ def test_heads_one_by_one_or_together_are_the_same(x, monkeypatch, entries):
     expected = oracle(layer, ("softmax", "means", "functional"), x, w, {})
 
     def loss(layer):
-        return jnp.sum(layer(x) ** 2)
+        y = layer(x)
+        return jnp.sum(y**2), y
 
-    gradient = jax.grad(loss)(layer)
+    gradient, _ = jax.jit(jax.grad(loss, has_aux=True))(layer)
     monkeypatch.setattr(nn.attention.heads, "_ENTRIES_IN_CACHE", entries)
-    np.testing.assert_allclose(layer(x), expected, rtol=1e-9)
+    found, y = jax.jit(jax.grad(loss, has_aux=True))(layer)
+    np.testing.assert_allclose(y, expected, rtol=1e-9)
     assert ("scan" in str(jax.make_jaxpr(layer)(x))) == (entries == 0)
-    assert_close(jax.grad(loss)(layer), gradient, atol=1e-12)
+    assert_close(found, gradient, atol=1e-12)
 
 
 def test_fan_in_starts_are_uniform_within_their_bounds():
@@ -366,7 +369,7 @@ def test_a_projection_of_ones_own_gets_the_gram_matrix_it_needs(x, weights):
         rngs=nnx.Rngs(0),
     )
     layer = jax.tree.map(lambda leaf: leaf.astype(x.dtype), layer)
-    y = layer(x, quadrature_weights=weights)
+    y = evaluate(layer, x, quadrature_weights=weights)
     values, phi = (np.asarray(a)[:, :N] for a in layer.basis(x))
     w, inside = np.asarray(weights)[:N], []
     for f, p in zip(values, phi, strict=True):

@@ -11,7 +11,7 @@ from flax import nnx
 
 from opjax import nn
 from tests.nn.attention.layers import FEATURES, HEADS, WIDTH, numpy
-from tests.nn.parameters import enlarged
+from tests.nn.parameters import enlarged, evaluate
 
 N, LATENTS = 11, 5
 
@@ -61,7 +61,7 @@ def formula(layer, x, weights=1.0, scale=1.0):
 def test_the_layer_is_its_formula(x, options):
     layer = make(**options)
     expected = formula(layer, x, scale=options.get("scale", 1.0))
-    np.testing.assert_allclose(jax.jit(layer.__call__)(x), expected, rtol=1e-9)
+    np.testing.assert_allclose(evaluate(layer, x), expected, rtol=1e-9)
 
 
 def test_weights_take_part_and_masked_points_do_not(x, rng):

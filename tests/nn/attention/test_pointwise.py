@@ -14,6 +14,7 @@ import opjax
 from opjax import nn
 from opjax.nn.attention.pointwise import ATTENTIONS
 from tests import oracles
+from tests.nn.parameters import evaluate
 from tests.selection import by_day
 
 N, C, HEADS, P = 9, 6, 2, 2
@@ -168,9 +169,12 @@ def test_values_and_gradients_equal_the_formula(rng, data, attention, normalizat
 def test_weights_are_one_over_the_number_of_points_by_default(data, attention):
     x, points = data
     layer = make(attention, normalization="instance")
-    run = jax.jit(layer.__call__)
-    uniform = run(x, mesh_points=points, quadrature_weights=jnp.full(N, 1 / N))
-    np.testing.assert_allclose(run(x, mesh_points=points), uniform, rtol=1e-10)
+    uniform = evaluate(
+        layer, x, mesh_points=points, quadrature_weights=jnp.full(N, 1 / N)
+    )
+    np.testing.assert_allclose(
+        evaluate(layer, x, mesh_points=points), uniform, rtol=1e-10
+    )
 
 
 @pytest.mark.parametrize(("attention", "normalization"), PAIRS)
@@ -195,9 +199,7 @@ def test_masked_points_are_removed_points(rng, data, attention, normalization):
 def test_all_points_masked_is_finite(data, attention):
     x, points = data
     layer = make(attention, normalization="instance")
-    out = jax.jit(layer.__call__)(
-        x, mesh_points=points, quadrature_weights=jnp.zeros(N)
-    )
+    out = evaluate(layer, x, mesh_points=points, quadrature_weights=jnp.zeros(N))
     assert np.all(np.isfinite(out))
 
 
@@ -206,9 +208,8 @@ def test_permuting_the_points_permutes_the_output(rng, data, attention, normaliz
     x, points = data
     order = rng.permutation(N)
     layer = make(attention, normalization=normalization)
-    run = jax.jit(layer.__call__)
-    expected = run(x, mesh_points=points)[order]
-    permuted = run(x[order], mesh_points=points[order])
+    expected = evaluate(layer, x, mesh_points=points)[order]
+    permuted = evaluate(layer, x[order], mesh_points=points[order])
     np.testing.assert_allclose(permuted, expected, rtol=1e-9, atol=1e-12)
 
 
@@ -228,9 +229,10 @@ def test_heads_without_coordinates_have_their_own_width(data):
     layer = nn.GalerkinAttention(C, num_heads=HEADS, rngs=nnx.Rngs(0))
     assert layer.out.kernel.shape == (C, C)
     x, points = (a.astype(jnp.float32) for a in data)
-    assert layer(x).shape == (N, C)
+    found = evaluate(layer, x)
+    assert found.shape == (N, C)
     # It does not look at coordinates, which models give to all layers.
-    np.testing.assert_array_equal(layer(x, mesh_points=points), layer(x))
+    np.testing.assert_array_equal(evaluate(layer, x, mesh_points=points), found)
 
 
 def pure(attention, layer):
@@ -266,8 +268,7 @@ def test_approximate_softmaxes_are_the_pure_functions(rng, data, attention, mask
     heads = zip(*layer.head_inputs(x, **given), strict=True)
     function = pure(attention, layer)
     merged = jnp.concatenate([function(*head, weights) for head in heads], axis=1)
-    run = jax.jit(layer.__call__)
-    y = run(x, **given)
+    y = evaluate(layer, x, **given)
     np.testing.assert_allclose(y, layer.out(merged), rtol=1e-9, atol=1e-11)
 
     def loss(layer, x):
@@ -277,7 +278,7 @@ def test_approximate_softmaxes_are_the_pure_functions(rng, data, attention, mask
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(gradients))
     if masked:
         junk = x.at[7:].set(5.0)
-        np.testing.assert_allclose(run(junk, **given)[:7], y[:7], rtol=1e-9)
+        np.testing.assert_allclose(evaluate(layer, junk, **given)[:7], y[:7], rtol=1e-9)
         np.testing.assert_array_equal(gradients[1][7:], 0)
     # Queries are normalised, values are not: Cao's softmax attention.
     softmax = make("softmax")
@@ -296,7 +297,7 @@ def test_more_random_features_are_closer_to_softmax_attention(data):
         options = {"num_heads": HEADS, "point_dim": P, "kernel_init": init} | options
         layer = attention(C, rngs=nnx.Rngs(0), **options)
         layer = jax.tree.map(lambda p: jnp.asarray(p, float), layer)
-        return jax.jit(layer.__call__)(x, mesh_points=points)
+        return evaluate(layer, x, mesh_points=points)
 
     exact = output(nn.SoftmaxAttention)
     scale = float(jnp.max(jnp.abs(exact - jnp.mean(exact, axis=0, keepdims=True))))
@@ -313,14 +314,13 @@ def test_more_random_features_are_closer_to_softmax_attention(data):
 def test_masked_points_are_removed_points_but_for_linformer(rng, data, attention):
     x, points = data
     layer, weights = make(attention), jnp.asarray(rng.uniform(0.5, 1.5, 6))
-    run = jax.jit(layer.__call__)
     padded = np.pad(weights, (0, N - 6))
-    masked = run(x, mesh_points=points, quadrature_weights=padded)
+    masked = evaluate(layer, x, mesh_points=points, quadrature_weights=padded)
     if attention == "linformer":
         with pytest.raises(ValueError, match=r"key \(6, 5\), key_projection \(9, 3\)"):
             layer(x[:6], mesh_points=points[:6], quadrature_weights=weights)
         return
-    removed = run(x[:6], mesh_points=points[:6], quadrature_weights=weights)
+    removed = evaluate(layer, x[:6], mesh_points=points[:6], quadrature_weights=weights)
     np.testing.assert_allclose(masked[:6], removed, rtol=1e-9, atol=1e-11)
 
 

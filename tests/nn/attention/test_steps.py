@@ -14,6 +14,7 @@ from opjax import nn
 from opjax.attention import flare, linear
 from opjax.nn.attention import basis, columns, key_sums, pointwise
 from tests.nn.attention.layers import BASIS, FEATURES, HEADS, PAIRS, arguments, make
+from tests.nn.parameters import evaluate
 from tests.selection import by_day
 
 N, P = 17, 2
@@ -63,7 +64,7 @@ def test_chunks_add_up_to_the_call(name, rng):
     layer, (x, points, weights) = built(name), arrays(rng)
     given = {"mesh_points": points} if getattr(layer, "point_dim", 0) else {}
     found = jax.jit(partial(in_chunks, layer))(x, weights, **given)
-    expected = jax.jit(layer)(x, quadrature_weights=weights, **given)
+    expected = evaluate(layer, x, quadrature_weights=weights, **given)
     np.testing.assert_allclose(found[:-2], expected[:-2], rtol=1e-8, atol=1e-10)
 
 
@@ -73,7 +74,7 @@ def test_chunks_add_up_in_every_basis(of, projection, rng):
     layer, (x, points, weights) = make(of, "functional", projection), arrays(rng)
     given = arguments(of, x, points[:, :1])
     found = jax.jit(partial(in_chunks, layer))(x, weights, **given)
-    expected = jax.jit(layer)(x, quadrature_weights=weights, **given)
+    expected = evaluate(layer, x, quadrature_weights=weights, **given)
     np.testing.assert_allclose(found[:-2], expected[:-2], rtol=1e-8, atol=1e-10)
 
 

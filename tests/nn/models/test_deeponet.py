@@ -7,7 +7,7 @@ import pytest
 from flax import nnx
 
 from opjax import nn
-from tests.nn.parameters import enlarged
+from tests.nn.parameters import enlarged, evaluate
 
 SENSORS, N = 7, 9
 
@@ -26,9 +26,6 @@ def data(rng):
     return points, jnp.asarray(rng.normal(size=(SENSORS, 1)))
 
 
-run = jax.jit(lambda model, *args, **given: model(*args, **given))
-
-
 def perceptron(mlp, x, act=np.tanh):
     for layer in mlp.hidden:
         x = act(x @ np.asarray(layer.kernel) + np.asarray(layer.bias))
@@ -44,7 +41,7 @@ def test_each_output_is_a_sum_over_its_group_of_functions(data):
     expected = np.stack(
         [t[:, own] @ b[own] for own in (slice(0, 3), slice(3, 6))], axis=1
     ) + np.asarray(model.bias)
-    actual = run(model, *data, time=jnp.asarray(time))
+    actual = evaluate(model, *data, time=jnp.asarray(time))
     np.testing.assert_allclose(actual, expected, rtol=1e-10)
 
 
@@ -53,10 +50,12 @@ def test_it_is_linear_in_the_last_layer_of_the_branch_and_smooth_in_the_points(d
     """Any points: those of another call, one by one, are the same function's."""
     model = make()
     points, values = data
-    whole = run(model, points, values)
+    whole = evaluate(model, points, values)
     alone = jax.jit(jax.vmap(lambda x: model(x[None], values)[0]))(points)
     np.testing.assert_allclose(alone, whole, rtol=1e-10)
-    gradient = jax.grad(lambda model: jnp.sum(model(points, values)[:, 0]))(model)
+    gradient = jax.jit(jax.grad(lambda model: jnp.sum(model(points, values)[:, 0])))(
+        model
+    )
     np.testing.assert_allclose(gradient.bias[...], [N, 0])
 
 
@@ -67,12 +66,12 @@ def test_a_given_basis_with_and_without_a_trunk(data, rng):
     b = perceptron(mixed.branch, np.asarray(values).ravel())
     t = np.tanh(perceptron(mixed.trunk, np.asarray(points)))
     expected = np.asarray(modes) @ b[:4] + t @ b[4:] + np.asarray(mixed.bias)
-    actual = run(mixed, *data, basis_functions=modes)
+    actual = evaluate(mixed, *data, basis_functions=modes)
     np.testing.assert_allclose(actual[:, 0], expected, rtol=1e-10)
     alone = make(out_features=1, num_modes=4, trunk_features=(), branch_features=(5, 4))
     assert alone.bias is None
     b = perceptron(alone.branch, np.asarray(values).ravel())
-    actual = run(alone, *data, basis_functions=modes)
+    actual = evaluate(alone, *data, basis_functions=modes)
     np.testing.assert_allclose(actual[:, 0], np.asarray(modes) @ b, rtol=1e-10)
     with pytest.raises(ValueError, match=r"basis_functions None must .* \(9, 4\)"):
         mixed(*data)
@@ -92,17 +91,17 @@ def test_masked_sensors_are_zero_and_other_weights_do_nothing(data):
     model, own = make(), points[:SENSORS]
     weights = jnp.where(jnp.arange(SENSORS) < 5, 0.3, 0.0)
     spoilt = values.at[5:].set(jnp.nan)
-    actual = run(model, own, spoilt, quadrature_weights=weights)
-    expected = run(model, own, values.at[5:].set(0.0))
+    actual = evaluate(model, own, spoilt, quadrature_weights=weights)
+    expected = evaluate(model, own, values.at[5:].set(0.0))
     np.testing.assert_allclose(actual, expected, rtol=1e-12)
-    weighted = run(model, points, values, quadrature_weights=jnp.zeros(N))
-    np.testing.assert_allclose(weighted, run(model, points, values), rtol=1e-12)
+    weighted = evaluate(model, points, values, quadrature_weights=jnp.zeros(N))
+    np.testing.assert_allclose(weighted, evaluate(model, points, values), rtol=1e-12)
 
 
 def test_the_mesh_may_be_the_input(data):
     model = make(feature_dim=0)
     points = data[0][:SENSORS]
-    assert run(model, points).shape == (SENSORS, 2)
+    assert evaluate(model, points).shape == (SENSORS, 2)
     with pytest.raises(ValueError, match=r"mesh_points .* \(9, 2\) must .* \(7, 2\)"):
         model(data[0])
     with pytest.raises(ValueError, match="without features"):
@@ -114,7 +113,7 @@ def test_batches_and_single_precision(data):
     batch = jnp.stack([values, 2 * values])
     batched = jax.jit(jax.vmap(make(), in_axes=(None, 0)))(points, batch)
     single = jax.tree.map(lambda p: p.astype(jnp.float32), make())
-    output = run(single, *(a.astype(jnp.float32) for a in (points, batch[1])))
+    output = evaluate(single, *(a.astype(jnp.float32) for a in (points, batch[1])))
     assert output.dtype == jnp.float32
     np.testing.assert_allclose(output, batched[1], rtol=1e-4, atol=1e-4)
 

@@ -9,6 +9,7 @@ import pytest
 from flax import nnx
 
 from opjax import nn
+from tests.nn.parameters import evaluate
 
 RATE = 0.25
 
@@ -21,7 +22,7 @@ def layers(count):
             6, hidden_features=9, attention=Same, rngs=nnx.Rngs(params=key)
         )
 
-    return jax.vmap(layer)(jax.random.split(jax.random.key(0), count))
+    return jax.jit(jax.vmap(layer))(jax.random.split(jax.random.key(0), count))
 
 
 class Same(nnx.Module):
@@ -146,16 +147,18 @@ def test_blocks_drop_what_their_attention_returns_and_nothing_else(rng):
         attended = z + mask * block.attention(block.attention_norm(z))
         return jnp.sum((attended + block.mlp(block.mlp_norm(attended))) ** 2)
 
-    slope = jax.grad(lambda z: jnp.sum(noisy(z) ** 2))(z)
-    np.testing.assert_allclose(slope, jax.grad(masked)(z), rtol=1e-4, atol=1e-5)
+    slope = jax.jit(jax.grad(lambda z: jnp.sum(noisy(z) ** 2)))(z)
+    np.testing.assert_allclose(
+        slope, jax.jit(jax.grad(masked))(z), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_transformers_drop_in_training_alone(rng):
     points = jnp.asarray(rng.random((7, 2)), jnp.float32)
     plain, model = transformer(), nn.models.with_dropout(transformer(), RATE)
-    np.testing.assert_array_equal(model(points), plain(points))
+    np.testing.assert_array_equal(evaluate(model, points), evaluate(plain, points))
     values = [
-        np.asarray(jax.jit(nn.bases.with_noise(model, key))(points))
+        np.asarray(evaluate(nn.bases.with_noise(model, key), points))
         for key in jax.random.split(jax.random.key(0), 2)
     ]
     assert np.abs(values[0] - values[1]).max() > 1e-6
@@ -169,7 +172,8 @@ def test_scalars_modulate_blocks_with_dropout(rng):
     scalars = jnp.ones((7, 2), jnp.float32)
     plain = transformer(scalar_dim=2)
     model = nn.models.with_dropout(transformer(scalar_dim=2), RATE)
-    np.testing.assert_array_equal(model(points, scalars), plain(points, scalars))
+    found = evaluate(model, points, scalars)
+    np.testing.assert_array_equal(found, evaluate(plain, points, scalars))
 
 
 def test_dropout_and_chunks_exclude_each_other(rng):
@@ -190,9 +194,9 @@ def test_without_dropout_a_model_computes_the_same_in_chunks(rng):
     assert nn.bases.draws_noise(model)
     assert not nn.bases.draws_noise(bare)
     assert nn.models.without_dropout(plain) is plain
-    np.testing.assert_array_equal(bare(points), plain(points))
+    np.testing.assert_array_equal(evaluate(bare, points), evaluate(plain, points))
     values = bare(points, chunk_size=4)
-    np.testing.assert_allclose(values, model(points), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(values, evaluate(model, points), rtol=1e-5, atol=1e-6)
 
 
 def test_without_dropout_encoder_layers_compute_the_same(rng):

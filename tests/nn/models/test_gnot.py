@@ -7,7 +7,7 @@ import pytest
 from flax import nnx
 
 from opjax import nn
-from tests.nn.parameters import enlarged
+from tests.nn.parameters import enlarged, evaluate
 
 N, C = 9, 6
 # Published runs of Neural-Solver-Library, and their parameters.
@@ -62,7 +62,6 @@ def data(rng):
     return jnp.asarray(rng.uniform(size=(N, 2))), jnp.asarray(rng.normal(size=(N, 1)))
 
 
-run = jax.jit(lambda model, *args, **given: model(*args, **given))
 both = pytest.mark.parametrize("build", [make, original])
 
 
@@ -97,7 +96,7 @@ def test_every_block_starts_from_the_points_again(data):
             f = written_out(block_of(model, i), x, f, points)
         return model.decoder(f)
 
-    actual = run(model, *data, time=time)
+    actual = evaluate(model, *data, time=time)
     np.testing.assert_allclose(actual, expected(*data), rtol=1e-8, atol=1e-10)
 
 
@@ -114,7 +113,7 @@ def test_the_stream_of_the_original_goes_on(data):
             z = written_out(block_of(model, i), z, y, points)
         return model.decoder(z)
 
-    actual = run(model, *data, time=time)
+    actual = evaluate(model, *data, time=time)
     np.testing.assert_allclose(actual, expected(*data), rtol=1e-8, atol=1e-10)
 
 
@@ -124,9 +123,9 @@ def test_input_functions_have_points_and_weights_of_their_own(data, rng):
     points = data[0]
     functions = [jnp.asarray(rng.normal(size=shape)) for shape in ((5, 3), (7, 1))]
     given = {"parameters": jnp.asarray([0.2, 0.7])}
-    expected = run(model, points, inputs=[functions[0], functions[1][:4]], **given)
+    expected = evaluate(model, points, inputs=[functions[0], functions[1][:4]], **given)
     weights = [None, jnp.where(jnp.arange(7) < 4, 1.0, 0.0)]
-    actual = run(model, points, inputs=functions, input_weights=weights, **given)
+    actual = evaluate(model, points, inputs=functions, input_weights=weights, **given)
     np.testing.assert_allclose(actual, expected, rtol=1e-8, atol=1e-10)
     with pytest.raises(ValueError, match=r"inputs .* must be functions of \(3, 1\)"):
         model(points, inputs=functions[:1], **given)

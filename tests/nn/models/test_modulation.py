@@ -9,11 +9,10 @@ from flax import nnx
 from opjax.nn.models import Modulation, constant_features
 from tests.builders import transformer
 from tests.nn.attention.layers import enlarged
+from tests.nn.parameters import evaluate
 
 SMALL = {"features": 8, "num_layers": 2, "num_heads": 2, "num_basis": 4}
 SIZES = {"point_dim": 2, "feature_dim": 3, "out_features": 1}
-
-call = jax.jit(lambda model, *args, **given: model(*args, **given))
 
 
 def make(scalar_dim, **options):
@@ -42,8 +41,8 @@ def test_the_model_starts_as_the_one_without_modulation(sample):
     points, features, _ = sample
     plain, modulated = enlarged(make(0), 3), enlarged(make(2), 3)
     assert plain.modulation is None
-    found = call(modulated, points, features)
-    np.testing.assert_array_equal(found, call(plain, points, features))
+    found = evaluate(modulated, points, features)
+    np.testing.assert_array_equal(found, evaluate(plain, points, features))
 
 
 def test_norms_are_scaled_and_shifted_as_the_formula_says(sample):
@@ -69,11 +68,11 @@ def test_norms_are_scaled_and_shifted_as_the_formula_says(sample):
 def test_a_specialized_model_is_the_model_at_its_scalars(sample):
     points, features, scalars = sample
     model = trained()
-    found = call(model, points, features)
+    found = evaluate(model, points, features)
     special = model.specialized(scalars)
-    np.testing.assert_allclose(call(special, points, features), found, rtol=1e-6)
+    np.testing.assert_allclose(evaluate(special, points, features), found, rtol=1e-6)
     other = features.at[:, 1:].add(1)
-    assert jnp.abs(call(model, points, other) - found).max() > 1e-3
+    assert jnp.abs(evaluate(model, points, other) - found).max() > 1e-3
 
 
 @pytest.mark.nightly
@@ -92,7 +91,7 @@ def test_gradients_are_those_of_finite_differences(sample, options):
         return jnp.sum(nnx.merge(graph, state)(points, given) ** 2)
 
     kernel = jnp.asarray(model.modulation.out.kernel[...], scalars.dtype)
-    of_s, of_kernel = jax.grad(loss, argnums=(0, 1))(scalars, kernel)
+    of_s, of_kernel = jax.jit(jax.grad(loss, argnums=(0, 1)))(scalars, kernel)
     step = 1e-3
     ahead = jnp.array([step, 0])
     slope = (loss(scalars + ahead, kernel) - loss(scalars - ahead, kernel)) / (2 * step)
@@ -109,14 +108,14 @@ def test_under_vmap_every_sample_has_scalars_of_its_own(sample):
     several = jnp.stack([features, features.at[:, 1:].add(1)])
     found = jax.jit(jax.vmap(lambda f: model(points, f)))(several)
     for one, given in zip(found, several, strict=True):
-        np.testing.assert_allclose(one, call(model, points, given), atol=1e-5)
+        np.testing.assert_allclose(one, evaluate(model, points, given), atol=1e-5)
 
 
 @pytest.mark.nightly
 def test_chunks_inspection_and_masked_points_see_the_scalars(sample):
     points, features, scalars = sample
     model = trained()
-    whole = call(model, points, features)
+    whole = evaluate(model, points, features)
     parts = model(points, features, chunk_size=8)
     np.testing.assert_allclose(parts, whole, atol=1e-5)
     seen = model.inspect(points, features)
@@ -127,7 +126,7 @@ def test_chunks_inspection_and_masked_points_see_the_scalars(sample):
 def test_float32_stays(sample):
     points, features, _ = (x.astype(jnp.float32) for x in sample)
     model = make(2)
-    assert call(model, points, features).dtype == jnp.float32
+    assert evaluate(model, points, features).dtype == jnp.float32
 
 
 def test_bad_sizes_are_refused(sample):

@@ -10,7 +10,7 @@ from flax import nnx
 
 import opjax
 from opjax import nn
-from tests.nn.parameters import enlarged
+from tests.nn.parameters import enlarged, evaluate
 
 N, MODES = 9, 3
 NYSTROM = partial(nn.attention.NystromformerAttention, num_heads=8)
@@ -67,9 +67,6 @@ def data(rng):
     return jnp.asarray(rng.uniform(size=(N, 2))), jnp.asarray(rng.normal(size=(N, 1)))
 
 
-run = jax.jit(lambda model, *args, **given: model(*args, **given))
-
-
 @pytest.mark.parametrize(
     "original", [pytest.param(False, marks=pytest.mark.nightly), True]
 )
@@ -99,7 +96,7 @@ def test_the_scan_equals_the_equations(data, original):
             f = block.out(block.norm(f + phi @ (gains[:, None] * (phi.T @ f))))
         return f
 
-    actual = run(model, *data, time=time)
+    actual = evaluate(model, *data, time=time)
     assert actual.shape == (N, 2)
     np.testing.assert_allclose(actual, written_out(*data), rtol=1e-7, atol=1e-9)
 
@@ -108,11 +105,11 @@ def test_own_covariances_are_the_default_and_others_change_the_output(data):
     model = make()
     own = jax.jit(lambda *args: model.covariances(*args))(*data)
     assert own.shape == (3, MODES, MODES)
-    expected = run(model, *data)
+    expected = evaluate(model, *data)
     np.testing.assert_allclose(
-        run(model, *data, covariances=own), expected, rtol=1e-8, atol=1e-10
+        evaluate(model, *data, covariances=own), expected, rtol=1e-8, atol=1e-10
     )
-    other = run(model, *data, covariances=2 * own)
+    other = evaluate(model, *data, covariances=2 * own)
     assert float(jnp.max(jnp.abs(other - expected))) > 1e-5
     with pytest.raises(ValueError, match=r"covariances \(2, 3, 3\) .* \(3, 3, 3\)"):
         model(*data, covariances=own[1:])
@@ -123,15 +120,15 @@ def test_a_batch_axis_shares_the_mean_covariance(data, rng):
     batch = jnp.stack([features, 1 + 2 * features])
     model, alone = make(num_layers=1, batch_axis="b"), make(num_layers=1)
     shared = jax.jit(jax.vmap(model, in_axes=(None, 0), axis_name="b"))(points, batch)
-    own = jax.vmap(lambda f: alone.covariances(points, f))(batch)
+    own = jax.jit(jax.vmap(lambda f: alone.covariances(points, f)))(batch)
     mean = jnp.mean(own, axis=0)
-    expected = jax.vmap(lambda f: alone(points, f, covariances=mean))(batch)
+    expected = jax.jit(jax.vmap(lambda f: alone(points, f, covariances=mean)))(batch)
     np.testing.assert_allclose(shared, expected, rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.nightly
 def test_one_layer_rematerialisation_and_single_precision(data):
-    assert run(make(num_layers=1), *data).shape == (N, 2)
+    assert evaluate(make(num_layers=1), *data).shape == (N, 2)
 
     @jax.jit
     def gradient(model):
@@ -144,9 +141,9 @@ def test_one_layer_rematerialisation_and_single_precision(data):
     for a, b in zip(jax.tree.leaves(plain), jax.tree.leaves(again), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-8)
     single = jax.tree.map(lambda p: p.astype(jnp.float32), make())
-    output = run(single, *(a.astype(jnp.float32) for a in data))
+    output = evaluate(single, *(a.astype(jnp.float32) for a in data))
     assert output.dtype == jnp.float32
-    np.testing.assert_allclose(output, run(make(), *data), rtol=2e-2, atol=1e-2)
+    np.testing.assert_allclose(output, evaluate(make(), *data), rtol=2e-2, atol=1e-2)
 
 
 def test_impossible_models_and_calls_are_refused(data):

@@ -14,6 +14,7 @@ from tests.builders import POINTS, transformer
 from tests.nn.attention.layers import BASES as ALL_BASES
 from tests.nn.attention.layers import BASIS as NUM_BASIS
 from tests.nn.attention.layers import assert_close, enlarged, single
+from tests.nn.parameters import evaluate
 from tests.selection import by_day
 
 SMALL = {"features": 8, "num_layers": 3, "num_heads": 2, "num_basis": 4}
@@ -32,8 +33,6 @@ def compose(factor=3, **options):
     )
     return enlarged(model, factor)
 
-
-call = jax.jit(lambda model, *args, **given: model(*args, **given))
 
 SOFTMAX = partial(nn.bases.SoftmaxBasis, num_heads=2, num_basis=4)
 
@@ -58,7 +57,7 @@ def test_grids_of_every_dimension(rng, grid_shape):
     p = len(grid_shape)
     model = make(point_dim=p, grid_shape=grid_shape, reference_points=3)
     points = jnp.asarray(rng.uniform(size=(30, p)))
-    output = call(model, points, jnp.asarray(rng.normal(size=(30, 1))))
+    output = evaluate(model, points, jnp.asarray(rng.normal(size=(30, 1))))
     assert output.shape == (30, 1)
     assert np.all(np.isfinite(output))
 
@@ -178,7 +177,7 @@ def test_schwarz_models_of_grids_build_their_levels(mesh):
     z = model.encoder(jnp.concatenate(mesh, axis=1))
     for layer in range(3):
         block = jax.tree.map(lambda p, layer=layer: p[layer], model.blocks)
-        z = call(block, z, basis=model.basis, subdomains=levels)
+        z = evaluate(block, z, basis=model.basis, subdomains=levels)
     expected = model.decoder(model.decoder_norm(z))
     np.testing.assert_allclose(run(model), expected, rtol=1e-10)
     jitted = jax.jit(jax.vmap(model, in_axes=(None, 0)))(mesh[0], mesh[1][None])
@@ -194,9 +193,9 @@ def test_schwarz_models_of_grids_build_their_levels(mesh):
 def test_subdomains_of_the_call_win_and_a_cover_is_a_coarse_space(mesh):
     model = make_schwarz(GRID)
     cover = schwarz.box_cover((5, 6), (1, 3), overlap=1)
-    actual = call(model, *mesh, subdomains=nn.attention.Subdomains(cover, cover))
+    actual = evaluate(model, *mesh, subdomains=nn.attention.Subdomains(cover, cover))
     assert np.all(np.isfinite(actual))
-    assert np.max(np.abs(actual - call(model, *mesh))) > 1e-6
+    assert np.max(np.abs(actual - evaluate(model, *mesh))) > 1e-6
     with pytest.raises(ValueError, match="coarse_space is missing"):
         model(*mesh, subdomains=nn.attention.Subdomains(cover))
 
@@ -205,10 +204,10 @@ def test_schwarz_models_act_on_point_clouds(mesh):
     model = make_schwarz()
     labels = schwarz.partition_points(mesh[0], num_subdomains=4)
     cover = schwarz.partition_cover(labels, overlap=0.1, mesh_points=mesh[0])
-    output = call(model, *mesh, subdomains=nn.attention.Subdomains(cover, cover))
+    output = evaluate(model, *mesh, subdomains=nn.attention.Subdomains(cover, cover))
     order = np.random.default_rng(1).permutation(30)
     turned = schwarz.Cover(np.argsort(order)[cover.indices], cover.weights, 30)
-    permuted = call(
+    permuted = evaluate(
         model,
         *(a[order] for a in mesh),
         subdomains=nn.attention.Subdomains(turned, turned),
@@ -225,8 +224,8 @@ def test_schwarz_models_act_on_point_clouds(mesh):
 def test_one_level_models_have_the_parameters_of_functional_ones(mesh):
     cover = schwarz.box_cover(30, 1, overlap=0)
     model, plain = make_schwarz(coarse=None), make()
-    actual = call(model, *mesh, subdomains=nn.attention.Subdomains(cover))
-    np.testing.assert_allclose(actual, call(plain, *mesh), rtol=1e-10, atol=1e-12)
+    actual = evaluate(model, *mesh, subdomains=nn.attention.Subdomains(cover))
+    np.testing.assert_allclose(actual, evaluate(plain, *mesh), rtol=1e-10, atol=1e-12)
     leaves = [jax.tree.leaves(m) for m in (model, plain)]
     assert [p.shape for p in leaves[0]] == [p.shape for p in leaves[1]]
 
@@ -298,8 +297,8 @@ def test_models_in_every_basis(rng, name, shared):
     own |= {"mesh_points": points, "quadrature_weights": weights} | given
     for layer in range(2):
         block = jax.tree.map(lambda p, layer=layer: p[layer], model.blocks)
-        z = call(block, z, nn.models.Points(**own))
-    actual = call(model, points, features, quadrature_weights=weights, **given)
+        z = evaluate(block, z, nn.models.Points(**own))
+    actual = evaluate(model, points, features, quadrature_weights=weights, **given)
     np.testing.assert_allclose(actual, model.decode(z), rtol=1e-9, atol=1e-12)
 
 

@@ -24,7 +24,7 @@ def test_scalars_stand_behind_the_features_of_every_point():
     np.testing.assert_array_equal(found, [[1, 1, 3, 5]] * 4)
     alone = constant_features(None, jnp.asarray(scalars), 4)
     np.testing.assert_array_equal(alone, [[3, 5]] * 4)
-    slope = jax.grad(lambda s: constant_features(None, s, 4).sum())(scalars)
+    slope = jax.jit(jax.grad(lambda s: constant_features(None, s, 4).sum()))(scalars)
     np.testing.assert_array_equal(slope, [4, 4])
     with pytest.raises(ValueError, match="scalars"):
         constant_features(None, jnp.ones((2, 2)), 4)
@@ -40,10 +40,12 @@ def test_a_head_is_a_perceptron_of_weighted_means(head):
     np.testing.assert_allclose(
         head(values), head.of_means(jnp.asarray(values.mean(axis=0))), atol=1e-6
     )
-    batch = jax.vmap(head)(jnp.stack([values, -values]), jnp.stack([weights] * 2))
+    batch = jax.jit(jax.vmap(head))(
+        jnp.stack([values, -values]), jnp.stack([weights] * 2)
+    )
     np.testing.assert_allclose(batch[0], expected, rtol=1e-4, atol=1e-6)
     step = 1e-2
-    slope = jax.grad(lambda v: head(v, weights)[0])(jnp.asarray(values))
+    slope = jax.jit(jax.grad(lambda v: head(v, weights)[0]))(jnp.asarray(values))
     moved = values.copy()
     moved[2, 1] += step
     ahead = head(moved, weights)[0]
@@ -58,7 +60,7 @@ def test_padded_points_do_not_matter(head):
     padded = np.concatenate([values, np.full((3, 3), np.nan, np.float32)])
     zero = np.concatenate([weights, np.zeros(3, np.float32)])
     np.testing.assert_allclose(head(padded, zero), head(values, weights), atol=1e-6)
-    slope = jax.grad(lambda v: head(v, zero).sum())(jnp.asarray(padded))
+    slope = jax.jit(jax.grad(lambda v: head(v, zero).sum()))(jnp.asarray(padded))
     assert np.isfinite(slope).all()
 
 
