@@ -65,7 +65,7 @@ def test_renewed_normalisers_are_those_of_the_new_samples(first, data, capsys):
 
 
 def test_normalisers_are_renewed_of_an_operator_alone(data):
-    with pytest.raises(ValueError, match="means nothing without init_from"):
+    with pytest.raises(ValueError, match="has no effect without init_from"):
         learn.train(
             files.read(data),
             config=dataclasses.replace(TINY, init_normalizers="renew"),

@@ -581,7 +581,7 @@ def refuse_renewal(config: Config) -> None:
     """Raises ValueError if normalisers are to be renewed, but there are none."""
     if config.init_normalizers != "keep":
         raise ValueError(
-            f"init_normalizers={config.init_normalizers} means nothing without "
+            f"init_normalizers={config.init_normalizers} has no effect without "
             "init_from; give the operator to start with, or leave it out."
         )
 
