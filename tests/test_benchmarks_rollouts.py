@@ -75,7 +75,8 @@ def test_growth_and_high_waves_are_those_of_the_rollout(tmp_path, monkeypatch):
             return ((low + (i > 9) * high / 2)[:, None] for i in range(num_steps))
 
     monkeypatch.setattr(rollouts.trained, "load", lambda run: Predicted())
-    run, truth = rollouts.growth("one", tmp_path / "run", 5)
+    with pytest.warns(UserWarning, match="All frames are equal"):
+        run, truth = rollouts.growth("one", tmp_path / "run", 5)
     assert run[:2] == ["one", "1.0"]
     assert truth[0] == "truth"
     shares = [float(share.removesuffix(" %")) for share in run[2:] + truth[2:]]
