@@ -109,7 +109,11 @@ def started(profile: Path) -> Iterator[Browser]:
     try:
         yield Browser(ours_out, ours_in)
     finally:
-        process.terminate()
-        process.wait()
         os.close(ours_in)
         os.close(ours_out)
+        process.terminate()
+        try:
+            process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
