@@ -73,6 +73,10 @@ def test_a_call_in_a_transformation_is_the_function(rng, tmp_path):
     slope = jax.grad(lambda x: found(x, features[0]).sum())(points[0])
     own = jax.grad(lambda x: found.function(found.parameters, x, features[0]).sum())
     np.testing.assert_array_equal(slope, own(points[0]))
+    of_sample = jax.grad(lambda x: found(samples[0]._replace(mesh_points=x)).sum())
+    np.testing.assert_allclose(of_sample(points[0]), slope, rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError, match="features need an array"):
+        jax.grad(lambda x: found(samples[0], x).sum())(features[0])
 
 
 def test_gradients_and_hessians_are_central_differences(rng, tmp_path):

@@ -201,18 +201,22 @@ class Trained(Learned):
         """
         return functions.arguments(self, self.one(mesh))
 
-    def _traced(self, mesh: Any, features: Any, *others: Any) -> Any:
+    def _traced(
+        self, mesh: Any, features: Any, scalars: Any, weights: Any, time: Any
+    ) -> Any:
         """`__call__` of arguments that JAX traces."""
-        points = np.ndim(mesh) == 2 and (features is not None or grids.is_mesh(self))
-        if points:
-            found = self.function(self.parameters, mesh, features, *others)
-        elif features is not None or others[1] is not None:
-            raise ValueError(
-                f"features and weights belong to points (n, p); the mesh has the shape "
-                f"{np.shape(mesh)}."
-            )
+        if isinstance(mesh, Sample | str | os.PathLike):
+            _refuse_beside(mesh, features=features, weights=weights, scalars=scalars)
+            sample = mesh if isinstance(mesh, Sample) else self.one(mesh)
+            arrays = functions.arguments(self, sample)
+            found = self.function(self.parameters, *arrays, time)
+        elif np.ndim(mesh) == 2 and (features is not None or grids.is_mesh(self)):
+            arrays = mesh, features, scalars, weights
+            found = self.function(self.parameters, *arrays, time)
         else:
-            found = functions.on_grids(self)(self.parameters, mesh, *others[::2])
+            what = f"an array of shape {np.shape(mesh)} is taken as grids, which"
+            _refuse_beside(what, features=features, weights=weights)
+            found = functions.on_grids(self)(self.parameters, mesh, scalars, time)
         return found.values if isinstance(found, prediction.Predicted) else found
 
     def both(
