@@ -105,13 +105,13 @@ def test_runs_continue_bit_for_bit_or_on_other_devices(found):
 
 
 MESSAGES = {
-    "devices": "takes 16 devices, but there are 8",
+    "devices": "needs 16 devices, but there are 8",
     "text": "such as points:4,batch:2",
     "twice": "such as points:4,batch:2",
     "batch": "batch:4 of the device mesh must divide the 2 samples",
     "microbatch": "microbatch=4 must divide the 2 samples",
     "points": r"points:4 of the device mesh must divide the points, axis 1 of",
-    "names": "which axis of surface are points is not known",
+    "names": "the axis of points in surface is not known",
     "loss": "points:4 of the device mesh: the loss of this program does not add up",
     "mean": "batch:2 of the device mesh: the loss of this program is not a sum over",
     "attention": "points:4 of the device mesh: FourierAttention knows more of points",

@@ -165,7 +165,7 @@ def specs(data: Batch, mesh: Mesh, *, samples: str | None = BATCH) -> Any:
     if unknown := [name for name in names if name not in (*OF_POINTS, *OF_SAMPLES)]:
         raise ValueError(
             f"points:{shards} of the device mesh splits only {', '.join(OF_POINTS)}; "
-            f"the axis of points in {', '.join(unknown)} are points is not known."
+            f"the axis of points in {', '.join(unknown)} is not known."
         )
     for name, array in data.items():
         if name in OF_SAMPLES:

@@ -421,7 +421,9 @@ def test_a_table_may_say_that_files_are_here_and_stand_above(tmp_path):
         assert sample.scalars is not None
         assert sample.scalars[0] == 3
         (tmp_path / table).unlink()
-    with pytest.raises(ValueError, match="there is no cases.csv beside it or above"):
+    with pytest.raises(
+        ValueError, match="there is no cases.csv in its folder or a parent"
+    ):
         files.read(tmp_path / "data", files.ReadOptions(scalars="load"))
 
 

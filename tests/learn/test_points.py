@@ -255,7 +255,7 @@ def splits(rng, shape=None, num_points=36, **changes):
     ("changes", "shape", "message"),
     [
         ({"models": ("fno",)}, (6, 6), "models='fno' needs the whole grid"),
-        ({"models": ("linformer",)}, None, "models='linformer' belongs to one number"),
+        ({"models": ("linformer",)}, None, "models='linformer' needs a fixed number"),
         ({"convolution": True}, (6, 6), "add --noconvolution"),
         ({"train_points": (0.02,)}, None, "leaves 0.72 of the 36 points"),
         (
