@@ -287,7 +287,7 @@ def test_arrays_without_a_field_are_learned_in_memory():
     values, found = trained.both(sample)
     assert values.shape == (20, 0)
     assert found.shape == (1,)
-    with pytest.raises(ValueError, match="predicts scalars alone"):
+    with pytest.raises(ValueError, match="predicts only scalars"):
         trained(sample)
 
 

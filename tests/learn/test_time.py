@@ -241,7 +241,7 @@ def test_scalars_from_files_to_a_report(kind, tmp_path):
     (row,) = json.loads((tmp_path / "out" / "report.json").read_text())
     assert row["scalars"] == {"rate": 1000}
     assert row["scalars_outside"] == 1
-    name = "case_0" if kind == "npz" else "flow"
+    name = "case_0" if kind == "npz" else "case_0/flow"
     assert np.load(tmp_path / "out" / f"{name}.npz")["rate"] == 1000
     bare = decaying(1)[0]
     with pytest.raises(

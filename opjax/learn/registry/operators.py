@@ -418,7 +418,7 @@ def call(
     features = None if features is None else jnp.asarray(features)
     if "scalars" in sample:
         scalars = jnp.asarray(sample["scalars"])
-        features = nn.models.constant_features(features, scalars, len(points))
+        features = nn.models.constant_features(features, scalars, points.shape[0])
     evaluate = partial(model, points, features)
     if weights is not None:
         evaluate = partial(evaluate, quadrature_weights=jnp.asarray(weights))

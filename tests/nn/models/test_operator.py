@@ -177,7 +177,7 @@ def test_schwarz_models_of_grids_build_their_levels(mesh):
     z = model.encoder(jnp.concatenate(mesh, axis=1))
     for layer in range(3):
         block = jax.tree.map(lambda p, layer=layer: p[layer], model.blocks)
-        z = evaluate(block, z, basis=model.basis, subdomains=levels)
+        z = evaluate(block, z, nn.models.Points(basis=model.basis, subdomains=levels))
     expected = model.decoder(model.decoder_norm(z))
     np.testing.assert_allclose(run(model), expected, rtol=1e-10)
     jitted = jax.jit(jax.vmap(model, in_axes=(None, 0)))(mesh[0], mesh[1][None])
@@ -416,7 +416,7 @@ def test_deep_encoders_and_plain_decoders(mesh):
     assert first.shape == (30, SMALL["features"])
     second = jax.nn.gelu(model.encoder.hidden[1](first), approximate=False)
     block = jax.tree.map(lambda p: p[0], model.blocks)
-    z = block(model.encoder.out(first + second), basis=model.basis)
+    z = block(model.encoder.out(first + second), nn.models.Points(basis=model.basis))
     np.testing.assert_allclose(model(*mesh), model.decoder(z), rtol=1e-10)
 
 
