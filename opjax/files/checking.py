@@ -99,7 +99,7 @@ class ScalarCheck:
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """What is refused, or doubtful, of one kind.
+    """One kind of error or warning in a data set.
 
     Attributes:
       text: of the first message.

@@ -37,7 +37,7 @@ _NAME = re.compile(r"step_(\d{10})")
 
 
 class CheckpointError(OSError):
-    """A checkpoint could not be written; earlier ones are untouched.
+    """A checkpoint could not be written or read; others are untouched.
 
     Examples:
       >>> from opjax.training import checkpoint
