@@ -45,7 +45,7 @@ def _attention_layer(params, config):
 
 def _attention(params, inputs, config):
     layer = _attention_layer(params, config)
-    return jax.vmap(lambda x, pos: layer(x, nn.models.Points(pos)))(
+    return jax.vmap(lambda x, pos: layer(x, mesh_points=pos))(
         inputs["x"], inputs["pos"]
     )
 

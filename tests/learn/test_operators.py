@@ -133,7 +133,7 @@ def test_rivals_are_what_their_names_say(rng):
         8, rngs=nnx.Rngs(0)
     )
     assert isinstance(layer, nn.FlareAttention)
-    with pytest.raises(ValueError, match="'lno' is a whole model"):
+    with pytest.raises(ValueError, match="'lno' is a complete model"):
         operators.attention("lno", sizes)
 
 
