@@ -131,7 +131,7 @@ def test_input_functions_have_points_and_weights_of_their_own(data, rng):
         model(points, inputs=functions[:1], **given)
     with pytest.raises(ValueError, match=r"parameters \(0,\) must have shape \(2,\)"):
         model(points, inputs=functions)
-    with pytest.raises(ValueError, match="features has no meaning"):
+    with pytest.raises(ValueError, match="features is not supported"):
         model(*data, inputs=functions, **given)
 
 
