@@ -382,8 +382,9 @@ def _export(
             raise
         raise ValueError(
             "The operator cannot be exported for any number of points: "
-            f"{str(error).strip().splitlines()[0]} If it is tied to one grid, pass "
-            "num_points; if it needs a minimum number of points, pass min_points."
+            f"{str(error).strip().splitlines()[0].rstrip('.')}. "
+            "If it is tied to one grid, pass num_points; if it needs a minimum number "
+            "of points, pass min_points."
         ) from error
     shapes = [aval.shape for aval in exported.out_avals]
     if len(shapes) != 1 or shapes[0][:-1] != rows:

@@ -88,8 +88,11 @@ class Moments:
         dtype = self.integrals.dtype
         # Divided first: gradients have squares of masses, which tiny weights underflow.
         unit = self.unit.astype(dtype)
-        masses = self.masses / unit + jnp.asarray(offset, dtype)
-        return self.integrals / unit / masses[:, None]
+        # In half precision the offset would be subnormal, or zero.
+        masses = _checks.at_least_single(self.masses / unit)
+        masses = masses + jnp.asarray(offset, masses.dtype)
+        means = _checks.at_least_single(self.integrals / unit) / masses[:, None]
+        return means.astype(dtype)
 
     def least_squares(self, *, ridge: ArrayLike = 0.0) -> jax.Array:
         r"""Returns the coefficients of the best fit, shape `(k, d)`.

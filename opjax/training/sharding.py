@@ -134,8 +134,8 @@ def check_batch(mesh: Mesh | None, samples: int, microbatch: int | None = None) 
         )
     if samples // shards % parts:
         raise ValueError(
-            f"{microbatch=} must divide the {samples // shards} samples of a batch on "
-            f"each of batch:{shards} gets."
+            f"{microbatch=} must divide the {samples // shards} samples of a batch "
+            f"that each of batch:{shards} gets."
         )
 
 

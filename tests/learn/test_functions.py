@@ -189,12 +189,13 @@ def test_sensitivities_are_written_beside_predictions(rng, tmp_path, monkeypatch
     found, sample = ring(rng, tmp_path)
     monkeypatch.setattr(predict.trained, "load", lambda _, **__: found)
     sample = sample._replace(target=None, boundaries=None)
-    files.write(tmp_path / "ring.npz", sample)
+    for name in ("ring.npz", "twin.npz"):
+        files.write(tmp_path / name, sample)
     output = tmp_path / "out"
-    predict.run(
+    line = predict.run(
         predict.PredictOptions(
             found.folder,
-            input=[str(tmp_path / "ring.npz")],
+            input=[str(tmp_path / name) for name in ("ring.npz", "twin.npz")],
             output=output,
             sensitivity="mean:p",
         )
@@ -211,7 +212,8 @@ def test_sensitivities_are_written_beside_predictions(rng, tmp_path, monkeypatch
     np.testing.assert_allclose(
         slopes["sensitivity_normal"].reshape(-1)[:24], normal, atol=1e-6
     )
-    (report,) = json.loads((output / "report.json").read_text())
+    assert not any("sensitivity" in key for key in line)
+    report, _ = json.loads((output / "report.json").read_text())
     value = quantity(found.parameters, *found.arguments(sample))
     assert report["sensitivity"]["value"] == pytest.approx(float(value), rel=1e-4)
     assert (output / "sensitivity.csv").read_text().splitlines()[0] == "file,mean:p"
@@ -227,6 +229,10 @@ def test_what_does_not_fit_is_named(rng, tmp_path):
         call(parameters, *found.arguments(sample)[:2], None, np.ones(9, np.float32))
     with pytest.raises(ValueError, match=r"scalars have shape \(1,\).* takes 0"):
         call(parameters, *found.arguments(sample)[:2], np.ones(1, np.float32))
+    with pytest.raises(ValueError, match=r"features have shape \(8, 1\), but .* 9 p"):
+        call(parameters, sample.mesh_points, sample.features[:8])
+    with pytest.raises(ValueError, match="scalars have 'load', which .* not take"):
+        call(parameters, *found.arguments(sample)[:2], {"load": 1.0})
     with pytest.raises(ValueError, match="names 2 of them"):
         found.quantity("max:u,min:u", sample)
     with pytest.raises(ValueError, match="boundary 'wall' is unknown"):

@@ -397,6 +397,7 @@ def _predict_all(
     slopes = Sensitivity(operator, options.sensitivity) if options.sensitivity else None
     reduced: list[Sample] = []
     output.mkdir(parents=True, exist_ok=True)
+    of_slopes = parse(options.sensitivity or "")
     early: list[str] = []  # at time 0, with fields that are taken for true ones
     for file, name in _places(inputs).items():
         place = output / name
@@ -404,7 +405,7 @@ def _predict_all(
             raise ValueError(f"{place} is the input itself; pass another --output.")
         how = dataclasses.replace(
             operator.read_options(point_dim=options.point_dim),
-            facets=any(one.is_over_facets for one in asked),
+            facets=any(one.is_over_facets for one in (*asked, *of_slopes)),
         )
         with _opened(file, place, how, copied=bool(names)) as several:
             for sample, add, when in several:
@@ -426,9 +427,9 @@ def _predict_all(
                         one |= of_fields.get(name, {})
                     row |= of_band | bands.intervals(row)
                 if slopes is not None:
-                    more, its_names, of_slopes = slopes.of(sample)
+                    more, its_names, its_row = slopes.of(sample)
                     fields = np.hstack([fields[0], more]), [*fields[1], *its_names]
-                    row |= of_slopes
+                    row |= its_row
                 add(*fields)
                 rows.append(row)
                 reduced.append(ranges.ends(operator.reduced(sample)))
@@ -505,7 +506,7 @@ def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     own = ("name", "num_points", "relative_l2", "errors", "steps", "last_time")
     own += ("fields", "error_over_spread", *case_table.ROW)
     own += ("quantities", "true_quantities", ranges.BEYOND)
-    own += (*calibration.ROW, beside.ROW)
+    own += (*calibration.ROW, beside.ROW, sensitivity.ROW)
     keys = dict.fromkeys(key for row in rows for key in row if key not in own)
     return {
         **numbers_of(rows),  # of those whose targets are known

@@ -115,7 +115,10 @@ def operator(trained: Learned) -> Function:
         factors: dict[str, jax.Array] = {}
         if scaling is not None:
             factors = scaling.traced_factors(numbers, description.channels._asdict())
-            arrays = {k: a / factors.get(k, jnp.ones(1)) for k, a in arrays.items()}
+            arrays = {
+                k: a / _row_of(factors[k], a) if k in factors else a
+                for k, a in arrays.items()
+            }
             if "scalars" in arrays:
                 arrays["scalars"] = scaling.turned(arrays["scalars"])
         if description.time is not None:
@@ -240,6 +243,11 @@ def _sample(
                 f"scalars have no {missing[0]!r}, which the operator in "
                 f"{trained.folder} takes; it needs {', '.join(names)}."
             )
+        if unknown := [name for name in scalars if name not in names]:
+            raise ValueError(
+                f"scalars have {unknown[0]!r}, which the operator in {trained.folder} "
+                f"does not take; it needs {', '.join(names) or 'none'}."
+            )
         scalars = jnp.stack([jnp.asarray(scalars[n], x.dtype) for n in names])
     row: Any = None if scalars is None else jnp.atleast_1d(jnp.asarray(scalars))
     expected = len(names) or trained.description.channels.scalars
@@ -255,6 +263,15 @@ def _sample(
     if values is not None and values.ndim == 1:
         values = values[:, None]
     masses: Any = None if weights is None else jnp.asarray(weights)
+    for name, array, rank in (
+        ("features", values, 2),
+        ("quadrature_weights", masses, 1),
+    ):
+        if array is not None and (array.ndim != rank or array.shape[0] != x.shape[0]):
+            raise ValueError(
+                f"{name} have shape {array.shape}, but there are {x.shape[0]} points "
+                f"{x.shape}: pass one row for each point, and batches by jax.vmap."
+            )
     sample = Sample(
         x,
         features=values,
@@ -284,7 +301,12 @@ def _decoded(
 ) -> jax.Array:
     if role in parameters.normalizers:
         values = normalize.decode(parameters.normalizers[role], values)
-    return values * factors[role] if role in factors else values
+    return values * _row_of(factors[role], values) if role in factors else values
+
+
+def _row_of(factor: jax.Array, values: Any) -> jax.Array:
+    """A factor of each channel, with as many axes as the values have."""
+    return jnp.reshape(factor, (1,) * (values.ndim - 1) + (-1,))
 
 
 def _next_frame(

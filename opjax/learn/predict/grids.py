@@ -111,8 +111,8 @@ def of_scalars(scalars: ArrayLike) -> np.ndarray:
     array = np.atleast_1d(_floating("scalars", scalars))
     if array.ndim != 1 or not np.isfinite(array).all():
         raise ValueError(
-            f"scalars {np.asarray(scalars)} must be finite numbers of shape (s,), one "
-            "for each name."
+            f"scalars of shape {array.shape} must be finite numbers of shape (s,), one "
+            "for each name; for batches, use jax.vmap."
         )
     return array
 

@@ -126,8 +126,14 @@ class Learned(NamedTuple):
         tied = bool(entry.grid_axes or convolves or own)
         return entry.fixed_points or on_grid and tied
 
-    def one(self, mesh: Sample | str | os.PathLike[str]) -> Sample:
+    def one(
+        self, mesh: Sample | str | os.PathLike[str], *, facets: bool = False
+    ) -> Sample:
         """Returns a sample, or the only one of a file.
+
+        Args:
+          mesh: a sample, or a file.
+          facets: read the facets of boundaries, too, see `files.ReadOptions`.
 
         Raises:
           OSError: if the file cannot be read.
@@ -135,7 +141,7 @@ class Learned(NamedTuple):
         """
         if isinstance(mesh, Sample):
             return columns(mesh)
-        several = self.read(mesh)
+        several = self.read(mesh, facets=facets)
         if len(several) != 1:
             raise ValueError(
                 f"{mesh} holds {len(several)} samples; read them with `trained.read` "
@@ -148,14 +154,18 @@ class Learned(NamedTuple):
         paths: str | os.PathLike[str] | Sequence[str],
         *,
         point_dim: int | None = None,
+        facets: bool = False,
     ) -> list[Sample]:
         """Reads samples as those of training were, with or without targets.
 
         Args:
           paths: as for `files.read`.
           point_dim: as for `files.read`; as in training by default.
+          facets: read the facets of boundaries, also where training did not.
         """
-        several = files.read(paths, self.read_options(point_dim=point_dim))
+        options = self.read_options(point_dim=point_dim)
+        options = dataclasses.replace(options, facets=facets or options.facets)
+        several = files.read(paths, options)
         normalizer = self.normalizers.get("scalars")
         if normalizer is None or not is_single(normalizer):
             return several

@@ -14,6 +14,7 @@ from jax.typing import ArrayLike
 
 from opjax import _formats, streaming
 from opjax._trees import Columns, Json, Model
+from opjax.learn.config.quantities import parse
 from opjax.learn.json_files import read_object, to_json, write_json
 from opjax.learn.predict import functions, grids, in_time, prediction
 from opjax.learn.predict.description import Description, check_counts
@@ -185,7 +186,8 @@ class Trained(Learned):
           ValueError: if the quantity or its boundary is unknown, or it means nothing on
             this mesh.
         """
-        return functions.quantity(self, text, self.one(mesh))
+        facets = any(one.is_over_facets for one in parse(text))
+        return functions.quantity(self, text, self.one(mesh, facets=facets))
 
     def arguments(self, mesh: Sample | str | os.PathLike[str]) -> functions.Arguments:
         """Returns the arrays of a sample for `function`, in their order.
