@@ -182,10 +182,10 @@ def test_a_second_interrupt_does_not_wait():
 
 def test_a_stopped_program_has_a_status_of_its_own(capsys):
     with pytest.raises(SystemExit) as ended, command_line.console():
-        raise learn.Stopped("Stopped and saved after step 2 of 4, and saved.")
+        raise learn.Stopped("Stopped and saved after step 2 of 4.")
     assert ended.value.code == stopping.STATUS == 75
     assert capsys.readouterr().err == (
-        "Stopped and saved after step 2 of 4, and saved. The same command continues.\n"
+        "Stopped and saved after step 2 of 4. The same command continues.\n"
     )
 
 

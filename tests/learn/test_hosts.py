@@ -163,12 +163,12 @@ def test_what_processes_cannot_share_is_refused(found):
     first, second = (of_process["refusals"] for of_process in found[:2])
     for said in (first, second):
         assert "2 processes would do the same work; set --devices" in said["nothing"]
-        assert "takes 3 devices, but there are 2" in said["three"]
+        assert "needs 3 devices, but there are 2" in said["three"]
         assert (
             "the same number from each of the 2 processes, which have [1, 1]"
             in said["one"]
         )
-        assert "takes 4 devices, but there are 2" in said["many"]
+        assert "needs 4 devices, but there are 2" in said["many"]
         assert "Processes 0 and 1 differ in their configuration" in said["length"]
         assert "Processes 0 and 1 differ in their samples" in said["samples"]
     assert first["folder"].startswith("Cannot write to the run folder")
@@ -278,7 +278,7 @@ def test_four_processes_stop_together_and_one_continues(tmp_path):
     processes = programs(4, tmp_path / "run", ending=ending, number=2)
     for process, (_, text) in zip(processes, outputs(processes), strict=True):
         assert process.returncode == 75, text
-        assert "Stopped and saved after step 12 of 24, and saved." in text
+        assert "Stopped and saved after step 12 of 24." in text
     np.testing.assert_allclose(*resumed(tmp_path), rtol=1e-6)
 
 

@@ -264,7 +264,7 @@ def test_a_calibration_keeps_what_its_cases_are_like(run, tmp_path):
     np.savez(path, **kept | {"description": np.asarray(json.dumps(description))})
     old = learn.load_calibration(trained)  # as before there were any
     assert old.likeness(sample) is None
-    with pytest.raises(ValueError, match="--strict .* earlier opjax .* 19 cases"):
+    with pytest.raises(ValueError, match="--strict .* earlier opjax.* 19 cases"):
         predict.run(
             predict.PredictOptions(
                 folder, input=str(new), output=tmp_path / "out", strict=True
