@@ -107,7 +107,8 @@ def test_the_model_is_the_chain_of_its_parts(values):
         passed = [model.down(values)]
         for i in range(3):
             layer = jax.tree.map(lambda p, i=i: p[i], model.layers)
-            passed.append(layer(passed[-1], mesh_points=grid_points(COARSE)))
+            points = nn.models.Points(grid_points(COARSE))
+            passed.append(layer(passed[-1], points))
         decoded = model.decoder(model.up(passed[-1]), mesh_points=POINTS)
         return decoded, jnp.stack(passed)
 
