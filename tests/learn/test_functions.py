@@ -185,6 +185,25 @@ def test_areas_follow_the_points(dim, rng):
         )
 
 
+@pytest.mark.parametrize("kind", ["line", "triangle"])
+def test_areas_of_bodies_follow_the_points(kind, rng):
+    corners = {"line": [[0, 1], [2, 1], [2, 3], [3, 0]]}  # listed in any direction
+    corners["triangle"] = [[0, 1, 2], [0, 1, 3], [1, 2, 3], [0, 2, 3]]
+    points = {
+        "line": np.array([[0.0, 0], [1, 0], [1, 1], [0, 1]]),
+        "triangle": np.vstack([np.zeros(3), np.eye(3)]),
+    }[kind]
+    rule = patches.of_body(points, np.array(corners[kind]), kind)
+    places = points + 0.05 * rng.normal(size=points.shape)
+    with jax.enable_x64(True):
+        moved = patches.moved(rule, points, jnp.asarray(places))
+    expected = patches.of_body(places, np.array(corners[kind]), kind)
+    for name in ("areas", "area_vectors", "centers"):
+        np.testing.assert_allclose(
+            getattr(moved, name), getattr(expected, name), atol=1e-12
+        )
+
+
 def test_sensitivities_are_written_beside_predictions(rng, tmp_path, monkeypatch):
     found, sample = ring(rng, tmp_path)
     monkeypatch.setattr(predict.trained, "load", lambda _, **__: found)

@@ -142,6 +142,10 @@ def quantity(trained: Learned, text: str, sample: Sample) -> Function:
       trained: the operator.
       text: one quantity, as a flag names it.
       sample: the mesh that it is measured on.
+
+    Raises:
+      ValueError: if there is not one quantity, or it means nothing on the mesh; as from
+        `operator`.
     """
     wanted = parse(text)
     if len(wanted) != 1:

@@ -147,7 +147,8 @@ class Trained(Learned):
         a `Predicted` with both; of one of series, the frame `time` after the last one.
 
         Features are arguments: distances and normals that were computed from the mesh
-        (`--geometry`) stay as they are when points move, and weights, too.
+        (`--geometry`) stay as they are when points move, and weights, too. Points of an
+        operator of one grid have to be in the order of the grid.
 
         Raises:
           ValueError: if the operator starts from a baseline. From the function, if
