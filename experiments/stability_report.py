@@ -46,7 +46,7 @@ def report(finished: learn.Finished) -> learn.Report:
         for state, title in _STATES.items():
             parts += [f"{title.capitalize()}:\n", _table(results, kind, state)]
     parts += ["## Errors\n", members.comparison(results, quality)]
-    drawing.save(_figure(finished), finished.folder / "stability.png")
+    drawing.save_lines(_figure(finished), finished.folder / "stability.png")
     keys = [
         f"{name}_{form}_{state}"
         for name in headings

