@@ -458,6 +458,14 @@ FORMATS: dict[str, Format] = {
         lambda _: (_SOLVERS / "box.cas").read_bytes(),
         mutations.TEXT,
         (_own_cells,),
+        crafted.fluent,
+    ),
+    "dat": Format(
+        "box.dat",
+        lambda _: (_SOLVERS / "box.dat").read_bytes(),
+        mutations.TEXT,
+        (lambda path: _own_cells(path.with_suffix(".cas")),),
+        prepare=lambda path: shutil.copy(_SOLVERS / "box.cas", path.parent),
     ),
     "stl": Format(
         "a.stl",
