@@ -5,7 +5,6 @@ import io
 import json
 import struct
 import zlib
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np

@@ -141,8 +141,8 @@ def _check_numbers(path: Path) -> None:
             found = _NO_NUMBER.search(line)
             if found and not line.startswith(b"("):
                 raise ValueError(
-                    f"{path} has the value {found[1].decode()!r}, so the solver may have "
-                    "diverged: remove the case or compute it again."
+                    f"{path} has the value {found[1].decode()!r}, so the solver may "
+                    "have diverged: remove the case or compute it again."
                 )
 
 
