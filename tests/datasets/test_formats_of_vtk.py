@@ -292,7 +292,8 @@ def test_a_case_of_fluent_has_the_fields_of_its_cells():
         ("box.dat", lambda text: "", "in the .dat file of the same name"),
         ("box.dat", lambda text: text[: len(text) // 5], "Cannot read"),
         ("box.dat", lambda text: text.replace("0 1 12)", "0 1 6)"), "has 6 rows, not"),
-        ("box.dat", lambda text: text.replace("\n1\n", "\n-nan\n"), "value 'nan'"),
+        ("box.dat", lambda text: text.replace("\n1\n", "\n-nan\n"), "value '-nan'"),
+        ("box.dat", lambda text: text.replace("\n1\n", "\nA\n"), "the value 'A'"),
     ],
 )
 def test_a_damaged_case_of_fluent_is_refused(name, change, said, tmp_path):

@@ -28,9 +28,9 @@ SUFFIXES = tuple(_READERS)
 _ENSIGHT, _EXODUS = (".case", ".encas"), (".e", ".exo", ".ex2")
 _FLUENT = (".cas",)
 _FACES = re.compile(r":(?!fluid$|solid$)[^:]*$")  # names of zones have their type
-# A value that VTK reads as zero, and the others of its section as well.
-_NO_NUMBER = re.compile(rb"(?:^|\s)[+-]?(nan|inf)", re.IGNORECASE)
-_BINARY = (b"(2300", b"(3300")  # sections of a .dat file
+# Lines of values of a .dat file. VTK reads others as zero, and those behind them.
+_VALUES = re.compile(rb"[\s\d.eE+-]*[\s)]*")
+_TEXT, _BINARY = b"(300", (b"(2300", b"(3300")  # how sections of values begin
 TIMED = (".vtkhdf", *_ENSIGHT, *_EXODUS, *xdmf.SUFFIXES)  # may have several times
 _MAX_BYTES = 2**24
 _OUTSIDE = re.compile(r"\s(\.\.[/\\]|[/\\]|[A-Za-z]:[/\\])\S+")
@@ -133,17 +133,17 @@ def _check_names(path: Path) -> None:
 
 
 def _check_numbers(path: Path) -> None:
-    """Raises ValueError for values in a text of Fluent that are not finite."""
+    """Raises ValueError for values in a text of Fluent that are no finite numbers."""
+    inside = False
     with path.open("rb") as file:
         for line in file:
             if line.startswith(_BINARY):
                 return
-            found = _NO_NUMBER.search(line)
-            if found and not line.startswith(b"("):
-                raise ValueError(
-                    f"{path} has the value {found[1].decode()!r}, so the solver may "
-                    "have diverged: remove the case or compute it again."
-                )
+            if line.startswith(b"("):
+                inside = line.startswith(_TEXT)
+            elif inside and not _VALUES.fullmatch(line):
+                value = line.strip()[:20].decode(errors="replace")
+                raise limits.damaged(path, f"the value {value!r}")
 
 
 def _check_writer(path: Path) -> None:
