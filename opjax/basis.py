@@ -199,8 +199,8 @@ def hat_basis(
     Args:
       mesh_points: points, shape `(n, p)`; beyond the box they take its nearest value.
       num_nodes: nodes per axis, at least two, one number or one per axis.
-      lower: the box's lower corner; zeros by default.
-      upper: the box's upper corner; ones by default.
+      lower: lower corner of the reference grid; zeros by default.
+      upper: upper corner of the reference grid; ones by default.
 
     Returns:
       The basis at the points, shape `(n, prod(num_nodes))`; rows sum to one; the last

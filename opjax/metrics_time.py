@@ -33,7 +33,7 @@ def errors_of_frames(
       prediction: frames, shape `(t, n)` or `(t, n, c)`.
       target: true frames of the same shape.
       quadrature_weights: weights of the points; zero leaves a point out.
-      axis_name: axis of the devices which have the other points, if any.
+      axis_name: axis of the devices that hold the other points, if any.
       rescale: as for `metrics.relative_l2`.
 
     Returns:

@@ -92,7 +92,7 @@ def rounded(
     Args:
       x: numbers.
       dtype: one of `STORED_TYPES`.
-      leading: number of leading axes whose every entry is an array of its own.
+      leading: number of leading axes that index separate arrays.
 
     Returns:
       The numbers times a scale, and the scale, a power of two with axes of length one;

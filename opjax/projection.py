@@ -199,7 +199,7 @@ class InnerProducts:
     needs_gram, needs_one_sign, weights_cancel = False, False, False
 
     def __call__(self, moments: Moments, /) -> Array:
-        """Returns the integrals."""
+        """Returns the integrals unchanged."""
         return moments.integrals
 
 

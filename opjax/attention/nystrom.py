@@ -52,7 +52,7 @@ def nystrom_attention(
       key: features at the mesh points, shape `(n, d)`.
       value: features to average, shape `(n, c)`.
       num_landmarks: number of segments `l`, at most `m` and at most `n` without zeros.
-      num_iterations: steps towards the pseudo-inverse.
+      num_iterations: number of iterations for the pseudo-inverse.
       start_norm: positive scalar, at least the squared spectral norm of `A`; the
         product of its norms of row and column sums by default. The published code
         takes the largest row and column sum of all heads and samples, `row_and_column`.

@@ -51,8 +51,8 @@ def drivaerml(
 
     Args:
       data_dir: folder with folders `run_<i>`, each with `boundary_<i>.vtp`.
-      num_train: training samples.
-      num_test: test samples.
+      num_train: number of training samples.
+      num_test: number of test samples.
       fields: of the cells, for the targets, one after another.
 
     Returns:

@@ -87,8 +87,8 @@ def load(
 
     Args:
       data_dir: folder of the files.
-      num_train: training samples.
-      num_test: test samples.
+      num_train: number of training samples.
+      num_test: number of test samples.
 
     Returns:
       Training and test samples.

@@ -75,8 +75,8 @@ def load(
 
     Args:
       data_dir: folder of the file.
-      num_train: training samples.
-      num_test: test samples.
+      num_train: number of training samples.
+      num_test: number of test samples.
       stride: keep every `stride`-th point per side; must divide `n`.
       input_frames: frames of the features, from the first one on.
       output_frames: frames of the target, those that follow.

@@ -80,7 +80,7 @@ def load(
     Args:
       data_dir: folder of the files.
       num_train: training samples, the first ones.
-      num_test: test samples.
+      num_test: number of test samples.
       split: one of `SPLITS`.
       channels: some of `CHANNELS`, for the targets.
 

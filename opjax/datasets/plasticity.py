@@ -68,8 +68,8 @@ def load(
 
     Args:
       data_dir: folder of the file.
-      num_train: training samples.
-      num_test: test samples.
+      num_train: number of training samples.
+      num_test: number of test samples.
       coordinates: "nodes", where the values are, or "published".
 
     Returns:

@@ -11,10 +11,10 @@ class Request(NamedTuple):
     """What every benchmark asks of its data set.
 
     Attributes:
-      num_train: training samples.
+      num_train: number of training samples.
       num_validation: validation samples, zero for none. In files and where all
         samples have one seed they come after those for training.
-      num_test: test samples.
+      num_test: number of test samples.
       data_dir: folder of published files; empty for samples of our own.
       seed: of samples of our own.
       cache_dir: folder of generated data; `$OPJAX_CACHE` or else `~/.cache/opjax`.
@@ -73,7 +73,7 @@ def divide(found: Sequence[Sample], sizes: Sequence[int], source: str) -> Splits
     Args:
       found: as many as `sizes` say together.
       sizes: numbers of the three.
-      source: where the samples come from.
+      source: origin of the samples.
 
     Raises:
       ValueError: if there are more or fewer samples.

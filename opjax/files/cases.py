@@ -229,7 +229,7 @@ def read(
       name: of the sample, for messages.
       arrays: what its file holds.
       row: what the table says of it, if there is one.
-      names: of the scalars.
+      names: names of the scalars.
       needed: whether a missing scalar is an error.
 
     Returns:

@@ -178,7 +178,7 @@ def parse_named(text: str, *, condition: bool = False) -> dict[str, Expression]:
       The formulas by name, in the order of the text.
 
     Raises:
-      ValueError: if a part has no name or is no formula, or a name is there twice.
+      ValueError: if a part has no name or is not a formula, or a name is repeated.
     """
     found: dict[str, Expression] = {}
     for part in _parts(text):

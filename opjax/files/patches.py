@@ -17,7 +17,7 @@ def at_points(points: np.ndarray, facets: np.ndarray) -> Patch:
     """Gives the points of facets shares of their areas.
 
     Args:
-      points: of the mesh, `(n, p)`.
+      points: points of the mesh, `(n, p)`.
       facets: point indices, `(m, corners)`; they look out of the mesh.
     """
     points = np.asarray(points, np.float64)
@@ -66,7 +66,7 @@ def at_cells(points: np.ndarray, facets: np.ndarray, rows: np.ndarray) -> Patch:
     """Gives facets to the cells they belong to.
 
     Args:
-      points: of the mesh, `(n, p)`.
+      points: points of the mesh, `(n, p)`.
       facets: point indices, `(m, corners)`; they look out of the mesh.
       rows: of the sample's cell that each facet belongs to, `(m,)`.
     """

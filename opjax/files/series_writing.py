@@ -122,7 +122,7 @@ def archive(
     Scalars of the series are written too.
 
     Args:
-      path: the file, which appears at the end.
+      path: path of the file, which is created when the animation is complete.
       series: whose mesh is written beside them.
       names: of the channels, all of one field.
       times: of all frames that will be given.

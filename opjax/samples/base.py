@@ -56,7 +56,8 @@ class Sample(NamedTuple):
       mesh_points: coordinates, shape `(n, p)`.
       target: values of the output function, `(n, q)`; integers, shape `(n,)`, for the
         classes of a segmentation; None where it is to be predicted.
-      features: values of the input function, `(n, c)`; None if the mesh is the input.
+      features: values of the input function, `(n, c)`; None if the mesh is the only
+        input.
       quadrature_weights: non-negative weights of the points, `(n,)`; None for `1 / n`
         each.
       cells: point indices of the mesh's cells, `(m, corners)`, for drawing and writing.
@@ -123,7 +124,7 @@ def real(name: str, values: ArrayLike) -> np.ndarray:
       values: the numbers, in any order of bytes.
 
     Raises:
-      TypeError: if they are no real numbers.
+      TypeError: if they are not real numbers.
     """
     array = np.asarray(values)
     if not is_real(array.dtype):

@@ -44,7 +44,7 @@ def from_arrays(
       The samples, in their order. Arrays are not copied where they need not be.
 
     Raises:
-      TypeError: if an array has no real numbers.
+      TypeError: if an array is not real-valued.
       ValueError: if shapes do not fit each other, or there is nothing to predict.
 
     Examples:
@@ -138,7 +138,7 @@ def columns(sample: Sample) -> Sample:
     Real numbers of any type become floating point, see `real`; labels stay integers.
 
     Raises:
-      TypeError: if an array has no real numbers.
+      TypeError: if an array is not real-valued.
 
     Examples:
       >>> import numpy as np

@@ -49,7 +49,7 @@ def mirrored(
     Args:
       train: training cases, in physical units.
       mirror: the reflection.
-      names: of the channels, by array.
+      names: names of the channels, by array.
 
     Raises:
       ValueError: if the axis or a name is unknown, a case is on a structured grid, a

@@ -38,7 +38,7 @@ def fit_normalizers(
       features: normalise every channel of the features, where there are any.
       target: likewise, of the target.
       scalars: likewise, of the scalars and target scalars, over the samples.
-      pointwise: normalise every point by itself, on grids that all samples share.
+      pointwise: normalise every point separately, on a grid that all samples share.
       names: of the channels, by array; channels without are a field each.
       published: add 1e-8 to every deviation, as programs of papers do, which spoils
         data in units so large that they are about as small.

@@ -41,7 +41,7 @@ class Numbers:
 
     Args:
       values: of the scalars, `(s,)`.
-      names: of the scalars.
+      names: names of the scalars.
     """
 
     def __init__(self, values: np.ndarray, names: Sequence[str]):
@@ -65,7 +65,7 @@ class WithConstants:
     Args:
       features: rows `(n, c)`, of any kind that can be sliced; None if there are none.
       scalars: `(s,)`.
-      num_points: `n`.
+      num_points: number `n` of points.
     """
 
     def __init__(self, features: "Rows | None", scalars: np.ndarray, num_points: int):

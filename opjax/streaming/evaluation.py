@@ -85,7 +85,7 @@ def evaluate(
       coefficients: of the mesh, from the function of that name.
       source: the points where values are wanted, as for `coefficients`; with features
         of their own, where the model takes any. Weights have no meaning for them.
-      chunk_size: points that are computed at once.
+      chunk_size: number of points that are computed at once.
       time: as for the model, the same as for the coefficients.
 
     Yields:

@@ -161,7 +161,7 @@ def needed_bytes(
     Args:
       model: the operator transformer.
       num_points: points of the mesh.
-      chunk_size: points that are computed at once.
+      chunk_size: number of points that are computed at once.
       store_every: as for `value_and_grad`; zero if nothing is kept, or on disk.
       storage_dtype: what features are stored in.
       backward: whether gradients are taken.
@@ -241,7 +241,7 @@ def advice(
     Args:
       model: the operator transformer.
       num_points: points of the mesh.
-      chunk_size: points that are computed at once.
+      chunk_size: number of points that are computed at once.
       memory_limit: bytes that there are.
       backward: whether gradients are taken.
 

@@ -532,7 +532,7 @@ def sample_order(
       seed: seed of the run.
       epoch: number of the epoch.
       num_samples: number of training samples.
-      batch_size: samples in a batch.
+      batch_size: number of samples per batch.
 
     Returns:
       Sample indices, int32, shape `(num_samples // batch_size, batch_size)`.
@@ -574,7 +574,7 @@ def bucket_order(
       seed: seed of the run.
       epoch: number of the epoch.
       sizes: samples in every bucket.
-      batch_size: samples in a batch.
+      batch_size: number of samples per batch.
 
     Returns:
       Buckets of the batches, int32, shape `(steps,)`, and sample indices within them,

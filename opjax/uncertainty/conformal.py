@@ -22,7 +22,7 @@ class Band(NamedTuple):
 
     Attributes:
       lower: lower end at every point, in the shape of the prediction.
-      upper: upper end.
+      upper: upper bound at every point, `(n, q)`.
 
     Examples:
       >>> import numpy as np

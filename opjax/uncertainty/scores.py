@@ -28,7 +28,7 @@ def field_inside(
     Args:
       target: the true field, shape `(n,)` or `(n, c)`.
       lower: lower end of the band, of the same shape.
-      upper: upper end.
+      upper: upper bound at every point, `(n, q)`.
       quadrature_weights: weights of the points; zero masks a point.
 
     Returns:
@@ -66,7 +66,7 @@ def pointwise_coverage(
     Args:
       target: the true field, shape `(n,)` or `(n, c)`.
       lower: lower end of the band, of the same shape.
-      upper: upper end.
+      upper: upper bound at every point, `(n, q)`.
       quadrature_weights: weights of the points.
 
     Returns:
@@ -104,7 +104,7 @@ def mean_width(
 
     Args:
       lower: lower end of the band, shape `(n,)` or `(n, c)`.
-      upper: upper end.
+      upper: upper bound at every point, `(n, q)`.
       quadrature_weights: weights of the points.
 
     Returns:
