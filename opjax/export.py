@@ -193,7 +193,7 @@ def load(
 
     Args:
       path: file that `save` wrote.
-      max_bytes: largest size of the file.
+      max_bytes: maximum size of the file.
       trusted: whether you know who wrote the file. Then no other process parses it
         first, and files of opjax before checksums are read, too.
 

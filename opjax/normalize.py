@@ -149,7 +149,7 @@ def is_constant(
 
     Args:
       low: smallest value of every channel.
-      high: largest value.
+      high: maximum of each channel.
       rounding: the `eps` of the type that the values came in.
       size: what is rounded; the largest absolute value by default.
 

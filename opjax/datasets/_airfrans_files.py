@@ -79,7 +79,7 @@ def open_mesh(path: Path, source: str) -> VtkMesh:
       source: where to get it, for messages.
 
     Raises:
-      ImportError: if VTK is needed and missing.
+      ImportError: if VTK is needed but missing.
       ValueError: if the file is damaged or has no points.
     """
     try:

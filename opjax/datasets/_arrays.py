@@ -64,7 +64,7 @@ def read(
       path: the file.
       key: name of the array; for `.npy` it names it in messages only.
       shape: expected length of every axis, None for any.
-      source: where to get the file, for messages.
+      source: where to download the file, for messages.
       dtype: of the result.
       fewest: number of samples that are needed, along axis 0.
       keep: index of the values to keep; others may be anything.

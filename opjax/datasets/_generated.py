@@ -25,7 +25,7 @@ def cached_build(
     """Wraps a function that builds arrays of samples, to read them from the cache.
 
     Args:
-      name: of the files.
+      name: base name of the files.
       version: of the function, to be raised whenever the same arguments give other
         numbers.
 

@@ -70,7 +70,7 @@ def write_series(
       The folder.
 
     Raises:
-      ValueError: if the suffix is another one.
+      ValueError: if the suffix is not supported.
     """
     _checks.option("suffix", suffix, (".npz", ".pvd"))
     folder = pathlib.Path(folder)

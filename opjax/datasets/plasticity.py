@@ -198,7 +198,7 @@ def save(
 
     Raises:
       ValueError: if the samples have no common grid or the suffix is another one.
-      ImportError: if scipy is needed and missing.
+      ImportError: if scipy is needed but missing.
       OSError: if the file cannot be written; an old file then stays as it was.
     """
     check(samples)

@@ -104,7 +104,7 @@ def initial_state(
     Args:
       key: PRNG key.
       num_points: points of the periodic grid.
-      dtype: floating-point dtype; JAX's default one if left out.
+      dtype: floating-point dtype; JAX's default dtype if omitted.
 
     Returns:
       The state, shape `(num_points,)`.
@@ -148,7 +148,7 @@ def sample(
       time: time of the solution.
       num_modes: wave numbers of the solve.
       num_steps: time steps.
-      dtype: floating-point dtype; JAX's default one if left out.
+      dtype: floating-point dtype; JAX's default dtype if omitted.
 
     Returns:
       Initial state and solution at the points `length stride i / num_points`.

@@ -161,7 +161,7 @@ def sample(
       num_points: cell centres per side of the grid of the solve; 421 was published.
       stride: keep every `stride`-th cell centre of each axis; must divide
         `num_points - 1`. For 421 points and stride 5 there remain 85 x 85.
-      dtype: floating-point dtype; JAX's default one if left out.
+      dtype: floating-point dtype; JAX's default dtype if omitted.
       tolerance: as in `solve`.
       max_iterations: as in `solve`.
 

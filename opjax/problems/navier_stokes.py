@@ -120,7 +120,7 @@ def initial_vorticity(
     Args:
       key: PRNG key.
       num_points: points per side.
-      dtype: floating-point dtype; JAX's default one if left out.
+      dtype: floating-point dtype; JAX's default dtype if omitted.
 
     Returns:
       The field, shape `(num_points, num_points)`.
@@ -149,7 +149,7 @@ def forcing(*, num_points: int = 256, dtype: DTypeLike | None = None) -> jax.Arr
 
     Args:
       num_points: points per side.
-      dtype: floating-point dtype; JAX's default one if left out.
+      dtype: floating-point dtype; JAX's default dtype if omitted.
 
     Returns:
       Its values, shape `(num_points, num_points)`.
@@ -190,7 +190,7 @@ def sample(
       num_frames: frames, one unit of time apart.
       steps_per_frame: time steps between frames; None chooses them by `courant`.
       courant: Courant number of the steps, if `steps_per_frame` is None.
-      dtype: floating-point dtype; JAX's default one if left out.
+      dtype: floating-point dtype; JAX's default dtype if omitted.
 
     Returns:
       The initial vorticity and the frames at times 1, 2, ..., at the points `stride

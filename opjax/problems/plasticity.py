@@ -84,7 +84,7 @@ def die_profile(
       key: PRNG key.
       num_points: points along the block.
       amplitude: largest height, mm.
-      dtype: floating-point dtype; JAX's default one if left out.
+      dtype: floating-point dtype; JAX's default dtype if omitted.
 
     Returns:
       The profile, shape `(num_points,)`, not negative.
@@ -206,7 +206,7 @@ def sample(
       speed: of the die, mm / ms.
       num_frames: times.
       material: constants of the sheet.
-      dtype: floating-point dtype; JAX's default one if left out.
+      dtype: floating-point dtype; JAX's default dtype if omitted.
 
     Returns:
       The die's profile and the motion.

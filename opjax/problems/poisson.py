@@ -89,7 +89,7 @@ def fourier_problem(
       decay: exponent of the damping `m^-decay`, a product over the axes.
       solver: function from right-hand sides on the grid to solutions, for another
         equation.
-      dtype: floating-point dtype; JAX's default one if left out.
+      dtype: floating-point dtype; JAX's default dtype if omitted.
 
     Returns:
       The problem.
@@ -271,7 +271,7 @@ def operator_error(
       operator: linear, `M`, from `(n, c)` to `(n, c)`.
       grid_shape: interior points per axis.
       solver: the inverse, a function from values on the grid to values on the grid.
-      dtype: floating-point dtype; JAX's default one if left out.
+      dtype: floating-point dtype; JAX's default dtype if omitted.
 
     Returns:
       The scalar error.

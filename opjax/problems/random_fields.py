@@ -36,7 +36,7 @@ def spectral_deviations(
       num_points: cell centres per side.
       alpha: decay of the spectrum; the field is smoother for larger values.
       tau: inverse correlation length, in reciprocal domain lengths.
-      dtype: floating-point dtype; JAX's default one if left out.
+      dtype: floating-point dtype; JAX's default dtype if omitted.
 
     Returns:
       Standard deviations, shape `(num_points, num_points)`, indexed by wave number.
@@ -99,7 +99,7 @@ def gaussian_random_field(
       num_points: cell centres per side.
       alpha: decay of the spectrum; the field is smoother for larger values.
       tau: inverse correlation length, in reciprocal domain lengths.
-      dtype: floating-point dtype; JAX's default one if left out.
+      dtype: floating-point dtype; JAX's default dtype if omitted.
 
     Returns:
       The field at the cell centres, shape `(num_points, num_points)`.
@@ -142,7 +142,7 @@ def periodic_random_field(
       alpha: decay of the spectrum; the field is smoother for larger values.
       tau: inverse correlation length, in reciprocal domain lengths.
       sigma: scale; `tau^alpha` makes the longest waves about one in size.
-      dtype: floating-point dtype; JAX's default one if left out.
+      dtype: floating-point dtype; JAX's default dtype if omitted.
 
     Returns:
       The field at the points `i / num_points`, shape `(num_points,)`.

@@ -62,7 +62,7 @@ def sample(
       num_tasks: tasks of the batch.
       num_context: context points of each task.
       num_query: query points of each task.
-      dtype: floating-point dtype; JAX's default one if left out.
+      dtype: floating-point dtype; JAX's default dtype if omitted.
 
     Returns:
       The tasks.

@@ -84,7 +84,7 @@ def varies(
 
     Args:
       train: training samples.
-      name: of the array.
+      name: name of the array.
       channels: names of its channels; without, each is a field.
 
     Raises:

@@ -114,7 +114,7 @@ def check(found: Sequence[Series], *, min_frames: int = 2) -> None:
 
     Args:
       found: a data set.
-      min_frames: fewest frames of a series.
+      min_frames: minimum number of frames of a series.
 
     Raises:
       TypeError: if an array is not of real floating-point numbers.

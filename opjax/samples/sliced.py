@@ -30,7 +30,7 @@ class Column(Rows, Protocol):
 
     @property
     def channel_names(self) -> tuple[str, ...]:
-        """The name of a field for each of its channels."""
+        """The name of the field for each channel."""
         ...
 
     def __len__(self) -> int: ...

@@ -297,7 +297,7 @@ def matrix_of(
     Args:
       operator: linear, from `(n, c)` to `(m, c)`, one column like the other.
       num_points: number `n`.
-      dtype: floating-point dtype; JAX's default one if left out.
+      dtype: floating-point dtype; JAX's default dtype if omitted.
 
     Returns:
       The matrix, shape `(m, n)`.
