@@ -1,4 +1,4 @@
-"""What the data sets of flows around random airfoils have in common."""
+"""Shared functions of the data sets of flows around random airfoils."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,13 +8,13 @@ from opjax.samples import Sample, Splits
 
 
 def check_tolerance(tolerance: float) -> None:
-    """Raises ValueError for a residual that is unreachable in float32."""
+    """Raises ValueError for a residual tolerance that float32 cannot reach."""
     if not 1e-5 <= tolerance < 1:
         raise ValueError(f"{tolerance=} must lie between 1e-5 and 1 in float32.")
 
 
 def mean_mesh(samples: Sequence[Sample]) -> np.ndarray:
-    """The mean of meshes with corresponding points, `(n, 2)`."""
+    """Returns the mean of meshes with corresponding points, `(n, 2)`."""
     return np.mean([sample.mesh_points for sample in samples], axis=0)
 
 
