@@ -17,11 +17,12 @@ class Solver:
     Its meshes have `num_airfoil + 2 num_wake + 1` times `num_radial + 1` points.
 
     Args:
-      num_airfoil: cells around the airfoil, even.
-      num_wake: cells along either side of the wake.
-      num_radial: cells outwards.
-      tolerance: residual to stop at, at least 1e-5 in float32. 1e-4 leaves an error of
-        0.1 % of the Mach number (relative L2), 1e-5 less than 0.01 %.
+      num_airfoil: number of cells around the airfoil, even.
+      num_wake: number of cells along either side of the wake.
+      num_radial: number of cells outwards.
+      tolerance: residual at which the solver stops, at least 1e-5 in float32. 1e-4
+        leaves an error of 0.1 % of the Mach number (relative L2), 1e-5 less than 0.01
+        %.
 
     Raises:
       ValueError: if the tolerance is unreachable in float32.

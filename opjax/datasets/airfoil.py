@@ -119,17 +119,17 @@ def generate(
     so a smaller data set is the start of a larger one.
 
     Args:
-      num_samples: samples to generate.
-      seed: seed of the data set; take different ones for training and test data.
+      num_samples: number of samples.
+      seed: seed of the data set; use different seeds for training and test data.
       solver: cells of the meshes, and the residual to stop at.
-      channels: some of `CHANNELS`, for the targets.
-      cache_dir: folder of the cache; `$OPJAX_CACHE` or else `~/.cache/opjax`.
+      channels: target channels, some of `CHANNELS`.
+      cache_dir: folder of the cache; by default `$OPJAX_CACHE` or `~/.cache/opjax`.
 
     Returns:
       Samples on meshes of `num_airfoil + 2 num_wake + 1` times `num_radial + 1` points.
 
     Raises:
-      RuntimeError: if a flow does not become steady.
+      RuntimeError: if a flow does not converge to a steady state.
       ValueError: if a number is not positive, `seed` is negative, or a channel is
         unknown.
     """

@@ -150,10 +150,10 @@ def generate(
     does not converge to a steady state, another one is drawn.
 
     Args:
-      num_samples: flows to generate.
-      seed: seed of the data set; take different ones for training and test data.
+      num_samples: number of flows.
+      seed: seed of the data set; use different seeds for training and test data.
       solver: cells of the meshes, and the residual to stop at.
-      cache_dir: folder of the cache; `$OPJAX_CACHE` or else `~/.cache/opjax`.
+      cache_dir: folder of the cache; by default `$OPJAX_CACHE` or `~/.cache/opjax`.
 
     Returns:
       Samples on meshes of `num_airfoil + 2 num_wake + 1` times `num_radial + 1` points,
@@ -162,7 +162,7 @@ def generate(
       and the wall points as the boundary "wall".
 
     Raises:
-      RuntimeError: if no flow of 20 becomes steady.
+      RuntimeError: if 20 flows in a row do not converge to a steady state.
       ValueError: if a number is not positive or `seed` is negative.
     """
     options = dataclasses.asdict(solver)

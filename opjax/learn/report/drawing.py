@@ -79,7 +79,7 @@ def new_figure(width: float, height: float, layout: Any = "compressed") -> Any:
 
 
 def save(figure: Figure, path: str | os.PathLike[str], *, dpi: int = 100) -> None:
-    """Writes the file in one piece, without metadata that changes from run to run."""
+    """Writes the file atomically, without metadata that varies between runs."""
     with replacing(path) as temporary:
         figure.savefig(temporary, dpi=dpi, format="png", metadata={"Software": None})
 
