@@ -42,7 +42,7 @@ def on_grid(
       points: points of the grid, `(n, p)`.
       shape: points per axis.
       features: values with `n` points and any number of channels per sample.
-      target: likewise.
+      target: true value of every sample, shape `(n,)`.
       name: name of a sample in messages, before its index.
     """
     features, target = (

@@ -50,7 +50,7 @@ def generate(
     Args:
       num_samples: number of samples.
       seed: seed of the data set; use different seeds for training and test data.
-      num_points: points of the periodic grid; 8192 was published.
+      num_points: number of points of the periodic grid; 8192 was published.
       stride: keep every `stride`-th point; must divide `num_points`.
       cache_dir: folder of the cache; by default `$OPJAX_CACHE` or `~/.cache/opjax`.
 

@@ -57,7 +57,7 @@ def generate(
       num_samples: number of cells.
       seed: seed of the data set; use different seeds for training and test data.
       num_around: number of elements around the void, a multiple of four.
-      num_across: elements between the void and the sides.
+      num_across: number of elements between the void and the sides.
       cache_dir: folder of the cache; by default `$OPJAX_CACHE` or `~/.cache/opjax`.
 
     Returns:

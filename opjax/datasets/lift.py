@@ -201,7 +201,7 @@ def solve(
       mesh_points: mesh from `airfoil.mesh`, `(w, h, 2)`, in chords.
       num_wake: as for that mesh.
       angle: angle of attack, in degrees.
-      mach: Mach number far away.
+      mach: freestream Mach number.
       tolerance: residual at which the solver stops.
 
     Returns:

@@ -178,7 +178,7 @@ def trajectories(
     Args:
       num_samples: see `generate`, also for the other arguments.
       seed: seed of the data set.
-      num_points: points per side of the solve.
+      num_points: number of points per side of the solver's grid.
       stride: keep every `stride`-th point per side.
       courant: Courant number of the time steps.
       cache_dir: folder of the cache.
@@ -224,7 +224,7 @@ def positions(num_points: int, *, coordinates: str = "nodes") -> np.ndarray:
     """Returns the grid coordinates, row by row, float32 `(num_points^2, 2)`.
 
     Args:
-      num_points: points per side.
+      num_points: number of points per side.
       coordinates: "nodes" for `(i, j) / n`; "published" for `(j, i) / (n - 1)`.
 
     Raises:
