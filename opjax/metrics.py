@@ -201,7 +201,7 @@ def rank_correlation(
 ) -> Float[Array, ""]:
     r"""Spearman's rank correlation of two quantities over a set of samples.
 
-        sum_i a_i b_i / (|a| |b|),    a_i = rank(x_i) - mean rank,
+        sum_i a_i b_i / (|a| |b|),    a_i = rank(x_i) - mean rank.
 
     `b` is defined in the same way; equal values share their mean rank.
 

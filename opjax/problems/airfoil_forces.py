@@ -100,7 +100,7 @@ def wall_shear(
 ) -> jax.Array:
     r"""Shear stress of the fluid on a wall at rest, divided by the density.
 
-        tau = 2 nu (S - tr(S) I / 3) n,    S = (grad u + grad u^T) / 2,
+        tau = 2 nu (S - tr(S) I / 3) n,    S = (grad u + grad u^T) / 2.
 
     At a point of the wall, `grad u` is the mean, over its cells, of the gradient of the
     bilinear interpolation in that corner. It is exact for linear velocities.

@@ -291,7 +291,7 @@ def operator_error(
 
 
 def modes_at(coordinates: np.ndarray, num_modes: int) -> np.ndarray:
-    """Sine and cosine modes of one axis, interleaved, at coordinates `(n,)`."""
+    """Interleaved sine and cosine modes of an axis at `(n,)`, `(n, 2 num_modes)`."""
     angles = np.pi * np.outer(coordinates, np.arange(1, num_modes + 1))
     modes = np.stack([np.sin(angles), np.cos(angles)], axis=-1)
     return modes.reshape(len(angles), -1)

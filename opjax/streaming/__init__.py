@@ -7,7 +7,7 @@ the features before some layers, in memory, on disk or not at all:
     chunks = streaming.Chunks(2048)
     loss, gradients = streaming.value_and_grad(model, mesh, chunks)
 
-are the loss and the gradients of the whole mesh. It supports the models that support
+`loss` and `gradients` are those of the whole mesh. It supports the models that support
 chunks, see `nn.OperatorTransformer`.
 """
 

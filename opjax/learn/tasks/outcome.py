@@ -9,11 +9,11 @@
                         of the first of them, in physical units, and so on
     basis, maps         basis functions of one head, `(layers, n, columns)`, and
                         functional maps, `(layers, heads, k, k)`, for the first test
-                        sample, where the model has them; `layers` are their numbers
-    series, series_name errors of every test sample over steps, `(num_test, steps)`, and
-                        what a step is, of programs that predict step by step
-    window              left, right, bottom and top of what figures show, where it is
-                        not everything
+                        sample, if the model has them; `layers` are their indices
+    series, series_name errors of every test sample by step, `(num_test, steps)`, and
+                        the name of a step, if programs predict step by step
+    window              left, right, bottom and top limits of figures, if they do not
+                        show everything
 
 and additional arrays of the program.
 """

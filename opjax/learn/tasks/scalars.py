@@ -18,7 +18,7 @@ WEIGHT = 0.1  # of errors of scalars beside those of the output function
 def over_std(found: jax.Array, known: jax.Array, std: ArrayLike) -> jax.Array:
     """Returns the RMS error of scalars, each divided by its standard deviation.
 
-        sqrt(mean_j ((r_j - s_j) / d_j)^2 + 1e-12),
+        sqrt(mean_j ((r_j - s_j) / d_j)^2 + 1e-12).
 
     Its gradient is defined even if all predictions are exact.
 

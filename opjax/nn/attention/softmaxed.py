@@ -139,7 +139,7 @@ class EfficientAttention(_TrunkAttention, SoftmaxKeySums):
 
     Per head,
 
-        softmax_d(q) / sqrt(d) sum_j softmax_j(k_j) v_j^T,
+        softmax_d(q) / sqrt(d) sum_j softmax_j(k_j) v_j^T.
 
     This is `opjax.linear_attention` divided by the square root of a head's width `d`,
     without biases except in the last map: the "linear" attention of the orthogonal

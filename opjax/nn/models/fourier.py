@@ -28,7 +28,7 @@ class FourierBlock(nnx.Module):
     """A layer of the Fourier neural operator: spectral convolution plus pointwise map.
 
         y = act(N(F x) + W x + b),    and with a channel MLP
-        z = act(N(MLP(y)) + g * x),
+        z = act(N(MLP(y)) + g * x).
 
     `F` is the spectral convolution, `g` is one factor per channel, and `N` is the
     identity or the normalisation of every channel over the grid. Without activation (in

@@ -53,7 +53,7 @@ def principal_keys(
     Let `X = U S V^T` be the inputs of a block, divided by the norms of the targets:
 
         K_i = sqrt(n_i) U                                        local blocks,
-        K_0 = sqrt(n_0) U T / (T^2 + whitening^2),  T = S / S_1  other blocks,
+        K_0 = sqrt(n_0) U T / (T^2 + whitening^2),  T = S / S_1  other blocks.
 
     The keys are the leading `r` columns, and `n_i` is the number of points of a block
     with nonzero input. Local blocks have few columns, which orthonormality keeps

@@ -14,11 +14,11 @@ def scale_products(
 ) -> tuple[Model, Model]:
     r"""Scales the products of all blocks by `1 / sqrt(n d_k)`.
 
-        Q_i K_i^T  becomes  Q_i K_i^T / sqrt(n d_k),
+        Q_i K_i^T  becomes  Q_i K_i^T / sqrt(n d_k).
 
-    They are included in the factors, each of which is multiplied by `(n d_k)^{-1/4}`.
-    `d_k` is the number of columns of a block, and `n` its number of points (or coarse
-    functions), or one number for all blocks.
+    The factors include the scales: each is multiplied by `(n d_k)^{-1/4}`. `d_k` is the
+    number of columns of a block, and `n` its number of points (or coarse functions), or
+    one number for all blocks.
 
     Args:
       model: a `LowRankAttention` or `SchwarzAttention`.
