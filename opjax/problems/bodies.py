@@ -187,7 +187,7 @@ def solve(body: Body, *, num_sources: int = 1000, depth: float = 0.2) -> Sources
 def velocity(
     sources: Sources, points: np.ndarray, *, chunk_size: int = 4096
 ) -> np.ndarray:
-    """Returns the velocity at points `(n, 3)`, computed in chunks, `(n, 3)`."""
+    """Returns the velocity at points `(n, 3)`, computed in chunks, `(n, 3)`.
 
     Examples:
       >>> import numpy as np
@@ -207,7 +207,7 @@ def velocity(
 
 
 def pressure(velocity: np.ndarray) -> np.ndarray:
-    """Returns the pressure coefficient `1 - |u|^2` for velocities `(n, 3)`, `(n,)`."""
+    """Returns the pressure coefficient `1 - |u|^2` for velocities `(n, 3)`, `(n,)`.
 
     Examples:
       >>> import numpy as np
@@ -219,7 +219,7 @@ def pressure(velocity: np.ndarray) -> np.ndarray:
 
 
 def spread(count: int) -> np.ndarray:
-    """Returns unit vectors `(count, 3)`, evenly spaced on a golden-angle spiral."""
+    """Returns unit vectors `(count, 3)`, evenly spaced on a golden-angle spiral.
 
     Examples:
       >>> import numpy as np

@@ -47,7 +47,7 @@ class DarcySolution(NamedTuple):
 
 
 class DarcySample(NamedTuple):
-    """Coefficient and solution on the coarse grid, and results of the solver."""
+    """Coefficient and solution on the coarse grid, and results of the solver.
 
     Examples:
       >>> import jax

@@ -44,7 +44,7 @@ class FourierProblem(NamedTuple):
 
 
 class Samples(NamedTuple):
-    """Right-hand sides and solutions, with samples as columns, shape `(n, b)`."""
+    """Right-hand sides and solutions, with samples as columns, shape `(n, b)`.
 
     Examples:
       >>> import jax
@@ -363,7 +363,7 @@ def operator_error(
 
 
 def modes_at(coordinates: np.ndarray, num_modes: int) -> np.ndarray:
-    """Interleaved sine and cosine modes of an axis at `(n,)`, `(n, 2 num_modes)`."""
+    """Interleaved sine and cosine modes of an axis at `(n,)`, `(n, 2 num_modes)`.
 
     Examples:
       >>> import numpy as np
@@ -377,7 +377,7 @@ def modes_at(coordinates: np.ndarray, num_modes: int) -> np.ndarray:
 
 
 def damping_of(num_modes: int, decay: float, *, axes: int) -> np.ndarray:
-    """Damping of the products of modes over several axes, shape `((2 modes)^axes,)`."""
+    """Damping of the products of modes over several axes, shape `((2 modes)^axes,)`.
 
     Examples:
       >>> from opjax.problems.poisson import damping_of

@@ -96,7 +96,7 @@ def l_shaped_mesh(*, num_columns: int, seed: int = 0) -> tuple[np.ndarray, np.nd
 
 
 def with_area(nodes: np.ndarray, cells: np.ndarray, spacing: float) -> np.ndarray:
-    """Returns the triangles of positive area, counter-clockwise, shape `(t, 3)`."""
+    """Returns the triangles of positive area, counter-clockwise, shape `(t, 3)`.
 
     Examples:
       >>> import numpy as np
@@ -112,7 +112,7 @@ def with_area(nodes: np.ndarray, cells: np.ndarray, spacing: float) -> np.ndarra
 
 
 def opposite_edges(nodes: np.ndarray, cells: np.ndarray) -> np.ndarray:
-    """Returns the opposite edge of each node of triangles, `(t, 3, 2)`."""
+    """Returns the opposite edge of each node of triangles, `(t, 3, 2)`.
 
     Examples:
       >>> import numpy as np
