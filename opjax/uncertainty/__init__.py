@@ -26,6 +26,7 @@ from opjax.uncertainty.likeness import (
     shrunk_distances,
     wave_means,
 )
+from opjax.uncertainty.ranking import Choice, greedy_choice
 from opjax.uncertainty.regression import ridge_variance
 from opjax.uncertainty.scores import (
     calibration_curve,
@@ -38,6 +39,7 @@ from opjax.uncertainty.scores import (
 
 __all__ = [
     "Band",
+    "Choice",
     "Group",
     "GroupedLikeness",
     "Likeness",
@@ -52,6 +54,7 @@ __all__ = [
     "field_moments",
     "field_score",
     "gaussian_nll",
+    "greedy_choice",
     "least_cases",
     "likeness",
     "likeness_of_groups",
