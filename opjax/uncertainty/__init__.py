@@ -26,6 +26,7 @@ from opjax.uncertainty.likeness import (
     shrunk_distances,
     wave_means,
 )
+from opjax.uncertainty.posterior import Normal, laplace
 from opjax.uncertainty.ranking import Choice, greedy_choice
 from opjax.uncertainty.regression import ridge_variance
 from opjax.uncertainty.scores import (
@@ -43,6 +44,7 @@ __all__ = [
     "Group",
     "GroupedLikeness",
     "Likeness",
+    "Normal",
     "area_under_curve",
     "band",
     "calibration_curve",
@@ -55,6 +57,7 @@ __all__ = [
     "field_score",
     "gaussian_nll",
     "greedy_choice",
+    "laplace",
     "least_cases",
     "likeness",
     "likeness_of_groups",

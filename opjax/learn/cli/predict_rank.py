@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.stats import qmc
 
 from opjax import files
 from opjax._files import remove_leftovers
@@ -147,6 +146,8 @@ def _from_ranges(
     count: int,
 ) -> Iterator[Sample]:
     """Candidates whose scalars are a Sobol sequence in ranges, on meshes in turn."""
+    from scipy.stats import qmc  # slow to import
+
     names = functions.scalars_of(operator)
     if unknown := [name for name in ranges if name not in names]:
         raise ValueError(
