@@ -33,6 +33,11 @@ class Ranked(NamedTuple):
       distance: from the nearest case that is solved or was chosen before.
       row: its scalars, those outside the range of training, and whether it is unlike
         the calibration cases, as reports have them.
+
+    Examples:
+      >>> from opjax import learn
+      >>> learn.Ranked(7, "wing.vtu", score=0.6, width=0.2, distance=3.0, row={}).place
+      7
     """
 
     place: int
