@@ -99,7 +99,7 @@ def make_cases(count, seed):
     ]
 
 
-NUM_STEPS = 600
+NUM_STEPS = 1200
 channels = {"features": (), "target": ("temperature",), "scalars": NAMES}
 splits = Splits(
     *(make_cases(count, seed) for seed, count in enumerate((300, 20, 100))),

@@ -8,6 +8,7 @@ from opjax.learn.report import drawing
 
 def row(strategy, size, seed, error=0.1):
     return {
+        "by": "pod",
         "strategy": strategy,
         "size": size,
         "seed": seed,
@@ -20,9 +21,12 @@ def test_the_first_cases_are_those_of_all_strategies(tmp_path):
     rows = [row("random", 8, seed, 0.3 + seed / 10) for seed in range(3)]
     rows += [row(name, 12, s) for name in next_case.STRATEGIES for s in range(3)]
     lines = next_case.page(rows).splitlines()[2:]
-    assert lines[0] == "| random | 8 | 3 | 0.4 [0.3, 0.5] | 0.04 [0.03, 0.05] |"
-    assert lines[4].startswith("| rank | 8 | 3 | 0.4")
-    assert lines[5].startswith("| rank | 12 | 3 | 0.1")
+    assert (
+        lines[0]
+        == "| POD with RBF | random | 8 | 3 | 0.4 [0.3, 0.5] | 0.04 [0.03, 0.05] |"
+    )
+    assert lines[4].startswith("| POD with RBF | rank | 8 | 3 | 0.4")
+    assert lines[5].startswith("| POD with RBF | rank | 12 | 3 | 0.1")
     drawing.save_lines(next_case.draw(rows), tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size < 40_000
 
@@ -38,36 +42,35 @@ def test_airfoils_have_the_lift_of_their_pressure():
     np.testing.assert_allclose(lift, case.target_scalars[0], rtol=0.02)
 
 
-def test_a_stopped_study_goes_on_and_random_cases_are_those_of_the_pool(monkeypatch):
-    trainings = []
+class Stub:
+    def __init__(self, study, train, seed):
+        self.train = train
 
-    def trained(study, train, seed):
-        trainings.append((len(train), seed))
-        return seed
-
-    def ranked(operator, pool, count, *, solved, members):
+    def rank(self, pool, count, solved, *, widths):
         assert all(case.target is None for case in pool)
-        assert len(members) in (0, 1)
-        return [Place(len(pool) - 1 - i) for i in range(count)]
+        assert len(solved) == len(self.train)
+        return list(range(len(pool)))[-count:] if widths else [1]
 
-    class Place:
-        def __init__(self, place):
-            self.place = place
 
-    monkeypatch.setattr(next_case, "trained", trained)
-    monkeypatch.setattr(next_case.learn, "rank", ranked)
+def test_a_stopped_study_goes_on_and_random_cases_are_those_of_the_pool(monkeypatch):
+    monkeypatch.setitem(next_case.MADE, "pod", Stub)
     monkeypatch.setattr(next_case, "errors", lambda *_: {"pressure": 1.0, "lift": 1.0})
     study = next_case.SMOKE
-    rows = list(next_case.run(study, 1, []))
-    assert [(r["strategy"], r["size"]) for r in rows] == [
-        ("random", 8),
-        ("random", 9),
-        ("distance", 9),
-        ("rank", 9),
-    ]
-    assert rows[1]["places"] == list(range(9))
-    assert rows[3]["places"] == [*range(8), 11]
-    assert {seed for _, seed in trainings} == {10, 11}
-    assert not list(next_case.run(study, 1, rows))
-    again = list(next_case.run(study, 1, rows[:3]))
-    assert [r["places"] for r in again] == [rows[3]["places"]]
+    rows = list(next_case.run(study, "pod", 1, []))
+    places = {(row["strategy"], row["size"]): row["places"] for row in rows}
+    first = list(range(8))
+    assert places == {
+        ("random", 8): first,
+        ("random", 9): [*first, 8],
+        ("distance", 9): [*first, 9],
+        ("rank", 9): [*first, 11],
+    }
+    assert not list(next_case.run(study, "pod", 1, rows))
+    (again,) = next_case.run(study, "pod", 1, rows[:3])
+    assert again["places"] == places["rank", 9]
+
+
+def test_pod_chooses_cases_and_predicts(tmp_path):
+    found = list(next_case.run(next_case.SMOKE, "pod", 0, []))
+    assert len(found) == 4
+    assert all(0 < row["pressure"] < 1 for row in found)
