@@ -94,6 +94,7 @@ PARTS = {
     "problems": PURE,
     "datasets": PURE | {"_files", "files", "normalize", "problems", "samples"},
     "nn": PURE,
+    "design": {"_checks"},
     "learn": ALL,
     "__init__": PURE | {"metrics", "metrics_time", "normalize", "uncertainty"},
 }
@@ -115,6 +116,7 @@ NESTED = {
     "datasets": {"h5py", "scipy", "pyvista", "vtkmodules"},
     "problems": {"skfem", "scipy"},  # finite elements
     "learn": {"markdown_it", "matplotlib", "scipy", "tensorboardX", "tqdm"},
+    "design": {"scipy"},  # JAX depends on it anyway
     "schwarz": {"scipy"},  # graphs and trees; JAX depends on it anyway
 }
 
