@@ -14,7 +14,7 @@ quadratic programming, SLSQP of SciPy, because it takes bounds and constraints.
 """
 
 from opjax.design.minimising import Found, Guard, Reach, Step, minimise
-from opjax.design.shapes import gaussian_modes, moved
+from opjax.design.shapes import gaussian_modes, moved, signed_volumes
 
 __all__ = [
     "Found",
@@ -24,4 +24,5 @@ __all__ = [
     "gaussian_modes",
     "minimise",
     "moved",
+    "signed_volumes",
 ]

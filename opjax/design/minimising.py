@@ -11,7 +11,6 @@ from opjax import _checks
 from opjax.design._variables import Bounds, Box, Variables
 
 Function = Callable[[Any], Any]  # of a case
-_DIGITS = 100  # accuracy of the optimiser, in units in the last place
 _FIRST = 0.25  # length of the first step, in widths of the bounds
 _MARGIN = 1e-4  # of the trust region, that the optimiser does not use: rounding
 
@@ -144,8 +143,8 @@ def minimise(
         `trained.function`. By default, the variables.
       guard: none by default. Then the design is often one where the operator is wrong.
       reach: quantities that the design has to reach.
-      volumes: `volumes(case)` of the cells of its mesh, of either sign, such as
-        `geometry.cell_volumes(case.points, cells, "quad")`, to detect folded meshes.
+      volumes: `volumes(case)` of the cells of its mesh, such as
+        `signed_volumes(case.points, cells, "quad")`, to detect folded meshes.
       num_steps: maximum number of steps.
       on_step: called with each step, such as `print`.
 
@@ -217,7 +216,7 @@ def minimise(
         bounds=[(0.0, 1.0)] * len(units),
         constraints=[constraint(row, kind) for row, kind in terms.constraints],
         callback=record,
-        options={"maxiter": int(num_steps), "ftol": _DIGITS * _rounding()},
+        options={"maxiter": int(num_steps), "ftol": _accuracy()},
     )
     return Found(_best(steps, guard, reach), tuple(steps), str(found.message))
 
@@ -327,9 +326,9 @@ class _Cells:
         return float(ratios.min())
 
 
-def _rounding() -> float:
-    """The precision of variables, that of JAX' default."""
-    return float(jnp.finfo(jnp.asarray(0.0).dtype).eps)
+def _accuracy() -> float:
+    """That of the optimiser, in the precision of variables, JAX' default."""
+    return float(jnp.finfo(jnp.asarray(0.0).dtype).eps) ** 0.75
 
 
 def _case(case: Function | None, box: Box, units: Any) -> Any:

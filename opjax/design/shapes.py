@@ -1,4 +1,4 @@
-"""Smooth displacements of the points of a mesh, of few amplitudes."""
+"""Smooth displacements of the points of a mesh, and whether its cells turn over."""
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +6,9 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
-from opjax import _checks
+from opjax import _checks, geometry
+
+_POLYGONS = ("triangle", "quad", "pixel", "polygon")
 
 
 def gaussian_modes(
@@ -69,6 +71,47 @@ def gaussian_modes(
         share = np.minimum(distances / radius, 1)
         sizes = sizes * share**2 * (3 - 2 * share)
     return sizes[:, :, None] * along[:, None, :]
+
+
+def signed_volumes(
+    mesh_points: Float[ArrayLike, "n p"], cells: ArrayLike, kind: str
+) -> jax.Array:
+    r"""Computes volumes whose sign changes when a cell is turned over.
+
+    Those of `geometry.cell_volumes`, but for polygons in the plane, which have
+
+        1/2 sum_{sides (a, b)} (a_1 b_2 - a_2 b_1),
+
+    positive if their corners are counterclockwise. Cells of a surface in space have no
+    sign.
+
+    Args:
+      mesh_points: shape `(n, p)`.
+      cells: point indices, shape `(t, corners)`, as for `geometry.cell_volumes`.
+      kind: of the cells, such as `"triangle"`.
+
+    Returns:
+      Shape `(t,)`.
+
+    Raises:
+      TypeError: if points are not floating point or cells not integers.
+      ValueError: as for `geometry.cell_volumes`.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import design
+      >>> square = np.array([[0.0, 0], [2, 0], [2, 1], [0, 1]])
+      >>> design.signed_volumes(square, [[0, 1, 2, 3], [3, 2, 1, 0]], "quad").tolist()
+      [2.0, -2.0]
+    """
+    points = jnp.asarray(mesh_points)
+    volumes = geometry.cell_volumes(points, cells, kind)  # checks the arguments
+    if kind not in _POLYGONS or points.shape[1] != 2:
+        return volumes
+    order = geometry.KINDS[kind].order or range(np.shape(cells)[1])
+    indices = np.asarray(cells)[:, list(order)]
+    a, b = points[indices], points[np.roll(indices, -1, axis=1)]
+    return jnp.sum(a[..., 0] * b[..., 1] - a[..., 1] * b[..., 0], axis=1) / 2
 
 
 def moved(
