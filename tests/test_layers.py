@@ -115,8 +115,9 @@ NESTED = {
     "files": {"h5py", "scipy", "pyvista", "vtkmodules"},  # optional readers
     "datasets": {"h5py", "scipy", "pyvista", "vtkmodules"},
     "problems": {"skfem", "scipy"},  # finite elements
-    "learn": {"markdown_it", "matplotlib", "scipy", "tensorboardX", "tqdm"},
     "design": {"scipy"},  # JAX depends on it anyway
+    # matplotlib depends on PIL
+    "learn": {"PIL", "markdown_it", "matplotlib", "scipy", "tensorboardX", "tqdm"},
     "schwarz": {"scipy"},  # graphs and trees; JAX depends on it anyway
 }
 
