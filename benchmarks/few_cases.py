@@ -40,7 +40,7 @@ _PROBLEMS = flags.DEFINE_list(
 )
 _SEEDS = flags.DEFINE_list("few_seeds", ["0", "1", "2"], "Seeds, in this order")
 _SIZES = 54, 6, 40
-_AROUND, _WAKE, _OUTWARDS = 40, 10, 14  # cells of the meshes of airfoils
+_SOLVER = airfoil.Solver(num_airfoil=40, num_wake=10, num_radial=14)
 
 Row = dict[str, Any]
 
@@ -55,16 +55,12 @@ def heat_splits(sizes: tuple[int, int, int]) -> Splits:
 
 def lift_splits(sizes: tuple[int, int, int]) -> Splits:
     """Returns the pressure around airfoils at an angle and a Mach number."""
-    return lift.splits(
-        Request(*sizes), num_airfoil=_AROUND, num_wake=_WAKE, num_radial=_OUTWARDS
-    )
+    return lift.splits(Request(*sizes), solver=_SOLVER)
 
 
 def airfoil_splits(sizes: tuple[int, int, int]) -> Splits:
     """Returns the Mach number around airfoils."""
-    return airfoil.splits(
-        Request(*sizes), num_airfoil=_AROUND, num_wake=_WAKE, num_radial=_OUTWARDS
-    )
+    return airfoil.splits(Request(*sizes), solver=_SOLVER)
 
 
 PROBLEMS: dict[str, Callable[[tuple[int, int, int]], Splits]] = {

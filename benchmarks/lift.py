@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from absl import app, flags
-from PIL import Image
 
 from experiments import lift as program
 from opjax import learn
@@ -27,7 +26,6 @@ from opjax.samples import Sample
 _RUN = flags.DEFINE_string("lift_run", "", "Folder of a run of experiments.lift.")
 _SAMPLE = flags.DEFINE_integer("lift_sample", 0, "Number of the test sample.")
 _FIGURE = flags.DEFINE_string("lift_figure", "results/lift.png", "File to write.")
-_COLOURS = 24  # of the file
 
 
 class Polar(NamedTuple):
@@ -113,10 +111,7 @@ def draw(
 
 def save(figure: Any, path: pathlib.Path) -> None:
     """Writes a small file, of few colours."""
-    figure.savefig(path, dpi=80, format="png", metadata={"Software": None})
-    with Image.open(path) as image:
-        few = image.convert("RGB").quantize(_COLOURS)
-    few.save(path, optimize=True)
+    drawing.save_lines(figure, path, dpi=80, colours=24)
 
 
 def main(argv: Sequence[str]) -> None:

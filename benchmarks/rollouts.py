@@ -187,16 +187,6 @@ def strip(run: pathlib.Path, shown: Sequence[int] = (1, 10, 25, _STEPS)) -> Any:
     return figure
 
 
-def save_small(figure: Any, path: str, *, dpi: int, colours: int) -> None:
-    """Writes a `.png` file of few colours, which is small."""
-    from PIL import Image
-
-    figure.savefig(path, dpi=dpi, metadata={"Software": None})
-    with Image.open(path) as picture:
-        few = picture.convert("RGB").quantize(colours, dither=Image.Dither.NONE)
-    few.save(path, format="png", optimize=True)
-
-
 def main(argv: Sequence[str]) -> None:
     """Writes data, or the table and the figure."""
     if len(argv) > 1:
@@ -223,10 +213,10 @@ def main(argv: Sequence[str]) -> None:
             table([*head, f"at step {_STEPS}"], [one for one, _ in each] + each[0][1:])
         )
     if _FIGURE.value:
-        save_small(draw(runs), _FIGURE.value, dpi=80, colours=64)
+        drawing.save_lines(draw(runs), _FIGURE.value, dpi=80, colours=64)
     if _STRIP.value:
         picture = strip(pathlib.Path(_RUNS.value[-1]))
-        save_small(picture, _STRIP.value, dpi=55, colours=128)
+        drawing.save_lines(picture, _STRIP.value, dpi=55, colours=128)
 
 
 if __name__ == "__main__":

@@ -55,6 +55,13 @@ class FlowOptions(FieldOptions):
         if self.num_airfoil % 2:
             raise ValueError(f"num_airfoil={self.num_airfoil} must be even.")
 
+    @property
+    def solver(self) -> airfoil.Solver:
+        """How our own solver computes the flows."""
+        return airfoil.Solver(
+            self.num_airfoil, self.num_wake, self.num_radial, self.tolerance
+        )
+
 
 # Flows that are solved in tenths of a second.
 COARSE = recipe(FlowOptions, num_airfoil=24, num_wake=6, num_radial=10, tolerance=1e-2)
@@ -105,10 +112,7 @@ def splits(config: Config, cache_dir: str | None = None) -> Splits:
     """Reads or solves for the flows."""
     return airfoil.splits(
         request(config, cache_dir),
-        num_airfoil=config.num_airfoil,
-        num_wake=config.num_wake,
-        num_radial=config.num_radial,
-        tolerance=config.tolerance,
+        solver=config.solver,
         deviations=config.deviations,
     )
 

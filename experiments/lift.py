@@ -81,10 +81,7 @@ def splits(config: Config, cache_dir: str | None = None) -> Splits:
     """Solves for the flows."""
     return lift.splits(
         request(config, cache_dir),
-        num_airfoil=config.num_airfoil,
-        num_wake=config.num_wake,
-        num_radial=config.num_radial,
-        tolerance=config.tolerance,
+        solver=config.solver,
         point_features=config.point_features,
     )
 

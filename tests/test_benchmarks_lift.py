@@ -10,9 +10,9 @@ from opjax.datasets import lift
 
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory):
-    sizes = {"num_airfoil": 16, "num_wake": 4, "num_radial": 8, "tolerance": 0.02}
+    solver = lift.Solver(num_airfoil=16, num_wake=4, num_radial=8, tolerance=0.02)
     folder = tmp_path_factory.mktemp("cache")
-    return lift.generate(1, seed=0, cache_dir=folder, **sizes)[0]
+    return lift.generate(1, seed=0, cache_dir=folder, solver=solver)[0]
 
 
 class Told:

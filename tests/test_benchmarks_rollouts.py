@@ -90,7 +90,7 @@ def test_a_picture_of_few_colours_is_smaller(tmp_path):
     points = points.reshape(-1, 2)
     drawing.field(figure.subplots(), points, values, grid_shape=(4, 4))
     drawing.save(figure, tmp_path / "all.png")  # of 100 dpi
-    rollouts.save_small(figure, tmp_path / "few.png", dpi=100, colours=8)
+    drawing.save_lines(figure, tmp_path / "few.png", colours=8)
     with Image.open(tmp_path / "few.png") as picture:
         assert len(picture.getcolors()) <= 8
         with Image.open(tmp_path / "all.png") as every:

@@ -114,7 +114,8 @@ NESTED = {
     "files": {"h5py", "scipy", "pyvista", "vtkmodules"},  # optional readers
     "datasets": {"h5py", "scipy", "pyvista", "vtkmodules"},
     "problems": {"skfem", "scipy"},  # finite elements
-    "learn": {"markdown_it", "matplotlib", "scipy", "tensorboardX", "tqdm"},
+    # matplotlib depends on PIL
+    "learn": {"PIL", "markdown_it", "matplotlib", "scipy", "tensorboardX", "tqdm"},
     "schwarz": {"scipy"},  # graphs and trees; JAX depends on it anyway
 }
 

@@ -8,6 +8,7 @@ Generated samples have the published distribution and mesh, but another scheme: 
 `opjax.problems.airfoil`.
 """
 
+import dataclasses
 import os
 from collections.abc import Sequence
 from functools import partial
@@ -18,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from opjax.datasets import _airfoils, _arrays, _generated, _structured
+from opjax.datasets._airfoils import PUBLISHED, Solver
 from opjax.datasets.requests import Request
 from opjax.problems import airfoil
 from opjax.samples import Sample, Splits
@@ -32,10 +34,7 @@ _FILES = _structured.Files(
 def splits(
     request: Request,
     *,
-    num_airfoil: int = 120,
-    num_wake: int = 50,
-    num_radial: int = 50,
-    tolerance: float = 1e-4,
+    solver: Solver = PUBLISHED,
     deviations: bool = False,
 ) -> Splits:
     """The samples of a benchmark (`requests.Request`); the target is the Mach number.
@@ -47,14 +46,7 @@ def splits(
         divided = request.read(load, f"published files in {request.data_dir}")
     else:
         divided = request.generate_together(
-            partial(
-                generate,
-                num_airfoil=num_airfoil,
-                num_wake=num_wake,
-                num_radial=num_radial,
-                tolerance=tolerance,
-            ),
-            "own solver",
+            partial(generate, solver=solver), "own solver"
         )
     if not deviations:
         return divided
@@ -115,10 +107,7 @@ def generate(
     num_samples: int,
     *,
     seed: int,
-    num_airfoil: int = 120,
-    num_wake: int = 50,
-    num_radial: int = 50,
-    tolerance: float = 1e-4,
+    solver: Solver = PUBLISHED,
     channels: Sequence[str] = ("mach",),
     cache_dir: str | os.PathLike[str] | None = None,
 ) -> list[Sample]:
@@ -131,11 +120,7 @@ def generate(
     Args:
       num_samples: samples to generate.
       seed: seed of the data set; take different ones for training and test data.
-      num_airfoil: cells around the airfoil, even; 120 as published.
-      num_wake: cells along either side of the wake; 50 as published.
-      num_radial: cells outwards; 50 as published.
-      tolerance: residual to stop at, at least 1e-5 in float32. 1e-4 leaves an error of
-        0.1 % of the Mach number (relative L2), 1e-5 less than 0.01 %.
+      solver: cells of the meshes, and the residual to stop at.
       channels: some of `CHANNELS`, for the targets.
       cache_dir: folder of the cache; `$OPJAX_CACHE` or else `~/.cache/opjax`.
 
@@ -144,20 +129,12 @@ def generate(
 
     Raises:
       RuntimeError: if a flow does not become steady.
-      ValueError: if a number is not positive, `seed` is negative, the tolerance is
-        below 1e-5, or a channel is unknown.
+      ValueError: if a number is not positive, `seed` is negative, or a channel is
+        unknown.
     """
     rows = _FILES.rows(channels)
-    _airfoils.check_tolerance(tolerance)
-    arrays = _build(
-        num_samples,
-        seed,
-        cache_dir,
-        num_airfoil=num_airfoil,
-        num_wake=num_wake,
-        num_radial=num_radial,
-        tolerance=float(tolerance),
-    )
+    options = dataclasses.asdict(solver)
+    arrays = _build(num_samples, seed, cache_dir, **options)
     return _structured.samples(arrays["points"], arrays["fields"], rows, name="airfoil")
 
 
@@ -182,13 +159,10 @@ def _build(
     num_radial: int,
     tolerance: float,
 ) -> dict[str, np.ndarray]:
+    solver = Solver(num_airfoil, num_wake, num_radial, tolerance)
+
     def draw(key: jax.Array, index: int) -> dict[str, Any]:
-        mesh = airfoil.mesh(
-            airfoil.random_displacements(key),
-            num_airfoil=num_airfoil,
-            num_wake=num_wake,
-            num_radial=num_radial,
-        ).astype(jnp.float32)
+        mesh = solver.mesh(airfoil.random_displacements(key)).astype(jnp.float32)
         flow = airfoil.solve(mesh, num_wake=num_wake, tolerance=tolerance)
         if not float(flow.residual) <= tolerance:
             raise RuntimeError(

@@ -11,6 +11,7 @@ The pressure is given as its coefficient `c_p = 2 (p / p_far - 1) / (gamma M^2)`
 the lift as that of the polygon of the points at the wall, for a chord of one.
 """
 
+import dataclasses
 import os
 from functools import partial
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from opjax.datasets import _airfoils, _generated
+from opjax.datasets._airfoils import Solver
 from opjax.datasets.requests import Request
 from opjax.geometry import nearest_facets
 from opjax.problems import airfoil, euler
@@ -38,6 +40,7 @@ CHANNELS = {
 }
 POINT_FEATURES = ("deviations", "geometry", "none")
 GEOMETRY = ("near_x", "near_y", "wall", "wall_distance", "normal_x", "normal_y")
+SOLVER = Solver(num_airfoil=60, num_wake=16, num_radial=20)  # by default
 _ATTEMPTS = 20
 _MAX_STEPS = 6000
 _NEAR = 0.5  # chords within which the coordinates `near` are nearly linear
@@ -63,10 +66,7 @@ class Flow(NamedTuple):
 def splits(
     request: Request,
     *,
-    num_airfoil: int = 60,
-    num_wake: int = 16,
-    num_radial: int = 20,
-    tolerance: float = 1e-4,
+    solver: Solver = SOLVER,
     point_features: str = "deviations",
 ) -> Splits:
     r"""The samples of a benchmark (`requests.Request`); options as for `generate`.
@@ -92,16 +92,7 @@ def splits(
             f"data_dir={request.data_dir!r}: there are no published files for lift, "
             "only generated data; omit data_dir."
         )
-    divided = request.generate(
-        partial(
-            generate,
-            num_airfoil=num_airfoil,
-            num_wake=num_wake,
-            num_radial=num_radial,
-            tolerance=tolerance,
-        ),
-        "own solver",
-    )
+    divided = request.generate(partial(generate, solver=solver), "own solver")
     if point_features == "none":
         return divided._replace(channels={**CHANNELS, "features": ()})
     if point_features == "geometry":
@@ -149,10 +140,7 @@ def generate(
     num_samples: int,
     *,
     seed: int,
-    num_airfoil: int = 60,
-    num_wake: int = 16,
-    num_radial: int = 20,
-    tolerance: float = 1e-4,
+    solver: Solver = SOLVER,
     cache_dir: str | os.PathLike[str] | None = None,
 ) -> list[Sample]:
     """Solves for flows with our own solver, or reads them from the cache.
@@ -164,10 +152,7 @@ def generate(
     Args:
       num_samples: flows to generate.
       seed: seed of the data set; take different ones for training and test data.
-      num_airfoil: cells around the airfoil, even.
-      num_wake: cells along either side of the wake.
-      num_radial: cells outwards.
-      tolerance: residual to stop at, at least 1e-5 in float32.
+      solver: cells of the meshes, and the residual to stop at.
       cache_dir: folder of the cache; `$OPJAX_CACHE` or else `~/.cache/opjax`.
 
     Returns:
@@ -178,22 +163,13 @@ def generate(
 
     Raises:
       RuntimeError: if no flow of 20 becomes steady.
-      ValueError: if a number is not positive, `seed` is negative, or the tolerance is
-        below 1e-5.
+      ValueError: if a number is not positive or `seed` is negative.
     """
-    _airfoils.check_tolerance(tolerance)
-    arrays = _build(
-        num_samples,
-        seed,
-        cache_dir,
-        num_airfoil=num_airfoil,
-        num_wake=num_wake,
-        num_radial=num_radial,
-        tolerance=float(tolerance),
-    )
+    options = dataclasses.asdict(solver)
+    arrays = _build(num_samples, seed, cache_dir, **options)
     around, outwards = arrays["pressure"].shape[1:]
     cells = _cells(around, outwards)
-    wall = np.arange(num_wake, around - num_wake) * outwards
+    wall = np.arange(solver.num_wake, around - solver.num_wake) * outwards
     return [
         Sample(
             mesh_points=points.reshape(-1, 2),
@@ -266,17 +242,14 @@ def _build(
     num_radial: int,
     tolerance: float,
 ) -> dict[str, np.ndarray]:
+    solver = Solver(num_airfoil, num_wake, num_radial, tolerance)
+
     def attempt(key: jax.Array) -> dict[str, Any] | None:
         shape, first, second = jax.random.split(key, 3)
         angle = float(jax.random.uniform(first, minval=ANGLES[0], maxval=ANGLES[1]))
         low, high = MACH_NUMBERS
         mach = float(jax.random.uniform(second, minval=low, maxval=high))
-        mesh = airfoil.mesh(
-            airfoil.random_displacements(shape),
-            num_airfoil=num_airfoil,
-            num_wake=num_wake,
-            num_radial=num_radial,
-        )
+        mesh = solver.mesh(airfoil.random_displacements(shape))
         flow = solve(
             mesh, num_wake=num_wake, angle=angle, mach=mach, tolerance=tolerance
         )

@@ -6,17 +6,16 @@ from opjax import samples
 from opjax.datasets import _generated, airfoil
 from opjax.problems import airfoil as problem
 
-SMALL = {"num_airfoil": 16, "num_wake": 4, "num_radial": 8, "tolerance": 0.02}
+SMALL = airfoil.Solver(num_airfoil=16, num_wake=4, num_radial=8, tolerance=0.02)
 
 
 @pytest.fixture
 def made(rng):
     """Returns six samples with all channels, on meshes of 25 x 9 points."""
     displacements = 0.05 * rng.uniform(-1, 1, size=(6, 8))
-    sizes = {name: size for name, size in SMALL.items() if name != "tolerance"}
     return [
         samples.Sample(
-            mesh_points=np.float32(problem.mesh(d, **sizes)).reshape(-1, 2),
+            mesh_points=np.float32(SMALL.mesh(d)).reshape(-1, 2),
             target=rng.normal(size=(225, 5)).astype(np.float32),
             grid_shape=(25, 9),
         )
@@ -26,13 +25,12 @@ def made(rng):
 
 def test_generated_samples_solve_the_problem(tmp_path):
     data = airfoil.generate(
-        2, seed=3, channels=airfoil.CHANNELS, cache_dir=tmp_path, **SMALL
+        2, seed=3, channels=airfoil.CHANNELS, cache_dir=tmp_path, solver=SMALL
     )
     samples.check(data)
-    sizes = {name: size for name, size in SMALL.items() if name != "tolerance"}
     with _generated.keys(3):  # as the generator: one compilation for both
         key = jax.random.fold_in(jax.random.key(3), 1)
-        mesh = problem.mesh(problem.random_displacements(key), **sizes)
+        mesh = SMALL.mesh(problem.random_displacements(key))
         mesh = mesh.astype(np.float32)
         flow = problem.solve(mesh, num_wake=4, tolerance=0.02)
     mesh = np.asarray(mesh)
@@ -44,7 +42,7 @@ def test_generated_samples_solve_the_problem(tmp_path):
     np.testing.assert_allclose(found[..., 1:3], flow.velocity, atol=1e-6)
     np.testing.assert_allclose(found[..., 3], flow.pressure, atol=1e-6)
     np.testing.assert_allclose(found[..., 4], flow.mach, atol=1e-6)
-    first = airfoil.generate(1, seed=3, cache_dir=tmp_path, **SMALL)[0]
+    first = airfoil.generate(1, seed=3, cache_dir=tmp_path, solver=SMALL)[0]
     np.testing.assert_array_equal(first.target, np.asarray(data[0].target)[:, 4:])
 
 
@@ -83,6 +81,7 @@ def test_wrong_arguments_and_missing_files_are_named_in_the_error(made, tmp_path
     with pytest.raises(ValueError, match="channels="):
         airfoil.load(tmp_path, channels=("lift",))
     with pytest.raises(ValueError, match="must lie between 1e-5 and 1"):
-        airfoil.generate(1, seed=0, cache_dir=tmp_path, tolerance=1e-7)
+        airfoil.Solver(tolerance=1e-7)
+    odd = airfoil.Solver(num_airfoil=7)
     with pytest.raises(ValueError, match="num_airfoil=7 must be even"):
-        airfoil.generate(1, seed=0, cache_dir=tmp_path, num_airfoil=7)
+        airfoil.generate(1, seed=0, cache_dir=tmp_path, solver=odd)

@@ -1,5 +1,7 @@
 """The lift data set: its flows, meshes and features, and what it refuses."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
@@ -9,9 +11,8 @@ from opjax.datasets import lift
 from opjax.datasets.requests import Request
 from opjax.learn.config.quantities import parse
 from opjax.learn.predict.quantities import measure
-from opjax.problems import airfoil
 
-TINY = {"num_airfoil": 16, "num_wake": 4, "num_radial": 8, "tolerance": 0.02}
+TINY = lift.Solver(num_airfoil=16, num_wake=4, num_radial=8, tolerance=0.02)
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +22,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def made(folder):
-    return lift.generate(3, seed=0, cache_dir=folder, **TINY)
+    return lift.generate(3, seed=0, cache_dir=folder, solver=TINY)
 
 
 def test_samples_have_scalars_a_wall_and_a_lift(made):
@@ -38,7 +39,7 @@ def test_samples_have_scalars_a_wall_and_a_lift(made):
 def test_the_wall_is_the_airfoil(made):
     (first, *_) = made
     wall = first.mesh_points[first.boundaries[lift.WALL]]
-    assert len(wall) == TINY["num_airfoil"] + 1
+    assert len(wall) == TINY.num_airfoil + 1
     np.testing.assert_array_equal(wall[0], wall[-1])  # the trailing edge
     np.testing.assert_allclose([wall[:, 0].min(), wall[:, 0].max()], [0, 1], atol=1e-6)
 
@@ -61,9 +62,7 @@ def test_cells_cover_the_mesh_once(made):
 @pytest.mark.nightly
 def test_lift_rises_with_the_angle(folder):
     with jax.enable_x64(False):
-        mesh = airfoil.mesh(
-            np.zeros(8, np.float32), num_airfoil=16, num_wake=4, num_radial=8
-        )
+        mesh = TINY.mesh(np.zeros(8, np.float32))
         flows = [
             lift.solve(mesh, num_wake=4, angle=angle, mach=0.4, tolerance=0.005)
             for angle in (0.0, 4.0)
@@ -73,13 +72,13 @@ def test_lift_rises_with_the_angle(folder):
 
 
 def test_a_smaller_data_set_is_the_start_of_a_larger_one(made, folder):
-    (few,) = lift.generate(1, seed=0, cache_dir=folder, **TINY)
+    (few,) = lift.generate(1, seed=0, cache_dir=folder, solver=TINY)
     np.testing.assert_array_equal(few.target, made[0].target)
     np.testing.assert_array_equal(few.target_scalars, made[0].target_scalars)
 
 
 def test_splits_do_not_share_flows_and_centre_their_features(folder):
-    found = lift.splits(Request(3, 1, 1, cache_dir=folder), **TINY)
+    found = lift.splits(Request(3, 1, 1, cache_dir=folder), solver=TINY)
     parts = found.train, found.validation, found.test
     assert tuple(map(len, parts)) == (3, 1, 1)
     assert len({tuple(one.scalars) for part in parts for one in part}) == 5
@@ -99,12 +98,12 @@ def test_splits_do_not_share_flows_and_centre_their_features(folder):
 @pytest.mark.parametrize(("kind", "names"), [("none", ()), ("geometry", lift.GEOMETRY)])
 def test_splits_may_have_what_any_mesh_has(kind, names, folder):
     asked = Request(3, 0, 1, cache_dir=folder)
-    found = lift.splits(asked, point_features=kind, **TINY)
+    found = lift.splits(asked, point_features=kind, solver=TINY)
     samples.check(found.train)
     assert found.channels == {**lift.CHANNELS, "features": names}
     (one,) = found.test
     assert one.features is None if kind == "none" else one.features.shape == (225, 6)
-    full = lift.splits(asked, **TINY)
+    full = lift.splits(asked, solver=TINY)
     assert one.target_scalars == full.test[0].target_scalars
 
 
@@ -136,11 +135,11 @@ def test_geometry_of_a_square_is_exact_and_knows_no_order_of_points(rng):
 
 def test_bad_input_is_refused(tmp_path):
     with pytest.raises(ValueError, match="tolerance"):
-        lift.generate(1, seed=0, tolerance=1e-6, cache_dir=tmp_path)
+        lift.Solver(tolerance=1e-6)
     with pytest.raises(ValueError, match="num_samples"):
         lift.generate(0, seed=0, cache_dir=tmp_path)
     with pytest.raises(ValueError, match="num_airfoil=17 must be even"):
-        lift.generate(1, seed=0, num_airfoil=17, cache_dir=tmp_path)
+        lift.generate(1, seed=0, solver=lift.Solver(17), cache_dir=tmp_path)
     with pytest.raises(ValueError, match="point_features='all' is unknown"):
         lift.splits(Request(1, 0, 1), point_features="all")
     with pytest.raises(ValueError, match="no published files"):
@@ -150,5 +149,6 @@ def test_bad_input_is_refused(tmp_path):
 def test_no_steady_flow_is_an_error_and_no_sample(tmp_path, monkeypatch):
     monkeypatch.setattr(lift, "_MAX_STEPS", 25)
     monkeypatch.setattr(lift, "_ATTEMPTS", 2)
+    exact = dataclasses.replace(TINY, tolerance=1e-4)
     with pytest.raises(RuntimeError, match="none of 2 flows drawn became steady"):
-        lift.generate(1, seed=0, cache_dir=tmp_path, **TINY | {"tolerance": 1e-4})
+        lift.generate(1, seed=0, cache_dir=tmp_path, solver=exact)

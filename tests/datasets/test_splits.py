@@ -20,7 +20,7 @@ from opjax.datasets.requests import Request
 
 ASKED = Request(3, 1, 2, seed=2)
 # As in the tests of the data sets, to share their compilations.
-AIRFOIL = {"num_airfoil": 16, "num_wake": 4, "num_radial": 8, "tolerance": 0.5}
+AIRFOIL = {"solver": airfoil.Solver(16, 4, 8, tolerance=0.5)}
 
 
 @pytest.fixture(scope="module")

@@ -78,21 +78,23 @@ def new_figure(width: float, height: float, layout: Any = "compressed") -> Any:
     return figure.Figure(figsize=(width, height), layout=layout)
 
 
-def save(figure: Figure, path: str | os.PathLike[str]) -> None:
+def save(figure: Figure, path: str | os.PathLike[str], *, dpi: int = 100) -> None:
     """Writes the file in one piece, without metadata that changes from run to run."""
     with replacing(path) as temporary:
-        figure.savefig(temporary, dpi=100, format="png", metadata={"Software": None})
+        figure.savefig(temporary, dpi=dpi, format="png", metadata={"Software": None})
 
 
-def save_lines(figure: Figure, path: str | os.PathLike[str]) -> None:
-    """Writes a drawing of lines in 256 colours, a third of the bytes of `save`."""
+def save_lines(
+    figure: Figure, path: str | os.PathLike[str], *, dpi: int = 100, colours: int = 256
+) -> None:
+    """Writes a drawing of lines in a few colours, a third of the bytes of `save`."""
     from PIL import Image
 
-    save(figure, path)
+    save(figure, path, dpi=dpi)
     with Image.open(path) as picture:
-        colours = picture.convert("RGB").quantize(256, dither=Image.Dither.NONE)
+        few = picture.convert("RGB").quantize(colours, dither=Image.Dither.NONE)
     with replacing(path) as temporary:
-        colours.save(temporary, format="png", optimize=True)
+        few.save(temporary, format="png", optimize=True)
 
 
 def add_colorbar(figure: Figure, image: Any, axes: Any) -> None:
