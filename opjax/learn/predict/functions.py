@@ -1,7 +1,8 @@
 """Trained operators as pure functions of arrays in physical units.
 
-What `Trained.__call__` does on the host, with checks of values, padding and chunks,
-happens here in functions that JAX transforms: `jit`, `grad`, `jvp`, `vmap`, `hessian`.
+`Trained.__call__` works on the host, with value checks, padding and chunks. These
+functions do the same without them, and support JAX's transformations: `jit`, `grad`,
+`jvp`, `vmap`, `hessian`.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,11 +32,11 @@ Scalars = ArrayLike | Mapping[str, ArrayLike]
 
 
 class Parameters(NamedTuple):
-    """All numbers of a trained operator: a pytree of arrays.
+    """All numbers of a trained operator, as a pytree of arrays.
 
     Attributes:
-      model: between normalised arrays.
-      normalizers: by the names of the arrays.
+      model: the model, which maps normalised arrays.
+      normalizers: normalisers by array name.
     """
 
     model: Model
@@ -43,14 +44,14 @@ class Parameters(NamedTuple):
 
 
 class Arguments(NamedTuple):
-    """The arrays of one case, in physical units and in the order of calls.
+    """The arrays of one case in physical units, in the order of the arguments.
 
     Attributes:
-      points: of the mesh, `(n, p)`.
-      features: values of the input function, `(n, c)`; of an operator of series, the
-        frames that it sees, oldest first, and what is constant.
-      scalars: numbers of the case, `(s,)`, in the order of `scalars_of`.
-      quadrature_weights: of the points, `(n,)`.
+      points: points of the mesh, `(n, p)`.
+      features: values of the input function, `(n, c)`; for an operator of series, the
+        input frames, oldest first, and the constant inputs.
+      scalars: scalars of the case, `(s,)`, in the order of `scalars_of`.
+      quadrature_weights: weights of the points, `(n,)`.
     """
 
     points: Any
@@ -60,16 +61,16 @@ class Arguments(NamedTuple):
 
 
 def scalars_of(trained: Learned) -> list[str]:
-    """Names of the scalars that functions of an operator take, in their order.
+    """Names of the scalar arguments of an operator's functions, in order.
 
-    Those of the operator, and then numbers that only its scales need.
+    First the scalars of the operator, then numbers that only its scales use.
     """
     names = list(trained.description.names.get("scalars") or ())
     return names + [name for name in trained.description.numbers if name not in names]
 
 
 def arguments(trained: Learned, sample: Sample) -> Arguments:
-    """Returns the arrays of a sample, for the functions of an operator."""
+    """Returns the arrays of a sample, as arguments of an operator's functions."""
     scalars, extra = sample.scalars, scalars_of(trained)
     if trained.scaling is not None:
         values = trained.scaling.values(sample)
@@ -87,7 +88,7 @@ def arguments(trained: Learned, sample: Sample) -> Arguments:
 
 
 def operator(trained: Learned) -> Function:
-    """Returns `Trained.function`.
+    """Implements `Trained.function`.
 
     Raises:
       ValueError: if the operator starts from a baseline.
@@ -137,16 +138,16 @@ def operator(trained: Learned) -> Function:
 
 
 def quantity(trained: Learned, text: str, sample: Sample) -> Function:
-    """Returns `Trained.quantity`.
+    """Implements `Trained.quantity`.
 
     Args:
       trained: the operator.
-      text: one quantity, as a flag names it.
-      sample: the mesh that it is measured on.
+      text: one quantity, in the syntax of the flag.
+      sample: the sample that provides the mesh.
 
     Raises:
-      ValueError: if there is not one quantity, or it means nothing on the mesh; as from
-        `operator`.
+      ValueError: if the text is not exactly one quantity, or it is not defined on the
+        mesh; as from `operator`.
     """
     wanted = parse(text)
     if len(wanted) != 1:
@@ -199,15 +200,16 @@ def on_grids(trained: Learned) -> Function:
 
 
 def of_features(trained: Learned, parameters: Parameters) -> Callable[..., jax.Array]:
-    """Returns an operator whose scalars are features, as `opjax.export.save` takes it.
+    """Returns an operator with scalars as features, for `opjax.export.save`.
 
     Args:
       trained: the operator.
-      parameters: that are stored with it.
+      parameters: parameters that are stored with it.
 
     Returns:
       `function(mesh_points, features, quadrature_weights=)` in physical units; the last
-      channels of the features are those of `scalars_of`, the same at all points.
+      channels of the features are the scalars of `scalars_of`, constant over the
+      points.
     """
     call, channels = operator(trained), trained.description.channels.features
     has_scalars = bool(scalars_of(trained) or trained.description.channels.scalars)
@@ -227,7 +229,7 @@ def of_features(trained: Learned, parameters: Parameters) -> Callable[..., jax.A
 
 
 def is_traced(*arguments: object) -> bool:
-    """Whether arguments are of a function that JAX is transforming."""
+    """Whether JAX is tracing the arguments."""
     leaves = jax.tree.leaves(arguments)
     return any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
 
