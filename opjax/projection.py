@@ -107,7 +107,8 @@ class Moments:
         """
         if self.gram is None:
             raise ValueError(
-                "These moments have no Gram matrix; compute them with with_gram=True."
+                "These moments contain no Gram matrix; compute them with "
+                "with_gram=True."
             )
         identity = jnp.eye(self.gram.shape[0], dtype=self.gram.dtype)
         _checks.single_numbers(ridge=ridge)
@@ -264,8 +265,8 @@ def check_projection(projection: object) -> None:
         )
     if isinstance(projection, type):
         raise TypeError(
-            f"projection={projection.__name__} is a class; call it, such as "
-            f"{projection.__name__}()."
+            f"projection={projection.__name__} is a class; pass an instance, such "
+            f"as {projection.__name__}()."
         )
     if not isinstance(projection, Projection):
         names = ("needs_gram", "needs_one_sign", "weights_cancel", "__call__")

@@ -202,7 +202,7 @@ def test_mirrored_copies_have_no_part_where_meshes_correspond(cases, rng):
     np.testing.assert_array_equal(found.predict(POD, asked), once.predict(POD, asked))
     splits = Splits(twice, cases[:3], cases[:3], "cases")
     normalizer = Normalizer(np.zeros(3), np.ones(3))
-    with pytest.raises(ValueError, match="leave one of both out"):
+    with pytest.raises(ValueError, match="omit one of them"):
         Difference.fit(splits, FIELDS, normalizer)
 
 
@@ -244,9 +244,9 @@ def test_on_meshes_of_their_own_values_are_interpolated_between_boxes(rng):
     np.testing.assert_allclose(found.predict(NEAREST, known), known.target, atol=1e-6)
 
 
-@pytest.mark.parametrize("differing", [False, True])
-def test_what_is_saved_predicts_the_same(tmp_path, cases, rng, differing):
-    if differing:
+@pytest.mark.parametrize("that differs", [False, True])
+def test_what_is_saved_predicts_the_same(tmp_path, cases, rng, that differs):
+    if that differs:
         cases = [case(rng, (0.1 * i, 0.2), number=50 + i) for i in range(8)]
     found = Baselines.fit(cases[:-1], FIELDS)
     found.save(tmp_path)
@@ -515,7 +515,7 @@ def test_what_an_operator_starts_from_is_saved_with_it(started, tmp_path):
     again = learn.load(tmp_path / "copy")
     np.testing.assert_array_equal(again(splits.test[0]), trained(splits.test[0]))
     (tmp_path / "copy" / FILE).unlink()
-    with pytest.raises(CheckpointError, match="what it starts from"):
+    with pytest.raises(CheckpointError, match="its baseline is invalid"):
         learn.load(tmp_path / "copy")
 
 

@@ -94,8 +94,8 @@ def operator(trained: Learned) -> Function:
     """
     if trained.start is not None:
         raise ValueError(
-            f"The operator in {trained.folder} starts from a baseline, which is no "
-            "function of JAX; train without --start_from to differentiate it."
+            f"The operator in {trained.folder} adds to a baseline, which JAX "
+            "cannot differentiate; train without --start_from to differentiate it."
         )
     rounded = [name for name, n in trained.normalizers.items() if not is_single(n)]
     description, scaling = trained.description, trained.scaling
@@ -151,7 +151,7 @@ def quantity(trained: Learned, text: str, sample: Sample) -> Function:
     wanted = parse(text)
     if len(wanted) != 1:
         raise ValueError(
-            f"quantity={text!r} names {len(wanted)} of them, expected one."
+            f"quantity={text!r} contains {len(wanted)} quantities, expected one."
         )
     call = operator(trained)
     measured = Measured(wanted[0], sample, trained.description.names)
@@ -169,7 +169,8 @@ def quantity(trained: Learned, text: str, sample: Sample) -> Function:
         if case.num_points != sample.num_points:
             raise ValueError(
                 f"{text}: the call has {case.num_points} points, but the mesh of "
-                f"{sample.name}, whose boundaries count, has {sample.num_points}."
+                f"{sample.name}, which defines the boundaries, has "
+                f"{sample.num_points}."
             )
         values = call(parameters, *arrays, time)
         values = values.values if isinstance(values, Predicted) else values
@@ -261,7 +262,7 @@ def _sample(
         raise ValueError(
             f"scalars have shape {None if row is None else row.shape}, but the "
             f"operator in {trained.folder} takes {expected}"
-            + (f", {', '.join(names)}, in this order." if names else ".")
+            + (f": {', '.join(names)}, in this order." if names else ".")
         )
     numbers = {} if row is None else dict(zip(names, row, strict=False))
     own = trained.description.channels.scalars
@@ -275,8 +276,9 @@ def _sample(
     ):
         if array is not None and (array.ndim != rank or array.shape[0] != x.shape[0]):
             raise ValueError(
-                f"{name} have shape {array.shape}, but there are {x.shape[0]} points "
-                f"{x.shape}: pass one row for each point, and batches by jax.vmap."
+                f"{name} have shape {array.shape}, but there are {x.shape[0]} "
+                f"points {x.shape}: pass one row per point, and use jax.vmap for "
+                "batches."
             )
     sample = Sample(
         x,
@@ -296,9 +298,9 @@ def _check_precision(trained: Learned, sample: Sample, rounded: list[str]) -> No
         array = getattr(sample, name, None)
         if array is not None and array.dtype != jnp.float64:
             raise ValueError(
-                f"{name} have an offset that {array.dtype} would lose; give float64 "
-                "arrays inside of `with jax.enable_x64(True):`, or subtract the "
-                f"offset and train again (the operator is in {trained.folder})."
+                f"{name} have an offset that is too large for {array.dtype}; pass "
+                "float64 arrays inside `with jax.enable_x64(True):`, or subtract "
+                f"the offset and train again (the operator is in {trained.folder})."
             )
 
 
