@@ -86,7 +86,7 @@ def test_grid_weights_converge_at_their_order(rule, order):
         ((3, 4), {"lengths": (1.0,)}, r"lengths=\(1.0,\).*one entry per axis"),
         ((3,), {"lengths": (0.0,)}, r"lengths=\(0.0,\) must be positive"),
         ((3,), {"lengths": (np.nan,)}, r"lengths=\(nan,\) must be positive"),
-        ((3, 1), {"rule": "trapezoid"}, r"grid_shape=\(3, 1\): trapezoid needs at least 2"),
+        ((3, 1), {"rule": "trapezoid"}, r"shape=\(3, 1\): trapezoid needs at least 2"),
         ((0,), {"rule": "periodic"}, r"grid_shape=\(0,\): periodic needs at least 1"),
     ],
 )  # fmt: skip

@@ -110,7 +110,7 @@ MESSAGES = {
     "twice": "such as points:4,batch:2",
     "batch": "batch:4 of the device mesh must divide the 2 samples",
     "microbatch": "microbatch=4 must divide 2, the number",
-    "points": r"points:4 of the device mesh must divide the number of points, axis 1 of",
+    "points": "points:4 of the device mesh must divide the number of points, axis 1",
     "names": "which axis of surface contains the points",
     "loss": "points:4 of the device mesh: the loss of this program does not add up",
     "mean": "batch:2 of the device mesh: the loss of this program is not a sum over",

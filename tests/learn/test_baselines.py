@@ -244,9 +244,9 @@ def test_on_meshes_of_their_own_values_are_interpolated_between_boxes(rng):
     np.testing.assert_allclose(found.predict(NEAREST, known), known.target, atol=1e-6)
 
 
-@pytest.mark.parametrize("that differs", [False, True])
-def test_what_is_saved_predicts_the_same(tmp_path, cases, rng, that differs):
-    if that differs:
+@pytest.mark.parametrize("differing", [False, True])
+def test_what_is_saved_predicts_the_same(tmp_path, cases, rng, differing):
+    if differing:
         cases = [case(rng, (0.1 * i, 0.2), number=50 + i) for i in range(8)]
     found = Baselines.fit(cases[:-1], FIELDS)
     found.save(tmp_path)
