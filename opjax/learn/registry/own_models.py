@@ -20,7 +20,7 @@ _LAYER = ("num_heads", "num_basis", "point_dim", "grid_shape")
 _CONTRACT = (
     "a model is `build(config, *, point_dim, feature_dim, out_features, grid_shape, "
     "time_embedding, rngs)`, an attention `attention(features, *, rngs)`, which also "
-    f"gets those of {', '.join(_LAYER)} that its signature names"
+    f"receives {', '.join(_LAYER)} if its signature contains them"
 )
 
 

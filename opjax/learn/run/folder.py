@@ -314,7 +314,8 @@ def provenance(folder: pathlib.Path, *, seconds: float) -> str:
         f"- {environment['cpu_count']} cores{_of(environment)}, "
         f"{environment['device_kind']}; {environment['platform']}\n"
         f"- Python {environment['python']}, {packages}\n"
-        f"- {seconds:.0f} s for all studies of the last process, with compilation\n"
+        f"- {seconds:.0f} s in total, including compilation (last process only, if the "
+        f"run was resumed)\n"
     )
 
 
