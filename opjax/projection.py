@@ -124,7 +124,7 @@ class Projection(Protocol):
     projection, such as
 
         @jax.tree_util.register_static
-        @dataclasses.dataclass(frozen=True)  # two are equal: compiled once
+        @dataclasses.dataclass(frozen=True)  # equal instances share one compilation
         class Ridge:
             needs_gram, needs_one_sign, weights_cancel = True, False, False
 
@@ -136,7 +136,7 @@ class Projection(Protocol):
       >>> from opjax import projection
       >>> halves = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
       >>> values = np.array([[1.0], [3.0], [5.0], [7.0]])
-      >>> means = projection.Means(offset=0.0)  # one of three
+      >>> means = projection.Means(offset=0.0)  # or your own class
       >>> projection.project(values, halves, projection=means)[:, 0].tolist()
       [2.0, 6.0]
     """
