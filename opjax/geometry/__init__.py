@@ -21,6 +21,7 @@ from opjax.geometry.orientation import (
     surface_parts,
 )
 from opjax.geometry.polyhedra import outward_polyhedra
+from opjax.geometry.sensors import Sensors, sensors
 from opjax.geometry.shares import point_shares
 from opjax.geometry.triangles import facet_triangles
 
@@ -29,6 +30,7 @@ __all__ = [
     "Facets",
     "Nearest",
     "OpenSurfaceError",
+    "Sensors",
     "boundary_facets",
     "cell_centers",
     "cell_facets",
@@ -46,5 +48,6 @@ __all__ = [
     "point_area_vectors",
     "point_normals",
     "point_shares",
+    "sensors",
     "surface_parts",
 ]

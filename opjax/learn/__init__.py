@@ -48,6 +48,7 @@ from opjax.learn.predict.calibration import (
 )
 from opjax.learn.predict.field import Field
 from opjax.learn.predict.prediction import Limits
+from opjax.learn.predict.ranking import Ranked, rank
 from opjax.learn.predict.trained import Trained, load
 from opjax.learn.report.members import Finished, Report
 from opjax.learn.run.fitting import Fitted, fit
@@ -84,6 +85,7 @@ __all__ = [
     "ModelOptions",
     "Options",
     "Program",
+    "Ranked",
     "Recipe",
     "Replicas",
     "Report",
@@ -107,6 +109,7 @@ __all__ = [
     "option",
     "published",
     "quick",
+    "rank",
     "recipe",
     "regression",
     "siblings",

@@ -26,6 +26,8 @@ from opjax.uncertainty.likeness import (
     shrunk_distances,
     wave_means,
 )
+from opjax.uncertainty.posterior import Normal, laplace
+from opjax.uncertainty.ranking import Choice, greedy_choice
 from opjax.uncertainty.regression import ridge_variance
 from opjax.uncertainty.scores import (
     calibration_curve,
@@ -38,9 +40,11 @@ from opjax.uncertainty.scores import (
 
 __all__ = [
     "Band",
+    "Choice",
     "Group",
     "GroupedLikeness",
     "Likeness",
+    "Normal",
     "area_under_curve",
     "band",
     "calibration_curve",
@@ -52,6 +56,8 @@ __all__ = [
     "field_moments",
     "field_score",
     "gaussian_nll",
+    "greedy_choice",
+    "laplace",
     "least_cases",
     "likeness",
     "likeness_of_groups",

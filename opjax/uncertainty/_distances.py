@@ -48,6 +48,21 @@ def distances(
       count: number of cases from which mean and covariance are computed; all if None.
       excess: additional variance of the features of each case, one per row.
     """
+    white = whitened(features, ridge, count=count, excess=excess)
+    # An exact zero has no gradient, which cases that all agree would have.
+    squares = jnp.sum(white * white, axis=1)
+    zero = squares == 0
+    return jnp.where(zero, 0, jnp.sqrt(jnp.where(zero, 1, squares)))
+
+
+def whitened(
+    features: Array,
+    ridge: Array,
+    *,
+    count: int | None = None,
+    excess: Array | float = 0.0,
+) -> Array:
+    """Rows whose lengths and differences are distances; arguments as of `distances`."""
     own = features[:count]
     mean = jnp.mean(own, axis=0, keepdims=True)
     more = jnp.asarray(excess, features.dtype).reshape(-1, 1)
@@ -55,8 +70,4 @@ def distances(
     highest = lax.Precision.HIGHEST
     covariance = jnp.matmul(z[:count].T, z[:count], precision=highest) / len(own)
     system = covariance + ridge * jnp.eye(z.shape[1], dtype=z.dtype)
-    white = linalg.whiten(z, system, repair=False)
-    # An exact zero has no gradient, which cases that all agree would have.
-    squares = jnp.sum(white * white, axis=1)
-    zero = squares == 0
-    return jnp.where(zero, 0, jnp.sqrt(jnp.where(zero, 1, squares)))
+    return linalg.whiten(z, system, repair=False)

@@ -91,7 +91,7 @@ def write(path: pathlib.Path, rows: Sequence[Mapping[str, Any]]) -> None:
     ]
     if not any(lines):
         return
-    warnings = [_warnings(row) for row in rows]
+    warnings = [warnings_of(row) for row in rows]
     columns = list(dict.fromkeys(name for line in lines + warnings for name in line))
     with replacing(path) as temporary, open(temporary, "w", newline="") as file:
         writer = csv.DictWriter(file, ["file", *columns], restval="")
@@ -100,7 +100,8 @@ def write(path: pathlib.Path, rows: Sequence[Mapping[str, Any]]) -> None:
             writer.writerow({"file": row["name"], **line, **words})
 
 
-def _warnings(row: Json) -> dict[str, Any]:
+def warnings_of(row: Json) -> dict[str, Any]:
+    """Returns the columns that say what is unusual about the case of a row."""
     numbers: dict[str, Any] = {}
     if ranges.BEYOND in row:
         numbers["outside_training"] = " ".join(row[ranges.BEYOND])
