@@ -359,8 +359,8 @@ def report(
     lines += [f"- {key}: `{value}`" for key, value in origin.items()]
     lines += [
         f"- wall time: {wall_s:.0f} s",
-        "- noise: other jobs ran on the machine. The sides alternate in one process, so "
-        "other jobs may slow down only one of them. Trust a ratio only if its whole "
+        "- noise: other jobs ran on the machine. The sides alternate in one process, "
+        "so other jobs may slow down only one of them. Trust a ratio only if its whole "
         "range agrees, and repeat the measurement on an idle machine if it matters.",
     ]
     if "train" in results:
