@@ -95,7 +95,7 @@ def trained(tmp_path_factory, user_session):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"seeds": (0, 0)}, "seeds=0,0 has 0 twice"),
+        ({"seeds": (0, 0)}, "seeds=0,0 contains 0 twice"),
         ({"seeds": ()}, "seeds is empty"),
         ({"seeds": (0, -1)}, "seeds=-1 must be .*at least 0"),
         ({"init": "big"}, "init='big' is unknown; choose from paper, small, whitened"),
