@@ -1,8 +1,8 @@
-"""Error bars of fields: conformal bands, scores, and whether a case is like others.
+"""Error bars of fields: conformal bands, scores, and out-of-distribution tests.
 
-All functions are pure and act on one case, or on the scores of several; a band says in
-how many cases a whole field lies inside, see `conformal_quantile` for the theorem and
-for what it assumes.
+All functions are pure and act on one case, or on the scores of several. The coverage of
+a band is the fraction of cases whose whole field lies inside; `conformal_quantile`
+states the theorem and its assumptions.
 """
 
 from opjax.uncertainty.conformal import (

@@ -80,7 +80,7 @@ from opjax.samples import Sample, ranges
 
 @dataclasses.dataclass(frozen=True)
 class PredictOptions(Options):
-    """What to predict, and how."""
+    """Options of the prediction."""
 
     workdir: OnePath = shared.workdir()
     input: Paths = option(
@@ -237,7 +237,7 @@ class PredictOptions(Options):
 
     @property
     def limits(self) -> Limits:
-        """Bounds of the memory of an evaluation."""
+        """Memory limits of the evaluation."""
         return Limits(self.chunk_size, self.memory_gib, self.scratch)
 
 
@@ -245,7 +245,7 @@ def run(options: PredictOptions) -> dict[str, Any]:
     """Predicts on all samples of the input, and exports the operator if asked.
 
     Returns:
-      What the last line of the program says.
+      The content of the last line of output.
     """
     begin = time.monotonic()
     with jax.enable_x64(False):
@@ -621,7 +621,7 @@ def _export(operator: trained.Trained, options: PredictOptions) -> None:
 
 
 def main() -> None:
-    """Runs the program on its flags."""
+    """Runs the program with the flags of the command line."""
     command_line.launch(PredictOptions, run, doc=__doc__)
 
 

@@ -1,4 +1,4 @@
-"""What the points near a point say of it, on any mesh."""
+"""Features of a point from its nearest points, on any mesh."""
 
 import numpy as np
 
@@ -6,14 +6,14 @@ _COUNTS = (9, 21)  # with the point itself; on a grid they leave few ties
 
 
 def nearest(points: np.ndarray, count: int) -> np.ndarray:
-    """Numbers of the nearest points of every point, itself among them.
+    """Indices of the nearest points of every point, including the point itself.
 
     Args:
       points: coordinates, `(n, p)`.
-      count: how many; all where there are fewer points.
+      count: number of nearest points; all if there are fewer.
 
     Returns:
-      The numbers, `(n, min(count, n))`.
+      The indices, `(n, min(count, n))`.
     """
     from scipy.spatial import KDTree
 
@@ -23,15 +23,16 @@ def nearest(points: np.ndarray, count: int) -> np.ndarray:
 
 
 def local_features(points: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Means and deviations of fields near every point, and how near the boundary is.
+    """Local means and deviations of fields, and closeness to the boundary.
 
     For the 9 and for the 21 nearest points: the mean of each field, the logarithm of
-    its deviation, the difference from the mean and its size, and the distance to the
-    mean of their coordinates, which is zero inside and large at a boundary.
+    its standard deviation, the difference from the mean and its absolute value, and the
+    distance to the mean of their coordinates, which is zero in the interior and large
+    at a boundary.
 
     Args:
       points: coordinates of about unit size, `(n, p)`.
-      values: of the fields, of about unit size, `(n, m)`.
+      values: values of the fields, of about unit size, `(n, m)`.
 
     Returns:
       The features, `(n, local_count(m))`.
@@ -50,12 +51,12 @@ def local_features(points: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def local_count(num_fields: int) -> int:
-    """Number of features of `local_features` for so many fields."""
+    """Number of features of `local_features` for this number of fields."""
     return len(_COUNTS) * (4 * num_fields + 1)
 
 
 def local_largest(points: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """The largest value among the 9 nearest points of every point, `(n, m)`."""
+    """The maximum over the 9 nearest points of every point, `(n, m)`."""
     return values[nearest(points, _COUNTS[0])].max(axis=1)
 
 

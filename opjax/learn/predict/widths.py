@@ -1,8 +1,9 @@
-"""Widths of bands before calibration: what is known of where an operator errs.
+"""Width models of bands before calibration: estimates of the local error.
 
-A width is any function of a case and its prediction, never of its target: calibration
-makes a band of each, and a better one makes a narrower band. Points of weight zero take
-no part in that of the others; their own is that of a constant, or of their own spread.
+A width is a function of a case and its prediction, never of its target. Calibration
+turns any width into a valid band; a better width gives a narrower band. Points of
+weight zero do not affect the widths at other points; their own width is that of
+`Constant` or of their own spread.
 """
 
 import functools
@@ -45,16 +46,16 @@ class Width(Protocol):
         ...
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Returns what is to be saved of it."""
+        """Returns the arrays to save."""
         ...
 
 
 class Constant(NamedTuple):
-    """The same width everywhere: the spread of every channel in the training set.
+    """A constant width: the spread of every channel in the training set.
 
     Attributes:
-      scale: one number for each channel of the target.
-      trained: the operator, whose scales widths are multiplied by.
+      scale: one number per channel of the target.
+      trained: the operator, whose physical scales multiply the widths.
     """
 
     scale: np.ndarray
@@ -68,20 +69,21 @@ class Constant(NamedTuple):
         return np.broadcast_to(scale, prediction.shape)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Returns nothing: the scale is the operator's."""
+        """Returns no arrays, because the scale is stored with the operator."""
         return {}
 
 
 class Ensemble(NamedTuple):
-    """How far other seeds of the same run are from the prediction.
+    """The distance of other seeds of the same run from the prediction.
 
         h = d + floor (mean over points that count of d^2)^{1/2},
         d = (mean over seeds of (p_seed - p)^2)^{1/2}.
 
     Attributes:
-      scale: one number for each channel of the target.
+      scale: one number per channel of the target.
       members: the other seeds.
-      floor: without it, bands are too narrow where all seeds agree by chance.
+      floor: added width; without it, bands are too narrow where all seeds agree by
+        chance.
     """
 
     scale: np.ndarray
@@ -96,27 +98,27 @@ class Ensemble(NamedTuple):
         return spread + self.floor * typical + _LEAST * scale
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Returns the floor; the members have folders of their own."""
+        """Returns the floor; the members are stored in their folders."""
         return {"floor": np.asarray(self.floor, np.float64)}
 
 
 class Residual(NamedTuple):
-    """A ridge regression of the logarithm of the error.
+    """Ridge regression of the logarithm of the error.
 
         log h = phi(x) C,
 
-    with features `phi` of a point: its coordinates, input and prediction, their means
-    and deviations over the case, random waves of them, and what they are like near the
-    point, see `neighbourhoods.local_features`; and of `"combined"`, how far other seeds
-    are from the prediction there, nearby and in the whole case.
+    with features `phi` of a point: its coordinates, input and prediction; their means
+    and standard deviations over the case; random Fourier features of them; and local
+    features, see `neighbourhoods.local_features`. With `"combined"`, also the distance
+    of other seeds from the prediction at the point, nearby and over the whole case.
 
     Attributes:
-      scale: one number for each channel of the target.
-      trained: encodes the features as the operator sees them.
+      scale: one number per channel of the target.
+      trained: encodes the features in the same way as for the operator.
       coefficients: `C`, shape `(features, q)`.
-      local: False for calibrations of an earlier opjax, which did not look at points
-        nearby.
-      members: other seeds, of `"combined"`.
+      local: whether local features are used; False for calibrations of an earlier
+        opjax.
+      members: other seeds, for `"combined"`.
     """
 
     scale: np.ndarray
@@ -144,7 +146,7 @@ class Residual(NamedTuple):
 
 
 def scale_of(trained: Trained) -> np.ndarray:
-    """Spread of every channel of the target in the training set, `(q,)`."""
+    """Training spread of every channel of the target, `(q,)`."""
     count = trained.description.channels.target
     if "target" not in trained.normalizers:
         return np.ones(count, np.float32)
@@ -174,21 +176,22 @@ def fit_residual(
         log h = power * phi(x) C,
         C from the ridge regression of the largest error among the 9 nearest points.
 
-    The error itself is zero wherever it changes its sign, which nobody can predict and
-    no band needs. Ridge and power are those of the narrowest band for whole fields over
-    fifths of the cases, each from a fit to the others. A regression that underestimates
-    the largest errors makes a wide band; a power below one trusts it less, and zero is
-    a constant.
+    The error itself is zero wherever it changes sign, which cannot be predicted and is
+    not needed for a band. Therefore the regression target is a local maximum of the
+    error. Ridge and power are selected by five-fold cross-validation over the cases for
+    the narrowest whole-field band. A regression that underestimates the largest errors
+    gives a wide band; a power below one reduces its influence, and zero gives a
+    constant width.
 
     Args:
       trained: the operator.
-      samples: cases that calibrate nothing.
-      predictions: of the operator on these.
-      coverage: of the band that is to be narrow.
-      members: other seeds of the study, of `"combined"`.
+      samples: cases that are not used for calibration.
+      predictions: predictions of the operator for these cases.
+      coverage: target coverage of the band whose width is minimised.
+      members: other seeds of the study, for `"combined"`.
 
     Returns:
-      The model.
+      The fitted model.
     """
     tables: list[WidthTable] = []
     for number, (sample, values) in enumerate(zip(samples, predictions, strict=True)):
@@ -200,12 +203,12 @@ def fit_residual(
 
 
 class WidthTable:
-    """What a case says of errors, at its points.
+    """Regression data of one case, at its points.
 
     Attributes:
-      features: of a residual model, `(n, f)`.
-      logs: logarithms of the errors over their scale, `(n, q)`.
-      sizes: the same of the largest errors nearby.
+      features: features of a residual model, `(n, f)`.
+      logs: logarithms of the errors divided by their scale, `(n, q)`.
+      sizes: logarithms of the largest errors nearby, likewise scaled.
     """
 
     def __init__(
@@ -227,7 +230,7 @@ def table_of(
     *,
     members: Sequence[Trained] = (),
 ) -> WidthTable:
-    """Returns what a case with its target says of errors at the points that count.
+    """Returns the regression data of a case at its points of positive weight.
 
     See `fit_residual`.
     """
@@ -270,7 +273,7 @@ def fit_tables(tables: Sequence[WidthTable], *, coverage: float) -> np.ndarray:
 def widths_of(
     features: np.ndarray, coefficients: np.ndarray, scale: np.ndarray
 ) -> np.ndarray:
-    """Returns what a residual model says, never far beyond what it has seen."""
+    """Returns the widths of a residual model, limited to about its training range."""
     logs = features @ coefficients
     return np.exp(np.clip(logs, np.log(_LEAST), 3.0)) * scale
 
@@ -362,7 +365,7 @@ def _of_spread(sample: Sample, apart: np.ndarray) -> np.ndarray:
 
 
 def encoded(trained: Trained, name: str, values: np.ndarray) -> np.ndarray:
-    """Values as the operator sees them, in double precision."""
+    """Values encoded for the operator, in double precision."""
     values = np.asarray(values, np.float64)
     if name not in trained.normalizers:
         return values
@@ -377,13 +380,13 @@ def restore(
     members: Sequence[Trained],
     arrays: Mapping[str, np.ndarray] | None = None,
 ) -> Width:
-    """Returns a width model that needs no fit, or that was saved.
+    """Creates a width model without a fit, or restores a saved one.
 
     Args:
       name: one of `WIDTHS`.
       trained: the operator.
-      members: of an ensemble.
-      arrays: what was saved of it; None for a new one.
+      members: members of an ensemble.
+      arrays: saved arrays; None for a new model.
 
     Raises:
       ValueError: if an array is missing or has another shape.
