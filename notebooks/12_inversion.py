@@ -368,6 +368,7 @@ ax.legend(fontsize=8)
 plt.show()
 
 # %% [markdown]
-# The ellipses are only as good as the operator. Its error at the sensors was part of the noise
-# here; without this, they would be too small. A posterior with several maxima needs a sampler,
-# see *Gradients* in the documentation.
+# Fewer than 90 % of the sources lie inside the ellipses. The noise contains the mean error of the
+# operator, but its error is larger in some cases. A larger noise, more training cases or a check of
+# the result by the solver helps. A posterior with several maxima needs a sampler, see *Gradients* in
+# the documentation.
