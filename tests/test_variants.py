@@ -117,7 +117,7 @@ def test_classes_and_words_are_no_objects_and_no_numbers():
     for wrong, words in (
         ({"ridge": opjax.Convex}, "pass a number, opjax.Additive"),
         ({"ridge": opjax.Convex(opjax.Additive(1.0))}, "pass a number"),
-        ({"ridge": 0.1, "projection": opjax.Means}, "is a class; call it"),
+        ({"ridge": 0.1, "projection": opjax.Means}, "is a class; pass an instance"),
     ):
         with pytest.raises(TypeError, match=words):
             opjax.functional_attention(**arrays, **wrong)

@@ -71,7 +71,9 @@ def recipe(
       16
     """
     if args:
-        raise TypeError(f"{args} have no names; pass options as name=value.")
+        raise TypeError(
+            f"{args} were passed without names; pass options as name=value."
+        )
     return Recipe(values)
 
 
