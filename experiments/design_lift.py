@@ -132,10 +132,12 @@ class Designer:
         self._band = half_interval
         self._unlikeness = lambda case: calibrated.unlikeness(parameters, *case)
         cells = first.cells
+        assert cells is not None
         self._volumes = lambda case: design.signed_volumes(case.points, cells, "quad")
 
     def design(self, start: Sample, *, guarded: bool) -> dict[str, Any]:
         """Returns what is predicted and solved for the design from a case."""
+        assert start.scalars is not None
         arguments = self._trained.arguments(start)
         modes = design.gaussian_modes(
             start.mesh_points, _HANDLES, np.array([0.0, 1.0]), radius=_RADIUS
