@@ -27,6 +27,7 @@ from experiments import lift
 from opjax import design, learn, uncertainty
 from opjax.datasets import lift as flows
 from opjax.learn import option
+from opjax.learn.config.quantities import parse
 from opjax.learn.json_files import read_object, write_json
 from opjax.learn.messages import say
 from opjax.learn.predict.functions import Arguments
@@ -137,12 +138,14 @@ class Designer:
 
     def design(self, start: Sample, *, guarded: bool) -> dict[str, Any]:
         """Returns what is predicted and solved for the design from a case."""
-        assert start.scalars is not None
+        low, high = self._trained.description.ranges["scalars"]
+        # A start just outside the training ranges begins at their edge.
+        scalars = np.clip(np.asarray(start.scalars), low, high)
+        start = start._replace(scalars=scalars)
         arguments = self._trained.arguments(start)
         modes = design.gaussian_modes(
             start.mesh_points, _HANDLES, np.array([0.0, 1.0]), radius=_RADIUS
         )
-        low, high = self._trained.description.ranges["scalars"]
         limit = self._config.shape_limit
         guard = None
         if guarded:
@@ -152,12 +155,12 @@ class Designer:
             guard = design.Guard(self._band, weight, self._unlikeness)
         moment = float(jax.jit(self._moment)(arguments))
         row: dict[str, Any] = {"name": start.name, "guarded": guarded}
-        before = self._solve(start.mesh_points, start.scalars)
-        row |= {"start": before.lift, "start_moment": before.moment}
+        before = self._solve(start, start.mesh_points, scalars)
+        row |= {"start": _number(before.lift), "start_moment": _number(before.moment)}
         try:
             found = design.minimise(
                 self._objective,
-                {"shape": np.zeros(len(_HANDLES)), "scalars": start.scalars},
+                {"shape": np.zeros(len(_HANDLES)), "scalars": scalars},
                 {"shape": (-limit, limit), "scalars": (low, high)},
                 case=case_of,
                 constants=(arguments, modes),
@@ -171,7 +174,7 @@ class Designer:
             return row | {"failed": str(error), "confirmed": False}
         best = found.best
         case = case_of(best.variables, (arguments, modes))
-        after = self._solve(np.asarray(case.points), np.asarray(case.scalars))
+        after = self._solve(start, np.asarray(case.points), np.asarray(case.scalars))
         predicted = -best.value
         confirmed = after.lift > before.lift and (
             after.lift >= predicted - self.half_width
@@ -189,7 +192,7 @@ class Designer:
             "shape": np.asarray(best.variables["shape"]).tolist(),
         }
 
-    def _solve(self, points: np.ndarray, scalars: Any) -> Solved:
+    def _solve(self, start: Sample, points: np.ndarray, scalars: np.ndarray) -> Solved:
         config = self._config
         around = config.num_airfoil + 2 * config.num_wake + 1
         flow = flows.solve(
@@ -201,15 +204,10 @@ class Designer:
         )
         if not flow.residual <= config.tolerance:
             return Solved(float("nan"), float("nan"))
-        wall = np.arange(config.num_wake, around - config.num_wake)
-        at = points.reshape(around, -1, 2)[wall, 0]
-        pressure = flow.pressure[wall, 0]
-        sides, middle = np.diff(at, axis=0), (at[1:] + at[:-1]) / 2 - [0.25, 0]
-        # Force on the airfoil, around which the points run counterclockwise.
-        force = (pressure[1:] + pressure[:-1])[:, None] / 2
-        force = force * np.stack([-sides[:, 1], sides[:, 0]], axis=1)
-        turning = middle[:, 0] * force[:, 1] - middle[:, 1] * force[:, 0]
-        return Solved(flow.lift, float(np.sum(turning)))
+        case = start._replace(mesh_points=points, scalars=scalars)
+        names, pressure = self._trained.description.names, flow.pressure.reshape(-1, 1)
+        (row,) = measure(parse(f"{LIFT},{MOMENT}"), case, [pressure], names)
+        return Solved(row[LIFT], row[MOMENT])
 
 
 def case_of(variables: Any, constants: tuple[Arguments, Any]) -> Arguments:
@@ -278,7 +276,8 @@ def report(rows: Sequence[dict[str, Any]], config: Config) -> learn.Report:
             mine = [r for r in rows if (r["seed"], r["guarded"]) == (seed, guarded)]
             key = f"confirmed_{'guard' if guarded else 'alone'}_{seed}"
             result[key] = sum(row["confirmed"] for row in mine)
-            steady = [row for row in mine if row.get("solved") is not None]
+            both = ("start", "solved")
+            steady = [r for r in mine if all(r.get(k) is not None for k in both)]
             gains = [row["solved"] - row["start"] for row in steady]
             over = [row["predicted"] - row["solved"] for row in steady]
             lines.append(
