@@ -33,6 +33,9 @@ FEWER = {
         "NUM_TRAIN = 40": "NUM_TRAIN = 4",
         '"num_epochs": 8': '"num_epochs": 1',
     },
+    "11_design": {
+        "NUM_STEPS, NUM_DESIGNS = 300, 1500, 10": "NUM_STEPS, NUM_DESIGNS = 40, 20, 2"
+    },
     "07_which_attention": {"BATCH = 480, 6, 4": "BATCH = 12, 6, 4"},
     "12_inversion": {"NUM_STEPS = 1200": "NUM_STEPS = 60", "COUNT = 40": "COUNT = 3"},
     "13_a_real_solver": {"NUM_STEPS = 1500": "NUM_STEPS = 30"},
@@ -52,6 +55,7 @@ AT_MOST = {
 AT_LEAST = {
     "08_cases": ("R²", 0.99),
     "09_error_bars": ("hold", 85.0),
+    "11_design": ("confirms", 9),
     "12_inversion": ("plate of two metres;", 75.0),
 }
 gallery = notebooks.gallery()
