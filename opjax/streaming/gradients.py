@@ -42,6 +42,13 @@ class InputCotangents(NamedTuple):
     Attributes:
       mesh_points: of the coordinates, `(m, p)`.
       features: of the features, `(m, c)`; None for a model without.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import streaming
+      >>> chunk = streaming.InputCotangents(np.ones((4, 2)), None)
+      >>> chunk.mesh_points.shape, chunk.features is None
+      ((4, 2), True)
     """
 
     mesh_points: np.ndarray
