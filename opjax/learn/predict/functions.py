@@ -1,7 +1,8 @@
 """Trained operators as pure functions of arrays in physical units.
 
-What `Trained.__call__` does on the host, with checks of values, padding and chunks,
-happens here in functions that JAX transforms: `jit`, `grad`, `jvp`, `vmap`, `hessian`.
+`Trained.__call__` works on the host, with value checks, padding and chunks. These
+functions do the same without them, and support JAX's transformations: `jit`, `grad`,
+`jvp`, `vmap`, `hessian`.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,11 +32,11 @@ Scalars = ArrayLike | Mapping[str, ArrayLike]
 
 
 class Parameters(NamedTuple):
-    """All numbers of a trained operator: a pytree of arrays.
+    """All numbers of a trained operator, as a pytree of arrays.
 
     Attributes:
-      model: between normalised arrays.
-      normalizers: by the names of the arrays.
+      model: the model, which maps normalised arrays.
+      normalizers: normalisers by array name.
     """
 
     model: Model
@@ -43,14 +44,14 @@ class Parameters(NamedTuple):
 
 
 class Arguments(NamedTuple):
-    """The arrays of one case, in physical units and in the order of calls.
+    """The arrays of one case in physical units, in the order of the arguments.
 
     Attributes:
-      points: of the mesh, `(n, p)`.
-      features: values of the input function, `(n, c)`; of an operator of series, the
-        frames that it sees, oldest first, and what is constant.
-      scalars: numbers of the case, `(s,)`, in the order of `scalars_of`.
-      quadrature_weights: of the points, `(n,)`.
+      points: points of the mesh, `(n, p)`.
+      features: values of the input function, `(n, c)`; for an operator of series, the
+        input frames, oldest first, and the constant inputs.
+      scalars: scalars of the case, `(s,)`, in the order of `scalars_of`.
+      quadrature_weights: weights of the points, `(n,)`.
     """
 
     points: Any
@@ -84,16 +85,16 @@ class Case(NamedTuple):
 
 
 def scalars_of(trained: Learned) -> list[str]:
-    """Names of the scalars that functions of an operator take, in their order.
+    """Names of the scalar arguments of an operator's functions, in order.
 
-    Those of the operator, and then numbers that only its scales need.
+    First the scalars of the operator, then numbers that only its scales use.
     """
     names = list(trained.description.names.get("scalars") or ())
     return names + [name for name in trained.description.numbers if name not in names]
 
 
 def arguments(trained: Learned, sample: Sample) -> Arguments:
-    """Returns the arrays of a sample, for the functions of an operator."""
+    """Returns the arrays of a sample, as arguments of an operator's functions."""
     scalars, extra = sample.scalars, scalars_of(trained)
     if trained.scaling is not None:
         values = trained.scaling.values(sample)
@@ -111,15 +112,15 @@ def arguments(trained: Learned, sample: Sample) -> Arguments:
 
 
 def operator(trained: Learned) -> Function:
-    """Returns `Trained.function`.
+    """Implements `Trained.function`.
 
     Raises:
       ValueError: if the operator starts from a baseline.
     """
     if trained.start is not None:
         raise ValueError(
-            f"The operator in {trained.folder} starts from a baseline, which is no "
-            "function of JAX; train without --start_from to differentiate it."
+            f"The operator in {trained.folder} adds to a baseline, which JAX "
+            "cannot differentiate; train without --start_from to differentiate it."
         )
 
     def function(
@@ -175,16 +176,16 @@ def case(
 
 
 def quantity(trained: Learned, text: str, sample: Sample) -> Function:
-    """Returns `Trained.quantity`.
+    """Implements `Trained.quantity`.
 
     Args:
       trained: the operator.
-      text: one quantity, as a flag names it.
-      sample: the mesh that it is measured on.
+      text: one quantity, in the syntax of the flag.
+      sample: the sample that provides the mesh.
 
     Raises:
-      ValueError: if there is not one quantity, or it means nothing on the mesh; as from
-        `operator`.
+      ValueError: if the text is not exactly one quantity, or it is not defined on the
+        mesh; as from `operator`.
     """
     call = operator(trained)
     measured = Measured(one(text), sample, trained.description.names)
@@ -216,7 +217,7 @@ def one(text: str) -> Quantity:
     wanted = parse(text)
     if len(wanted) != 1:
         raise ValueError(
-            f"quantity={text!r} names {len(wanted)} of them, expected one."
+            f"quantity={text!r} contains {len(wanted)} quantities, expected one."
         )
     return wanted[0]
 
@@ -251,15 +252,16 @@ def on_grids(trained: Learned) -> Function:
 
 
 def of_features(trained: Learned, parameters: Parameters) -> Callable[..., jax.Array]:
-    """Returns an operator whose scalars are features, as `opjax.export.save` takes it.
+    """Returns an operator with scalars as features, for `opjax.export.save`.
 
     Args:
       trained: the operator.
-      parameters: that are stored with it.
+      parameters: parameters that are stored with it.
 
     Returns:
       `function(mesh_points, features, quadrature_weights=)` in physical units; the last
-      channels of the features are those of `scalars_of`, the same at all points.
+      channels of the features are the scalars of `scalars_of`, constant over the
+      points.
     """
     call, channels = operator(trained), trained.description.channels.features
     has_scalars = bool(scalars_of(trained) or trained.description.channels.scalars)
@@ -279,7 +281,7 @@ def of_features(trained: Learned, parameters: Parameters) -> Callable[..., jax.A
 
 
 def is_traced(*arguments: object) -> bool:
-    """Whether arguments are of a function that JAX is transforming."""
+    """Whether JAX is tracing the arguments."""
     leaves = jax.tree.leaves(arguments)
     return any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
 
@@ -312,7 +314,7 @@ def _sample(
         raise ValueError(
             f"scalars have shape {None if row is None else row.shape}, but the "
             f"operator in {trained.folder} takes {expected}"
-            + (f", {', '.join(names)}, in this order." if names else ".")
+            + (f": {', '.join(names)}, in this order." if names else ".")
         )
     numbers = {} if row is None else dict(zip(names, row, strict=False))
     own = trained.description.channels.scalars
@@ -326,8 +328,9 @@ def _sample(
     ):
         if array is not None and (array.ndim != rank or array.shape[0] != x.shape[0]):
             raise ValueError(
-                f"{name} have shape {array.shape}, but there are {x.shape[0]} points "
-                f"{x.shape}: pass one row for each point, and batches by jax.vmap."
+                f"{name} have shape {array.shape}, but there are {x.shape[0]} "
+                f"points {x.shape}: pass one row per point, and use jax.vmap for "
+                "batches."
             )
     sample = Sample(
         x,
@@ -356,9 +359,9 @@ def _check_precision(trained: Learned, sample: Sample) -> None:
         array = getattr(sample, name, None)
         if array is not None and array.dtype != jnp.float64:
             raise ValueError(
-                f"{name} have an offset that {array.dtype} would lose; give float64 "
-                "arrays inside of `with jax.enable_x64(True):`, or subtract the "
-                f"offset and train again (the operator is in {trained.folder})."
+                f"{name} have an offset that is too large for {array.dtype}; pass "
+                "float64 arrays inside `with jax.enable_x64(True):`, or subtract "
+                f"the offset and train again (the operator is in {trained.folder})."
             )
 
 
