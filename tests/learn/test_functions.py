@@ -127,9 +127,9 @@ def test_gradients_of_every_model_are_central_differences(name, rng, tmp_path):
     np.testing.assert_allclose(np.asarray(single), exact, atol=1e-3 * largest)
 
 
-def ring(rng, tmp_path):
+def ring(rng, tmp_path, name="functional"):
     """An operator of a pressure and a velocity, and the mesh of a ring."""
-    found = operator(rng, tmp_path, num_layers=1)
+    found = operator(rng, tmp_path, name, num_layers=1)
     sample = annulus()
     weights = rng.uniform(size=sample.num_points).astype(np.float32)
     sample = sample._replace(quadrature_weights=weights)
