@@ -142,6 +142,11 @@ def kept_inputs(operator: Trained) -> dict[int, str]:
     }
 
 
+def names_of(operator: Trained, dim: int) -> list[str]:
+    """Names of the derivatives by coordinates and inputs, one for each channel."""
+    return [f"{_FIELD}_points"] * dim + list(kept_inputs(operator).values())
+
+
 def row_of(
     operator: Trained, text: str, value: float, of_scalars: np.ndarray | None
 ) -> dict[str, dict[str, Any]]:
