@@ -98,6 +98,19 @@ def test_gradients_and_hessians_are_central_differences(rng, tmp_path):
         )
 
 
+def test_chunks_have_hessians_in_reverse_mode_and_say_so(rng, tmp_path):
+    found, sample = operator(rng, tmp_path, num_layers=1, chunk_size=4), make(rng, 9)
+
+    def mean(points):
+        return found.function(found.parameters, points, sample.features).mean()
+
+    x = jnp.asarray(sample.mesh_points)
+    with pytest.raises(TypeError, match=r"Use reverse mode: jax.grad"):
+        jax.jvp(mean, (x,), (x,))
+    shapes = jax.eval_shape(jax.jacrev(jax.grad(mean)), x)
+    assert shapes.shape == (9, 2, 9, 2)
+
+
 # The gradient of Performer's shift is stopped, which the offset of its kernel sees;
 # Nyström's inverse has a shift of rounding size, whose gradient is stopped, too.
 TOLERANCES = {"performer": 0.1, "nystrom": 1e-5}

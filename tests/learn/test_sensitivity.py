@@ -10,7 +10,7 @@ import pytest
 from opjax import files, learn
 from opjax.learn.cli import predict
 from opjax.learn.config.quantities import parse
-from opjax.learn.predict.prediction import Limits
+from opjax.learn.predict.prediction import Limits, Predicted
 from opjax.learn.predict.sensitivity import Sensitivity
 from opjax.learn.predict.sliced_quantity import SlicedQuantity
 from opjax.samples import Splits
@@ -83,13 +83,18 @@ def test_chunks_change_no_sensitivity_to_scaled_fields_and_scalars():
     )
 
 
-def test_masks_of_boundaries_have_no_sensitivity(rng, tmp_path):
+def test_masks_of_boundaries_have_no_sensitivity_and_ties_are_said(
+    rng, tmp_path, monkeypatch, capsys
+):
     found = operator(rng, tmp_path, num_layers=1)
     names = {"features": ["boundary_wall"], "target": ["p"]}
     found = found._replace(
         description=dataclasses.replace(found.description, names=names)
     )
+    tied = Predicted(np.ones((120, 1), np.float32))
+    monkeypatch.setattr(type(found), "both", lambda *_, **__: tied)
     _, names, _ = Sensitivity(found, "max:p").of(annulus())
+    assert "120 points have the same value max:p" in capsys.readouterr().err
     assert names == ["sensitivity_points"] * 2 + ["sensitivity_normal"]
 
 

@@ -147,12 +147,14 @@ def _predict(
     row = {"name": name} | report.row() | of_scalars
     if quantity is not None and slopes_of is not None:
         assert written is not None
-        row |= _write_slopes(operator, slopes_of, arrays, quantity, limits, written)
+        args = slopes_of, arrays, quantity, limits, written
+        row |= _write_slopes(operator, name, *args)
     return row
 
 
 def _write_slopes(
     operator: Trained,
+    name: str,
     text: str,
     arrays: dict[str, Any],
     quantity: SlicedQuantity,
@@ -168,9 +170,10 @@ def _write_slopes(
             fields.append(part.features[:, kept])
         slopes = np.concatenate(fields, axis=1)
         if not np.isfinite(slopes).all():
-            raise ValueError(f"A derivative of {text} is not finite.")
+            raise ValueError(f"{name}: a derivative of {text} is not finite.")
         written.put(start, slopes, first=operator.description.channels.target)
         start += len(slopes)
+    sensitivity.say_ties(name, text, quantity.num_ties)
     return sensitivity.row_of(operator, text, quantity.value, pulled.scalars)
 
 

@@ -11,7 +11,9 @@ import numpy as np
 
 from opjax import geometry
 from opjax.files import boundary_sets
+from opjax.learn.config.quantities import EXTREMES
 from opjax.learn.json_files import replacing
+from opjax.learn.messages import say
 from opjax.learn.predict import functions, prediction
 from opjax.learn.predict.prediction import LIMITS, Limits
 from opjax.learn.predict.pulled import Pulled
@@ -74,6 +76,10 @@ class Sensitivity:
             fields.append(by[1][:, list(kept)])
             names += kept.values()
         row = row_of(self._operator, self._text, value, by.get(2))
+        if functions.one(self._text).kind in EXTREMES:
+            values = self._operator.both(sample, limits=self._limits).values
+            _, of_values, _ = self._of_quantity(sample, values)
+            say_ties(sample.name, self._text, int((of_values != 0).sum()))
         return np.concatenate(fields, axis=1), names, row
 
     def _at_once(self, sample: Sample) -> tuple[float, dict[int, np.ndarray]]:
@@ -129,6 +135,15 @@ class Sensitivity:
         value, (of_values, slopes) = find(field, [arrays[i] for i in asked])
         by = dict(zip(asked, map(np.asarray, slopes), strict=True))
         return float(value), np.asarray(of_values), by
+
+
+def say_ties(name: str, text: str, count: int) -> None:
+    """Says that several points share a largest or smallest value."""
+    if count > 1:
+        say(
+            f"{name}: {count} points have the same value {text}. It has no unique "
+            "derivative; the mean of theirs is written."
+        )
 
 
 def kept_inputs(operator: Trained) -> dict[int, str]:
