@@ -1,10 +1,11 @@
 """Loss and gradients of a whole mesh, in passes over its chunks.
 
-Forward, a pass for each layer sums its moments. Backward, a pass for each layer, from
-the last one, takes the cotangent of the features behind it to that of its coefficients,
-which by the small system give that of its moments; with these the next pass can go
-through the layer. Points whose features are not kept are computed again from the last
-layer in front whose input is; where it was, the cotangent is kept.
+In the forward direction, one pass per layer sums its moments. In the backward
+direction, one pass per layer, from the last one, converts the cotangent of the layer's
+output features to that of its coefficients, from which the small linear system gives
+the cotangent of its moments; with these the next pass continues through the layer.
+Features that are not stored are recomputed from the last earlier layer whose input is
+stored; there, the cotangent is stored too.
 """
 
 from collections.abc import Iterator
@@ -61,40 +62,42 @@ def value_and_grad(
 ) -> tuple[jax.Array, _Model]:
     r"""Returns the loss of a whole mesh and its gradients, in bounded memory.
 
-    They are those of `jax.value_and_grad` of all points at once. In memory are arrays
-    of a chunk, parameters, moments, and what is stored: of `n` points, `c` channels and
-    `l` layers,
+    They equal those of `jax.value_and_grad` for all points at once. Memory contains the
+    arrays of a chunk, parameters, moments, and the stored data: for `n` points, `c`
+    channels and `l` layers,
 
         n c ceil(l / store_every)    numbers, in memory or on disk, or none.
 
-    In 16 bits, features and cotangents that are stored are rounded; tests bound the
-    change of the loss by a unit roundoff, 2^-8 of bfloat16 and 2^-11 of float16, and
-    that of the gradients by one for each layer, relative to their norm. Moments,
-    solves, norms and the loss are in the type of the parameters, and sums over chunks
-    in double precision.
+    In 16 bits, stored features and cotangents are rounded. Tests bound the relative
+    change of the loss by one unit roundoff, 2^-8 for bfloat16 and 2^-11 for float16,
+    and the change of the gradients by one per layer, relative to their norm. Moments,
+    solves, norms and the loss have the dtype of the parameters, and sums over chunks
+    are in double precision.
 
-    The source is read `2 l + 2` times. Layers are evaluated about six times each if the
-    input of every one is stored, and about `l (l + 1)` times in all if none is.
+    The source is read `2 l + 2` times. Each layer is evaluated about six times if the
+    input of every layer is stored; in total there are about `l (l + 1)` evaluations if
+    none is.
 
     Args:
-      model: an operator transformer that has chunks.
-      source: named arrays `mesh_points` `(n, p)`, `target` `(n, q)` and, where the
-        model takes them, `features`, `quadrature_weights`, `basis_functions`, of any
-        kind that can be sliced; or an object that yields such of the next points, as
-        often as it is asked to begin. They are cast to the type of the parameters.
-      chunks: points that are computed at once, and what is stored.
-      loss: of the whole mesh.
-      time: as for the model.
+      model: an operator transformer that supports chunks.
+      source: named arrays `mesh_points` `(n, p)`, `target` `(n, q)` and, if the model
+        uses them, `features`, `quadrature_weights`, `basis_functions`, of any type that
+        supports slicing; or an object whose iterators yield such arrays for successive
+        points. They are cast to the dtype of the parameters.
+      chunks: chunk size, and the stored data.
+      loss: loss of the whole mesh.
+      time: time, if the model has a time embedding.
 
     Returns:
-      The loss, a scalar, and gradients like the model.
+      The loss, a scalar, and gradients in the structure of the model.
 
     Raises:
-      MemoryError: if the memory limit is too small, with a size of chunks that fits.
+      MemoryError: if the memory limit is too small. The message states a chunk size
+        that fits.
       OSError: if the folder cannot be written or is full.
-      TypeError: if an array is not of real numbers.
-      ValueError: if the model has no chunks, an option or an array is not what it has
-        to be, a value is not finite, or the source changes while it is read.
+      TypeError: if an array is not real-valued.
+      ValueError: if the model does not support chunks, an option or an array is
+        invalid, a value is not finite, or the source changes while it is read.
 
     Examples:
       >>> from functools import partial
@@ -126,24 +129,25 @@ def value_and_grads(
     loss: SumLoss,
     time: ArrayLike | None = None,
 ) -> tuple[jax.Array, tuple[_Model, _Parameters]]:
-    """Returns a loss with parameters of its own, and the gradients of both.
+    """Returns a loss with separate parameters, and the gradients of both.
 
         loss.value(sum_i s_i, parameters)
 
-    Such a loss reads numbers of the whole mesh off the sums, see
+    Such a loss computes scalars of the whole mesh from the sums, see
     `nn.models.ScalarHead`.
 
     Args:
-      model: see `value_and_grad`; likewise the others.
-      parameters: pytree of the arrays that the value of the loss takes behind the sums;
+      model: see `value_and_grad`, also for the other arguments.
+      parameters: pytree of the arrays that the value of the loss takes after the sums;
         None if it takes none.
       source: named arrays.
-      chunks: how it is gone over.
-      loss: of the whole mesh.
-      time: as for the model.
+      chunks: chunk size and storage.
+      loss: loss of the whole mesh.
+      time: time, if the model has a time embedding.
 
     Returns:
-      The loss, a scalar, and gradients like the model and like the parameters.
+      The loss, a scalar, and gradients in the structures of the model and of the
+      parameters.
 
     Raises:
       MemoryError: as from `value_and_grad`.
@@ -297,7 +301,7 @@ class _Loss(Pass[tuple[jax.Array, Any]]):
     Args:
       mesh: that is gone over.
       mixed: coefficients of all layers.
-      loss: of the whole mesh.
+      loss: loss of the whole mesh.
     """
 
     def __init__(self, mesh: Mesh, mixed: jax.Array, loss: SumLoss):
@@ -328,7 +332,7 @@ class _Backward:
       mesh: that is gone over.
       mixed: coefficients of all layers.
       found: sums of all layers.
-      loss: of the whole mesh.
+      loss: loss of the whole mesh.
       of_sums: cotangent of its sums.
     """
 

@@ -1,7 +1,8 @@
 """Trained operators as pure functions of arrays in physical units.
 
-What `Trained.__call__` does on the host, with checks of values, padding and chunks,
-happens here in functions that JAX transforms: `jit`, `grad`, `jvp`, `vmap`, `hessian`.
+`Trained.__call__` works on the host, with value checks, padding and chunks. These
+functions do the same without them, and support JAX's transformations: `jit`, `grad`,
+`jvp`, `vmap`, `hessian`.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,6 +23,7 @@ from opjax.learn.predict.prediction import Predicted
 from opjax.learn.predict.quantities import Measured
 from opjax.normalize import Normalizer, is_single
 from opjax.samples import Sample
+from opjax.samples.base import real
 from opjax.samples.normalizers import encode
 
 _OUTPUTS = ("target", "target_scalars")  # as in `Predicted`
@@ -30,11 +32,11 @@ Scalars = ArrayLike | Mapping[str, ArrayLike]
 
 
 class Parameters(NamedTuple):
-    """All numbers of a trained operator: a pytree of arrays.
+    """All numbers of a trained operator, as a pytree of arrays.
 
     Attributes:
-      model: between normalised arrays.
-      normalizers: by the names of the arrays.
+      model: the model, which maps normalised arrays.
+      normalizers: normalisers by array name.
     """
 
     model: Model
@@ -42,14 +44,14 @@ class Parameters(NamedTuple):
 
 
 class Arguments(NamedTuple):
-    """The arrays of one case, in physical units and in the order of calls.
+    """The arrays of one case in physical units, in the order of the arguments.
 
     Attributes:
-      points: of the mesh, `(n, p)`.
-      features: values of the input function, `(n, c)`; of an operator of series, the
-        frames that it sees, oldest first, and what is constant.
-      scalars: numbers of the case, `(s,)`, in the order of `scalars_of`.
-      quadrature_weights: of the points, `(n,)`.
+      points: points of the mesh, `(n, p)`.
+      features: values of the input function, `(n, c)`; for an operator of series, the
+        input frames, oldest first, and the constant inputs.
+      scalars: scalars of the case, `(s,)`, in the order of `scalars_of`.
+      quadrature_weights: weights of the points, `(n,)`.
     """
 
     points: Any
@@ -83,16 +85,16 @@ class Case(NamedTuple):
 
 
 def scalars_of(trained: Learned) -> list[str]:
-    """Names of the scalars that functions of an operator take, in their order.
+    """Names of the scalar arguments of an operator's functions, in order.
 
-    Those of the operator, and then numbers that only its scales need.
+    First the scalars of the operator, then numbers that only its scales use.
     """
     names = list(trained.description.names.get("scalars") or ())
     return names + [name for name in trained.description.numbers if name not in names]
 
 
 def arguments(trained: Learned, sample: Sample) -> Arguments:
-    """Returns the arrays of a sample, for the functions of an operator."""
+    """Returns the arrays of a sample, as arguments of an operator's functions."""
     scalars, extra = sample.scalars, scalars_of(trained)
     if trained.scaling is not None:
         values = trained.scaling.values(sample)
@@ -110,15 +112,15 @@ def arguments(trained: Learned, sample: Sample) -> Arguments:
 
 
 def operator(trained: Learned) -> Function:
-    """Returns `Trained.function`.
+    """Implements `Trained.function`.
 
     Raises:
       ValueError: if the operator starts from a baseline.
     """
     if trained.start is not None:
         raise ValueError(
-            f"The operator in {trained.folder} starts from a baseline, which is no "
-            "function of JAX; train without --start_from to differentiate it."
+            f"The operator in {trained.folder} adds to a baseline, which JAX "
+            "cannot differentiate; train without --start_from to differentiate it."
         )
 
     def function(
@@ -174,16 +176,16 @@ def case(
 
 
 def quantity(trained: Learned, text: str, sample: Sample) -> Function:
-    """Returns `Trained.quantity`.
+    """Implements `Trained.quantity`.
 
     Args:
       trained: the operator.
-      text: one quantity, as a flag names it.
-      sample: the mesh that it is measured on.
+      text: one quantity, in the syntax of the flag.
+      sample: the sample that provides the mesh.
 
     Raises:
-      ValueError: if there is not one quantity, or it means nothing on the mesh; as from
-        `operator`.
+      ValueError: if the text is not exactly one quantity, or it is not defined on the
+        mesh; as from `operator`.
     """
     call = operator(trained)
     measured = Measured(one(text), sample, trained.description.names)
@@ -215,7 +217,7 @@ def one(text: str) -> Quantity:
     wanted = parse(text)
     if len(wanted) != 1:
         raise ValueError(
-            f"quantity={text!r} names {len(wanted)} of them, expected one."
+            f"quantity={text!r} contains {len(wanted)} quantities, expected one."
         )
     return wanted[0]
 
@@ -237,7 +239,7 @@ def on_grids(trained: Learned) -> Function:
     function = operator(trained)
 
     def evaluate(parameters: Parameters, values: Any, scalars: Any, time: Any) -> Any:
-        values = jnp.asarray(values)
+        values = _real("The values on a grid", values)
         layout = grids.layout(trained, values.shape)
         points, rows = jnp.asarray(layout.points, values.dtype), layout.rows
         found = jax.vmap(
@@ -250,15 +252,16 @@ def on_grids(trained: Learned) -> Function:
 
 
 def of_features(trained: Learned, parameters: Parameters) -> Callable[..., jax.Array]:
-    """Returns an operator whose scalars are features, as `opjax.export.save` takes it.
+    """Returns an operator with scalars as features, for `opjax.export.save`.
 
     Args:
       trained: the operator.
-      parameters: that are stored with it.
+      parameters: parameters that are stored with it.
 
     Returns:
       `function(mesh_points, features, quadrature_weights=)` in physical units; the last
-      channels of the features are those of `scalars_of`, the same at all points.
+      channels of the features are the scalars of `scalars_of`, constant over the
+      points.
     """
     call, channels = operator(trained), trained.description.channels.features
     has_scalars = bool(scalars_of(trained) or trained.description.channels.scalars)
@@ -278,7 +281,7 @@ def of_features(trained: Learned, parameters: Parameters) -> Callable[..., jax.A
 
 
 def is_traced(*arguments: object) -> bool:
-    """Whether arguments are of a function that JAX is transforming."""
+    """Whether JAX is tracing the arguments."""
     leaves = jax.tree.leaves(arguments)
     return any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
 
@@ -291,7 +294,7 @@ def _sample(
     weights: ArrayLike | None,
 ) -> tuple[Sample, dict[str, jax.Array]]:
     """The checked arrays of a case, and its numbers by name."""
-    x: Any = jnp.asarray(points)
+    x: Any = _real("mesh_points", points)
     names = scalars_of(trained)
     if isinstance(scalars, Mapping):
         if missing := [name for name in names if name not in scalars]:
@@ -305,28 +308,29 @@ def _sample(
                 f"does not take; it needs {', '.join(names) or 'none'}."
             )
         scalars = jnp.stack([jnp.asarray(scalars[n], x.dtype) for n in names])
-    row: Any = None if scalars is None else jnp.atleast_1d(jnp.asarray(scalars))
+    row: Any = None if scalars is None else jnp.atleast_1d(_real("scalars", scalars))
     expected = len(names) or trained.description.channels.scalars
     if (0 if row is None else row.shape[0]) != expected:
         raise ValueError(
             f"scalars have shape {None if row is None else row.shape}, but the "
             f"operator in {trained.folder} takes {expected}"
-            + (f", {', '.join(names)}, in this order." if names else ".")
+            + (f": {', '.join(names)}, in this order." if names else ".")
         )
     numbers = {} if row is None else dict(zip(names, row, strict=False))
     own = trained.description.channels.scalars
-    values: Any = None if features is None else jnp.asarray(features)
+    values: Any = None if features is None else _real("features", features)
     if values is not None and values.ndim == 1:
         values = values[:, None]
-    masses: Any = None if weights is None else jnp.asarray(weights)
+    masses: Any = None if weights is None else _real("quadrature_weights", weights)
     for name, array, rank in (
         ("features", values, 2),
         ("quadrature_weights", masses, 1),
     ):
         if array is not None and (array.ndim != rank or array.shape[0] != x.shape[0]):
             raise ValueError(
-                f"{name} have shape {array.shape}, but there are {x.shape[0]} points "
-                f"{x.shape}: pass one row for each point, and batches by jax.vmap."
+                f"{name} have shape {array.shape}, but there are {x.shape[0]} "
+                f"points {x.shape}: pass one row per point, and use jax.vmap for "
+                "batches."
             )
     sample = Sample(
         x,
@@ -340,15 +344,24 @@ def _sample(
     return sample, numbers
 
 
+def _real(name: str, values: ArrayLike) -> jax.Array:
+    """Real numbers of any type in the precision of JAX, see `samples.base.real`."""
+    array = jnp.asarray(values)
+    if array.dtype in (jnp.float32, jnp.float64):
+        return array
+    large = real(name, np.empty(0, array.dtype)).dtype
+    return array.astype(jax.dtypes.canonicalize_dtype(large))
+
+
 def _check_precision(trained: Learned, sample: Sample) -> None:
     """Raises ValueError where single precision would lose an offset of the inputs."""
     for name in (k for k, n in trained.normalizers.items() if not is_single(n)):
         array = getattr(sample, name, None)
         if array is not None and array.dtype != jnp.float64:
             raise ValueError(
-                f"{name} have an offset that {array.dtype} would lose; give float64 "
-                "arrays inside of `with jax.enable_x64(True):`, or subtract the "
-                f"offset and train again (the operator is in {trained.folder})."
+                f"{name} have an offset that is too large for {array.dtype}; pass "
+                "float64 arrays inside `with jax.enable_x64(True):`, or subtract "
+                f"the offset and train again (the operator is in {trained.folder})."
             )
 
 

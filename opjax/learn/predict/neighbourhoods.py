@@ -1,4 +1,4 @@
-"""What the points near a point say of it, on any mesh."""
+"""Features of a point from its nearest points, on any mesh."""
 
 from types import ModuleType
 from typing import Any
@@ -9,14 +9,14 @@ _COUNTS = (9, 21)  # with the point itself; on a grid they leave few ties
 
 
 def nearest(points: np.ndarray, count: int) -> np.ndarray:
-    """Numbers of the nearest points of every point, itself among them.
+    """Indices of the nearest points of every point, including the point itself.
 
     Args:
       points: coordinates, `(n, p)`.
-      count: how many; all where there are fewer points.
+      count: number of nearest points; all if there are fewer.
 
     Returns:
-      The numbers, `(n, min(count, n))`.
+      The indices, `(n, min(count, n))`.
     """
     from scipy.spatial import KDTree
 
@@ -26,7 +26,7 @@ def nearest(points: np.ndarray, count: int) -> np.ndarray:
 
 
 def of_each(points: np.ndarray) -> np.ndarray:
-    """Numbers of the nearest points that `local_features` looks at, `(n, k)`."""
+    """Indices of the nearest points that `local_features` uses, `(n, k)`."""
     return nearest(points, _COUNTS[-1])
 
 
@@ -36,16 +36,17 @@ def local_features(
     near: np.ndarray | None = None,
     array: ModuleType = np,
 ) -> Any:
-    """Means and deviations of fields near every point, and how near the boundary is.
+    """Local means and deviations of fields, and closeness to the boundary.
 
     For the 9 and for the 21 nearest points: the mean of each field, the logarithm of
-    its deviation, the difference from the mean and its size, and the distance to the
-    mean of their coordinates, which is zero inside and large at a boundary.
+    its standard deviation, the difference from the mean and its absolute value, and the
+    distance to the mean of their coordinates, which is zero in the interior and large
+    at a boundary.
 
     Args:
       points: coordinates of about unit size, `(n, p)`.
-      values: of the fields, of about unit size, `(n, m)`.
-      near: from `of_each`; of the points if None.
+      values: values of the fields, of about unit size, `(n, m)`.
+      near: indices from `of_each`; computed from the points if None.
       array: module to compute with, `numpy` or `jax.numpy`.
 
     Returns:
@@ -72,12 +73,12 @@ def root(squares: Any, array: ModuleType = np) -> Any:
 
 
 def local_count(num_fields: int) -> int:
-    """Number of features of `local_features` for so many fields."""
+    """Number of features of `local_features` for this number of fields."""
     return len(_COUNTS) * (4 * num_fields + 1)
 
 
 def local_largest(points: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """The largest value among the 9 nearest points of every point, `(n, m)`."""
+    """The maximum over the 9 nearest points of every point, `(n, m)`."""
     return values[nearest(points, _COUNTS[0])].max(axis=1)
 
 

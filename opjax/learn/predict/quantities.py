@@ -1,4 +1,4 @@
-"""Quantities of interest of predicted fields, on the meshes of samples."""
+"""Quantities of interest of predicted fields on the meshes of samples."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -29,17 +29,18 @@ def measure(
     """Computes quantities of several fields on the mesh of one sample.
 
     Args:
-      wanted: what to compute.
+      wanted: quantities to compute.
       sample: the mesh, with its inputs in physical units.
-      fields: values `(n, q)` at its points, such as predicted and true ones.
-      names: of the channels of `features` and `target`.
+      fields: values `(n, q)` at its points, for example predicted and true ones.
+      names: names of the channels of `features` and `target`.
 
     Returns:
-      For each of the fields, numbers by the text of the quantity.
+      For each of the fields, a dictionary of numbers by the text of the quantity.
 
     Raises:
       ValueError: if a field or boundary is unknown, weights or cells are missing, a
-        wall is open, or a reference value is no constant. The message names the sample.
+        wall is open, or a reference value is not constant. The message names the
+        sample.
     """
     rows: list[dict[str, float]] = [{} for _ in fields]
     for one in wanted:
@@ -56,12 +57,12 @@ def measure(
 
 
 class Measured:
-    """A quantity on the mesh of a sample, as a function of arrays of JAX.
+    """A quantity on the mesh of a sample, as a function of JAX arrays.
 
     Args:
-      wanted: what to compute.
+      wanted: quantities to compute.
       sample: the mesh, on the host.
-      names: of the channels of `scalars`, `features` and `target`.
+      names: names of the channels of `scalars`, `features` and `target`.
 
     Raises:
       ValueError: as from `measure`.
@@ -193,14 +194,15 @@ def _check_closed(wanted: Quantity, patch: Patch) -> None:
     edges = f"open at {patch.open_edges} edges (ends, in the plane)"
     if patch.surface and (wanted.is_force or wanted.kind == FLUX):
         raise ValueError(
-            f"the wall, {patch.surface}s of a surface, is {edges}, so its inside is "
-            "undefined. Name the whole wall of a body, or close the surface."
+            f"the wall consists of {patch.surface}s of a surface and is {edges}, "
+            "so its inside is undefined. Use the whole wall of a body, or close "
+            "the surface."
         )
     if wanted.needs_closed:
         raise ValueError(
             f"the wall is {edges}: the force of a constant pressure on it is not "
-            "zero. Name the whole wall of a body, or pass the pressure on the other "
-            f"side of the wall, {wanted.text}:reference=0."
+            "zero. Use the whole wall of a body, or pass the pressure on the "
+            f"other side of the wall, {wanted.text}:reference=0."
         )
 
 
@@ -221,7 +223,7 @@ def _counted(sample: Sample) -> np.ndarray:
 def _some(mask: np.ndarray) -> np.ndarray:
     """Points that count, of which there must be one."""
     if not mask.any():
-        raise ValueError("all of its points have weight zero, so it has no value.")
+        raise ValueError("all of its points have weight zero, so it is undefined.")
     return mask
 
 
@@ -239,8 +241,8 @@ def _named(wanted: Quantity, sample: Sample) -> np.ndarray:
     if wanted.boundary not in known:
         listed = ", ".join(known) or "none"
         raise ValueError(
-            f"the boundary {wanted.boundary!r} is unknown; available: {listed}. Name "
-            f"it when training, --boundary_names={wanted.boundary}."
+            f"the boundary {wanted.boundary!r} is unknown; available: {listed}. "
+            f"Pass it in training, --boundary_names={wanted.boundary}."
         )
     found = np.asarray(known[wanted.boundary])
     if not found.size:
@@ -285,7 +287,7 @@ def _without_facets(wanted: Quantity) -> ValueError:
 
 
 def kind_of(points: np.ndarray, cells: np.ndarray) -> str:
-    """The kind of the cells of a mesh, or of a surface."""
+    """The cell type of a mesh or of a surface."""
     shape = points.shape[1], cells.shape[1]
     if shape == (3, 4):
         return quadrature.kind_of_four(points, cells)

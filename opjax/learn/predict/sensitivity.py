@@ -1,4 +1,4 @@
-"""Derivatives of a quantity of interest by the points, inputs and scalars of a case."""
+"""Derivatives of a quantity of interest with respect to points, inputs and scalars."""
 
 import csv
 import pathlib
@@ -27,12 +27,12 @@ _FIELD = "sensitivity"
 
 
 class Sensitivity:
-    """Derivatives of a quantity that an operator predicts, exact and in reverse mode.
+    """Exact derivatives of a predicted quantity, in reverse mode.
 
     Meshes that are larger than a chunk are gone over in chunks, see `pulled`.
 
     Args:
-      operator: that predicts it.
+      operator: the operator that predicts it.
       text: one quantity, as in --quantities.
       limits: bounds of the memory.
 
@@ -49,14 +49,15 @@ class Sensitivity:
     ) -> tuple[np.ndarray, list[str], dict[str, dict[str, Any]]]:
         """Returns fields `(n, c)`, the names of their channels, and a row.
 
-        The fields are the derivatives by the coordinates, `sensitivity_points`, along
-        the outward normal at points of the boundary of the mesh,
-        `sensitivity_normal`, and by each input, `sensitivity_NAME`; masks of boundaries
-        are left out, as they have no values in between. The row has the value of the
-        quantity and its derivatives by the scalars.
+        The fields are the derivatives with respect to the coordinates,
+        `sensitivity_points`; along the outward normal at boundary points of the mesh,
+        `sensitivity_normal`; and with respect to each input, `sensitivity_NAME`.
+        Masks of boundaries are omitted, because they have no values between 0 and 1.
+        The row contains the value of the quantity and its derivatives with respect to
+        the scalars.
 
         Raises:
-          ValueError: if the quantity means nothing on the mesh, or a derivative is not
+          ValueError: if the quantity is not defined on the mesh, or a derivative is not
             finite.
         """
         in_chunks = sample.num_points > self._limits.chunk_size
@@ -108,7 +109,8 @@ class Sensitivity:
         parts = list(pulled)
         by[0] = by[0] + np.concatenate([part.points for part in parts])
         if 1 in by:
-            by[1] = by[1] + np.concatenate([part.features for part in parts])
+            features = [part.features for part in parts if part.features is not None]
+            by[1] = by[1] + np.concatenate(features)
         if 2 in by:
             by[2] = by[2] + pulled.scalars
         return value, by
@@ -174,11 +176,11 @@ def row_of(
 
 
 def write(path: pathlib.Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Writes the table of values and derivatives by scalars, a line for each case.
+    """Writes a table of values and derivatives by scalars, one row per case.
 
     Args:
-      path: of the table.
-      rows: of the report.
+      path: path of the table.
+      rows: rows of the report.
     """
     lines = [
         {"file": row["name"], one["quantity"]: one["value"]}

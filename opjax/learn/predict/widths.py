@@ -1,8 +1,9 @@
-"""Widths of bands before calibration: what is known of where an operator errs.
+"""Width models of bands before calibration: estimates of the local error.
 
-A width is any function of a case and its prediction, never of its target: calibration
-makes a band of each, and a better one makes a narrower band. Points of weight zero take
-no part in that of the others; their own is that of a constant, or of their own spread.
+A width is a function of a case and its prediction, never of its target. Calibration
+turns any width into a valid band; a better width gives a narrower band. Points of
+weight zero do not affect the widths at other points; their own width is that of
+`Constant` or of their own spread.
 """
 
 import functools
@@ -64,7 +65,7 @@ class Width(Protocol):
         ...
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Returns what is to be saved of it."""
+        """Returns the arrays to save."""
         ...
 
 
@@ -101,11 +102,11 @@ WidthFunction = Callable[[Call], Any]
 
 
 class Constant(NamedTuple):
-    """The same width everywhere: the spread of every channel in the training set.
+    """A constant width: the spread of every channel in the training set.
 
     Attributes:
-      scale: one number for each channel of the target.
-      trained: the operator, whose scales widths are multiplied by.
+      scale: one number per channel of the target.
+      trained: the operator, whose physical scales multiply the widths.
     """
 
     scale: np.ndarray
@@ -124,20 +125,21 @@ class Constant(NamedTuple):
         return lambda call: call.case.restored(jnp.full_like(call.values, self.scale))
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Returns nothing: the scale is the operator's."""
+        """Returns no arrays, because the scale is stored with the operator."""
         return {}
 
 
 class Ensemble(NamedTuple):
-    """How far other seeds of the same run are from the prediction.
+    """The distance of other seeds of the same run from the prediction.
 
         h = d + floor (mean over points that count of d^2)^{1/2},
         d = (mean over seeds of (p_seed - p)^2)^{1/2}.
 
     Attributes:
-      scale: one number for each channel of the target.
+      scale: one number per channel of the target.
       members: the other seeds.
-      floor: without it, bands are too narrow where all seeds agree by chance.
+      floor: added width; without it, bands are too narrow where all seeds agree by
+        chance.
     """
 
     scale: np.ndarray
@@ -172,27 +174,27 @@ class Ensemble(NamedTuple):
         return width
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Returns the floor; the members have folders of their own."""
+        """Returns the floor; the members are stored in their folders."""
         return {"floor": np.asarray(self.floor, np.float64)}
 
 
 class Residual(NamedTuple):
-    """A ridge regression of the logarithm of the error.
+    """Ridge regression of the logarithm of the error.
 
         log h = phi(x) C,
 
-    with features `phi` of a point: its coordinates, input and prediction, their means
-    and deviations over the case, random waves of them, and what they are like near the
-    point, see `neighbourhoods.local_features`; and of `"combined"`, how far other seeds
-    are from the prediction there, nearby and in the whole case.
+    with features `phi` of a point: its coordinates, input and prediction; their means
+    and standard deviations over the case; random Fourier features of them; and local
+    features, see `neighbourhoods.local_features`. With `"combined"`, also the distance
+    of other seeds from the prediction at the point, nearby and over the whole case.
 
     Attributes:
-      scale: one number for each channel of the target.
-      trained: encodes the features as the operator sees them.
+      scale: one number per channel of the target.
+      trained: encodes the features in the same way as for the operator.
       coefficients: `C`, shape `(features, q)`.
-      local: False for calibrations of an earlier opjax, which did not look at points
-        nearby.
-      members: other seeds, of `"combined"`.
+      local: whether local features are used; False for calibrations of an earlier
+        opjax.
+      members: other seeds, for `"combined"`.
     """
 
     scale: np.ndarray
@@ -249,7 +251,7 @@ class Residual(NamedTuple):
 
 
 def scale_of(trained: Trained) -> np.ndarray:
-    """Spread of every channel of the target in the training set, `(q,)`."""
+    """Training spread of every channel of the target, `(q,)`."""
     count = trained.description.channels.target
     if "target" not in trained.normalizers:
         return np.ones(count, np.float32)
@@ -303,21 +305,22 @@ def fit_residual(
         log h = power * phi(x) C,
         C from the ridge regression of the largest error among the 9 nearest points.
 
-    The error itself is zero wherever it changes its sign, which nobody can predict and
-    no band needs. Ridge and power are those of the narrowest band for whole fields over
-    fifths of the cases, each from a fit to the others. A regression that underestimates
-    the largest errors makes a wide band; a power below one trusts it less, and zero is
-    a constant.
+    The error itself is zero wherever it changes sign, which cannot be predicted and is
+    not needed for a band. Therefore the regression target is a local maximum of the
+    error. Ridge and power are selected by five-fold cross-validation over the cases for
+    the narrowest whole-field band. A regression that underestimates the largest errors
+    gives a wide band; a power below one reduces its influence, and zero gives a
+    constant width.
 
     Args:
       trained: the operator.
-      samples: cases that calibrate nothing.
-      predictions: of the operator on these.
-      coverage: of the band that is to be narrow.
-      members: other seeds of the study, of `"combined"`.
+      samples: cases that are not used for calibration.
+      predictions: predictions of the operator for these cases.
+      coverage: target coverage of the band whose width is minimised.
+      members: other seeds of the study, for `"combined"`.
 
     Returns:
-      The model.
+      The fitted model.
     """
     tables: list[WidthTable] = []
     for number, (sample, values) in enumerate(zip(samples, predictions, strict=True)):
@@ -329,12 +332,12 @@ def fit_residual(
 
 
 class WidthTable:
-    """What a case says of errors, at its points.
+    """Regression data of one case, at its points.
 
     Attributes:
-      features: of a residual model, `(n, f)`.
-      logs: logarithms of the errors over their scale, `(n, q)`.
-      sizes: the same of the largest errors nearby.
+      features: features of a residual model, `(n, f)`.
+      logs: logarithms of the errors divided by their scale, `(n, q)`.
+      sizes: logarithms of the largest errors nearby, likewise scaled.
     """
 
     def __init__(
@@ -356,7 +359,7 @@ def table_of(
     *,
     members: Sequence[Trained] = (),
 ) -> WidthTable:
-    """Returns what a case with its target says of errors at the points that count.
+    """Returns the regression data of a case at its points of positive weight.
 
     See `fit_residual`.
     """
@@ -399,7 +402,7 @@ def fit_tables(tables: Sequence[WidthTable], *, coverage: float) -> np.ndarray:
 def widths_of(
     features: np.ndarray, coefficients: np.ndarray, scale: np.ndarray
 ) -> np.ndarray:
-    """Returns what a residual model says, never far beyond what it has seen."""
+    """Returns the widths of a residual model, limited to about its training range."""
     return _width_over_scale(features @ coefficients, np) * scale
 
 
@@ -516,7 +519,7 @@ def _of_spread(
 
 
 def encoded(trained: Trained, name: str, values: np.ndarray) -> np.ndarray:
-    """Values as the operator sees them, in double precision."""
+    """Values encoded for the operator, in double precision."""
     values = np.asarray(values, np.float64)
     if name not in trained.normalizers:
         return values
@@ -531,13 +534,13 @@ def restore(
     members: Sequence[Trained],
     arrays: Mapping[str, np.ndarray] | None = None,
 ) -> Width:
-    """Returns a width model that needs no fit, or that was saved.
+    """Creates a width model without a fit, or restores a saved one.
 
     Args:
       name: one of `WIDTHS`.
       trained: the operator.
-      members: of an ensemble.
-      arrays: what was saved of it; None for a new one.
+      members: members of an ensemble.
+      arrays: saved arrays; None for a new model.
 
     Raises:
       ValueError: if an array is missing or has another shape.
@@ -548,7 +551,7 @@ def restore(
     if name == "ensemble":
         floor = np.float64(_FLOOR) if arrays is None else arrays.get("floor")
         if floor is None or np.shape(floor) != () or not 0 <= floor < np.inf:
-            raise ValueError("no floor of an ensemble")
+            raise ValueError("no floor for an ensemble")
         return Ensemble(scale, members, float(floor))
     channels = trained.description.channels
     own = channels.mesh_points + channels.features + channels.target
@@ -560,6 +563,6 @@ def restore(
         raise ValueError("no coefficients")
     earlier = name == "residual" and coefficients.shape == (base, target)
     if coefficients.shape != (count, target) and not earlier:
-        raise ValueError(f"no coefficients of shape {(count, target)}")
+        raise ValueError(f"no coefficients with shape {(count, target)}")
     seeds = members if name == "combined" else ()
     return Residual(scale, trained, coefficients, local=not earlier, members=seeds)

@@ -1,4 +1,4 @@
-"""Points of training meshes that are drawn anew in every step."""
+"""Random subsets of the points of training meshes, drawn anew in every step."""
 
 import functools
 import math
@@ -13,11 +13,12 @@ from opjax.learn.run.settings import Settings
 
 
 def number(share: float, num_points: int) -> int:
-    """Returns how many of so many points a share is, rounded up.
+    """Returns the number of points of a fraction, rounded up.
 
     Args:
-      share: in (0, 1]; above, a number of points, of which there may be fewer.
-      num_points: of a mesh, with padding.
+      share: fraction in (0, 1]; above 1, a number of points, limited by the size of the
+        mesh.
+      num_points: number of points of a mesh, with padding.
     """
     if share > 1:
         return min(int(share), num_points)
@@ -30,16 +31,17 @@ def number(share: float, num_points: int) -> int:
 def drawn(
     loss: Callable[..., Any], needs_key: bool, share: float
 ) -> Callable[..., Any]:
-    """Makes a loss of whole meshes one of a share of their points.
+    """Converts a loss on whole meshes to a loss on a random subset of their points.
 
     Args:
-      loss: `loss(model, batch)`, of samples with `mesh_points`; takes `key=` if
+      loss: `loss(model, batch)` of samples with `mesh_points`; takes `key=` if
         `needs_key`.
-      needs_key: whether it draws random numbers of its own.
-      share: of the points of a batch, see `number`; 1 gives the loss as it is.
+      needs_key: whether the loss itself draws random numbers.
+      share: fraction of the points of a batch, see `number`; 1 returns the loss
+        unchanged.
 
     Returns:
-      `loss(model, batch, key=)`, which draws other points for every sample, see
+      `loss(model, batch, key=)`, which draws different points for every sample, see
       `samples.draw_points`. Sums over points keep their expectation.
     """
     if share == 1:
@@ -59,21 +61,21 @@ def drawn(
 
 
 def full_epochs(share: float, num_epochs: int) -> int:
-    """Returns how many epochs, at the end, see all points; one at least of a share.
+    """Returns the number of final epochs on all points; zero without a share.
 
     Args:
-      share: of the epochs, in [0, 1).
-      num_epochs: of the training.
+      share: fraction of the epochs, in [0, 1).
+      num_epochs: number of epochs of the training.
     """
     return min(max(1, round(share * num_epochs)), num_epochs) if share else 0
 
 
 def mean_of_largest(settings: Settings, num_points: int) -> float:
-    """Returns the points of a step, on average, over those of the largest step.
+    """Returns the mean number of points of a step over the maximum.
 
     Args:
-      settings: of the training.
-      num_points: of a mesh, with padding.
+      settings: settings of the training.
+      num_points: number of points of a mesh, with padding.
     """
     counts = [number(share, num_points) for share in settings.train_points]
     mean, full = sum(counts) / len(counts), settings.full_points

@@ -1,4 +1,4 @@
-"""Training that starts from a trained operator: what has to agree, and the model."""
+"""Training that starts from a trained operator: checks, and the initial model."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -30,17 +30,17 @@ Build = Callable[[Any, nnx.Rngs], Any]
 
 
 def check_options(start: Learned, config: Any) -> None:
-    """Raises ValueError if a configuration has another model than the operator.
+    """Raises ValueError if `config` describes a different model than `start`.
 
     Args:
       start: the operator.
-      config: of the new run, with the fields of `ModelOptions`.
+      config: configuration of the new run, with the fields of `ModelOptions`.
     """
     before = dataclasses.asdict(ModelOptions()) | start.description.config
     if list(config.models) != [start.name]:
         raise ValueError(
-            f"init_from: {start.folder} holds models={start.name}, and this run has "
-            f"models={','.join(config.models)}; add --models={start.name}."
+            f"init_from: {start.folder} contains models={start.name}, but this run "
+            f"has models={','.join(config.models)}; pass --models={start.name}."
         )
     names = sorted(operators.options_of(start.name) - _FREE)
     if getattr(config, "equal_parameters", False) != before["equal_parameters"]:
@@ -51,24 +51,24 @@ def check_options(start: Learned, config: Any) -> None:
         pairs = differing.items()
         pairs_named = ", ".join(f"{k}={v[0]} there and {v[1]} here" for k, v in pairs)
         raise ValueError(
-            f"init_from: the model in {start.folder} is different: {pairs_named}. Use "
-            "the options of that run."
+            f"init_from: the model in {start.folder} is different: {pairs_named}. "
+            "Use the same options as that run."
         )
 
 
 def check_sizes(
     start: Learned, found: Sizes, names: Mapping[str, Sequence[str]]
 ) -> Sizes:
-    """Returns the sizes of an operator, if new samples have such.
+    """Returns the sizes of an operator if they match those of new samples.
 
     Args:
       start: the operator.
-      found: sizes of the samples.
-      names: of their channels, by array.
+      found: sizes of the new samples.
+      names: names of their channels, by array.
 
     Raises:
-      ValueError: if dimension, channels, their names or, where the operator belongs to
-        them, the points differ.
+      ValueError: if the dimension, the channels or their names differ, or the points,
+        if the operator supports only one number of points.
     """
     there = start.sizes._asdict()
     wanted = ["point_dim", "feature_dim", "out_features", "time_embedding"]
@@ -79,30 +79,30 @@ def check_sizes(
         before, now = to_json(there[name]), to_json(getattr(found, name))
         if before != now:
             raise ValueError(
-                f"init_from: {name} is {before} in {start.folder} and {now} in these "
-                "samples; they must be equal."
+                f"init_from: {name} is {before} in {start.folder}, but {now} in "
+                "these samples; they must be equal."
             )
     for array, before in start.description.names.items():
         now = list(names.get(array, ()))
         if before and now and before != now:
             raise ValueError(
                 f"init_from: the channels of {array} are {', '.join(before)} in "
-                f"{start.folder} and {', '.join(now)} in these samples; use the same "
-                "fields in the same order."
+                f"{start.folder}, but {', '.join(now)} in these samples; use the "
+                "same fields in the same order."
             )
     return start.sizes
 
 
 def build_from(start: Learned, build: Build) -> Build:
-    """Returns what builds a model that has the parameters of an operator."""
+    """Returns a function that builds a model with the parameters of an operator."""
 
     def started(config: Any, rngs: nnx.Rngs) -> Any:
         model = build(config, rngs)
         leaves, earlier = jax.tree.leaves(model), jax.tree.leaves(start.model)
         if list(map(jnp.shape, leaves)) != list(map(jnp.shape, earlier)):
             raise ValueError(
-                f"init_from: the parameters in {start.folder} have different shapes "
-                "than in this run; use the options of that run."
+                f"init_from: the parameters in {start.folder} have different "
+                "shapes than in this run; use the same options as that run."
             )
         # Copies, since a step of training overwrites what it is given.
         copies = [leaf.copy() for leaf in earlier]
