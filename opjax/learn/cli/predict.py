@@ -80,7 +80,7 @@ from opjax.samples import Sample, ranges
 
 @dataclasses.dataclass(frozen=True)
 class PredictOptions(Options):
-    """Options of the prediction."""
+    """What to predict, and how."""
 
     workdir: OnePath = shared.workdir()
     input: Paths = option(
