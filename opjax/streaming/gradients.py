@@ -46,9 +46,8 @@ class InputCotangents(NamedTuple):
     Examples:
       >>> import numpy as np
       >>> from opjax import streaming
-      >>> chunk = streaming.InputCotangents(np.ones((4, 2)), None)
-      >>> chunk.mesh_points.shape, chunk.features is None
-      ((4, 2), True)
+      >>> streaming.InputCotangents(np.zeros((4, 2)), None).mesh_points.shape
+      (4, 2)
     """
 
     mesh_points: np.ndarray
