@@ -1,8 +1,9 @@
 """The ordinary task on meshes that are larger than memory, read in slices of points."""
 
 import dataclasses
+import functools
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -40,6 +41,7 @@ from opjax.samples import Sample, summaries
 from opjax.samples.fields import Fields
 from opjax.samples.normalizers import encode_target, fit_normalizers
 from opjax.samples.sliced import Column, Sliced, WithConstants
+from opjax.training import Gradient
 
 _SHOWN = 2**14  # points of a figure
 
@@ -125,12 +127,15 @@ class StreamedTask(BaseTask):
     Attributes:
       train: the training samples, on disk.
       gradient: `gradient(model, arrays)`, loss and gradients of one sample.
-      encode: `encode(arrays)`, the arrays of a sample as the model sees them.
     """
 
     train: Sliced
-    gradient: Callable[[Any, Arrays], tuple[jax.Array, Any]]
-    encode: Callable[[Mapping[str, Column]], Arrays]
+    gradient: Callable[[Any, Mapping[str, Column]], tuple[jax.Array, Any]]
+
+    @property
+    def value_and_grad(self) -> Gradient:
+        """The sums over the samples of a batch, of which one is there at a time."""
+        return partial(_sum_over, self.gradient)
 
     @property
     def known(self) -> tuple[Any, ...]:
@@ -209,7 +214,7 @@ def streamed_regression(
         scales = Scales(measured, normalizers["target"])
         of_fields = _Fields(scales, form or relative)
     encode = partial(_encode, normalizers)
-    gradient = partial(_gradient, _loss(normalizers, of_fields), how)
+    gradient = partial(_gradient, _loss(normalizers, of_fields), how, encode)
     look = partial(_look, normalizers, of_fields, fields, how)
 
     def metric(model: Model, arrays: Mapping[str, Column]) -> float:
@@ -221,8 +226,6 @@ def streamed_regression(
     return StreamedTask(
         train=train,
         gradient=gradient,
-        encode=encode,
-        loss=gradient,
         metric=metric if len(splits.validation) else None,
         validation=(splits.validation,) if len(splits.validation) else (),
         test=(splits.test,),
@@ -295,10 +298,28 @@ def _loss(
     return streaming.SumLoss(of_fields.scales.sums, of_fields.value)
 
 
+def _sum_over(
+    gradient: Callable[[Any, Mapping[str, Column]], tuple[jax.Array, Any]],
+    model: PyTree,
+    batch: Iterable[Mapping[str, Column]],
+    key: None = None,
+) -> Any:
+    """Loss and gradients of a batch, see `BaseTask.value_and_grad`."""
+    del key  # nothing is drawn
+    found = (gradient(model, arrays) for arrays in batch)
+    total = functools.reduce(partial(jax.tree.map, jnp.add), found)
+    return (total[0], {}), total[1]
+
+
 def _gradient(
-    loss: streaming.SumLoss, how: Streaming, model: PyTree, arrays: Arrays
+    loss: streaming.SumLoss,
+    how: Streaming,
+    encode: Callable[[Mapping[str, Column]], Arrays],
+    model: PyTree,
+    columns: Mapping[str, Column],
 ) -> tuple[jax.Array, Any]:
     """Loss and gradients of one sample."""
+    arrays = encode(columns)
     inputs = {name: array for name, array in arrays.items() if name != "target_scalars"}
     chunks = streaming.Chunks(how.chunk_size, memory_limit=how.memory_gib * 2**30)
     if "target_scalars" not in arrays:
@@ -341,7 +362,7 @@ class _Test:
 
     Attributes:
       samples: on disk.
-      encode: see `StreamedTask`.
+      encode: `encode(arrays)`, the arrays of a sample as the model sees them.
       look: `look(model, arrays)`, of encoded arrays.
       fields: of the output function.
       names: of the channels, by array.

@@ -16,9 +16,11 @@ import optax
 from flax import nnx
 from jax.sharding import Mesh
 
+from opjax import training
 from opjax.learn.run import buckets
 from opjax.learn.run.settings import Settings
 from opjax.learn.tasks.compared import Compared
+from opjax.training import Gradient
 from opjax.training.replicas import Replicas
 
 
@@ -83,8 +85,6 @@ class BaseTask(abc.ABC):
     """What both kinds of task have.
 
     Attributes:
-      loss: `loss(model, batch)`, a sum over the samples of the batch; takes `key=` if
-        `needs_key`.
       build: `build(config, rngs)`, the model of a member's configuration.
       evaluate: `evaluate(model, folder)`, numbers of the test samples, the headline
         first; may leave files in the folder of the member.
@@ -114,7 +114,6 @@ class BaseTask(abc.ABC):
         have them.
     """
 
-    loss: Callable[..., Any]
     build: Callable[[Any, nnx.Rngs], Any] | None = None
     evaluate: Callable[[Any, pathlib.Path], dict[str, Any]] | None = None
     metric: Callable[..., Any] | None = None
@@ -133,6 +132,15 @@ class BaseTask(abc.ABC):
     diverge: bool = False
     fields: tuple[str, ...] = ()
     baselines: Callable[[], Compared] | None = None
+
+    @property
+    @abc.abstractmethod
+    def value_and_grad(self) -> Gradient:
+        """What a training asks for: loss and gradients of a batch.
+
+        `value_and_grad(model, batch, key=None) -> ((value, numbers), gradients)`, with
+        a key if `needs_key`.
+        """
 
     @property
     @abc.abstractmethod
@@ -173,8 +181,29 @@ class BaseTask(abc.ABC):
         return sum(buckets.num_samples("test", bucket) for bucket in self.test)
 
 
+# The same function for the same loss, so that members of a study share their programs.
+_gradient = functools.lru_cache(maxsize=4)(training.value_and_grad)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Task(BaseTask):
+class LossTask(BaseTask):
+    """What is to be learned by a loss of arrays, which JAX differentiates.
+
+    Attributes:
+      loss: `loss(model, batch)`, a sum over the samples of the batch; takes `key=` if
+        `needs_key`.
+    """
+
+    loss: Callable[..., Any]
+
+    @property
+    def value_and_grad(self) -> Gradient:
+        """Loss and gradients of a batch, the same function for the same loss."""
+        return _gradient(self.loss)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Task(LossTask):
     """What is to be learned from samples that are there before the training.
 
     Attributes:
@@ -262,7 +291,7 @@ class Task(BaseTask):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FreshTask(BaseTask):
+class FreshTask(LossTask):
     """What is to be learned from samples that are drawn anew for every step.
 
     Attributes:
