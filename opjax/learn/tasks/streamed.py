@@ -287,14 +287,14 @@ class StreamedData:
     @property
     def loss(self) -> streaming.SumLoss:
         """The loss of a sample, of its field, its scalars or both."""
+        of_fields = self.of_fields
         if "target_scalars" in self.normalizers:
-            none = self.of_fields is None
-            out_features = 0 if none else len(self.of_fields.scales.ratio)
+            width = 0 if of_fields is None else len(of_fields.scales.ratio)
             return streaming.SumLoss(
-                _SumsOfBoth(self.of_fields, out_features), _ErrorOfBoth(self.of_fields)
+                _SumsOfBoth(of_fields, width), _ErrorOfBoth(of_fields)
             )
-        assert self.of_fields is not None
-        return streaming.SumLoss(self.of_fields.scales.sums, self.of_fields.value)
+        assert of_fields is not None
+        return streaming.SumLoss(of_fields.scales.sums, of_fields.value)
 
     def gradient(self, model: PyTree, columns: Columns) -> tuple[jax.Array, Any]:
         """Returns loss and gradients of one sample."""
