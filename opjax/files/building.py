@@ -316,6 +316,8 @@ def missing(name: str, key: str, arrays: Iterable[str]) -> ValueError:
         note = " Fields are point data; cell data need --location=cells."
     elif Path(name).suffix.lower() in (".stl", ".ply"):
         note = " It is a surface; save one with fields as .vtp by pyvista."
+    elif Path(name).suffix.lower() == ".cas":
+        note = " Its fields are in the .dat file of the same name, next to it."
     elif key == "mesh_points":
         note = " Of fields on a grid, (h, w) or (h, w, channels), give grid_axes=2."
     file = hdf5.file_of(Path(name))

@@ -12,6 +12,10 @@ _CGNS = (
     "r.enable_all_cell_arrays(); r.read().combine(merge_points=True)"
     ".save('{stem}.vtu')"
 )
+_CFF = (
+    "pyvista.FLUENTCFFReader('{stem}.cas.h5').read().combine(merge_points=True)"
+    ".save('{stem}.vtu')"
+)
 _PYVISTA = 'python -c "import pyvista; {code}"'
 _SAVE = "numpy.savez('{stem}.npz', **{arrays})"
 _FOAM = "foamToVTK -latestTime in the folder of the case"
@@ -59,8 +63,9 @@ _OP2 = (
     'displacement=d.data[-1, k, :3])"'
 )
 _ODB = (
-    "only Abaqus reads it: let the job write results by *FILE FORMAT, ASCII, or export "
-    "points and fields by its Python (odbAccess) as columns of a .csv file"
+    "only Abaqus' own Python (odbAccess) opens it; there, save .vtu files with the "
+    "script of github.com/Arris-Composites/ODB2VTK, or points and fields as columns of "
+    "a .csv file"
 )
 # Of version 3.2, a thread writes a step while the next is read into the same arrays.
 _FRD = (
@@ -85,6 +90,7 @@ _WAYS = {
     ".npy": _ARRAY,
     ".pt": _TORCH,
 }
+_FLUENT = (".cas.h5", ".dat.h5")  # of one case, read together
 _SERIES = (
     " It lists the frames of a series: give --time=one_step or another way to learn "
     "series, or name files of single frames."
@@ -105,6 +111,9 @@ def way(path: Path) -> str:
         return _SERIES
     if path.name == "cases.csv":
         return ""
+    if path.name.lower().endswith(_FLUENT):
+        line = _PYVISTA.format(code=_CFF.format(stem=path.name[: -len(_FLUENT[0])]))
+        return f" To convert it: {line}."
     line = _WAYS.get(suffix)
     if suffix == ".mat" and path.is_file() and limits.is_hdf5(path):
         line = _MATLAB_73
@@ -139,6 +148,8 @@ def way_in(folder: Path, *, below: bool = True) -> str:
 
 
 def companion(path: Path) -> str:
-    """Says that a `.h5` file holds the arrays of an XDMF file, where it seems so."""
+    """Says whose arrays a `.h5` file holds, where it seems to be no sample's."""
     other = xdmf.companion_of(path)
-    return "" if other is None else f" It holds the arrays of {other.name}; read that."
+    if other is None:
+        return way(path)
+    return f" It holds the arrays of {other.name}; read that."

@@ -34,6 +34,13 @@ class Shape(NamedTuple):
       waves: of the radius, in a turn.
       depth: of the waves.
       phase: of the waves, in radians.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems.advection import Shape
+      >>> flower = Shape(waves=5, depth=0.2)
+      >>> flower.radius(np.array([0.0, np.pi / 5])).tolist()
+      [1.2, 0.8]
     """
 
     waves: int = 2
@@ -72,6 +79,13 @@ def mesh(
         waves are deeper than the spacing resolves.
       ValueError: if the spacing is not within its limits, or the depth is negative or
         not below 1.
+
+    Examples:
+      >>> from opjax.problems import advection, poisson_mesh
+      >>> disc = advection.Shape()
+      >>> nodes, cells = advection.mesh(disc, spacing=0.25)
+      >>> round(float(poisson_mesh.signed_areas(nodes, cells).sum()), 2)  # near pi
+      3.11
     """
     if not 0 < spacing <= 0.5:
         raise ValueError(f"{spacing=} must be positive and at most 0.5.")
@@ -102,6 +116,14 @@ def refine(
 
     Returns:
       Nodes, of which the first `N` are those given, and `4 t` triangles.
+
+    Examples:
+      >>> from opjax.problems import advection
+      >>> disc = advection.Shape()
+      >>> nodes, cells = advection.mesh(disc, spacing=0.5)
+      >>> fine_nodes, fine_cells = advection.refine(disc, nodes, cells)
+      >>> len(fine_cells) / len(cells)
+      4.0
     """
     nodes, cells = np.asarray(nodes, float), np.asarray(cells)
     edges, counts, which = edges_of(cells)
@@ -116,7 +138,15 @@ def refine(
 
 
 def boundary_nodes(cells: Int[ArrayLike, "t 3"]) -> np.ndarray:
-    """Returns the nodes on the boundary of a mesh, in increasing order."""
+    """Returns the nodes on the boundary of a mesh, in increasing order.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import advection
+      >>> cells = np.array([(0, 1, 4), (1, 2, 4), (2, 3, 4), (3, 0, 4)])
+      >>> advection.boundary_nodes(cells).tolist()
+      [0, 1, 2, 3]
+    """
     edges, counts, _ = edges_of(cells)
     return np.unique(edges[counts == 1])
 
@@ -135,6 +165,13 @@ def velocity(
 
     Returns:
       The mean of the velocities of the triangles, weighted by their areas, `(N, 2)`.
+
+    Examples:
+      >>> from opjax.problems import advection
+      >>> nodes, cells = advection.mesh(advection.Shape(), spacing=0.5)
+      >>> flow = advection.velocity(nodes, cells, nodes[:, 1])  # psi = y: along x
+      >>> print(flow[0].round(6))
+      [1. 0.]
     """
     nodes, cells = np.asarray(nodes, float), np.asarray(cells)
     flows = _turned(nodes, cells, np.asarray(stream, float))
@@ -177,6 +214,19 @@ def solve(
       ValueError: if a number is not positive, a field has not one finite value for each
         node, the stream function is not zero on the boundary, or as in
         `poisson_mesh.assemble`.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import advection
+      >>> nodes, cells = advection.mesh(advection.Shape(), spacing=0.25)
+      >>> stream = 1 - (nodes**2).sum(axis=1)  # turns around the origin
+      >>> stream[advection.boundary_nodes(cells)] = 0
+      >>> time = {"diffusivity": 0.01, "interval": 0.1, "num_frames": 3}
+      >>> frames = advection.solve(nodes, cells, np.ones(len(nodes)), stream, **time)
+      >>> bool(np.allclose(frames, 1))  # a constant stays
+      True
+      >>> frames.shape == (3, len(nodes))
+      True
     """
     from scipy.sparse.linalg import splu
 

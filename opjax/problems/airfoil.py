@@ -50,6 +50,15 @@ class EulerFlow(NamedTuple):
       mach: local Mach number, `(n + 1, m + 1)`.
       num_steps: time steps.
       residual: at the end, relative to that of a uniform stream.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import airfoil
+      >>> cells = {"num_airfoil": 12, "num_wake": 4, "num_radial": 6}
+      >>> mesh = airfoil.mesh(np.zeros(8, np.float32), **cells)
+      >>> flow = airfoil.solve(mesh, num_wake=4, max_steps=20)
+      >>> flow.mach.shape, flow.velocity.shape, int(flow.num_steps)
+      ((21, 7), (21, 7, 2), 25)
     """
 
     density: jax.Array
@@ -68,6 +77,13 @@ def random_displacements(key: jax.Array) -> jax.Array:
 
     Returns:
       Eight numbers: the first is zero, the others are uniform on [-0.05, 0.05].
+
+    Examples:
+      >>> import jax
+      >>> from opjax.problems import airfoil
+      >>> moves = airfoil.random_displacements(jax.random.key(0))
+      >>> moves.shape, float(moves[0]), bool(abs(moves).max() <= 0.05)
+      ((8,), 0.0, True)
 
     References:
       Li et al., "Fourier Neural Operator with Learned Deformations", JMLR 24, 2023
@@ -94,6 +110,13 @@ def profile(displacements: ArrayLike, *, num_airfoil: int = 120) -> jax.Array:
     Raises:
       TypeError: if the displacements are not floating point.
       ValueError: if there are not eight, or `num_airfoil` is odd or below six.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import airfoil
+      >>> points = airfoil.profile(np.zeros(8, np.float32), num_airfoil=12)
+      >>> points.shape, round(float(2 * points[:, 1].max()), 2)  # NACA 0012: 12 % thick
+      ((13, 2), 0.12)
     """
     _checks.floating(displacements=displacements)
     displacements = jnp.asarray(displacements)
@@ -137,6 +160,13 @@ def mesh(
     Raises:
       TypeError: as in `profile`.
       ValueError: as in `profile`, or a number is not positive.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import airfoil
+      >>> cells = {"num_airfoil": 12, "num_wake": 4, "num_radial": 6}
+      >>> airfoil.mesh(np.zeros(8, np.float32), **cells).shape
+      (21, 7, 2)
     """
     _checks.positive(num_wake=num_wake, num_radial=num_radial, radius=radius)
     body = profile(displacements, num_airfoil=num_airfoil)
@@ -188,6 +218,15 @@ def solve(
       ValueError: if there is no mesh of two dimensions, the wake leaves no wall or its
         two sides differ, a cell is turned over (the last two if not traced), or a
         number is not positive.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import airfoil
+      >>> cells = {"num_airfoil": 12, "num_wake": 4, "num_radial": 6}
+      >>> mesh = airfoil.mesh(np.zeros(8, np.float32), **cells)
+      >>> flow = airfoil.solve(mesh, num_wake=4, mach=0.5, max_steps=20)
+      >>> round(float(flow.mach[0, -1]), 2)  # far away
+      0.5
     """
     _checks.floating(mesh_points=mesh_points)
     mesh_points = jnp.asarray(mesh_points)

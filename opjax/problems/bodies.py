@@ -32,6 +32,13 @@ class Body(NamedTuple):
       heights: `a_j`, shape `(m,)`; the radius must stay positive.
       sharpness: `b_j`, shape `(m,)`.
       centres: `w_j`, unit vectors, shape `(m, 3)`.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import bodies
+      >>> sphere = bodies.Body(np.ones(3), np.zeros(1), np.ones(1), np.eye(3)[:1])
+      >>> bodies.surface(sphere, np.eye(3)).density.tolist()
+      [1.0, 1.0, 1.0]
     """
 
     stretch: np.ndarray
@@ -47,6 +54,14 @@ class Surface(NamedTuple):
       points: shape `(n, 3)`.
       normals: into the fluid, of unit length, shape `(n, 3)`.
       density: area of the body over solid angle, shape `(n,)`.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import bodies
+      >>> body = bodies.random_body(np.random.default_rng(0))
+      >>> points, normals, density = bodies.surface(body, bodies.spread(50))
+      >>> points.shape, normals.shape, density.shape
+      ((50, 3), (50, 3), (50,))
     """
 
     points: np.ndarray
@@ -61,6 +76,14 @@ class Sources(NamedTuple):
       points: `y_j`, inside the body, shape `(m, 3)`.
       strengths: `q_j`, shape `(m,)`.
       leak: root of the mean square of `u . n` over further points of the body.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import bodies
+      >>> sphere = bodies.Body(np.ones(3), np.zeros(1), np.ones(1), np.eye(3)[:1])
+      >>> flow = bodies.solve(sphere, num_sources=100)
+      >>> flow.points.shape, flow.leak < 0.1
+      ((100, 3), True)
     """
 
     points: np.ndarray
@@ -69,7 +92,15 @@ class Sources(NamedTuple):
 
 
 def random_body(rng: np.random.Generator, *, num_bumps: int = 4) -> Body:
-    """Draws a body: stretched by 0.7 to 1.6, with bumps and dents of up to a third."""
+    """Draws a body: stretched by 0.7 to 1.6, with bumps and dents of up to a third.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import bodies
+      >>> body = bodies.random_body(np.random.default_rng(0), num_bumps=3)
+      >>> body.heights.shape, body.centres.shape
+      ((3,), (3, 3))
+    """
     centres = rng.normal(size=(num_bumps, 3))
     return Body(
         stretch=rng.uniform([1.0, 0.7, 0.7], [1.6, 1.1, 1.1]),
@@ -91,6 +122,14 @@ def surface(body: Body, directions: np.ndarray) -> Surface:
 
     Raises:
       ValueError: if the radius is not positive somewhere.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import bodies
+      >>> stretch = np.array([2.0, 1.0, 1.0])
+      >>> long = bodies.Body(stretch, np.zeros(1), np.ones(1), np.eye(3)[:1])
+      >>> bodies.surface(long, np.eye(3)).points.tolist()
+      [[2.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
     """
     bumps = body.heights * np.exp(
         body.sharpness * (directions @ body.centres.T - 1)
@@ -120,6 +159,15 @@ def solve(body: Body, *, num_sources: int = 1000, depth: float = 0.2) -> Sources
 
     Returns:
       The sources, and the flow that leaks through the surface between the points.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import bodies
+      >>> sphere = bodies.Body(np.ones(3), np.zeros(1), np.ones(1), np.eye(3)[:1])
+      >>> flow = bodies.solve(sphere, num_sources=100)
+      >>> side = bodies.velocity(flow, np.array([[0.0, 1.0, 0.0]]))
+      >>> round(float(side[0, 0]), 2)  # 3/2 of the stream, as in theory
+      1.5
     """
     places = (1 - depth) * surface(body, spread(num_sources)).points
     looked = surface(body, spread(3 * num_sources))
@@ -139,7 +187,15 @@ def solve(body: Body, *, num_sources: int = 1000, depth: float = 0.2) -> Sources
 def velocity(
     sources: Sources, points: np.ndarray, *, chunk_size: int = 4096
 ) -> np.ndarray:
-    """Returns the velocity at points `(n, 3)`, in chunks of them, `(n, 3)`."""
+    """Returns the velocity at points `(n, 3)`, in chunks of them, `(n, 3)`.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import bodies
+      >>> still = bodies.Sources(np.zeros((1, 3)), np.zeros(1), 0.0)  # no body
+      >>> bodies.velocity(still, np.ones((1, 3))).tolist()
+      [[1.0, 0.0, 0.0]]
+    """
     speeds = np.empty_like(points)
     for start in range(0, len(points), chunk_size):
         part = points[start : start + chunk_size]
@@ -151,12 +207,27 @@ def velocity(
 
 
 def pressure(velocity: np.ndarray) -> np.ndarray:
-    """Returns the pressure coefficient `1 - |u|^2` of velocities `(n, 3)`, `(n,)`."""
+    """Returns the pressure coefficient `1 - |u|^2` of velocities `(n, 3)`, `(n,)`.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import bodies
+      >>> bodies.pressure(np.array([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0]])).tolist()
+      [1.0, 0.0]
+    """
     return 1 - np.sum(velocity**2, axis=1)
 
 
 def spread(count: int) -> np.ndarray:
-    """Returns unit vectors `(count, 3)`, even along a spiral of the golden angle."""
+    """Returns unit vectors `(count, 3)`, even along a spiral of the golden angle.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import bodies
+      >>> directions = bodies.spread(100)
+      >>> directions.shape, bool(abs(directions.mean(axis=0)).max() < 0.01)
+      ((100, 3), True)
+    """
     height = 1 - (2 * np.arange(count) + 1) / count
     angle = np.pi * (1 + 5**0.5) * np.arange(count)
     radius = np.sqrt(1 - height**2)
@@ -185,6 +256,13 @@ class SphereMesh(NamedTuple):
       cells: their corners, counterclockwise seen from outside, shape `(6 m^2, 4)`.
       centres: unit vectors, shape `(6 m^2, 3)`.
       solid_angles: of the cells, which add up to `4 pi`, shape `(6 m^2,)`.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import bodies
+      >>> sphere = bodies.cubed_sphere(4)
+      >>> round(float(sphere.solid_angles.sum() / np.pi), 6)
+      4.0
     """
 
     nodes: np.ndarray
@@ -205,6 +283,12 @@ def cubed_sphere(resolution: int) -> SphereMesh:
 
     Raises:
       ValueError: if it is not positive.
+
+    Examples:
+      >>> from opjax.problems import bodies
+      >>> sphere = bodies.cubed_sphere(4)
+      >>> sphere.nodes.shape, sphere.cells.shape
+      ((150, 3), (96, 4))
 
     References:
       Ronchi et al., "The cubed sphere", Journal of Computational Physics 124, 1996.

@@ -29,7 +29,16 @@ _SERIES_TERMS = 16  # of the exponential, which then is exact to rounding below 
 
 
 class BurgersSample(NamedTuple):
-    """Initial state and solution at the same points, shape `(num_points,)`."""
+    """Initial state and solution at the same points, shape `(num_points,)`.
+
+    Examples:
+      >>> import jax
+      >>> from opjax.problems import burgers
+      >>> small = {"num_points": 64, "num_modes": 16, "stride": 2}
+      >>> sample = burgers.sample(jax.random.key(0), **small)
+      >>> sample.initial.shape, sample.solution.shape
+      ((32,), (32,))
+    """
 
     initial: jax.Array
     solution: jax.Array
@@ -79,6 +88,15 @@ def solve(
         checked only outside of tracing).
       TypeError: if `initial` is not floating point.
 
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import burgers
+      >>> x = 2 * np.pi * np.arange(32) / 32
+      >>> how = {"viscosity": 0.1, "length": 2 * np.pi, "num_modes": 12}
+      >>> weak = burgers.solve(1e-3 * np.sin(x), **how)  # only decays, as exp(-0.1)
+      >>> round(float(abs(weak).max() / 1e-3), 3)
+      0.905
+
     References:
       Li et al., "Fourier Neural Operator", ICLR 2021 (arXiv:2010.08895), App. A.3.1.
       Kassam and Trefethen, "Fourth-order time-stepping for stiff PDEs", SIAM J. Sci.
@@ -112,6 +130,13 @@ def initial_state(
     Raises:
       ValueError: if `num_points` is not positive.
       TypeError: if `dtype` is not floating point, or is float64 while x64 is off.
+
+    Examples:
+      >>> import jax
+      >>> from opjax.problems import burgers
+      >>> state = burgers.initial_state(jax.random.key(0), num_points=64)
+      >>> state.shape, abs(float(state.mean())) < 1e-6
+      ((64,), True)
 
     References:
       Cao, "Choose a Transformer", NeurIPS 2021 (arXiv:2105.14995), App. C.2.
@@ -156,6 +181,15 @@ def sample(
     Raises:
       ValueError: if `stride` does not divide `num_points`, or as in `solve`.
       TypeError: if `dtype` is not floating point, or is float64 while x64 is off.
+
+    Examples:
+      >>> from functools import partial
+      >>> import jax
+      >>> from opjax.problems import burgers
+      >>> keys = jax.random.split(jax.random.key(0), 4)
+      >>> draw = partial(burgers.sample, num_points=64, num_modes=16)
+      >>> jax.vmap(draw)(keys).solution.shape  # four samples
+      (4, 64)
     """
     grids.check_stride(num_points, stride, periodic=True)
     initial = initial_state(key, num_points=num_points, dtype=dtype)

@@ -52,6 +52,13 @@ class BoundaryOperator(NamedTuple):
         boundary point `j` of `m` and 0 at the others.
       source: the solution for zero boundary values, `(n,)`.
       cells: triangles of the points, `(c, 3)`; None if points are not those of a mesh.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import darcy_notch
+      >>> solve = darcy_notch.operator(num_columns=4, num_values=5)
+      >>> solve.response.shape, solve(np.zeros(5)).shape
+      ((31, 5), (31,))
     """
 
     points: np.ndarray
@@ -81,6 +88,12 @@ def boundary_values(
 
     Raises:
       ValueError: if there are fewer than two points or `length_scale` is not positive.
+
+    Examples:
+      >>> import jax
+      >>> from opjax.problems import darcy_notch
+      >>> darcy_notch.boundary_values(jax.random.key(0), num_values=11).shape
+      (11,)
     """
     _check_num_values(num_values)
     _checks.positive(length_scale=length_scale)
@@ -118,6 +131,14 @@ def operator(
       ImportError: if scikit-fem is missing.
       ValueError: if a number is too small, `notch` is unknown, or `points` has another
         shape.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import darcy_notch
+      >>> solve = darcy_notch.operator(num_columns=4, num_values=5)
+      >>> lifted = solve(np.ones(5)) - solve(np.zeros(5))
+      >>> bool(np.allclose(lifted, 1))  # a constant stays one
+      True
     """
     _check_num_values(num_values)
     _checks.option("notch", notch, NOTCHES)
@@ -149,6 +170,12 @@ def mesh(*, num_columns: int = 46) -> Any:
     Raises:
       ImportError: if scikit-fem is missing.
       ValueError: if `num_columns` is below 2.
+
+    Examples:
+      >>> from opjax.problems import darcy_notch
+      >>> mesh = darcy_notch.mesh(num_columns=4)
+      >>> mesh.p.shape, mesh.t.shape
+      ((2, 31), (3, 37))
     """
     if num_columns < 2:
         raise ValueError(f"{num_columns=} must be at least 2.")

@@ -36,6 +36,12 @@ class DeformedCell(NamedTuple):
       stress: second Piola-Kirchhoff stress in the plane, `(n, 2, 2)`.
       displacement: shape `(n, 2)`.
       weights: of the quadrature over the cell without its void, `(n,)`.
+
+    Examples:
+      >>> from opjax.problems import elasticity
+      >>> cell = elasticity.solve(elasticity.reference_mesh(num_around=8, num_across=2))
+      >>> cell.points.shape, cell.stress.shape, cell.displacement.shape
+      ((144, 2), (144, 2, 2), (144, 2))
     """
 
     points: np.ndarray
@@ -45,7 +51,14 @@ class DeformedCell(NamedTuple):
 
 
 def void_modes(key: jax.Array) -> jax.Array:
-    """Draws the standard normal numbers that define a void, shape `(2, 5)`."""
+    """Draws the standard normal numbers that define a void, shape `(2, 5)`.
+
+    Examples:
+      >>> import jax
+      >>> from opjax.problems import elasticity
+      >>> elasticity.void_modes(jax.random.key(0)).shape
+      (2, 5)
+    """
     return jax.random.normal(key, (2, _NUM_MODES))
 
 
@@ -67,6 +80,12 @@ def void_radius(modes: ArrayLike, angles: ArrayLike) -> np.ndarray:
 
     Raises:
       ValueError: if `modes` has another shape.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems.elasticity import void_radius
+      >>> print(void_radius(np.zeros((2, 5)), np.array([0.0, 1.0])))
+      [0.3 0.3]
 
     References:
       Li et al., "Fourier Neural Operator with Learned Deformations", JMLR 24, 2023
@@ -95,6 +114,12 @@ def reference_mesh(*, num_around: int = 36, num_across: int = 3) -> Any:
     Raises:
       ImportError: if scikit-fem is missing.
       ValueError: if a number is not positive, or `num_around` is no multiple of four.
+
+    Examples:
+      >>> from opjax.problems import elasticity
+      >>> mesh = elasticity.reference_mesh(num_around=8, num_across=2)
+      >>> mesh.t.shape, mesh.doflocs.shape  # corners of 16 elements, 80 nodes
+      ((4, 16), (2, 80))
     """
     _checks.positive(num_around=num_around, num_across=num_across)
     if num_around % 4:
@@ -141,6 +166,16 @@ def morphed_mesh(mesh: Any, modes: ArrayLike) -> Any:
 
     Returns:
       The moved mesh.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import elasticity
+      >>> mesh = elasticity.reference_mesh(num_around=8, num_across=2)
+      >>> modes = np.zeros((2, 5))
+      >>> modes[0, 0] = 2.0  # smaller on the right, larger on the left
+      >>> moved = elasticity.morphed_mesh(mesh, modes)
+      >>> [round(float(np.hypot(*(m.doflocs - 0.5)).min()), 3) for m in (mesh, moved)]
+      [0.3, 0.228]
     """
     ray = mesh.doflocs - _CENTRE
     rho = np.hypot(*ray)
@@ -166,6 +201,14 @@ def stress(strain: ArrayLike) -> np.ndarray:
 
     Returns:
       The second Piola-Kirchhoff stress, same shape.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems.elasticity import stress
+      >>> pulled = stress(1e-4 * np.diag([0.0, 1.0]))
+      >>> print(pulled.round(1))
+      [[ 94.1   0. ]
+       [  0.  188.1]]
     """
     identity = np.eye(2)
     stretch = identity + 2 * np.asarray(strain, np.float64)
@@ -184,6 +227,12 @@ def von_mises(stress: ArrayLike) -> np.ndarray:
 
     Returns:
       The scalar stress, shape `(...)`.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems.elasticity import von_mises
+      >>> float(von_mises(np.diag([0.0, 2.0])))  # pulled along one axis
+      2.0
     """
     s = np.asarray(stress)
     first, second, shear = s[..., 0, 0], s[..., 1, 1], s[..., 0, 1]
@@ -207,6 +256,14 @@ def solve(mesh: Any, *, traction: float = 100.0) -> DeformedCell:
       ImportError: if scikit-fem is missing.
       RuntimeError: if Newton's method does not converge because the traction is too
         large.
+
+    Examples:
+      >>> from opjax.problems import elasticity
+      >>> mesh = elasticity.reference_mesh(num_around=8, num_across=2)
+      >>> cell = elasticity.solve(mesh, traction=100.0)
+      >>> pulled = elasticity.von_mises(cell.stress)
+      >>> pulled.shape, round(float(pulled.max() / 100), 1)  # largest at the void
+      ((144,), 5.5)
     """
     skfem = _finite_elements.skfem()
     basis = vector_basis(mesh)
@@ -226,6 +283,13 @@ def vector_basis(mesh: Any) -> Any:
     """Quadratic displacements on a mesh, with three by three points per element.
 
     The second coordinate of an element varies fastest over its points.
+
+    Examples:
+      >>> from opjax.problems import elasticity
+      >>> mesh = elasticity.reference_mesh(num_around=8, num_across=2)
+      >>> basis = elasticity.vector_basis(mesh)
+      >>> int(basis.N), basis.dx.shape  # two unknowns for each of 80 nodes
+      (160, (16, 9))
     """
     skfem = _finite_elements.skfem()
     nodes, weights = np.polynomial.legendre.leggauss(3)
@@ -252,6 +316,15 @@ def equilibrium(basis: Any, load: np.ndarray) -> np.ndarray:
 
     Raises:
       RuntimeError: if it does not converge.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import elasticity
+      >>> mesh = elasticity.reference_mesh(num_around=8, num_across=2)
+      >>> basis = elasticity.vector_basis(mesh)
+      >>> moved = elasticity.equilibrium(basis, np.zeros(basis.N))
+      >>> float(abs(moved).max())  # no load, no displacement
+      0.0
     """
     skfem = _finite_elements.skfem()
     from scipy.sparse.linalg import splu

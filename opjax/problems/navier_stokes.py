@@ -25,7 +25,16 @@ _FEWEST_STEPS = 8  # of a frame: a flow at rest would need none
 
 
 class NavierStokesSample(NamedTuple):
-    """Vorticity at time zero, `(n, n)`, and at the later frames, `(frames, n, n)`."""
+    """Vorticity at time zero, `(n, n)`, and at the later frames, `(frames, n, n)`.
+
+    Examples:
+      >>> import jax
+      >>> from opjax.problems import navier_stokes
+      >>> few = {"num_points": 16, "num_frames": 3, "steps_per_frame": 4}
+      >>> sample = navier_stokes.sample(jax.random.key(0), stride=2, **few)
+      >>> sample.initial.shape, sample.vorticity.shape
+      ((8, 8), (3, 8, 8))
+    """
 
     initial: jax.Array
     vorticity: jax.Array
@@ -80,6 +89,16 @@ def solve(
         points, or a number is out of range.
       TypeError: if a field is not floating point or the two differ in dtype.
 
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import navier_stokes
+      >>> x = np.arange(16) / 16
+      >>> wave = np.broadcast_to(np.sin(2 * np.pi * x), (16, 16))  # only decays
+      >>> how = {"viscosity": 0.01, "num_frames": 1, "steps_per_frame": 4}
+      >>> frames = navier_stokes.solve(wave, **how)
+      >>> round(float(frames.max()), 4), round(float(np.exp(-0.01 * 4 * np.pi**2)), 4)
+      (0.6738, 0.6738)
+
     References:
       Li et al., "Fourier Neural Operator", ICLR 2021 (arXiv:2010.08895), App. A.3.3;
       there by Crank-Nicolson and explicit Euler steps of 1e-4.
@@ -129,6 +148,13 @@ def initial_vorticity(
       ValueError: if `num_points` is not positive.
       TypeError: if `dtype` is not floating point, or is float64 while x64 is off.
 
+    Examples:
+      >>> import jax
+      >>> from opjax.problems import navier_stokes
+      >>> field = navier_stokes.initial_vorticity(jax.random.key(0), num_points=16)
+      >>> field.shape, abs(float(field.mean())) < 1e-6
+      ((16, 16), True)
+
     References:
       Li et al., "Fourier Neural Operator", ICLR 2021 (arXiv:2010.08895), App. A.3.3.
     """
@@ -157,6 +183,12 @@ def forcing(*, num_points: int = 256, dtype: DTypeLike | None = None) -> jax.Arr
     Raises:
       ValueError: if `num_points` is not positive.
       TypeError: if `dtype` is not floating point, or is float64 while x64 is off.
+
+    Examples:
+      >>> from opjax.problems import navier_stokes
+      >>> values = navier_stokes.forcing(num_points=4)
+      >>> values.shape, round(float(values[0, 0]), 3)
+      ((4, 4), 0.1)
     """
     _checks.positive(num_points=num_points)
     dtype = random_fields.available_dtype(dtype)
@@ -199,6 +231,14 @@ def sample(
     Raises:
       ValueError: if `stride` does not divide `num_points`, or as in `solve`.
       TypeError: if `dtype` is not floating point, or is float64 while x64 is off.
+
+    Examples:
+      >>> import jax
+      >>> from opjax.problems import navier_stokes
+      >>> few = {"num_points": 16, "num_frames": 2, "steps_per_frame": 4}
+      >>> sample = navier_stokes.sample(jax.random.key(0), stride=4, **few)
+      >>> sample.vorticity.shape
+      (2, 4, 4)
     """
     grids.check_stride(num_points, stride, periodic=True)
     initial = initial_vorticity(key, num_points=num_points, dtype=dtype)

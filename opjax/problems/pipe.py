@@ -39,6 +39,13 @@ class Centreline(NamedTuple):
       positions: heights at the knots, shape `(k,)`.
       slopes: derivatives there in the coordinate of a piece, which runs over [0, 1],
         shape `(k,)`: the slope in `x` times the length of a piece.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import pipe
+      >>> straight = pipe.Centreline(np.zeros(5), np.zeros(5))
+      >>> pipe.height(straight, [0.0, 5.0]).tolist()
+      [0.0, 0.0]
     """
 
     positions: jax.Array | np.ndarray
@@ -56,6 +63,13 @@ def random_centreline(key: jax.Array) -> Centreline:
 
     Returns:
       Five positions and slopes.
+
+    Examples:
+      >>> import jax
+      >>> from opjax.problems import pipe
+      >>> line = pipe.random_centreline(jax.random.key(0))
+      >>> line.positions.shape, float(line.positions[0])
+      ((5,), 0.0)
 
     References:
       Li et al., "Fourier Neural Operator with Learned Deformations", JMLR 24, 2023
@@ -83,6 +97,13 @@ def height(centreline: Centreline, x: ArrayLike, *, length: float = 10.0) -> np.
     Raises:
       ValueError: if positions and slopes are not two vectors of one length, at least
         two, and finite, or `x` is outside.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import pipe
+      >>> line = pipe.Centreline(np.array([0.0, 1.0]), np.zeros(2))  # one smooth step
+      >>> pipe.height(line, [0.0, 5.0, 10.0]).tolist()
+      [0.0, 0.5, 1.0]
     """
     positions, slopes = _checked(centreline)
     _checks.positive(length=length)
@@ -112,6 +133,14 @@ def grid(
 
     Returns:
       Coordinates, float64 of shape `(2 n + 1, 2 n + 1, 2)`, along the channel first.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import pipe
+      >>> straight = pipe.Centreline(np.zeros(5), np.zeros(5))
+      >>> nodes = pipe.grid(straight, num_elements=4)
+      >>> nodes.shape, nodes[-1, -1].tolist()
+      ((9, 9, 2), [10.0, 0.5])
     """
     _checks.positive(num_elements=num_elements)
     x = np.linspace(0, length, 2 * num_elements + 1)
@@ -152,6 +181,14 @@ def solve(
       RuntimeError: if Newton's method does not converge. For so small a viscosity the
         flow may have no stable steady state.
       ValueError: if a number is not positive, or as in `height`.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import pipe
+      >>> straight = pipe.Centreline(np.zeros(5), np.zeros(5))
+      >>> flow = pipe.solve(straight, num_elements=4)  # the parabola of the inlet stays
+      >>> print(flow.velocity[-1, :, 0].round(3))
+      [0.    0.109 0.187 0.234 0.25  0.234 0.187 0.109 0.   ]
 
     References:
       Li et al., "Fourier Neural Operator with Learned Deformations", JMLR 24, 2023

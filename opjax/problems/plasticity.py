@@ -41,7 +41,16 @@ _PENALTY = 0.1  # stiffness of the contact over node mass per squared time step
 
 
 class PlasticitySample(NamedTuple):
-    """Profile of the die, `(n,)`, and the mesh at all times, `(n, m, frames, 4)`."""
+    """Profile of the die, `(n,)`, and the mesh at all times, `(n, m, frames, 4)`.
+
+    Examples:
+      >>> import jax
+      >>> from opjax.problems import plasticity
+      >>> small = {"num_points": (11, 4), "num_frames": 2, "travel": 0.1}
+      >>> sample = plasticity.sample(jax.random.key(0), **small)
+      >>> sample.die.shape, sample.motion.shape
+      ((11,), (11, 4, 2, 4))
+    """
 
     die: jax.Array
     motion: jax.Array
@@ -58,6 +67,12 @@ def reference_mesh(num_points: tuple[int, int] = (101, 31)) -> np.ndarray:
 
     Raises:
       ValueError: if an axis has fewer than two nodes.
+
+    Examples:
+      >>> from opjax.problems import plasticity
+      >>> nodes = plasticity.reference_mesh((11, 4))
+      >>> nodes.shape, [round(x, 3) for x in nodes[:, -1, -1].tolist()]
+      ((2, 11, 4), [-49.65, -0.1])
     """
     if min(num_points) < 2:
         raise ValueError(f"{num_points=} must be at least 2 along both axes.")
@@ -92,6 +107,13 @@ def die_profile(
     Raises:
       ValueError: if `num_points` is below two or `amplitude` not positive.
       TypeError: if `dtype` is not floating point, or is float64 while x64 is off.
+
+    Examples:
+      >>> import jax
+      >>> from opjax.problems import plasticity
+      >>> die = plasticity.die_profile(jax.random.key(0), num_points=11)
+      >>> die.shape, float(die.min())
+      ((11,), 0.0)
     """
     if num_points < 2:
         raise ValueError(f"{num_points=} must be at least 2.")
@@ -147,6 +169,14 @@ def solve(
       ValueError: if `die` does not have one axis, there are fewer than two nodes or
         frames, or a number is not positive.
       TypeError: if `die` is not floating point.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import plasticity
+      >>> flat = np.zeros(11, np.float32)
+      >>> motion = plasticity.solve(flat, num_across=4, travel=0.1, num_frames=2)
+      >>> round(float(motion[:, 0, -1, 3].mean()), 2)  # the upper side went down
+      -0.1
     """
     _checks.floating(die=die)
     _checks.rank(1, die=die)
@@ -214,6 +244,13 @@ def sample(
     Raises:
       ValueError: as `die_profile` and `solve`.
       TypeError: if `dtype` is not floating point, or is float64 while x64 is off.
+
+    Examples:
+      >>> import jax
+      >>> from opjax.problems import plasticity
+      >>> small = {"num_points": (11, 4), "num_frames": 2, "travel": 0.1}
+      >>> plasticity.sample(jax.random.key(0), **small).motion.shape
+      (11, 4, 2, 4)
     """
     die = die_profile(key, num_points=num_points[0], amplitude=amplitude, dtype=dtype)
     motion = solve(
@@ -240,6 +277,14 @@ def contact_force(
 
     Returns:
       The forces, shape `(2, n)`.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from opjax.problems import plasticity
+      >>> upper = jnp.asarray(plasticity.reference_mesh((5, 2))[:, :, 0])
+      >>> force = plasticity.contact_force(upper, jnp.zeros(5), 0.01, stiffness=100.0)
+      >>> round(float(force[1, 2]), 3)  # a flat die, 0.01 mm deep
+      -1.0
     """
     last = die.shape[0] - 1
     place = jnp.clip((_CORNER[0] - nodes[0]) * (last / WIDTH), 0, last)

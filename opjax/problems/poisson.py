@@ -30,6 +30,12 @@ class FourierProblem(NamedTuple):
         in several dimensions products of them.
       solutions: the discrete solutions, shape `(n, k)`.
       damping: factors of the modes in random combinations, shape `(k,)`.
+
+    Examples:
+      >>> from opjax.problems import poisson
+      >>> problem = poisson.fourier_problem(31, num_modes=2)
+      >>> problem.modes.shape, problem.solutions.shape, problem.damping.shape
+      ((31, 4), (31, 4), (4,))
     """
 
     modes: jax.Array
@@ -38,7 +44,16 @@ class FourierProblem(NamedTuple):
 
 
 class Samples(NamedTuple):
-    """Right-hand sides and solutions, one sample a column, shape `(n, b)`."""
+    """Right-hand sides and solutions, one sample a column, shape `(n, b)`.
+
+    Examples:
+      >>> import jax
+      >>> from opjax.problems import poisson
+      >>> problem = poisson.fourier_problem(31, num_modes=2)
+      >>> samples = poisson.sample(jax.random.key(0), problem, num_samples=8)
+      >>> samples.right_sides.shape, samples.solutions.shape
+      ((31, 8), (31, 8))
+    """
 
     right_sides: jax.Array
     solutions: jax.Array
@@ -58,6 +73,13 @@ def solve(right_side: ArrayLike) -> jax.Array:
     Raises:
       TypeError: if the right-hand side is not floating point.
       ValueError: if it is a number.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import poisson
+      >>> bent = poisson.solve(np.ones(31))  # u = x (1 - x) / 2
+      >>> round(float(bent[15]), 4)
+      0.125
 
     References:
       Köhler and Rheinbach, "Hierarchical Attention via Domain Decomposition", 2026,
@@ -98,6 +120,14 @@ def fourier_problem(
       TypeError: if a number is not whole or the dtype not floating point.
       ValueError: if a number of points or modes is not positive, the decay is negative,
         or there are more modes than points on an axis.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import poisson
+      >>> problem = poisson.fourier_problem(63, num_modes=1)
+      >>> ratio = problem.modes[31, 0] / problem.solutions[31, 0]  # of sin(pi x)
+      >>> round(float(ratio), 1), round(np.pi**2, 1)
+      (9.9, 9.9)
 
     References:
       Köhler and Rheinbach, 2026, section 5.3.
@@ -142,6 +172,15 @@ def sample(key: jax.Array, problem: FourierProblem, *, num_samples: int) -> Samp
     Raises:
       ValueError: if the number of samples is not positive.
 
+    Examples:
+      >>> import jax
+      >>> import numpy as np
+      >>> from opjax.problems import poisson
+      >>> problem = poisson.fourier_problem(31, num_modes=2)
+      >>> samples = poisson.sample(jax.random.key(0), problem, num_samples=3)
+      >>> print(np.linalg.norm(samples.right_sides, axis=0).round(3))
+      [1. 1. 1.]
+
     References:
       Köhler and Rheinbach, 2026, section 5.3.
     """
@@ -182,6 +221,13 @@ def weighted_mse(
       TypeError: if an array is not floating point.
       ValueError: if shapes do not match.
 
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import poisson
+      >>> solution = np.ones((4, 2))
+      >>> float(poisson.weighted_mse(1.5 * solution, solution))
+      0.25
+
     References:
       Köhler and Rheinbach, 2026, Eq. 21.
     """
@@ -216,6 +262,15 @@ def population_moment(
 
     Raises:
       ValueError: if the number of samples is not positive.
+
+    Examples:
+      >>> import jax
+      >>> from opjax.problems import poisson
+      >>> problem = poisson.fourier_problem(31, num_modes=2)
+      >>> key = jax.random.key(0)
+      >>> moment = poisson.population_moment(key, problem, num_samples=100)
+      >>> moment.shape
+      (4, 4)
     """
     _checks.positive(num_samples=num_samples)
     solutions = np.asarray(problem.solutions, np.float64)
@@ -249,6 +304,17 @@ def population_mse(
 
     Returns:
       The scalar error.
+
+    Examples:
+      >>> import jax
+      >>> import jax.numpy as jnp
+      >>> from opjax.problems import poisson
+      >>> problem = poisson.fourier_problem(31, num_modes=2)
+      >>> key = jax.random.key(0)
+      >>> moment = poisson.population_moment(key, problem, num_samples=100)
+      >>> error = poisson.population_mse(jnp.zeros_like, problem, moment)
+      >>> round(float(error), 3)  # of a mean of one: the operator predicts zero
+      1.0
     """
     residual = operator(problem.modes) - problem.solutions
     return jnp.sum((residual @ jnp.linalg.cholesky(jnp.asarray(moment))) ** 2)
@@ -275,6 +341,12 @@ def operator_error(
 
     Returns:
       The scalar error.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from opjax.problems import poisson
+      >>> float(poisson.operator_error(jnp.zeros_like, (7,)))  # predicts zero
+      1.0
     """
     shape = tuple(grid_shape)
     size = math.prod(shape)
@@ -290,14 +362,27 @@ def operator_error(
 
 
 def modes_at(coordinates: np.ndarray, num_modes: int) -> np.ndarray:
-    """Modes of one axis, alternating, at coordinates `(n,)`, shape `(n, 2 modes)`."""
+    """Modes of one axis, alternating, at coordinates `(n,)`, shape `(n, 2 modes)`.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems.poisson import modes_at
+      >>> print(modes_at(np.array([0.5]), 2).round(3))
+      [[ 1.  0.  0. -1.]]
+    """
     angles = np.pi * np.outer(coordinates, np.arange(1, num_modes + 1))
     modes = np.stack([np.sin(angles), np.cos(angles)], axis=-1)
     return modes.reshape(len(angles), -1)
 
 
 def damping_of(num_modes: int, decay: float, *, axes: int) -> np.ndarray:
-    """Damping of the products of modes of some axes, shape `((2 modes)^axes,)`."""
+    """Damping of the products of modes of some axes, shape `((2 modes)^axes,)`.
+
+    Examples:
+      >>> from opjax.problems.poisson import damping_of
+      >>> print(damping_of(2, 1.0, axes=1))
+      [1.  1.  0.5 0.5]
+    """
     orders = np.repeat(np.arange(1, num_modes + 1), 2) ** -float(decay)
     return functools.reduce(np.multiply.outer, [orders] * axes).ravel()
 

@@ -29,6 +29,12 @@ class Elements(NamedTuple):
       stiffness: sparse matrix `A`, shape `(n, n)`.
       mass: sparse mass matrix, not lumped, shape `(n, n)`.
       lumped: masses `W`, a third of the triangles around each point, shape `(n,)`.
+
+    Examples:
+      >>> from opjax.problems import poisson_mesh
+      >>> elements = poisson_mesh.discretize(*poisson_mesh.l_shaped_mesh(num_columns=8))
+      >>> elements.stiffness.shape == (len(elements.mesh_points),) * 2
+      True
     """
 
     mesh_points: np.ndarray
@@ -55,6 +61,13 @@ def l_shaped_mesh(*, num_columns: int, seed: int = 0) -> tuple[np.ndarray, np.nd
 
     Raises:
       ValueError: if `num_columns` is odd or below 4.
+
+    Examples:
+      >>> from opjax.problems import poisson_mesh
+      >>> nodes, cells = poisson_mesh.l_shaped_mesh(num_columns=8)
+      >>> area = poisson_mesh.signed_areas(nodes, cells).sum()
+      >>> nodes.shape[1], cells.shape[1], round(float(area), 6)
+      (2, 3, 0.75)
     """
     from scipy.spatial import Delaunay
 
@@ -81,7 +94,15 @@ def l_shaped_mesh(*, num_columns: int, seed: int = 0) -> tuple[np.ndarray, np.nd
 
 
 def with_area(nodes: np.ndarray, cells: np.ndarray, spacing: float) -> np.ndarray:
-    """Returns the triangles that are not flat, counter-clockwise, shape `(t, 3)`."""
+    """Returns the triangles that are not flat, counter-clockwise, shape `(t, 3)`.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems.poisson_mesh import with_area
+      >>> nodes = np.array([(0, 0), (1, 0), (0, 1), (2, 0)], float)
+      >>> with_area(nodes, np.array([(0, 2, 1), (0, 1, 3)]), 1.0).tolist()
+      [[1, 2, 0]]
+    """
     cells = cells[np.abs(signed_areas(nodes, cells)) > 1e-3 * spacing**2]
     turned = signed_areas(nodes, cells) < 0
     cells[turned] = cells[turned][:, ::-1]
@@ -89,7 +110,15 @@ def with_area(nodes: np.ndarray, cells: np.ndarray, spacing: float) -> np.ndarra
 
 
 def opposite_edges(nodes: np.ndarray, cells: np.ndarray) -> np.ndarray:
-    """Returns the edge that is opposite to each node of triangles, `(t, 3, 2)`."""
+    """Returns the edge that is opposite to each node of triangles, `(t, 3, 2)`.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems.poisson_mesh import opposite_edges
+      >>> nodes = np.array([(0, 0), (1, 0), (0, 1)])
+      >>> opposite_edges(nodes, np.array([(0, 1, 2)])).tolist()
+      [[[-1, 1], [0, -1], [1, 0]]]
+    """
     return np.roll(nodes[cells], -2, axis=1) - np.roll(nodes[cells], -1, axis=1)
 
 
@@ -108,6 +137,18 @@ def assemble(
     Raises:
       TypeError: as in `discretize`.
       ValueError: as in `discretize`; all nodes may be on the boundary.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import poisson_mesh
+      >>> nodes = np.array([(0, 0), (1, 0), (0, 1)], float)
+      >>> stiffness, mass = poisson_mesh.assemble(nodes, np.array([(0, 1, 2)]))
+      >>> print(stiffness.toarray())
+      [[ 1.  -0.5 -0.5]
+       [-0.5  0.5  0. ]
+       [-0.5  0.   0.5]]
+      >>> round(float(mass.sum()), 6)  # the area
+      0.5
     """
     from scipy.sparse import coo_array
 
@@ -141,6 +182,15 @@ def discretize(
       TypeError: if nodes are not floating point or cells not integers.
       ValueError: if shapes are not as above, a node does not exist, a triangle has no
         area, or no node is inside.
+
+    Examples:
+      >>> from opjax.problems import poisson_mesh
+      >>> from scipy.sparse.linalg import spsolve
+      >>> mesh = poisson_mesh.l_shaped_mesh(num_columns=16)
+      >>> elements = poisson_mesh.discretize(*mesh)
+      >>> u = spsolve(elements.stiffness, elements.lumped)  # -Laplace u = 1
+      >>> round(float(u.max()), 3)
+      0.037
     """
     nodes, cells = _checked_mesh(nodes, cells)
     size, (stiffness, mass) = len(nodes), assemble(nodes, cells)
@@ -173,6 +223,13 @@ def edges_of(
       Edges, two nodes each, the smaller one first, shape `(e, 2)`; the number of
       triangles at each, one on the boundary, shape `(e,)`; and the edges of every
       triangle: from its first node to the second, to the third, and back, `(t, 3)`.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems.poisson_mesh import edges_of
+      >>> edges, counts, which = edges_of(np.array([(0, 1, 2), (1, 3, 2)]))
+      >>> edges[counts == 2].tolist()  # inside, between two triangles
+      [[1, 2]]
     """
     cells = np.asarray(cells)
     pairs = np.sort(np.stack([cells, np.roll(cells, -1, axis=1)], -1).reshape(-1, 2))
@@ -183,7 +240,16 @@ def edges_of(
 
 
 def inverse(elements: Elements) -> np.ndarray:
-    """Returns the exact inverse `W^{1/2} A^{-1} W^{1/2}`, shape `(n, n)`."""
+    """Returns the exact inverse `W^{1/2} A^{-1} W^{1/2}`, shape `(n, n)`.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import poisson_mesh
+      >>> elements = poisson_mesh.discretize(*poisson_mesh.l_shaped_mesh(num_columns=8))
+      >>> matrix = poisson_mesh.inverse(elements)
+      >>> bool(np.allclose(matrix, matrix.T))
+      True
+    """
     root = np.sqrt(elements.lumped)
     identity = np.eye(len(root))
     dense = np.linalg.solve(elements.stiffness.toarray(), identity * root)
@@ -206,6 +272,13 @@ def fourier_problem(
 
     Raises:
       ValueError: if `num_modes` is not positive or the decay is negative.
+
+    Examples:
+      >>> from opjax.problems import poisson_mesh
+      >>> elements = poisson_mesh.discretize(*poisson_mesh.l_shaped_mesh(num_columns=8))
+      >>> problem = poisson_mesh.fourier_problem(elements, num_modes=2)
+      >>> problem.modes.shape[1], problem.solutions.shape == problem.modes.shape
+      (16, True)
     """
     _checks.positive(num_modes=num_modes)
     _checks.non_negative(decay=decay)
@@ -218,7 +291,15 @@ def fourier_problem(
 
 
 def signed_areas(nodes: np.ndarray, cells: np.ndarray) -> np.ndarray:
-    """Returns the areas of triangles, positive if counter-clockwise, shape `(t,)`."""
+    """Returns the areas of triangles, positive if counter-clockwise, shape `(t,)`.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems.poisson_mesh import signed_areas
+      >>> nodes = np.array([(0, 0), (1, 0), (0, 1)])
+      >>> signed_areas(nodes, np.array([(0, 1, 2), (0, 2, 1)])).tolist()
+      [0.5, -0.5]
+    """
     first, second = np.moveaxis(nodes[cells[:, 1:]] - nodes[cells[:, :1]], 1, 0)
     return (first[:, 0] * second[:, 1] - first[:, 1] * second[:, 0]) / 2
 

@@ -45,6 +45,12 @@ def spectral_deviations(
       ValueError: if `num_points`, `alpha` or `tau` is not positive.
       TypeError: if `dtype` is not floating point, or is float64 while x64 is off.
 
+    Examples:
+      >>> from opjax.problems.random_fields import spectral_deviations
+      >>> deviations = spectral_deviations(num_points=8)
+      >>> float(deviations[0, 0]), bool(deviations[0, 1] > deviations[0, 2])  # decays
+      (0.0, True)
+
     References:
       Li et al., "Fourier Neural Operator", ICLR 2021 (arXiv:2010.08895), App. A.3.2.
     """
@@ -74,6 +80,14 @@ def cosine_synthesis(coefficients: ArrayLike) -> jax.Array:
     Raises:
       ValueError: if `coefficients` is not a square matrix.
       TypeError: if `coefficients` is not floating point.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems.random_fields import cosine_synthesis
+      >>> coefficients = np.zeros((4, 4), np.float32)
+      >>> coefficients[0, 0] = 4.0
+      >>> float(cosine_synthesis(coefficients)[1, 2])  # the constant mode
+      1.0
     """
     _checks.floating(coefficients=coefficients)
     square(coefficients=coefficients)
@@ -107,6 +121,13 @@ def gaussian_random_field(
     Raises:
       ValueError: if `num_points`, `alpha` or `tau` is not positive.
       TypeError: if `dtype` is not floating point, or is float64 while x64 is off.
+
+    Examples:
+      >>> import jax
+      >>> from opjax.problems.random_fields import gaussian_random_field
+      >>> field = gaussian_random_field(jax.random.key(0), num_points=16)
+      >>> field.shape, abs(float(field.mean())) < 1e-6
+      ((16, 16), True)
 
     References:
       Li et al., "Fourier Neural Operator", ICLR 2021 (arXiv:2010.08895), App. A.3.2.
@@ -151,6 +172,13 @@ def periodic_random_field(
       ValueError: if `num_points`, `alpha`, `tau` or `sigma` is not positive.
       TypeError: if `dtype` is not floating point, or is float64 while x64 is off.
 
+    Examples:
+      >>> import jax
+      >>> from opjax.problems.random_fields import periodic_random_field
+      >>> field = periodic_random_field(jax.random.key(0), num_points=32)
+      >>> field.shape, abs(float(field.mean())) < 1e-6
+      ((32,), True)
+
     References:
       Li et al., "Fourier Neural Operator", ICLR 2021 (arXiv:2010.08895), App. A.3.1.
     """
@@ -170,6 +198,11 @@ def available_dtype(dtype: DTypeLike | None) -> jnp.dtype:
 
     Raises:
       TypeError: if `dtype` is not floating point, or is float64 while x64 is off.
+
+    Examples:
+      >>> from opjax.problems.random_fields import available_dtype
+      >>> available_dtype(None)  # float64 with jax_enable_x64
+      dtype('float32')
     """
     available = jax.dtypes.canonicalize_dtype(float if dtype is None else dtype)
     if not jnp.issubdtype(available, jnp.floating):
@@ -185,7 +218,18 @@ def available_dtype(dtype: DTypeLike | None) -> jnp.dtype:
 
 
 def square(**arrays: ArrayLike) -> None:
-    """Raises ValueError unless every array is a square matrix."""
+    """Raises ValueError unless every array is a square matrix.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems.random_fields import square
+      >>> square(field=np.zeros((3, 3)))
+      >>> try:
+      ...     square(field=np.zeros((3, 4)))
+      ... except ValueError as error:
+      ...     print(str(error).partition(":")[0])
+      field has shape (3, 4), expected a square array
+    """
     _checks.rank(2, **arrays)
     for name, array in arrays.items():
         if jnp.shape(array)[0] != jnp.shape(array)[1]:

@@ -34,6 +34,15 @@ class WaveTasks(NamedTuple):
       query_values: its values there, the same shape.
       amplitude: shape `(num_tasks,)`.
       phase: shape `(num_tasks,)`, in radians.
+
+    Examples:
+      >>> import jax
+      >>> from opjax.problems import sinusoid
+      >>> tasks = sinusoid.sample(
+      ...     jax.random.key(0), num_tasks=2, num_context=5, num_query=7
+      ... )
+      >>> tasks.context_points.shape, tasks.query_values.shape, tasks.phase.shape
+      ((2, 5, 1), (2, 7, 1), (2,))
     """
 
     context_points: jax.Array
@@ -70,6 +79,14 @@ def sample(
     Raises:
       ValueError: if a number is not positive.
       TypeError: if `dtype` is not floating point, or is float64 while x64 is off.
+
+    Examples:
+      >>> import jax
+      >>> from opjax.problems import sinusoid
+      >>> numbers = {"num_tasks": 2, "num_context": 5, "num_query": 7}
+      >>> tasks = sinusoid.sample(jax.random.key(0), **numbers)
+      >>> tasks.query_points.shape, bool(abs(tasks.query_points).max() <= 6)
+      ((2, 7, 1), True)
 
     References:
       Xiao et al., "Functional Attention", ICML 2026 (arXiv:2605.31559), App. C.1.
@@ -116,6 +133,17 @@ def errors_by_context(
 
     Raises:
       ValueError: if the tasks have fewer context points.
+
+    Examples:
+      >>> import jax
+      >>> import jax.numpy as jnp
+      >>> from opjax.problems import sinusoid
+      >>> def zero(points, values, query, *, context_weights):
+      ...     return jnp.zeros_like(query)
+      >>> numbers = {"num_tasks": 2, "num_context": 5, "num_query": 7}
+      >>> tasks = sinusoid.sample(jax.random.key(0), **numbers)
+      >>> sinusoid.errors_by_context(jax.tree_util.Partial(zero), tasks, [1, 5]).shape
+      (2, 2)
     """
     available = tasks.context_points.shape[1]
     if max(sizes) > available:

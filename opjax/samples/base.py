@@ -172,6 +172,7 @@ def check(samples: Sequence[Sample], *, num_classes: int | None = None) -> None:
                 f"{place} has {_describe(_channels(sample))}, but sample 0 has "
                 f"{_describe(first)}: all samples of a data set must agree."
             )
+        check_finite(sample, place)
         _check_values(sample, place, num_classes)
         grids.append(layout.Grid(place, sample.mesh_points, sample.grid_shape))
     layout.check_order(grids)
@@ -296,7 +297,8 @@ def _check_scalars(sample: Sample, place: str) -> None:
             )
 
 
-def _check_values(sample: Sample, place: str, num_classes: int | None) -> None:
+def check_finite(sample: Sample, place: str) -> None:
+    """Raises ValueError if a value at a point is NaN or infinite."""
     for name in FIELDS:
         array = getattr(sample, name)
         if array is None or array.dtype.kind != "f":
@@ -308,6 +310,9 @@ def _check_values(sample: Sample, place: str, num_classes: int | None) -> None:
                 f"{place}: {name} has {bad.sum()} non-finite values, the first one at "
                 f"point {point}; remove the points or the sample."
             )
+
+
+def _check_values(sample: Sample, place: str, num_classes: int | None) -> None:
     weights = sample.quadrature_weights
     if weights is not None and (weights.min() < 0 or not weights.any()):
         raise ValueError(

@@ -279,6 +279,34 @@ def test_a_case_of_fluent_has_the_fields_of_its_cells():
     np.testing.assert_allclose(sample.quadrature_weights, 1)
 
 
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        ("box.cas", lambda text: text[: len(text) // 2], "Cannot read"),
+        ("box.cas", lambda text: "not a case\n" * 50, "Cannot read"),
+        ("box.cas", lambda text: text.replace("1 24 1 3", "1 20 1 3"), "name points"),
+        ("box.cas", lambda text: text.replace("1 24 0 3", "1 ffffffff 0 3"), "Cannot"),
+        ("box.cas", lambda text: text.replace("4 2 6 12 e", "4 99 6 12 e"), "name poi"),
+        ("box.cas", lambda text: text.replace("e 2 1\n", "e ff 1\n"), "Cannot read"),
+        ("box.cas", lambda text: text.replace("(12 (", "(99 ("), "only points"),
+        ("box.dat", lambda text: "", "in the .dat file of the same name"),
+        ("box.dat", lambda text: text[: len(text) // 5], "Cannot read"),
+        ("box.dat", lambda text: text.replace("0 1 12)", "0 1 6)"), "has 6 rows, not"),
+        ("box.dat", lambda text: text.replace("\n1\n", "\n-nan\n"), "value '-nan'"),
+        ("box.dat", lambda text: text.replace("\n1\n", "\nA\n"), "the value 'A'"),
+    ],
+)
+def test_a_damaged_case_of_fluent_is_refused(name, change, said, tmp_path):
+    for each in ("box.cas", "box.dat"):
+        text = (SOLVERS / each).read_text()
+        broken = change(text) if each == name else text
+        assert (broken == text) == (each != name)
+        (tmp_path / each).write_text(broken)
+    options = files.ReadOptions(target="PRESSURE", location="cells")
+    with pytest.raises(ValueError, match=said):
+        files.read(tmp_path / "box.cas", options)
+
+
 def test_own_formats_go_before_others_of_a_folder(tmp_path):
     grid().save(tmp_path / "a.vti")
     grid().cast_to_unstructured_grid().save(tmp_path / "b.vtu")

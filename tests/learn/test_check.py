@@ -150,6 +150,14 @@ def test_a_large_set_is_looked_at_in_part(tmp_path):
     assert found["scalars"][0]["high"] == 8  # the last one
 
 
+@pytest.mark.parametrize(("count", "few"), [(19, False), (20, True)])
+def test_the_recipe_for_few_cases_is_proposed_for_as_many(count, few, tmp_path):
+    save(tmp_path, count)
+    words = shlex.split(of(tmp_path)["command"])
+    assert ("--preset=small" in words) == few
+    assert (101 in train.FEW, 100 in train.FEW) == (False, True)
+
+
 def test_fields_on_grids_and_names_with_commas(tmp_path):
     rng = np.random.default_rng(0)
     for i in range(6):

@@ -28,6 +28,9 @@ SUFFIXES = tuple(_READERS)
 _ENSIGHT, _EXODUS = (".case", ".encas"), (".e", ".exo", ".ex2")
 _FLUENT = (".cas",)
 _FACES = re.compile(r":(?!fluid$|solid$)[^:]*$")  # names of zones have their type
+# Lines of values of a .dat file. VTK reads others as zero, and those behind them.
+_VALUES = re.compile(rb"[\s\d.eE+-]*[\s)]*")
+_TEXT, _BINARY = b"(300", (b"(2300", b"(3300")  # how sections of values begin
 TIMED = (".vtkhdf", *_ENSIGHT, *_EXODUS, *xdmf.SUFFIXES)  # may have several times
 _MAX_BYTES = 2**24
 _OUTSIDE = re.compile(r"\s(\.\.[/\\]|[/\\]|[A-Za-z]:[/\\])\S+")
@@ -88,6 +91,8 @@ def _ask(path: Path, max_bytes: int, step: int | None) -> _Answer:
     if suffix in _EXODUS:
         _check_writer(path)
     beside = [path.with_suffix(".dat")] if suffix in _FLUENT else []
+    if beside and beside[0].is_file():
+        _check_numbers(beside[0])
     beside = xdmf.arrays_of(path) if suffix in xdmf.SUFFIXES else beside
     request = {
         "reader": f"vtkmodules.{_READERS[suffix]}",
@@ -125,6 +130,20 @@ def _check_names(path: Path) -> None:
             f"{path} names {found[0].strip()[:80]!r}, which is not in its folder; its "
             "files must be in the same folder or in subfolders."
         )
+
+
+def _check_numbers(path: Path) -> None:
+    """Raises ValueError for values in a text of Fluent that are no finite numbers."""
+    inside = False
+    with path.open("rb") as file:
+        for line in file:
+            if line.startswith(_BINARY):
+                return
+            if line.startswith(b"("):
+                inside = line.startswith(_TEXT)
+            elif inside and not _VALUES.fullmatch(line):
+                value = line.strip()[:20].decode(errors="replace")
+                raise limits.damaged(path, f"the value {value!r}")
 
 
 def _check_writer(path: Path) -> None:

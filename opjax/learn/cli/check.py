@@ -25,7 +25,7 @@ from opjax.files import ReadOptions, building, cases, checking, components, form
 from opjax.files.checking import DataCheck, FieldCheck, Problem, ScalarCheck
 from opjax.files.formats import Paths
 from opjax.learn.cli import command_line, shared
-from opjax.learn.cli.train import PRESETS
+from opjax.learn.cli.train import FEW, PRESETS
 from opjax.learn.config import Options, option
 from opjax.samples import Splits
 from opjax.samples.division import Shares
@@ -220,6 +220,7 @@ def next_command(found: DataCheck, paths: Sequence[str]) -> tuple[str, str]:
     if not fields and not asked:
         return "", "No field varies in all cases, so there is nothing to predict yet."
     flags = {
+        "preset": PRESETS["small"].preset if found.cases in FEW else "",
         "location": location if location == "cells" else "",
         "grid_axes": str(found.grid_axes or ""),
         "target_names": _joined(fields),

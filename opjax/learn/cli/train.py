@@ -443,7 +443,7 @@ SMALL = recipe(
     num_buckets=1,
     eval_every=5,
 )
-_FEW = 100  # samples, below which `SMALL` is advised
+FEW = range(20, 101)  # samples that `SMALL` is the recipe for
 PRESETS = {
     "smoke": (
         SMOKE | recipe(Config, num_epochs=30, train=DEMONSTRATION, num_buckets=1)
@@ -509,11 +509,11 @@ def say_recipe(config: Config, num_samples: int) -> None:
             f"train_points={points}, full_points={config.full_points}; "
             f"{config.optimizer}, learning rate {config.learning_rate}."
         )
-    elif config.preset == Config.preset and num_samples < _FEW:
+    elif config.preset == Config.preset and num_samples < FEW[-1]:
         say(
-            f"{num_samples} samples are few: --preset=small is the recipe for 20 to "
-            f"{_FEW} of them, and --scales, --geometry and --mirror help, see the page "
-            "on cases."
+            f"{num_samples} samples are few: --preset=small is the recipe for "
+            f"{FEW[0]} to {FEW[-1]} of them, and --scales, --geometry and --mirror "
+            "help, see the page on cases."
         )
 
 

@@ -22,6 +22,7 @@ from opjax.learn.predict.prediction import Predicted
 from opjax.learn.predict.quantities import Measured
 from opjax.normalize import Normalizer, is_single
 from opjax.samples import Sample
+from opjax.samples.base import real
 from opjax.samples.normalizers import encode
 
 _OUTPUTS = ("target", "target_scalars")  # as in `Predicted`
@@ -185,7 +186,7 @@ def on_grids(trained: Learned) -> Function:
     function = operator(trained)
 
     def evaluate(parameters: Parameters, values: Any, scalars: Any, time: Any) -> Any:
-        values = jnp.asarray(values)
+        values = _real("The values on a grid", values)
         layout = grids.layout(trained, values.shape)
         points, rows = jnp.asarray(layout.points, values.dtype), layout.rows
         found = jax.vmap(
@@ -239,7 +240,7 @@ def _sample(
     weights: ArrayLike | None,
 ) -> tuple[Sample, dict[str, jax.Array]]:
     """The checked arrays of a case, and its numbers by name."""
-    x: Any = jnp.asarray(points)
+    x: Any = _real("mesh_points", points)
     names = scalars_of(trained)
     if isinstance(scalars, Mapping):
         if missing := [name for name in names if name not in scalars]:
@@ -253,7 +254,7 @@ def _sample(
                 f"does not take; it needs {', '.join(names) or 'none'}."
             )
         scalars = jnp.stack([jnp.asarray(scalars[n], x.dtype) for n in names])
-    row: Any = None if scalars is None else jnp.atleast_1d(jnp.asarray(scalars))
+    row: Any = None if scalars is None else jnp.atleast_1d(_real("scalars", scalars))
     expected = len(names) or trained.description.channels.scalars
     if (0 if row is None else row.shape[0]) != expected:
         raise ValueError(
@@ -263,10 +264,10 @@ def _sample(
         )
     numbers = {} if row is None else dict(zip(names, row, strict=False))
     own = trained.description.channels.scalars
-    values: Any = None if features is None else jnp.asarray(features)
+    values: Any = None if features is None else _real("features", features)
     if values is not None and values.ndim == 1:
         values = values[:, None]
-    masses: Any = None if weights is None else jnp.asarray(weights)
+    masses: Any = None if weights is None else _real("quadrature_weights", weights)
     for name, array, rank in (
         ("features", values, 2),
         ("quadrature_weights", masses, 1),
@@ -286,6 +287,15 @@ def _sample(
     )
     prediction.check(trained, sample, weights=True)
     return sample, numbers
+
+
+def _real(name: str, values: ArrayLike) -> jax.Array:
+    """Real numbers of any type in the precision of JAX, see `samples.base.real`."""
+    array = jnp.asarray(values)
+    if array.dtype in (jnp.float32, jnp.float64):
+        return array
+    large = real(name, np.empty(0, array.dtype)).dtype
+    return array.astype(jax.dtypes.canonicalize_dtype(large))
 
 
 def _check_precision(trained: Learned, sample: Sample, rounded: list[str]) -> None:

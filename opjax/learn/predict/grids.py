@@ -1,6 +1,7 @@
 """Meshes given as arrays, in place of samples: points, and values on uniform grids."""
 
 import math
+import warnings
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -123,10 +124,12 @@ def layout(trained: Learned, shape: tuple[int, ...]) -> Layout:
     Args:
       trained: an operator whose training samples are on uniform grids of `k` axes.
       shape: of the values on one grid, `k` axes and channels; or on several, one axis
-        before. A single channel may go without its axis.
+        before. A single channel may go without its axis. Warns of grids far from those
+        of training: of other proportions, or a quarter of the points along an axis.
 
     Raises:
-      ValueError: if the operator is not for uniform grids, or the shape does not fit.
+      ValueError: if the operator is not for uniform grids, the shape does not fit, or
+        it has no axis of channels and grids far from those of training.
     """
     description = trained.description
     trained_shape = description.sizes.grid_shape
@@ -148,6 +151,22 @@ def layout(trained: Learned, shape: tuple[int, ...]) -> Layout:
             f"{channels}) or a batch (b, {grid}, {channels})."
         )
     grid_shape = shape[batched : batched + axes]
+    if not trained.fixed_points and _is_far(grid_shape, trained_shape):
+        text = (
+            f"The values have shape {shape}, read as grids of {grid_shape}, but the "
+            f"operator in {trained.folder} was trained on grids of {trained_shape} "
+            f"with {channels} channel{'s' if channels > 1 else ''}"
+        )
+        if bare and batched:  # or channels that the operator does not take
+            raise ValueError(
+                f"{text}. For a batch of such grids, give the axis of channels, too: "
+                f"{(*shape, 1)}."
+            )
+        warnings.warn(
+            f"{text}: check the order of the axes. Another resolution has about the "
+            "same proportions.",
+            stacklevel=4,
+        )
     low, high = description.ranges["mesh_points"]
     num_grids = shape[0] if batched else 1
     tail = () if bare and outputs == 1 else (outputs,)
@@ -157,6 +176,13 @@ def layout(trained: Learned, shape: tuple[int, ...]) -> Layout:
         (num_grids, math.prod(grid_shape), channels),
         (*shape[: batched + axes], *tail),
     )
+
+
+def _is_far(shape: tuple[int, ...], trained: tuple[int, ...]) -> bool:
+    """Whether a grid is hardly another resolution of the grids of training."""
+    ratios = [size / known for size, known in zip(shape, trained, strict=True)]
+    turned = shape != trained and sorted(shape) == sorted(trained)
+    return turned or min(ratios) < 0.25 or max(ratios) > 2 * min(ratios)
 
 
 def of_grids(trained: Learned, values: ArrayLike) -> Grids:

@@ -19,6 +19,7 @@ from opjax.learn.registry import operators
 from opjax.nn import division
 from opjax.normalize import Normalizer
 from opjax.samples import Sample, layout
+from opjax.samples.base import check_finite
 from opjax.samples.normalizers import encode_stored
 from opjax.samples.sliced import WithConstants
 from opjax.streaming import plan
@@ -129,13 +130,27 @@ def predict(
     the operator is compiled once. Larger ones run chunk by chunk, where the operator
     can, see `opjax.streaming`. Other operators are evaluated as a whole, where that
     fits.
+
+    Raises:
+      ValueError: if the sample does not fit the operator or the memory, or an input or
+        the prediction is not finite.
     """
     check(trained, sample, weights=True)
-    if trained.scaling is not None:
+    check_finite(sample._replace(target=None), sample.name)
+    if sample.scalars is not None and not np.isfinite(sample.scalars).all():
+        raise ValueError(f"{sample.name}: scalars {sample.scalars} are not all finite.")
+    if trained.scaling is None:
+        predicted = _predict_reduced(trained, sample, time, limits)
+    else:
         predicted = _predict_reduced(trained, trained.reduced(sample), time, limits)
         trained.scaling.warn_of_units(sample, trained.description.numbers)
-        return in_case(trained.scaling, sample, predicted)
-    return _predict_reduced(trained, sample, time, limits)
+        predicted = in_case(trained.scaling, sample, predicted)
+    if not all(np.isfinite(part).all() for part in predicted if part is not None):
+        raise ValueError(
+            f"The prediction for {sample.name} is not finite; its inputs are too far "
+            "from the training data."
+        )
+    return predicted
 
 
 def in_case(scaling: Scaling, sample: Sample, predicted: Predicted) -> Predicted:

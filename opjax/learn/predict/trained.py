@@ -97,8 +97,9 @@ class Trained(Learned):
         Raises:
           OSError: if the file cannot be read, or the folder not be written.
           TypeError: if the values are no real numbers.
-          ValueError: if it is damaged or holds several samples, the sample does not
-            fit the operator or the memory, or the operator predicts scalars alone.
+          ValueError: if it is damaged or holds several samples, an input is NaN or
+            infinite, the sample does not fit the operator or the memory, or the
+            operator predicts scalars alone.
         """
         self._refuse_without_field()
         arrays = (features, scalars, quadrature_weights, time)
