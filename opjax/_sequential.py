@@ -1,12 +1,13 @@
-"""Functions whose samples run one after the other on the CPU, however they are batched.
+"""Functions that process samples one by one on the CPU, even in a batch.
 
-Two reasons. jaxlib spreads batches of LAPACK calls over the threads of the CPU and
-waits for them on one of these threads: two batches at once, forward and backward, wait
-for ever on two cores, from 64 systems of 16 unknowns on (jaxlib 0.10.2). And arrays of
-one sample stay in cache where those of a batch do not. Accelerators want the batch.
+There are two reasons. First, jaxlib spreads batches of LAPACK calls over the threads of
+the CPU and waits for them on one of these threads: two batches at once, forward and
+backward, deadlock on two cores, from 64 systems of 16 unknowns on (jaxlib 0.10.2).
+Second, arrays of one sample stay in cache, but those of a batch do not. Accelerators
+need the batch.
 
-The platform decides when a program is lowered for it, not while it is traced, so that
-one exported program does the right thing on each.
+The platform is decided when a program is lowered, not while it is traced, so that one
+exported program is right for all platforms.
 """
 
 # pyright: basic
@@ -24,18 +25,19 @@ from jax.interpreters import ad, batching, mlir
 
 
 def one_by_one(function: Callable, *, columns: int | None = None) -> Callable:
-    """Makes `jax.vmap` run samples sequentially on a CPU, and batched elsewhere.
+    """Makes `jax.vmap` process samples one by one on a CPU, and batched elsewhere.
 
-    Holds for any nesting of `jax.vmap` and for derivatives of any order, forward and
-    reverse, which share the intermediate values of the function.
+    It supports nested `jax.vmap` and derivatives of any order, forward and reverse,
+    which share the intermediate values of the function.
 
     Args:
-      function: of arrays, or pytrees of them, to the same; without side effects.
-      columns: number of an argument whose columns, and those of all results, have
-        nothing to do with each other: a batch of this argument alone is more columns.
+      function: function from arrays, or pytrees of arrays, to the same; without side
+        effects.
+      columns: index of an argument whose columns are independent, as are those of all
+        results: a batch of this argument alone becomes additional columns.
 
     Returns:
-      A function of the same arguments and with the same results.
+      A function with the same arguments and results.
     """
 
     @functools.wraps(function)
@@ -56,9 +58,9 @@ def over_heads(function: Callable, *arguments: Any, sequential: bool) -> Any:
     """Applies a function to the slices of arguments along their first axes.
 
     Args:
-      function: of one slice of each argument.
+      function: function of one slice of each argument.
       *arguments: arrays, or pytrees of them.
-      sequential: whether to take one slice after the other on the CPU.
+      sequential: whether to process the slices one by one on the CPU.
 
     Returns:
       The results, stacked along their first axes.

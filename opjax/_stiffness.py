@@ -44,10 +44,11 @@ def of_triangles(points: np.ndarray, triangles: np.ndarray) -> tuple[Any, np.nda
 def of_cloud(
     points: np.ndarray, num_neighbors: int, dimension: int
 ) -> tuple[Any, np.ndarray]:
-    """Graph Laplacian of Gaussian weights between neighbours, and equal masses.
+    """Graph Laplacian with Gaussian weights between neighbours, and equal masses.
 
-    Divided by the mean of `sum_j w_ij |x_j - x_i|^2 / (2 dimension)`, what it makes of
-    quadratic functions, so that it is the Laplacian where neighbours lie evenly.
+    It is divided by the mean of `sum_j w_ij |x_j - x_i|^2 / (2 dimension)`, its value
+    on quadratic functions, so that it approximates the Laplacian where neighbours are
+    evenly distributed.
     """
     from scipy.sparse import coo_matrix, diags
     from scipy.spatial import KDTree
@@ -75,7 +76,7 @@ def of_cloud(
 
 
 def of_grid(coefficient: np.ndarray, periodic: bool) -> tuple[Any, np.ndarray]:
-    """Multilinear elements on the unit box: nodes are the entries of `coefficient`.
+    """Multilinear elements on the unit box; nodes are the entries of `coefficient`.
 
     Every cell has the mean coefficient of its corners. On a periodic grid the last
     nodes are one step before the first.

@@ -1,6 +1,6 @@
-"""Trained operators as single files that need JAX, and nothing of opjax, to run.
+"""Trained operators as single files that need only JAX, not opjax, to run.
 
-The file holds StableHLO with the parameters and normalisers inside, for any number of
+The file contains StableHLO with the parameters and normalisers, for any number of
 points:
 
     import jax
@@ -9,25 +9,25 @@ points:
     values = operator.call(mesh_points, features)
 
 with float32 arrays `(n, p)` and `(n, c)` in physical units, and values `(n, q)`; an
-operator with scalars takes these next, `(s,)`. Calls act on one sample, or on a batch
-of equal meshes if they were exported so (`jax.vmap` has no rule for them). With
-`derivatives=1` they go through `jax.grad`. JAX reads such files for at least six
-months of later releases. Reading and writing them needs flatbuffers:
-`pip install "opjax[export]"`.
+operator with scalar inputs takes these next, `(s,)`. Calls process one sample, or a
+batch of equal meshes if exported with `batched` (`jax.vmap` is not supported). With
+`derivatives=1` they support `jax.grad`. JAX reads such files for at least six months of
+later releases. Reading and writing them needs flatbuffers: `pip install
+"opjax[export]"`.
 
-Where opjax is installed, `load` reads them and checks them first. The file ends with
-the checksum of what is in front of it, so damage is noticed; a checksum says what was
-written, not by whom. An operator is a program of the XLA compiler, which computes with
-arrays and reaches no files, no network and no Python but through the functions of
-others that it may name: `load` refuses all of them but those of linear algebra and
-sorting that JAX itself exports. Whoever makes a file with a right checksum and a broken
-program inside attacks the parser of XLA, which may end the process, hang or fill the
-memory; so a process of its own, with limits, parses a file before ours does, which
-takes a second. `trusted=True` leaves that out, for files of your own.
+If opjax is installed, `load` reads files and checks them first. The file ends with a
+checksum of its content, which detects damage, but does not identify the author. An
+operator is a program for the XLA compiler. It computes with arrays and has no access to
+files, network or Python, except through external functions that it may name: `load`
+rejects all of them except the linear algebra and sorting functions that JAX itself
+exports. A malicious file with a valid checksum and a broken program attacks the parser
+of XLA, which may crash the process, hang or fill the memory. Therefore a separate
+process with limits parses a file first, which takes a second. `trusted=True` skips this
+for your own files.
 
-What it computes, how long that takes and how much memory is up to who wrote it, and
-`call` gives it to the compiler of XLA. So run the operator of a stranger as you would
-run a stranger's program that has no rights: in a process of its own, with limits.
+The author of a file decides what it computes, how long that takes and how much memory
+it needs, and `call` passes it to the XLA compiler. So run the operator of an unknown
+author like any untrusted program: in a separate process with limits.
 """
 
 import hashlib
@@ -72,19 +72,19 @@ _NORMALIZED = ("mesh_points", "features", "scalars", "target")
 
 
 class Inputs(NamedTuple):
-    """Arguments of an exported operator: one sample.
+    """Arguments of an exported operator, for one sample.
 
     Attributes:
       point_dim: dimension `p` of space.
-      feature_dim: channels `c` of the input function; zero for none, and then calls
-        take none.
-      scalar_dim: scalars `s` of a sample, which the function takes as further channels
-        of its features, the same at all points; calls take them behind the features,
-        shape `(s,)`.
-      weighted: whether calls take `quadrature_weights`, shape `(n,)`, last.
-      num_points: the number of points of calls; None for any.
-      min_points: if any, at least so many.
-      batched: whether every argument and the result have one more axis in front, of any
+      feature_dim: number `c` of channels of the input function; with zero, calls take
+        no features.
+      scalar_dim: number `s` of scalars of a sample. The function receives them as
+        additional channels of its features, constant over the points; calls take them
+        after the features, shape `(s,)`.
+      weighted: whether calls take `quadrature_weights`, shape `(n,)`, as last argument.
+      num_points: number of points of calls; None for any number.
+      min_points: minimum number of points, if any.
+      batched: whether every argument and the result have a leading batch axis, for any
         number of samples.
 
     Examples:
@@ -135,30 +135,31 @@ def save(
     derivatives: int = 0,
     platforms: Sequence[str] = PLATFORMS,
 ) -> None:
-    """Exports an operator to a file that appears when complete.
+    """Exports an operator to a file, written atomically.
 
-    All operators of `opjax.nn` on any mesh can be exported for any number of points,
-    orthogonal attention for at least `num_basis`. Convolutions and Fourier operators
-    belong to a grid: give its `num_points`. Attention on subdomains needs those of a
-    mesh, so wrap the model in a function that has them, with that mesh's `num_points`.
+    All operators of `opjax.nn` for any mesh can be exported for any number of points,
+    orthogonal attention for at least `num_basis` points. Convolutions and Fourier
+    operators support only one grid: pass its `num_points`. Attention on subdomains
+    needs the subdomains of a mesh: wrap the model in a function that contains them, and
+    pass that mesh's `num_points`.
 
     Args:
       path: file to write.
-      function: a model or a function, called as `nn.OperatorTransformer`:
-        `function(mesh_points, features, quadrature_weights=...)`, without what is not
-        there.
-      inputs: what calls of the file take.
-      normalizers: of `"mesh_points"`, `"features"` and `"scalars"`, which encode
-        arguments, and of `"target"`, which decodes the result.
-      derivatives: how often calls of the file can be differentiated, in reverse mode; a
-        file of one is about three times as large as of none.
-      platforms: where the file can run.
+      function: a model, or a function with the interface of `nn.OperatorTransformer`:
+        `function(mesh_points, features, quadrature_weights=...)`, without unused
+        arguments.
+      inputs: arguments of calls.
+      normalizers: normalisers of `"mesh_points"`, `"features"` and `"scalars"`, which
+        encode arguments, and of `"target"`, which decodes the result.
+      derivatives: how many times calls can be differentiated, in reverse mode; with
+        one, a file is about three times as large as with none.
+      platforms: platforms on which the file can run.
 
     Raises:
       ImportError: if flatbuffers is missing.
       OSError: if the file cannot be written.
-      ValueError: if a size is out of range, a normaliser unknown, the operator cannot
-        be traced for any number of points, or its result is not `(n, q)`.
+      ValueError: if a size is out of range, a normaliser is unknown, the operator
+        cannot be traced for any number of points, or its result is not `(n, q)`.
 
     Examples:
       >>> import tempfile
@@ -188,24 +189,24 @@ def load(
 ) -> export.Exported:
     """Reads an exported operator and checks it, without running it.
 
-    A damaged file may end the process that parses it, so another one does so first.
-    It takes about a second, and for large files as long again as reading them.
+    A damaged file may crash the process that parses it, so a separate process parses it
+    first. This takes about a second, and for large files as long as reading them.
 
     Args:
       path: file that `save` wrote.
-      max_bytes: largest size of the file.
-      trusted: whether you know who wrote the file. Then no other process parses it
-        first, and files of opjax before checksums are read, too.
+      max_bytes: maximum size of the file.
+      trusted: whether you know the author of the file. Then no other process parses it
+        first, and files of early opjax versions without checksums are read, too.
 
     Returns:
-      The operator; its method `call` takes what the file was written for.
+      The operator; its method `call` takes the arguments that it was exported with.
 
     Raises:
       ImportError: if flatbuffers is missing.
       OSError: if the file cannot be read.
-      ValueError: if it is damaged, incomplete or too large, of a later opjax, takes or
-        returns something else than float32 arrays, or names functions outside of it
-        that are unknown.
+      ValueError: if it is damaged, incomplete or too large, was written by a later
+        opjax, takes or returns anything but float32 arrays, or names unknown external
+        functions.
 
     Examples:
       >>> import tempfile

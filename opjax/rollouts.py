@@ -1,4 +1,4 @@
-"""Rollouts: a step applied to its own results, again and again."""
+"""Rollouts: repeated application of a step to its own results."""
 
 from collections.abc import Callable
 from functools import partial
@@ -28,31 +28,31 @@ def rollout(
 
         u_{t+1} = step(u_t),    or    u_{t+1} = step(u_t, x_t),    t = 0, ..., s - 1.
 
-    One `jax.lax.scan`, so compile time does not grow with the number of steps. Works
-    under `jax.jit`, `jax.vmap` and `jax.grad`, also with respect to what the step
-    closes over, such as the parameters of a model.
+    It is one `jax.lax.scan`, so compile time does not grow with the number of steps. It
+    supports `jax.jit`, `jax.vmap` and `jax.grad`, also with respect to variables that
+    the step closes over, such as the parameters of a model.
 
     Args:
-      step: maps a state to the next one, of the same shapes and dtypes: a function, or
-        a module of Flax. It takes the input of the step too, if there are any.
-      state: the first state, any pytree of arrays.
-      num_steps: number of steps `s`, at least one; may be left out with `inputs`.
+      step: maps a state to the next one, with the same shapes and dtypes: a function or
+        a Flax module. It also takes the input of the step, if there are inputs.
+      state: initial state, any pytree of arrays.
+      num_steps: number `s` of steps, at least one; optional with `inputs`.
       inputs: pytree of arrays with steps along axis 0, such as times.
-      observe: what to return of a state; the state itself if None.
-      checkpoint: compute the inside of every step again for its gradient instead of
-        keeping it. Memory then grows with the number of steps by the state alone, and
-        a gradient takes about a third longer.
-      gradient: `"all"`: gradients pass through all steps; `"last"`: through the last
-        one only, of which the state before it is a constant.
+      observe: function of a state whose result is returned; the state itself if None.
+      checkpoint: recompute the inside of every step for its gradient instead of storing
+        it. Memory then grows with the number of steps only by the state, and a gradient
+        takes about a third longer.
+      gradient: `"all"`: gradients pass through all steps; `"last"`: only through the
+        last one, with the state before it as a constant.
 
     Returns:
-      The states `u_1, ..., u_s`, or what `observe` makes of them, stacked along axis 0
-      of every array.
+      The states `u_1, ..., u_s`, or the results of `observe`, stacked along axis 0 of
+      every array.
 
     Raises:
       TypeError: if a step changes the dtypes or the structure of the state.
-      ValueError: if the number of steps is missing, not positive, or not that of the
-        inputs; if a step changes the shapes of the state; or if `gradient` is unknown.
+      ValueError: if the number of steps is missing, not positive, or differs from the
+        inputs'; if a step changes the shapes of the state; or if `gradient` is unknown.
 
     Examples:
       >>> import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Surfaces in the Object File Format, and one label for each of their vertices."""
+"""Surfaces in the Object File Format, with one label per vertex."""
 
 import os
 from pathlib import Path
@@ -7,11 +7,11 @@ import numpy as np
 
 
 def read_vertices(path: str | os.PathLike[str]) -> np.ndarray:
-    """Reads the vertices of an `.off` file; faces are counted and left out.
+    """Reads the vertices of an `.off` file; faces are counted but not read.
 
-    The file has the word `OFF`, the numbers of vertices, faces and edges, three
-    coordinates for each vertex and a line for each face, separated by spaces or line
-    ends anywhere; what follows a `#` on a line is a comment.
+    The file contains the word `OFF`, the numbers of vertices, faces and edges, three
+    coordinates per vertex and one line per face, separated by spaces or line breaks.
+    Text after `#` is a comment.
 
     Args:
       path: the file.
@@ -21,8 +21,8 @@ def read_vertices(path: str | os.PathLike[str]) -> np.ndarray:
 
     Raises:
       OSError: if the file cannot be read.
-      ValueError: if it is not such a file, has no vertex, ends early, or a coordinate
-        is not a finite number.
+      ValueError: if it is not an `.off` file, has no vertex, is truncated, or a
+        coordinate is not a finite number.
     """
     path = Path(path)
     words = _words(path)
@@ -64,17 +64,17 @@ def read_vertices(path: str | os.PathLike[str]) -> np.ndarray:
 
 
 def read_triangles(path: str | os.PathLike[str]) -> np.ndarray:
-    """Reads the faces of an `.off` file that `read_vertices` has read.
+    """Reads the faces of an `.off` file, after `read_vertices`.
 
     Args:
       path: the file.
 
     Returns:
-      Indices of vertices, int64 of shape `(m, 3)`; no rows if there are no faces.
+      Indices of vertices, int64 of shape `(m, 3)`; empty if there are no faces.
 
     Raises:
       OSError: if the file cannot be read.
-      ValueError: if a face has not three corners, all of them vertices.
+      ValueError: if a face does not have three corners that are vertices.
     """
     words = _words(Path(path))
     num_vertices, num_faces = int(words[1]), int(words[2])
@@ -106,15 +106,15 @@ def read_labels(
 
     Args:
       path: a text file, numbers separated by spaces or line ends.
-      lowest: smallest allowed label.
-      highest: largest allowed label.
+      lowest: minimum label.
+      highest: maximum label.
 
     Returns:
       The labels, int32 of shape `(n,)`.
 
     Raises:
       OSError: if the file cannot be read.
-      ValueError: if a label is not a whole number or out of range.
+      ValueError: if a label is not an integer or is out of range.
     """
     path = Path(path)
     try:
@@ -133,7 +133,7 @@ def read_labels(
 
 
 def write(path: str | os.PathLike[str], vertices: np.ndarray) -> None:
-    """Writes vertices `(n, 3)` as a surface without faces, digit for digit."""
+    """Writes vertices `(n, 3)` as a surface without faces, without loss of digits."""
     rows = "".join(" ".join(map(str, row)) + "\n" for row in vertices.tolist())
     Path(path).write_text(f"OFF\n{len(vertices)} 0 0\n{rows}")
 

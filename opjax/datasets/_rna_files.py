@@ -19,7 +19,7 @@ _SOURCE = "github.com/nmwsharp/RNA-Surface-Segmentation-Dataset"
 
 
 def names(root: Path, split: str) -> list[str]:
-    """Names of the surfaces of a list, without `.off`."""
+    """Returns the names of the surfaces in a list, without `.off`."""
     path = _arrays.find(root, [f"{split}.txt"], source=_SOURCE)
     lines = [line.strip() for line in path.read_text().splitlines()]
     names = [line.removesuffix(".off") for line in lines if line]
@@ -41,7 +41,7 @@ def names(root: Path, split: str) -> list[str]:
 
 
 def check_files(root: Path, split: str, names: Sequence[str]) -> None:
-    """Raises FileNotFoundError, naming them, if files of surfaces are missing."""
+    """Raises FileNotFoundError with the names of missing files of surfaces."""
     paths = [p for name in names for p in files_of(root, name)]
     missing = [str(path.relative_to(root)) for path in paths if not path.is_file()]
     if missing:
@@ -55,12 +55,12 @@ def check_files(root: Path, split: str, names: Sequence[str]) -> None:
 
 
 def files_of(root: Path, name: str) -> tuple[Path, Path]:
-    """Surface and labels."""
+    """Returns the surface file and the label file."""
     return root / "off" / f"{name}.off", root / "labels" / f"{name}.txt"
 
 
 def read_mesh(root: Path, name: str) -> Sample:
-    """All vertices of a surface."""
+    """Reads all vertices of a surface."""
     surface, text = files_of(root, name)
     vertices = _off.read_vertices(surface)
     labels = _off.read_labels(text, lowest=_LOWEST, highest=_HIGHEST)
@@ -75,7 +75,7 @@ def read_mesh(root: Path, name: str) -> Sample:
 def read_samples(
     root: Path, split: str, num_points: int, limit: int | None
 ) -> list[Sample]:
-    """The first points of surfaces in one file."""
+    """Reads the first points of all surfaces from one file."""
     try:
         path = _arrays.find(root, [f"rna_{split}_4096.npz"], source=_SOURCE)
     except FileNotFoundError as error:
@@ -109,7 +109,7 @@ def read_samples(
 
 
 def take(found: Sequence[str] | np.ndarray, limit: int | None, path: Path) -> None:
-    """Raises ValueError if there are fewer surfaces."""
+    """Returns the first surfaces; raises ValueError if there are too few."""
     if limit is not None and not 1 <= limit <= len(found):
         raise ValueError(
             f"{path} has {len(found)} surfaces, {limit} were requested (validation "

@@ -21,13 +21,13 @@ _MOST_INSIDE = 0.25  # of the facets of a boundary that may be sides of cracks
 
 
 class Geometric(NamedTuple):
-    """What is known of a sample from the shape of its mesh.
+    """Boundaries and geometric features of a sample.
 
     Attributes:
-      values: more features, `(n, c)`.
+      values: additional features, `(n, c)`.
       channels: their names.
       boundaries: indices of the points (or cells) of each named boundary, sorted.
-      patches: how to integrate over them, where that was asked for.
+      patches: quadrature rules on the boundaries, if requested.
     """
 
     values: np.ndarray
@@ -42,15 +42,15 @@ def of(
     """Computes indicators of named boundaries, distances to them and normals.
 
     Args:
-      name: of the sample, for messages.
-      arrays: of the file.
-      options: which boundaries and features, and whether a row of the sample is a
+      name: name of the sample, for messages.
+      arrays: arrays of the file.
+      options: requested boundaries and features, and whether a row of the sample is a
         point or a cell.
-      row: what a table of cases says of the sample, for scalars of conditions.
+      row: the row of the sample in a table of cases, for scalars in conditions.
 
     Raises:
-      ValueError: if there is no such boundary, it has no facets, or cells are missing
-        where they are needed.
+      ValueError: if there is no such boundary, it has no facets, or required cells are
+        missing.
     """
     location, features = options.location, options.geometry
     on_cells = location == "cells"
@@ -200,7 +200,7 @@ def _outwards(
     Parts that none of them belongs to have no say, and may be open.
 
     Args:
-      name: of the sample, for messages.
+      name: name of the sample, for messages.
       cells: of the surface.
       facets: all of them, `(m, corners)`.
       chosen: which ones are wanted, `(m,)`.

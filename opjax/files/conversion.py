@@ -1,4 +1,4 @@
-"""What to type to convert a file of another format; every line can be run as it is."""
+"""Instructions to convert files of other formats; every command runs as printed."""
 
 from pathlib import Path
 
@@ -98,13 +98,13 @@ _SERIES = (
 
 
 def way(path: Path) -> str:
-    """How to convert a file of another format; empty if we know of no way.
+    """Instructions to convert a file of another format; empty if unknown.
 
     Args:
-      path: the file or, of Zarr, the folder.
+      path: the file or, for Zarr, the folder.
 
     Returns:
-      A sentence after a blank, with a command where there is one.
+      A sentence after a space, with a command if there is one.
     """
     suffix = path.suffix.lower()
     if suffix in (".pvd", ".series"):
@@ -113,7 +113,7 @@ def way(path: Path) -> str:
         return ""
     if path.name.lower().endswith(_FLUENT):
         line = _PYVISTA.format(code=_CFF.format(stem=path.name[: -len(_FLUENT[0])]))
-        return f" To convert it: {line}."
+        return f" To convert it: pip install -U pyvista; {line}."
     line = _WAYS.get(suffix)
     if suffix == ".mat" and path.is_file() and limits.is_hdf5(path):
         line = _MATLAB_73
@@ -123,15 +123,14 @@ def way(path: Path) -> str:
 
 
 def way_in(folder: Path, *, below: bool = True) -> str:
-    """How to convert the results in a folder.
+    """Instructions to convert the results in a folder.
 
     Args:
-      folder: of a case, or of folders of cases.
-      below: whether to look into the folders in it.
+      folder: folder of a case, or of folders of cases.
+      below: whether to search its subfolders.
 
     Returns:
-      A sentence after a blank, as from `way`; empty if there are no results that we
-      know of.
+      A sentence after a space, as from `way`; empty if there are no known results.
     """
     if (folder / "system" / "controlDict").is_file():
         return f" To convert it: {_FOAM}."

@@ -1,10 +1,10 @@
-"""Formulas that users type: `load/modulus`, `(x-5)^2 + y^2 < 1.01 and z > 0`.
+"""User-defined formulas: `load/modulus`, `(x-5)^2 + y^2 < 1.01 and z > 0`.
 
-A formula is arithmetic of numbers and names, `+ - * / ^ ( )`, with the functions of
-`FUNCTIONS` and `pi`; `**` means `^`. A condition compares such values by `< <= > >= ==
-!=`, and joins comparisons by `and`, `or`, `not`. A name with spaces or other signs is
-put into quotes: `load / "Young modulus"`. Python's grammar reads the text, but only
-what is listed here is accepted, and nothing of it is executed.
+A formula combines numbers and names with `+ - * / ^ ( )`, the functions in `FUNCTIONS`
+and `pi`; `**` equals `^`. A condition compares such values with `< <= > >= == !=`, and
+joins comparisons with `and`, `or`, `not`. A name with spaces or other characters is
+quoted: `load / "Young modulus"`. Python's grammar parses the text, but only the
+elements listed here are accepted, and nothing is executed.
 """
 
 import ast
@@ -74,9 +74,9 @@ class Expression:
     """A formula or a condition, as `parse` reads it.
 
     Attributes:
-      text: what was typed.
-      is_condition: whether its values are true and false, not numbers.
-      names: what it needs values of, in the order of first appearance; without `pi`.
+      text: text of the formula.
+      is_condition: whether its values are booleans, not numbers.
+      names: required names in order of first appearance, without `pi`.
     """
 
     text: str
@@ -120,7 +120,7 @@ class Expression:
         return np.array(np.broadcast_to(result, np.broadcast_shapes(*shapes)))
 
     def traced(self, values: Mapping[str, jax.Array]) -> jax.Array:
-        """Computes a formula of numbers that JAX traces; what is not finite passes.
+        """Evaluates a formula for numbers that JAX traces, without a check for NaN.
 
         Args:
           values: numbers or arrays of one shape, by name.
@@ -132,13 +132,12 @@ def parse(text: str, *, condition: bool = False) -> Expression:
     """Reads a formula, or a condition.
 
     Args:
-      text: at most `MAX_CHARACTERS` characters.
-      condition: whether comparisons are expected, not a number.
+      text: formula of at most `MAX_CHARACTERS` characters.
+      condition: whether a condition is expected instead of a number.
 
     Raises:
-      ValueError: if the text has something that the module does not list, with its
-        place; or if it is a number where a condition is expected, or the other way
-        round.
+      ValueError: if the text contains an unsupported element (the message gives its
+        position), or is a number instead of a condition, or the reverse.
     """
     if not text.strip():
         raise ValueError("A formula is empty; write one, such as load/modulus.")
@@ -167,18 +166,18 @@ def parse(text: str, *, condition: bool = False) -> Expression:
 def parse_named(text: str, *, condition: bool = False) -> dict[str, Expression]:
     """Reads formulas with names: `U: load/modulus, S: load` or `clamp: x < 1e-6`.
 
-    Commas or semicolons are between them. The last colon ends a name, since formulas
-    have none; a name that has a comma or a semicolon is put into quotes.
+    They are separated by commas or semicolons. The last colon ends a name, because
+    formulas contain none. A name with a comma or a semicolon is quoted.
 
     Args:
-      text: of a flag; may be empty.
-      condition: whether conditions are expected, not numbers.
+      text: value of a flag; may be empty.
+      condition: whether conditions are expected instead of numbers.
 
     Returns:
       The formulas by name, in the order of the text.
 
     Raises:
-      ValueError: if a part has no name or is no formula, or a name is there twice.
+      ValueError: if a part has no name or is not a formula, or a name is repeated.
     """
     found: dict[str, Expression] = {}
     for part in _parts(text):

@@ -1,7 +1,7 @@
-"""Which files are the frames of a case, and of which times they are.
+"""The files of the frames of a case, and their times.
 
-Nothing but the frames of a folder is read for a `.pvd` file in it: names with `..`,
-absolute ones and links out of the folder are refused.
+A `.pvd` file may name only frames in its folder: names with `..`, absolute paths and
+links out of the folder raise an error.
 """
 
 import re
@@ -28,11 +28,11 @@ _FIRST = re.compile(r"^(\d+)(?![\d.])")
 
 
 def find_cases(paths: Paths) -> list[Path]:
-    """Lists the files and folders of cases, in the order of their names.
+    """Lists the files and folders of cases, sorted by name.
 
     Raises:
-      FileNotFoundError: if a path does not exist or holds no case.
-      ValueError: if a file is of an unknown format.
+      FileNotFoundError: if a path does not exist or contains no case.
+      ValueError: if the format of a file is unknown.
     """
     listed = [paths] if isinstance(paths, str | Path) else list(paths)  # pyright: ignore
     cases = {case for path in listed for case in _cases_of(Path(path).expanduser())}
@@ -96,9 +96,10 @@ def _in_folder(root: Path) -> list[Path]:
 
 
 def frames_in(folder: Path) -> list[Path]:
-    """The files of frames in a folder, all of one format, in the order of their names.
+    """The files of frames in a folder, all of one format, sorted by name.
 
-    Of several formats, one is made of the others: `.vtm` lists, `.vtp` surfaces.
+    If there are several formats, the format that refers to the others is used: `.vtm`
+    lists `.vtp` surfaces.
     """
     inside = [path for path in sorted(folder.iterdir()) if path.name[0] != "."]
     inside = [path for path in inside if not path.name.startswith("log.")]
@@ -114,9 +115,9 @@ class Listed(NamedTuple):
     """A frame.
 
     Attributes:
-      file: that has it.
-      time: of the frame, where that is known.
-      step: number of the frame in the file, of files with several.
+      file: file that contains the frame.
+      time: time of the frame, if known.
+      step: index of the frame in the file, if the file has several.
     """
 
     file: Path
@@ -148,12 +149,12 @@ def listed(case: Path) -> Iterator[Listed]:
 
 
 def numbers(case: Path, files: list[Path]) -> list[float]:
-    """Times or numbers in the names of files: at the end, or else at the start.
+    """Times or numbers in file names: at the end, or otherwise at the start.
 
-    Decimals are times, `u_0.0, u_0.5, u_1`; digits alone count the frames.
+    Decimal numbers are times, `u_0.0, u_0.5, u_1`; integers count the frames.
 
     Raises:
-      ValueError: if a name has none, or two have the same.
+      ValueError: if a name contains no number, or two names contain the same number.
     """
     if len(files) == 1:
         return [0.0]

@@ -1,4 +1,4 @@
-"""Samples that a model cannot tell apart: frames of one run, taken as cases."""
+"""Detection of samples with equal inputs, such as frames of one run taken as cases."""
 
 import hashlib
 import math
@@ -17,13 +17,13 @@ _WAY = (
 
 
 class Seen(NamedTuple):
-    """What is kept of a sample.
+    """Digests of a sample.
 
     Attributes:
       name: of the sample.
       given: digest of its points, features and scalars.
       asked: digest of its targets; empty if there are none.
-      time: that its file says it is of; NaN if it says none.
+      time: time stored in its file; NaN if there is none.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Seen(NamedTuple):
 
 
 def seen(sample: Sample, time: float = math.nan) -> Seen:
-    """Returns what is kept of a sample."""
+    """Returns the digests of a sample."""
     inputs = _digest([sample.mesh_points, sample.features, sample.scalars])
     asked = _digest([sample.target, sample.target_scalars])
     return Seen(sample.name, inputs, asked, time)
@@ -49,12 +49,12 @@ def _digest(arrays: Sequence[np.ndarray | None]) -> bytes:
 
 
 def warn(known: Iterable[Seen]) -> None:
-    """Warns of samples with one input and several answers, and of doubtful answers.
+    """Warns about equal inputs with different targets, and about doubtful targets.
 
-    Initial values beside solutions are doubtful, and answers that are all equal.
+    Doubtful are initial states among solutions, and targets that are all equal.
 
     Args:
-      known: all samples of a data set.
+      known: digests of all samples of a data set.
     """
     groups: dict[bytes, list[Seen]] = {}
     known = [one for one in known if one.asked]

@@ -1,6 +1,6 @@
-"""Files of many samples along axis 0: HDF5, folders of `.npy` files, and `.npz`.
+"""Files with many samples along axis 0: HDF5, folders of `.npy` files, and `.npz`.
 
-The first two are read by row, an archive as a whole.
+The first two are read row by row, an archive as a whole.
 """
 
 import contextlib
@@ -19,17 +19,17 @@ _SHARED = {"mesh_points": 2, "cells": 2, "quadrature_weights": 1, "grid_shape": 
 
 
 def is_folder(path: Path) -> bool:
-    """Whether a path is a folder of `.npy` files, one for each array."""
+    """Whether a path is a folder with one `.npy` file per array."""
     return path.is_dir() and any(path.glob("*.npy"))
 
 
 @contextlib.contextmanager
 def open_stacked(path: Path, max_bytes: int) -> Generator[Groups]:
-    """Opens a file or folder. A row of an array is read when it is looked up.
+    """Opens a file or folder. A row of an array is read on access.
 
     Args:
       path: an `.npz` or `.h5` file, or a folder of `.npy` files.
-      max_bytes: largest size of an array of a sample.
+      max_bytes: maximum size of an array of one sample.
 
     Raises:
       FileNotFoundError: if it does not exist.

@@ -1,4 +1,4 @@
-"""Frames of series that stay in their files and are read when they are looked up."""
+"""Frames of series that stay in their files and are read on access."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,12 +14,12 @@ from opjax.samples.stored import Place
 
 
 class StoredFrames:
-    """Frames `(t, n, c)` on disk, of which none is in memory.
+    """Frames `(t, n, c)` on disk, none of them in memory.
 
     Args:
-      read: `read(frame)`, the values of a frame, of any axes.
-      shape: number of frames, points and channels.
-      name: of the series, for messages.
+      read: `read(frame)` returns the values of a frame, with any axes.
+      shape: numbers of frames, points and channels.
+      name: name of the series, for messages.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ def of_hdf5(
 
 
 def of_meshes(listed: Sequence[Listed], options: ReadOptions, frame: int) -> np.ndarray:
-    """Reads the fields of one of the frames of a mesh, joined along their channels."""
+    """Reads the fields of one frame of a mesh, joined along their channels."""
     file, _, step = listed[frame]
     with opened(file, options, step=step) as groups:
         values = building.build(str(file), groups[""], options).sample.target

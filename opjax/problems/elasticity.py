@@ -1,15 +1,15 @@
-r"""A unit cell of rubber with a random void, pulled upwards: the Geo-FNO data.
+r"""A rubber unit cell with a random void, pulled upwards: the Geo-FNO data.
 
 The square `[0, 1]^2` has a void around its centre, of radius `r(theta)` between 0.2 and
 0.4. Its lower side is clamped, the traction `(0, 100)` acts on its upper side, and all
 other sides are free. The output is the von Mises stress. Strains stay near 1e-3, so
-kinematics are linear, `e = (grad u + grad u^T) / 2`; the law is that of the published
-code.
+kinematics are linear, `e = (grad u + grad u^T) / 2`; the constitutive law is that of
+the published code.
 
-The published points are the 972 Gauss points of 108 quadratic elements. Ours are too,
-but on a mesh of our own: rings of elements around the void. Both discretisations have
-an error of 2 to 5 % in the stress. So the two data sets agree up to this error, but not
-point by point.
+The published points are the 972 Gauss points of 108 quadratic elements. Here they are
+too, but on a different mesh: rings of elements around the void. Both discretisations
+have an error of 2 to 5 % in the stress. So the two data sets agree up to this error,
+but not point by point.
 """
 
 from typing import Any, NamedTuple
@@ -32,10 +32,10 @@ class DeformedCell(NamedTuple):
     """A deformed cell at its `n` Gauss points.
 
     Attributes:
-      points: coordinates before the deformation, shape `(n, 2)`.
+      points: initial coordinates, shape `(n, 2)`.
       stress: second Piola-Kirchhoff stress in the plane, `(n, 2, 2)`.
-      displacement: shape `(n, 2)`.
-      weights: of the quadrature over the cell without its void, `(n,)`.
+      displacement: displacement, shape `(n, 2)`.
+      weights: quadrature weights over the cell without its void, `(n,)`.
 
     Examples:
       >>> from opjax.problems import elasticity
@@ -68,15 +68,15 @@ def void_radius(modes: ArrayLike, angles: ArrayLike) -> np.ndarray:
         r(t) = 0.2 + 0.2 / (1 + exp(s(t))),
         s(t) = sum_{k=1}^5 16 / (sqrt(pi) (k^2 + 9)) (a_k cos(k t) + b_k sin(k t)).
 
-    The paper gives `s` the covariance `16 (-d^2/dt^2 + 9)^-1`. In the published data,
+    In the paper, `s` has the covariance `16 (-d^2/dt^2 + 9)^-1`. In the published data,
     and here, that operator is the standard deviation instead.
 
     Args:
-      modes: `a` and `b`, shape `(2, 5)`.
-      angles: in radians, any shape.
+      modes: coefficients `a` and `b`, shape `(2, 5)`.
+      angles: angles in radians, any shape.
 
     Returns:
-      The radii, in the shape of `angles`.
+      The radii, with the shape of `angles`.
 
     Raises:
       ValueError: if `modes` has another shape.
@@ -104,16 +104,17 @@ def reference_mesh(*, num_around: int = 36, num_across: int = 3) -> Any:
     """Makes a mesh of the cell with a round void of radius 0.3.
 
     Args:
-      num_around: elements around the void, a multiple of four, so that corners are
-        nodes.
-      num_across: elements between the void and the sides.
+      num_around: number of elements around the void, a multiple of four, so that
+        corners are nodes.
+      num_across: number of elements between the void and the sides.
 
     Returns:
       A `skfem.MeshQuad2` of `num_around * num_across` nine-node elements.
 
     Raises:
       ImportError: if scikit-fem is missing.
-      ValueError: if a number is not positive, or `num_around` is no multiple of four.
+      ValueError: if a number is not positive, or `num_around` is not a multiple of
+        four.
 
     Examples:
       >>> from opjax.problems import elasticity
@@ -152,17 +153,17 @@ def reference_mesh(*, num_around: int = 36, num_across: int = 3) -> Any:
 
 
 def morphed_mesh(mesh: Any, modes: ArrayLike) -> Any:
-    """Moves the nodes of a mesh so that its round void gets another radius.
+    """Moves the nodes of a mesh so that its round void gets a different radius.
 
     At distance `rho` below 0.5 from the centre, nodes move along the ray to
 
         rho + (r(t) - 0.3) (0.5 - rho) / 0.2,
 
-    the map of the published meshes; farther ones stay.
+    which is the map of the published meshes; nodes farther away are unchanged.
 
     Args:
-      mesh: from `reference_mesh`.
-      modes: of the void, as for `void_radius`.
+      mesh: mesh from `reference_mesh`.
+      modes: coefficients of the void, see `void_radius`.
 
     Returns:
       The moved mesh.
@@ -188,19 +189,19 @@ def stress(strain: ArrayLike) -> np.ndarray:
     r"""Stress of an incompressible rubber in a thin sheet.
 
     With `C = I + 2 e`, `C_33 = 1 / det C`, `I_1 = tr C + C_33`, and the pressure `p`
-    for which the stress across the sheet vanishes,
+    for which the stress across the sheet is zero,
 
         S = 2 c_1 I + 2 c_2 (C + I_1 I) - p C^-1,   c_1 = 1.863e5,   c_2 = 9.79e3.
 
-    At small strain this is `2 mu (e + tr(e) I)`, `mu = 2 c_1 + 10 c_2`, with an error
-    of 4e-4 at the strains of the data set. The Rivlin-Saunders law of the paper has
-    `I_1 I - C` instead; published data were made with the plus sign.
+    At small strains this is `2 mu (e + tr(e) I)`, `mu = 2 c_1 + 10 c_2`, with an error
+    of 4e-4 at the strains of the data set. The Rivlin-Saunders law in the paper has
+    `I_1 I - C` instead; the published data were computed with the plus sign.
 
     Args:
-      strain: symmetric, in the plane, shape `(..., 2, 2)`.
+      strain: symmetric strain in the plane, shape `(..., 2, 2)`.
 
     Returns:
-      The second Piola-Kirchhoff stress, same shape.
+      The second Piola-Kirchhoff stress, with the same shape.
 
     Examples:
       >>> import numpy as np
@@ -220,10 +221,10 @@ def stress(strain: ArrayLike) -> np.ndarray:
 
 
 def von_mises(stress: ArrayLike) -> np.ndarray:
-    """Von Mises' stress, `(s_11^2 - s_11 s_22 + s_22^2 + 3 s_12^2)^(1/2)`.
+    """Von Mises stress, `(s_11^2 - s_11 s_22 + s_22^2 + 3 s_12^2)^(1/2)`.
 
     Args:
-      stress: symmetric, of a thin sheet, shape `(..., 2, 2)`.
+      stress: symmetric stress of a thin sheet, shape `(..., 2, 2)`.
 
     Returns:
       The scalar stress, shape `(...)`.
@@ -240,17 +241,17 @@ def von_mises(stress: ArrayLike) -> np.ndarray:
 
 
 def solve(mesh: Any, *, traction: float = 100.0) -> DeformedCell:
-    """Pulls a cell by its upper side while the lower one is clamped.
+    """Pulls a cell by its upper side while the lower side is clamped.
 
-    Quadratic displacements, three by three Gauss points for each element; about 50 ms
-    for 108 elements.
+    It uses quadratic displacements with three by three Gauss points per element, and
+    takes about 50 ms for 108 elements.
 
     Args:
-      mesh: from `reference_mesh` or `morphed_mesh`.
+      mesh: mesh from `reference_mesh` or `morphed_mesh`.
       traction: vertical force per length of the upper side.
 
     Returns:
-      Points, stress, displacement and weights, at nine points for each element.
+      Points, stress, displacement and weights, at nine points per element.
 
     Raises:
       ImportError: if scikit-fem is missing.
@@ -304,11 +305,11 @@ def vector_basis(mesh: Any) -> Any:
 def equilibrium(basis: Any, load: np.ndarray) -> np.ndarray:
     """Finds the displacement that is zero on the lower side and balances a load.
 
-    Newton's method with the tangent at rest: at small strain it converges as well as
-    with the true tangent, and it is factorised only once.
+    It uses Newton's method with the tangent at rest: at small strains it converges as
+    well as with the true tangent, and is factorised only once.
 
     Args:
-      basis: from `vector_basis`.
+      basis: basis from `vector_basis`.
       load: virtual work of the forces for every basis function, shape `(N,)`.
 
     Returns:

@@ -1,8 +1,8 @@
 r"""Poisson's equation on the unit cube, with mixed Fourier right-hand sides.
 
-`-Laplace u = f`, `u = 0` on the boundary, by second-order finite differences at the
-interior points `i / (n + 1)` of each axis. The right-hand sides span few modes, so the
-mean error over all of them is a trace, see `population_moment`.
+`-Laplace u = f`, `u = 0` on the boundary, discretised by second-order finite
+differences at the interior points `i / (n + 1)` of each axis. The right-hand sides span
+few modes, so the mean error over all of them is a trace, see `population_moment`.
 """
 
 import functools
@@ -26,8 +26,8 @@ class FourierProblem(NamedTuple):
     """The space of right-hand sides, with the exact discrete solutions.
 
     Attributes:
-      modes: right-hand sides `sin(pi m x)` and `cos(pi m x)` in turn, shape `(n, k)`;
-        in several dimensions products of them.
+      modes: right-hand sides, alternating `sin(pi m x)` and `cos(pi m x)`, shape `(n,
+        k)`; in several dimensions, products of these.
       solutions: the discrete solutions, shape `(n, k)`.
       damping: factors of the modes in random combinations, shape `(k,)`.
 
@@ -44,7 +44,7 @@ class FourierProblem(NamedTuple):
 
 
 class Samples(NamedTuple):
-    """Right-hand sides and solutions, one sample a column, shape `(n, b)`.
+    """Right-hand sides and solutions, with samples as columns, shape `(n, b)`.
 
     Examples:
       >>> import jax
@@ -65,14 +65,14 @@ def solve(right_side: ArrayLike) -> jax.Array:
         sum_axes (2 u_i - u_{i-1} - u_{i+1}) / h^2 = f_i,    h = 1 / (n + 1).
 
     Args:
-      right_side: values at the interior points, one axis for each dimension.
+      right_side: values at the interior points, one axis per dimension.
 
     Returns:
       The solution at the same points.
 
     Raises:
       TypeError: if the right-hand side is not floating point.
-      ValueError: if it is a number.
+      ValueError: if it is a scalar.
 
     Examples:
       >>> import numpy as np
@@ -106,18 +106,20 @@ def fourier_problem(
     """Tabulates the first sine and cosine modes and their solutions.
 
     Args:
-      grid_shape: interior points per axis, in row-major order; a number for 1-D.
-      num_modes: modes `m = 1, ...` per axis; `k = (2 num_modes)^p` functions in all.
+      grid_shape: number of interior points per axis, in row-major order; a number for
+        1-D.
+      num_modes: number of modes `m = 1, ...` per axis; `k = (2 num_modes)^p` functions
+        in total.
       decay: exponent of the damping `m^-decay`, a product over the axes.
       solver: function from right-hand sides on the grid to solutions, for another
         equation.
-      dtype: floating-point dtype; JAX's default one if left out.
+      dtype: floating-point dtype; JAX's default dtype if omitted.
 
     Returns:
       The problem.
 
     Raises:
-      TypeError: if a number is not whole or the dtype not floating point.
+      TypeError: if a number is not an integer or the dtype is not floating point.
       ValueError: if a number of points or modes is not positive, the decay is negative,
         or there are more modes than points on an axis.
 
@@ -157,9 +159,8 @@ def sample(key: jax.Array, problem: FourierProblem, *, num_samples: int) -> Samp
     """Draws mixed Fourier right-hand sides of unit norm, with their solutions.
 
     Half of them, rounded down, are single modes with a random sign. The others are
-    random combinations of modes, with normal coefficients times the damping. The two
-    kinds alternate here, where the paper shuffles them; only the order in a batch
-    differs.
+    random combinations of modes, with normal coefficients times the damping. Here the
+    two kinds alternate; the paper shuffles them. Only the order in a batch differs.
 
     Args:
       key: PRNG key.
@@ -210,9 +211,9 @@ def weighted_mse(
         mean_b (|p_b - u_b|^2 / n) / max(|u_b|^2 / n, floor)
 
     Args:
-      prediction: one sample a column, shape `(n, b)`.
-      solution: likewise.
-      floor: smallest mean square to divide by.
+      prediction: predictions with samples as columns, shape `(n, b)`.
+      solution: solutions with samples as columns, shape `(n, b)`.
+      floor: minimum of the mean square in the denominator.
 
     Returns:
       The scalar error.
@@ -249,8 +250,8 @@ def population_moment(
 
         C = E[c c^T / |u|^2],    weighted MSE of M = trace(E^T E C),    E = M F - U,
 
-    for samples `f = F c`, `u = U c`. Single modes count exactly, random combinations by
-    Monte Carlo.
+    for samples `f = F c`, `u = U c`. The part of single modes is exact, that of random
+    combinations is a Monte Carlo estimate.
 
     Args:
       key: PRNG key.
@@ -298,9 +299,9 @@ def population_mse(
         trace(E^T E C),    E = M F - U.
 
     Args:
-      operator: linear, `M`, from `(n, c)` to `(n, c)`.
+      operator: linear operator `M`, from `(n, c)` to `(n, c)`.
       problem: modes `F` and solutions `U`.
-      moment: `C`, from `population_moment`, shape `(k, k)`.
+      moment: moment `C`, from `population_moment`, shape `(k, k)`.
 
     Returns:
       The scalar error.
@@ -331,13 +332,13 @@ def operator_error(
 
         |M - A^{-1}|_F / |A^{-1}|_F,
 
-    where `A^{-1}` is the exact discrete inverse, computed some columns at a time.
+    where `A^{-1}` is the exact discrete inverse, computed a few columns at a time.
 
     Args:
-      operator: linear, `M`, from `(n, c)` to `(n, c)`.
-      grid_shape: interior points per axis.
+      operator: linear operator `M`, from `(n, c)` to `(n, c)`.
+      grid_shape: number of interior points per axis.
       solver: the inverse, a function from values on the grid to values on the grid.
-      dtype: floating-point dtype; JAX's default one if left out.
+      dtype: floating-point dtype; JAX's default dtype if omitted.
 
     Returns:
       The scalar error.
@@ -362,7 +363,7 @@ def operator_error(
 
 
 def modes_at(coordinates: np.ndarray, num_modes: int) -> np.ndarray:
-    """Modes of one axis, alternating, at coordinates `(n,)`, shape `(n, 2 modes)`.
+    """Interleaved sine and cosine modes of an axis at `(n,)`, `(n, 2 num_modes)`.
 
     Examples:
       >>> import numpy as np
@@ -376,7 +377,7 @@ def modes_at(coordinates: np.ndarray, num_modes: int) -> np.ndarray:
 
 
 def damping_of(num_modes: int, decay: float, *, axes: int) -> np.ndarray:
-    """Damping of the products of modes of some axes, shape `((2 modes)^axes,)`.
+    """Damping of the products of modes over several axes, shape `((2 modes)^axes,)`.
 
     Examples:
       >>> from opjax.problems.poisson import damping_of

@@ -1,8 +1,8 @@
-r"""`-(a u')' = f` on the unit interval, with a coefficient that varies.
+r"""`-(a u')' = f` on the unit interval, with a variable coefficient.
 
-With `u = 0` at both ends, by second-order finite differences at the interior points
-`i / (n + 1)`, with coefficients between them. Where they are constant, this is
-`poisson` in one dimension.
+With `u = 0` at both ends, discretised by second-order finite differences at the
+interior points `i / (n + 1)`, with coefficients between them. If the coefficient is
+constant, this is `poisson` in one dimension.
 """
 
 import jax
@@ -32,9 +32,10 @@ def coefficient(
 
     Args:
       kind: one of `KINDS`.
-      num_points: interior points `n`.
-      contrast: largest over smallest coefficient; must be one for the constant kind.
-      seed: of a random coefficient.
+      num_points: number `n` of interior points.
+      contrast: ratio of the maximum to the minimum coefficient; must be one for the
+        constant kind.
+      seed: seed of a random coefficient.
 
     Returns:
       The values at `(i + 1/2) / (n + 1)`, `i = 0, ..., n`, shape `(n + 1,)`.

@@ -1,8 +1,9 @@
-r"""Poisson's equation on a mesh of triangles, by linear finite elements.
+r"""Poisson's equation on a mesh of triangles, with linear finite elements.
 
 `-Laplace u = f`, `u = 0` on the boundary. With stiffness matrix `A` and lumped masses
-`W` the discrete problem is `A u = W f`. In the coordinates `W^{1/2} f` and `W^{1/2} u`
-norms are those of L2, and the inverse, `W^{1/2} A^{-1} W^{1/2}`, is symmetric.
+`W`, the discrete problem is `A u = W f`. In the coordinates `W^{1/2} f` and `W^{1/2}
+u`, Euclidean norms are L2 norms, and the inverse, `W^{1/2} A^{-1} W^{1/2}`, is
+symmetric.
 """
 
 from typing import Any, NamedTuple
@@ -21,14 +22,15 @@ _MARGIN, _JITTER = 0.65, 0.25  # of interior nodes, in spacings
 
 
 class Elements(NamedTuple):
-    """The discrete problem between the interior points of a mesh.
+    """The discrete problem for the interior points of a mesh.
 
     Attributes:
       mesh_points: interior points, shape `(n, 2)`.
-      edges: pairs of them that share an edge of a triangle, shape `(e, 2)`.
+      edges: pairs of points that share an edge of a triangle, shape `(e, 2)`.
       stiffness: sparse matrix `A`, shape `(n, n)`.
       mass: sparse mass matrix, not lumped, shape `(n, n)`.
-      lumped: masses `W`, a third of the triangles around each point, shape `(n,)`.
+      lumped: masses `W`, a third of the area of the triangles around each point, shape
+        `(n,)`.
 
     Examples:
       >>> from opjax.problems import poisson_mesh
@@ -52,12 +54,12 @@ def l_shaped_mesh(*, num_columns: int, seed: int = 0) -> tuple[np.ndarray, np.nd
     moved at random by up to a quarter of the spacing in both coordinates.
 
     Args:
-      num_columns: spacings along the longest side, even and at least 4.
-      seed: of the displacements.
+      num_columns: number of spacings along the longest side, even and at least 4.
+      seed: seed of the displacements.
 
     Returns:
-      Nodes, shape `(N, 2)`, and triangles, three nodes each, counter-clockwise, shape
-      `(t, 3)`.
+      Nodes, shape `(N, 2)`, and triangles, with three nodes each, counter-clockwise,
+      shape `(t, 3)`.
 
     Raises:
       ValueError: if `num_columns` is odd or below 4.
@@ -94,7 +96,7 @@ def l_shaped_mesh(*, num_columns: int, seed: int = 0) -> tuple[np.ndarray, np.nd
 
 
 def with_area(nodes: np.ndarray, cells: np.ndarray, spacing: float) -> np.ndarray:
-    """Returns the triangles that are not flat, counter-clockwise, shape `(t, 3)`.
+    """Returns the triangles of positive area, counter-clockwise, shape `(t, 3)`.
 
     Examples:
       >>> import numpy as np
@@ -110,7 +112,7 @@ def with_area(nodes: np.ndarray, cells: np.ndarray, spacing: float) -> np.ndarra
 
 
 def opposite_edges(nodes: np.ndarray, cells: np.ndarray) -> np.ndarray:
-    """Returns the edge that is opposite to each node of triangles, `(t, 3, 2)`.
+    """Returns the opposite edge of each node of triangles, `(t, 3, 2)`.
 
     Examples:
       >>> import numpy as np
@@ -125,18 +127,18 @@ def opposite_edges(nodes: np.ndarray, cells: np.ndarray) -> np.ndarray:
 def assemble(
     nodes: Float[ArrayLike, "N 2"], cells: Int[ArrayLike, "t 3"]
 ) -> tuple[Any, Any]:
-    """Assembles linear finite elements between all nodes, without boundary values.
+    """Assembles linear finite elements for all nodes, without boundary values.
 
     Args:
-      nodes: of the mesh, shape `(N, 2)`.
-      cells: triangles, three nodes each, shape `(t, 3)`.
+      nodes: nodes of the mesh, shape `(N, 2)`.
+      cells: triangles, with three nodes each, shape `(t, 3)`.
 
     Returns:
       The stiffness matrix and the mass matrix, sparse, shape `(N, N)`.
 
     Raises:
-      TypeError: as in `discretize`.
-      ValueError: as in `discretize`; all nodes may be on the boundary.
+      TypeError: as from `discretize`.
+      ValueError: as from `discretize`, but all nodes may be on the boundary.
 
     Examples:
       >>> import numpy as np
@@ -172,16 +174,16 @@ def discretize(
     """Assembles linear finite elements with zero values on the boundary.
 
     Args:
-      nodes: of the mesh, shape `(N, 2)`.
-      cells: triangles, three nodes each, shape `(t, 3)`.
+      nodes: nodes of the mesh, shape `(N, 2)`.
+      cells: triangles, with three nodes each, shape `(t, 3)`.
 
     Returns:
-      The discrete problem between the interior points, in the order of the nodes.
+      The discrete problem for the interior points, in the order of the nodes.
 
     Raises:
       TypeError: if nodes are not floating point or cells not integers.
-      ValueError: if shapes are not as above, a node does not exist, a triangle has no
-        area, or no node is inside.
+      ValueError: if shapes do not match these, a node does not exist, a triangle has no
+        area, or there is no interior node.
 
     Examples:
       >>> from opjax.problems import poisson_mesh
@@ -217,11 +219,11 @@ def edges_of(
     """Returns the edges of triangles.
 
     Args:
-      cells: triangles, three nodes each, shape `(t, 3)`.
+      cells: triangles, with three nodes each, shape `(t, 3)`.
 
     Returns:
-      Edges, two nodes each, the smaller one first, shape `(e, 2)`; the number of
-      triangles at each, one on the boundary, shape `(e,)`; and the edges of every
+      Edges, with two nodes each, the smaller one first, shape `(e, 2)`; the number of
+      triangles at each edge, one on the boundary, shape `(e,)`; and the edges of every
       triangle: from its first node to the second, to the third, and back, `(t, 3)`.
 
     Examples:
@@ -263,12 +265,13 @@ def fourier_problem(
 
     Args:
       elements: the discrete problem.
-      num_modes: modes `m = 1, ...` per axis; `k = (2 num_modes)^2` functions in all.
+      num_modes: number of modes `m = 1, ...` per axis; `k = (2 num_modes)^2` functions
+        in total.
       decay: exponent of the damping `m^-decay`, a product over the axes.
 
     Returns:
       The problem, with modes and solutions multiplied by `W^{1/2}`. Masses are relative
-      to their mean, so that functions of size one have entries of size one.
+      to their mean, so that functions of unit size have entries of unit size.
 
     Raises:
       ValueError: if `num_modes` is not positive or the decay is negative.

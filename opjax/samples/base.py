@@ -1,4 +1,4 @@
-"""A sample, the splits of a benchmark, and checks that samples fit each other."""
+"""A sample, the splits of a benchmark, and consistency checks."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,19 +15,19 @@ SCALARS = ("scalars", "target_scalars")
 
 
 class Patch(NamedTuple):
-    """Rule of integration over a named boundary: `sum_i w_i f(row_i) ~ int f dA`.
+    """Quadrature rule on a named boundary: `sum_i w_i f(row_i) ~ int f dA`.
 
     Attributes:
-      rows: of the sample whose values count, `(r,)`; cells may be there twice.
-      areas: shares of the area (length in the plane), `(r,)`.
-      area_vectors: shares of `int n dA`, out of the fluid, `(r, p)`.
-      centers: where they act, `(r, p)`.
-      open_edges: number of edges (ends in the plane) that have no neighbour in the
+      rows: indices of the rows of the sample, `(r,)`; cells may be repeated.
+      areas: weights that sum to the area (length in the plane), `(r,)`.
+      area_vectors: contributions to `int n dA`, oriented out of the fluid, `(r, p)`.
+      centers: points of application, `(r, p)`.
+      open_edges: number of edges (ends in the plane) without a neighbour in the
         boundary; 0 if it is closed.
-      surface: kind of the cells of a surface, whose areas have no certain direction if
+      surface: cell type of a surface mesh, whose areas have no defined orientation if
         it is open; empty for the boundary of a mesh.
-      axes: of space that the mesh has, in their order; empty for the first ones.
-      facets: corners of the facets, `(m, corners)`, of a rule at the points of a mesh.
+      axes: axes of space that the mesh uses, in order; empty for the first ones.
+      facets: corners of the facets, `(m, corners)`, for a rule at the points of a mesh.
 
     Examples:
       >>> import numpy as np
@@ -55,27 +55,29 @@ class Sample(NamedTuple):
     Attributes:
       mesh_points: coordinates, shape `(n, p)`.
       target: values of the output function, `(n, q)`; integers, shape `(n,)`, for the
-        classes of a segmentation; None where it is to be predicted.
-      features: values of the input function, `(n, c)`; None if the mesh is the input.
-      quadrature_weights: non-negative weights of the points, `(n,)`; None for `1 / n`
-        each.
-      cells: point indices of the mesh's cells, `(m, corners)`, for drawing and writing.
-      grid_shape: points per axis if the points are a structured grid in row-major
+        classes of a segmentation; None if unknown.
+      features: values of the input function, `(n, c)`; None if the mesh is the only
+        input.
+      quadrature_weights: non-negative weights of the points, `(n,)`; None stands for `1
+        / n` each.
+      cells: point indices of the mesh's cells, `(m, corners)`, for figures and output
+        files.
+      grid_shape: points per axis, if the points are a structured grid in row-major
         order.
-      name: what messages call it.
-      target_grid: points per axis of the target, where it is not at the mesh points but
-        on a grid of its own: it then has as many rows as that grid.
-      details: what else its data set says of it, for the evaluation.
-      boundaries: indices of the points of each named boundary, sorted; of the cells
-        where the sample's points are the centres of cells.
-      scalars: numbers that are given for the whole sample, a load or an angle, `(s,)`;
-        None if there are none.
-      target_scalars: numbers of the whole sample to predict, `(t,)`; None if there are
-        none, or where they are to be predicted.
-      patches: how to integrate over each named boundary, where its facets were asked
-        for; of a surface, over the whole of it by the name `""`.
-      numbers: further numbers of the whole sample by name, such as a load, that fields
-        are scaled by; no model is given them.
+      name: name in messages.
+      target_grid: points per axis of the target, if it is not at the mesh points but on
+        a separate grid; its rows are then the points of that grid.
+      details: further data for the evaluation.
+      boundaries: sorted indices of the points of each named boundary; indices of the
+        cells if the points of the sample are cell centroids.
+      scalars: scalar inputs of the sample, such as a load or an angle, `(s,)`; None if
+        there are none.
+      target_scalars: scalars to predict, `(t,)`; None if there are none or they are
+        unknown.
+      patches: quadrature rules on each named boundary, if its facets were requested;
+        for a surface mesh, the whole surface has the name `""`.
+      numbers: further scalars of the sample by name, such as a load, that fields are
+        scaled by; they are not model inputs.
 
     Examples:
       >>> import numpy as np
@@ -108,22 +110,23 @@ class Sample(NamedTuple):
 
 
 def is_real(dtype: np.dtype[Any]) -> bool:
-    """Whether a type holds real numbers: floats of any size, integers, booleans."""
+    """Whether a dtype holds real numbers: floats of any size, integers, booleans."""
     return dtype.kind in "fiub" or np.can_cast(dtype, np.float32)  # bfloat16
 
 
 def real(name: str, values: ArrayLike) -> np.ndarray:
-    """Returns real numbers of any type in single or double precision.
+    """Converts real numbers of any dtype to single or double precision.
 
-    Integers of 32 bits or more and long doubles become double, which holds what single
-    precision would round; half precision, small integers and booleans become single.
+    Integers of 32 bits or more and long doubles become double precision, because single
+    precision would round them; half precision, small integers and booleans become
+    single precision.
 
     Args:
-      name: of the array, for messages.
-      values: the numbers, in any order of bytes.
+      name: name of the array, for messages.
+      values: the numbers, in any byte order.
 
     Raises:
-      TypeError: if they are no real numbers.
+      TypeError: if they are not real numbers.
     """
     array = np.asarray(values)
     if not is_real(array.dtype):
@@ -136,15 +139,14 @@ def real(name: str, values: ArrayLike) -> np.ndarray:
 
 
 def check(samples: Sequence[Sample], *, num_classes: int | None = None) -> None:
-    """Raises an error unless every sample is complete and all agree.
+    """Raises an error unless all samples are complete and consistent.
 
     Args:
       samples: a data set.
-      num_classes: for a segmentation, the number of classes; targets are integers.
+      num_classes: number of classes for a segmentation, whose targets are integers.
 
     Raises:
-      TypeError: if an array is not of real floating-point numbers (or, for labels, of
-        integers).
+      TypeError: if an array is not real floating-point (or, for labels, integer).
       ValueError: if there is no sample, a mesh is empty or its arrays disagree on the
         number of points, a value is not finite, a weight is negative or all are zero,
         a label is out of range, the points of a grid are not in row-major order, or
@@ -179,12 +181,12 @@ def check(samples: Sequence[Sample], *, num_classes: int | None = None) -> None:
 
 
 def check_same_channels(first: Sample, second: Sample, *, names: Sequence[str]) -> None:
-    """Raises ValueError unless two data sets fit the same model.
+    """Raises ValueError unless one model fits two data sets.
 
     Args:
-      first: a sample of the one data set, after `check`.
-      second: a sample of the other.
-      names: what the message calls the two.
+      first: a sample of the first data set, after `check`.
+      second: a sample of the second data set.
+      names: names of the two data sets in the message.
 
     Examples:
       >>> import numpy as np

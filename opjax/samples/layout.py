@@ -1,4 +1,4 @@
-"""Whether arrays are laid out as they say: order of points, axis of channels."""
+"""Checks of the layout of arrays: order of points, axis of channels."""
 
 import itertools
 import math
@@ -14,7 +14,7 @@ _SMOOTHER = 0.01
 
 
 class Grid(NamedTuple):
-    """Points of a sample, its grid if it has one, and its name in messages."""
+    """Points of a sample, its grid if it has one, and its name for messages."""
 
     place: str
     points: np.ndarray
@@ -22,10 +22,10 @@ class Grid(NamedTuple):
 
 
 def check_order(found: Iterable[Grid]) -> None:
-    """Checks that points of grids are in row-major order, the last axis first.
+    """Checks that points of grids are in row-major order (last axis fastest).
 
     Args:
-      found: of all samples.
+      found: grids of all samples.
 
     Raises:
       ValueError: if the points of a sample are a grid in another order.
@@ -35,13 +35,13 @@ def check_order(found: Iterable[Grid]) -> None:
 
 
 def check_axes(senses: Iterable[tuple[str, tuple[int, ...]]]) -> None:
-    """Warns of square grids with x as the fastest axis, which may be transposed.
+    """Warns about square grids with x as the fastest axis, which may be transposed.
 
     Args:
-      senses: names of samples, and `sense` of each.
+      senses: names of samples, and the result of `sense` for each.
 
     Raises:
-      ValueError: if the grids of two samples have other axes.
+      ValueError: if the grids of two samples have different axes.
     """
     found: dict[tuple[int, ...], str] = {}
     for place, sense in senses:
@@ -122,13 +122,13 @@ def sense(points: np.ndarray, shape: tuple[int, ...] | None) -> tuple[int, ...]:
 def warn_of_channels_first(
     what: str, grid_shape: Sequence[int], channels: int, *, axis: int = 0
 ) -> None:
-    """Warns if the first axis of a grid is so short that it may be the channels.
+    """Warns if the first axis of a grid is so short that it may be the channel axis.
 
     Args:
       what: name and shape of the array, for the message.
-      grid_shape: points per axis, as they are understood.
-      channels: number of channels, likewise.
-      axis: of the array, on which the grid begins.
+      grid_shape: points per axis, as interpreted.
+      channels: number of channels, as interpreted.
+      axis: axis of the array at which the grid starts.
     """
     if all(2 * grid_shape[0] <= size for size in (*grid_shape[1:], channels)):
         warnings.warn(

@@ -1,4 +1,4 @@
-"""Mirrored copies of training cases, where the problem has a symmetry."""
+"""Mirrored copies of training cases, for problems with a symmetry."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -21,11 +21,11 @@ _COPY = " mirrored in "  # in the name of a copy
 
 
 class Mirror(NamedTuple):
-    """A reflection of one axis.
+    """A reflection along one axis.
 
     Attributes:
       axis: one of `AXES`.
-      odd: names of scalars, and of fields of one channel, that change their sign.
+      odd: names of scalars, and of fields of one channel, that change sign.
       turned: names of scalars that are angles with the first axis in the plane of the
         first two, and half a turn in their unit.
     """
@@ -40,21 +40,21 @@ def mirrored(
 ) -> list[Sample]:
     """Returns a mirrored copy of every case.
 
-    Coordinates are mirrored at the middle of the box of all meshes, so that copies lie
-    in it. Components of vectors and tensors along the axis change their sign: a field
-    of 3 channels, or of as many as there are dimensions, is a vector, one of 6 a
-    symmetric tensor, one of 9 (in the plane 4) a tensor; a channel with a name such as
-    `U_y`, `S_xy` or `normal_y_wall` is a component.
+    Coordinates are mirrored at the centre of the bounding box of all meshes, so that
+    copies stay inside. Components of vectors and tensors along the axis change sign. A
+    field of 3 channels, or of as many as there are dimensions, is a vector; one of 6 is
+    a symmetric tensor; one of 9 (in the plane 4) is a tensor; a channel with a name
+    such as `U_y`, `S_xy` or `normal_y_wall` is a component.
 
     Args:
       train: training cases, in physical units.
       mirror: the reflection.
-      names: of the channels, by array.
+      names: names of the channels, by array.
 
     Raises:
       ValueError: if the axis or a name is unknown, a case is on a structured grid, a
-        field has other numbers of channels, or a named boundary is never where the
-        copies have it.
+        field has another number of channels, or no case has a named boundary at its
+        mirrored location.
     """
     dim = train[0].mesh_points.shape[1]
     axis = AXES.index(mirror.axis)
@@ -83,7 +83,7 @@ def mirrored(
 
 
 def original(name: str) -> str:
-    """Returns the name of the case that a case of this name is a copy of, or its own.
+    """Returns the name of a copy's original case, or the given name.
 
     Examples:
       >>> from opjax.samples.mirror import original

@@ -1,4 +1,4 @@
-"""Coarse spaces of any functions, and those that know the operator."""
+"""Coarse spaces from given functions, and operator-dependent ones."""
 
 from typing import Any
 
@@ -13,18 +13,18 @@ from opjax.schwarz.meshes import checked_labels
 
 
 def coarse_space_of(basis: Float[ArrayLike, "n n0"]) -> Cover:
-    """Returns the coarse space of any functions, such as hats at points of a cloud.
+    """Returns the coarse space of given functions, such as hats at points of a cloud.
 
     Args:
       basis: values of the functions at the points, shape `(n, n0)`, such as
-        `opjax.hat_basis(mesh_points, num_nodes=4)`; each is kept where it is not zero.
+        `opjax.hat_basis(mesh_points, num_nodes=4)`; only nonzero values are stored.
 
     Returns:
-      The coarse space of `n0` functions.
+      The coarse space with `n0` functions.
 
     Raises:
       TypeError: if the basis is not floating point.
-      ValueError: if it has not two axes, or a function is zero at all points.
+      ValueError: if it does not have two axes, or a function is zero at all points.
 
     Examples:
       >>> import numpy as np
@@ -61,11 +61,11 @@ def harmonic_hats(coefficient: Float[ArrayLike, " e"], num_boxes: int) -> Cover:
 
     Args:
       coefficient: positive values `a` between neighbouring points and at both ends,
-        shape `(e,)`, one more than points.
-      num_boxes: intervals, at least two.
+        shape `(e,)`, one more than the number of points.
+      num_boxes: number of intervals, at least two.
 
     Returns:
-      The coarse space of `num_boxes - 1` functions.
+      The coarse space with `num_boxes - 1` functions.
 
     Raises:
       TypeError: if the coefficient is not floating point.
@@ -109,26 +109,26 @@ def harmonic_hats(coefficient: Float[ArrayLike, " e"], num_boxes: int) -> Cover:
 def smoothed_aggregates(
     labels: Int[ArrayLike, " n"], matrix: Any, *, num_steps: int
 ) -> Cover:
-    r"""Returns the parts of a partition, smoothed by steps of the damped Jacobi method.
+    r"""Returns the parts of a partition, smoothed by damped Jacobi steps.
 
         phi_i = (I - (2/3) diag(A)^{-1} A)^num_steps 1_i,
 
-    where `1_i` is one on part `i`. A step widens the supports by a layer of neighbours.
-    Away from the boundary the functions are a partition of unity.
+    where `1_i` is one on part `i`. Each step extends the supports by one layer of
+    neighbours. Away from the boundary the functions are a partition of unity.
 
     Args:
-      labels: the number of the part of every point, from zero, shape `(n,)`.
-      matrix: sparse `A` with positive diagonal and no positive entry beside it, such as
-        that of linear elements on a Delaunay mesh, shape `(n, n)`.
-      num_steps: steps, zero for the parts themselves.
+      labels: index of the part of every point, from zero, shape `(n,)`.
+      matrix: sparse matrix `A` with positive diagonal and no positive off-diagonal
+        entry, such as that of linear elements on a Delaunay mesh, shape `(n, n)`.
+      num_steps: number of steps; zero returns the parts themselves.
 
     Returns:
-      The coarse space of as many functions as parts.
+      The coarse space with one function per part.
 
     Raises:
       TypeError: if labels are not integers.
-      ValueError: if shapes do not match, labels are negative or leave out a number, an
-        entry has the wrong sign, or `num_steps` is negative.
+      ValueError: if shapes do not match, labels are negative or skip a number, an entry
+        has the wrong sign, or `num_steps` is negative.
 
     Examples:
       >>> import numpy as np

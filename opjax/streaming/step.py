@@ -22,12 +22,12 @@ def make_step(
     *,
     loss: SumLoss = RELATIVE_L2,
 ) -> Callable[..., tuple[TrainState, dict[str, Array]]]:
-    """Builds the update of one mesh, of `training.make_step`, with a streamed gradient.
+    """Builds the update for one mesh, like `training.make_step`, with streaming.
 
     Args:
       optimizer: gradient transformation.
-      chunks: how a mesh is gone over, as in `value_and_grad`.
-      loss: of the whole mesh.
+      chunks: chunk size and storage, as in `value_and_grad`.
+      loss: loss of the whole mesh.
 
     Returns:
       `step(state, source, time=None) -> (state, metrics)`, with the metrics "loss",
@@ -67,13 +67,13 @@ def make_step(
 def make_update(
     optimizer: optax.GradientTransformation,
 ) -> Callable[[TrainState, Array, Any], tuple[TrainState, dict[str, Array]]]:
-    """Builds the update for a given loss and its gradients.
+    """Builds the update for a loss and gradients that are already computed.
 
     Args:
       optimizer: gradient transformation.
 
     Returns:
-      `update(state, value, gradients) -> (state, metrics)`, as of `make_step`.
+      `update(state, value, gradients) -> (state, metrics)`, as from `make_step`.
 
     Examples:
       >>> from functools import partial

@@ -1,10 +1,10 @@
 """Training of any pytree model: steps, optimizers, devices, replicas, checkpoints.
 
-`init`, `make_step` and `make_epoch` are pure functions from states to states. The
-optimizers in `training.optimizers` and the averages in `training.averages` are optax
-transformations. Import the other modules by name: `training.sharding` splits points and
-samples over devices, `training.replicas` trains many models at once, and
-`training.checkpoint`, which needs Orbax, saves and restores.
+`init`, `make_step` and `make_epoch` are pure functions of states. The optimizers in
+`training.optimizers` and the averages in `training.averages` are optax transformations.
+Import the other modules by name: `training.sharding` splits points and samples over
+devices, `training.replicas` trains many models at once, and `training.checkpoint`,
+which needs Orbax, saves and restores.
 """
 
 from opjax.training.averages import average_of, averaged

@@ -1,11 +1,12 @@
-"""Training any pytree model: a step, an epoch on the device, and an honest stop at NaN.
+"""Training of any pytree model: a step, an epoch on the device, and a stop at NaN.
 
-Everything here is a pure function of its arguments, the order of the samples included,
-so the position of a run is its `TrainState` alone: `state.step` says which batch comes
-next, and a run continued from a saved state equals the uninterrupted one bit for bit.
+Everything here is a pure function of its arguments, including the order of the samples.
+So the position of a run is its `TrainState`: `state.step` determines the next batch,
+and a run continued from a saved state equals the uninterrupted one bit for bit.
 
 Every real floating-point leaf of a model is trained; other leaves (integers, PRNG keys)
-are carried along. So keep constants such as mesh coordinates out of a model's arrays.
+are carried along. So do not store constants, such as mesh coordinates, in a model's
+arrays.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,10 +30,10 @@ Gradient = Callable[..., Any]
 
 
 class TrainState(NamedTuple):
-    """All that changes during training.
+    """Everything that changes during training.
 
     Attributes:
-      model: any pytree, e.g. a Flax NNX module.
+      model: any pytree, for example a Flax NNX module.
       optimizer_state: the optimizer's state for the trained leaves of `model`.
       step: number of updates applied so far, int32.
 
@@ -66,10 +67,10 @@ class NonFiniteError(FloatingPointError):
 
 
 def init(model: PyTree, optimizer: optax.GradientTransformation) -> TrainState:
-    """Builds the state before the first step.
+    """Builds the initial state.
 
     Args:
-      model: pytree of arrays, copied so that donating the state leaves it alone.
+      model: pytree of arrays, copied so that donating the state does not delete it.
       optimizer: gradient transformation.
 
     Returns:
@@ -101,9 +102,10 @@ def _first(optimizer: optax.GradientTransformation, model: PyTree) -> TrainState
 
 
 def averaged_model(state: TrainState) -> Any:
-    """Returns the model with the average of its weights that `averaged` keeps.
+    """Returns the model with the average of its weights from `averaged`.
 
-    Without one it is the model; leaves that are not trained are those of the model.
+    Without an average, it returns the model. Leaves that are not trained are those of
+    the model.
 
     Examples:
       >>> import jax.numpy as jnp
@@ -118,14 +120,14 @@ def averaged_model(state: TrainState) -> Any:
 
 
 def over_samples(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Makes a function of one sample a function of a batch, as `jax.vmap` does.
+    """Converts a function of one sample to a function of a batch, like `jax.vmap`.
 
-    A batch of one sample has no batch axis inside: with an axis of size one in front,
-    sums over other axes than the last take XLA 5 to 13 times as long on a CPU (jaxlib
-    0.10.2), and a training step 1.3 to 1.6 times as long.
+    A batch of one sample has no batch axis inside. With a leading axis of size one,
+    sums over other axes than the last are 5 to 13 times slower in XLA on a CPU (jaxlib
+    0.10.2), and a training step is 1.3 to 1.6 times slower.
 
     Args:
-      function: of pytrees of arrays.
+      function: function of pytrees of arrays.
 
     Returns:
       A function of the same pytrees with samples along axis 0 of every array.
@@ -153,27 +155,27 @@ def make_step(
     microbatch: int | None = None,
     mesh: Mesh | None = None,
 ) -> Callable[..., tuple[TrainState, dict[str, Array]]]:
-    """Builds the update of one batch; jit it, or use `make_epoch`, which does.
+    """Builds the update for one batch; jit it, or use `make_epoch`, which does.
 
-    An update with a non-finite loss or gradient is not applied: the state comes back as
-    it was, its step included, and `metrics["finite"]` is False.
+    An update with a non-finite loss or gradient is not applied: the state is returned
+    unchanged, including its step, and `metrics["finite"]` is False.
 
     Args:
       loss: `loss(model, batch)` returns a scalar, or a scalar and a dict of scalars.
       optimizer: gradient transformation.
-      microbatch: samples whose gradients are computed at once, a divisor of the batch;
-        the whole batch by default. Losses, gradients and metrics of the parts are
-        added, so `loss` must be a sum over samples. Takes the memory of one part, and
-        on CPU, where its arrays stay in cache, less time.
+      microbatch: number of samples whose gradients are computed at once, a divisor of
+        the batch size; the whole batch by default. Losses, gradients and metrics of the
+        parts are added, so `loss` must be a sum over samples. It needs the memory of
+        one part, and on CPU, where its arrays stay in cache, less time.
       mesh: devices that share the samples of a batch, so `loss` must be a sum over
-        samples, and their points, see `training.sharding`: then `loss` is called with
-        `axis_name=`, the axis over which it has to add up points.
+        samples; and their points, see `training.sharding`: `loss` is then called with
+        `axis_name=`, the axis over which it must sum over points.
 
     Returns:
       `step(state, batch, key=None) -> (state, metrics)`, with the metrics "loss",
       "gradient_norm" (before clipping) and "finite", and those of `loss`. With a PRNG
-      key, `loss` is called with `key=` that key folded with the step, for dropout; the
-      same step then draws the same numbers in a resumed run.
+      key, `loss` is called with `key=`, this key combined with the step, for dropout;
+      so a resumed run draws the same numbers.
 
     Raises:
       ValueError: from `step`, if `microbatch` or the mesh do not divide the batch.
@@ -244,7 +246,7 @@ def make_update(
     microbatch: int | None = None,
     mesh: Mesh | None = None,
 ) -> Callable[..., tuple[TrainState, dict[str, Array]]]:
-    """Builds the update of `make_step` with an argument that says whether to apply it.
+    """Builds the update of `make_step` with an argument that decides to apply it.
 
     Args:
       gradient: of a batch, as from `value_and_grad`.
@@ -369,18 +371,18 @@ def jit_with(
 ) -> "WithNumbers":
     """Compiles `make(optimizer)` with the numbers of the optimizer as arguments.
 
-    Rates, decays and lengths of schedules that are leaves of the optimizer, as those of
-    `opjax.training.optimizers` are, are then no constants of the program: a training
-    that differs in them alone finds it in the compilation cache. What is not a number,
-    such as the functions of other optimizers, stays part of the program.
+    Rates, decays and schedule lengths that are leaves of the optimizer, as in
+    `opjax.training.optimizers`, are then not constants of the program: a training with
+    other numbers finds it in the compilation cache. Everything else, such as functions
+    of other optimizers, stays part of the program.
 
     Args:
       optimizer: gradient transformation.
-      make: returns the function to compile.
+      make: function that returns the function to compile.
       donate: whether to donate the first argument of that function.
 
     Returns:
-      The compiled function, called as that of `make(optimizer)`.
+      The compiled function, with the arguments of `make(optimizer)`.
 
     Examples:
       >>> import jax.numpy as jnp
@@ -436,12 +438,12 @@ class WithNumbers:
         return self._arrays[dtype]
 
     def lower(self, *given: Any) -> jax.stages.Lowered:
-        """Returns the program of a call with such arguments, and calls nothing."""
+        """Returns the lowered program of a call with such arguments."""
         return self._call.lower(self._numbers, *given)
 
 
 class Epoch:
-    """The updates of many batches, as made by `make_epoch`.
+    """The updates for many batches, built by `make_epoch`.
 
     Examples:
       >>> import jax.numpy as jnp
@@ -507,7 +509,7 @@ class Epoch:
         order: Array | np.ndarray,
         key: Array | None = None,
     ) -> None:
-        """Compiles ahead what a call with such arguments needs; trains nothing."""
+        """Compiles the program of a call with such arguments, without running it."""
         rows = order if self.on_device_scan else order[0]
         self._advance.lower((state, jnp.array(True)), data, rows, key).compile()
 
@@ -520,18 +522,19 @@ def make_epoch(
     on_device_scan: bool = True,
     mesh: Mesh | None = None,
 ) -> Epoch:
-    """Builds the updates of many batches, gathered from data kept on the device.
+    """Builds the updates for many batches, gathered from data on the device.
 
-    After the first non-finite loss or gradient the state is frozen, so the last good
-    one is returned; `first_non_finite` tells whether and where that happened.
+    After the first non-finite loss or gradient the state is frozen, so the last finite
+    one is returned; `first_non_finite` returns whether and where that happened.
 
     Args:
       loss: as for `make_step`.
-      optimizer: gradient transformation; of those in `opjax.training.optimizers` the
-        numbers are arguments of the compiled program, see `jit_with`.
+      optimizer: gradient transformation; the numbers of optimizers in
+        `opjax.training.optimizers` are arguments of the compiled program, see
+        `jit_with`.
       microbatch: as for `make_step`.
       on_device_scan: one `lax.scan` for all batches, or one dispatch for each, for
-        losses that XLA handles badly inside loops. The two may differ in rounding.
+        losses that are slow in XLA's loops. The two may differ by rounding.
       mesh: as for `make_step`; see `sharding.place` for the data.
 
     Returns:
@@ -569,7 +572,7 @@ def first_non_finite(history: dict[str, Array]) -> int | None:
     """Finds the first step of an epoch whose update was not applied.
 
     Args:
-      history: per-step metrics of `make_epoch`.
+      history: metrics of `make_epoch`, per step.
 
     Returns:
       Its row in the order, or None if all losses and gradients were finite.
@@ -589,15 +592,15 @@ def sample_order(
 ) -> Array:
     """Draws the sample order of an epoch, a pure function of seed and epoch.
 
-    Samples left over by the last full batch are left out of this epoch; the next one
-    shuffles anew. (torch's loaders keep a smaller last batch by default; choose a batch
-    size that divides the number of samples to agree with them.)
+    Samples that do not fill the last batch are omitted in this epoch; the next epoch is
+    shuffled anew. (torch's loaders keep a smaller last batch by default; to agree with
+    them, choose a batch size that divides the number of samples.)
 
     Args:
       seed: seed of the run.
       epoch: number of the epoch.
       num_samples: number of training samples.
-      batch_size: samples in a batch.
+      batch_size: number of samples per batch.
 
     Returns:
       Sample indices, int32, shape `(num_samples // batch_size, batch_size)`.
@@ -631,19 +634,19 @@ def bucket_order(
 ) -> tuple[Array, Array]:
     """Draws the sample order of an epoch over samples in several buckets.
 
-    A batch holds samples of one bucket, whose arrays have one shape; buckets follow
-    each other at random. As in `sample_order`, the samples of a bucket that are left
-    over by its last full batch are left out of this epoch.
+    A batch contains samples of one bucket, whose arrays have one shape; the order of
+    buckets is random. As in `sample_order`, samples that do not fill the last batch of
+    a bucket are omitted in this epoch.
 
     Args:
       seed: seed of the run.
       epoch: number of the epoch.
-      sizes: samples in every bucket.
-      batch_size: samples in a batch.
+      sizes: number of samples in every bucket.
+      batch_size: number of samples per batch.
 
     Returns:
-      Buckets of the batches, int32, shape `(steps,)`, and sample indices within them,
-      `(steps, batch_size)`.
+      Bucket of each batch, int32, shape `(steps,)`, and sample indices within the
+      buckets, `(steps, batch_size)`.
 
     Raises:
       ValueError: if a bucket has too few samples for one batch.
@@ -684,13 +687,14 @@ def evaluate(
     """Applies a metric of one sample to every sample of a data set.
 
     Args:
-      metric: `metric(model, sample)` returns a scalar or a pytree of arrays. Reuse the
-        same function object: each new one is compiled anew.
+      metric: `metric(model, sample)` returns a scalar or a pytree of arrays. Pass the
+        same function object every time: each new one is compiled anew.
       model: any pytree.
       data: pytree of arrays with samples along axis 0.
-      batch_size: samples evaluated at once; need not divide their number.
-      mesh: devices that share the samples and their points; then `metric` is called as
-        the loss of `make_step`.
+      batch_size: number of samples evaluated at once; need not divide the number of
+        samples.
+      mesh: devices that share the samples and their points; `metric` is then called
+        like the loss of `make_step`.
 
     Returns:
       The values, stacked along a new axis 0.

@@ -35,11 +35,11 @@ def fields(**arrays: Any) -> list[Array]:
 
 
 def weights_of(field: Array, quadrature_weights: ArrayLike | None) -> Array:
-    """Returns a weight for every value of a field, ones by default.
+    """Returns one weight per value of a field, ones by default.
 
     Raises:
       TypeError: if the weights are not floating point.
-      ValueError: if there is not one for each point.
+      ValueError: if there is not one weight per point.
     """
     if quadrature_weights is None:
         return jnp.ones_like(field)

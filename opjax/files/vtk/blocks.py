@@ -1,4 +1,4 @@
-"""Meshes of several blocks, `.vtm`: a mesh, and boundaries with names."""
+"""Meshes of several blocks, `.vtm`: a mesh, and named boundaries."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -24,11 +24,11 @@ _DIMENSIONS = {
 
 
 def read(path: Path, max_bytes: int) -> VtkMesh:
-    """Reads the block of the highest dimension; others are boundaries of it.
+    """Reads the block of the highest dimension; other blocks are its boundaries.
 
     Args:
-      path: the file, which names those of the blocks.
-      max_bytes: largest size of all arrays of a block.
+      path: the file, which names the files of the blocks.
+      max_bytes: maximum size of all arrays of a block.
 
     Returns:
       The mesh of that block, with a mask `boundary_NAME` of its points for every other
@@ -36,9 +36,9 @@ def read(path: Path, max_bytes: int) -> VtkMesh:
 
     Raises:
       OSError: if a file cannot be read.
-      ValueError: if a file is damaged, too large or outside of the folder; if several
-        blocks have the highest dimension; or a point of a boundary is no point of the
-        mesh.
+      ValueError: if a file is damaged, too large or outside the folder; if several
+        blocks have the highest dimension; or if a point of a boundary is not a point of
+        the mesh.
     """
     root = lists.read(path, _KIND)
     named: list[tuple[str, VtkMesh]] = []
@@ -59,10 +59,10 @@ def assembled(
     Args:
       path: the file, for messages.
       named: blocks with their names.
-      pieces: whether several of the highest dimension are pieces of one mesh.
+      pieces: whether several blocks of the highest dimension are pieces of one mesh.
 
     Raises:
-      ValueError: if several are and may not; or as `read`.
+      ValueError: if there are several, and they are not pieces; or as from `read`.
     """
     named = [(name, mesh) for name, mesh in named if mesh.num_cells]
     dimensions = [_dimension(mesh) for _, mesh in named]

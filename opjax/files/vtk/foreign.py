@@ -1,6 +1,6 @@
-"""Meshes of formats that VTK reads, in another process: images, Ensight, Exodus, XDMF.
+"""Meshes read by VTK in a separate process: images, Ensight, Exodus, XDMF.
 
-Some hold several times; one of them is read, the last one by default.
+If a file contains several times, one of them is read, by default the last one.
 """
 
 import re
@@ -53,12 +53,12 @@ def read(path: Path, max_bytes: int, step: int | None = None) -> VtkMesh:
 
     Args:
       path: the file.
-      max_bytes: largest size of all arrays together.
-      step: number of the frame. By default the last one, of which a warning tells.
+      max_bytes: maximum size of all arrays together.
+      step: index of the frame. By default the last one, with a warning.
 
     Raises:
       ImportError: if VTK is missing.
-      ValueError: if the file is damaged or too large, or names files outside of its
+      ValueError: if the file is damaged or too large, or names files outside its
         folder.
     """
     answer = _ask(path, max_bytes, -1 if step is None else step)
@@ -74,7 +74,7 @@ def read(path: Path, max_bytes: int, step: int | None = None) -> VtkMesh:
 
 
 def times(path: Path) -> list[float]:
-    """Returns the times of the frames of a file; none if it has no times.
+    """Returns the times of the frames of a file; empty if it has no times.
 
     Raises:
       ImportError: if VTK is missing.

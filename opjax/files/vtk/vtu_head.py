@@ -1,4 +1,4 @@
-"""The structure of an XML file of VTK, read without the values of its arrays."""
+"""The structure of a VTK XML file, read without the values of its arrays."""
 
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -19,9 +19,9 @@ class Span(NamedTuple):
 
     Attributes:
       first: its first byte.
-      last: the byte behind it.
-      base64: whether it is base64, four bytes of which encode three.
-      text: whether it is numbers as text.
+      last: the byte after its last byte.
+      base64: whether it is base64, in which four bytes encode three.
+      text: whether it contains numbers as text.
     """
 
     first: int
@@ -34,8 +34,8 @@ class Head(NamedTuple):
     """A file without the values of its arrays.
 
     Attributes:
-      root: its tree, without the values of arrays; small arrays in text keep them.
-      spans: where the values of an array begin, and where they end at the latest.
+      root: its XML tree, without the values of arrays, except small text arrays.
+      spans: start of the values of each array, and their latest possible end.
       kind: the kind of mesh.
     """
 
@@ -57,16 +57,16 @@ class Head(NamedTuple):
 def read_head(
     path: Path, *, kind: str = "UnstructuredGrid", sliced: bool = True
 ) -> Head:
-    """Reads a file up to its appended data and finds where the values of arrays are.
+    """Reads a file up to its appended data and locates the values of arrays.
 
     Args:
       path: the file.
-      kind: the kind of mesh that it has to hold.
+      kind: required type of the mesh.
       sliced: whether its arrays will be read in slices.
 
     Raises:
-      ValueError: if it is damaged or holds something else. With `sliced` also if it
-        has several pieces or arrays as text.
+      ValueError: if it is damaged or has another type. With `sliced`, also if it has
+        several pieces or text arrays.
     """
     events = _Events(path, sliced=sliced)
     with open(path, "rb") as file:

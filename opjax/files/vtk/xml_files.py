@@ -1,7 +1,7 @@
-"""Unstructured grids and surfaces of VTK's XML files, read whole.
+"""Unstructured grids and surfaces in VTK's XML files, read as a whole.
 
-Values are text, or binary in base64 or appended, compressed or not: `vtu_head` finds
-and `vtu_bytes` reads them.
+Values are text, or binary (base64 or appended, optionally compressed): `vtu_head`
+locates and `vtu_bytes` reads them.
 """
 
 from collections.abc import Sequence
@@ -34,11 +34,11 @@ def read(path: Path, max_bytes: int) -> VtkMesh:
 
     Args:
       path: a `.vtu` file of a grid, or a `.vtp` file of a surface.
-      max_bytes: largest size of an array.
+      max_bytes: maximum size of an array.
 
     Raises:
       OSError: if the file cannot be read.
-      ValueError: if it is damaged, too large or holds something else.
+      ValueError: if it is damaged, too large or of another type.
     """
     kind = _KINDS[path.suffix.lower()]
     head = read_head(path, kind=kind, sliced=False)
@@ -52,11 +52,11 @@ def read(path: Path, max_bytes: int) -> VtkMesh:
 
 
 def field_data(path: Path, max_bytes: int = 2**20) -> dict[str, np.ndarray]:
-    """Reads the field data of a `.vtu` file, and nothing else of it.
+    """Reads only the field data of a `.vtu` file.
 
     Args:
       path: the file.
-      max_bytes: largest size of an array.
+      max_bytes: maximum size of an array.
 
     Raises:
       OSError: if the file cannot be read.
@@ -228,7 +228,7 @@ def _follow(
 
 
 def one(path: Path, pieces: list[VtkMesh], fields: NamedArrays) -> VtkMesh:
-    """Returns pieces as one mesh."""
+    """Joins pieces into one mesh."""
     first, *others = pieces
     if not others:
         first.field_data = fields

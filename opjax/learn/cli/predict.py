@@ -24,6 +24,9 @@ If targets are known, the errors of the run's baselines are reported too: mean f
 nearest case and, if it applies, proper orthogonal decomposition with radial basis
 functions. `--baseline=pod_rbf` predicts with a baseline.
 
+`--rank=12` orders candidates without targets instead, and writes the twelve to solve
+next to `ranking.csv`: uncertain ones that are far from solved cases and each other.
+
 With `--stream`, `.vtu` and `.h5` files of any size are read and written in slices of
 points. `--export=FILE` writes the operator to a file that runs without opjax, see
 `opjax.export`.
@@ -50,7 +53,7 @@ from opjax.files.building import time_of
 from opjax.files.formats import OnePath, Paths, written_name
 from opjax.learn import tables
 from opjax.learn.baselines.fitted import NAMES
-from opjax.learn.cli import command_line, predict_series, shared
+from opjax.learn.cli import command_line, predict_rank, predict_series, shared
 from opjax.learn.cli.calibrate import Bands, bands_of
 from opjax.learn.config import Options, option
 from opjax.learn.config.quantities import Quantity, parse
@@ -77,7 +80,7 @@ from opjax.samples import Sample, ranges
 
 @dataclasses.dataclass(frozen=True)
 class PredictOptions(Options):
-    """What to predict, and how."""
+    """Options of the prediction."""
 
     workdir: OnePath = shared.workdir()
     input: Paths = option(
@@ -105,6 +108,22 @@ class PredictOptions(Options):
         "Quantity whose derivatives are written: with respect to coordinates (also "
         "along the normal) and input fields as fields, with respect to scalars into "
         "sensitivity.csv",
+    )
+    rank: int = option(
+        0,
+        "Number of cases to solve next: writes ranking.csv with the candidates of the "
+        "input that are uncertain and far from solved cases, instead of predictions",
+        minimum=0,
+    )
+    ranges: str | None = option(
+        None,
+        "Ranges of scalars, with --rank, as in 'angle: 0..10, mach: 0.3..0.6': "
+        "candidates are drawn from them, on the meshes of the input",
+    )
+    solved: Paths = option(
+        (),
+        "Folder, files or patterns of solved cases, with --rank. By default, the "
+        "files of the training run",
     )
     steps: int = option(
         0,
@@ -191,12 +210,34 @@ class PredictOptions(Options):
                     f"--{name} has no effect with {instead}, which replaces the "
                     "operator; omit one of them."
                 )
+        self._check_rank(instead)
         if not self.steps and (self.time_step or self.gif):
             raise ValueError("--time_step and --gif have no effect without --steps.")
 
+    def _check_rank(self, instead: str) -> None:
+        """Raises ValueError for options that mean nothing with or without a ranking."""
+        if not self.rank:
+            for name in ("ranges", "solved"):
+                if getattr(self, name):
+                    raise ValueError(f"--{name} has no effect without --rank.")
+            return
+        if instead:
+            raise ValueError(f"--rank has no effect with {instead}; omit one of them.")
+        if not self.input:
+            raise ValueError("--rank has no effect without --input.")
+        predicting = ("stream", "steps", "band", "strict", "band_figures")
+        for name in (*predicting, "sensitivity", "quantities"):
+            if getattr(self, name):
+                raise ValueError(
+                    f"--{name} has no effect with --rank, which writes no predictions; "
+                    "omit one of them."
+                )
+        if self.ranges is not None:
+            predict_rank.parse_ranges(self.ranges)
+
     @property
     def limits(self) -> Limits:
-        """Bounds of the memory of an evaluation."""
+        """Memory limits of the evaluation."""
         return Limits(self.chunk_size, self.memory_gib, self.scratch)
 
 
@@ -204,7 +245,7 @@ def run(options: PredictOptions) -> dict[str, Any]:
     """Predicts on all samples of the input, and exports the operator if asked.
 
     Returns:
-      What the last line of the program says.
+      The content of the last line of output.
     """
     begin = time.monotonic()
     with jax.enable_x64(False):
@@ -227,6 +268,17 @@ def _predict(
     assert options.output is not None  # checked by the options
     place = pathlib.Path(options.output)
     inputs = shared.divided(options.input)
+    if options.rank:
+        return predict_rank.rank(
+            operator,
+            inputs,
+            place,
+            count=options.rank,
+            ranges=options.ranges,
+            solved=shared.divided(options.solved),
+            own_model=options.own_model,
+            point_dim=options.point_dim,
+        )
     bands = None
     if not (options.baseline or options.mean_of_seeds):  # for the operator alone
         bands = bands_of(
@@ -569,7 +621,7 @@ def _export(operator: trained.Trained, options: PredictOptions) -> None:
 
 
 def main() -> None:
-    """Runs the program on its flags."""
+    """Runs the program with the flags of the command line."""
     command_line.launch(PredictOptions, run, doc=__doc__)
 
 

@@ -76,7 +76,7 @@ def _absolute(paths: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class FileOptions(Options):
-    """Your data."""
+    """Options of the data."""
 
     train: str = option(
         "",
@@ -209,7 +209,7 @@ class FileOptions(Options):
 
     @property
     def shares(self) -> Shares:
-        """How samples are divided."""
+        """Options of the split into training, validation and test sets."""
         return Shares(
             self.validation_fraction,
             self.test_fraction,
@@ -222,7 +222,7 @@ class FileOptions(Options):
 
 @dataclasses.dataclass(frozen=True)
 class StartOptions(Options):
-    """Start."""
+    """Options of the initial operator."""
 
     start_from: str = option(
         "nothing",
@@ -250,7 +250,7 @@ class StartOptions(Options):
 
 @dataclasses.dataclass(frozen=True)
 class LossOptions(Options):
-    """Loss."""
+    """Options of the loss."""
 
     loss: str = added(
         option(
@@ -280,7 +280,7 @@ class Config(
     TimeOptions,
     StartOptions,
 ):
-    """All that the numbers of a run depend on.
+    """Everything that affects the numbers of a run.
 
     Examples:
       >>> from opjax import learn
@@ -476,7 +476,7 @@ def task_of(
     names: Mapping[str, Sequence[str]],
     start: Trained | None,
 ) -> Task:
-    """Builds the task of samples or series that were read; `names` are of channels."""
+    """Builds the training task; `names` lists the channel names by role."""
     if isinstance(splits, SeriesSplits):
         return rollouts(config, splits, start=start, form=FORMS.get(config.loss))
     splits = _with_mirrored(config, splits, names)
@@ -495,12 +495,12 @@ def task_of(
 
 
 def evaluation_of(config: Config) -> Evaluation:
-    """Returns what is said of the test samples."""
+    """Returns what to evaluate on the test samples."""
     return Evaluation(quantities=parse(config.quantities), baselines=True)
 
 
 def say_recipe(config: Config, num_samples: int) -> None:
-    """Says what the recipe for few samples does, or that there is one."""
+    """Prints what the recipe for few samples does, or suggests it."""
     if config.preset == SMALL.values["preset"]:
         points = fields.spell(config.train_points)
         say(
@@ -546,11 +546,11 @@ def _form_of(config: Config, sample: Summary) -> Form | None:
 
 
 def start_of(config: Config) -> Trained | None:
-    """Reads the operator that the training starts with, if there is one.
+    """Reads the operator that the training starts from, if any.
 
     Raises:
-      FileNotFoundError: if the folder holds no finished run.
-      ValueError: if its model is another one.
+      FileNotFoundError: if the folder contains no finished run.
+      ValueError: if it is a different model.
     """
     if not config.init_from:
         refuse_renewal(config)
@@ -568,7 +568,7 @@ def start_of(config: Config) -> Trained | None:
 
 
 def refuse_baseline(start: Trained) -> None:
-    """Raises ValueError for an operator that adds to a baseline of other cases."""
+    """Raises ValueError if the operator was trained on top of another baseline."""
     if start.start is not None:
         raise ValueError(
             f"init_from: the operator in {start.folder} uses a baseline of its own "
@@ -578,7 +578,7 @@ def refuse_baseline(start: Trained) -> None:
 
 
 def refuse_renewal(config: Config) -> None:
-    """Raises ValueError if normalisers are to be renewed, but there are none."""
+    """Raises ValueError if normalisers are to be recomputed, but there are none."""
     if config.init_normalizers != "keep":
         raise ValueError(
             f"init_normalizers={config.init_normalizers} has no effect without "
@@ -587,14 +587,14 @@ def refuse_renewal(config: Config) -> None:
 
 
 def tell(start: Trained, config: Config) -> None:
-    """Says what a training starts from."""
+    """Prints the operator that the training starts from."""
     known = ", ".join(start.normalizers) or "none"
     what = "kept" if config.init_normalizers == "keep" else "fitted anew"
     say(f"Starting from {start.folder}; its normalisers are {what}: {known}.")
 
 
 def make_streamed_task(config: Config) -> StreamedTask:
-    """Looks at the samples in slices and builds the task of streaming them."""
+    """Reads the samples in slices and builds the streaming task."""
     if not config.train or config.train == DEMONSTRATION:
         raise ValueError(
             "Pass the training meshes for stream_points, --train=FOLDER or files."
@@ -627,7 +627,7 @@ def make_streamed_task(config: Config) -> StreamedTask:
 
 
 def load_series(config: Config) -> SeriesSplits:
-    """Reads and divides series."""
+    """Reads the series and splits them."""
     with _training_paths(config, series=True) as paths:
         splits = series_splits(
             paths,
@@ -664,7 +664,7 @@ def _training_paths(config: Config, *, series: bool = False) -> Generator[list[s
 
 
 def load(config: Config) -> tuple[Splits, dict[str, tuple[str, ...]]]:
-    """Reads and divides the samples; names the channels of `features` and `target`."""
+    """Reads and splits the samples; names the channels of `features` and `target`."""
     shown = config.train == DEMONSTRATION
     options = read_options(vars(config))
     with _training_paths(config) as paths:
@@ -704,7 +704,7 @@ def _warn_of_copies(splits: Splits | SeriesSplits) -> None:
 
 
 def data_files(config: Config) -> DataFiles:
-    """Which files a run is trained and tested on; none of arrays and our own."""
+    """The training and test files of a run; none for arrays and built-in data."""
     if not config.train or config.train.startswith((ARRAYS, DEMONSTRATION)):
         return {}
     paths = {"train": listed(config.train), "test": listed(config.test)}

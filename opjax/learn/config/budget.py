@@ -1,4 +1,4 @@
-"""Options of the length of a training, in steps."""
+"""Options of the length of the training, in steps."""
 
 import dataclasses
 
@@ -8,7 +8,7 @@ from opjax.learn.config.groups import Options
 
 @dataclasses.dataclass(frozen=True)
 class BudgetOptions(Options):
-    """Budget."""
+    """Options of the training budget."""
 
     num_steps: int = option(
         0,

@@ -1,4 +1,4 @@
-"""Quantities of interest as a flag names them.
+"""Quantities of interest, as the flag `--quantities` spells them.
 
     KIND:FIELD[@BOUNDARY][:KEY=VALUE]...
 
@@ -13,11 +13,11 @@
     lift:p@wall:angle_deg=4:speed=2:area=0.5
     drag:p@wall:angle_rad=alpha
 
-`angle_deg` or `angle_rad` is the angle of the incoming flow with the first axis, which
-drag and lift need. With `density`, `speed` or `area`, forces are divided by
-`density * speed**2 * area / 2`, where those left out are one. `reference` is taken off
-the pressure, `kinematic` is the density that multiplies a pressure over density, or a
-kinematic viscosity. A value is a number, or the name of a scalar of the case, or of an
+`angle_deg` or `angle_rad` is the angle between the incoming flow and the first axis,
+which drag and lift need. If `density`, `speed` or `area` is given, forces are divided
+by `density * speed**2 * area / 2`; omitted factors are one. `reference` is subtracted
+from the pressure. `kinematic` is a density, which multiplies a kinematic pressure or
+viscosity. A value is a number, the name of a scalar of the case, or the name of an
 input field that is constant in every case.
 """
 
@@ -48,18 +48,18 @@ Value = float | str  # a number, or the name of a scalar or an input
 
 @dataclasses.dataclass(frozen=True)
 class Quantity:
-    """A number that is asked of a field.
+    """A quantity of interest, computed from a field.
 
     Attributes:
-      text: what the flag says, its name in tables.
+      text: spelling in the flag, and name in tables.
       kind: one of `KINDS`.
       field: name of the field, or of a component or invariant of one.
       boundary: name of the boundary; empty for the whole mesh.
-      references: density, speed and area of a coefficient, reference and density of a
-        pressure, viscosity, those that are given.
-      angle: of the incoming flow; None where it has no meaning.
+      references: given values among density, speed and area of a coefficient, reference
+        and density of a pressure, and viscosity.
+      angle: angle of the incoming flow; None if it does not apply.
       degrees: whether the angle is in degrees.
-      about: point of a moment; empty for the origin.
+      about: reference point of a moment; empty for the origin.
     """
 
     text: str
@@ -73,31 +73,31 @@ class Quantity:
 
     @property
     def is_force(self) -> bool:
-        """Whether it is a force or a moment."""
+        """Whether the quantity is a force or a moment."""
         return self.kind in _PRESSED + SHEARS
 
     @property
     def is_over_facets(self) -> bool:
-        """Whether it needs the facets of a boundary."""
+        """Whether the quantity needs the facets of a boundary."""
         over_boundary = self.kind in MEANS and bool(self.boundary)
         return self.is_force or self.kind == FLUX or over_boundary
 
     @property
     def needs_closed(self) -> bool:
-        """Whether the boundary must be closed: no pressure of the other side is given.
+        """Whether the boundary must be closed, because no reference pressure is given.
 
-        A constant pressure has no force on a closed wall.
+        The force of a constant pressure on a closed wall is zero.
         """
         return self.kind in _PRESSED and "reference" not in dict(self.references)
 
     @property
     def is_coefficient(self) -> bool:
-        """Whether a force is divided by that of a dynamic pressure."""
+        """Whether a force is divided by the dynamic pressure force."""
         return any(key in _COEFFICIENT for key, _ in self.references)
 
     @property
     def key(self) -> str:
-        """Its name as the ending of a key, letters, digits and underscores."""
+        """The name as part of a key: only letters, digits and underscores."""
         return "".join(c if c.isalnum() else "_" for c in self.text)
 
 
@@ -105,7 +105,8 @@ def parse(text: str) -> tuple[Quantity, ...]:
     """Reads the quantities of a flag, separated by commas.
 
     Raises:
-      ValueError: if one is not as the module says, or is there twice.
+      ValueError: if one does not follow the syntax in the module docstring, or is
+        listed twice.
     """
     listed = [part.strip() for part in _COMMA.split(text) if part.strip()]
     quantities = tuple(_one(part) for part in listed)

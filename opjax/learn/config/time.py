@@ -1,4 +1,4 @@
-"""Options of training on series, fields that evolve in time."""
+"""Options of training on time series."""
 
 import dataclasses
 
@@ -12,7 +12,7 @@ TIMED = ("time_conditional", "one_shot")
 
 @dataclasses.dataclass(frozen=True)
 class TimeOptions(Options):
-    """Time."""
+    """Options of time series."""
 
     time: str = option(
         "none",
@@ -103,7 +103,7 @@ class TimeOptions(Options):
 
     @property
     def unroll_stages(self) -> tuple[int, ...]:
-        """Unrolled steps of the stages of the training, one after the other."""
+        """Number of unrolled steps in each stage of the training."""
         return self.unroll_schedule or (self.unroll,)
 
 

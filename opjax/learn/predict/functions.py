@@ -1,7 +1,8 @@
 """Trained operators as pure functions of arrays in physical units.
 
-What `Trained.__call__` does on the host, with checks of values, padding and chunks,
-happens here in functions that JAX transforms: `jit`, `grad`, `jvp`, `vmap`, `hessian`.
+`Trained.__call__` works on the host, with value checks, padding and chunks. These
+functions do the same without them, and support JAX's transformations: `jit`, `grad`,
+`jvp`, `vmap`, `hessian`.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,7 +16,7 @@ from jax.typing import ArrayLike
 
 from opjax import normalize
 from opjax._trees import Model
-from opjax.learn.config.quantities import parse
+from opjax.learn.config.quantities import Quantity, parse
 from opjax.learn.predict import grids, prediction, stepping
 from opjax.learn.predict.learned import Learned
 from opjax.learn.predict.prediction import Predicted
@@ -31,11 +32,11 @@ Scalars = ArrayLike | Mapping[str, ArrayLike]
 
 
 class Parameters(NamedTuple):
-    """All numbers of a trained operator: a pytree of arrays.
+    """All numbers of a trained operator, as a pytree of arrays.
 
     Attributes:
-      model: between normalised arrays.
-      normalizers: by the names of the arrays.
+      model: the model, which maps normalised arrays.
+      normalizers: normalisers by array name.
     """
 
     model: Model
@@ -43,14 +44,14 @@ class Parameters(NamedTuple):
 
 
 class Arguments(NamedTuple):
-    """The arrays of one case, in physical units and in the order of calls.
+    """The arrays of one case in physical units, in the order of the arguments.
 
     Attributes:
-      points: of the mesh, `(n, p)`.
-      features: values of the input function, `(n, c)`; of an operator of series, the
-        frames that it sees, oldest first, and what is constant.
-      scalars: numbers of the case, `(s,)`, in the order of `scalars_of`.
-      quadrature_weights: of the points, `(n,)`.
+      points: points of the mesh, `(n, p)`.
+      features: values of the input function, `(n, c)`; for an operator of series, the
+        input frames, oldest first, and the constant inputs.
+      scalars: scalars of the case, `(s,)`, in the order of `scalars_of`.
+      quadrature_weights: weights of the points, `(n,)`.
     """
 
     points: Any
@@ -59,17 +60,41 @@ class Arguments(NamedTuple):
     quadrature_weights: Any = None
 
 
-def scalars_of(trained: Learned) -> list[str]:
-    """Names of the scalars that functions of an operator take, in their order.
+class Case(NamedTuple):
+    """One case of a call, which JAX may trace.
 
-    Those of the operator, and then numbers that only its scales need.
+    Attributes:
+      sample: its checked arrays in physical units.
+      arrays: those that a model takes, over the scales of the case.
+      factors: the scales of the channels, by the names of arrays.
+    """
+
+    sample: Sample
+    arrays: dict[str, Any]
+    factors: dict[str, jax.Array]
+
+    def reduced(self, values: Any) -> Any:
+        """Returns a field in physical units over its scale."""
+        factor = self.factors.get("target")
+        return values if factor is None else values / _row_of(factor, values)
+
+    def restored(self, values: Any, role: str = "target") -> Any:
+        """Returns predictions over their scale in physical units."""
+        factor = self.factors.get(role)
+        return values if factor is None else values * _row_of(factor, values)
+
+
+def scalars_of(trained: Learned) -> list[str]:
+    """Names of the scalar arguments of an operator's functions, in order.
+
+    First the scalars of the operator, then numbers that only its scales use.
     """
     names = list(trained.description.names.get("scalars") or ())
     return names + [name for name in trained.description.numbers if name not in names]
 
 
 def arguments(trained: Learned, sample: Sample) -> Arguments:
-    """Returns the arrays of a sample, for the functions of an operator."""
+    """Returns the arrays of a sample, as arguments of an operator's functions."""
     scalars, extra = sample.scalars, scalars_of(trained)
     if trained.scaling is not None:
         values = trained.scaling.values(sample)
@@ -87,7 +112,7 @@ def arguments(trained: Learned, sample: Sample) -> Arguments:
 
 
 def operator(trained: Learned) -> Function:
-    """Returns `Trained.function`.
+    """Implements `Trained.function`.
 
     Raises:
       ValueError: if the operator starts from a baseline.
@@ -97,8 +122,6 @@ def operator(trained: Learned) -> Function:
             f"The operator in {trained.folder} starts from a baseline, which is no "
             "function of JAX; train without --start_from to differentiate it."
         )
-    rounded = [name for name, n in trained.normalizers.items() if not is_single(n)]
-    description, scaling = trained.description, trained.scaling
 
     def function(
         parameters: Parameters,
@@ -108,27 +131,14 @@ def operator(trained: Learned) -> Function:
         quadrature_weights: ArrayLike | None = None,
         time: ArrayLike | None = None,
     ) -> Any:
-        sample, numbers = _sample(
-            trained, points, features, scalars, quadrature_weights
-        )
-        _check_precision(trained, sample, rounded)
-        arrays: dict[str, Any] = prediction.arrays_of(sample)
-        factors: dict[str, jax.Array] = {}
-        if scaling is not None:
-            factors = scaling.traced_factors(numbers, description.channels._asdict())
-            arrays = {
-                k: a / _row_of(factors[k], a) if k in factors else a
-                for k, a in arrays.items()
-            }
-            if "scalars" in arrays:
-                arrays["scalars"] = scaling.turned(arrays["scalars"])
-        if description.time is not None:
-            return _next_frame(trained, parameters, arrays, time)
-        encoded = encode(arrays, parameters.normalizers)
+        found = case(trained, points, features, scalars, quadrature_weights)
+        if trained.description.time is not None:
+            return _next_frame(trained, parameters, found.arrays, time)
+        encoded = encode(found.arrays, parameters.normalizers)
         time = None if time is None else jnp.asarray(time, encoded["mesh_points"].dtype)
         encoded_output = prediction.call_both(parameters.model, encoded, time=time)
         physical = [
-            None if part is None else _decoded(parameters, factors, role, part)
+            None if part is None else _decoded(parameters, found, role, part)
             for role, part in zip(_OUTPUTS, encoded_output, strict=True)
         ]
         return physical[0] if physical[1] is None else Predicted(*physical)
@@ -136,25 +146,49 @@ def operator(trained: Learned) -> Function:
     return function
 
 
+def case(
+    trained: Learned,
+    points: ArrayLike,
+    features: ArrayLike | None,
+    scalars: Scalars | None,
+    quadrature_weights: ArrayLike | None,
+) -> Case:
+    """Returns the checked arrays of a call.
+
+    Raises:
+      ValueError: if shapes do not fit the operator, or inputs have an offset that their
+        precision would lose.
+    """
+    sample, numbers = _sample(trained, points, features, scalars, quadrature_weights)
+    _check_precision(trained, sample)
+    arrays: dict[str, Any] = prediction.arrays_of(sample)
+    scaling = trained.scaling
+    if scaling is None:
+        return Case(sample, arrays, {})
+    channels = trained.description.channels._asdict()
+    factors = scaling.traced_factors(numbers, channels)
+    arrays = {
+        k: a / _row_of(factors[k], a) if k in factors else a for k, a in arrays.items()
+    }
+    if "scalars" in arrays:
+        arrays["scalars"] = scaling.turned(arrays["scalars"])
+    return Case(sample, arrays, factors)
+
+
 def quantity(trained: Learned, text: str, sample: Sample) -> Function:
-    """Returns `Trained.quantity`.
+    """Implements `Trained.quantity`.
 
     Args:
       trained: the operator.
-      text: one quantity, as a flag names it.
-      sample: the mesh that it is measured on.
+      text: one quantity, in the syntax of the flag.
+      sample: the sample that provides the mesh.
 
     Raises:
-      ValueError: if there is not one quantity, or it means nothing on the mesh; as from
-        `operator`.
+      ValueError: if the text is not exactly one quantity, or it is not defined on the
+        mesh; as from `operator`.
     """
-    wanted = parse(text)
-    if len(wanted) != 1:
-        raise ValueError(
-            f"quantity={text!r} names {len(wanted)} of them, expected one."
-        )
     call = operator(trained)
-    measured = Measured(wanted[0], sample, trained.description.names)
+    measured = Measured(one(text), sample, trained.description.names)
 
     def function(
         parameters: Parameters,
@@ -165,17 +199,36 @@ def quantity(trained: Learned, text: str, sample: Sample) -> Function:
         time: ArrayLike | None = None,
     ) -> jax.Array:
         arrays = points, features, scalars, quadrature_weights
-        case, _ = _sample(trained, *arrays)
-        if case.num_points != sample.num_points:
-            raise ValueError(
-                f"{text}: the call has {case.num_points} points, but the mesh of "
-                f"{sample.name}, whose boundaries count, has {sample.num_points}."
-            )
+        given, _ = _sample(trained, *arrays)
+        check_same_mesh(text, given, sample)
         values = call(parameters, *arrays, time)
         values = values.values if isinstance(values, Predicted) else values
-        return measured(case, values)
+        return measured(given, values)
 
     return function
+
+
+def one(text: str) -> Quantity:
+    """Returns the quantity of a text.
+
+    Raises:
+      ValueError: if there is not one.
+    """
+    wanted = parse(text)
+    if len(wanted) != 1:
+        raise ValueError(
+            f"quantity={text!r} names {len(wanted)} of them, expected one."
+        )
+    return wanted[0]
+
+
+def check_same_mesh(what: str, given: Sample, mesh: Sample) -> None:
+    """Raises ValueError if a call has not as many points as a known mesh."""
+    if given.num_points != mesh.num_points:
+        raise ValueError(
+            f"{what}: the call has {given.num_points} points, but the mesh of "
+            f"{mesh.name}, whose boundaries count, has {mesh.num_points}."
+        )
 
 
 def on_grids(trained: Learned) -> Function:
@@ -199,15 +252,16 @@ def on_grids(trained: Learned) -> Function:
 
 
 def of_features(trained: Learned, parameters: Parameters) -> Callable[..., jax.Array]:
-    """Returns an operator whose scalars are features, as `opjax.export.save` takes it.
+    """Returns an operator with scalars as features, for `opjax.export.save`.
 
     Args:
       trained: the operator.
-      parameters: that are stored with it.
+      parameters: parameters that are stored with it.
 
     Returns:
       `function(mesh_points, features, quadrature_weights=)` in physical units; the last
-      channels of the features are those of `scalars_of`, the same at all points.
+      channels of the features are the scalars of `scalars_of`, constant over the
+      points.
     """
     call, channels = operator(trained), trained.description.channels.features
     has_scalars = bool(scalars_of(trained) or trained.description.channels.scalars)
@@ -227,7 +281,7 @@ def of_features(trained: Learned, parameters: Parameters) -> Callable[..., jax.A
 
 
 def is_traced(*arguments: object) -> bool:
-    """Whether arguments are of a function that JAX is transforming."""
+    """Whether JAX is tracing the arguments."""
     leaves = jax.tree.leaves(arguments)
     return any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
 
@@ -298,9 +352,9 @@ def _real(name: str, values: ArrayLike) -> jax.Array:
     return array.astype(jax.dtypes.canonicalize_dtype(large))
 
 
-def _check_precision(trained: Learned, sample: Sample, rounded: list[str]) -> None:
+def _check_precision(trained: Learned, sample: Sample) -> None:
     """Raises ValueError where single precision would lose an offset of the inputs."""
-    for name in rounded:
+    for name in (k for k, n in trained.normalizers.items() if not is_single(n)):
         array = getattr(sample, name, None)
         if array is not None and array.dtype != jnp.float64:
             raise ValueError(
@@ -310,12 +364,10 @@ def _check_precision(trained: Learned, sample: Sample, rounded: list[str]) -> No
             )
 
 
-def _decoded(
-    parameters: Parameters, factors: Mapping[str, jax.Array], role: str, values: Any
-) -> jax.Array:
+def _decoded(parameters: Parameters, found: Case, role: str, values: Any) -> jax.Array:
     if role in parameters.normalizers:
         values = normalize.decode(parameters.normalizers[role], values)
-    return values * _row_of(factors[role], values) if role in factors else values
+    return found.restored(values, role)
 
 
 def _row_of(factor: jax.Array, values: Any) -> jax.Array:

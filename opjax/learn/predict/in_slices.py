@@ -1,4 +1,4 @@
-"""Predictions from one file to another in slices, without holding the mesh."""
+"""Predictions from file to file in slices, without the whole mesh in memory."""
 
 import dataclasses
 import pathlib
@@ -30,19 +30,19 @@ def predict_file(
 
     Args:
       found: the operator.
-      file: see `mapped.copied`.
-      output: the copy of it with predictions.
-      names: of the channels of predictions.
-      limits: bounds of memory.
-      point_dim: as for `files.read`; as in training by default.
+      file: the input file, see `mapped.copied`.
+      output: the copy of the file, with predictions.
+      names: names of the predicted channels.
+      limits: memory limits.
+      point_dim: as for `files.read`; by default, as in training.
 
     Returns:
-      What `report.json` says of the samples.
+      The entries of `report.json` for the samples.
 
     Raises:
       OSError: if the copy cannot be written.
-      ValueError: if the operator cannot be evaluated in chunks, or the file is not what
-        it takes.
+      ValueError: if the operator cannot be evaluated in chunks, or the file does not
+        fit it.
     """
     config = found.description.config
     _refuse(config)

@@ -29,11 +29,12 @@ _ARRAYS = ("mesh_points", "features", "quadrature_weights", "scalars")
 
 
 class Predicted(NamedTuple):
-    """What an operator predicts of a sample, in physical units.
+    """The predictions of an operator for a sample, in physical units.
 
     Attributes:
-      values: of the output function, `(n, q)`.
-      scalars: numbers of the whole sample, `(t,)`; None of an operator without.
+      values: values of the output function, `(n, q)`.
+      scalars: predicted scalars of the sample, `(t,)`; None if the operator predicts
+        none.
     """
 
     values: Any
@@ -41,14 +42,15 @@ class Predicted(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """Bounds of the memory of an evaluation.
+    """Memory limits of an evaluation.
 
     Attributes:
-      chunk_size: points that are evaluated at once, by operators that can.
-      memory_gib: maximum memory, in GiB. Features of all points are kept in memory if a
-        sixteenth of it is enough.
-      scratch: folder for a file with them otherwise, 4 bytes for each channel and
-        point; the system's temporary one if None.
+      chunk_size: number of points that are evaluated at once, if the operator supports
+        chunks.
+      memory_gib: maximum memory, in GiB. The features of all points are stored in
+        memory if they fit in a sixteenth of it.
+      scratch: folder for a file of these features otherwise, with 4 bytes per channel
+        and point; the system's temporary folder if None.
 
     Examples:
       >>> from opjax import learn
@@ -75,7 +77,7 @@ def predict_sample(
 ) -> jax.Array:
     """Evaluates an operator on an encoded sample, in physical units, `(n, q)`.
 
-    Arguments are those of `operators.call`.
+    The arguments are the same as for `operators.call`.
     """
     values = operators.call(model, sample, time=time, axis_name=axis_name)
     return decode_target(normalizers, values)
@@ -88,9 +90,10 @@ def call_both(
     time: jax.Array | None = None,
     axis_name: str | None = None,
 ) -> Predicted:
-    """Evaluates an operator on an encoded sample, with the scalars that it predicts.
+    """Evaluates an operator on an encoded sample; also returns predicted scalars.
 
-    Arguments are those of `operators.call`; predictions are in normalised units.
+    The arguments are the same as for `operators.call`; predictions are in normalised
+    units.
     """
     if not isinstance(model, nn.models.ScalarOperator):
         values = operators.call(model, sample, time=time, axis_name=axis_name)
@@ -100,9 +103,9 @@ def call_both(
 
 
 def of_function(model: Model) -> Any:
-    """The model of the output function, with the channels that a head reads.
+    """The model of the output function, with the channels that a scalar head reads.
 
-    Without dropout, which would keep points from being evaluated in chunks.
+    Dropout is removed, because it would prevent evaluation in chunks.
     """
     inner = model.operator if isinstance(model, nn.models.ScalarOperator) else model
     return nn.models.without_dropout(inner)
@@ -126,10 +129,10 @@ def predict(
 ) -> Predicted:
     """Evaluates an operator on a mesh, see `Trained.__call__`.
 
-    Meshes up to the size of a chunk are padded to one of a few sizes, for each of which
-    the operator is compiled once. Larger ones run chunk by chunk, where the operator
-    can, see `opjax.streaming`. Other operators are evaluated as a whole, where that
-    fits.
+    Meshes up to the size of a chunk are padded to one of a few sizes, and the operator
+    is compiled once per size. Larger meshes are evaluated chunk by chunk if the
+    operator supports it, see `opjax.streaming`. Otherwise the mesh is evaluated as a
+    whole, if it fits.
 
     Raises:
       ValueError: if the sample does not fit the operator or the memory, or an input or
@@ -154,7 +157,7 @@ def predict(
 
 
 def in_case(scaling: Scaling, sample: Sample, predicted: Predicted) -> Predicted:
-    """Returns predictions of a reduced case in physical units."""
+    """Converts predictions for a scaled case to physical units."""
     scalars = predicted.scalars
     if scalars is not None:
         scalars = scaling.restore(scalars, sample, "target_scalars")
@@ -214,10 +217,10 @@ def _scalars_of(
 
 
 class Means:
-    """Weighted means of the channels that a head reads, chunk by chunk.
+    """Weighted means of the channels that a scalar head reads, chunk by chunk.
 
     Args:
-      model: any; of one that predicts no scalars there are none.
+      model: any model; there are no means if it predicts no scalars.
     """
 
     def __init__(self, model: Model):
@@ -227,7 +230,7 @@ class Means:
         self._mass = 0.0
 
     def add(self, values: np.ndarray, weights: np.ndarray | None) -> None:
-        """Adds all channels of points, `(m, c)`, and their weights."""
+        """Adds the channels of some points, `(m, c)`, and their weights."""
         if self._model is None:
             return
         weights = np.ones(len(values)) if weights is None else weights
@@ -246,7 +249,7 @@ class Means:
 
 
 def arrays_of(sample: Sample) -> dict[str, np.ndarray]:
-    """What a model takes of a sample."""
+    """The input arrays of a model for a sample."""
     arrays = {k: getattr(sample, k) for k in _ARRAYS}
     return {k: array for k, array in arrays.items() if array is not None}
 
@@ -260,8 +263,8 @@ def model_input(
 
     Args:
       trained: the operator.
-      arrays: by their names, of a sample.
-      normalizers: in place of those of the operator.
+      arrays: arrays of a sample, by name.
+      normalizers: normalisers that replace those of the operator.
     """
     leaves = jax.tree.leaves(trained.model)
     dtype = jnp.result_type(
@@ -272,7 +275,7 @@ def model_input(
 
 
 def obstacle(trained: Learned) -> str | None:
-    """Says why an operator cannot be evaluated in chunks, if so."""
+    """Returns why an operator cannot be evaluated in chunks; empty if it can."""
     model = of_function(trained.model)
     if any(jnp.ndim(n.mean) > 1 for n in trained.normalizers.values()):
         return "its data are normalised point by point"
@@ -286,7 +289,7 @@ def chunks(
     time: float | None,
     limits: Limits,
 ) -> Iterator[np.ndarray]:
-    """Evaluates the model of the output function chunk by chunk, not decoded.
+    """Evaluates the model of the output function in chunks, without decoding.
 
     See `Trained.stream_channels`.
     """
@@ -317,7 +320,7 @@ def refuse_whole(trained: Learned, *, sliced: bool = False) -> None:
 
     Args:
       trained: the operator.
-      sliced: whether the case is not known as a whole, which scales need.
+      sliced: whether the case is read in slices, which scales do not support.
     """
     if sliced and trained.scaling is not None:
         raise ValueError(
@@ -339,11 +342,11 @@ def refuse_whole(trained: Learned, *, sliced: bool = False) -> None:
 
 
 class Encoded:
-    """Rows of an array as a model sees them, encoded when they are read.
+    """Rows of an array, encoded for the model when they are read.
 
     Args:
-      column: whatever can be sliced.
-      encode: of some of its rows.
+      column: any array that supports slicing.
+      encode: function that encodes some of its rows.
     """
 
     def __init__(self, column: Any, encode: Callable[[np.ndarray], np.ndarray]):
@@ -351,7 +354,7 @@ class Encoded:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the column."""
+        """Shape of the column."""
         return self._column.shape
 
     def __len__(self) -> int:
@@ -368,7 +371,7 @@ def _single(normalizer: Normalizer, values: np.ndarray) -> np.ndarray:
 
 
 def encoded(trained: Learned, arrays: Columns) -> dict[str, Any]:
-    """Sliceable arrays as the model sees them, scalars being features."""
+    """Sliceable arrays, encoded for the model, with scalars as features."""
     normalizers = trained.normalizers
     columns: dict[str, Any] = {
         k: Encoded(a, partial(_single, normalizers[k]))
@@ -393,16 +396,16 @@ def decoded(trained: Learned, values: np.ndarray) -> np.ndarray:
 def in_units(
     normalizers: Mapping[str, Normalizer], name: str, encoded: Any
 ) -> np.ndarray:
-    """What an operator predicts in physical units, on the host.
+    """Converts predictions of an operator to physical units, on the host.
 
     Args:
-      normalizers: of the operator.
-      name: of the array, `"target"` or `"target_scalars"`.
-      encoded: the prediction, or several along the first axes.
+      normalizers: normalisers of the operator.
+      name: name of the array, `"target"` or `"target_scalars"`.
+      encoded: the prediction, or several stacked along the first axes.
 
     Returns:
-      The values in their dtype, in float64 where it does not hold them, see
-      `normalize.decode_host`.
+      The values in their dtype, or in float64 if it does not represent them accurately,
+      see `normalize.decode_host`.
     """
     values = np.asarray(encoded)
     if name not in normalizers:
@@ -411,15 +414,15 @@ def in_units(
 
 
 def padded_size(num_points: int) -> int:
-    """The size that a mesh is padded to: an eighth more points at most, or 64."""
+    """The padded size of a mesh: at most an eighth more points, or 64."""
     step = max(64, 2 ** max(num_points.bit_length() - 4, 0))
     return -(-num_points // step) * step
 
 
 def check(trained: Learned, sample: Sample, *, weights: bool) -> None:
-    """Raises ValueError unless a sample has what an operator takes.
+    """Raises ValueError unless a sample has the inputs of an operator.
 
-    Without `weights`, it may have some or not.
+    Without `weights`, quadrature weights are optional.
     """
     description = trained.description
     operator = f"the operator in {trained.folder}"
@@ -485,7 +488,7 @@ def _whole(model: Model, arrays: PyTree, when: jax.Array | None) -> Predicted:
 
 
 def warn_of_pairs(trained: Learned, num_points: int) -> None:
-    """Warns that an evaluation takes long, where it compares many pairs of points."""
+    """Warns of a long evaluation if it compares many pairs of points."""
     if num_points > _MANY_POINTS and operators.entry(trained.name).quadratic:
         warnings.warn(
             f"{trained.name} compares all pairs of {num_points} points, "

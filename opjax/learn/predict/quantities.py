@@ -1,4 +1,4 @@
-"""Quantities of interest of predicted fields, on the meshes of samples."""
+"""Quantities of interest of predicted fields on the meshes of samples."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -29,17 +29,18 @@ def measure(
     """Computes quantities of several fields on the mesh of one sample.
 
     Args:
-      wanted: what to compute.
+      wanted: quantities to compute.
       sample: the mesh, with its inputs in physical units.
-      fields: values `(n, q)` at its points, such as predicted and true ones.
-      names: of the channels of `features` and `target`.
+      fields: values `(n, q)` at its points, for example predicted and true ones.
+      names: names of the channels of `features` and `target`.
 
     Returns:
-      For each of the fields, numbers by the text of the quantity.
+      For each of the fields, a dictionary of numbers by the text of the quantity.
 
     Raises:
       ValueError: if a field or boundary is unknown, weights or cells are missing, a
-        wall is open, or a reference value is no constant. The message names the sample.
+        wall is open, or a reference value is not constant. The message names the
+        sample.
     """
     rows: list[dict[str, float]] = [{} for _ in fields]
     for one in wanted:
@@ -56,12 +57,12 @@ def measure(
 
 
 class Measured:
-    """A quantity on the mesh of a sample, as a function of arrays of JAX.
+    """A quantity on the mesh of a sample, as a function of JAX arrays.
 
     Args:
-      wanted: what to compute.
+      wanted: quantities to compute.
       sample: the mesh, on the host.
-      names: of the channels of `scalars`, `features` and `target`.
+      names: names of the channels of `scalars`, `features` and `target`.
 
     Raises:
       ValueError: as from `measure`.
@@ -71,6 +72,7 @@ class Measured:
         channels = len(names.get("target", ())) or 1
         measure([wanted], sample, [np.zeros((sample.num_points, channels))], names)
         self._wanted, self._sample, self._names = wanted, sample, names
+        self.num_channels = _field(wanted, np.zeros((1, channels)), names).shape[1]
         self._rule = _rule(wanted, sample)
 
     def __call__(self, case: Sample, values: jax.Array) -> jax.Array:
@@ -284,7 +286,7 @@ def _without_facets(wanted: Quantity) -> ValueError:
 
 
 def kind_of(points: np.ndarray, cells: np.ndarray) -> str:
-    """The kind of the cells of a mesh, or of a surface."""
+    """The cell type of a mesh or of a surface."""
     shape = points.shape[1], cells.shape[1]
     if shape == (3, 4):
         return quadrature.kind_of_four(points, cells)

@@ -1,4 +1,4 @@
-"""Values of quantities of interest, of a field and a rule of integration."""
+"""Values of quantities of interest from a field and a quadrature rule."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -34,20 +34,20 @@ _REDUCTIONS = {
 def value(
     wanted: Quantity, sample: Sample, names: Names, field: Any, rule: Patch
 ) -> Any:
-    """Computes a quantity, a scalar, of arrays of NumPy or of JAX.
+    """Computes a quantity, a scalar, with arrays of NumPy or JAX.
 
-    Of the latter, nothing is raised that depends on values.
+    With JAX arrays, no error depends on values.
 
     Args:
       wanted: the quantity.
       sample: the mesh, with its inputs in physical units.
-      names: of its channels.
+      names: names of the channels of the sample.
       field: values of the quantity's field at the rows of the rule, `(r, c)`.
-      rule: which rows count, and with which weights.
+      rule: the rows that are used, and their weights.
 
     Raises:
-      ValueError: if a reference value is no constant, or the quantity means nothing in
-        so many dimensions or for such a field.
+      ValueError: if a reference value is not constant, or the quantity is not defined
+        in this dimension or for this field.
     """
     if wanted.is_force:
         return _force_value(wanted, sample, names, field, rule)

@@ -1,4 +1,4 @@
-"""Derivatives of a quantity of interest by the points, inputs and scalars of a case."""
+"""Derivatives of a quantity of interest with respect to points, inputs and scalars."""
 
 import csv
 import pathlib
@@ -21,10 +21,10 @@ _FIELD = "sensitivity"
 
 
 class Sensitivity:
-    """Derivatives of a quantity that an operator predicts, exact and in reverse mode.
+    """Exact derivatives of a predicted quantity, in reverse mode.
 
     Args:
-      operator: that predicts it.
+      operator: the operator that predicts it.
       text: one quantity, as in --quantities.
 
     Raises:
@@ -40,13 +40,14 @@ class Sensitivity:
     ) -> tuple[np.ndarray, list[str], dict[str, dict[str, Any]]]:
         """Returns fields `(n, c)`, the names of their channels, and a row.
 
-        The fields are the derivatives by the coordinates, `sensitivity_points`, along
-        the outward normal at points of the boundary of the mesh,
-        `sensitivity_normal`, and by each input, `sensitivity_NAME`. The row has the
-        value of the quantity and its derivatives by the scalars.
+        The fields are the derivatives with respect to the coordinates,
+        `sensitivity_points`; along the outward normal at boundary points of the mesh,
+        `sensitivity_normal`; and with respect to each input, `sensitivity_NAME`. The
+        row contains the value of the quantity and its derivatives with respect to the
+        scalars.
 
         Raises:
-          ValueError: if the quantity means nothing on the mesh, or a derivative is not
+          ValueError: if the quantity is not defined on the mesh, or a derivative is not
             finite.
         """
         operator = self._operator
@@ -80,11 +81,11 @@ class Sensitivity:
 
 
 def write(path: pathlib.Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Writes the table of values and derivatives by scalars, a line for each case.
+    """Writes a table of values and derivatives by scalars, one row per case.
 
     Args:
-      path: of the table.
-      rows: of the report.
+      path: path of the table.
+      rows: rows of the report.
     """
     lines = [
         {"file": row["name"], one["quantity"]: one["value"]}

@@ -1,4 +1,4 @@
-"""Trained operators, saved with all that predictions on other meshes need."""
+"""Trained operators, saved with everything that predictions need."""
 
 import json
 import os
@@ -35,7 +35,7 @@ FOLDER = "operator"  # of a trained operator, inside the folder of its member
 
 
 class Trained(Learned):
-    """An operator with what belongs to it; call it to predict.
+    """A trained operator with its normalisers; call it to predict.
 
         trained = learn.load("runs/mine")
         values = trained("new/mesh.vtu")
@@ -43,11 +43,11 @@ class Trained(Learned):
         values = trained(grid)  # (h, w, c), or a batch (b, h, w, c)
 
     Attributes:
-      model: between encoded arrays.
-      normalizers: of `mesh_points`, `features` and `target`, where there are any.
-      description: what it is for.
-      folder: where it was found.
-      start: the baseline that it starts from, of a run with --start_from=baseline.
+      model: the model, which maps encoded arrays.
+      normalizers: normalisers of `mesh_points`, `features` and `target`, if any.
+      description: description of the operator.
+      folder: folder from which it was loaded.
+      start: the baseline that it adds to, for a run with --start_from=baseline.
 
     Examples:
       >>> import numpy as np
@@ -85,8 +85,8 @@ class Trained(Learned):
           scalars: of an operator that takes some, `(s,)`, in the order of their names,
             or by name with the numbers that cases are scaled by; not with a sample or
             a file, which have them.
-          time: of an operator with a time embedding.
-          limits: bounds of the memory.
+          time: time, for an operator with a time embedding.
+          limits: memory limits.
 
         Returns:
           Values of the output function, float32 of shape `(n, q)`, or float64 where an
@@ -135,64 +135,65 @@ class Trained(Learned):
 
     @property
     def function(self) -> functions.Function:
-        """The operator as a pure function of arrays, in physical units.
+        """The operator as a pure function of arrays in physical units.
 
             f, parameters = trained.function, trained.parameters
             values = f(parameters, points, features)          # (n, q)
             slope = jax.grad(lambda x: f(parameters, x, features).mean())(points)
 
-        `f(parameters, points, features, scalars, quadrature_weights, time)`, without
-        what the operator does not take, see `arguments`. It goes through `jax.jit`,
-        `grad`, `jvp`, `vmap` and `hessian`; of an operator with `chunk_size`, in
-        reverse mode alone. It returns the field; of an operator that predicts scalars,
-        a `Predicted` with both; of one of series, the frame `time` after the last one.
+        The signature is `f(parameters, points, features, scalars, quadrature_weights,
+        time)`, without the arguments that the operator does not use, see `arguments`.
+        It supports `jax.jit`, `grad`, `jvp`, `vmap` and `hessian`; with `chunk_size`,
+        only reverse mode. It returns the field; if the operator predicts scalars, a
+        `Predicted` with both; for an operator of series, the frame at `time` after the
+        last one.
 
         Features are arguments: distances and normals that were computed from the mesh
-        (`--geometry`) stay as they are when points move, and weights, too. Points of an
-        operator of one grid have to be in the order of the grid.
+        (`--geometry`) do not change when points move, and neither do weights. For an
+        operator of one grid, the points must be in the order of the grid.
 
         Raises:
-          ValueError: if the operator starts from a baseline. From the function, if
-            shapes do not fit the operator, or inputs have an offset that their
-            precision would lose.
+          ValueError: if the operator adds to a baseline. The function raises it if
+            shapes do not fit the operator, or if inputs have an offset that is too
+            large for their precision.
         """
         return functions.operator(self)
 
     @property
     def parameters(self) -> functions.Parameters:
-        """Parameters and normalisers, a pytree; the first argument of `function`."""
+        """Parameters and normalisers as a pytree: the first argument of `function`."""
         return functions.Parameters(self.model, self.normalizers)
 
     def quantity(
         self, text: str, mesh: Sample | str | os.PathLike[str]
     ) -> functions.Function:
-        """Returns a quantity of interest as a pure function, with those arguments.
+        """Returns a quantity of interest as a pure function of the same arguments.
 
             drag = trained.quantity("force_x:p@wall", "new/wing.vtu")
             x = trained.arguments("new/wing.vtu")
             slope = jax.grad(drag, argnums=1)(trained.parameters, *x)  # to the points
 
-        Boundaries and cells are those of the sample. The areas of a wall follow the
-        points where fields are at points; of fields at cells they stay.
+        Boundaries and cells are taken from the sample. If fields are point data, the
+        areas of a wall follow the points; for cell data they are constant.
 
         Args:
           text: one quantity, as in --quantities.
           mesh: a sample, or a file with one.
 
         Returns:
-          A function of the arguments of `function` with a scalar value. Of a largest or
-          smallest value, equal ones share the gradient.
+          A function of the arguments of `function` with a scalar value. For a maximum
+          or minimum, equal values share the gradient.
 
         Raises:
           OSError: if the file cannot be read.
-          ValueError: if the quantity or its boundary is unknown, or it means nothing on
-            this mesh.
+          ValueError: if the quantity or its boundary is unknown, or it is not defined
+            on this mesh.
         """
         facets = any(one.is_over_facets for one in parse(text))
         return functions.quantity(self, text, self.one(mesh, facets=facets))
 
     def arguments(self, mesh: Sample | str | os.PathLike[str]) -> functions.Arguments:
-        """Returns the arrays of a sample for `function`, in their order.
+        """Returns the arrays of a sample as arguments of `function`, in order.
 
             values = trained.function(trained.parameters, *trained.arguments("a.vtu"))
 
@@ -201,7 +202,7 @@ class Trained(Learned):
 
         Raises:
           OSError: if the file cannot be read.
-          ValueError: if it is damaged or holds several samples.
+          ValueError: if it is damaged or contains several samples.
         """
         return functions.arguments(self, self.one(mesh))
 
@@ -237,12 +238,12 @@ class Trained(Learned):
         Args:
           mesh: a sample, or a file with one.
           time: see `__call__`.
-          limits: bounds of the memory.
+          limits: memory limits.
 
         Returns:
-          `values (n, q)`, `(n, 0)` of an operator that predicts scalars alone, and
-          `scalars (t,)` in the order of `description.names["target_scalars"]`; None
-          of an operator without.
+          `values (n, q)`, or `(n, 0)` if only scalars are predicted; and `scalars (t,)`
+          in the order of `description.names["target_scalars"]`, or None if the operator
+          predicts none.
 
         Raises:
           OSError: as from `__call__`.
@@ -260,10 +261,10 @@ class Trained(Learned):
         """Saves the operator, for `learn.load` and `opjax-predict`.
 
         Args:
-          folder: a new or empty one.
+          folder: a new or empty folder.
 
         Raises:
-          FileExistsError: if the folder holds anything.
+          FileExistsError: if the folder is not empty.
           OSError: if it cannot be written.
         """
         path = pathlib.Path(folder).expanduser()
@@ -287,23 +288,23 @@ class Trained(Learned):
         time: float | None = None,
         limits: Limits = LIMITS,
     ) -> Iterator[np.ndarray]:
-        """Predicts chunk by chunk on a mesh that need not fit into memory.
+        """Predicts chunk by chunk on a mesh that may be larger than memory.
 
         Args:
-          arrays: `mesh_points`, and `features` and `quadrature_weights` where the
-            operator was trained with them, of any kind that can be sliced: `np.memmap`,
-            HDF5 data sets; and `scalars`, `(s,)`, of an operator that takes some.
+          arrays: `mesh_points`; `features` and `quadrature_weights` if the operator was
+            trained with them; any type that supports slicing, such as `np.memmap` and
+            HDF5 data sets; and `scalars`, `(s,)`, if the operator has scalar inputs.
           time: see `__call__`.
-          limits: bounds of the memory.
+          limits: memory limits.
 
         Returns:
-          An iterator of values of the output function, of shape `(m, q)` and the type
-          that a call returns.
+          An iterator of values of the output function, of shape `(m, q)`, with the same
+          type as from a call.
 
         Raises:
           OSError: if the folder cannot be written.
           ValueError: if the operator cannot be evaluated in chunks, or the arrays or
-            the memory do not fit it.
+            the memory limit do not fit it.
         """
         self._refuse_without_field()
         parts = self.stream_channels(
@@ -320,16 +321,16 @@ class Trained(Learned):
         time: float | None = None,
         limits: Limits = LIMITS,
     ) -> Iterator[np.ndarray]:
-        """Evaluates all channels chunk by chunk, those of scalars among them.
+        """Evaluates all channels chunk by chunk, including those that scalars need.
 
         Args:
           arrays: see `stream`.
-          time: of an operator with a time embedding.
-          limits: bounds of the memory.
+          time: time, for an operator with a time embedding.
+          limits: memory limits.
 
         Returns:
-          An iterator of values as the model returns them, `(m, q)` and further
-          channels that scalars are read off.
+          An iterator of model outputs, `(m, q)`, with further channels from which
+          scalars are computed.
 
         Raises:
           OSError: as from `stream`.
@@ -353,21 +354,24 @@ class Trained(Learned):
         *,
         time_step: float | None = None,
     ) -> Iterator[np.ndarray]:
-        """Predicts frame after frame, by an operator that was trained on series.
+        """Predicts frame after frame with an operator that was trained on series.
 
             frames = np.stack(list(trained.rollout(series, 50)))
 
         Args:
-          series: with as many frames as the model sees; later ones are not looked at.
+          series: series with at least as many frames as the model receives; later ones
+            are ignored.
           num_steps: number of frames to predict.
-          time_step: time between them; by default, as in training.
+          time_step: time between frames; by default, as in training.
 
         Returns:
-          An iterator of frames `(n, c)`, in physical units. One frame is in memory.
+          An iterator of frames `(n, c)`, in physical units. Only one frame is in
+          memory.
 
         Raises:
-          ValueError: if the operator was not trained on series, or has no such step; or
-            the series does not fit it. From the iterator, if a frame is not finite.
+          ValueError: if the operator was not trained on series or does not support the
+            time step, or the series does not fit the operator. The iterator raises it
+            if a frame is not finite.
         """
         lags = in_time.lags_of(self, num_steps, time_step)
         return in_time.frames(self, series, lags)
@@ -379,18 +383,18 @@ class Trained(Learned):
         time: float | None = None,
         chunk_size: int = 2**14,
     ) -> Field:
-        """Finds the coefficients of all layers, for predictions at other points.
+        """Computes the coefficients of all layers, for predictions at other points.
 
             field = trained.field("new/part.vtu")
             probes = field.at(points)
 
         Args:
-          mesh: where the input is given, as for `__call__`.
-          time: of an operator with a time embedding.
-          chunk_size: points that are evaluated at once.
+          mesh: mesh with the input, as for `__call__`.
+          time: time, for an operator with a time embedding.
+          chunk_size: number of points that are evaluated at once.
 
         Returns:
-          The field, which knows the mesh by its coefficients only.
+          The field, which stores only the coefficients, not the mesh.
 
         Raises:
           OSError: if the file cannot be read.
@@ -431,12 +435,12 @@ class Trained(Learned):
 def mean_of(
     seeds: Sequence[Trained], sample: Sample, *, limits: Limits = LIMITS
 ) -> prediction.Predicted:
-    """Predicts the mean of several operators, in physical units.
+    """Predicts the mean over several operators, in physical units.
 
     Args:
       seeds: operators of the same fields and scalars, see `calibration.siblings`.
       sample: see `Trained.both`.
-      limits: bounds of the memory.
+      limits: memory limits.
     """
     predicted = [one.both(sample, limits=limits) for one in seeds]
     if len(predicted) == 1:
@@ -491,20 +495,20 @@ def finish(folder: pathlib.Path, result: Json) -> None:
 
 
 def load(workdir: str | os.PathLike[str], *, own_model: str | None = None) -> Trained:
-    """Reads the operator of a run: of the smallest validation error, else the first.
+    """Loads the operator of a run.
 
-    Nothing that the folder holds is run. A model of your own is imported again by its
-    name, which you have to give: no folder chooses what is imported.
+    If there are several, it is the one with the smallest validation error, or the first
+    without validation. Loading executes no code from the folder. A user-defined model
+    is imported only if you pass its name: no folder decides what is imported.
 
     Args:
-      workdir: folder of the run, or of one of its members.
-      own_model: the name of the model, if it is one of your own,
-        `package.module:function`.
+      workdir: folder of the run or of one of its members.
+      own_model: name of the model if it is user-defined, `package.module:function`.
 
     Raises:
       FileNotFoundError: if there is no finished run.
-      ValueError: if a model of your own is not the one of that name, or cannot be
-        imported; if a later opjax wrote the folder.
+      ValueError: if a user-defined model does not have that name or cannot be imported,
+        or a later opjax wrote the folder.
       opjax.training.checkpoint.CheckpointError: if the operator is damaged.
 
     Examples:

@@ -1,4 +1,4 @@
-"""Models and attentions of your own, named `package.module:function`."""
+"""User-defined models and attention layers, named `package.module:function`."""
 
 import functools
 import importlib
@@ -26,11 +26,11 @@ _CONTRACT = (
 
 @functools.lru_cache(maxsize=64)
 def entry(name: str) -> Entry:
-    """Imports `package.module:function` and finds out what it is; classes are, too.
+    """Imports `package.module:function`, a function or class, and detects its kind.
 
     Raises:
       ValueError: if there is no such function, or it is neither a model nor an
-        attention.
+        attention layer.
     """
     imported = _imported(name)
     try:

@@ -1,4 +1,4 @@
-"""Results of several models with several seeds: medians, tables, the last line."""
+"""Results of several models and seeds: medians, tables and the last line."""
 
 import math
 import pathlib
@@ -21,17 +21,17 @@ class Finished(NamedTuple):
     """A finished study, for its report.
 
     Attributes:
-      config: of the study.
-      folder: of the run, with a folder for every member.
-      results: by name, in the order of the seeds, what `train` returned.
-      source: where the samples come from.
-      notes: of the task.
-      num_train: training samples.
-      num_test: test samples.
+      config: configuration of the study.
+      folder: folder of the run, with one subfolder per member.
+      results: results of `train` by name, in the order of the seeds.
+      source: origin of the samples.
+      notes: notes of the task.
+      num_train: number of training samples.
+      num_test: number of test samples.
       seconds: wall time of this process.
-      data_seconds: of that, for making or reading samples.
-      fields: keys of the fields that have numbers of their own.
-      baselines: of the task.
+      data_seconds: part of `seconds` spent on generating or reading samples.
+      fields: keys of the fields that have separate numbers.
+      baselines: baselines of the task.
 
     Examples:
       >>> from opjax import learn
@@ -58,13 +58,13 @@ class Finished(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What a program adds to the standard report.
+    """Additions of a program to the standard report.
 
     Attributes:
-      text: Markdown in place of the standard table; None to keep it.
-      result: keys of the last line, added or replaced.
-      head: paragraph in place of the standard one under the title.
-      alone: whether the last line has the keys of `result` only.
+      text: Markdown that replaces the standard table; None keeps the table.
+      result: entries of the last line, added or replaced.
+      head: paragraph that replaces the standard one under the title.
+      alone: whether the last line contains only the entries of `result`.
 
     Examples:
       >>> from opjax import learn
@@ -188,7 +188,7 @@ def _fields(
 def write_tables(
     folder: pathlib.Path, title: str, head: str, text: str, seconds: float
 ) -> None:
-    """Writes `tables.md`, with what produced the numbers below its head."""
+    """Writes `tables.md`, with the provenance of the numbers below the title."""
     parts = [f"# {title}\n", head.rstrip() + "\n"]
     parts += [provenance(folder, seconds=seconds), text]
     write_text(folder / "tables.md", "\n".join(parts))
@@ -227,10 +227,10 @@ def _head(finished: Finished) -> str:
 def summary(
     results: Mapping[str, Sequence[Mapping[str, Any]]], columns: Sequence[str]
 ) -> dict[str, Any]:
-    """Returns `<column>_<name>`, medians over the seeds, and `..._range` of several.
+    """Returns `<column>_<name>`, medians over the seeds, and their `..._range`.
 
-    A range is smallest and largest. A value that is None, as JSON has it for NaN, or
-    missing because its model diverged, makes all of them NaN.
+    A range is minimum and maximum. If one value is None (NaN in JSON), or missing
+    because the model diverged, all results are NaN.
     """
     found: dict[str, Any] = {}
     for name, rows in results.items():
@@ -252,8 +252,9 @@ def comparison(
 ) -> str:
     """Returns a Markdown table of medians and ranges over the seeds.
 
-    Columns are heading and factor of every key to show. Rows with the key "diverged"
-    are counted, and the others are shown. Numbers beside are those of baselines.
+    `columns` contains heading and factor of every key to show. Rows with the key
+    "diverged" are only counted. The numbers beside the models are those of the
+    baselines.
     """
     lines = []
     for name, rows in results.items():

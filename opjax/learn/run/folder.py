@@ -36,7 +36,7 @@ _PACKAGES = ("opjax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "num
 
 
 class RunDirectory(NamedTuple):
-    """An open, locked run folder; of several processes, the first one's."""
+    """An open, locked run folder; with several processes, that of the first one."""
 
     path: pathlib.Path
     config: dict[str, Any]  # as JSON values
@@ -62,19 +62,20 @@ def open_run(
 ) -> Generator[RunDirectory]:
     """Creates or reopens the folder of a run and holds its lock.
 
-    A folder that holds a run of the same configuration is continued; in that of a study
-    the choice of its members may change: those that are finished are kept, and its
-    result is made anew. `command` is what repeats the run, `data()` says which files
-    it is trained on: they must be the same as when it began, unless it is finished.
+    If the folder contains a run of the same configuration, the run is continued. In the
+    folder of a study, models and seeds may be added or removed: finished members are
+    kept, and the result is computed again. `command` is the command that repeats the
+    run. `data()` returns the training files; they must not have changed since the run
+    began, unless it is finished.
 
-    Of several processes the first one alone opens it; the others wait for that, need
-    not see it, and leave it alone.
+    With several processes, only the first one opens the folder. The others wait, do not
+    use it, and need no access to it.
 
     Raises:
       OSError: if it cannot be written.
-      RuntimeError: if another run is in it; if the first process cannot open it.
-      ValueError: if it holds another configuration, files have changed since it began,
-        or processes have several configurations.
+      RuntimeError: if another run uses the folder, or the first process cannot open it.
+      ValueError: if it contains another configuration, files have changed since the run
+        began, or the configurations of the processes differ.
     """
     path = pathlib.Path(workdir).absolute()
     values = to_json(dataclasses.asdict(config))
@@ -209,11 +210,11 @@ def _match(path: pathlib.Path, config: fields.Configuration, now: Json) -> bool:
 
 
 def read_config(workdir: str | os.PathLike[str], cls: type[_Config]) -> _Config | None:
-    """Reads the configuration of a run, to continue it by `--workdir` alone.
+    """Reads the configuration of a run, which `--workdir` alone continues.
 
-    Fields that an earlier version did not have are as it had them. None if the folder
-    has no configuration; ValueError if it is damaged, has unknown fields, or is of a
-    later opjax.
+    Fields that an earlier version lacked get the value that it used. Returns None if
+    the folder has no configuration. Raises ValueError if it is damaged, has unknown
+    fields, or was written by a later opjax.
     """
     path = pathlib.Path(workdir)
     if not (path / "config.json").exists():
@@ -267,7 +268,7 @@ def run_once(
 ) -> dict[str, Any]:
     """Runs a program in float32 in its folder, or reads the result of a finished run.
 
-    Arguments are those of `open_run`; `work` continues from what the folder holds.
+    Arguments are those of `open_run`; `work` continues from the content of the folder.
     """
     opened = open_run(workdir, config, command=command, data=data)
     with jax.enable_x64(False), opened as directory:
@@ -297,7 +298,7 @@ def _result(path: pathlib.Path) -> dict[str, Any] | None:
 
 
 def provenance(folder: pathlib.Path, *, seconds: float) -> str:
-    """Returns a Markdown list of what `environment.json` in a folder says."""
+    """Returns the content of a folder's `environment.json` as a Markdown list."""
     environment = json.loads((folder / "environment.json").read_text())
     source = f"opjax {environment['packages'].get('opjax', 'of unknown version')}"
     if environment["git_commit"]:
@@ -317,7 +318,7 @@ def provenance(folder: pathlib.Path, *, seconds: float) -> str:
 
 
 def environment(path: pathlib.Path, command: str) -> dict[str, Any]:
-    """What a run in a folder is made with; its earlier starts are kept."""
+    """The software and hardware of a run; earlier starts in the folder are kept."""
     versions, starts = {}, []
     for name in _PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -343,7 +344,7 @@ def environment(path: pathlib.Path, command: str) -> dict[str, Any]:
 
 
 def processor() -> str:
-    """The processor's name; what Python says of it where Linux does not."""
+    """The name of the processor, from Linux if possible, otherwise from Python."""
     with contextlib.suppress(OSError):
         lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
         for line in lines:

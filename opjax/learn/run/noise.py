@@ -1,4 +1,4 @@
-"""Noise in the layers of a model while it is trained, whatever the task."""
+"""Noise in the layers of a model during training, for any task."""
 
 import dataclasses
 import functools
@@ -16,11 +16,11 @@ _Task = TypeVar("_Task", bound=BaseTask)
 
 
 def prepared(task: _Task, model: PyTree) -> _Task:
-    """Returns the task of training a model.
+    """Returns the task with noise added in training, if the model has noise.
 
-    If layers of the model draw noise, see `nn.bases.with_noise`, every sample of a
-    batch gets its own, in the loss alone: validation, evaluation and prediction have
-    none.
+    If layers of the model use noise, see `nn.bases.with_noise`, every sample of a batch
+    gets its own noise, in the loss only: validation, evaluation and prediction are
+    without noise.
 
     Raises:
       ValueError: if the task has no loss of arrays.

@@ -1,4 +1,4 @@
-"""Points of training meshes that are drawn anew in every step."""
+"""Random subsets of the points of training meshes, drawn anew in every step."""
 
 import functools
 import math
@@ -13,11 +13,12 @@ from opjax.training import Gradient
 
 
 def number(share: float, num_points: int) -> int:
-    """Returns how many of so many points a share is, rounded up.
+    """Returns the number of points of a fraction, rounded up.
 
     Args:
-      share: in (0, 1]; above, a number of points, of which there may be fewer.
-      num_points: of a mesh, with padding.
+      share: fraction in (0, 1]; above 1, a number of points, limited by the size of the
+        mesh.
+      num_points: number of points of a mesh, with padding.
     """
     if share > 1:
         return min(int(share), num_points)
@@ -28,15 +29,16 @@ def number(share: float, num_points: int) -> int:
 # The same function for the same task, so that members of a study share their programs.
 @functools.lru_cache(maxsize=16)
 def drawn(gradient: Gradient, needs_key: bool, share: float) -> Gradient:
-    """Makes loss and gradients of whole meshes those of a share of their points.
+    """Converts loss and gradients on whole meshes to those on a subset of their points.
 
     Args:
-      gradient: `Task.value_and_grad`, of samples with `mesh_points`.
-      needs_key: whether the loss draws random numbers of its own.
-      share: of the points of a batch, see `number`; 1 gives the function as it is.
+      gradient: `Task.value_and_grad` of samples with `mesh_points`.
+      needs_key: whether the loss itself draws random numbers.
+      share: fraction of the points of a batch, see `number`; 1 returns the function
+        unchanged.
 
     Returns:
-      Such a function, which draws other points for every sample, see
+      A function of the same form, which draws different points for every sample, see
       `samples.draw_points`. Sums over points keep their expectation.
     """
     if share == 1:
@@ -56,21 +58,21 @@ def drawn(gradient: Gradient, needs_key: bool, share: float) -> Gradient:
 
 
 def full_epochs(share: float, num_epochs: int) -> int:
-    """Returns how many epochs, at the end, see all points; one at least of a share.
+    """Returns the number of final epochs on all points; zero without a share.
 
     Args:
-      share: of the epochs, in [0, 1).
-      num_epochs: of the training.
+      share: fraction of the epochs, in [0, 1).
+      num_epochs: number of epochs of the training.
     """
     return min(max(1, round(share * num_epochs)), num_epochs) if share else 0
 
 
 def mean_of_largest(settings: Settings, num_points: int) -> float:
-    """Returns the points of a step, on average, over those of the largest step.
+    """Returns the mean number of points of a step over the maximum.
 
     Args:
-      settings: of the training.
-      num_points: of a mesh, with padding.
+      settings: settings of the training.
+      num_points: number of points of a mesh, with padding.
     """
     counts = [number(share, num_points) for share in settings.train_points]
     mean, full = sum(counts) / len(counts), settings.full_points

@@ -1,4 +1,4 @@
-"""Batches of meshes that are larger than memory, and the updates they make."""
+"""Batches of meshes that are larger than memory, and their updates."""
 
 import functools
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ from opjax.samples.sliced import Column
 
 
 class StreamedBatches(Batches):
-    """One mesh after the other, each read in slices; an update after every batch."""
+    """Reads one mesh after another in slices; updates after every batch."""
 
     def __init__(self, task: StreamedTask, settings: Settings):
         if settings.mesh is not None:
@@ -32,11 +32,11 @@ class StreamedBatches(Batches):
         self.update = streaming.make_update(self.optimizer)
 
     def start(self, model: Model) -> State:
-        """Returns the state before the first step."""
+        """Returns the initial state, of every replica."""
         return training.init(model, self.optimizer)
 
     def prepare(self, state: State, step: int) -> None:
-        """Nothing: programs are compiled at their first call."""
+        """Does nothing: programs are compiled at their first call."""
 
     def advance(
         self, state: State, step: int, good: np.ndarray | None
@@ -53,16 +53,16 @@ class StreamedBatches(Batches):
         return f"its batch holds {', '.join(map(str, places))}"
 
     def records(self, state: State) -> Progress:
-        """Keeps losses and norms of the steps of an epoch."""
+        """Stores losses and norms of the steps of an epoch."""
         return Progress(state, np.zeros(self.per_epoch), np.zeros(self.per_epoch))
 
     def places(self, step: int, count: int) -> slice:
-        """Returns where the records have steps."""
+        """Returns the slice of the records for `count` steps from `step` on."""
         first = step % self.per_epoch
         return slice(first, first + count)
 
     def one_step(self, model: Model) -> OneStep:
-        """Refused: a step is many programs.
+        """Not supported: a streamed step consists of many compiled programs.
 
         Raises:
           ValueError: always.

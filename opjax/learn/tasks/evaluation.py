@@ -1,4 +1,4 @@
-"""Evaluation of a model on the test samples, and what is written of it."""
+"""Evaluation of a model on the test samples, and its output files."""
 
 import dataclasses
 import functools
@@ -42,13 +42,14 @@ def mean_and_worst(errors: np.ndarray) -> dict[str, float]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """What is said of the test samples.
+    """Options of the evaluation on the test samples.
 
     Attributes:
-      numbers: `numbers(errors)`, what to return of the errors of all channels together.
-      quantities: computed of predictions and targets, see `tasks.quantities`.
-      window: left, right, bottom and top of what figures show; None for all.
-      baselines: measure predictions without an operator, too, see `tasks.compared`.
+      numbers: `numbers(errors)` returns the numbers for the errors of all channels
+        together.
+      quantities: quantities of predictions and targets, see `tasks.quantities`.
+      window: left, right, bottom and top limits of figures; None for the full domain.
+      baselines: also evaluate predictions without an operator, see `tasks.compared`.
 
     Examples:
       >>> import numpy as np
@@ -66,7 +67,7 @@ class Evaluation:
     baselines: bool = False
 
     def check(self, physical: Sequence[Sample], names: Names) -> None:
-        """Raises ValueError, before a training, if targets have no such quantities."""
+        """Raises ValueError if a requested quantity does not fit the targets."""
         for sample in physical if self.quantities else ():
             if sample.target is None:
                 raise ValueError(
@@ -84,7 +85,7 @@ class Scalars(NamedTuple):
     target: np.ndarray
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Returns what `predictions.npz` has of them."""
+        """Returns the entries of `predictions.npz` for scalars."""
         return {"predicted_scalars": self.predicted, "target_scalars": self.target}
 
     def numbers(self, names: Names) -> dict[str, float]:
@@ -129,19 +130,19 @@ class Seen(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TestSet:
-    """Test samples, as they are and as a model sees them.
+    """Test samples, in physical units and encoded for a model.
 
     Attributes:
-      samples: in physical units.
-      buckets: the same, encoded and stacked.
-      batch_size: samples evaluated at once.
-      normalizers: of predictions.
-      rows: places of the samples of every bucket in `samples`; those of
+      samples: samples in physical units.
+      buckets: the same samples, encoded and stacked.
+      batch_size: number of samples evaluated at once.
+      normalizers: normalisers of predictions.
+      rows: indices in `samples` of the samples of every bucket; those of
         `samples.stack` if None.
-      scaling: of the samples, if a model sees them scaled.
-      starts: predictions of the baselines that a model starts from, if it does, of
-        samples over their scales, `(n, q)` each.
-      shares: of the model that are added to them, `(q,)`.
+      scaling: scaling of the samples, if the model receives them scaled.
+      starts: predictions of the baselines that the model adds to, if any, for the
+        scaled samples, `(n, q)` each.
+      shares: factors of the model's output, `(q,)`.
     """
 
     samples: Sequence[Sample]
@@ -157,7 +158,7 @@ class TestSet:
 
     @functools.cached_property
     def places(self) -> Sequence[np.ndarray]:
-        """Places of the samples of every bucket in `samples`."""
+        """Indices in `samples` of the samples of every bucket."""
         if self.rows is not None:
             return self.rows
         counts = summaries.num_points(self.samples)
@@ -172,7 +173,7 @@ class TestSet:
         }
 
     def encoded(self, row: int) -> dict[str, np.ndarray]:
-        """Returns the arrays of one sample as a model sees them, maybe padded."""
+        """Returns the encoded arrays of one sample, possibly padded."""
         bucket, place = self._where[row]
         arrays = buckets.rows(bucket, [place])
         return {name: np.asarray(array[0]) for name, array in arrays.items()}
@@ -192,7 +193,7 @@ class TestSet:
         return self.scaling.restore(prediction, sample)
 
     def change(self, model: Model, row: int) -> np.ndarray:
-        """Returns what a model adds to the baseline of a sample, `(n, q)`."""
+        """Returns what the model adds to the baseline of a sample, `(n, q)`."""
         assert self.starts is not None
         values = np.asarray(_values(model, self.encoded(row)), np.float64)
         std = np.asarray(self.normalizers["target"].std)
@@ -217,7 +218,7 @@ class TestSet:
         return Scalars(predicted, narrow(target))
 
     def measured(self, error: Callable[..., PyTree], model: Model) -> PyTree:
-        """Returns `error(model, sample)` of all samples in their order, float64."""
+        """Returns `error(model, sample)` for all samples in order, in float64."""
         parts = [
             batches.evaluate(error, model, bucket, batch_size=self.batch_size)
             for bucket in self.buckets
@@ -241,10 +242,10 @@ class Evaluator:
 
     Attributes:
       test: the test samples.
-      error: `error(model, sample)`, of one encoded sample, or its `Sizes`.
-      what: what is said of them.
-      fields: of the output function, each of which then has its own numbers.
-      names: of the channels.
+      error: `error(model, sample)` of one encoded sample, or its `Sizes`.
+      what: options of the evaluation.
+      fields: fields of the output function; each then has separate numbers.
+      names: names of the channels.
       scalars: whether scalars are predicted.
     """
 

@@ -1,4 +1,4 @@
-"""Samples as a model sees them, and all that is known of them before a training."""
+"""Samples as a model receives them, with their normalisers and sizes."""
 
 import dataclasses
 import functools
@@ -30,14 +30,14 @@ from opjax.samples.stored import Stored
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Encoding:
-    """What is normalised.
+    """Which arrays are normalised.
 
     Attributes:
       points: map the box of the training meshes to [-1, 1] along its longest side, for
         coordinates in any unit.
       features: normalise every channel of the features.
       target: normalise every channel of the target.
-      pointwise: normalise every point by itself, on grids that all samples share.
+      pointwise: normalise every point separately, on a grid that all samples share.
 
     Examples:
       >>> from opjax import learn
@@ -53,22 +53,22 @@ class Encoding:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class ModelData:
-    """Samples as a model sees them, and all that is known of them before a training.
+    """Samples as a model receives them, with their normalisers and sizes.
 
     Attributes:
       config: as for `regression`.
-      physical: the samples.
-      splits: the same over their scales.
-      tested: the test samples, decoded where the data set encodes their features.
-      names: of the channels.
-      own: normalisers that the samples have.
-      fitted: normalisers that are fitted to them.
-      sizes: of a model.
-      fields: of the target, if each has numbers of its own.
+      physical: samples in physical units.
+      splits: the same samples divided by their scales.
+      tested: test samples, decoded if the data set encodes their features.
+      names: names of the channels.
+      own: normalisers provided by the data set.
+      fitted: normalisers fitted to the samples.
+      sizes: sizes for the construction of a model.
+      fields: fields of the target, if each has separate numbers.
       scales: of these fields.
-      difference: what a model learns that starts from a baseline.
-      scaling: of the samples, if they have one.
-      by_form: whether the loss is one of fields in units of their own.
+      difference: the difference that the model learns, if it adds to a baseline.
+      scaling: scaling of the samples, if any.
+      by_form: whether the loss is computed per field, in units of its spread.
     """
 
     config: Any
@@ -100,7 +100,7 @@ class ModelData:
         renew: bool,
         from_baseline: bool,
     ) -> "ModelData":
-        """Scales the samples, fits normalisers and finds the fields of the target."""
+        """Scales the samples, fits normalisers, and finds the fields of the target."""
         if start is not None and start.scaling != scaling:
             raise ValueError(
                 f"init_from: the operator in {start.folder} was trained with other "
@@ -151,7 +151,7 @@ class ModelData:
 
     @property
     def normalizers(self) -> dict[str, Normalizer]:
-        """All of them."""
+        """All normalisers."""
         return self.fitted | self.own
 
     def error(self, loss: Loss) -> SampleError:
@@ -167,7 +167,7 @@ class ModelData:
         )
 
     def stacked(self, name: str) -> tuple[Any, ...]:
-        """Returns buckets of the samples of one part, normalised."""
+        """Returns buckets of the normalised samples of one split."""
         encode = encoder(self.fitted, target=self.by_form)
         return _stacked(self.config, self._beside, encode, name)
 
@@ -198,7 +198,7 @@ class ModelData:
     def evaluator(
         self, test: TestSet, error: SampleError, evaluation: Evaluation
     ) -> Evaluator | Decision:
-        """Evaluates on the test samples; decides first where there is a decision."""
+        """Evaluates on the test samples; first computes baseline factors if needed."""
         evaluate = Evaluator(
             test=test,
             error=error.measured,
@@ -219,7 +219,7 @@ class ModelData:
         return Decision(self.difference, validation, error, evaluate)
 
     def description(self, seen: list[str] | None) -> Description:
-        """What is saved with the operator; `seen` are digests of its samples."""
+        """The description saved with the operator; `seen` contains sample digests."""
         return describe(
             self.physical.train,
             sizes=self.sizes,
@@ -232,7 +232,7 @@ class ModelData:
     def baselines(
         self, test: TestSet, loss: Loss, evaluation: Evaluation
     ) -> Callable[[], compared.Compared]:
-        """Returns what compares with predictions without an operator."""
+        """Returns a function that compares with baselines without an operator."""
         measure = compared.Measure(
             self.fields,
             joint=None if loss.form is not None else evaluation.numbers,
@@ -345,13 +345,13 @@ def _padded_sizes(config: Any, splits: Splits, name: str) -> tuple[int, ...] | N
 def encoder(
     fitted: Mapping[str, Normalizer], *, target: bool = False
 ) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
-    """Makes what encodes stacked samples, outside of JAX; see `encode_stored`."""
+    """Returns a function that encodes stacked samples on the host."""
     on_host = {name: Normalizer(*map(np.asarray, one)) for name, one in fitted.items()}  # pyright: ignore
     return partial(encode_stored, normalizers=on_host, target=target)
 
 
 def check(splits: Splits) -> None:
-    """Raises an error unless all samples agree, see `samples.check`."""
+    """Raises an error unless all samples are consistent, see `samples.check`."""
     for name in ("train", "validation", "test"):
         part = getattr(splits, name)
         if name == "validation" and not part:  # the last epoch is taken

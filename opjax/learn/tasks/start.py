@@ -1,4 +1,4 @@
-"""Training that starts from a trained operator: what has to agree, and the model."""
+"""Training that starts from a trained operator: checks, and the initial model."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -30,11 +30,11 @@ Build = Callable[[Any, nnx.Rngs], Any]
 
 
 def check_options(start: Learned, config: Any) -> None:
-    """Raises ValueError if a configuration has another model than the operator.
+    """Raises ValueError if `config` describes a different model than `start`.
 
     Args:
       start: the operator.
-      config: of the new run, with the fields of `ModelOptions`.
+      config: configuration of the new run, with the fields of `ModelOptions`.
     """
     before = dataclasses.asdict(ModelOptions()) | start.description.config
     if list(config.models) != [start.name]:
@@ -59,16 +59,16 @@ def check_options(start: Learned, config: Any) -> None:
 def check_sizes(
     start: Learned, found: Sizes, names: Mapping[str, Sequence[str]]
 ) -> Sizes:
-    """Returns the sizes of an operator, if new samples have such.
+    """Returns the sizes of an operator if they match those of new samples.
 
     Args:
       start: the operator.
-      found: sizes of the samples.
-      names: of their channels, by array.
+      found: sizes of the new samples.
+      names: names of their channels, by array.
 
     Raises:
-      ValueError: if dimension, channels, their names or, where the operator belongs to
-        them, the points differ.
+      ValueError: if the dimension, the channels or their names differ, or the points,
+        if the operator supports only one number of points.
     """
     there = start.sizes._asdict()
     wanted = ["point_dim", "feature_dim", "out_features", "time_embedding"]
@@ -94,7 +94,7 @@ def check_sizes(
 
 
 def build_from(start: Learned, build: Build) -> Build:
-    """Returns what builds a model that has the parameters of an operator."""
+    """Returns a function that builds a model with the parameters of an operator."""
 
     def started(config: Any, rngs: nnx.Rngs) -> Any:
         model = build(config, rngs)

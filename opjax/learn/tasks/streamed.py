@@ -1,4 +1,4 @@
-"""The ordinary task on meshes that are larger than memory, read in slices of points."""
+"""The regression task for meshes larger than memory, read in slices of points."""
 
 import dataclasses
 import functools
@@ -113,8 +113,9 @@ class Streaming(NamedTuple):
     """How a mesh is streamed.
 
     Attributes:
-      chunk_size: points that are computed at once.
-      memory_gib: memory of a step; what is kept of the mesh depends on it.
+      chunk_size: number of points that are computed at once.
+      memory_gib: memory limit of a step; it determines how much of the mesh's data is
+        stored.
     """
 
     chunk_size: int
@@ -123,11 +124,11 @@ class Streaming(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StreamedTask(BaseTask):
-    """What is to be learned from meshes of which no one has to fit into memory.
+    """A task on meshes that may each be larger than memory.
 
     Attributes:
       train: the training samples, on disk.
-      gradient: `gradient(model, arrays)`, loss and gradients of one sample.
+      gradient: `gradient(model, arrays)` returns loss and gradients of one sample.
     """
 
     train: Sliced
@@ -140,17 +141,17 @@ class StreamedTask(BaseTask):
 
     @property
     def known(self) -> tuple[Any, ...]:
-        """None in memory."""
+        """No training samples are in memory."""
         return ()
 
     @property
     def num_train(self) -> int:
-        """Training samples."""
+        """Number of training samples."""
         return len(self.train)
 
     @property
     def keeps_losses(self) -> bool:
-        """No: rows of the history have their means."""
+        """False: rows of the history contain mean losses."""
         return False
 
     def settings(
@@ -160,7 +161,7 @@ class StreamedTask(BaseTask):
         tensorboard: bool = False,
         mesh: Mesh | None = None,
     ) -> Settings:
-        """Returns how a member is trained, see `BaseTask.settings`."""
+        """Returns the training settings of a member, see `BaseTask.settings`."""
         return Settings(
             num_epochs=config.num_epochs,
             batch_size=config.batch_size,
@@ -181,23 +182,23 @@ def streamed_regression(
     start: Learned | None = None,
     form: Form | None = None,
 ) -> StreamedTask:
-    """Builds the task of `regression` for samples that are read in slices.
+    """Builds the `regression` task for samples that are read in slices.
 
-    Loss, metric and normalisers are those of `regression` with normalised points: the
-    errors of the fields and that of target scalars, summed over the samples of a batch.
-    Sums over points are rounded differently; those of the channels
-    that target scalars are read off are taken chunk by chunk.
+    Loss, metric and normalisers are the same as in `regression` with normalised points:
+    the errors of the fields and of target scalars, summed over the samples of a batch.
+    Sums over points are rounded differently; the channels that target scalars are
+    computed from are summed chunk by chunk.
 
     Args:
       splits: the samples.
-      how: points at once, and memory.
-      names: of the channels of `features` and `target`, to be saved.
+      how: chunk size and memory limit.
+      names: names of the channels of `features` and `target`, to save.
       start: as for `regression`.
       form: as for `regression`.
 
     Returns:
-      The task. The folder of every member gets the operator and `predictions.npz`, with
-      one point of many of the first test sample.
+      The task. It writes to the folder of every member the operator and
+      `predictions.npz`, which contains a subset of the points of the first test sample.
     """
     train = splits.train
     normalizers = fit_normalizers(train, points=True, features=True, target=True)
@@ -431,7 +432,7 @@ def _sum_over(
     key: None = None,
 ) -> Any:
     """Loss and gradients of a batch, see `BaseTask.value_and_grad`."""
-    del key  # nothing is drawn
+    del key  # the loss is deterministic
     found = (gradient(model, arrays) for arrays in batch)
     total = functools.reduce(partial(jax.tree.map, jnp.add), found)
     return (total[0], {}), total[1]

@@ -1,4 +1,4 @@
-"""The ordinary benchmark task: fields on meshes to fields on the same meshes."""
+"""The standard benchmark task: maps fields on meshes to fields on the same meshes."""
 
 import dataclasses
 import math
@@ -43,48 +43,48 @@ def regression(
     scaling: Scaling | None = None,
     from_baseline: bool = False,
 ) -> Task:
-    """Builds the task to predict the target from mesh and features.
+    """Builds the task of predicting the target from mesh and features.
 
         loss = sum_b |p_b - t_b| / |t_b|,
 
-    in physical units, the relative L2 error over all points and channels of a sample,
-    summed over the batch, as in most published runs: with clipping, scale matters. With
-    `loss.form` it is the mean of the errors of the fields, each in units of its own,
-    see `field_losses`. Where samples have target scalars `s`, with predictions `r` and
-    their standard deviation `d` over the training samples, every sample adds
+    in physical units: the relative L2 error over all points and channels of a sample,
+    summed over the batch, as in most published runs (with gradient clipping, the scale
+    of the loss matters). With `loss.form`, it is the mean of the errors of the fields,
+    each relative to its spread, see `field_losses`. If samples have target scalars `s`,
+    with predictions `r` and the standard deviation `d` over the training samples, every
+    sample adds
 
         0.1 sqrt(mean_j ((r_j - s_j) / d_j)^2)
 
-    to the loss and to the error that chooses the epoch. Without a target, this root
-    without its factor is both of them.
+    to the loss and to the error that selects the epoch. Without a target field, both
+    consist of this root only, without its factor.
 
     Args:
-      config: has `batch_size`, `num_buckets` and the fields of `ModelOptions`.
-      splits: the samples; their own normalisers, if they have some, take the place of
-        the fitted ones.
-      encoding: what is normalised.
-      loss: what is minimised.
-      evaluation: what is said of the test samples.
-      names: of the channels of `features` and `target`, to be saved.
-      build: as in `Task`, for models that `operators.build` does not know; `learn.load`
-        cannot read them.
-      start: trained operator whose parameters the training starts with, and whose
-        normalisers take the place of the fitted ones.
-      renew: fit normalisers to the samples all the same.
+      config: configuration with `batch_size`, `num_buckets` and the fields of
+        `ModelOptions`.
+      splits: the samples; if they provide normalisers, these replace the fitted ones.
+      encoding: which arrays are normalised.
+      loss: the loss.
+      evaluation: options of the evaluation on the test samples.
+      names: names of the channels of `features` and `target`, to save.
+      build: as in `Task`, for models that `operators.build` does not support;
+        `learn.load` cannot read them.
+      start: trained operator that provides the initial parameters and the normalisers.
+      renew: fit the normalisers to the samples even with `start`.
       notes: as in `Task`.
-      scaling: what samples are divided by first, so that all of the above is that of
-        scaled samples; files, figures and errors are in physical units.
-      from_baseline: the model learns the difference to the best baseline, see
+      scaling: physical scales of the samples. All of the above then applies to scaled
+        samples; files, figures and errors are in physical units.
+      from_baseline: whether the model learns the difference from the best baseline, see
         `tasks.differences`.
 
     Returns:
-      The task. The folder of every member gets the operator, see `trained`, and
+      The task. It writes to the folder of every member the operator, see `trained`, and
       `predictions.npz`, see `outcome`.
 
     Raises:
       TypeError: if an array of a sample is not floating point.
-      ValueError: if samples are damaged or do not agree with each other, or with what
-        the operator to start with was trained on.
+      ValueError: if samples are damaged or inconsistent with each other or with the
+        training data of `start`.
 
     Examples:
       >>> import numpy as np
@@ -195,7 +195,7 @@ def grid_sizes(
     box: tuple[tuple[float, ...], tuple[float, ...]] | None = None,
     time_embedding: bool = False,
 ) -> operators.Sizes:
-    """Checks samples that share one grid, and finds their `operators.sizes`.
+    """Checks samples that share one grid, and returns their `operators.sizes`.
 
     Args:
       splits: the samples.
@@ -219,11 +219,12 @@ def grid_sizes(
 
 
 def builder(sizes: operators.Sizes) -> Callable[[Any, nnx.Rngs], Any]:
-    """Makes `Task.build` of `operators.build`, compiled in one piece.
+    """Creates `Task.build` from `operators.build`, compiled as one program.
 
-    One by one, the operations that draw the parameters take three times as long to
-    compile. The parameters are those of `operators.build` but for rounding. A model of
-    your own is built as it is: it may do what cannot be compiled.
+    Compiled one by one, the operations that draw the parameters take three times as
+    long. The parameters equal those of `operators.build` except for rounding. A
+    user-defined model is built without compilation, because it may contain code that
+    cannot be compiled.
     """
 
     def build(config: Any, rngs: nnx.Rngs) -> Any:

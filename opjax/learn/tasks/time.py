@@ -1,4 +1,4 @@
-"""Tasks of time: operators that advance fields, trained on windows of series."""
+"""Time series tasks: operators that advance fields, trained on windows of frames."""
 
 from collections.abc import Callable
 from functools import partial
@@ -35,31 +35,31 @@ def rollouts(
     start: Learned | None = None,
     form: Form | None = None,
 ) -> Task:
-    """Builds the task to advance the fields of series in time.
+    """Builds the task of advancing the fields of series in time.
 
         loss = sum_b mean_s mean_f e_bsf,
 
-    with the error `e` of each field of a frame, see `field_losses`, its mean over the
-    frames of a window, summed over the batch. Validation and test are rollouts from the
-    first frames of every series, and their metric is the mean of the errors of their
-    frames, of which none counts more than 1000.
+    with the error `e` of each field of a frame, see `field_losses`, averaged over the
+    frames of a window and summed over the batch. Validation and test use rollouts from
+    the first frames of every series; the metric is the mean error of their frames, each
+    limited to 1000.
 
     Args:
-      config: has `batch_size`, `num_buckets` and the fields of `ModelOptions` and
-        `TimeOptions`.
+      config: configuration with `batch_size`, `num_buckets` and the fields of
+        `ModelOptions` and `TimeOptions`.
       splits: the series.
-      start: trained operator whose parameters the training starts with, and whose
-        normalisers take the place of the fitted ones. Its time step and its range of
-        times do not: those of the operator are the ones it is trained on last.
-      form: of the error of a field. None for the relative error of all channels
+      start: trained operator that provides the initial parameters and the normalisers.
+        The time step and the range of times are taken from the new series.
+      form: form of the error of a field. None for the relative error of all channels
         together, in physical units.
 
     Returns:
-      The task. The folder of every member gets the operator and `predictions.npz`.
+      The task. It writes the operator and `predictions.npz` to the folder of every
+      member.
 
     Raises:
-      ValueError: if series are too short, times do not suit the mode, or the model has
-        no time and the mode needs it.
+      ValueError: if series are too short, times do not fit the mode, or the mode needs
+        a time embedding that the model lacks.
     """
     data = Data(config, splits)
     how, normalizers, found = data.how, data.normalizers, data.sizes
