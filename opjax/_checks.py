@@ -40,8 +40,8 @@ def layer_input(channels: int, **arrays: Any) -> None:
         shape = jnp.shape(array)
         if len(shape) != 2 or shape[1] != channels:
             raise ValueError(
-                f"{name} {shape} must have shape (n, {channels}) for this layer of "
-                f"{channels} channels; use `jax.vmap` for batches."
+                f"{name} has shape {shape}, expected (n, {channels}) for this "
+                f"layer with {channels} channels; use `jax.vmap` for batches."
             )
 
 

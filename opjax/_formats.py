@@ -38,7 +38,7 @@ def check(path: str | os.PathLike[str], found: Any, newest: int, *, what: str) -
         )
     if found > newest:
         raise NewerFormatError(
-            f"{path} has format {str(found)[:20]} of {what}, and this opjax "
-            f"({metadata.version('opjax')}) reads formats up to {newest}. Update it: "
-            'pip install --upgrade "opjax".'
+            f"{path} has format {str(found)[:20]} of {what}, but this opjax "
+            f"({metadata.version('opjax')}) reads only formats up to {newest}. "
+            'Update opjax: pip install --upgrade "opjax".'
         )

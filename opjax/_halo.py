@@ -28,8 +28,9 @@ def local_shape(
     if num_points % width or rows * devices < grid_shape[0]:
         raise ValueError(
             f"{axis_name}:{devices} splits the rows of a grid {tuple(grid_shape)}: "
-            f"{num_points} points of a device must be rows of {width}, and with those "
-            f"of the others {grid_shape[0]} rows or more, see `sharding.pad_points`."
+            f"the {num_points} points of a device must be whole rows of {width} "
+            f"points, and all devices together need at least {grid_shape[0]} rows, "
+            "see `sharding.pad_points`."
         )
     return (rows, *grid_shape[1:])
 
@@ -65,8 +66,8 @@ def extend(field: jax.Array, count: int, axis_name: str | None) -> jax.Array:
         return jnp.pad(field, [(count, count)] + [(0, 0)] * (field.ndim - 1))
     if count > rows:
         raise ValueError(
-            f"A device of {axis_name!r} has {rows} rows of the grid, and its neighbour "
-            f"needs {count}: take fewer devices."
+            f"A device along {axis_name!r} has {rows} rows of the grid, but its "
+            f"neighbour needs {count}: use fewer devices."
         )
     before, after = neighbours(field[:count], field[rows - count :], axis_name)
     return jnp.concatenate([before, field, after])

@@ -91,8 +91,8 @@ def _constant(name: str, argument: object) -> object:
     """Returns a static argument as numbers that Python compares."""
     if isinstance(argument, jax.core.Tracer):
         raise TypeError(
-            f"{name}={argument} is traced, but the compiled program depends on its "
-            "value; pass a Python number."
+            f"{name}={argument} is a traced value, but the compiled program "
+            "depends on it; pass a Python number."
         )
     if isinstance(argument, list | np.ndarray | np.generic | jax.Array):
         numbers = np.asarray(argument).tolist()

@@ -14,13 +14,13 @@ def of_triangles(points: np.ndarray, triangles: np.ndarray) -> tuple[Any, np.nda
     n, p = points.shape
     if p not in (2, 3) or triangles.ndim != 2 or triangles.shape[1] != 3:
         raise ValueError(
-            f"triangles {triangles.shape} must have three vertices each, of points in "
-            f"2 or 3 dimensions; mesh_points {points.shape}."
+            f"triangles {triangles.shape} must have three vertices each, and "
+            f"mesh_points {points.shape} must have 2 or 3 dimensions."
         )
     if triangles.min() < 0 or triangles.max() >= n:
         raise ValueError(
-            f"triangles name points {triangles.min()} to {triangles.max()}, but there "
-            f"are {n}."
+            f"triangles contain point indices from {triangles.min()} to "
+            f"{triangles.max()}, but there are {n} points."
         )
     corners = points[triangles]
     edges = np.roll(corners, -1, axis=1) - np.roll(corners, 1, axis=1)  # opposite each

@@ -77,7 +77,7 @@ def gcv_ridge(
     if not (num_candidates >= 3 and 0 < smallest < largest):
         raise ValueError(
             f"{num_candidates=} must be at least 3, and {smallest=} and {largest=} "
-            "positive and rising."
+            "must be positive and ascending."
         )
     a, b = map(at_least_single, map(lax.stop_gradient, (matrix, target)))
     squares, energies, rest = _spectrum(a, b.astype(a.dtype))

@@ -128,10 +128,12 @@ def grid_eigenfunctions(
     _checks.positive(num_functions=num_functions)
     values = values.astype(np.float64)
     if values.ndim == 0 or min(values.shape) < 3:
-        raise ValueError(f"coefficient {values.shape} must have 3 nodes per axis.")
+        raise ValueError(
+            f"coefficient {values.shape} must have at least 3 nodes per axis."
+        )
     if not values.min() > 0:
         raise ValueError(
-            f"coefficient has minimum {values.min()}, expected positive values."
+            f"The minimum of coefficient is {values.min()}, expected positive values."
         )
     stiffness, masses = _stiffness.of_grid(values, boundary == "periodic")
     free = np.ones(values.shape, bool)
@@ -194,7 +196,7 @@ def heat_kernel_signature(
     if functions.shape[1] != len(eigenvalues):
         raise ValueError(
             f"functions {functions.shape} and eigenvalues {eigenvalues.shape} must "
-            "have the same number."
+            "contain the same number of functions."
         )
     decay = jnp.exp(-eigenvalues[:, None] * times[None, :])
     # The default precision of accelerators keeps three digits.

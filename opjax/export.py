@@ -311,8 +311,8 @@ def _check(path: Path, exported: export.Exported, text: str) -> None:
     unknown = sorted({name for name in called if not _CALLS.fullmatch(name)})
     if unknown:
         raise ValueError(
-            f"{path} calls functions that operators do not need: {unknown[:5]}. It "
-            "may execute foreign code; do not run it."
+            f"{path} calls functions that no operator needs: {unknown[:5]}. They "
+            "may execute arbitrary code; do not run it."
         )
     avals = [*exported.in_avals, *exported.out_avals]
     types = sorted({str(aval.dtype) for aval in avals})
@@ -322,13 +322,17 @@ def _check(path: Path, exported: export.Exported, text: str) -> None:
     fits = single and not effects and ranks[0] == ranks[-1] and ranks[0] in (2, 3)
     if types != ["float32"] or not fits:
         raise ValueError(
-            f"{path} takes and returns {[a.str_short() for a in avals]} on "
-            f"{exported.nr_devices} devices, with effects {effects}; operators take "
-            "float32 points (n, p) first, and return values (n, q), on one device, or "
-            "both with one more axis in front."
+            f"{path} is not an exported operator: it takes and returns "
+            f"{[a.str_short() for a in avals]} on {exported.nr_devices} devices, "
+            f"with effects {effects}. An operator takes float32 points (n, p) as "
+            "its first argument and returns values (n, q), or batches of both, on "
+            "one device."
         )
     if set(exported.platforms) - set(PLATFORMS):
-        raise ValueError(f"{path} is for {exported.platforms}, not among {PLATFORMS}.")
+        raise ValueError(
+            f"{path} was exported for {exported.platforms}; supported "
+            f"platforms are {PLATFORMS}."
+        )
 
 
 def _physical(

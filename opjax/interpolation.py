@@ -68,7 +68,9 @@ def interpolate_grid(
     if len(new_shape) != len(grid_shape):
         raise ValueError(f"{new_shape=} must have one entry per axis of {grid_shape=}.")
     if min(*grid_shape, *new_shape, 1) < 1:
-        raise ValueError(f"{grid_shape=} and {new_shape=} must have no empty axis.")
+        raise ValueError(
+            f"{grid_shape=} and {new_shape=} must be positive on every axis."
+        )
     if values.shape[0] != math.prod(grid_shape):
         raise ValueError(
             f"values {values.shape} must have {math.prod(grid_shape)} points for "

@@ -174,8 +174,8 @@ def whiten(
     k = values.shape[1]
     if covariance.shape != (k, k):
         raise ValueError(
-            f"covariance {covariance.shape} must be square, with a row for each column "
-            f"of values {values.shape}."
+            f"covariance {covariance.shape} must be square, with one row per "
+            f"column of values {values.shape}."
         )
     matrix = at_least_single(covariance)
     if repair:
@@ -350,8 +350,9 @@ def inf_sup_constant(
     r, d = form.shape
     if (trial_gram.shape, test_gram.shape) != ((r, r), (d, d)):
         raise ValueError(
-            f"trial_gram {trial_gram.shape} and test_gram {test_gram.shape} must be "
-            f"square, with a row for each row and each column of form {form.shape}."
+            f"trial_gram {trial_gram.shape} and test_gram {test_gram.shape} must "
+            f"be square and match the rows and columns of form {form.shape}, "
+            "respectively."
         )
     half = whiten(at_least_single(form), test_gram, repair=False)
     whole = whiten(half.T, trial_gram, repair=False)

@@ -76,8 +76,8 @@ def relative_l2(
     _checks.floating(quadrature_weights=quadrature_weights)
     if jnp.shape(quadrature_weights) != prediction.shape[:1]:
         raise ValueError(
-            f"quadrature_weights has shape {jnp.shape(quadrature_weights)}, expected "
-            f"{prediction.shape[:1]}: one weight for each point of prediction."
+            f"quadrature_weights has shape {jnp.shape(quadrature_weights)}, "
+            f"expected {prediction.shape[:1]}: one weight per point of prediction."
         )
     weights = jnp.asarray(quadrature_weights, prediction.dtype)
     weights = weights.reshape(weights.shape + (1,) * (prediction.ndim - 1))
@@ -306,11 +306,11 @@ def relative_flux_error(
     prediction, reference = _at_least_single(prediction, target_gradient)
     _covers_grid(prediction, grid_shape)
     if min(grid_shape) < 3:
-        raise ValueError(f"{grid_shape=} needs three points or more along each axis.")
+        raise ValueError(f"{grid_shape=} needs at least three points along each axis.")
     if reference.shape != (prediction.size, len(grid_shape)):
         raise ValueError(
             f"target_gradient has shape {reference.shape}, expected "
-            f"{(prediction.size, len(grid_shape))}: a derivative along each axis of "
+            f"{(prediction.size, len(grid_shape))}: one derivative per axis of "
             f"{grid_shape=} at each point of prediction {prediction.shape}."
         )
     factor = jnp.ones_like(prediction) if coefficient is None else coefficient
@@ -343,8 +343,9 @@ def _covers_grid(prediction: Array, grid_shape: tuple[int, ...]) -> None:
     num_points = math.prod(grid_shape)
     if num_points != prediction.shape[0]:
         raise ValueError(
-            f"grid_shape={tuple(grid_shape)} has {num_points} points, but prediction "
-            f"has shape {prediction.shape}; the first axis must run over the grid."
+            f"grid_shape={tuple(grid_shape)} has {num_points} points, but "
+            f"prediction has shape {prediction.shape}; its first axis must be the "
+            "points of the grid."
         )
 
 

@@ -280,8 +280,9 @@ def radial_spectrum(
     _checks.rank(1, field=field)
     if len(grid_shape) not in (1, 2) or math.prod(grid_shape) != field.size:
         raise ValueError(
-            f"grid_shape={tuple(grid_shape)} must have one or two axes and the "
-            f"{field.size} points of the field; spectra of meshes are not available."
+            f"grid_shape={tuple(grid_shape)} must have one or two axes and as many "
+            f"points as the field, {field.size}; spectra on meshes are not "
+            "available."
         )
     dtype, field = field.dtype, _checks.at_least_single(field)
     modes = jnp.fft.fftn(field.reshape(grid_shape)) / field.size
@@ -343,8 +344,9 @@ def _frames(prediction: ArrayLike, target: ArrayLike) -> tuple[Array, Array]:
     p, t = (_checks.at_least_single(jnp.asarray(x)) for x in (prediction, target))
     if p.shape != t.shape or p.ndim not in (2, 3):
         raise ValueError(
-            f"prediction has shape {p.shape} and target {t.shape}; both must be the "
-            "frames (t, n) or (t, n, c) of one sample; use `jax.vmap` for batches."
+            f"prediction has shape {p.shape} and target has shape {t.shape}; both "
+            "must be frames (t, n) or (t, n, c) of one sample; use `jax.vmap` for "
+            "batches."
         )
     return p.reshape(*p.shape[:2], -1), t.reshape(*t.shape[:2], -1)
 
@@ -358,7 +360,7 @@ def _weights(frames: Array, quadrature_weights: ArrayLike | None) -> Array:
     if weights.shape != frames.shape[1:2]:
         raise ValueError(
             f"quadrature_weights has shape {weights.shape}, expected "
-            f"{frames.shape[1:2]}: one weight for each point of a frame."
+            f"{frames.shape[1:2]}: one weight per point of a frame."
         )
     weights = weights / power_below(jnp.where(active(weights), weights, 0), even=True)
     return weights[None, :, None]

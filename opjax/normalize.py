@@ -90,8 +90,8 @@ def fit(
     dtype = np.promote_types(values.dtype, np.float32)
     if values.ndim not in (2, 3):
         raise ValueError(
-            f"values has shape {values.shape}, expected (samples, n) or (samples, n, "
-            "c); reshape grids to one axis of points."
+            f"values has shape {values.shape}, expected (samples, n) or (samples, "
+            "n, c); flatten grids to one axis of points."
         )
     kept = np.ones(values.shape[:2]) if weights is None else _weights(weights, values)
     if values.ndim == 3:
@@ -105,9 +105,9 @@ def fit(
     count = np.min(np.sum(kept > 0, axis=axes), initial=values.size)
     if count < 2:
         raise ValueError(
-            f"A standard deviation needs two values, but only {count} of {values.shape}"
-            " are left for some mean; give more samples or fewer zero weights"
-            + (", or use pointwise=False." if pointwise else ".")
+            f"A standard deviation needs two values, but only {count} of "
+            f"{values.shape} remain for some mean; pass more samples or fewer zero "
+            "weights" + (", or use pointwise=False." if pointwise else ".")
         )
     mean = np.sum(kept * values, axis=axes) / total
     square = np.sum(kept * (values - mean) ** 2, axis=axes)
@@ -296,8 +296,8 @@ def _check(normalizer: Normalizer, values: ArrayLike) -> None:
     shape, own = jnp.shape(values), jnp.shape(normalizer.mean)
     if shape[len(shape) - len(own) :] != own:
         raise ValueError(
-            f"values has shape {shape}, but the normalizer was fitted for trailing "
-            f"axes {own}; fit it on the same channels"
+            f"values has shape {shape}, but the normalizer was fitted to the "
+            f"trailing axes {own}; use the same channels"
             + (" and points (or with pointwise=False)." if len(own) > 0 else ".")
         )
 
@@ -317,7 +317,7 @@ def _weights(weights: Any, values: np.ndarray) -> np.ndarray:
     if weights.shape not in (values.shape[:2], values.shape[1:2]):
         raise ValueError(
             f"weights has shape {weights.shape}, expected {values.shape[:2]} or "
-            f"{values.shape[1:2]}: one weight for each point of values {values.shape}."
+            f"{values.shape[1:2]}: one weight per point of values {values.shape}."
         )
     if not np.all(np.isfinite(weights) & (weights >= 0)):
         raise ValueError("weights must be non-negative and finite; use 0 for padding.")

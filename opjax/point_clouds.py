@@ -70,8 +70,8 @@ def farthest_points(
     n = points.shape[0]
     if not 1 <= num_samples <= n:
         raise ValueError(
-            f"{num_samples=} must lie between 1 and the {n} points of points "
-            f"{points.shape}; use fewer, or repeat points first."
+            f"{num_samples=} must lie between 1 and {n}, the number of points of "
+            f"points {points.shape}; use fewer samples, or repeat points first."
         )
     columns = points.T
 
@@ -285,7 +285,9 @@ def _cloud(points: ArrayLike, weights: ArrayLike | None) -> tuple[jax.Array, jax
     _checks.floating(points=points)
     _checks.rank(2, points=points)
     if not points.size:
-        raise ValueError(f"points has shape {points.shape}: there are no points.")
+        raise ValueError(
+            f"points has shape {points.shape}, but at least one point is needed."
+        )
     if weights is None:
         return points, jnp.ones(points.shape[0], bool)
     _checks.floating(quadrature_weights=weights)

@@ -80,8 +80,8 @@ def check_stored(**types: str | None) -> None:
 def _check(name: str, dtype: str | None, types: tuple[str, ...]) -> None:
     if dtype is not None and dtype not in types:
         raise ValueError(
-            f"{name}={dtype!r} must be one of {', '.join(types)}, or None for the "
-            "type of the features."
+            f"{name}={dtype!r} must be one of {', '.join(types)}, or None for no "
+            "rounding."
         )
 
 

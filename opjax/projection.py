@@ -107,7 +107,8 @@ class Moments:
         """
         if self.gram is None:
             raise ValueError(
-                "These moments have no Gram matrix; compute them with with_gram=True."
+                "These moments contain no Gram matrix; compute them with "
+                "with_gram=True."
             )
         identity = jnp.eye(self.gram.shape[0], dtype=self.gram.dtype)
         _checks.single_numbers(ridge=ridge)
@@ -123,7 +124,7 @@ class Projection(Protocol):
     projection, such as
 
         @jax.tree_util.register_static
-        @dataclasses.dataclass(frozen=True)  # two are equal: compiled once
+        @dataclasses.dataclass(frozen=True)  # equal instances share one compilation
         class Ridge:
             needs_gram, needs_one_sign, weights_cancel = True, False, False
 
@@ -135,7 +136,7 @@ class Projection(Protocol):
       >>> from opjax import projection
       >>> halves = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
       >>> values = np.array([[1.0], [3.0], [5.0], [7.0]])
-      >>> means = projection.Means(offset=0.0)  # one of three
+      >>> means = projection.Means(offset=0.0)  # or your own class
       >>> projection.project(values, halves, projection=means)[:, 0].tolist()
       [2.0, 6.0]
     """
@@ -264,8 +265,8 @@ def check_projection(projection: object) -> None:
         )
     if isinstance(projection, type):
         raise TypeError(
-            f"projection={projection.__name__} is a class; call it, such as "
-            f"{projection.__name__}()."
+            f"projection={projection.__name__} is a class; pass an instance, such "
+            f"as {projection.__name__}()."
         )
     if not isinstance(projection, Projection):
         names = ("needs_gram", "needs_one_sign", "weights_cancel", "__call__")

@@ -73,7 +73,10 @@ def grid_weights(
     _checks.positive(lengths=lengths)
     fewest = 2 if rule == "trapezoid" else 1
     if any(n < fewest for n in grid_shape):
-        raise ValueError(f"grid_shape={tuple(grid_shape)}: {rule} needs >= {fewest}.")
+        raise ValueError(
+            f"grid_shape={tuple(grid_shape)}: {rule} needs at least "
+            f"{fewest} points per axis."
+        )
     weights = jnp.ones((1,), dtype)
     for n, length in zip(grid_shape, lengths, strict=True):
         if rule == "trapezoid":
@@ -189,8 +192,8 @@ def cell_weights(
         return _quad_weights(points, cells)
     if not 2 <= corners <= dimension + 1:
         raise ValueError(
-            f"No quadrature weights for cells of {corners} corners in {dimension} "
-            "dimensions; divide them into simplices."
+            f"Quadrature weights are not available for cells with {corners} "
+            f"corners in {dimension} dimensions; divide them into simplices."
         )
     return _simplex_weights(points, cells)
 
@@ -243,10 +246,10 @@ def kind_of_four(
     if beside != solid:
         return "quad" if beside else "tetra"
     raise ValueError(
-        f"{len(cells)} cells of four corners in space may be tetrahedra or quads of a "
-        "surface, because they share no faces"
+        f"{len(cells)} cells with four corners in 3D may be tetrahedra or "
+        "quadrilaterals of a surface, because they share no faces"
         + (", but they are far from flat" if beside else " and no sides")
-        + ". Give the triangles of the surface, or the quadrature weights."
+        + ". Pass the triangles of the surface, or the quadrature weights."
     )
 
 

@@ -97,8 +97,9 @@ def _number_of_steps(num_steps: int | None, inputs: Any) -> int:
     if len(lengths) != 1 or 0 in lengths:
         found = sorted(lengths) or "none"
         raise ValueError(
-            f"The number of steps from num_steps and axis 0 of the inputs is {found}, "
-            "expected one positive number; pass num_steps or inputs of that length."
+            f"num_steps and axis 0 of the inputs give {found} as number of steps, "
+            "expected one positive number; pass num_steps, or inputs of that "
+            "length."
         )
     return lengths.pop()
 
@@ -109,17 +110,18 @@ def _check_step(step: Callable[..., Any], state: Any, given: tuple[Any, ...]) ->
     if jax.tree.structure(after) != jax.tree.structure(state):
         raise TypeError(
             f"The step returns {jax.tree.structure(after)}, but takes "
-            f"{jax.tree.structure(state)}; return the whole next state."
+            f"{jax.tree.structure(state)}; it must return the whole next state."
         )
     pairs = zip(jax.tree.leaves(state), jax.tree.leaves(after), strict=True)
     for before, now in pairs:
         if before.shape != now.shape:
             raise ValueError(
-                f"The step makes an array of shape {now.shape} of one of shape "
-                f"{before.shape}; the next state must have the shapes of the state."
+                f"The step maps an array of shape {before.shape} to shape "
+                f"{now.shape}; it must keep the shape."
             )
         if before.dtype != now.dtype:
             raise TypeError(
-                f"The step makes {now.dtype} of {before.dtype}; convert the first "
-                f"state, x.astype({str(now.dtype)!r}), or what the step returns."
+                f"The step maps dtype {before.dtype} to {now.dtype}; convert the "
+                f"initial state, x.astype({str(now.dtype)!r}), or the result of "
+                "the step."
             )

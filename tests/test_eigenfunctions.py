@@ -61,7 +61,7 @@ def test_bad_meshes_are_named():
     points, triangles = square(4)
     with pytest.raises(ValueError, match="num_functions=16 must be less than the 16"):
         opjax.laplacian_eigenfunctions(points, num_functions=16)
-    with pytest.raises(ValueError, match="name points 0 to 99"):
+    with pytest.raises(ValueError, match="indices from 0 to 99"):
         opjax.laplacian_eigenfunctions(
             points, triangles=np.array([[0, 1, 99]]), num_functions=2
         )

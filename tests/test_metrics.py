@@ -260,7 +260,7 @@ def test_bad_shapes_and_dtypes_are_named_in_the_error(pair):
         metrics.relative_l2(p[None], t[None])
     with pytest.raises(TypeError, match="target"):
         metrics.relative_l2(p, t.astype(int))
-    with pytest.raises(ValueError, match="one weight for each point"):
+    with pytest.raises(ValueError, match="one weight per point"):
         metrics.relative_l2(p, t, quadrature_weights=np.ones(3))
     with pytest.raises(ValueError, match="20 points"):
         metrics.relative_gradient_error(p, t, grid_shape=(4, 5))

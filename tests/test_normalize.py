@@ -110,11 +110,11 @@ def test_bad_data_are_refused_with_the_way_out(data):
     data[2, 1, 0] = np.inf
     with pytest.raises(ValueError, match=r"sample\(s\) 2 of 6; remove"):
         normalize.fit(data)
-    with pytest.raises(ValueError, match="reshape grids"):
+    with pytest.raises(ValueError, match="flatten grids"):
         normalize.fit(np.ones((2, 3, 4, 1)))
     with pytest.raises(ValueError, match="two values.*pointwise=False"):
         normalize.fit(np.ones((1, 3)), pointwise=True)
-    with pytest.raises(ValueError, match="one weight for each point"):
+    with pytest.raises(ValueError, match="one weight per point"):
         normalize.fit(np.ones((2, 3)), weights=np.ones(4))
     with pytest.raises(ValueError, match="non-negative"):
         normalize.fit(np.ones((2, 3)), weights=np.array([1.0, -1.0, 1.0]))

@@ -86,8 +86,8 @@ def test_grid_weights_converge_at_their_order(rule, order):
         ((3, 4), {"lengths": (1.0,)}, r"lengths=\(1.0,\).*one entry per axis"),
         ((3,), {"lengths": (0.0,)}, r"lengths=\(0.0,\) must be positive"),
         ((3,), {"lengths": (np.nan,)}, r"lengths=\(nan,\) must be positive"),
-        ((3, 1), {"rule": "trapezoid"}, r"grid_shape=\(3, 1\): trapezoid needs >= 2"),
-        ((0,), {"rule": "periodic"}, r"grid_shape=\(0,\): periodic needs >= 1"),
+        ((3, 1), {"rule": "trapezoid"}, r"shape=\(3, 1\): trapezoid needs at least 2"),
+        ((0,), {"rule": "periodic"}, r"grid_shape=\(0,\): periodic needs at least 1"),
     ],
 )  # fmt: skip
 def test_bad_grids_are_named_in_the_error(shape, options, message):
@@ -312,7 +312,7 @@ def test_cells_of_four_corners_that_may_be_of_two_kinds_are_refused():
     assert quadrature.kind_of_four(box, tetrahedra) == "tetra"
     np.testing.assert_allclose(opjax.cell_weights(box, tetrahedra).sum(), 1 / 3)
     warped = np.array([[0.0, 0, 0], [1, 0, 0.02], [1, 1, 0], [0, 1, 0.01]])
-    with pytest.raises(ValueError, match="tetrahedra or quads of a surface"):
+    with pytest.raises(ValueError, match="tetrahedra or quadrilaterals of a surface"):
         opjax.cell_weights(warped, np.arange(4)[None])
     with pytest.raises(ValueError, match="expected points in 3 dimensions"):
         quadrature.kind_of_four(warped[:, :2], np.arange(4)[None])

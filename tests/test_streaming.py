@@ -254,12 +254,12 @@ def test_what_cannot_be_streamed_is_refused(mesh, tmp_path):
     huge = np.broadcast_to(np.zeros(1), (10**13, 1))
     cases = [
         ({}, {"size": 0}, ValueError, "chunk_size=0"),
-        ({}, {"store_every": 3}, ValueError, "between 0 and 2 layers"),
+        ({}, {"store_every": 3}, ValueError, "between 0 and 2, the number of layers"),
         (
             {},
             {"memory_limit": 1e9, "store_every": 1},
             ValueError,
-            "omit either memory_limit or store_every",
+            "omit memory_limit, or store_every",
         ),
         ({}, {"store_every": 0, "storage": "."}, ValueError, "Nothing is stored"),
         ({}, {"store_every": 0, "storage_dtype": "float16"}, ValueError, "Nothing is"),

@@ -20,9 +20,9 @@ class Solver:
       num_airfoil: number of cells around the airfoil, even.
       num_wake: number of cells along either side of the wake.
       num_radial: number of cells outwards.
-      tolerance: residual at which the solver stops, at least 1e-5 in float32. 1e-4
-        leaves an error of 0.1 % of the Mach number (relative L2), 1e-5 less than 0.01
-        %.
+      tolerance: residual at which the solver stops, at least 1e-5 in float32. The
+        relative L2 error of the Mach number is then 0.1 % for 1e-4 and less than
+        0.01 % for 1e-5.
 
     Raises:
       ValueError: if the tolerance is unreachable in float32.

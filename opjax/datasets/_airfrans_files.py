@@ -96,7 +96,7 @@ def _point_data(mesh: VtkMesh, key: str, path: Path) -> np.ndarray:
     arrays = mesh.point_data.arrays
     if key not in arrays:
         raise ValueError(
-            f"{path} has values {sorted(arrays)} at its points, but no {key!r}."
+            f"The point data of {path} are {sorted(arrays)}, without {key!r}."
         )
     values = arrays[key]
     if not np.isfinite(values).all():
@@ -144,8 +144,8 @@ def _match(
         nearest = int(np.argmin(offsets))
         if not offsets[nearest] < 1e-6 * size:
             raise ValueError(
-                f"{path} has {len(wall)} points with U = 0, but none at the point "
-                f"{point.tolist()} of the airfoil."
+                f"{path} has {len(wall)} points with U = 0, but U is not zero at "
+                f"the point {point.tolist()} of the airfoil."
             )
         places[row] = wall[nearest]
     return places

@@ -87,14 +87,15 @@ def read(
         n not in (None, m) for n, m in zip(shape, array.shape, strict=True)
     ):
         raise ValueError(
-            f"{what} has shape {array.shape}, expected {expected}; the axes may be in "
-            f"another order, or it is another file. Get it from {source}."
+            f"{what} has shape {array.shape}, expected {expected}; the axes may be "
+            "in another order, or it may be a different file. Get it from "
+            f"{source}."
         )
     if len(array) < fewest:
         raise ValueError(
-            f"{path} has {len(array)} samples, {fewest} were requested; lower "
-            "num_train or num_test (validation samples come from the training file "
-            "and count too: num_validation), or generate more."
+            f"{path} has {len(array)} samples, but {fewest} were requested; lower "
+            "num_train or num_test (validation samples, num_validation, are taken "
+            "from the training file and count too), or generate more samples."
         )
     # A copy, so that the full array can be freed before the next one is read.
     kept = np.array(array[keep], dtype, order="C")
@@ -102,9 +103,9 @@ def read(
         bad = np.argwhere(~np.isfinite(kept))
         samples = np.unique(bad[:, 0])
         raise ValueError(
-            f"{what} has {len(bad)} non-finite values, in {samples.size} rows, first "
-            f"ones {samples[:8].tolist()}; download it again from {source}, or "
-            "generate it again."
+            f"{what} has {len(bad)} non-finite values in {samples.size} samples, "
+            f"the first ones are {samples[:8].tolist()}; download it again from "
+            f"{source}, or generate it again."
         )
     return kept
 
@@ -127,8 +128,8 @@ def split(
     """
     if num_train < 1 or num_test < 1 or num_train + num_test > num_samples:
         raise ValueError(
-            f"{what} has {num_samples} samples; {num_train=} and {num_test=} must be "
-            "positive, and their sum at most this number."
+            f"{what} has {num_samples} samples; {num_train=} and {num_test=} must "
+            "be positive, and their sum must be at most this number."
         )
     start = num_train if test == "next" else num_samples - num_test
     return slice(0, num_train), slice(start, start + num_test)
@@ -140,6 +141,6 @@ def _load_npy(path: Path, source: str) -> np.ndarray:
     except Exception as error:  # headers are parsed as Python
         raise ValueError(
             f"Cannot read {path} ({path.stat().st_size} bytes): {error}. It seems "
-            "damaged, incomplete or pickled (which could run foreign code, so it is "
-            f"refused); download it again from {source}."
+            "damaged, incomplete or pickled (pickled files are not supported, "
+            f"because they can execute code); download it again from {source}."
         ) from error

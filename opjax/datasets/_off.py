@@ -43,9 +43,10 @@ def read_vertices(path: str | os.PathLike[str]) -> np.ndarray:
     # A face takes its number of corners and three of them at least.
     if len(coordinates) < 3 * num_vertices or found < 4 * num_faces:
         raise ValueError(
-            f"{path} ends early: it announces {num_vertices} vertices and {num_faces} "
-            f"faces, but holds {len(coordinates)} of {3 * num_vertices} coordinates "
-            f"and {found} of at least {4 * num_faces} numbers for faces. Get it again."
+            f"{path} is truncated: it declares {num_vertices} vertices and "
+            f"{num_faces} faces, but contains {len(coordinates)} of "
+            f"{3 * num_vertices} coordinates and {found} of at least "
+            f"{4 * num_faces} numbers for faces. Download it again."
         )
     try:
         vertices = np.array(coordinates, np.float64).reshape(-1, 3)
@@ -57,7 +58,7 @@ def read_vertices(path: str | os.PathLike[str]) -> np.ndarray:
     bad = np.flatnonzero(~(np.abs(vertices) < largest).all(axis=1))
     if bad.size:
         raise ValueError(
-            f"{path} has {bad.size} non-finite vertices, the first one number "
+            f"{path} has {bad.size} non-finite vertices, the first one is vertex "
             f"{bad[0]}: {vertices[bad[0]].tolist()}."
         )
     return vertices
@@ -81,8 +82,9 @@ def read_triangles(path: str | os.PathLike[str]) -> np.ndarray:
     words = words[4 + 3 * num_vertices :]
     if len(words) != 4 * num_faces:
         raise ValueError(
-            f"{path} has {len(words)} numbers for its {num_faces} faces, expected four "
-            "for each: 3 and the corners of a triangle, without colours."
+            f"{path} has {len(words)} numbers for its {num_faces} faces, expected "
+            "four for each: the number 3 and the corners of a triangle, without "
+            "colours."
         )
     try:
         faces = np.array(words, np.int64).reshape(-1, 4)
@@ -95,7 +97,9 @@ def read_triangles(path: str | os.PathLike[str]) -> np.ndarray:
         and np.all(faces[:, 1:] >= 0)
         and np.all(faces[:, 1:] < num_vertices)
     ):
-        raise ValueError(f"{path} has faces that are not triangles of its vertices.")
+        raise ValueError(
+            f"{path} has faces that are not triangles with valid vertices."
+        )
     return faces[:, 1:]
 
 
@@ -126,8 +130,8 @@ def read_labels(
     bad = np.flatnonzero((labels < lowest) | (labels > highest))
     if bad.size:
         raise ValueError(
-            f"{path} has {bad.size} labels outside {lowest} to {highest}, the first "
-            f"one {labels[bad[0]]} at vertex {bad[0]}."
+            f"{path} has {bad.size} labels outside {lowest} to {highest}, the "
+            f"first one is {labels[bad[0]]} at vertex {bad[0]}."
         )
     return labels.astype(np.int32)
 

@@ -28,7 +28,8 @@ def names(root: Path, split: str) -> list[str]:
         twice = sorted({name for name in names if names.count(name) > 1})
         raise ValueError(
             f"{path} must list file names without duplicates or folders; it has "
-            f"{len(names)} lines, twice {twice[:8]}, and with folders {bad[:8]}."
+            f"{len(names)} lines, with the duplicates {twice[:8]}, and names with "
+            f"folders {bad[:8]}."
         )
     if len(names) != PUBLISHED[split]:
         _LOGGER.warning(
@@ -48,9 +49,9 @@ def check_files(root: Path, split: str, names: Sequence[str]) -> None:
         listed = "".join(f"\n  {path}" for path in missing[:8])
         more = f"\n  and {len(missing) - 8} others" if len(missing) > 8 else ""
         raise FileNotFoundError(
-            f"{root} lacks {len(missing)} files of the {len(names)} surfaces that "
-            f"{split}.txt names:{listed}{more}\nGet them from {_SOURCE}, or remove "
-            "their lines from the list."
+            f"{root} lacks {len(missing)} files of the {len(names)} surfaces in "
+            f"{split}.txt:{listed}{more}\nGet them from {_SOURCE}, or remove their "
+            "lines from the list."
         )
 
 
@@ -88,12 +89,13 @@ def read_samples(
     if names.shape != shape[:1] or names.dtype.kind != "U":
         raise ValueError(
             f"names in {path} has shape {names.shape} and dtype {names.dtype}, "
-            f"expected {shape[:1]} strings: points has shape {points.shape}."
+            f"expected {shape[:1]} strings, because points has shape "
+            f"{points.shape}."
         )
     if num_points > shape[1]:
         raise ValueError(
-            f"{path} has {shape[1]} points of each surface, {num_points=} were "
-            "requested; use fewer, or read the published meshes."
+            f"{path} has {shape[1]} points per surface, but {num_points=} were "
+            "requested; use fewer points, or read the published meshes."
         )
     take(names, limit, path)
     found = [
@@ -112,6 +114,6 @@ def take(found: Sequence[str] | np.ndarray, limit: int | None, path: Path) -> No
     """Returns the first surfaces; raises ValueError if there are too few."""
     if limit is not None and not 1 <= limit <= len(found):
         raise ValueError(
-            f"{path} has {len(found)} surfaces, {limit} were requested (validation "
-            "surfaces are training surfaces and count too)."
+            f"{path} has {len(found)} surfaces, but {limit} were requested "
+            "(validation surfaces are training surfaces and count too)."
         )

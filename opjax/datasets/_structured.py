@@ -67,7 +67,8 @@ def fields(samples: Sequence[Sample]) -> tuple[np.ndarray, np.ndarray]:
     if shape is None:
         listed = sorted(map(str, {sample.grid_shape for sample in samples}))
         raise ValueError(
-            f"The layout is for samples on one structured grid, grid_shape is {listed}."
+            "This layout needs samples on one structured grid, but grid_shape is "
+            f"{listed}."
         )
 
     def joined(name: str) -> np.ndarray:
@@ -136,14 +137,17 @@ def write(
     """
     shape = samples[0].grid_shape
     if shape is None:
-        raise ValueError("The samples have no grid_shape, expected points of a grid.")
+        raise ValueError(
+            "The samples have no grid_shape; expected samples on a structured grid."
+        )
     for index, sample in enumerate(samples):
         found = None if sample.target is None else sample.target.shape
         expected = (int(np.prod(shape)), len(files.channels))
         if sample.grid_shape != shape or found != expected:
             raise ValueError(
-                f"sample {index} has grid_shape {sample.grid_shape} and target {found},"
-                f" expected {shape} and {expected}: channels {files.channels}."
+                f"sample {index} has grid_shape {sample.grid_shape} and target "
+                f"{found}, expected {shape} and {expected}, with the channels "
+                f"{files.channels}."
             )
     points = np.stack([s.mesh_points.reshape(*shape, 2) for s in samples])
     fields = np.stack([np.asarray(s.target).T.reshape(-1, *shape) for s in samples])

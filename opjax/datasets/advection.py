@@ -59,7 +59,7 @@ def write_series(
     _checks.positive(num_series=num_series)
     if num_frames < 2:
         raise ValueError(
-            f"{num_frames=} must be at least 2: the first and a later one."
+            f"{num_frames=} must be at least 2: the first frame and a later one."
         )
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)

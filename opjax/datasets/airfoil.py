@@ -96,9 +96,9 @@ def load(
     gap = np.abs(points[0, 0, 0] - points[0, -1, 0]).max()
     if gap > 1e-3 * np.ptp(points[0]):
         raise ValueError(
-            f"The ends of the first line of points in {path} are {gap} apart, expected "
-            "the same point of the wake: the first axis must run around the airfoil, "
-            "the second one outwards."
+            f"The ends of the first line of points in {path} are {gap} apart, but "
+            "they must be the same point of the wake: the first axis must run "
+            "around the airfoil, the second one outwards."
         )
     samples = _structured.samples(points, fields, rows, name="airfoil")
     return samples[train], samples[test]

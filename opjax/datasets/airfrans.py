@@ -129,13 +129,14 @@ def load(
         names = manifest.get(key)
         if not names or not all(isinstance(name, str) for name in names):
             raise ValueError(
-                f"{root / 'manifest.json'} has lists {sorted(manifest)}, expected "
-                f"{key!r} with the names of cases."
+                f"{root / 'manifest.json'} has the lists {sorted(manifest)}, "
+                f"expected the list {key!r} of case names."
             )
         if limit is not None and not 1 <= limit <= len(names):
             raise ValueError(
-                f"{key} in {root / 'manifest.json'} has {len(names)} cases, {limit} "
-                "were requested (validation cases are training cases and count too)."
+                f"{key} in {root / 'manifest.json'} has {len(names)} cases, but "
+                f"{limit} were requested (validation cases are training cases and "
+                "count too)."
             )
         loaded.append([read_case(root, name) for name in names[:limit]])
     train, test = loaded
@@ -310,7 +311,7 @@ def _manifest(root: Path) -> dict[str, Any]:
             f"{root / 'manifest.json'} is damaged: {error}. Get it from {_SOURCE}."
         ) from None
     if not isinstance(manifest, dict):
-        raise ValueError(f"{root / 'manifest.json'} must hold lists by name.")
+        raise ValueError(f"{root / 'manifest.json'} must contain lists by name.")
     return manifest
 
 
@@ -347,14 +348,15 @@ def _case(
         if array.shape != shape or array.dtype.kind != "f":
             raise ValueError(
                 f"{key} in {path} has shape {array.shape} and dtype {array.dtype}, "
-                f"expected numbers of shape {shape}: points has {n} rows, surface {m}."
+                f"expected numbers of shape {shape}, because points has {n} rows "
+                f"and surface has {m}."
             )
     for key, array in {"cells": cells, "surface": surface}.items():
         if array.dtype.kind not in "iu" or array.min() < 0 or array.max() >= n:
-            raise ValueError(f"{key} in {path} must hold point indices below {n}.")
+            raise ValueError(f"{key} in {path} must contain point indices below {n}.")
     if m < 3 or len(set(surface.tolist())) < m:
         raise ValueError(
-            f"surface in {path} has {m} nodes, expected three or more, each once."
+            f"surface in {path} has {m} nodes, expected at least three distinct nodes."
         )
     speed, angle = float(match[1]), math.radians(float(match[2]))
     features = np.zeros((n, len(FEATURES)), np.float32)

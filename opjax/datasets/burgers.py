@@ -135,7 +135,8 @@ def to_samples(a: np.ndarray, u: np.ndarray) -> list[Sample]:
     a, u = np.asarray(a, np.float32), np.asarray(u, np.float32)
     if a.ndim != 2 or a.shape != u.shape:
         raise ValueError(
-            f"a has shape {a.shape} and u {u.shape}, expected (samples, n) for both."
+            f"a has shape {a.shape} and u has shape {u.shape}, expected (samples, "
+            "n) for both."
         )
     points = positions(a.shape[1])
     return _structured.on_grid(points, a.shape[1:], a, u, name="burgers")

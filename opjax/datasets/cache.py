@@ -98,8 +98,8 @@ def cache_path(
         raise ValueError(f"{name=} must consist of letters, digits, '_' and '-'.")
     if "version" not in recipe:
         raise ValueError(
-            f"The recipe has keys {sorted(recipe)}, expected 'version' among them: a "
-            "number to raise whenever the generator changes its output."
+            f"The recipe has the keys {sorted(recipe)}, but 'version' is missing: "
+            "a number to increase whenever the generator changes its output."
         )
     text = json.dumps(dict(recipe), sort_keys=True, allow_nan=False)
     digest = hashlib.sha256(text.encode()).hexdigest()

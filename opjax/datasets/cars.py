@@ -123,9 +123,9 @@ def _enough(
 ) -> None:
     if len(paths) < count:
         raise FileNotFoundError(
-            f"{root} has {len(paths)} files {wanted}, {count} were requested "
-            "(validation samples are training samples and count too). Get them from "
-            f"{source}, or lower num_train and num_test."
+            f"{root} has {len(paths)} files {wanted}, but {count} were requested "
+            "(validation samples are training samples and count too). Get them "
+            f"from {source}, or lower num_train and num_test."
         )
 
 
@@ -158,7 +158,7 @@ def _points(path: Path) -> Sample:
     mesh = _open(path, SHAPENET)
     name = mesh.point_data.active.get("Scalars")
     if not name:
-        raise ValueError(f"{path} has no scalar at its points, expected the pressure.")
+        raise ValueError(f"{path} has no scalar point data, expected the pressure.")
     cells = mesh.cells()
     if other := set(np.unique(mesh.types).tolist()) - {_TRIANGLE, _QUADRILATERAL}:
         raise ValueError(
@@ -194,7 +194,9 @@ def _open(path: Path, source: str) -> VtkMesh:
     """A mesh with cells."""
     mesh = _airfrans_files.open_mesh(path, source)
     if not mesh.num_cells:
-        raise ValueError(f"{path} has no cells: it is damaged; get it from {source}.")
+        raise ValueError(
+            f"{path} has no cells, so it is damaged; get it from {source}."
+        )
     return mesh
 
 
@@ -203,7 +205,7 @@ def _columns(data: NamedArrays, fields: Sequence[str], path: Path) -> np.ndarray
     arrays = data.arrays
     if missing := [name for name in fields if name not in arrays]:
         raise ValueError(
-            f"{path} has fields {sorted(arrays)}, expected {missing} among them."
+            f"{path} has the fields {sorted(arrays)}, but {missing} are missing."
         )
     columns = [np.reshape(arrays[name], (len(arrays[name]), -1)) for name in fields]
     return _single(np.concatenate(columns, axis=1))

@@ -162,8 +162,8 @@ def to_samples(coeff: np.ndarray, sol: np.ndarray) -> list[Sample]:
     coeff, sol = np.asarray(coeff, np.float32), np.asarray(sol, np.float32)
     if coeff.ndim != 3 or coeff.shape[1] != coeff.shape[2] or coeff.shape != sol.shape:
         raise ValueError(
-            f"coeff has shape {coeff.shape} and sol {sol.shape}, expected "
-            "(samples, s, s) for both."
+            f"coeff has shape {coeff.shape} and sol has shape {sol.shape}, "
+            "expected (samples, s, s) for both."
         )
     points = positions(coeff.shape[1])
     return _structured.on_grid(points, coeff.shape[1:], coeff, sol, name="darcy")

@@ -146,13 +146,14 @@ def pairs(
     _checks.positive(stride=stride, target_stride=target_stride)
     if coeff.ndim != 3 or coeff.shape[1] != coeff.shape[2] or coeff.shape != sol.shape:
         raise ValueError(
-            f"coeff has shape {coeff.shape} and sol {sol.shape}, expected "
-            "(samples, s, s) for both."
+            f"coeff has shape {coeff.shape} and sol has shape {sol.shape}, "
+            "expected (samples, s, s) for both."
         )
     if target_stride % stride:
         raise ValueError(
-            f"{target_stride=} must be a multiple of {stride=}: coarse cells are made "
-            f"of cells of the measurement; try {target_stride // stride * stride}."
+            f"{target_stride=} must be a multiple of {stride=}, because each "
+            "coarse cell must consist of whole cells of the measurement grid; try "
+            f"{target_stride // stride * stride}."
         )
     cells = block_mean(coeff, block=stride)
     return {

@@ -105,7 +105,7 @@ def generate(
     """
     _checks.option("layout", layout, LAYOUTS)
     if num_points < 2:
-        raise ValueError(f"{num_points=} must be at least 2, the ends of a side.")
+        raise ValueError(f"{num_points=} must be at least 2, the two ends of a side.")
     arrays = _build(
         num_samples,
         seed,
@@ -204,7 +204,7 @@ def save(data_dir: str | os.PathLike[str], samples: Sequence[Sample]) -> Path:
         s.grid_shape != grid_shape or not np.array_equal(s.mesh_points, points)
         for s in samples
     ):
-        raise ValueError("All samples must have the points of the first one.")
+        raise ValueError("All samples must have the same points as the first one.")
     features = np.stack([np.asarray(s.features)[:, 0] for s in samples])
     target = np.stack([np.asarray(s.target)[:, 0] for s in samples])
     if grid_shape is None:
@@ -229,11 +229,13 @@ def save(data_dir: str | os.PathLike[str], samples: Sequence[Sample]) -> Path:
 def _read_mesh(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     x_bc, xx, yy = (_vector(path, key) for key in ("x_bc", "xx", "yy"))
     if not (np.diff(x_bc) > 0).all():
-        raise ValueError(f"x_bc in {path} must rise; get the file from {_SOURCE}.")
+        raise ValueError(
+            f"x_bc in {path} must be ascending; get the file from {_SOURCE}."
+        )
     if len(xx) != len(yy):
         raise ValueError(
-            f"xx in {path} has {len(xx)} points, yy {len(yy)}: there must be one of "
-            "each per node."
+            f"xx in {path} has {len(xx)} points, but yy has {len(yy)}: each node "
+            "needs one of both."
         )
     values = _arrays.read(path, "f_bc", shape=(None, len(x_bc)), source=_SOURCE)
     shape = (len(values), len(xx))
@@ -256,8 +258,9 @@ def _read_grid(
     same = all((array == array[:1]).all() for array in (x, y))
     if not same or np.ptp(x, axis=1).any() or np.ptp(y, axis=2).any():
         raise ValueError(
-            f"coord_x and coord_y in {path} have shape {shape} but are not the grid "
-            "(samples, y, x) of all samples: the axes may be in another order."
+            f"coord_x and coord_y in {path} have shape {shape}, but do not form a "
+            "grid (samples, y, x) shared by all samples: the axes may be in "
+            "another order."
         )
     points = np.stack([x[0].ravel(), y[0].ravel()], axis=1)
     count, *grid_shape = x.shape

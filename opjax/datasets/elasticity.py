@@ -148,8 +148,8 @@ def save(data_dir: str | os.PathLike[str], samples: Sequence[Sample]) -> None:
         points == (target[0], 2) and target[1:] == (1,) for points, target in shapes
     ):
         raise ValueError(
-            f"samples have mesh_points and target of shapes {sorted(shapes)}, expected "
-            "(n, 2) and (n, 1), the same for all."
+            "samples have mesh_points and target with the shapes "
+            f"{sorted(shapes)}, expected (n, 2) and (n, 1), equal for all samples."
         )
     points = np.stack([s.mesh_points for s in samples], axis=-1)
     stress = np.concatenate([_target(s) for s in samples], axis=1)

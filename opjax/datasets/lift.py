@@ -267,8 +267,8 @@ def _build(
             if sample := attempt(jax.random.fold_in(key, number)):
                 return sample
         raise RuntimeError(
-            f"Sample {index} of seed {seed}: none of {_ATTEMPTS} flows drawn became "
-            f"steady within {_MAX_STEPS} steps; use a larger {tolerance=}."
+            f"Sample {index} of seed {seed}: none of {_ATTEMPTS} random flows "
+            f"became steady within {_MAX_STEPS} steps; use a larger {tolerance=}."
         )
 
     return _generated.draw(draw, num_samples=num_samples, seed=seed, name="Lift")

@@ -263,7 +263,8 @@ def save(
     fields = np.concatenate(_structured.fields(samples), axis=-1)
     if fields.ndim != 4 or fields.shape[1] != fields.shape[2]:
         raise ValueError(
-            f"grid_shape is {samples[0].grid_shape}; the layout is for square grids."
+            f"grid_shape is {samples[0].grid_shape}, but this layout needs square "
+            "grids."
         )
     arrays = {"u": fields, "t": np.arange(1.0, fields.shape[-1] + 1)[None, :]}
     if initial is not None:
@@ -278,13 +279,14 @@ def save(
 def _check_axes(path: Path, fields: np.ndarray, num_frames: int) -> None:
     if fields.shape[1] != fields.shape[2]:
         raise ValueError(
-            f"u in {path} has shape {fields.shape}, expected (samples, n, n, frames); "
-            "the axes may be in another order: the frames come last."
+            f"u in {path} has shape {fields.shape}, expected (samples, n, n, "
+            "frames); the axes may be in another order: the frames must be last."
         )
     if fields.shape[3] < num_frames:
         raise ValueError(
-            f"u in {path} has shape {fields.shape}, {fields.shape[3]} frames in the "
-            f"last axis, but input_frames and output_frames need {num_frames}."
+            f"u in {path} has shape {fields.shape}, with {fields.shape[3]} frames "
+            "in the last axis, but input_frames and output_frames need "
+            f"{num_frames}."
         )
 
 

@@ -106,9 +106,9 @@ def load(
     along, across = np.ptp(points[0, :, 0, 0]), np.ptp(points[0, 0, :, 0])
     if along <= across:
         raise ValueError(
-            f"X in {path} spans {along} along its first axis and {across} along its "
-            "second, expected the channel along the first: exchange the axes (or X and "
-            "Y)."
+            f"X in {path} spans {along} along its first axis and {across} along "
+            "its second, but the channel must run along the first: swap the axes "
+            "(or X and Y)."
         )
     train, test = _arrays.split(
         len(points),

@@ -244,8 +244,8 @@ def _build(
         die, motion = jax.device_get(solve(key))
         if not np.isfinite(motion).all():
             raise FloatingPointError(
-                f"An element collapses below die {index} of seed {seed}; take smaller "
-                f"ones than {amplitude=} or less {travel=}, or another seed."
+                f"An element collapses under die {index} of seed {seed}; use a "
+                f"smaller {amplitude=}, less {travel=}, or another seed."
             )
         return {"input": die, "output": motion}
 

@@ -80,6 +80,8 @@ def divide(found: Sequence[Sample], sizes: Sequence[int], source: str) -> Splits
       ValueError: if the number of samples differs from this sum.
     """
     if len(found) != sum(sizes):
-        raise ValueError(f"There are {len(found)} samples to divide into {sizes}.")
+        raise ValueError(
+            f"There are {len(found)} samples, but they should be divided into {sizes}."
+        )
     first, second = sizes[0], sizes[0] + sizes[1]
     return Splits(found[:first], found[first:second], found[second:], source)

@@ -332,8 +332,8 @@ def _check_disjoint(root: Path, train: Sequence[str], test: Sequence[str]) -> No
     twice = sorted(set(train) & set(test))
     if twice:
         raise ValueError(
-            f"{root} has {len(twice)} surfaces both for training and for tests: "
-            f"{', '.join(twice[:8])}."
+            f"{root} has {len(twice)} surfaces in both the training and the test "
+            f"set: {', '.join(twice[:8])}."
         )
 
 

@@ -222,7 +222,7 @@ def _legacy(path: str) -> Any:
     # That binary values end early is a warning of VTK, which then returns noise.
     if said or reader.GetErrorCode() or mesh is None:
         reasons = said.strip().split("): ")  # behind the place in VTK's code
-        raise ValueError(reasons[min(1, len(reasons) - 1)] or "no mesh of VTK")
+        raise ValueError(reasons[min(1, len(reasons) - 1)] or "no VTK mesh")
     return mesh
 
 

@@ -103,7 +103,7 @@ def of(
         try:
             found = _patches(name, cells, facets, sets, on_cells=on_cells)
         except ValueError as error:
-            raise ValueError(f"{name}: facets of boundaries: {error}") from error
+            raise ValueError(f"{name}: the facets of boundaries: {error}") from error
         axes = () if plane is None else plane.axes
         patches = {key: patch._replace(axes=axes) for key, patch in found.items()}
     return Geometric(values, tuple(channels), members, patches)
@@ -185,10 +185,11 @@ def _check_conforming(name: str, cells: Topology, facets: np.ndarray) -> None:
     if share > _MOST_INSIDE:
         raise ValueError(
             f"{name}: about {share:.0%} of the faces with only one cell are inside "
-            "the mesh, because neighbouring cells divide them differently. Normals "
-            "and distances would refer to these inner faces. Tetrahedra created from "
-            "second-order cells by pyvista's triangulate() have this problem: use "
-            "the file with the second-order cells, or mesh with first-order cells."
+            "the mesh, because neighbouring cells divide them differently. "
+            "Normals and distances would refer to these inner faces. Tetrahedra "
+            "that pyvista's triangulate() creates from second-order cells have "
+            "this problem: use the file with second-order cells, or a mesh of "
+            "first-order cells."
         )
 
 

@@ -212,7 +212,7 @@ def _named_set(
         names = _known(arrays)
         raise ValueError(
             f"{name} has no boundary {key!r}; "
-            + (f"it has {', '.join(names)}." if names else "it has none with a name.")
+            + (f"it has {', '.join(names)}." if names else "it has no named boundary.")
         )
     return boundary
 

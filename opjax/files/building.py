@@ -277,7 +277,11 @@ def check_numbers(name: str, key: str, dtype: np.dtype[Any]) -> None:
     if not is_real(dtype):
         raise ValueError(
             f"{name}: {key} has dtype {dtype}, expected real numbers"
-            + ("; give real and imaginary part." if dtype.kind == "c" else ".")
+            + (
+                "; pass the real and the imaginary part separately."
+                if dtype.kind == "c"
+                else "."
+            )
         )
 
 
@@ -345,7 +349,7 @@ def check_agree(first: Sample, sample: Sample) -> None:
                 has = [f"no {field}" if s is None else field for s in shapes]
             raise ValueError(
                 f"{first.name} has {has[0]}, but {sample.name} has {has[1]}: all "
-                "samples of a data set must agree."
+                "samples of a data set must be consistent."
             )
 
 

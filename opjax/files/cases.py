@@ -98,7 +98,9 @@ def row_of(file: Path, group: str, *, named: bool) -> Row | None:
         return Row(path, row)
     if not named or path.parent != file.parent:
         return Row(path, {})
-    raise ValueError(f"{path} has no row for {keys[0]}; add one with {keys[0]!r}.")
+    raise ValueError(
+        f"{path} has no row for {keys[0]}; add a row with the name {keys[0]!r}."
+    )
 
 
 def _keys_of(table: Path, file: Path, group: str) -> list[str]:
@@ -133,7 +135,9 @@ def _divides(path: Path, changed: int, size: int) -> bool:
 def _read(path: Path, changed: int, size: int) -> dict[str, dict[str, str]]:
     del changed
     if size > _MAX_BYTES:
-        raise ValueError(f"{path} has {size} bytes, more than {_MAX_BYTES} of a table.")
+        raise ValueError(
+            f"{path} has {size} bytes, but a table may have at most {_MAX_BYTES}."
+        )
     try:
         text = path.read_text(encoding="utf-8-sig")
         lines = list(csv.reader(text.splitlines(), strict=True))
@@ -172,7 +176,8 @@ def _check_columns(path: Path, names: list[str]) -> str:
     """
     if not names:
         raise ValueError(
-            f"{path} is empty; its first line names the columns, file and the scalars."
+            f"{path} is empty; its first line must contain the column names, file "
+            "and the scalars."
         )
     if unnamed := names.count(""):
         raise ValueError(
@@ -210,7 +215,7 @@ def _check_row(
         )
     if row.get("split", "train") not in PARTS:
         raise ValueError(
-            f"{path}: line {number} has split={row['split']!r}, not one of "
+            f"{path}: line {number} has split={row['split']!r}, expected one of "
             f"{', '.join(PARTS)}."
         )
 

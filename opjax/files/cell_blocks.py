@@ -73,8 +73,9 @@ def _block(
     sizes = np.diff(mesh.offsets)[rows]
     if sizes.max() * len(rows) > _PADDING * mesh.corners.size:
         raise ValueError(
-            f"{name} has cells of the VTK types {kinds.named(numbers)} of up to "
-            f"{sizes.max()} corners among many small ones. {_simpler(name, numbers)}."
+            f"{name} has cells of the VTK types {kinds.named(numbers)} with up to "
+            f"{sizes.max()} corners among many small cells. "
+            f"{_simpler(name, numbers)}."
         )
     columns = np.minimum(np.arange(sizes.max())[None, :], sizes[:, None] - 1)
     cells = mesh.corners[mesh.offsets[rows, None] + columns]

@@ -187,9 +187,10 @@ def _elements(path: Path, zone: _Node) -> _Elements:
         number = int(node.numbers()[:1].sum())
         if number not in _KINDS:
             raise ValueError(
-                f"{path}: the elements {name!r} are of CGNS's kind "
-                f"{_OTHERS.get(number, number)}; only sections of one element type of "
-                f"first or second order are supported.{conversion.way(path)}"
+                f"{path}: the elements {name!r} have the CGNS type "
+                f"{_OTHERS.get(number, number)}; only sections with one element "
+                "type of first or second order are "
+                f"supported.{conversion.way(path)}"
             )
         values = {k: n.numbers() for k, n in node.children("IndexRange_t").items()}
         values |= {k: n.numbers() for k, n in node.children("DataArray_t").items()}
@@ -231,8 +232,8 @@ def _add_fields(
             continue
         if location != "CellCenter":
             raise ValueError(
-                f"{path} has fields at {location}; only fields at points or cells are "
-                "supported."
+                f"{path} has fields at {location}; only point data and cell data "
+                "are supported."
             )
         for name, values in _arrays(solution).items():
             whole = values
@@ -292,7 +293,7 @@ def samples(folder: Path) -> list[Path]:
         files = sorted((sample / "meshes").glob("*.cgns"))
         if len(files) > 1:
             raise ValueError(
-                f"{sample} has {len(files)} meshes, one per time; name the .cgns "
+                f"{sample} has {len(files)} meshes, one per time; pass the .cgns "
                 "files of one time."
             )
         meshes += files

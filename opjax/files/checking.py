@@ -375,8 +375,7 @@ class _Look:
         if copies := building.copies(self._samples):
             first, second = copies[0]
             warnings.warn(
-                f"{len(copies)} samples are duplicates: {second} is the same as "
-                f"{first}.",
+                f"{len(copies)} samples are duplicates: {second} is equal to {first}.",
                 stacklevel=2,
             )
         tables = [

@@ -139,8 +139,7 @@ def _warn_of_order(field: str, labels: Labels) -> None:
         warnings.warn(
             f"The channels of {field} are {', '.join(labels)}. Quantities of a "
             f"predicted {field} would interpret them as {', '.join(_AXES[6])}; "
-            f"predict the components instead, {field}_xx or {field}:mises, in its "
-            "place.",
+            f"predict the components {field}_xx or {field}:mises instead.",
             stacklevel=4,
         )
 
@@ -235,9 +234,10 @@ def _order(channels: int, labels: Labels) -> dict[str, int]:
     ends = ["".join(sorted(end)) if channels == 6 else end for end in ends]
     if sorted(ends) != sorted(axes):
         raise ValueError(
-            f"its file calls its channels {', '.join(labels)}, expected names that "
-            f"end with {', '.join(axes)}; the axes of the channels are unknown. Use "
-            "the component names of the file, or write arrays with one channel."
+            f"its channels in the file are {', '.join(labels)}, expected names "
+            f"that end with {', '.join(axes)}, so the axes of the channels are "
+            "unknown. Use the component names of the file, or write arrays with "
+            "one channel."
         )
     return {key: ends.index(key) for key in axes}
 

@@ -84,6 +84,6 @@ def check_apart(
     both = {*map(Path.resolve, train)} & {*map(Path.resolve, test)}
     if both:
         raise ValueError(
-            f"{len(both)} {kind} are in train and in test, such as {min(both)}; the "
-            f"test set needs other {others}."
+            f"{len(both)} {kind} are in both train and test, such as {min(both)}; "
+            f"the test set needs different {others}."
         )

@@ -187,7 +187,7 @@ def parse_named(text: str, *, condition: bool = False) -> dict[str, Expression]:
         if not name:
             example = "clamp: x < 1e-6" if condition else "U: load/modulus"
             raise ValueError(
-                f"{part.strip()!r} has no name and colon; write {example}."
+                f"{part.strip()!r} has no name followed by a colon; write {example}."
             )
         if name in found:
             raise ValueError(f"{text!r} has {name!r} twice; name it once.")
@@ -225,7 +225,7 @@ class _Source:
         for place, c in enumerate(text):
             if hidden[place] in _REFUSED:
                 instead = _REFUSED[c]
-                raise self._wrong(place, f"{c!r} has no meaning{instead}")
+                raise self._wrong(place, f"{c!r} is not allowed{instead}")
             if self._source or not c.isspace():
                 c = " " if c.isspace() else "**" if hidden[place] == "^" else c
                 self._source += c
@@ -254,7 +254,7 @@ class _Source:
             case ast.Constant(value=str(name)) if name:
                 names[name] = None
             case ast.Constant(value=bool()):
-                raise self._of(node, f"{node.value} has no meaning")
+                raise self._of(node, f"{node.value} is not allowed")
             case ast.Constant(value=int() | float() as number):
                 if not _is_finite(number):
                     raise self._of(node, "a number is too large")
@@ -284,10 +284,10 @@ class _Source:
                         f"{', '.join(FUNCTIONS)}",
                     )
                 if len(node.args) != 1 and not (name in _OF_MANY and node.args):
-                    raise self._of(node, f"{name} has {len(node.args)} values")
+                    raise self._of(node, f"{name} has {len(node.args)} arguments")
                 self._all_of(node.args, names)
             case _:
-                raise self._of(node, f"this is not supported; use {_ALLOWED}")
+                raise self._of(node, f"this is not supported; use only {_ALLOWED}")
         return False
 
     def _all_of(
@@ -298,7 +298,7 @@ class _Source:
                 kinds = ["a number", "a condition"]
                 raise self._of(
                     node,
-                    f"{kinds[not condition]}, where {kinds[condition]} is expected",
+                    f"{kinds[not condition]}, but {kinds[condition]} is expected",
                 )
 
     def _of(self, node: ast.expr, what: str) -> ValueError:

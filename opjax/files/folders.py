@@ -105,8 +105,8 @@ def _check_empty(
     what += f"{_some(folder.name for folder in bad)}.{conversion.way_in(bad[0])}"
     if named:
         raise FileNotFoundError(
-            f"{what} {cases.TABLE} has rows for them; convert their results, or remove "
-            "the rows."
+            f"{what} {cases.TABLE} has rows for them; convert their results, or "
+            "remove the rows."
         )
     warnings.warn(f"{what} They are skipped.", stacklevel=2)
 
@@ -142,11 +142,10 @@ def _one(root: Path, folder: Path, files: list[Path], *, named: bool) -> Path:
             kept = [kept[numbers.index(max(numbers))]]
     if len(kept) > 1:
         raise ValueError(
-            f"{folder} has {len(kept)} files of samples, {kept[0].name} and "
-            f"{kept[1].name} among them, and it is unknown whether they are times of "
-            "one case. If they are, add a row for the folder to "
-            f"{root / cases.TABLE}, or list them in a .pvd file. If each is a sample, "
-            f"pass '{root}/*'."
+            f"{folder} has {len(kept)} sample files, including {kept[0].name} and "
+            f"{kept[1].name}, and it is unknown whether they are time steps of one "
+            f"case. If they are, add a row for the folder to {root / cases.TABLE}, "
+            f"or list them in a .pvd file. If each is a sample, pass '{root}/*'."
         )
     return kept[0]
 

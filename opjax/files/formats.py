@@ -95,8 +95,9 @@ def find(paths: Paths, *, stacked: bool = False) -> list[Path]:
     if len(formats) > 1:
         counts = ", ".join(f"{count} {suffix}" for suffix, count in formats.items())
         raise ValueError(
-            f"A data set has one format, but {files[0].parent} and the other paths "
-            f"have {counts} files; name those of one format, '*{files[0].suffix}'."
+            f"A data set must have one format, but {files[0].parent} and the other "
+            f"paths have {counts} files; pass only one format, "
+            f"'*{files[0].suffix}'."
         )
     return files
 

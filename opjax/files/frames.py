@@ -173,17 +173,17 @@ def numbers(case: Path, files: list[Path]) -> list[float]:
     if not times:
         bad = next(file for file in files if not _NUMBER.search(file.stem))
         raise ValueError(
-            f"{case}: {bad.name} has no number at the end of its name, but frames of "
-            "a series need one; number the files, or pass a .pvd file."
+            f"{case}: {bad.name} has no number at the end of its name, but the "
+            "frames of a series need one; number the files, or pass a .pvd file."
         )
     if len(set(times)) < len(times):
         first = next(n for n in times if times.count(n) > 1)
         pairs = zip(files, times, strict=True)
         same = [file.name for file, number in pairs if number == first]
         raise ValueError(
-            f"{case}: {same[0]} and {same[1]} have the same number, {first:g}: a "
-            "folder contains the frames of one series. Put each series into its own "
-            "folder, or pass .pvd files."
+            f"{case}: {same[0]} and {same[1]} have the same number, {first:g}, but "
+            "a folder must contain the frames of only one series. Put each series "
+            "into a separate folder, or pass .pvd files."
         )
     return times
 
@@ -194,8 +194,8 @@ def _check_gaps(case: Path, files: list[Path], numbers: list[float]) -> None:
     if len(steps) and (steps != steps.min()).any():
         i = int(np.argmax(steps != steps.min()))
         raise ValueError(
-            f"{case}: after {files[i].name}, {files[i + 1].name} follows, but numbers "
-            f"are {steps.min():g} apart elsewhere: frames are missing; add them, or "
+            f"{case}: {files[i + 1].name} follows {files[i].name}, but numbers are "
+            f"{steps.min():g} apart elsewhere, so frames are missing; add them, or "
             "pass a .pvd file with the times of the existing frames."
         )
 

@@ -32,7 +32,7 @@ def on_grid(name: str, arrays: Arrays, fields: Iterable[str], axes: int) -> Arra
         listed = ", ".join(f"{key} {array.shape}" for key, array in present.items())
         raise ValueError(
             f"{name}: fields must have the same {axes} grid axes, and optionally a "
-            f"channel axis, not {listed or 'none'}; give another grid_axes."
+            f"channel axis, but they are {listed or 'none'}; use another grid_axes."
         )
     (shape,) = shapes
     flat = {

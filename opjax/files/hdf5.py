@@ -154,8 +154,8 @@ class Dataset:
         several = sum(code in _COMPRESSIONS for code in filters) > 1
         if several or not _FILTERS.issuperset(filters):
             raise ValueError(
-                f"{path}: {name!r} is compressed by filters {filters}; supported: one "
-                "of gzip, lzf and szip. Write it again."
+                f"{path}: {name!r} is compressed by the filters {filters}; "
+                "supported are gzip, lzf and szip, one at a time. Write it again."
             )
 
     def __len__(self) -> int:

@@ -33,9 +33,9 @@ def check_size(path: Path, what: str, size: int, max_bytes: int) -> None:
     """
     if size > max_bytes:
         raise ValueError(
-            f"{path} ({path.stat().st_size} bytes) says that {what} take {size} "
-            f"bytes, above the limit of {max_bytes}: it is damaged, or too large for "
-            "this machine. If you trust it, raise max_bytes."
+            f"{path} ({path.stat().st_size} bytes) declares that {what} take "
+            f"{size} bytes, above the limit of {max_bytes}: it is damaged, or too "
+            "large for this machine. If you trust it, raise max_bytes."
         )
 
 

@@ -74,8 +74,8 @@ class Columns:
         lengths = {array.shape[0] for array in self._fields.values()}
         if len(lengths) > 1:
             raise ValueError(
-                f"{name}: {', '.join(fields)} have different numbers of rows, "
-                f"{sorted(lengths)}."
+                f"{name}: the fields {', '.join(fields)} have different numbers of "
+                f"rows, {sorted(lengths)}."
             )
         channels = sum(math.prod(a.shape[1:]) for a in self._fields.values())
         self.shape = (lengths.pop(),) if flat else (lengths.pop(), channels)
@@ -132,7 +132,7 @@ class Mapped(NamedTuple):
         taken = sorted(set(self.present) & set(names))
         if taken:
             raise ValueError(
-                f"{self.name} has fields {taken} already; choose other names."
+                f"{self.name} already has the fields {taken}; choose other names."
             )
         n, shapes, channels = len(self.arrays["mesh_points"]), {}, {}
         for name in dict.fromkeys(names):
@@ -178,7 +178,7 @@ def copied(
     if suffix not in _OPENED:
         suffixes = ".h5 and .vtu"
         raise ValueError(
-            f"{source} cannot be read in slices, only {suffixes} files can."
+            f"{source} cannot be read in slices; only {suffixes} files can."
         )
     if options.point_dim is not None and suffix != ".vtu":
         raise ValueError(

@@ -94,17 +94,19 @@ def _read_member(member: IO[bytes], size: int) -> np.ndarray:
         (2, 0): npy.read_array_header_2_0,
     }
     if version not in headers:
-        raise ValueError(f"version {version} of the format is for structured arrays")
+        raise ValueError(
+            f"version {version} of the format, which is only for structured arrays"
+        )
     shape, fortran_order, dtype = headers[version](member)
     if dtype.hasobject:
         raise ValueError(
-            "it contains pickled Python objects, which could execute foreign code; "
-            "save an array of numbers"
+            "it contains pickled Python objects, which can execute code; save an "
+            "array of numbers"
         )
     length = math.prod(shape) * dtype.itemsize
     if member.tell() + length != size:
         raise ValueError(
-            f"shape {shape} of {dtype} needs {length} bytes, it has "
+            f"shape {shape} with {dtype} needs {length} bytes, but it has "
             f"{size - member.tell()}"
         )
     array = np.frombuffer(bytearray(member.read(length)), dtype)

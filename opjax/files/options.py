@@ -30,7 +30,9 @@ def parse_names(names: Names) -> tuple[str, ...]:
         names = next(csv.reader([names], skipinitialspace=True), [])
     stripped = tuple(name.strip() for name in names if name.strip())
     if len(set(stripped)) < len(stripped):
-        raise ValueError(f"Name every field only once, not {','.join(stripped)!r}.")
+        raise ValueError(
+            f"Name every field only once: {','.join(stripped)!r} has repetitions."
+        )
     return stripped
 
 

@@ -111,7 +111,7 @@ def first(paths: Paths, options: ReadOptions = DEFAULT) -> Built:
     """
     for _, built in _each(find(paths, stacked=options.stacked)[:1], options):
         return built
-    raise ValueError(f"{paths} has no samples.")
+    raise ValueError(f"No samples found in {paths}.")
 
 
 def build(place: Place, arrays: Arrays, options: ReadOptions) -> Built:

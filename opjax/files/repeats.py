@@ -65,16 +65,16 @@ def warn(known: Iterable[Seen]) -> None:
         _warn_of_several(several, len(known))
     if len(groups) > 1 and len({one.asked for one in known}) == 1:
         warnings.warn(
-            f"The answers of all {len(known)} samples are equal, though their inputs "
-            "are not: there is nothing to learn. See how the files were written.",
+            f"The targets of all {len(known)} samples are equal, but their inputs "
+            "are not: there is nothing to learn. Check how the files were written.",
             stacklevel=4,
         )
     first = [one for one in known if one.time == 0]
     if first and any(one.time > 0 for one in known):
         warnings.warn(
-            f"{len(first)} of {len(known)} samples are at time 0, {first[0].name} for "
-            "example, and others later: fields at time 0 are initial values, not "
-            f"solutions. {_WAY}.",
+            f"{len(first)} of {len(known)} samples are at time 0, for example "
+            f"{first[0].name}, and others are later: fields at time 0 are initial "
+            f"values, not solutions. {_WAY}.",
             stacklevel=4,
         )
 
@@ -90,17 +90,18 @@ def _warn_of_several(groups: list[list[Seen]], count: int) -> None:
         early, late = sorted(timed[0], key=lambda seen: seen.time)[:2]
         warnings.warn(
             f"{number} of {count} samples are frames of {len(groups)} runs: "
-            f"{early.name} is at time {early.time:g}, {late.name} at {late.time:g}, "
-            "with the same mesh and input. Models cannot distinguish them, and "
-            f"frames of one run are in training and test. {_WAY}.",
+            f"{early.name} is at time {early.time:g}, {late.name} at "
+            f"{late.time:g}, with the same mesh and input. Models cannot "
+            "distinguish them, and frames of one run would be in both the "
+            f"training and the test set. {_WAY}.",
             stacklevel=5,
         )
         return
     warnings.warn(
         f"{number} of {count} samples have the same input as others, but different "
-        f"targets: {one.name} and {other.name}, for example. Models cannot "
-        "distinguish them. Add the differing quantity as a feature or scalar. If "
-        "they are times of one run, keep the last one, or train on series with "
-        "--time=one_step.",
+        f"targets, for example {one.name} and {other.name}. Models cannot "
+        "distinguish them. Add the quantity that differs as a feature or scalar. "
+        "If they are time steps of one run, keep the last one, or train on series "
+        "with --time=one_step.",
         stacklevel=5,
     )

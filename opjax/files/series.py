@@ -295,7 +295,7 @@ def _of_arrays(case: Path, group: str, arrays: Arrays, how: _How) -> _Found:
             f"{fields[key].shape}: frames or times are missing."
         )
     if not len(times):
-        raise ValueError(f"{name} has no frames; give at least one.")
+        raise ValueError(f"{name} has no frames; a series needs at least one.")
     fields = {k: building.numbers(name, k, field) for k, field in fields.items()}
     for key, field in fields.items():
         if field.ndim > 1:
@@ -400,7 +400,7 @@ def _of_frames(case: Path, listed: list[Listed], how: _How) -> _Found:
             if values and now.shape != values[0].shape:
                 raise ValueError(
                     f"{case}: frame {number} ({file.name}) has {now.shape[1]} "
-                    f"channels of the target, frame 0 has {values[0].shape[1]}."
+                    f"target channels, but frame 0 has {values[0].shape[1]}."
                 )
             values.append(now if how.in_memory or not values else values[0])
             times.append(building.time_of(arrays) if time is None else time)

@@ -156,7 +156,9 @@ def archive(
 
         yield write
         if count != len(times):
-            raise ValueError(f"{path}: {count} frames were given, not {len(times)}.")
+            raise ValueError(
+                f"{path}: {count} frames were passed, expected {len(times)}."
+            )
         arrays = {} if grid else _mesh_arrays(series)
         arrays |= {k: np.asarray(v) for k, v in (series.scalars or {}).items()}
         npz.add(temporary, arrays | {"times": np.asarray(times)})

@@ -56,8 +56,8 @@ def read_sliced(paths: Paths, options: ReadOptions = DEFAULT) -> Sliced:
                 if not {"target", "target_scalars"} & arrays.keys():
                     target = ", ".join(options.target) or "target"
                     raise ValueError(
-                        f"{name} has no field {target} to learn from; name what to "
-                        "predict, target_names=..."
+                        f"{name} has no field {target} to predict; pass "
+                        "target_names=... with the fields to predict."
                     )
                 weighted.add("quadrature_weights" in arrays)
                 summary = summarize(name, arrays)
@@ -65,10 +65,10 @@ def read_sliced(paths: Paths, options: ReadOptions = DEFAULT) -> Sliced:
             looked_at.append(summary)
             if channels(summary) != channels(looked_at[0]) or len(weighted) > 1:
                 raise ValueError(
-                    f"{name} has channels {channels(summary)}, weights: "
+                    f"{name} has the channels {channels(summary)}, weights: "
                     f"{'quadrature_weights' in arrays}; the first sample, "
-                    f"{places[0].name}, has {channels(looked_at[0])}: all samples of a "
-                    "data set must agree."
+                    f"{places[0].name}, has {channels(looked_at[0])}: all samples "
+                    "of a data set must be consistent."
                 )
     return Sliced(places, looked_at, weighted=weighted == {True}, opened=look)
 

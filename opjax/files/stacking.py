@@ -48,8 +48,8 @@ def open_stacked(path: Path, max_bytes: int) -> Generator[Groups]:
         return
     if path.suffix.lower() not in hdf5.SUFFIXES:
         raise ValueError(
-            f"{path} cannot be stacked: samples along axis 0 are in .npz or .h5 files, "
-            "or in folders of .npy files."
+            f"{path} cannot be read as stacked samples: samples along axis 0 must "
+            "be in .npz or .h5 files, or in folders of .npy files."
         )
     with hdf5.open_datasets(path) as arrays:
         for name, array in arrays.items():  # as many samples as the file can hold
@@ -86,8 +86,8 @@ class _Samples(Groups):
         if len(set(lengths.values())) != 1:
             listed = ", ".join(f"{name} {n}" for name, n in sorted(lengths.items()))
             raise ValueError(
-                f"{path} must have the same number of samples along axis 0 of every "
-                f"array, not {listed or 'none'}."
+                f"{path} must have the same number of samples along axis 0 of "
+                f"every array, but it has {listed or 'none'}."
             )
         self._length = min(lengths.values())
 

@@ -45,8 +45,8 @@ class StoredFrames:
         values = self._read(range(len(self))[frame])
         if values.size != self.shape[1] * self.shape[2]:
             raise ValueError(
-                f"{self._name}: frame {frame} has different points or channels than "
-                "at the start of the run; do not change files while they are read."
+                f"{self._name}: frame {frame} has different points or channels "
+                "than at the start of the run; do not change files during a run."
             )
         return values.reshape(self.shape[1:])
 
@@ -64,8 +64,9 @@ def of_hdf5(
     for key, part in zip(names, parts, strict=True):
         if part.size % num_points:
             raise ValueError(
-                f"{name}: frame {frame} of {key} has shape {part.shape}, not that of "
-                f"{num_points} points; do not change files while they are read."
+                f"{name}: frame {frame} of {key} has shape {part.shape}, which "
+                f"does not match {num_points} points; do not change files during a "
+                "run."
             )
     return np.concatenate([part.reshape(num_points, -1) for part in parts], axis=1)
 

@@ -73,7 +73,7 @@ def topology(name: str, arrays: Arrays) -> Topology:
       ValueError: if it has no cells, or cells with unknown corners.
     """
     if "mesh_points" not in arrays:
-        raise ValueError(f"{name} has no mesh_points, which cells need.")
+        raise ValueError(f"{name} has no mesh_points, which cell data require.")
     points = np.asarray(arrays["mesh_points"])
     if points.ndim != 2 or points.dtype.kind != "f" or not 2 <= points.shape[1] <= 3:
         raise ValueError(
@@ -97,8 +97,8 @@ def topology(name: str, arrays: Arrays) -> Topology:
     highest = max(dimensions.values())
     if highest > points.shape[1]:
         raise ValueError(
-            f"{name} has cells of {highest} dimensions, but its points vary along "
-            f"{points.shape[1]} axes only; see point_dim."
+            f"{name} has {highest}-dimensional cells, but its points vary along "
+            f"only {points.shape[1]} axes; see point_dim."
         )
     blocks = {kind: b for kind, b in found.items() if dimensions[kind] == highest}
     others = [b for kind, b in found.items() if dimensions[kind] < highest]
@@ -163,7 +163,7 @@ def check_cells(name: str, found: Topology) -> None:
         if bad.any():
             first = int(block.rows[np.argmax(bad)])
             raise ValueError(
-                f"{name}: {bad.sum()} of {len(bad)} cells of the kind {kind} are "
+                f"{name}: {bad.sum()} of {len(bad)} cells of the type {kind} are "
                 "degenerate, inverted or self-intersecting, the first one is cell "
                 f"{first}; repair the mesh or remove them."
             )
@@ -189,7 +189,7 @@ def _of_array(
     """Cells of an array of point indices."""
     if "cells" not in arrays:
         raise ValueError(
-            f"{name} has no array 'cells', only {sorted(arrays)}; give the point "
+            f"{name} has no array 'cells', only {sorted(arrays)}; add the point "
             "indices of the cells, (m, corners)."
         )
     cells = matlab.whole(np.asarray(arrays["cells"]))

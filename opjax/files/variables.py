@@ -74,7 +74,7 @@ def read_variable(path: Path, key: str, *, source: str) -> np.ndarray:
         ) from error
     if variable.array is None:
         raise ValueError(
-            f"{path} has arrays {sorted(variable.names)}, expected {key!r}; "
+            f"{path} has the arrays {sorted(variable.names)}, expected {key!r}; "
             f"rename them, or get the file from {source}."
         )
     return variable.array

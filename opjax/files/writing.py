@@ -252,8 +252,7 @@ def _check_place(file: Path, path: Path) -> None:
     expected = written_suffix(file)
     if path.suffix.lower() != expected.lower():
         raise ValueError(
-            f"{path} must have the suffix {expected}, with which a copy of {file} is "
-            "written."
+            f"{path} must have the suffix {expected}, because it is a copy of {file}."
         )
     if path.exists() and path.samefile(file):
         raise ValueError(f"{path} is the source file; write to another folder.")
@@ -289,8 +288,8 @@ def _check_same_points(
     if "mesh_points" in arrays and len(arrays["mesh_points"]) == sample.num_points:
         return
     raise ValueError(
-        f"{file} has a different mesh than the sample of {sample.num_points} points "
-        "that was read from it."
+        f"{file} has a different mesh than the sample with {sample.num_points} "
+        "points that was read from it."
     )
 
 
@@ -304,7 +303,7 @@ def _check_free(
                 "it is the output of a prediction. Predict on the file it was made of, "
                 "or choose other names"
             )
-        raise ValueError(f"{file} has fields {taken} already; {note}.")
+        raise ValueError(f"{file} already has the fields {taken}; {note}.")
 
 
 def _create(path: Path, arrays: Mapping[str, np.ndarray]) -> None:

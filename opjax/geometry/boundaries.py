@@ -76,8 +76,8 @@ def cell_facets(cells_by_kind: Mapping[str, cells.Cells], num_points: int) -> Fa
     dimensions = {cells.dimension_of(kind) for kind in cells_by_kind}
     if len(dimensions) != 1 or not dimensions <= {2, 3}:
         raise ValueError(
-            f"cells_by_kind has {sorted(cells_by_kind)}: expected surfaces or solids "
-            "of one dimension."
+            f"cells_by_kind has {sorted(cells_by_kind)}: expected only surfaces or "
+            "only solids."
         )
     sides: list[np.ndarray] = []
     owners: list[np.ndarray] = []
@@ -138,7 +138,10 @@ def open_edges(facets: Int[ArrayLike, "m corners"]) -> Int[np.ndarray, "k ends"]
     corners = np.asarray(facets)
     corners = _arrays.indices("facets", corners, int(corners.max(initial=-1)) + 1)
     if corners.shape[1] < 2:
-        raise ValueError(f"facets have shape {corners.shape}, expected two corners.")
+        raise ValueError(
+            f"facets have shape {corners.shape}, but a facet needs at "
+            "least two corners."
+        )
     return orientation.unbalanced_edges(corners)
 
 
@@ -152,7 +155,7 @@ def _sides(indices: np.ndarray, kind: str) -> tuple[np.ndarray, np.ndarray]:
         corners = np.stack([indices, np.roll(indices, -1, axis=1)], axis=2)
     else:
         raise ValueError(
-            f"Cells of the kind {kind!r} have no facets; triangulate them."
+            f"Cells of the type {kind!r} have no facets; triangulate them."
         )
     rows = np.repeat(np.arange(len(indices)), corners.shape[1])
     corners = corners.reshape(-1, corners.shape[2])

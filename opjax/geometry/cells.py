@@ -194,7 +194,7 @@ def _corners(points: _arrays.Array, cells: Cells, kind: str) -> _arrays.Array:
     shape, by_faces = KINDS[kind], isinstance(cells, Facets)
     if by_faces != (kind == "polyhedron"):
         raise TypeError(
-            f"Cells of the kind {kind} are given by "
+            f"Cells of the type {kind} are defined by "
             + ("their points, (t, corners)." if by_faces else "their faces, Facets.")
         )
     corners: ArrayLike = cells.corners if isinstance(cells, Facets) else cells

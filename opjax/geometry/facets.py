@@ -193,8 +193,8 @@ def _checked(mesh_points: ArrayLike, facets: ArrayLike) -> tuple[Any, np.ndarray
     corners, p = indices.shape[1], points.shape[1]
     if not (corners == p == 2 or (corners >= p == 3)):
         raise ValueError(
-            f"facets have shape {indices.shape} and mesh_points {points.shape}: "
-            "facets have 2 corners in two dimensions, 3 or more in three."
+            f"facets have shape {indices.shape} and mesh_points {points.shape}: in "
+            "2D, facets need 2 corners, in 3D at least 3."
         )
     return points, indices
 

@@ -346,8 +346,8 @@ class ModeGains(Mixer):
         """Raises ValueError: gains differ between channels, so there is no map."""
         del own  # there are no such parameters
         raise ValueError(
-            "Mode gains have no map between coefficients: they multiply each "
-            "coefficient by a gain."
+            "Mode gains have no single map between coefficients: they multiply "
+            "each coefficient by a gain."
         )
 
 

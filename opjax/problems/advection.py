@@ -240,8 +240,8 @@ def solve(
     most = float(np.abs(stream[boundary_nodes(cells)]).max())
     if most > 1e-12 * np.abs(stream).max(initial=0):
         raise ValueError(
-            f"stream is up to {most:g} on the boundary, expected 0 (no flow through "
-            "it)."
+            f"stream has values up to {most:g} on the boundary, expected 0 (no "
+            "flow through it)."
         )
     change = diffusivity * stiffness + _convection(nodes, cells, stream)
     half = interval / substeps / 2
@@ -313,7 +313,7 @@ def _field(values: ArrayLike, count: int, name: str) -> np.ndarray:
     field = np.asarray(values, float)
     if field.shape != (count,) or not np.isfinite(field).all():
         raise ValueError(
-            f"{name} has shape {field.shape}, expected {count} finite values, one for "
-            "each node."
+            f"{name} has shape {field.shape}, expected {count} finite values, one "
+            "per node."
         )
     return field

@@ -286,13 +286,13 @@ def _check_mesh(mesh_points: jax.Array, num_wake: int) -> None:
     shape = mesh_points.shape
     if len(shape) != 3 or shape[2] != 2 or min(shape[0] - 1, shape[1] - 1) < 2:
         raise ValueError(
-            f"mesh_points has shape {shape}, expected (n + 1, m + 1, 2) with at least "
-            "two cells each way."
+            f"mesh_points has shape {shape}, expected (n + 1, m + 1, 2) with at "
+            "least two cells along each axis."
         )
     if not 0 < 2 * num_wake < shape[0] - 1:
         raise ValueError(
-            f"{num_wake=} must be positive and leave a wall among the {shape[0] - 1} "
-            "cells around."
+            f"{num_wake=} must be positive, and smaller than half of the "
+            f"{shape[0] - 1} cells along the first axis."
         )
     if isinstance(mesh_points, jax.core.Tracer):
         return
@@ -300,13 +300,14 @@ def _check_mesh(mesh_points: jax.Array, num_wake: int) -> None:
     gap = float(jnp.max(jnp.abs(line - mesh_points[: -num_wake - 2 : -1, 0])))
     if gap > 1e-5:
         raise ValueError(
-            f"The two sides of the wake are up to {gap} apart, expected the same "
-            f"points at both ends of the first axis: is {num_wake=} that of the mesh?"
+            f"The two sides of the wake are up to {gap} apart, but both ends of "
+            f"the first axis must be the same points; check that {num_wake=} is "
+            "that of the mesh."
         )
     bad = int(jnp.sum(~(euler.metrics(mesh_points).volumes > 0)))
     if bad:
         raise ValueError(
-            f"{bad} cells of the mesh are turned over; take smaller displacements."
+            f"{bad} cells of the mesh are inverted; use smaller displacements."
         )
 
 

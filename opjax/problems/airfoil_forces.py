@@ -72,8 +72,8 @@ def force_coefficients(
     _checks.same_points(points=points, pressure=pressure)
     if points.ndim != 2 or points.shape[1] != 2 or len(points) < 3:
         raise ValueError(
-            f"points has shape {points.shape}, expected (m, 2) with three points or "
-            "more around the airfoil."
+            f"points has shape {points.shape}, expected (m, 2) with at least three "
+            "points around the airfoil."
         )
     after = jnp.roll(points, -1, axis=0)
     sides = after - points

@@ -137,7 +137,8 @@ def surface(body: Body, directions: np.ndarray) -> Surface:
     radius = 1 + bumps.sum(axis=1, keepdims=True)
     if not radius.min() > 0:
         raise ValueError(
-            f"The radius of the body is {radius.min()} at one point, expected positive."
+            f"The radius of the body is {radius.min()} at one point, but must be "
+            "positive."
         )
     slope = (bumps * body.sharpness) @ body.centres
     slope -= np.sum(slope * directions, axis=1, keepdims=True) * directions

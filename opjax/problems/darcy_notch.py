@@ -222,7 +222,7 @@ def _covariance_root(num_values: int, length_scale: float) -> np.ndarray:
 
 def _check_num_values(num_values: int) -> None:
     if num_values < 2:
-        raise ValueError(f"{num_values=} must be at least 2, the ends of [0, 1].")
+        raise ValueError(f"{num_values=} must be at least 2, for both ends of [0, 1].")
 
 
 def _refined(mesh: Any) -> Any:

@@ -84,8 +84,8 @@ def flow(
     )
     if centre.shape != (2,) or num_radii < 2 or num_angles < 3:
         raise ValueError(
-            f"centre has shape {centre.shape}, expected (2,), and {num_radii=} and "
-            f"{num_angles=} must be at least 2 and 3."
+            f"centre has shape {centre.shape}, expected (2,); {num_radii=} must be "
+            f"at least 2, and {num_angles=} at least 3."
         )
     mu = jax.lax.complex(centre[0], centre[1])
     radius = jnp.abs(1 - mu)

@@ -272,12 +272,12 @@ def _check_fields(initial: ArrayLike, forcing: ArrayLike | None) -> None:
         return
     if jnp.shape(forcing) != jnp.shape(initial):
         raise ValueError(
-            f"forcing has shape {jnp.shape(forcing)}, initial {jnp.shape(initial)}, "
-            "expected values at the same points."
+            f"forcing has shape {jnp.shape(forcing)}, but initial has shape "
+            f"{jnp.shape(initial)}; both must have the same points."
         )
     if jnp.result_type(forcing) != jnp.result_type(initial):
         raise TypeError(
-            f"forcing has dtype {jnp.result_type(forcing)}, initial "
+            f"forcing has dtype {jnp.result_type(forcing)}, but initial has dtype "
             f"{jnp.result_type(initial)}; convert one of them."
         )
 

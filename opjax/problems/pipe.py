@@ -110,7 +110,9 @@ def height(centreline: Centreline, x: ArrayLike, *, length: float = 10.0) -> np.
     _checks.positive(length=length)
     x = np.asarray(x, np.float64)
     if x.size and (x.min() < 0 or x.max() > length):
-        raise ValueError(f"x runs from {x.min()} to {x.max()}, outside [0, {length}].")
+        raise ValueError(
+            f"x ranges from {x.min()} to {x.max()}, but must lie in [0, {length}]."
+        )
     pieces = len(positions) - 1
     piece = np.minimum((x * pieces / length).astype(int), pieces - 1)
     s = x * pieces / length - piece
@@ -220,8 +222,8 @@ def _checked(centreline: Centreline) -> tuple[np.ndarray, np.ndarray]:
     positions, slopes = (np.asarray(array, np.float64) for array in centreline)
     if positions.ndim != 1 or positions.shape != slopes.shape or len(positions) < 2:
         raise ValueError(
-            f"positions has shape {positions.shape}, slopes {slopes.shape}, expected "
-            "(k,) for both, with k >= 2 knots."
+            f"positions has shape {positions.shape} and slopes has shape "
+            f"{slopes.shape}, expected (k,) for both, with k >= 2 knots."
         )
     if not (np.isfinite(positions).all() and np.isfinite(slopes).all()):
         raise ValueError("positions and slopes of the centreline must be finite.")

@@ -89,8 +89,8 @@ def solve(right_side: ArrayLike) -> jax.Array:
     _checks.floating(right_side=right_side)
     if right_side.ndim == 0 or right_side.size == 0:
         raise ValueError(
-            f"right_side has shape {right_side.shape}, expected one axis of interior "
-            "points for each dimension."
+            f"right_side has shape {right_side.shape}, expected one axis of "
+            "interior points per dimension."
         )
     return laplacian_inverse(right_side.shape, right_side.dtype)(right_side)
 

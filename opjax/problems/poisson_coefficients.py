@@ -52,7 +52,7 @@ def coefficient(
         return np.ones(num_points + 1)
     if not 1 < contrast < np.inf:
         raise ValueError(
-            f"{contrast=} must be above 1 and finite where the coefficient varies; "
+            f"{contrast=} must be above 1 and finite for a variable coefficient; "
             "try 1000."
         )
     middle = (np.arange(num_points + 1) + 0.5) / (num_points + 1)
@@ -90,8 +90,8 @@ def solve(right_side: ArrayLike, coefficient: ArrayLike) -> jax.Array:
     if len(coefficient) != size + 1:
         raise ValueError(
             f"coefficient {coefficient.shape} must have one value more than "
-            f"right_side {right_side.shape}: one between neighbouring points and one "
-            "at either end."
+            f"right_side {right_side.shape}: one between neighbouring points and "
+            "one at each end."
         )
     resistance = (1 / coefficient).astype(right_side.dtype)
     sums = jnp.concatenate([jnp.zeros_like(right_side[:1]), jnp.cumsum(right_side)])

@@ -201,7 +201,9 @@ def discretize(
     unused = ~np.isin(np.arange(size), cells)
     inside = np.flatnonzero(~on_boundary & ~unused)
     if not inside.size:
-        raise ValueError("All nodes are on the boundary; the mesh needs some inside.")
+        raise ValueError(
+            "All nodes are on the boundary; the mesh needs interior nodes."
+        )
     number = np.cumsum(~on_boundary & ~unused) - 1
     edges = edges[np.isin(edges, inside).all(axis=1)]
     return Elements(
@@ -330,10 +332,10 @@ def _checked_mesh(nodes: ArrayLike, cells: ArrayLike) -> tuple[np.ndarray, np.nd
         raise ValueError(f"cells has shape {cells.shape}, expected (t, 3), t >= 1.")
     if cells.min() < 0 or cells.max() >= len(nodes):
         raise ValueError(
-            f"cells name nodes {cells.min()} to {cells.max()}; there are nodes 0 to "
-            f"{len(nodes) - 1}."
+            f"cells contain node indices from {cells.min()} to {cells.max()}, but "
+            f"there are nodes 0 to {len(nodes) - 1}."
         )
     flat = np.flatnonzero(signed_areas(nodes.astype(float), cells) == 0)
     if flat.size:
-        raise ValueError(f"Triangle {flat[0]} has no area: nodes {cells[flat[0]]}.")
+        raise ValueError(f"Triangle {flat[0]} has zero area: nodes {cells[flat[0]]}.")
     return nodes.astype(float), cells

@@ -211,8 +211,8 @@ def available_dtype(dtype: DTypeLike | None) -> jnp.dtype:
         raise TypeError(f"{dtype=} is not a floating-point dtype; use `jnp.float32`.")
     if dtype is not None and jnp.dtype(dtype) != available:
         raise TypeError(
-            f"dtype={jnp.dtype(dtype)} is not available, JAX would use {available}; "
-            "pass this type or enable float64 with "
+            f"dtype={jnp.dtype(dtype)} is not available, JAX would use "
+            f"{available}; pass this dtype, or enable float64 with "
             "`jax.config.update('jax_enable_x64', True)` or `with "
             "jax.enable_x64(True):`."
         )

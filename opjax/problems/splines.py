@@ -71,7 +71,10 @@ def spline_matrix(num_points: int, *, to_nodes: bool) -> np.ndarray:
       ValueError: if there are fewer than four points.
     """
     if num_points < 4:
-        raise ValueError(f"A not-a-knot spline needs four points, not {num_points}.")
+        raise ValueError(
+            "A not-a-knot spline needs at least four points, but "
+            f"there are {num_points}."
+        )
     n = num_points
     cells, nodes = (np.arange(n) + 0.5) / n, np.arange(n) / (n - 1)
     # In units of the spacing, counted from the first point that carries data.

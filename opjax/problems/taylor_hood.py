@@ -71,8 +71,9 @@ def newton(
         raise ValueError(f"mesh_points has shape {shape}, expected {expected}.")
     if velocity.shape != shape or (force is not None and force.shape != shape):
         raise ValueError(
-            f"mesh_points has shape {shape}, velocity {velocity.shape} and force "
-            f"{None if force is None else force.shape}, expected {expected} for all."
+            f"mesh_points has shape {shape}, velocity has shape {velocity.shape} "
+            f"and force has shape {None if force is None else force.shape}, "
+            f"expected {expected} for all."
         )
     layout = _layout(shape[0] // 2, shape[1] // 2)
     elements = _Elements(mesh_points.reshape(-1, 2)[layout.nodes], viscosity)
@@ -112,8 +113,8 @@ class _Elements:
         determinant = np.linalg.det(jacobian)
         if determinant.min() <= 0:
             raise ValueError(
-                f"{np.sum(determinant.min(axis=1) <= 0)} of {len(nodes)} elements are "
-                "turned over; deform the mesh less, or exchange its axes."
+                f"{np.sum(determinant.min(axis=1) <= 0)} of {len(nodes)} elements "
+                "are inverted; deform the mesh less, or swap its axes."
             )
         self.values, self.weights = values, weights * determinant
         # (elements, 2, quadrature points, nodes)

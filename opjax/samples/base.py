@@ -131,7 +131,7 @@ def real(name: str, values: ArrayLike) -> np.ndarray:
     array = np.asarray(values)
     if not is_real(array.dtype):
         note = "; give real and imaginary part" if array.dtype.kind == "c" else ""
-        raise TypeError(f"{name} has dtype {array.dtype}, not real numbers{note}.")
+        raise TypeError(f"{name} has dtype {array.dtype}, expected real numbers{note}.")
     if array.dtype in (np.dtype(np.float32), np.dtype(np.float64)):
         return array
     large = array.dtype.itemsize >= (8 if array.dtype.kind == "f" else 4)
@@ -163,7 +163,7 @@ def check(samples: Sequence[Sample], *, num_classes: int | None = None) -> None:
       ValueError: sample 0 (a): mesh_points has 1 non-finite values, the first ...
     """
     if not samples:
-        raise ValueError("The data set is empty; give at least one sample.")
+        raise ValueError("The data set is empty; pass at least one sample.")
     first = _channels(samples[0])
     grids: list[layout.Grid] = []
     for index, sample in enumerate(samples):
@@ -172,7 +172,7 @@ def check(samples: Sequence[Sample], *, num_classes: int | None = None) -> None:
         if _channels(sample) != first:
             raise ValueError(
                 f"{place} has {_describe(_channels(sample))}, but sample 0 has "
-                f"{_describe(first)}: all samples of a data set must agree."
+                f"{_describe(first)}: all samples of a data set must be consistent."
             )
         check_finite(sample, place)
         _check_values(sample, place, num_classes)
@@ -203,8 +203,8 @@ def check_same_channels(first: Sample, second: Sample, *, names: Sequence[str]) 
             one, other = one | {name: None}, other | {name: None}
     if one != other:
         raise ValueError(
-            f"{names[0]} has {_describe(one)}, {names[1]} has {_describe(other)}: "
-            "both must have the same channels."
+            f"{names[0]} has {_describe(one)}, but {names[1]} has "
+            f"{_describe(other)}: both must have the same channels."
         )
 
 
@@ -246,7 +246,9 @@ def _check_shapes(sample: Sample, place: str, labels: bool) -> None:
         kinds = "iu" if labels and name == "target" else "f"
         if array.dtype.kind not in kinds:
             numbers = "integers" if kinds == "iu" else "real floating-point numbers"
-            raise TypeError(f"{place}: {name} has dtype {array.dtype}, not {numbers}.")
+            raise TypeError(
+                f"{place}: {name} has dtype {array.dtype}, expected {numbers}."
+            )
         if array.ndim != rank:
             expected = "(n,)" if rank == 1 else "(n, channels)"
             raise ValueError(
@@ -260,20 +262,20 @@ def _check_shapes(sample: Sample, place: str, labels: bool) -> None:
             )
         if grid is None and len(array) != len(sample.mesh_points):
             raise ValueError(
-                f"{place}: {name} has shape {array.shape}, but mesh_points "
-                f"{sample.mesh_points.shape}: expected one row per point."
+                f"{place}: {name} has shape {array.shape}, but mesh_points has "
+                f"shape {sample.mesh_points.shape}: expected one row per point."
             )
     _check_scalars(sample, place)
     if not sample.mesh_points.size:
         raise ValueError(
-            f"{place}: the mesh is empty, mesh_points has shape "
+            f"{place}: the mesh is empty, because mesh_points has shape "
             f"{sample.mesh_points.shape}."
         )
     shape = sample.grid_shape
     if shape is not None and math.prod(shape) != sample.num_points:
         raise ValueError(
-            f"{place}: grid_shape {shape} has {math.prod(shape)} points, mesh_points "
-            f"{sample.num_points}."
+            f"{place}: grid_shape {shape} has {math.prod(shape)} points, but "
+            f"mesh_points has {sample.num_points}."
         )
 
 
@@ -284,18 +286,18 @@ def _check_scalars(sample: Sample, place: str) -> None:
             continue
         if array.dtype.kind != "f":
             raise TypeError(
-                f"{place}: {name} has dtype {array.dtype}, not real floating-point "
-                "numbers."
+                f"{place}: {name} has dtype {array.dtype}, expected real "
+                "floating-point numbers."
             )
         if array.ndim != 1 or not len(array):
             raise ValueError(
-                f"{place}: {name} has shape {array.shape}, expected (s,), one number "
-                "for each scalar; values at the points are features."
+                f"{place}: {name} has shape {array.shape}, expected (s,), one "
+                "number per scalar; pass values at the points as features."
             )
         if not np.isfinite(array).all():
             raise ValueError(
-                f"{place}: {name} {array.tolist()} are not all finite; correct them or "
-                "remove the sample."
+                f"{place}: {name} {array.tolist()} must be finite; correct the "
+                "values or remove the sample."
             )
 
 
@@ -318,8 +320,8 @@ def _check_values(sample: Sample, place: str, num_classes: int | None) -> None:
     weights = sample.quadrature_weights
     if weights is not None and (weights.min() < 0 or not weights.any()):
         raise ValueError(
-            f"{place}: quadrature_weights must be non-negative and not all zero; the "
-            f"smallest is {weights.min()}, the largest {weights.max()}."
+            f"{place}: quadrature_weights must be non-negative and not all zero; "
+            f"the minimum is {weights.min()}, the maximum {weights.max()}."
         )
     if num_classes is not None and sample.target is not None:
         low, high = sample.target.min(), sample.target.max()

@@ -30,7 +30,9 @@ def digest_of_series(series: Series) -> str:
       TypeError: if its frames are in files, because all would have to be read.
     """
     if not isinstance(series.values, np.ndarray):
-        raise TypeError(f"The frames of {series.name} are in files.")
+        raise TypeError(
+            f"The frames of {series.name} are in files, so all would have to be read."
+        )
     scalars = [(series.scalars or {})[name] for name in series.scalar_names]
     fields = (series.mesh_points, series.features, series.values)
     return _of(*fields, series.times - series.times[:1], np.asarray(scalars))

@@ -205,7 +205,7 @@ def _rows_of(
     for name, rows in zip(PARTS, (train, validation, test), strict=True):
         if not rows:
             raise ValueError(
-                f"The column split of cases.csv has no sample for {name}; assign at "
-                f"least one to each of {', '.join(PARTS)}."
+                f"The column split of cases.csv assigns no sample to {name}; "
+                f"assign at least one to each of {', '.join(PARTS)}."
             )
     return train, validation, test

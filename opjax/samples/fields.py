@@ -80,8 +80,9 @@ def groups(names: Sequence[str] | None, count: int) -> list[tuple[str, list[int]
     fields = [(name, list(channels)) for name, channels in runs]
     if len(dict(fields)) < len(fields):
         raise ValueError(
-            f"The channels of the target are called {', '.join(names)}: channels with "
-            "the same name must be adjacent; name every field once."
+            f"The channels of the target are {', '.join(names)}: channels with the "
+            "same name must be adjacent, and each field must have a different "
+            "name."
         )
     return fields
 

@@ -61,9 +61,11 @@ def from_arrays(
     arrays = {k: _stacked(k, array) for k, array in fields.items() if array is not None}
     if mesh_points is None:
         if quadrature_weights is not None:
-            raise ValueError("quadrature_weights need mesh_points; grids have none.")
+            raise ValueError(
+                "quadrature_weights need mesh_points; they are not supported for grids."
+            )
         if not arrays:
-            raise ValueError("Give mesh_points, or a target or features on a grid.")
+            raise ValueError("Pass mesh_points, or a target or features on a grid.")
         samples = _with_numbers(_on_grid(arrays, grid_axes), numbers or {})
         return _with_scalars(samples, scalars=scalars, target_scalars=target_scalars)
     points = _stacked("mesh_points", mesh_points)
@@ -105,7 +107,7 @@ def _with_numbers(
         if array.shape != (len(found),) or not np.isfinite(array).all():
             raise ValueError(
                 f"The numbers {name} have shape {array.shape}, expected "
-                f"({len(found)},), a finite one for each sample."
+                f"({len(found)},) with one finite number per sample."
             )
         for row, value in zip(rows, array.tolist(), strict=True):
             row[name] = value
@@ -123,8 +125,8 @@ def _with_scalars(found: list[Sample], **given: ArrayLike | None) -> list[Sample
         array = array[:, None] if array.ndim == 1 else array
         if array.ndim != 2 or len(array) != len(found):
             raise ValueError(
-                f"{name} has shape {np.shape(values)}, expected (b, s), a row for each "
-                f"of the {len(found)} samples."
+                f"{name} has shape {np.shape(values)}, expected (b, s) with one "
+                f"row for each of the {len(found)} samples."
             )
         found = [
             one._replace(**{name: row}) for one, row in zip(found, array, strict=True)
@@ -191,8 +193,8 @@ def _stacked(name: str, values: ArrayLike) -> np.ndarray:
         array = np.asarray(values)
     except ValueError as error:
         raise ValueError(
-            f"{name} has arrays of different shapes; for meshes of different sizes, "
-            "pass a list of samples.Sample."
+            f"{name} contains arrays of different shapes; for meshes of different "
+            "sizes, pass a list of samples.Sample."
         ) from error
     return real(name, array)
 
@@ -205,9 +207,10 @@ def _on_grid(arrays: dict[str, np.ndarray], grid_axes: int) -> list[Sample]:
         if not fits or array.shape[: 1 + grid_axes] != first.shape[: 1 + grid_axes]:
             beside = "" if name == role else f", but {role} has {first.shape}"
             raise ValueError(
-                f"{name} has shape {array.shape}{beside}. Without mesh_points it must "
-                f"be (samples, {grid_axes} axes of the grid) or (samples, {grid_axes} "
-                f"axes, channels){', the same for both' * bool(beside)}. Give "
+                f"{name} has shape {array.shape}{beside}. Without mesh_points it "
+                f"must be (samples, {grid_axes} axes of the grid) or (samples, "
+                f"{grid_axes} axes, "
+                f"channels){', the same for both' * bool(beside)}. Pass "
                 "mesh_points, or another grid_axes."
             )
         if array.ndim == grid_axes + 2:

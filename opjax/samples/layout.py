@@ -50,16 +50,17 @@ def check_axes(senses: Iterable[tuple[str, tuple[int, ...]]]) -> None:
     if len(found) > 1:
         (one, first), (other, second) = list(found.items())[:2]
         raise ValueError(
-            f"{first}: axis 0 of grid_shape runs along {_AXES[one[0]]}, but in "
-            f"{second} along {_AXES[other[0]]}; use the same axes for all grids."
+            f"{first}: axis 0 of grid_shape is along {_AXES[one[0]]}, but in "
+            f"{second} it is along {_AXES[other[0]]}; use the same axes for all "
+            "grids."
         )
     for sense, place in found.items():
         if sense != tuple(sorted(sense)):
             warnings.warn(
-                f"{place}: axis 0 of grid_shape runs along {_AXES[sense[0]]}, because "
-                f"mesh_points run first along {_AXES[sense[-1]]}; in row-major order "
-                "axis 0 is x. If the fields are not in the order of mesh_points, they "
-                "are transposed.",
+                f"{place}: axis 0 of grid_shape is along {_AXES[sense[0]]}, "
+                f"because {_AXES[sense[-1]]} varies fastest in mesh_points; in "
+                "row-major order axis 0 is x. If the fields do not have the order "
+                "of mesh_points, they are transposed.",
                 stacklevel=4,
             )
 
@@ -86,10 +87,10 @@ def _check_order(place: str, points: np.ndarray, shape: tuple[int, ...]) -> None
         if _roughness(points, shape, order) < _SMOOTHER * own:
             true = tuple(shape[axis] for axis in order)
             raise ValueError(
-                f"{place}: grid_shape {shape} does not fit the order of mesh_points, "
-                "which has to be row-major, the last axis running first. The points "
-                f"are a grid of {true}: give grid_shape={true}, or the arrays in the "
-                "other order."
+                f"{place}: grid_shape {shape} does not match the order of "
+                "mesh_points, which must be row-major (last axis fastest). The "
+                f"points are a grid of {true}: pass grid_shape={true}, or the "
+                "arrays in the other order."
             )
 
 
@@ -132,8 +133,9 @@ def warn_of_channels_first(
     """
     if all(2 * grid_shape[0] <= size for size in (*grid_shape[1:], channels)):
         warnings.warn(
-            f"{what} is interpreted as a grid of {' x '.join(map(str, grid_shape))} "
-            f"points with {channels} channels. If axis {axis} holds the channels, "
-            f"give np.moveaxis(array, {axis}, -1).",
+            f"{what} is interpreted as a grid of "
+            f"{' x '.join(map(str, grid_shape))} points with {channels} channels. "
+            f"If axis {axis} is the channel axis, pass np.moveaxis(array, {axis}, "
+            "-1).",
             stacklevel=3,
         )

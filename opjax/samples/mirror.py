@@ -60,14 +60,14 @@ def mirrored(
     axis = AXES.index(mirror.axis)
     if axis >= dim:
         raise ValueError(
-            f"mirror={mirror.axis} is not an axis of the points, which have {dim} "
-            "coordinates."
+            f"mirror={mirror.axis} is not an axis of the points, which have only "
+            f"{dim} coordinates."
         )
     gridded = [one.name for one in train if one.grid_shape is not None]
     if gridded:
         raise ValueError(
             f"mirror={mirror.axis}: {gridded[0]} is on a structured grid, and a "
-            "mirrored copy would not keep the order of points; omit mirror, or pass "
+            "mirrored copy would change the order of points; omit mirror, or pass "
             "points without grid_shape."
         )
     _check_names(mirror, names)
@@ -214,9 +214,10 @@ def _check_boundaries(
         if low + high - first < first - slack or low + high - last > last + slack:
             raise ValueError(
                 f"mirror={axis}: the boundary {name} lies at {axis} = {first:g} to "
-                f"{last:g} in all cases, and would lie at {low + high - last:g} to "
-                f"{low + high - first:g} in the copies, where your cases never have "
-                "it. Use one name for boundaries that change places, or omit mirror."
+                f"{last:g} in all cases, but would lie at {low + high - last:g} to "
+                f"{low + high - first:g} in the mirrored copies, which occurs in "
+                "no case. Give boundaries that mirroring swaps the same name, or "
+                "omit mirror."
             )
 
 
@@ -229,8 +230,9 @@ def _warn_of_signs(
             values = [float(getattr(one, role)[place]) for one in train]
             if name in mirror.odd and (min(values) > 0 or max(values) < 0):
                 warnings.warn(
-                    f"mirror={mirror.axis}: {name} is {min(values):g} to "
-                    f"{max(values):g} in training, but has the other sign in the "
-                    "copies, unlike all your cases. Check that it changes its sign.",
+                    f"mirror={mirror.axis}: {name} ranges from {min(values):g} to "
+                    f"{max(values):g} in training, but has the opposite sign in "
+                    "the mirrored copies, which occurs in no case. Check that it "
+                    "changes its sign.",
                     stacklevel=2,
                 )

@@ -129,9 +129,9 @@ def _of_box(known: Sequence[Summary]) -> Normalizer:
     if 0 < width < _FEWEST * rounding * size:
         raise ValueError(
             f"The coordinates lie between {low} and {high}, where their data type "
-            f"rounds to {rounding * size:.1g}, a large part of the width {width:.3g} "
-            "of the meshes. Save them in float64, or subtract their offset before "
-            "saving."
+            f"rounds by {rounding * size:.1g}, a large fraction of the width "
+            f"{width:.3g} of the meshes. Save them in float64, or subtract their "
+            "offset before saving."
         )
     half = np.full_like(low, width / 2 or 1)
     return Normalizer(np.asarray((low + high) / 2, np.float64), half.astype(np.float64))

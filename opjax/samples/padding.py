@@ -89,7 +89,7 @@ def bucket_sizes(counts: Sequence[int], *, num_buckets: int = 4) -> tuple[int, .
     """
     if num_buckets < 1 or not len(counts) or min(counts) < 1:
         raise ValueError(
-            f"{num_buckets=} and all of the {len(counts)} counts must be positive."
+            f"{num_buckets=} and all {len(counts)} counts must be positive."
         )
     sizes, numbers = np.unique(np.asarray(counts, np.int64), return_counts=True)
     if len(sizes) > 512:  # quadratic below: take quantiles of the samples
@@ -222,7 +222,7 @@ def pad(sample: Sample, size: int) -> dict[str, np.ndarray]:
     """
     missing = size - sample.num_points
     if missing < 0:
-        raise ValueError(f"A sample of {sample.num_points} points exceeds {size=}.")
+        raise ValueError(f"A sample with {sample.num_points} points exceeds {size=}.")
     weights = sample.quadrature_weights
     if weights is None:
         weights = np.full(

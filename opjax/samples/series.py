@@ -124,7 +124,7 @@ def check(found: Sequence[Series], *, min_frames: int = 2) -> None:
         names the series and the frame.
     """
     if not found:
-        raise ValueError("The data set is empty; give at least one series.")
+        raise ValueError("The data set is empty; pass at least one series.")
     for index, series in enumerate(found):
         place = f"series {index}" + (f" ({series.name})" if series.name else "")
         _check_frames(series, place, min_frames)
@@ -152,9 +152,9 @@ def warn_of_still(found: Sequence[Series], names: Sequence[str] = ()) -> None:
     equal = [name for name, still in known if still.all()]
     if equal:
         warnings.warn(
-            f"All frames are equal in {len(equal)} of {len(found)} series, in "
-            f"{equal[0]} for one: nothing evolves. See how they were written, or leave "
-            "them out.",
+            f"All frames are equal in {len(equal)} of {len(found)} series, for "
+            f"example in {equal[0]}: nothing evolves. Check how they were written, "
+            "or omit them.",
             stacklevel=3,
         )
     moving = [still for _, still in known if not still.all()]
@@ -164,8 +164,8 @@ def warn_of_still(found: Sequence[Series], names: Sequence[str] = ()) -> None:
     for name in dict.fromkeys(names):
         if always[[i for i, other in enumerate(names) if other == name]].all():
             warnings.warn(
-                f"The field {name} is the same in all frames of every series. Give it "
-                f"as an input, --feature_names={name}, or leave it out.",
+                f"The field {name} is the same in all frames of every series. Pass "
+                f"it as an input, --feature_names={name}, or omit it.",
                 stacklevel=3,
             )
 
@@ -198,13 +198,13 @@ def _check_frames(series: Series, place: str, min_frames: int) -> None:
     values, count = series.values, series.num_points
     if values.dtype.kind != "f":
         raise TypeError(
-            f"{place}: values has dtype {values.dtype}, not real floating-point "
-            "numbers."
+            f"{place}: values has dtype {values.dtype}, expected real "
+            "floating-point numbers."
         )
     if len(values.shape) != 3 or values.shape[1] != count:
         raise ValueError(
             f"{place}: values has shape {values.shape}, expected (frames, {count}, "
-            "channels): a row for each point in every frame."
+            "channels) with one row per point in every frame."
         )
     if series.times.shape != values.shape[:1]:
         raise ValueError(
@@ -213,7 +213,7 @@ def _check_frames(series: Series, place: str, min_frames: int) -> None:
         )
     if len(values) < min_frames:
         raise ValueError(
-            f"{place} has {len(values)} frames, fewer than the {min_frames} that are "
+            f"{place} has {len(values)} frames, but at least {min_frames} are "
             "needed; use a longer series."
         )
     for number in range(len(values)):
@@ -231,15 +231,16 @@ def _check_times(series: Series, place: str) -> None:
     times = series.times
     if times.dtype.kind != "f" or not np.isfinite(times).all():
         raise ValueError(
-            f"{place}: times must be finite floating-point numbers, not {times.dtype} "
-            f"from {times.min(initial=0)} to {times.max(initial=0)}."
+            f"{place}: times must be finite floating-point numbers, but they are "
+            f"{times.dtype} from {times.min(initial=0)} to {times.max(initial=0)}."
         )
     back = np.flatnonzero(np.diff(times) <= 0)
     if len(back):
         i = int(back[0])
         raise ValueError(
-            f"{place}: frame {i + 1} is at time {times[i + 1]:g}, not after frame {i} "
-            f"at {times[i]:g}: times must increase; sort the frames or drop repeats."
+            f"{place}: frame {i + 1} is at time {times[i + 1]:g}, not after frame "
+            f"{i} at {times[i]:g}: times must increase; sort the frames or remove "
+            "repetitions."
         )
 
 
@@ -388,7 +389,7 @@ class Windows(Stored):
 
 
 def _refuse(place: Place) -> Sample:
-    raise AssertionError(f"{place} is no file.")
+    raise AssertionError(f"{place} is not a file.")
 
 
 def _summary(series: Series, history: int, targets: int) -> Summary:

@@ -120,7 +120,9 @@ def mean_and_std(known: Sequence[Summary], name: str) -> tuple[np.ndarray, np.nd
     counts = counts[:, None].astype(np.float64)
     total = counts.sum()
     if total < 2:
-        raise ValueError("A standard deviation needs two points, but there is one.")
+        raise ValueError(
+            "A standard deviation needs at least two points, but there is one."
+        )
     mean = np.sum(counts * means, axis=0) / total
     square = np.sum(squares + counts * (means - mean) ** 2, axis=0)
     return mean, np.sqrt(square / (total - 1))

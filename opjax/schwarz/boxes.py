@@ -160,7 +160,7 @@ def partition_hats(grid_shape: _Shape, num_hats: _Shape) -> Cover:
     """
     shape, counts = _axes(grid_shape=grid_shape, num_hats=num_hats)
     if min(counts) < 2:
-        raise ValueError(f"{num_hats=} must be at least 2 per axis, one at either end.")
+        raise ValueError(f"{num_hats=} must be at least 2 per axis, one at each end.")
     peaks = [
         np.arange(count) * (size - 1) / (count - 1)
         for size, count in zip(shape, counts, strict=True)
@@ -212,8 +212,8 @@ def _axes(**lengths: _Shape) -> list[tuple[int, ...]]:
     )
     if not grid or len(grid) != len(counts):
         raise ValueError(
-            f"{grid_name}={grid} and {count_name}={counts} must have the same axes, "
-            "at least one."
+            f"{grid_name}={grid} and {count_name}={counts} must have the same "
+            "number of axes, at least one."
         )
     for size, count in zip(grid, counts, strict=True):
         if not 1 <= count <= size:

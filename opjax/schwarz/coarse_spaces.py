@@ -88,7 +88,7 @@ def harmonic_hats(coefficient: Float[ArrayLike, " e"], num_boxes: int) -> Cover:
     _checks.floating(coefficient=coefficient)
     if coefficient.ndim != 1 or not np.all(coefficient > 0):
         raise ValueError(
-            f"coefficient has shape {coefficient.shape} and least value "
+            f"coefficient has shape {coefficient.shape} and minimum "
             f"{coefficient.min(initial=np.inf)}; expected (n + 1,), all positive."
         )
     size = len(coefficient) - 1
@@ -159,8 +159,9 @@ def smoothed_aggregates(
     # Rounding leaves entries of right angles on either side of zero.
     if diagonal.min() <= 0 or beside.max() > 1e-12 * diagonal.max():
         raise ValueError(
-            f"matrix needs a positive diagonal, least entry {diagonal.min():.3g}, and "
-            f"none above zero beside it, largest {beside.max():.3g}."
+            "matrix needs a positive diagonal (its minimum is "
+            f"{diagonal.min():.3g}) and no positive off-diagonal entry (the "
+            f"maximum is {beside.max():.3g})."
         )
     functions = coo_array((np.ones(size), (np.arange(size), labels))).tocsr()
     step = diags_array(-2 / 3 / diagonal) @ beside

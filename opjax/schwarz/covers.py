@@ -128,8 +128,8 @@ def cover(subdomains: Sequence[ArrayLike], *, num_points: int) -> Cover:
     if not multiplicity.all():
         missing = np.flatnonzero(multiplicity == 0)
         raise ValueError(
-            f"{missing.size} of {num_points} points are not in any subdomain, first "
-            f"ones {missing[:8].tolist()}; every point needs one."
+            f"{missing.size} of {num_points} points are not in any subdomain, the "
+            f"first ones are {missing[:8].tolist()}; every point needs one."
         )
     return padded(
         sets, [1 / multiplicity[indices] for indices in sets], num_points=num_points
@@ -277,8 +277,8 @@ def _check_subdomains(sets: Sequence[np.ndarray], num_points: int) -> None:
             )
         if not np.issubdtype(indices.dtype, np.integer):
             raise TypeError(
-                f"Subdomain {number} has dtype {indices.dtype}; indices of points "
-                "must be integers."
+                f"Subdomain {number} has dtype {indices.dtype}; expected integer "
+                "indices."
             )
         if indices.min() < 0 or indices.max() >= num_points:
             raise ValueError(

@@ -53,8 +53,8 @@ def partition_cover(
     if edges is not None and mesh_points is None:
         if overlap != int(overlap):
             raise ValueError(
-                f"{overlap=} counts layers of neighbours, so it must be an integer; "
-                "give mesh_points for an overlap in domain lengths."
+                f"{overlap=} is a number of layers of neighbours, so it must be an "
+                "integer; pass mesh_points for an overlap in domain lengths."
             )
         graph = adjacency(edges, len(labels))
         subdomains = _grown_by_layers(labels, graph, int(overlap))
@@ -65,7 +65,7 @@ def partition_cover(
     else:
         given = "neither" if edges is None else "both"
         raise ValueError(
-            "Give exactly one of edges, to extend parts by layers of neighbours, and "
+            "Pass either edges, to extend parts by layers of neighbours, or "
             f"mesh_points, to extend them by a distance; got {given}."
         )
     return cover(subdomains, num_points=len(labels))
@@ -128,8 +128,8 @@ def checked_points(mesh_points: Float[ArrayLike, "n p"]) -> Float[np.ndarray, "n
     bad = np.flatnonzero(~np.isfinite(points).all(axis=1))
     if bad.size:
         raise ValueError(
-            f"{bad.size} of {len(points)} mesh_points are not finite, first ones "
-            f"{bad[:8].tolist()}."
+            f"{bad.size} of {len(points)} mesh_points are not finite, the first "
+            f"ones are {bad[:8].tolist()}."
         )
     return points.astype(float)
 
@@ -148,8 +148,8 @@ def checked_labels(given: ArrayLike) -> np.ndarray:
     empty = np.flatnonzero(present != np.arange(present.size))
     if empty.size:
         raise ValueError(
-            f"Subdomain {empty[0]} is empty: labels are {present.size} numbers up to "
-            f"{present[-1]}. Renumber them with `np.unique(labels, "
+            f"Subdomain {empty[0]} is empty: labels contain {present.size} numbers "
+            f"up to {present[-1]}. Renumber them with `np.unique(labels, "
             "return_inverse=True)[1]`."
         )
     return labels.astype(int)

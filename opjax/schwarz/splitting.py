@@ -231,12 +231,14 @@ def _points_of_a_device(cover: Cover, num_devices: int, given: int | None) -> in
         raise ValueError(f"The cover is already split over {cover.axis_name!r}.")
     if num_devices > cover.num_points:
         raise ValueError(
-            f"{num_devices} devices cannot share {cover.num_points} points: use fewer."
+            f"{num_devices} devices cannot share {cover.num_points} points: use "
+            "fewer devices."
         )
     if given is not None and given * num_devices < cover.num_points:
         raise ValueError(
-            f"{num_devices} devices of {given} points are too few for the "
-            f"{cover.num_points} points of the cover."
+            f"{num_devices} devices with {given} points each cannot hold the "
+            f"{cover.num_points} points of the cover; use more devices, or more "
+            "points per device."
         )
     return -(-cover.num_points // num_devices) if given is None else given
 

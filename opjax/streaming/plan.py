@@ -60,8 +60,8 @@ class Chunks:
             store_every is not None or storage is not None
         ):
             raise ValueError(
-                "memory_limit determines what is stored in memory; omit either "
-                "memory_limit or store_every and storage."
+                "memory_limit determines what is stored in memory; omit "
+                "memory_limit, or store_every and storage."
             )
         for name in ("storage", "storage_dtype"):
             if store_every == 0 and getattr(self, name) is not None:
@@ -82,7 +82,9 @@ class Chunks:
         layers, _, _ = sizes(model)
         store_every = 1 if self.store_every is None else self.store_every
         if not 0 <= store_every <= layers:
-            raise ValueError(f"{store_every=} must lie between 0 and {layers} layers.")
+            raise ValueError(
+                f"{store_every=} must lie between 0 and {layers}, the number of layers."
+            )
         if self.memory_limit is not None:
             store_every = choose_store_every(
                 model,

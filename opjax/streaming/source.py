@@ -133,8 +133,8 @@ class Reader:
             new = {k: self._array(k, a[:]) for k, a in chosen.items()}
             if waiting and set(waiting) != set(new):
                 raise ValueError(
-                    f"One piece of the source has {sorted(waiting)}, another one "
-                    f"{sorted(new)}; all must have the same arrays."
+                    f"One chunk of the source has the arrays {sorted(waiting)}, "
+                    f"another one {sorted(new)}; all must have the same arrays."
                 )
             waiting = {
                 k: np.concatenate([waiting[k], a]) if waiting else a
@@ -234,7 +234,7 @@ def dtype_of(model: Model) -> np.dtype:
     types = {np.dtype(leaf.dtype) for leaf in jax.tree.leaves(model)}
     if len(types) != 1 or not np.issubdtype(min(types, key=str), np.floating):
         raise TypeError(
-            f"Parameters have types {sorted(map(str, types))}; streaming needs real "
-            "parameters of one type."
+            f"Parameters have the dtypes {sorted(map(str, types))}; streaming "
+            "needs real parameters of one dtype."
         )
     return types.pop()

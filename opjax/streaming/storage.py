@@ -117,12 +117,13 @@ def _open(folder: str | os.PathLike[str], needed: int) -> Any:
     except OSError as error:
         raise OSError(
             f"The scratch folder {os.fspath(folder)!r} cannot be written: {error}. "
-            "Name a folder that exists, on a disk rather than in memory."
+            "Use an existing folder on a disk, not in memory."
         ) from error
     if needed > free:
         file.close()
         raise OSError(
-            f"The scratch folder {os.fspath(folder)!r} has {free / 2**30:.1f} GiB free "
-            f"and {needed / 2**30:.1f} GiB are needed; raise store_every."
+            f"The scratch folder {os.fspath(folder)!r} has {free / 2**30:.1f} GiB "
+            f"of free space, but {needed / 2**30:.1f} GiB are needed; raise "
+            "store_every."
         )
     return file

@@ -32,8 +32,9 @@ def check_process() -> None:
     """
     if jax.process_index():
         raise RuntimeError(
-            f"Process {jax.process_index()} of {jax.process_count()} cannot save: "
-            "Orbax writes NumPy arrays in process 0 only. Save in process 0."
+            f"Process {jax.process_index()} of {jax.process_count()} cannot save, "
+            "because Orbax writes NumPy arrays only in process 0. Save in process "
+            "0."
         )
 
 

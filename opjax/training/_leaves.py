@@ -60,8 +60,8 @@ def _named(tree: PyTree, *, abstract: bool = False) -> Iterator[tuple[str, Any]]
         name = jax.tree_util.keystr(path).replace("/", "|") or "value"
         if not isinstance(leaf, (*kinds, jax.ShapeDtypeStruct) if abstract else kinds):
             raise TypeError(
-                f"Leaf {name} is a {type(leaf).__name__}; checkpoints contain arrays "
-                "and numbers, store anything else in `metadata`."
+                f"Leaf {name} is a {type(leaf).__name__}, but checkpoints can only "
+                "contain arrays and numbers; store anything else in `metadata`."
             )
         whole = isinstance(leaf, jax.Array | jax.ShapeDtypeStruct)
         yield name, leaf if whole else np.asarray(leaf)

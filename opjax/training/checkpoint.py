@@ -112,7 +112,9 @@ def save(
       [100]
     """
     if keep < 1 or not 0 <= step < 10**10:
-        raise ValueError(f"{keep=} must be at least 1, {step=} between 0 and 10^10.")
+        raise ValueError(
+            f"{keep=} must be at least 1, and {step=} must lie between 0 and 10^10."
+        )
     _arrays.check_process()
     directory = pathlib.Path(directory).absolute()
     path = directory / f"step_{step:010d}"
@@ -340,8 +342,8 @@ def _read(
     if missing or extra:
         raise _MismatchError(
             f"{path} was saved with another structure: missing {missing[:5]}, "
-            f"unexpected {extra[:5]}. Use the configuration and version it was "
-            "saved with (config.json, environment.json), or another directory."
+            f"unexpected {extra[:5]}. Use the configuration and version with which "
+            "it was saved (config.json, environment.json), or another directory."
         )
     for name, array in arrays.items():
         leaf = expected[name]
@@ -351,8 +353,8 @@ def _read(
         if (array.shape, array.dtype) != (leaf.shape, leaf.dtype):
             raise _MismatchError(
                 f"{path}: {name} was saved with shape {array.shape} and dtype "
-                f"{array.dtype}, expected {leaf.shape} and {leaf.dtype}. Use "
-                "the configuration and version it was saved with, or another "
+                f"{array.dtype}, expected {leaf.shape} and {leaf.dtype}. Use the "
+                "configuration and version with which it was saved, or another "
                 "directory."
             )
     return arrays | empty, info

@@ -46,7 +46,8 @@ class Replicas(NamedTuple):
         (size,) = {len(leaf) for leaf in jax.tree.leaves(self.hyper)}
         if size % len(self.seeds):
             raise ValueError(
-                f"{size} replicas do not share {len(self.seeds)} seeds evenly."
+                f"{size} replicas cannot be divided equally among "
+                f"{len(self.seeds)} seeds."
             )
         return size
 

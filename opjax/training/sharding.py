@@ -48,8 +48,8 @@ def parse(text: str) -> dict[str, int]:
         fits = name in (POINTS, BATCH) and name not in sizes
         if not (fits and count.isdecimal() and int(count)):
             raise ValueError(
-                f"mesh={text!r} must be the numbers of devices for points and for "
-                "batch, such as points:4,batch:2 or batch:2."
+                f"mesh={text!r} must contain the numbers of devices for points and "
+                "for batch, such as points:4,batch:2 or batch:2."
             )
         sizes[name] = int(count)
     return sizes
@@ -137,8 +137,8 @@ def check_batch(mesh: Mesh | None, samples: int, microbatch: int | None = None) 
         )
     if samples // shards % parts:
         raise ValueError(
-            f"{microbatch=} must divide the {samples // shards} samples of a batch "
-            f"that each of batch:{shards} gets."
+            f"{microbatch=} must divide {samples // shards}, the number of samples "
+            f"of a batch for each of batch:{shards}."
         )
 
 
@@ -169,17 +169,18 @@ def specs(data: Batch, mesh: Mesh, *, samples: str | None = BATCH) -> Any:
     names = data if isinstance(data, Mapping) else {"the batch": None}
     if unknown := [name for name in names if name not in (*OF_POINTS, *OF_SAMPLES)]:
         raise ValueError(
-            f"points:{shards} of the device mesh splits only {', '.join(OF_POINTS)}; "
-            f"the axis of points in {', '.join(unknown)} is not known."
+            f"points:{shards} of the device mesh can split only "
+            f"{', '.join(OF_POINTS)}; it is unknown which axis of "
+            f"{', '.join(unknown)} contains the points."
         )
     for name, array in data.items():
         if name in OF_SAMPLES:
             continue
         if np.ndim(array) < 2 or array.shape[1] % shards:
             raise ValueError(
-                f"points:{shards} of the device mesh must divide the points, axis 1 "
-                f"of {name} {np.shape(array)}; use `pad_points` to add points with "
-                "weight zero."
+                f"points:{shards} of the device mesh must divide the number of "
+                f"points, axis 1 of {name} with shape {np.shape(array)}; use "
+                "`pad_points` to add points with weight zero."
             )
     whole, split = PartitionSpec(samples), PartitionSpec(samples, POINTS)
     return {name: whole if name in OF_SAMPLES else split for name in data}

@@ -341,7 +341,7 @@ def _in_parts(gradient: Gradient, microbatch: int) -> Gradient:
         if len(sizes) > 1 or min(sizes) % microbatch:
             raise ValueError(
                 f"{microbatch=} must divide the number of samples, axis 0 of every "
-                f"array of the batch; these have {sorted(sizes)}."
+                f"array of the batch, which is {sorted(sizes)}."
             )
         size = min(sizes)
         count = size // microbatch
@@ -659,8 +659,8 @@ def bucket_order(
     """
     if not sizes or not 1 <= batch_size <= min(sizes):
         raise ValueError(
-            f"{batch_size=} must lie between 1 and the samples of the smallest "
-            f"bucket, {sizes=}; use a smaller batch or fewer buckets."
+            f"{batch_size=} must lie between 1 and the number of samples of the "
+            f"smallest bucket, {sizes=}; use a smaller batch or fewer buckets."
         )
     # One bucket is what `sample_order` draws, so that both are the same run.
     key = jax.random.fold_in(jax.random.key(seed), epoch)

@@ -165,8 +165,8 @@ def check_cases(num_cases: int, *, coverage: float) -> None:
     if num_cases < least:
         possible = num_cases / (num_cases + 1)
         raise ValueError(
-            f"{num_cases} calibration cases are too few for {coverage=:g}: at least "
-            f"{least} are needed. Give more cases, or use a coverage of at most "
+            f"{num_cases} calibration cases are too few for {coverage=:g}: at "
+            f"least {least} are needed. Use more cases, or a coverage of at most "
             f"{math.floor(1000 * possible) / 1000:g}."
         )
 
@@ -287,8 +287,8 @@ def pointwise_quantile(
     _checks.floating(quadrature_weights=quadrature_weights)
     if np.shape(quadrature_weights) != array.shape:
         raise ValueError(
-            f"quadrature_weights has shape {np.shape(quadrature_weights)}, but scores "
-            f"{array.shape}: one weight for each score."
+            f"quadrature_weights has shape {np.shape(quadrature_weights)}, but "
+            f"scores has shape {array.shape}: expected one weight per score."
         )
     return _weighted_quantile(array, quadrature_weights, coverage=coverage)
 
@@ -391,6 +391,7 @@ def _exact(coverage: float) -> Fraction:
     """
     if not 0 < coverage < 1:
         raise ValueError(
-            f"{coverage=} must be inside (0, 1), for example 0.9 for nine of ten cases."
+            f"{coverage=} must be inside (0, 1), for example 0.9 for nine out of "
+            "ten cases."
         )
     return Fraction(repr(float(coverage)))

@@ -241,15 +241,16 @@ def _checked(number: int, group: Group, ridge: ArrayLike) -> Rows:
     new = jnp.asarray(group.features, reference.dtype)
     if new.shape != reference.shape[1:]:
         raise ValueError(
-            f"features of group {number} has shape {new.shape}, but reference "
-            f"{reference.shape}: expected one number per column."
+            f"features of group {number} has shape {new.shape}, but reference has "
+            f"shape {reference.shape}: expected one number per column."
         )
     own = jnp.asarray(group.noise, reference.dtype)
     others = jnp.asarray(group.reference_noise, reference.dtype)
     if own.shape != () or others.shape not in ((), reference.shape[:1]):
         raise ValueError(
-            f"noise and reference_noise of group {number} have shapes {own.shape} and "
-            f"{others.shape}, expected () and {reference.shape[:1]}: one per case."
+            f"noise and reference_noise of group {number} have shapes {own.shape} "
+            f"and {others.shape}, expected () and {reference.shape[:1]}: one "
+            "number per case."
         )
     limits = group.limits
     if limits is not None:
@@ -257,7 +258,7 @@ def _checked(number: int, group: Group, ridge: ArrayLike) -> Rows:
         if limits.shape != (2, *new.shape):
             raise ValueError(
                 f"limits of group {number} has shape {limits.shape}, expected "
-                f"{(2, *new.shape)}: a smallest and a largest value of each feature."
+                f"{(2, *new.shape)}: minimum and maximum of each feature."
             )
     noise = jnp.append(jnp.broadcast_to(others, reference.shape[:1]), own)
     return Rows(jnp.concatenate([reference, new[None, :]]), noise, weight, limits)

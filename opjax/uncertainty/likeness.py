@@ -138,8 +138,8 @@ def wave_means(
     vectors = jnp.asarray(waves, points.dtype)
     if vectors.shape[0] != points.shape[1]:
         raise ValueError(
-            f"waves has shape {vectors.shape}, but points {points.shape}: expected "
-            "one number per coordinate."
+            f"waves has shape {vectors.shape}, but points has shape "
+            f"{points.shape}: expected one number per coordinate."
         )
     weights = _arguments.weights_of(points, quadrature_weights)[:, 0]
     keep = weights > 0
@@ -286,8 +286,8 @@ def likeness(
     new = jnp.asarray(features, rows.dtype)
     if new.shape != rows.shape[1:]:
         raise ValueError(
-            f"features has shape {new.shape}, but reference {rows.shape}: expected "
-            "one number per column."
+            f"features has shape {new.shape}, but reference has shape "
+            f"{rows.shape}: expected one number per column."
         )
     both = jnp.concatenate([rows, new[None, :]])
     together = _distances.distances(both, weight)

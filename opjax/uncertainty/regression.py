@@ -58,8 +58,8 @@ def ridge_variance(
     _checks.rank(2, query=query, key=key)
     if query.shape[1] != key.shape[0]:
         raise ValueError(
-            f"query {query.shape} must have a column for each row of key {key.shape}, "
-            "with the same k functions in both."
+            f"query {query.shape} must have one column for each row of key "
+            f"{key.shape}, for the same k functions."
         )
     _checks.single_numbers(ridge=ridge, noise_variance=noise_variance)
     _checks.non_negative(ridge=ridge, noise_variance=noise_variance)

@@ -253,7 +253,7 @@ def test_xdmf_of_fenics_is_a_series_and_its_last_time_a_sample(field, tmp_path):
         (("square.h5:", "/etc/a.h5:"), "'/etc/a.h5', which is not in its folder"),
         (("<xi:include ", "<xi:include href='b.xdmf' "), "includes other documents"),
         (('Xdmf.dtd" []', "Xdmf.dtd\" [<!ENTITY a 'b'>]"), "entities are not allowed"),
-        (('Format="HDF"', 'Format="MySQL"'), "of the format MYSQL"),
+        (('Format="HDF"', 'Format="MySQL"'), "in the format MYSQL"),
         (('Dimensions="12 1"', 'Dimensions="11 1"'), "Cannot read"),
         (("</Xdmf>", ""), "Cannot read"),
         (("Xdmf", "Other"), "it is Other, not Xdmf"),

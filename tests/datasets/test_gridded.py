@@ -79,7 +79,7 @@ def test_a_file_of_one_sample_has_a_grid_of_any_axes(rng, tmp_path, axes):
             {"grid_axes": 2},
             r"the same 2 grid axes.* x \(4, 3\), y \(3, 4\)",
         ),
-        ({"y": (5, 4)}, {"grid_axes": 2}, r"give another grid_axes"),
+        ({"y": (5, 4)}, {"grid_axes": 2}, r"use another grid_axes"),
         ({"mesh_points": (5, 12, 2)}, {"grid_axes": 2}, "mesh_points; omit grid_axes"),
         ({}, {}, r"no array 'mesh_points', .* give grid_axes=2"),
         (

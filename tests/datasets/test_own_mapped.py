@@ -154,9 +154,9 @@ def test_what_is_not_as_it_says_is_refused(mesh, tmp_path):
         (b'offset="0"', b'offset="999999999"', "'time' is at '999999999'"),
         (b"   _", b"   -", "no underscore"),
         (b'type="Uns', b'type="uns', "holds 'unstructuredGrid', expected"),
-        (b'"raw"', b'"hex"', "appended data as 'hex'"),
+        (b'"raw"', b'"hex"', "appended data with the encoding 'hex'"),
         (b"LittleEndian", b"MiddleEndian", "types are unknown"),
-        (b"<VTKFile", b"<!DOCTYPE a><VTKFile", "declares entities"),
+        (b"<VTKFile", b"<!DOCTYPE a><VTKFile", "declares XML entities"),
         (b'<Array type="S', b'<Array TimeStep="0" type="S', "several time steps"),
     ]
     for old, new, words in lies:

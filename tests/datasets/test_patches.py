@@ -104,7 +104,7 @@ def test_vectors_and_forces_have_the_axes_of_their_plane(tmp_path):
     assert found == pytest.approx(3.5 * 4)
     data["U"][:, 1] = 2
     write(path, points, cells, [_QUAD] * len(cells), at_cells=data)
-    with pytest.raises(ValueError, match="out of the plane of the mesh.* axes x, z"):
+    with pytest.raises(ValueError, match="normal to the plane of the mesh.* axes x, z"):
         one(path, "flux:U@top", ["U"] * 3, **top)
 
 

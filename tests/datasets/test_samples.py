@@ -212,7 +212,9 @@ def test_samples_are_divided_in_their_order(grids):
     found = requests.divide([*grids, *grids], (3, 1, 2), "here")
     assert found.train == grids
     assert [s.name for s in found.test] == [s.name for s in grids[1:]]
-    with pytest.raises(ValueError, match=r"3 samples to divide into \(1, 1, 3\)"):
+    with pytest.raises(
+        ValueError, match=r"3 samples, but they should be divided into \(1, 1, 3\)"
+    ):
         requests.divide(grids, (1, 1, 3), "here")
 
 
@@ -226,9 +228,9 @@ NAN = np.full((4, 1), np.nan, np.float32)
         ({"target": np.zeros(4, np.float32)}, r"target has shape \(4,\), expected"),
         ({"target": NAN}, "4 non-finite values, the first one at point 0"),
         ({"features": np.zeros((4, 3), np.float32)}, "3 channels of features.*agree"),
-        ({"features": None}, "no channels of features.*must agree"),
+        ({"features": None}, "no channels of features.*must be consistent"),
         ({"mesh_points": np.zeros((0, 2), np.float32)}, "one row per point"),
-        ({"grid_shape": (3, 2)}, "has 6 points, mesh_points 4"),
+        ({"grid_shape": (3, 2)}, "has 6 points, but mesh_points has 4"),
     ],
 )
 def test_a_bad_sample_is_named(rng, changes, message):

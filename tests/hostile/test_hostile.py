@@ -234,7 +234,7 @@ def test_chunks_are_compressed_once_at_most(tmp_path):
         properties.set_deflate(9)
         space, kind = h5py.h5s.create_simple((12,)), h5py.h5t.IEEE_F32LE
         h5py.h5d.create(file.id, b"target", kind, space, properties)
-    refused(tmp_path / "a.h5", "compressed by filters")
+    refused(tmp_path / "a.h5", "compressed by the filters")
 
 
 _MINUS_ONE = (

@@ -91,7 +91,7 @@ def test_constants_zeros_copies_and_planes_are_told(tmp_path):
     assert fields["c"]["constant"] == [0]
     assert (fields["u"]["zero"], fields["u"]["zero_in"]) == (1, str(tmp_path / "0.npz"))
     (said,) = (p["text"] for p in found["doubtful"] if "copies" in p["text"])
-    assert "copy.npz is the same as" in said
+    assert "copy.npz is equal to" in said
     assert command(found["command"]).target_names == "u"
     text = check.text(checking.check([str(tmp_path)]), ["data"], "", "")
     assert "zero everywhere in 1 cases, such as 0.npz" in text

@@ -361,7 +361,7 @@ def test_a_loss_of_fields_means_nothing_without_one(tmp_path):
 def test_a_target_that_is_constant_everywhere_is_refused(rng):
     data = {"features": rng.normal(size=(8, 5, 5)), "target": np.ones((8, 5, 5))}
     with (
-        pytest.warns(UserWarning, match="answers of all 8 samples are equal"),
+        pytest.warns(UserWarning, match="targets of all 8 samples are equal"),
         pytest.raises(ValueError, match="target are constant in all .* nothing to"),
     ):
         learn.train(data, preset="smoke", num_epochs=1)

@@ -338,7 +338,9 @@ def test_few_cases_give_no_warning_but_a_note(run, tmp_path, capsys):
     few = ",".join(str(new / f"{i:02d}.npz") for i in range(10))
     line = program.run(program.CalibrateOptions(folder, input=few.split(",")))
     assert "false_alarms" not in line
-    assert "10 cases are too few to warn" in "".join(capsys.readouterr())
+    assert "10 cases are too few for out-of-distribution warnings" in "".join(
+        capsys.readouterr()
+    )
     found = predict.run(
         predict.PredictOptions(folder, input=few.split(","), output=tmp_path / "out")
     )

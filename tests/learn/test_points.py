@@ -261,7 +261,7 @@ def splits(rng, shape=None, num_points=36, **changes):
         (
             {"models": ("orthogonal",), "train_points": (0.1,)},
             None,
-            "leaves 3.6 of the 36 points of the smallest training mesh, fewer than 4",
+            "leaves 3.6 of the 36 points of the smallest training mesh, but at least 4",
         ),
     ],
 )

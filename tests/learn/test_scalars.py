@@ -121,7 +121,7 @@ def test_what_does_not_go_with_scalars_is_refused(folder, run, tmp_path):
     bare = Sample(np.ones((4, 2), np.float32), name="bare")
     with pytest.raises(ValueError, match=r"bare has 0 scalars.*2 \(angle, mach\)"):
         trained(bare)
-    with pytest.raises(ValueError, match="scalars need an array"):
+    with pytest.raises(ValueError, match="scalars can only be passed with an array"):
         trained(bare, scalars=np.ones(2))
     with pytest.raises(ValueError, match="predicts scalars, but exported operators"):
         predicting.run(predicting.PredictOptions(workdir, export=tmp_path / "model"))

@@ -70,7 +70,7 @@ def test_normalisers_are_renewed_of_an_operator_alone(data):
             files.read(data),
             config=dataclasses.replace(TINY, init_normalizers="renew"),
         )
-    with pytest.raises(ValueError, match="is for samples that are read whole"):
+    with pytest.raises(ValueError, match="needs samples that are read as a whole"):
         dataclasses.replace(TINY, init_normalizers="renew", time="unrolled")
 
 
@@ -102,10 +102,10 @@ def test_a_stopped_run_goes_on_to_the_same_bits(first, data, tmp_path):
     [
         ({"width": 16}, "is different: width=8 there and 16 here"),
         ({"num_layers": 2}, "num_layers=1 there and 2 here"),
-        ({"models": ("galerkin",)}, "models=functional, and this run has models=galer"),
+        ({"models": ("galerkin",)}, "models=functional, but this run has models=galer"),
         (
             {"models": ("functional", "lno")},
-            "init_from starts one operator, not models",
+            "init_from starts one operator, but models",
         ),
         ({"init_from": "nowhere"}, "contains no trained operator"),
     ],
@@ -119,9 +119,9 @@ def test_another_model_is_refused_by_what_differs(first, data, changes, message)
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [
-        ({"mesh_points": (9, 12, 3)}, "point_dim is 2 in .* and 3 in these samples"),
-        ({"features": (9, 12, 2)}, "feature_dim is 1 in .* and 2 in these samples"),
-        ({"target": (9, 12, 2)}, "out_features is 1 in .* and 2 in these samples"),
+        ({"mesh_points": (9, 12, 3)}, "point_dim is 2 in .*, but 3 in these samples"),
+        ({"features": (9, 12, 2)}, "feature_dim is 1 in .*, but 2 in these samples"),
+        ({"target": (9, 12, 2)}, "out_features is 1 in .*, but 2 in these samples"),
     ],
 )
 def test_samples_with_other_channels_are_refused_by_name(first, shapes, message):

@@ -262,7 +262,7 @@ def test_bad_samples_name_their_split(rng):
     bad = [data.test[0]._replace(target=data.test[0].target * np.nan)]
     with pytest.raises(ValueError, match="test samples: sample 0: target has"):
         supervised.regression(TINY, data._replace(test=bad))
-    with pytest.raises(ValueError, match="validation samples: there are no targets"):
+    with pytest.raises(ValueError, match="validation samples have no targets"):
         supervised.regression(
             TINY, data._replace(validation=[data.test[0]._replace(target=None)])
         )

@@ -110,7 +110,7 @@ def test_what_does_not_fit_is_refused(trained, grids):
         trained(np.zeros((6, 5), complex))
     with pytest.raises(ValueError, match="one row per point"):
         trained(np.zeros((6, 2)), np.zeros((5, 1)))
-    with pytest.raises(ValueError, match="features need an array"):
+    with pytest.raises(ValueError, match="features can only be passed with an array"):
         trained(features[..., None], features[0])
 
 
@@ -238,7 +238,7 @@ def test_a_model_of_one_grid_refuses_another_with_as_many_points(grids, capsys):
     sample = Sample(other, features=features[0].reshape(-1, 1), grid_shape=(5, 6))
     with pytest.raises(ValueError, match=r"on a grid of \(5, 6\)"):
         found(sample)
-    with pytest.raises(ValueError, match="does not fit the order of mesh_points"):
+    with pytest.raises(ValueError, match="does not match the order of mesh_points"):
         found(other, features[0].reshape(-1))
     np.testing.assert_array_equal(
         found(own, features[0].reshape(-1))[:, 0], found(features[0]).reshape(-1)

@@ -349,7 +349,7 @@ BAD_CALLS = {
     ),
     "cover uncovered": (
         lambda: schwarz.cover([[0, 3]], num_points=5),
-        r"3 of 5 points are not in any subdomain, first ones \[1, 2, 4\]",
+        r"3 of 5 points are not in any subdomain, the first ones are \[1, 2, 4\]",
     ),
     "box overlap": (
         lambda: schwarz.box_cover(11, 3, overlap=4),

@@ -210,9 +210,9 @@ def test_other_bad_input_is_named(rng):
         uncertainty.field_score(np.ones(5), np.ones(4))
     with pytest.raises(ValueError, match="one case"):
         uncertainty.field_score(np.ones((2, 3, 1)), np.ones((2, 3, 1)))
-    with pytest.raises(ValueError, match="one weight for each point"):
+    with pytest.raises(ValueError, match="one weight per point"):
         uncertainty.field_score(np.ones(5), np.ones(5), quadrature_weights=np.ones(4))
-    with pytest.raises(ValueError, match="one weight for each score"):
+    with pytest.raises(ValueError, match="one weight per score"):
         uncertainty.pointwise_quantile(
             np.ones((9, 2)), coverage=0.9, quadrature_weights=np.ones((9, 3))
         )

@@ -70,9 +70,9 @@ def assembled(
     solid = [m for (_, m), d in zip(named, dimensions, strict=True) if d == highest]
     if not solid or (len(solid) > 1 and not pieces):
         raise ValueError(
-            f"{path} has {len(named)} blocks of cells, of dimensions {dimensions}: "
-            "expected exactly one of the highest dimension, the mesh; save "
-            "pyvista.read(old).combine() as .vtu."
+            f"{path} has {len(named)} blocks of cells, with the dimensions "
+            f"{dimensions}: exactly one must have the highest dimension, the mesh; "
+            "save pyvista.read(old).combine() as .vtu."
         )
     mesh = joining.joined(path, solid)
     masks: dict[str, np.ndarray] = {}
@@ -82,7 +82,7 @@ def assembled(
         mask = masks.setdefault(f"boundary_{name}", np.zeros(mesh.num_points, np.uint8))
         mask[_points_of(path, name, block, mesh)] = 1
     if taken := sorted(set(masks) & set(mesh.point_data.arrays)):
-        raise ValueError(f"{path}: the mesh already has fields {taken}.")
+        raise ValueError(f"{path}: the mesh already has the fields {taken}.")
     data = mesh.point_data
     data = dataclasses.replace(data, arrays=data.arrays | masks)
     mesh = dataclasses.replace(mesh, point_data=data)

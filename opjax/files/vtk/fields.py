@@ -178,8 +178,8 @@ def create(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     points = arrays["mesh_points"]
     if points.shape[1] > 3:
         raise ValueError(
-            f"{path}: points in {points.shape[1]} dimensions cannot be written to a "
-            "VTK file, which has three; write .npz."
+            f"{path}: points in {points.shape[1]} dimensions cannot be written to "
+            "a VTK file, which needs three; write .npz."
         )
     cells, kind = _cells_of(arrays.get("cells"), points)
     offsets = cells.shape[1] * np.arange(len(cells) + 1)
@@ -217,8 +217,9 @@ def axes(
         return [a for a in range(3) if not flat[a]]
     if not 1 <= point_dim <= 3 or not flat[point_dim:].all():
         raise ValueError(
-            f"{path}: {point_dim=} must be 1, 2 or 3, and axes beyond it constant, or "
-            f"the mesh one cell thick and read whole; it reaches from {low} to {high}."
+            f"{path}: {point_dim=} must be 1, 2 or 3, and coordinates beyond it "
+            "must be constant, or the mesh must be one cell thick and read as a "
+            f"whole; it extends from {low} to {high}."
         )
     return list(range(point_dim))
 
@@ -256,8 +257,8 @@ def _cells_of(cells: Any, points: np.ndarray) -> tuple[np.ndarray, int]:
     fitting = [d for d in dimensions if d <= points.shape[1]]
     if not fitting:
         raise ValueError(
-            f"Cells of {cells.shape[1]} corners in {points.shape[1]} dimensions are "
-            "not linear VTK cells."
+            f"Cells with {cells.shape[1]} corners in {points.shape[1]} dimensions "
+            "are not linear VTK cells."
         )
     dimension = fitting[-1]
     if dimension == 3 and cells.shape[1] == 4 and len(cells):

@@ -64,8 +64,8 @@ def read(path: Path, max_bytes: int, step: int | None = None) -> VtkMesh:
     answer = _ask(path, max_bytes, -1 if step is None else step)
     if step is None and len(answer.times) > 1:
         warnings.warn(
-            f"{path.suffix} files with several times are read at the last one. Use "
-            "--time for transient fields.",
+            f"{path.suffix} files with several times are read at the last time. "
+            "Use --time for transient fields.",
             stacklevel=2,
         )
     if len(answer.named) == 1:
@@ -124,7 +124,7 @@ def _ask(path: Path, max_bytes: int, step: int | None) -> _Answer:
 def _check_names(path: Path) -> None:
     """Raises ValueError for a case of Ensight with files outside of its folder."""
     if path.stat().st_size > _MAX_BYTES:
-        raise limits.damaged(path, f"a text of more than {_MAX_BYTES} bytes")
+        raise limits.damaged(path, f"a text with more than {_MAX_BYTES} bytes")
     if found := _OUTSIDE.search(path.read_text(errors="replace")):
         raise ValueError(
             f"{path} names {found[0].strip()[:80]!r}, which is not in its folder; its "

@@ -56,8 +56,9 @@ def flattened(path: Path, mesh: VtkMesh, point_dim: int | None) -> VtkMesh:
                 differing = _differing(mesh, sides)
                 if point_dim and differing:
                     raise ValueError(
-                        f"{path}: {point_dim=}, and the mesh is one cell thick, but "
-                        f"{differing} differ on its two sides; omit it."
+                        f"{path}: {point_dim=} was requested and the mesh is one "
+                        f"cell thick, but {differing} differ on its two sides; "
+                        "omit it."
                     )
                 return mesh if differing else _flat(mesh, axis, sides, faces)
     return mesh

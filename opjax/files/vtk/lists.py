@@ -83,7 +83,7 @@ def _of_xml(path: Path) -> list[Entry]:
 def _of_json(path: Path) -> list[Entry]:
     try:
         if path.stat().st_size > _MAX_BYTES:
-            raise ValueError(f"a list of more than {_MAX_BYTES} bytes")
+            raise ValueError(f"a list with more than {_MAX_BYTES} bytes")
         known = json.loads(path.read_text())["files"]
         return [Entry(str(one["name"]), str(one["time"])) for one in known]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -103,7 +103,7 @@ def read(path: Path, kind: str) -> Element:
     """
     root = tree(path)
     if root.tag != "VTKFile" or root.get("type") != kind:
-        raise limits.damaged(path, f"it is {root.tag}, not a {kind.lower()} of VTK")
+        raise limits.damaged(path, f"it is {root.tag}, not a VTK {kind.lower()}")
     return root
 
 
@@ -115,7 +115,7 @@ def tree(path: Path) -> Element:
       ValueError: if it is damaged or too large.
     """
     if path.stat().st_size > _MAX_BYTES:
-        raise limits.damaged(path, f"a list of more than {_MAX_BYTES} bytes")
+        raise limits.damaged(path, f"a list with more than {_MAX_BYTES} bytes")
     builder, parser = TreeBuilder(), expat.ParserCreate()
     count = 0
 

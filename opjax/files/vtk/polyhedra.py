@@ -57,8 +57,8 @@ class Polyhedra(NamedTuple):
         widest = sizes.max(initial=0)
         if widest * len(sizes) > _PADDING * self.corners.size:
             raise ValueError(
-                f"{path} has polyhedra with faces of up to {widest} corners beside "
-                "many small ones; repair the mesh."
+                f"{path} has polyhedra with faces of up to {widest} corners among "
+                "many small faces; repair the mesh."
             )
         columns = np.minimum(np.arange(widest)[None, :], sizes[:, None] - 1)
         corners = self.corners[self.offsets[chosen, None] + columns]
@@ -106,7 +106,9 @@ class Polyhedra(NamedTuple):
             raise limits.damaged(path, what)
         if len(corners) and not (corners.min() >= 0 and corners.max() < num_points):
             what = f"faces of polyhedra name points from {corners.min()} to "
-            raise limits.damaged(path, f"{what}{corners.max()}, there are {num_points}")
+            raise limits.damaged(
+                path, f"{what}{corners.max()}, but there are {num_points}"
+            )
 
 
 def read(

@@ -20,7 +20,7 @@ def parse(text: bytes, dtype: np.dtype) -> np.ndarray:
     except DeprecationWarning as error:
         raise ValueError("a word that is not a number") from error
     if len(numbers) != words:
-        raise ValueError(f"{words} words, of which {len(numbers)} are numbers")
+        raise ValueError(f"{words} words, but {len(numbers)} numbers")
     last = text.rsplit(maxsplit=1)[-1][:400]  # its end may be anything, so far
     if wide(last) != numbers[-1] and numbers[-1] == numbers[-1]:
         raise ValueError(f"{last[:40]!r} is not a number")

@@ -88,7 +88,7 @@ class StoredBytes:
             start, stop = 4 * (first // 3), 4 * -(-last // 3)
         if not 0 <= first <= last or span.first + stop > span.last:
             wanted = f"bytes {span.first + start} to {span.first + stop}"
-            raise self.damaged(f"{wanted} are beyond its data, {span.last}")
+            raise self.damaged(f"{wanted} are beyond the end of its data, {span.last}")
         with self._lock:
             self._file.seek(span.first + start)
             found = self._file.read(stop - start)
@@ -102,7 +102,9 @@ class StoredBytes:
             raise self.damaged(f"at byte {span.first + start}: {error}") from error
         wanted = decoded[first - 3 * (first // 3) :][: last - first]
         if len(wanted) < last - first:
-            raise self.damaged(f"at byte {span.first + start}: base64 ends")
+            raise self.damaged(
+                f"at byte {span.first + start}: the base64 text is truncated"
+            )
         return wanted
 
     def between(self, span: Span) -> bytes:
@@ -159,7 +161,7 @@ class Compressed:
     def read(self, first: int, last: int) -> bytes:
         """Reads bytes `first` to `last` of the values."""
         if not 0 <= first <= last <= self.size:
-            raise self._stored.damaged(f"{self.size} bytes of values, not {last}")
+            raise self._stored.damaged(f"{self.size} bytes of values, expected {last}")
         if first == last:
             return b""
         begin = first // self._block

@@ -81,8 +81,8 @@ def read_head(
         root = events.tree()
         if root.tag != "VTKFile" or root.get("type") != kind:
             raise ValueError(
-                f"{path} holds {root.get('type') or root.tag!r}, expected one mesh, "
-                f"{kind!r}; write every block to a separate file."
+                f"{path} contains {root.get('type') or root.tag!r}, expected one "
+                f"mesh, {kind!r}; write every block to a separate file."
             )
         spans = events.inline | _appended(path, file, events)
     head = Head(root, spans, kind)
@@ -132,14 +132,16 @@ class _Events:
         if tag == "AppendedData":
             encoding = attributes.get("encoding", "base64")
             if encoding not in ("raw", "base64"):
-                raise limits.damaged(self._path, f"appended data as {encoding!r}")
+                raise limits.damaged(
+                    self._path, f"appended data with the encoding {encoding!r}"
+                )
             self.start, self.base64 = self._parser.CurrentByteIndex, encoding != "raw"
             raise _AppendedError
         element = self._builder.start(tag, attributes)
         self._open.append(tag)
         self._count += 1
         if len(self._open) > _DEEPEST:
-            raise limits.damaged(self._path, f"elements in {_DEEPEST} others")
+            raise limits.damaged(self._path, f"more than {_DEEPEST} nested elements")
         if self._count > _MAX_ELEMENTS:
             what = f"more than {_MAX_ELEMENTS} elements"
             raise limits.damaged(self._path, what)
@@ -189,7 +191,7 @@ class _Events:
         self._parser.CharacterDataHandler = self._characters
 
     def _refuse_entities(self, *_: object) -> None:
-        raise limits.damaged(self._path, "it declares entities of XML")
+        raise limits.damaged(self._path, "it declares XML entities")
 
 
 def _appended(path: Path, file: BinaryIO, events: _Events) -> dict[Element, Span]:
@@ -202,7 +204,7 @@ def _appended(path: Path, file: BinaryIO, events: _Events) -> dict[Element, Span
     tag, _, begin = file.read(2**12).partition(b">")
     spaces = len(begin) - len(begin.lstrip())
     if begin[spaces : spaces + 1] != b"_":
-        raise limits.damaged(path, "no underscore in front of its appended data")
+        raise limits.damaged(path, "no underscore before its appended data")
     origin = events.start + len(tag) + 1 + spaces + 1
     tail = max(origin, file.seek(0, 2) - 2**10)
     file.seek(tail)

@@ -122,7 +122,7 @@ def encoding_of(path: Path, root: Element) -> tuple[str, ByteFormat]:
     order = _ORDERS.get(root.get("byte_order", "LittleEndian"))
     header = root.get("header_type", "UInt32")
     if order is None or header not in ("UInt32", "UInt64"):
-        raise limits.damaged(path, f"its types are unknown: {root.attrib}")
+        raise limits.damaged(path, f"its data types are unknown: {root.attrib}")
     encoding = ByteFormat(np.dtype(order + TYPES[header]), root.get("compressor"))
     encoding.check(path)
     return order, encoding

@@ -27,8 +27,8 @@ def arrays_of(path: Path) -> list[Path]:
     for file in found:
         if not lists.is_inside(path, file):
             raise ValueError(
-                f"{path} has its arrays in {file.name}, which is missing; copy it "
-                "beside the other."
+                f"{path} stores its arrays in {file.name}, which is missing; copy "
+                "it to the same folder."
             )
     return list(found)
 
@@ -48,7 +48,7 @@ def _named(path: Path) -> Iterator[Path]:
         elif form == "BINARY":
             yield lists.beside(path, text, _BINARY, "arrays")
         elif form != "XML":
-            raise limits.damaged(path, f"arrays of the format {form[:20]}")
+            raise limits.damaged(path, f"arrays in the format {form[:20]}")
 
 
 def companion_of(path: Path) -> Path | None:

@@ -139,7 +139,7 @@ def _piece(path: Path, kind: str, piece: Element, arrays: _Arrays) -> VtkMesh:
     arrays.spend(12 * count)
     points = list(arrays.of(piece.find("Points"), count).values())
     if count and [p.shape for p in points] != [(count, 3)]:
-        raise limits.damaged(path, f"not {count} points in space")
+        raise limits.damaged(path, f"expected {count} points in 3D")
     coordinates = meshes.coordinates(points[0] if points else np.zeros((0, 3)))
     read = _grid if kind == "UnstructuredGrid" else _surface
     mesh = read(path, piece, arrays, coordinates)
@@ -208,7 +208,7 @@ def _cells(
     empty = np.zeros(0, np.int64)
     ends, corners = stored.get("offsets", empty), stored.get("connectivity", empty)
     if len(ends) != count:
-        raise limits.damaged(path, f"{len(ends)} offsets of {count} cells")
+        raise limits.damaged(path, f"{len(ends)} offsets for {count} cells")
     ends = meshes.integers(path, "offsets of cells", ends)
     offsets = np.concatenate([np.zeros(1, np.int64), ends])
     corners = meshes.integers(path, "corners of cells", corners)

@@ -450,11 +450,14 @@ def _check(stored: Mapping[str, np.ndarray], text: Mapping[str, Any]) -> None:
     if text["subset"]:
         shapes["case_points"] = (sum(rows), dim)
     elif len(set(rows)) > 1:
-        raise ValueError(f"its cases have {sorted(set(rows))} points")
+        raise ValueError(
+            f"its cases have different numbers of points, {sorted(set(rows))}"
+        )
     for name, shape in shapes.items():
         if stored[name].shape != shape or not np.isfinite(stored[name]).all():
             raise ValueError(
-                f"{name} has shape {stored[name].shape}, expected {shape}, finite"
+                f"{name} has shape {stored[name].shape}, expected finite values of "
+                f"shape {shape}"
             )
 
 

@@ -49,7 +49,7 @@ from opjax.samples import Sample, ranges
 
 @dataclasses.dataclass(frozen=True)
 class CalibrateOptions(Options):
-    """Options of the calibration."""
+    """What to calibrate, and on which cases."""
 
     workdir: OnePath = shared.workdir()
     input: Paths = required(
@@ -113,7 +113,7 @@ def run(options: CalibrateOptions) -> dict[str, Any]:
         if result.reference is None:
             least = likeness.least_cases(likeness.RATE)
             say(
-                f"{len(cases)} cases are too few to warn of cases that are unlike them "
+                f"{len(cases)} cases are too few for out-of-distribution warnings "
                 f"with 5 % false alarms: at least {least} are needed, or another "
                 "--false_alarms."
             )
@@ -280,7 +280,7 @@ def bands_of(
             "predicts only scalars, which have intervals instead of bands."
         )
     if stream and exists:
-        say("Slices of points (--stream) are predicted without bands.")
+        say("Predictions in slices of points (--stream) have no bands.")
         return None
     stored = calibration.load_calibration(operator, own_model=own_model)
     if stored is None:

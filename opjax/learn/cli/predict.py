@@ -80,7 +80,7 @@ from opjax.samples import Sample, ranges
 
 @dataclasses.dataclass(frozen=True)
 class PredictOptions(Options):
-    """Options of the prediction."""
+    """What to predict, and how."""
 
     workdir: OnePath = shared.workdir()
     input: Paths = option(
@@ -390,7 +390,7 @@ def _quantities(
         return parse(asked)
     of_training = parse(operator.description.config.get("quantities", ""))
     if of_training and not whole:
-        say("The quantities of training need whole meshes; they are left out.")
+        say("The quantities of the training run need whole meshes; they are omitted.")
         return ()
     return of_training
 

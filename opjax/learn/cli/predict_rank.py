@@ -72,10 +72,10 @@ def rank(
       ranges: of the scalars of candidates, see `parse_ranges`.
       solved: files of solved cases; those of training by default.
       own_model: as for `learn.load`.
-      point_dim: as for `files.read`; as in training by default.
+      point_dim: as for `files.read`; by default, as in training.
 
     Returns:
-      What the last line says.
+      The content of the last output line.
 
     Raises:
       OSError: if a file cannot be read or written.

@@ -113,7 +113,9 @@ def _tables(run: pathlib.Path) -> str:
     """The tables of a run, its headings one level deeper: the page has a title."""
     tables = run / "tables.md"
     if not tables.is_file():
-        raise FileNotFoundError(f"{tables} does not exist: the run is unfinished.")
+        raise FileNotFoundError(
+            f"{tables} does not exist, because the run is unfinished."
+        )
     return re.sub("^#", "##", tables.read_text().rstrip(), flags=re.MULTILINE) + "\n"
 
 

@@ -88,8 +88,8 @@ def run(
     if task.num_train and hosts.first():
         parts = task.num_train, task.num_validation, task.num_test
         say(
-            f"{sum(parts)} samples: {parts[0]} to train on, {parts[1]} to validate, "
-            f"{parts[2]} to test."
+            f"{sum(parts)} samples: {parts[0]} for training, {parts[1]} for "
+            f"validation, {parts[2]} for the test."
         )
     mesh = shared.mesh(lambda: share_points(members.values(), tasks))
     if mesh is not None:  # the first member is checked when it is trained, at once
@@ -153,7 +153,9 @@ def build(config: MemberOptions, task: BaseTask) -> Any:
       ValueError: if the task does not define how to build it.
     """
     if task.build is None:
-        raise ValueError("The task of a program needs `build`, which makes its model.")
+        raise ValueError(
+            "The task of a program needs `build`, a function that returns its model."
+        )
     return task.build(config, nnx.Rngs(config.seed))
 
 
@@ -201,7 +203,10 @@ def _finished(
 ) -> dict[str, Any]:
     """Leaves the files of a trained member in its folder, and returns its numbers."""
     if task.evaluate is None:
-        raise ValueError("The task of a program needs `evaluate`, for its numbers.")
+        raise ValueError(
+            "The task of a program needs `evaluate`, a function that "
+            "returns its numbers."
+        )
     if task.keeps_losses:
         with replacing(folder / "losses.npz") as path:
             np.savez(

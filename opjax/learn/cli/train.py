@@ -76,7 +76,7 @@ def _absolute(paths: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class FileOptions(Options):
-    """Options of the data."""
+    """Your data."""
 
     train: str = option(
         "",
@@ -222,7 +222,7 @@ class FileOptions(Options):
 
 @dataclasses.dataclass(frozen=True)
 class StartOptions(Options):
-    """Options of the initial operator."""
+    """Start."""
 
     start_from: str = option(
         "nothing",
@@ -250,7 +250,7 @@ class StartOptions(Options):
 
 @dataclasses.dataclass(frozen=True)
 class LossOptions(Options):
-    """Options of the loss."""
+    """Loss."""
 
     loss: str = added(
         option(
@@ -324,13 +324,13 @@ class Config(
             self.time != "none" or self.stream_points
         ):
             raise ValueError(
-                "init_normalizers=renew is for samples that are read whole: with time "
-                "or stream_points, leave it out."
+                "init_normalizers=renew needs samples that are read as a whole; "
+                "omit it with time or stream_points."
             )
         if self.init_from and len(self.models) > 1:
             raise ValueError(
-                f"init_from starts one operator, not models={','.join(self.models)}; "
-                "give one model."
+                "init_from starts one operator, but "
+                f"models={','.join(self.models)}; pass one model."
             )
         for name in ("train", "test", "init_from"):
             object.__setattr__(self, name, _absolute(getattr(self, name)))
@@ -349,8 +349,8 @@ class Config(
                 raise ValueError(
                     f"start_from={self.start_from} has no effect with "
                     f"{name}={getattr(self, name)}: baselines need cases in memory "
-                    "and a loss with one error per field, and the model must be "
-                    "trained from the beginning; omit one of them."
+                    "and a loss with one error per field, and an untrained model; "
+                    "omit one of them."
                 )
 
     def _refuse_with_scales(self) -> None:
@@ -504,7 +504,7 @@ def say_recipe(config: Config, num_samples: int) -> None:
     if config.preset == SMALL.values["preset"]:
         points = fields.spell(config.train_points)
         say(
-            f"Recipe for 20 to 100 samples, of which there are {num_samples}: "
+            f"Recipe for 20 to 100 samples (there are {num_samples}): "
             f"{config.num_steps} steps of {config.batch_size} samples with "
             f"train_points={points}, full_points={config.full_points}; "
             f"{config.optimizer}, learning rate {config.learning_rate}."
@@ -582,7 +582,7 @@ def refuse_renewal(config: Config) -> None:
     if config.init_normalizers != "keep":
         raise ValueError(
             f"init_normalizers={config.init_normalizers} has no effect without "
-            "init_from; give the operator to start with, or leave it out."
+            "init_from; pass the initial operator, or omit it."
         )
 
 
@@ -697,8 +697,8 @@ def _warn_of_copies(splits: Splits | SeriesSplits) -> None:
         first, second = pairs[0]
         kind = "series" if isinstance(splits, SeriesSplits) else "samples"
         warnings.warn(
-            f"{len(pairs)} {kind} are duplicates: {second} equals {first}. A "
-            "duplicate in another set makes the error too small; remove it.",
+            f"{len(pairs)} {kind} are duplicates: {second} equals {first}. "
+            "Duplicates in different sets make the error too small; remove them.",
             stacklevel=2,
         )
 

@@ -151,15 +151,15 @@ def train(
     config = dataclasses.replace(base, **chosen, train="", test="")
     if len(config.models) != 1 or len(config.seeds) != 1:
         raise ValueError(
-            f"learn.train trains one operator, not models={config.models} with "
-            f"seeds={config.seeds}; give one of each."
+            f"learn.train trains one operator, but models={config.models} and "
+            f"seeds={config.seeds}; pass one of each."
         )
     operators.check_options(config, _preset(config.preset))
     config = config.of_model(config.model)
     fractions = {"validation_fraction", "test_fraction"} & chosen.keys()
     if isinstance(data, Splits | SeriesSplits) and fractions:
         raise ValueError(
-            f"{min(fractions)} has no effect on Splits, which are already divided."
+            f"{min(fractions)} has no effect on Splits, which are already split."
         )
     splits = _divided(data, config)
     if isinstance(splits, Splits):
@@ -218,7 +218,9 @@ def _divided(data: Data | Mapping[str, Any], config: Config) -> Splits | SeriesS
             source=data.source or "own samples",
         )
     if isinstance(data, Sample):
-        raise ValueError("One sample is too few for training; pass a list of samples.")
+        raise ValueError(
+            "One sample is not enough for training; pass a list of samples."
+        )
     listed: Any = data
     channels: dict[str, tuple[str, ...]] = {}
     if isinstance(data, Mapping):
@@ -243,7 +245,7 @@ def _divided_series(
 ) -> SeriesSplits:
     """Checks series and divides them, unless they are divided already."""
     if config.time == "none":
-        raise ValueError("Series need a value of time, such as time='unrolled'.")
+        raise ValueError("Series need the argument time, such as time='unrolled'.")
     rules.check(series, min_frames=config.history + 1)
     rules.warn_of_still(series)
     if splits is not None:
@@ -409,7 +411,7 @@ def _start(
         return start_of(config), config
     if config.init_from:
         raise ValueError(
-            f"config has init_from={config.init_from} too; omit one of them."
+            f"config also has init_from={config.init_from}; omit one of them."
         )
     if not isinstance(operator_or_folder, Trained):
         config = dataclasses.replace(config, init_from=os.fspath(operator_or_folder))

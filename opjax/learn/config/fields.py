@@ -141,12 +141,14 @@ def check(config: Configuration) -> None:
         value = getattr(config, field.name)
         several = isinstance(value, tuple)
         if several and field.default and not value:
-            raise ValueError(f"{field.name} is empty; name at least one.")
+            raise ValueError(f"{field.name} is empty; it needs at least one entry.")
         for element in value if several else (value,):
             _check_value(field, element)
             repeats = field.metadata["repeats"]
             if several and not repeats and value.count(element) > 1:
-                raise ValueError(f"{field.name}={spell(value)} has {element} twice.")
+                raise ValueError(
+                    f"{field.name}={spell(value)} contains {element} twice."
+                )
 
 
 def _check_value(field: dataclasses.Field[Any], value: object) -> None:
@@ -178,7 +180,7 @@ def check_types(cls: type[Configuration], values: Mapping[str, object]) -> None:
         value, default = values[field.name], field.default
         if isinstance(default, tuple) != isinstance(value, tuple):
             raise ValueError(
-                f"{field.name}={repr(value)[:80]} must be like {default!r}."
+                f"{field.name}={repr(value)[:80]} must have the form of {default!r}."
             )
         elements = value if isinstance(value, tuple) else (value,)
         of = default[0] if isinstance(default, tuple) and default else default
@@ -188,7 +190,8 @@ def check_types(cls: type[Configuration], values: Mapping[str, object]) -> None:
             kinds = (float, int) if type(of) is float else (type(of),)
             if type(element) not in kinds or _is_too_large(element):
                 raise ValueError(
-                    f"{field.name}={repr(value)[:80]} must be like {default!r}."
+                    f"{field.name}={repr(value)[:80]} must have the form of "
+                    f"{default!r}."
                 )
 
 
@@ -213,9 +216,9 @@ def preset_of(
     if own and len(models) > 1:
         raise ValueError(
             f"preset={name} is not available for all of "
-            f"models={spell(tuple(models))}: there is {spell(tuple(own))}. Train "
-            f"these separately, as --preset={name} with one model, or name a preset "
-            "that all of them have."
+            f"models={spell(tuple(models))}, only {spell(tuple(own))}. Train these "
+            f"separately, with --preset={name} and one model, or use a preset that "
+            "all models have."
         )
     return presets[own[0] if own else name]
 

@@ -54,7 +54,7 @@ def _choice(part: str, defaults: Mapping[str, Value]) -> Choice:
     model, _, option = name.rpartition(".")  # models may have dots in their names
     if not equals or not text or not option:
         raise ValueError(
-            f"{FLAG}={part!r} must be like gnot.num_experts=4 or num_experts=4."
+            f"{FLAG}={part!r} must have the form gnot.num_experts=4 or num_experts=4."
         )
     if option not in defaults:
         raise ValueError(

@@ -71,7 +71,9 @@ def recipe(
       16
     """
     if args:
-        raise TypeError(f"{args} have no names; pass options as name=value.")
+        raise TypeError(
+            f"{args} were passed without names; pass options as name=value."
+        )
     return Recipe(values)
 
 
@@ -89,7 +91,7 @@ class BenchmarkOptions(RunOptions, DataOptions, ModelOptions, TrainingOptions):
 
 @dataclasses.dataclass(frozen=True)
 class FieldOptions(BenchmarkOptions):
-    """Options of fields and their loss.
+    """Fields and their loss.
 
     Examples:
       >>> from opjax import learn

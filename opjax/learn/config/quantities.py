@@ -113,7 +113,7 @@ def parse(text: str) -> tuple[Quantity, ...]:
     keys = [one.key for one in quantities]
     for one in quantities:
         if keys.count(one.key) > 1:
-            raise ValueError(f"quantities={text!r} has {one.text!r} twice.")
+            raise ValueError(f"quantities={text!r} contains {one.text!r} twice.")
     return quantities
 
 
@@ -129,7 +129,7 @@ def _one(text: str) -> Quantity:
     field, at, boundary = named.partition("@")
     if not field or bool(at) != bool(boundary):
         raise ValueError(
-            f"quantities: {text!r} names no field before @; write {kind}:FIELD or "
+            f"quantities: {text!r} has no field before @; write {kind}:FIELD or "
             f"{kind}:FIELD@BOUNDARY."
         )
     if ":" in boundary:
@@ -140,7 +140,7 @@ def _one(text: str) -> Quantity:
         )
     if kind == FLUX and not boundary:
         raise ValueError(
-            f"quantities: {text!r} names no boundary; write {kind}:{field}@BOUNDARY."
+            f"quantities: {text!r} has no boundary; write {kind}:{field}@BOUNDARY."
         )
     abouts = [part for part in given if part.startswith(f"{_ABOUT}=")]
     others = [part for part in given if part not in abouts]
@@ -188,8 +188,8 @@ def _option(text: str, part: str) -> tuple[str, Value]:
     positive = key in _REFERENCES and key != "reference"
     if not math.isfinite(number) or (positive and number <= 0):
         raise ValueError(
-            f"quantities: {part!r} in {text!r} must be finite, and reference values "
-            "positive."
+            f"quantities: {part!r} in {text!r} must be finite, and reference "
+            "values must be positive."
         )
     return key, number
 
@@ -198,8 +198,8 @@ def _check_options(text: str, kind: str, given: list[str]) -> None:
     angles = [key for key in _ANGLES if key in given]
     if given and kind not in _PRESSED + SHEARS:
         raise ValueError(
-            f"quantities: {given[0]} has no effect in {text!r}, which is not a force; "
-            "omit it."
+            f"quantities: {given[0]} has no effect in {text!r}, which is not a "
+            "force; omit it."
         )
     if angles and kind not in ACROSS_FLOW:
         raise ValueError(
@@ -215,12 +215,13 @@ def _check_options(text: str, kind: str, given: list[str]) -> None:
         kind in SHEARS and "reference" in given
     ):
         raise ValueError(
-            f"quantities: {text!r} must be a shear_x, shear_y or shear_z with "
-            "viscosity=VALUE, and without reference, or another force without it."
+            f"quantities: {text!r}: shear_x, shear_y and shear_z need "
+            "viscosity=VALUE and do not support reference; other quantities do "
+            "not support viscosity."
         )
     if kind in ACROSS_FLOW and len(angles) != 1:
         raise ValueError(
-            f"quantities: {text!r} needs the angle of the incoming flow, once: "
-            "angle_deg=VALUE in degrees or angle_rad=VALUE in radians; 0 for flow "
-            "along the first axis."
+            f"quantities: {text!r} needs the angle of the incoming flow exactly "
+            "once: angle_deg=VALUE in degrees or angle_rad=VALUE in radians; 0 "
+            "for flow along the first axis."
         )

@@ -29,7 +29,7 @@ class Angle(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ScaleOptions(Options):
-    """Options of physical scales and symmetries."""
+    """Physical scales and symmetries."""
 
     scales: str = option(
         "",
@@ -73,8 +73,9 @@ def parse_scales(text: str) -> dict[str, Expression]:
     for name, formula in scales.items():
         if not formula.names:
             raise ValueError(
-                f"scales: {formula.text} of {name} is the same for all cases and has "
-                "no effect; name a scalar of the case, or omit it."
+                f"scales: {formula.text} of {name} contains no scalar, so it is "
+                "the same for all cases and has no effect; use a scalar of the "
+                "case, or omit it."
             )
     return scales
 

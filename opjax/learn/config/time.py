@@ -12,7 +12,7 @@ TIMED = ("time_conditional", "one_shot")
 
 @dataclasses.dataclass(frozen=True)
 class TimeOptions(Options):
-    """Options of time series."""
+    """Time."""
 
     time: str = option(
         "none",
@@ -97,8 +97,8 @@ class TimeOptions(Options):
         whole = list(filter(_is_number, stages))
         if len(stages) < 2 or list(stages) != sorted(set(whole)):
             raise ValueError(
-                f"unroll_schedule={shown} must be two or more increasing numbers of "
-                "steps, such as 1,4; for one number use --unroll."
+                f"unroll_schedule={shown} must consist of two or more increasing "
+                "numbers of steps, such as 1,4; for one number use --unroll."
             )
 
     @property

@@ -45,8 +45,8 @@ class Beside(NamedTuple):
         if instead:
             raise ValueError(
                 f"baseline={instead}: there is no {FILE} in {found.folder} or "
-                f"{found.folder.parent}. opjax-train saves baselines if they apply; "
-                "omit it, or train again."
+                f"{found.folder.parent}. opjax-train saves baselines if they can "
+                "be fitted; omit the option, or train again."
             )
         return None
 
@@ -56,7 +56,7 @@ class Beside(NamedTuple):
             names = ", ".join(self.baselines.names)
             notes = " ".join(["", *self.baselines.notes])
             raise ValueError(
-                f"baseline={self.instead}: {folder} has {names} only.{notes}"
+                f"baseline={self.instead}: {folder} only has {names}.{notes}"
             )
 
     def predicted(self, found: Learned, sample: Sample) -> Predicted:

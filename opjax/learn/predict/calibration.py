@@ -358,8 +358,9 @@ def calibrate(
         raise ValueError(f"{width=} is unknown; choose from {', '.join(WIDTHS)}.")
     if (width in widths.OF_SEEDS) != bool(members):
         raise ValueError(
-            f"{width=} with {len(members)} members: {' and '.join(widths.OF_SEEDS)} "
-            "need at least one other seed, and other widths accept none."
+            f"{width=} with {len(members)} members: "
+            f"{' and '.join(widths.OF_SEEDS)} need at least one other seed, and "
+            "other widths support none."
         )
     uncertainty.least_cases(coverage)  # refuses what is no coverage
     alone = not operator.description.channels.target
@@ -535,7 +536,8 @@ def _check_divided(num_cases: int, num_fit: int, coverage: float, width: str) ->
         needed = next(n for n in range(6, 2 * least + 9) if n - n // 3 >= least)
         raise ValueError(
             f"{num_cases} calibration cases are too few for {coverage=:g} with "
-            f"{width=}, whose fit takes a third: at least {needed} are needed."
+            f"{width=}, whose fit uses a third of them: at least {needed} are "
+            "needed."
         )
 
 
@@ -581,16 +583,16 @@ def _check_unseen(operators: Sequence[Trained], cases: Sequence[Sample]) -> None
         names = [name for key, name in own if key in digests]
         if names:
             raise ValueError(
-                f"{len(names)} of {len(cases)} calibration cases were in the training "
-                f"or validation set of {operator.folder}, for example {names[0]}. "
-                "Their errors are too small, and bands would be too narrow. Use "
-                "cases that the run has not seen."
+                f"{len(names)} of {len(cases)} calibration cases were in the "
+                f"training or validation set of {operator.folder}, for example "
+                f"{names[0]}. Their errors are too small, so bands would be too "
+                "narrow. Use held-out cases."
             )
     if unknown:
         say(
-            f"The run in {' and in '.join(dict.fromkeys(unknown))} has no list of its "
-            "samples (older runs and samples on disk have none): nobody checks whether "
-            "calibration cases were among them."
+            f"The run in {' and '.join(dict.fromkeys(unknown))} has no list of its "
+            "samples (older runs and samples on disk have none), so it is not "
+            "checked whether calibration cases were among them."
         )
 
 
@@ -718,8 +720,8 @@ def _parsed(
 ) -> Calibration:
     if text["operator"] != identity(operator):
         raise OtherOperatorError(
-            f"{operator.folder / FILE} belongs to an earlier operator than the one in "
-            "its folder. Run opjax-calibrate again."
+            f"{operator.folder / FILE} belongs to an earlier operator in this "
+            "folder. Run opjax-calibrate again."
         )
     members: list[Trained] = []
     if text["members"]:
@@ -741,7 +743,7 @@ def _parsed(
     if not np.isfinite([*factors.values(), *scores]).all() or any(
         factor < 0 for factor in factors.values()
     ):
-        raise ValueError("factors that are none")
+        raise ValueError("its factors are invalid")
     width = widths.restore(text["width"], operator, members=members, arrays=arrays)
     coverage = float(text["coverage"])
     uncertainty.least_cases(coverage)
@@ -761,7 +763,7 @@ def _parsed(
 def _half_widths(found: dict[str, dict[str, float]]) -> HalfWidths:
     numbers = [h for named in found.values() for h in named.values()]
     if not np.isfinite(numbers).all() or any(h < 0 for h in numbers):
-        raise ValueError("widths that are none")
+        raise ValueError("its widths are invalid")
     return found
 
 

@@ -96,7 +96,7 @@ class Stepping(NamedTuple):
             value = named.get(name)
             fits = isinstance(value, bool) == (kind is bool) and isinstance(value, kind)
             if not fits or (isinstance(value, float) and not math.isfinite(value)):
-                raise ValueError(f"{name}={value!r} of its time")
+                raise ValueError(f"{name}={value!r} in its time options")
         how = cls(*(named[name] for name in cls._fields))
         sizes = how.history, how.channels, how.interval, how.longest, how.span
         if how.mode not in MODES or min(sizes) <= 0 or how.shortest < 0:
@@ -254,7 +254,7 @@ def check_counts(value: Any) -> None:
     elif value is not None and not (
         type(value) in (int, float, bool) and abs(value) < 2**31
     ):
-        raise ValueError("sizes that are none")
+        raise ValueError("its sizes are invalid")
 
 
 def describe(

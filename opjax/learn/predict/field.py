@@ -73,7 +73,7 @@ class Field(NamedTuple):
         elif features is None:
             sample = self.trained.one(points)
         else:
-            raise ValueError("Pass features with an array of points only.")
+            raise ValueError("Pass features only with an array of points.")
         sample = sample._replace(scalars=self.scalars, numbers=self.numbers)
         prediction.check(self.trained, sample, weights=False)
         reduced = self.trained.reduced(sample)

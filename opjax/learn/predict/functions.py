@@ -119,8 +119,8 @@ def operator(trained: Learned) -> Function:
     """
     if trained.start is not None:
         raise ValueError(
-            f"The operator in {trained.folder} starts from a baseline, which is no "
-            "function of JAX; train without --start_from to differentiate it."
+            f"The operator in {trained.folder} adds to a baseline, which JAX "
+            "cannot differentiate; train without --start_from to differentiate it."
         )
 
     def function(
@@ -217,7 +217,7 @@ def one(text: str) -> Quantity:
     wanted = parse(text)
     if len(wanted) != 1:
         raise ValueError(
-            f"quantity={text!r} names {len(wanted)} of them, expected one."
+            f"quantity={text!r} contains {len(wanted)} quantities, expected one."
         )
     return wanted[0]
 
@@ -314,7 +314,7 @@ def _sample(
         raise ValueError(
             f"scalars have shape {None if row is None else row.shape}, but the "
             f"operator in {trained.folder} takes {expected}"
-            + (f", {', '.join(names)}, in this order." if names else ".")
+            + (f": {', '.join(names)}, in this order." if names else ".")
         )
     numbers = {} if row is None else dict(zip(names, row, strict=False))
     own = trained.description.channels.scalars
@@ -328,8 +328,9 @@ def _sample(
     ):
         if array is not None and (array.ndim != rank or array.shape[0] != x.shape[0]):
             raise ValueError(
-                f"{name} have shape {array.shape}, but there are {x.shape[0]} points "
-                f"{x.shape}: pass one row for each point, and batches by jax.vmap."
+                f"{name} have shape {array.shape}, but there are {x.shape[0]} "
+                f"points {x.shape}: pass one row per point, and use jax.vmap for "
+                "batches."
             )
     sample = Sample(
         x,
@@ -358,9 +359,9 @@ def _check_precision(trained: Learned, sample: Sample) -> None:
         array = getattr(sample, name, None)
         if array is not None and array.dtype != jnp.float64:
             raise ValueError(
-                f"{name} have an offset that {array.dtype} would lose; give float64 "
-                "arrays inside of `with jax.enable_x64(True):`, or subtract the "
-                f"offset and train again (the operator is in {trained.folder})."
+                f"{name} have an offset that is too large for {array.dtype}; pass "
+                "float64 arrays inside `with jax.enable_x64(True):`, or subtract "
+                f"the offset and train again (the operator is in {trained.folder})."
             )
 
 

@@ -136,9 +136,9 @@ def layout(trained: Learned, shape: tuple[int, ...]) -> Layout:
     trained_shape = description.sizes.grid_shape
     if not description.uniform or trained_shape is None:
         raise ValueError(
-            f"An array of shape {shape} does not define its points, and the operator "
-            f"in {trained.folder} was not trained on uniform grids. Give points (n, "
-            "p) and features (n, c), or a sample."
+            f"An array of shape {shape} does not define its points, and the "
+            f"operator in {trained.folder} was not trained on uniform grids. Pass "
+            "points (n, p) and features (n, c), or a sample."
         )
     axes, channels = len(trained_shape), description.channels.features
     outputs = description.channels.target

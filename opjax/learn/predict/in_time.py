@@ -77,8 +77,8 @@ def check_series(trained: Learned, series: Series) -> Stepping:
     rules.check([series], min_frames=how.history)
     if series.values.shape[2] != how.channels:
         raise ValueError(
-            f"{series.name} has {series.values.shape[2]} channels of transient "
-            f"fields, but the operator was trained with {how.channels}."
+            f"{series.name} has {series.values.shape[2]} transient channels, but "
+            f"the operator was trained with {how.channels}."
         )
     names = trained.description.names.get("scalars")
     if names and tuple(names) != series.scalar_names:

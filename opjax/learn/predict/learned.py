@@ -145,8 +145,8 @@ class Learned(NamedTuple):
         several = self.read(mesh, facets=facets)
         if len(several) != 1:
             raise ValueError(
-                f"{mesh} holds {len(several)} samples; read them with `trained.read` "
-                "and predict one at a time."
+                f"{mesh} contains {len(several)} samples; read them with "
+                "`trained.read` and predict one at a time."
             )
         return several[0]
 

@@ -310,20 +310,20 @@ def restore(
         return None
     count = len(features)
     if count < least_cases(false_alarms) or not np.isfinite(features).all():
-        raise ValueError("moments that are none")
+        raise ValueError("its moments are invalid")
     stored = [arrays.get(f"likeness_{name}") for name in Shapes._fields]
     present = [array for array in stored if array is not None]
     if not present:  # as an earlier opjax wrote it
         return Reference(false_alarms, features)
     if len(present) < len(stored) or not all(np.isfinite(a).all() for a in present):
-        raise ValueError("shapes that are none")
+        raise ValueError("its shapes are invalid")
     shapes = Shapes(*present)
     expected = (count, 2 * shapes.waves.shape[1]), (count,)
     if (shapes.means.shape, shapes.noise.shape) != expected:
-        raise ValueError("shapes of other cases")
+        raise ValueError("its shapes belong to other cases")
     shifts = arrays.get("likeness_shifts")
     if shifts is not None and (np.ndim(shifts) != 1 or not np.all(shifts > 0)):
-        raise ValueError("shifts that are none")
+        raise ValueError("its shifts are invalid")
     return Reference(false_alarms, features, shapes, shifts)
 
 

@@ -443,8 +443,8 @@ def check(trained: Learned, sample: Sample, *, weights: bool) -> None:
     if weights and weighted != description.weighted:
         has = ("without", "with")
         raise ValueError(
-            f"{sample.name} comes {has[weighted]} quadrature_weights, but {operator} "
-            f"was trained {has[not weighted]} them."
+            f"{sample.name} was passed {has[weighted]} quadrature_weights, but "
+            f"{operator} was trained {has[not weighted]} them."
         )
     num_points = description.sizes.num_points
     if trained.fixed_points and sample.num_points != num_points:
@@ -509,8 +509,8 @@ def _check_memory(
     needed = getattr(analysis, "temp_size_in_bytes", 0)
     if needed > memory_gib * 2**30:
         raise ValueError(
-            f"{trained.name} needs about {needed / 2**30:.1f} GiB for a mesh of {n} "
-            f"points, above {memory_gib=:g}. Raise --memory_gib if the machine has "
-            "more memory, use a coarser mesh, or train functional or transolver "
-            "without convolutions, which are evaluated in chunks."
+            f"{trained.name} needs about {needed / 2**30:.1f} GiB for a mesh of "
+            f"{n} points, above {memory_gib=:g}. Raise --memory_gib if the machine "
+            "has more memory, use a coarser mesh, or train a model that can be "
+            "evaluated in chunks: functional, or transolver without convolutions."
         )

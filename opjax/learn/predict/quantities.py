@@ -194,14 +194,15 @@ def _check_closed(wanted: Quantity, patch: Patch) -> None:
     edges = f"open at {patch.open_edges} edges (ends, in the plane)"
     if patch.surface and (wanted.is_force or wanted.kind == FLUX):
         raise ValueError(
-            f"the wall, {patch.surface}s of a surface, is {edges}, so its inside is "
-            "undefined. Name the whole wall of a body, or close the surface."
+            f"the wall consists of {patch.surface}s of a surface and is {edges}, "
+            "so its inside is undefined. Use the whole wall of a body, or close "
+            "the surface."
         )
     if wanted.needs_closed:
         raise ValueError(
             f"the wall is {edges}: the force of a constant pressure on it is not "
-            "zero. Name the whole wall of a body, or pass the pressure on the other "
-            f"side of the wall, {wanted.text}:reference=0."
+            "zero. Use the whole wall of a body, or pass the pressure on the "
+            f"other side of the wall, {wanted.text}:reference=0."
         )
 
 
@@ -222,7 +223,7 @@ def _counted(sample: Sample) -> np.ndarray:
 def _some(mask: np.ndarray) -> np.ndarray:
     """Points that count, of which there must be one."""
     if not mask.any():
-        raise ValueError("all of its points have weight zero, so it has no value.")
+        raise ValueError("all of its points have weight zero, so it is undefined.")
     return mask
 
 
@@ -240,8 +241,8 @@ def _named(wanted: Quantity, sample: Sample) -> np.ndarray:
     if wanted.boundary not in known:
         listed = ", ".join(known) or "none"
         raise ValueError(
-            f"the boundary {wanted.boundary!r} is unknown; available: {listed}. Name "
-            f"it when training, --boundary_names={wanted.boundary}."
+            f"the boundary {wanted.boundary!r} is unknown; available: {listed}. "
+            f"Pass it in training, --boundary_names={wanted.boundary}."
         )
     found = np.asarray(known[wanted.boundary])
     if not found.size:

@@ -134,8 +134,8 @@ def _shear(field: Any, rule: Patch, sample: Sample) -> Any:
     flat = isinstance(heights, np.ndarray) and (heights <= 1e-6 * np.sqrt(sizes)).any()
     if rule.surface or flat:
         raise ValueError(
-            "the shear stress needs velocities at the centres of the cells at the "
-            "wall, --location=cells; on the wall they are zero."
+            "the shear stress needs velocities as cell data at the wall, "
+            "--location=cells, because point velocities on the wall are zero."
         )
     across = (velocity * normals).sum(axis=1, keepdims=True) * normals
     return ((velocity - across) / heights * rule.areas[:, None]).sum(axis=0)
@@ -167,8 +167,8 @@ def _in_space(field: Any, rule: Patch) -> Any:
     across = np.linalg.norm(np.delete(field, axes, axis=1))
     if across > _ACROSS_PLANE * np.linalg.norm(field):
         raise ValueError(
-            "the vectors point out of the plane of the mesh, which has the axes "
-            f"{', '.join('xyz'[axis] for axis in axes)}."
+            "the vectors have a component normal to the plane of the mesh, which "
+            f"has the axes {', '.join('xyz'[axis] for axis in axes)}."
         )
     return field[:, axes]
 
@@ -196,7 +196,7 @@ def _constant(value: Value, sample: Sample, names: Names) -> Any:
     column = np.asarray(sample.features[:, listed.index(value)], np.float64)
     if np.ptp(column) > 1e-6 * np.abs(column).max():
         raise ValueError(
-            f"the input {value!r} is between {column.min():.6g} and "
+            f"the input {value!r} varies from {column.min():.6g} to "
             f"{column.max():.6g}, expected a constant."
         )
     return float(column[0])

@@ -57,8 +57,8 @@ class Scaling:
                 )
             if angle.name in self.scales:
                 raise ValueError(
-                    f"{angle.name} is an angle, which has no scale; remove it from "
-                    "scales or from angles."
+                    f"{angle.name} is an angle, which cannot be scaled; remove it "
+                    "from scales or from angles."
                 )
 
     @classmethod
@@ -235,9 +235,9 @@ class Scaling:
             size, ends = abs(values[name]), sorted((abs(low), abs(high)))
             if not ends[0] / _UNITS <= size <= ends[1] * _UNITS:
                 warnings.warn(
-                    f"{sample.name}: {name} is {values[name]:g}, and {low:g} to "
-                    f"{high:g} in training. Check its units, because the prediction "
-                    "is scaled by it.",
+                    f"{sample.name}: {name} is {values[name]:g}, but {low:g} to "
+                    f"{high:g} in training. Check its units, because the "
+                    "prediction is scaled by it.",
                     stacklevel=2,
                 )
 

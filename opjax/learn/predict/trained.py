@@ -466,7 +466,8 @@ def _refuse_beside(
         if array is not None:
             what = mesh.name if isinstance(mesh, Sample) else mesh
             raise ValueError(
-                f"{name} need an array (n, p) of mesh points; {what} has its own."
+                f"{name} can only be passed with an array (n, p) of mesh points; "
+                f"{what} already contains them."
             )
 
 
@@ -532,8 +533,8 @@ def load(workdir: str | os.PathLike[str], *, own_model: str | None = None) -> Tr
     ]
     if not finished:
         raise FileNotFoundError(
-            f"{root} contains no trained operator; name the --workdir of a finished "
-            "run."
+            f"{root} contains no trained operator; pass the --workdir of a "
+            "finished run."
         )
 
     def validation(folder: pathlib.Path) -> float:
@@ -569,9 +570,11 @@ def _start(folder: pathlib.Path, description: Description) -> Start | None:
     try:
         start = Start.load(folder)
     except (FileNotFoundError, ValueError) as error:
-        raise _damaged(folder, f"what it starts from: {error}") from error
+        raise _damaged(folder, f"its baseline is invalid: {error}") from error
     if start.shares.shape != (description.channels.target,):
-        raise _damaged(folder, f"it has {start.shares.shape} shares of the model")
+        raise _damaged(
+            folder, f"its factors of the model have shape {start.shares.shape}"
+        )
     return start
 
 

@@ -551,7 +551,7 @@ def restore(
     if name == "ensemble":
         floor = np.float64(_FLOOR) if arrays is None else arrays.get("floor")
         if floor is None or np.shape(floor) != () or not 0 <= floor < np.inf:
-            raise ValueError("no floor of an ensemble")
+            raise ValueError("no floor for an ensemble")
         return Ensemble(scale, members, float(floor))
     channels = trained.description.channels
     own = channels.mesh_points + channels.features + channels.target
@@ -563,6 +563,6 @@ def restore(
         raise ValueError("no coefficients")
     earlier = name == "residual" and coefficients.shape == (base, target)
     if coefficients.shape != (count, target) and not earlier:
-        raise ValueError(f"no coefficients of shape {(count, target)}")
+        raise ValueError(f"no coefficients with shape {(count, target)}")
     seeds = members if name == "combined" else ()
     return Residual(scale, trained, coefficients, local=not earlier, members=seeds)

@@ -163,7 +163,7 @@ def _per_axis(count: int, axes: int) -> int:
 def _box(sizes: Sizes) -> tuple[np.ndarray, np.ndarray]:
     """Lower corner and lengths of the meshes; axes without extent get the longest."""
     if sizes.box is None:
-        raise ValueError("This basis needs the box of the meshes, Sizes.box.")
+        raise ValueError("This basis needs the bounding box of the meshes, Sizes.box.")
     lower, upper = np.asarray(sizes.box)
     lengths = upper - lower
     return lower, np.where(lengths > 0, lengths, max(lengths.max(), 1.0))

@@ -91,8 +91,8 @@ def _modulating(config: ModelOptions, sizes: Sizes) -> int:
         return 0
     if not sizes.scalar_dim:
         raise ValueError(
-            "scalar_modulation=True has no effect on samples without scalars; name "
-            "some with --scalar_names, or omit it."
+            "scalar_modulation=True has no effect on samples without scalars; "
+            "pass some with --scalar_names, or omit it."
         )
     return sizes.scalar_dim
 

@@ -131,9 +131,10 @@ def entry(name: str) -> Entry:
         return attentions.in_basis(basis, mixer)
     if ":" not in name:
         raise ValueError(
-            f"models={name!r} is unknown; choose from {', '.join(REGISTRY)}, compose "
-            f"basis:mixer of the bases {', '.join(BASES)} and the mixers "
-            f"{', '.join(MIXERS)}, or pass your own as package.module:function."
+            f"models={name!r} is unknown; choose from {', '.join(REGISTRY)}, "
+            f"compose basis:mixer from the bases {', '.join(BASES)} and the mixers "
+            f"{', '.join(MIXERS)}, or pass your own model as "
+            "package.module:function."
         )
     return own_models.entry(name)
 
@@ -164,8 +165,8 @@ def _check_choice(choice: Choice, config: Configuration) -> None:
             )
     elif choice.model not in config.models:
         raise ValueError(
-            f"model_options: {choice.model}.{choice.option} belongs to a model that "
-            f"is not in models={models}; omit it or add the model."
+            f"model_options: {choice.model}.{choice.option} belongs to a model "
+            f"that is not in models={models}; omit it, or add the model."
         )
     elif choice.option not in options_of(choice.model):
         own = sorted(options_of(choice.model) - {"equal_parameters"})

@@ -80,7 +80,9 @@ def band(
     """
     drawing.require_matplotlib()
     if sample.target is None:
-        raise ValueError(f"{sample.name} has no target, so its error is unknown.")
+        raise ValueError(
+            f"{sample.name} has no target, so its error cannot be computed."
+        )
     on_a_line = sample.mesh_points.shape[1] == 1
     channels = {0: ""} if channels is None else channels
     columns, rows = 2 if on_a_line else 4, len(channels)

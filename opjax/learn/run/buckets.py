@@ -103,8 +103,8 @@ def num_samples(name: str, bucket: object) -> int:
     lengths = {np.shape(leaf)[0] for leaf in jax.tree.leaves(bucket)}
     if len(lengths) != 1 or 0 in lengths:
         raise ValueError(
-            f"The arrays of {name} hold {sorted(lengths)} samples along axis 0; all "
-            "must hold the same positive number."
+            f"The arrays of {name} contain {sorted(lengths)} samples along axis 0; "
+            "all must contain the same positive number."
         )
     return lengths.pop()
 

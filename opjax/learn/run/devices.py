@@ -109,7 +109,7 @@ def _refuse_several(config: object) -> None:
     count = hosts.count()
     if count > 1:
         raise ValueError(
-            f"{count} processes would do the same work; set --devices to divide it, "
+            f"{count} processes would do the same work; split it with --devices, "
             f"such as batch:{count}, which must divide "
             f"batch_size={getattr(config, 'batch_size', 1)}."
         )

@@ -176,9 +176,10 @@ def _match_data(path: pathlib.Path, now: DataFiles, *, begun: bool) -> None:
             if name in stored and stored[name].digest != now[name].digest:
                 changes = difference(stored[name], now[name])
                 raise ValueError(
-                    f"{path} holds a run on other files of --{name}: {stored[name]} "
-                    f"there, {now[name]} now{f', {changes}' if changes else ''}. Use "
-                    "another --workdir, or restore the files to continue that run."
+                    f"{path} contains a run on other files of --{name}: "
+                    f"{stored[name]} there, {now[name]} "
+                    f"now{f', {changes}' if changes else ''}. Use another "
+                    "--workdir, or restore the files to continue that run."
                 )
     write_json(file, {name: fingerprint._asdict() for name, fingerprint in now.items()})
 
@@ -202,9 +203,9 @@ def _match(path: pathlib.Path, config: fields.Configuration, now: Json) -> bool:
         if "init_from" in now and (path / "result.json").exists():
             way = f" Or train its operator further: --init_from={path} --workdir=NEW."
         raise ValueError(
-            f"{path} holds a run with another configuration ({'; '.join(refused)}). "
-            "Use another --workdir, or pass the same configuration or only --workdir "
-            f"to continue that run.{way}"
+            f"{path} contains a run with another configuration "
+            f"({'; '.join(refused)}). Use another --workdir, or pass the same "
+            f"configuration or only --workdir to continue that run.{way}"
         )
     return bool(differing)
 
@@ -223,9 +224,9 @@ def read_config(workdir: str | os.PathLike[str], cls: type[_Config]) -> _Config 
     unknown = stored.keys() - {field.name for field in dataclasses.fields(cls)}  # pyright: ignore
     if unknown:
         raise ValueError(
-            f"{path} holds a run of another program or version: its config.json has "
-            f"the unknown fields {sorted(unknown)}. Continue it with the program it "
-            "was started with, or use another --workdir."
+            f"{path} contains a run of another program or version: its config.json "
+            f"has the unknown fields {sorted(unknown)}. Continue it with the "
+            "program that started it, or use another --workdir."
         )
     values = {name: tuples(value) for name, value in stored.items()}
     try:
@@ -275,7 +276,7 @@ def run_once(
         result = hosts.tell(lambda: _result(directory.path))
         if result is not None:
             if hosts.first():
-                say(f"{directory.path} holds a finished run.")
+                say(f"{directory.path} contains a finished run.")
             return result
         result = work(directory)
         file = directory.path / "result.json"
@@ -293,7 +294,7 @@ def _result(path: pathlib.Path) -> dict[str, Any] | None:
             reason = "it is not a JSON object"
         except ValueError as error:
             reason = str(error)
-        say(f"{path} has a damaged result.json ({reason}), which is made anew.")
+        say(f"{path} has a damaged result.json ({reason}), which is computed again.")
     return None
 
 
@@ -313,7 +314,8 @@ def provenance(folder: pathlib.Path, *, seconds: float) -> str:
         f"- {environment['cpu_count']} cores{_of(environment)}, "
         f"{environment['device_kind']}; {environment['platform']}\n"
         f"- Python {environment['python']}, {packages}\n"
-        f"- {seconds:.0f} s for all studies of the last process, with compilation\n"
+        f"- {seconds:.0f} s in total, including compilation (last process only, if the "
+        f"run was resumed)\n"
     )
 
 

@@ -134,7 +134,7 @@ def check(coordinator: str, num_processes: int | None, process_id: int | None) -
     if coordinator in ("", "auto"):
         if named:
             raise ValueError(
-                f"{' and '.join(named)} without the coordinator's HOST:PORT, but "
+                f"{' and '.join(named)} need the coordinator's HOST:PORT, but "
                 f"{coordinator=}; pass all three, or only --coordinator=auto on a "
                 "cluster."
             )
@@ -212,8 +212,8 @@ def _met_on_cluster() -> Meeting:
         )
     except ValueError as error:
         raise ValueError(
-            f"--coordinator=auto found no cluster ({error}). Give --coordinator="
-            "HOST:PORT, --num_processes and --process_id."
+            f"--coordinator=auto found no cluster ({error}). Pass "
+            "--coordinator=HOST:PORT, --num_processes and --process_id."
         ) from error
     count, process = jax.process_count(), jax.process_index()
     if process:

@@ -51,7 +51,7 @@ class Loop:
         if hosts.count() > 1:
             hosts.require_same("their samples, by shapes and sizes", _summary(task))
         if self.validation and self.batches.shape:
-            raise ValueError("Replicas are not validated; remove the task's metric.")
+            raise ValueError("Replicas cannot be validated; remove the task's metric.")
         self.probe = None if task.probe is None else jax.jit(task.probe)
         self.progress: Progress = self._first(model)
         restored = hosts.restore(run.checkpoints, self.progress)
@@ -221,8 +221,8 @@ class Loop:
         if bad.size:
             raise self._stop(
                 f"After step {self.step} (epoch {epochs}) the metric is NaN or "
-                f"infinite on {bad.size} validation samples, first ones "
-                f"{bad[:8].tolist()}, though training was finite."
+                f"infinite on {bad.size} validation samples, the first ones are "
+                f"{bad[:8].tolist()}, although training was finite."
             )
         value = float(np.mean(values))
         if value < progress.best_metric:

@@ -224,7 +224,7 @@ def host(server: socket.socket, count: int, seconds: float) -> Meeting:
                 connection, _ = server.accept()
             except TimeoutError:
                 missing = sorted(set(range(1, count)) - links.keys())
-                raise TimeoutError(f"processes {missing} did not come") from None
+                raise TimeoutError(f"processes {missing} did not connect") from None
             unfinished.callback(connection.close)
             link = Link(connection)
             greeted = _greeting(link)
@@ -234,8 +234,8 @@ def host(server: socket.socket, count: int, seconds: float) -> Meeting:
             process, of = greeted
             if of != count or process in links or not 0 < process < count:
                 raise ValueError(
-                    f"process {process} of {of} came to {count} processes, of which "
-                    f"{[0, *sorted(links)]} were there"
+                    f"process {process} of {of} tried to connect to {count} "
+                    f"processes, of which {[0, *sorted(links)]} were connected"
                 )
             links[process] = link
         unfinished.pop_all()  # they are the meeting's
@@ -276,7 +276,7 @@ def join(
         link.send({"process": process, "count": count})
         link.send({"value": None})
         if next_message([link], until) is None:
-            raise TimeoutError("another process did not come")
+            raise TimeoutError("another process did not connect")
         link.take()
         unfinished.pop_all()  # it is the meeting's
     return Meeting(process, count, [link])
@@ -290,7 +290,7 @@ def _connected(addresses: Sequence[Address], until: float) -> socket.socket:
                 connection = socket.create_connection(address, timeout=left)
             except OSError as error:
                 if time.monotonic() > until:
-                    raise TimeoutError(f"process 0 did not answer: {error}") from error
+                    raise TimeoutError(f"process 0 did not respond: {error}") from error
                 continue
             connection.settimeout(None)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

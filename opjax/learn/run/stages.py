@@ -24,7 +24,7 @@ def value_at(values: Sequence[_Value], epoch: int, num_epochs: int) -> _Value:
     """
     if not 0 <= epoch < num_epochs or not 0 < len(values) <= num_epochs:
         raise ValueError(
-            f"{len(values)} stages and {epoch=} do not fit into {num_epochs=}; every "
+            f"{len(values)} stages and {epoch=} do not fit {num_epochs=}; every "
             "stage needs at least one epoch."
         )
     return values[epoch * len(values) // num_epochs]

@@ -74,9 +74,9 @@ class Difference:
         made = Baselines.fit(splits.train, fields)
         if made.correspond and any(map(is_copy, splits.train)):
             raise ValueError(
-                "start_from=baseline has no effect with mirror where meshes "
-                "correspond: the points of a mirrored copy are in another order, for "
-                "which there is no baseline; leave one of both out."
+                "start_from=baseline has no effect with mirror if meshes "
+                "correspond: the points of a mirrored copy are in another order, "
+                "for which there is no baseline; omit one of them."
             )
         train = [made.predict(BEST, one) for one in splits.train]
         for row, values in zip(made.rows, made.left_out(), strict=True):
@@ -140,7 +140,7 @@ class Decision:
         evaluator = dataclasses.replace(evaluator, error=error.measured, test=test)
         each = {f.name: float(shares[f.channels[0]]) for f in fields.varying}
         text = ", ".join(f"{name} {share:.2g}" for name, share in each.items())
-        say(f"Share of the model that validation adds to the baseline: {text}.")
+        say(f"Factor of the model that validation adds to the baseline: {text}.")
         numbers = evaluator(model, folder)
         numbers["share_of_model"] = float(np.mean(list(each.values())))
         for key, share in zip(keys(fields.names), each.values(), strict=False):

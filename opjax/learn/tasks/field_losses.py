@@ -204,8 +204,8 @@ def fields_of_training(
     fields = fields_of(listed, np.asarray(normalizer.std), varying)
     if not fields.varying:
         raise ValueError(
-            f"{', '.join(fields.constant)} are constant in all training samples: "
-            "there is nothing to learn. Name other targets, or use samples that "
+            f"{', '.join(fields.constant)} are constant in all training samples, "
+            "so there is nothing to learn. Use other targets, or samples that "
             "differ."
         )
     return fields

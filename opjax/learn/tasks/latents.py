@@ -94,8 +94,9 @@ def compare(latents: ArrayLike, functions: ArrayLike) -> dict[str, np.ndarray]:
     (_, n, c), k = latents.shape, functions.shape[1]
     if len(functions) != n or k > min(n, c):
         raise ValueError(
-            f"functions {functions.shape} must have the {n} points of latents "
-            f"{latents.shape}, and no more columns than points or channels."
+            f"functions {functions.shape} must have {n} rows, one per point of "
+            f"latents {latents.shape}, and at most as many columns as there are "
+            "points or channels."
         )
     unit, _ = np.linalg.qr(functions)
     lengths = np.linalg.norm(functions, axis=0)

@@ -104,7 +104,7 @@ class ModelData:
         if start is not None and start.scaling != scaling:
             raise ValueError(
                 f"init_from: the operator in {start.folder} was trained with other "
-                "scales or angles; use those of that run."
+                "scales or angles; use the same ones."
             )
         splits = physical if scaling is None else _scaled(scaling, physical, loss)
         seen = names if scaling is None else scaling.reduced_names()
@@ -370,7 +370,7 @@ def check(splits: Splits) -> None:
             )
         if not targets:
             raise ValueError(
-                f"{name} samples: there are no targets; set Sample.target or "
+                f"The {name} samples have no targets; set Sample.target or "
                 "Sample.target_scalars."
             )
         samples.check_same_channels(splits.train[0], part[0], names=("train", name))

@@ -37,7 +37,8 @@ def check(
     if left < least:
         raise ValueError(
             f"{said} leaves {left:.3g} of the {fewest} points of the smallest "
-            f"training mesh, fewer than {least}; use a larger fraction."
+            f"training mesh, but at least {least} are needed; use a larger "
+            "fraction."
         )
 
 

@@ -39,8 +39,8 @@ def check_options(start: Learned, config: Any) -> None:
     before = dataclasses.asdict(ModelOptions()) | start.description.config
     if list(config.models) != [start.name]:
         raise ValueError(
-            f"init_from: {start.folder} holds models={start.name}, and this run has "
-            f"models={','.join(config.models)}; add --models={start.name}."
+            f"init_from: {start.folder} contains models={start.name}, but this run "
+            f"has models={','.join(config.models)}; pass --models={start.name}."
         )
     names = sorted(operators.options_of(start.name) - _FREE)
     if getattr(config, "equal_parameters", False) != before["equal_parameters"]:
@@ -51,8 +51,8 @@ def check_options(start: Learned, config: Any) -> None:
         pairs = differing.items()
         pairs_named = ", ".join(f"{k}={v[0]} there and {v[1]} here" for k, v in pairs)
         raise ValueError(
-            f"init_from: the model in {start.folder} is different: {pairs_named}. Use "
-            "the options of that run."
+            f"init_from: the model in {start.folder} is different: {pairs_named}. "
+            "Use the same options as that run."
         )
 
 
@@ -79,16 +79,16 @@ def check_sizes(
         before, now = to_json(there[name]), to_json(getattr(found, name))
         if before != now:
             raise ValueError(
-                f"init_from: {name} is {before} in {start.folder} and {now} in these "
-                "samples; they must be equal."
+                f"init_from: {name} is {before} in {start.folder}, but {now} in "
+                "these samples; they must be equal."
             )
     for array, before in start.description.names.items():
         now = list(names.get(array, ()))
         if before and now and before != now:
             raise ValueError(
                 f"init_from: the channels of {array} are {', '.join(before)} in "
-                f"{start.folder} and {', '.join(now)} in these samples; use the same "
-                "fields in the same order."
+                f"{start.folder}, but {', '.join(now)} in these samples; use the "
+                "same fields in the same order."
             )
     return start.sizes
 
@@ -101,8 +101,8 @@ def build_from(start: Learned, build: Build) -> Build:
         leaves, earlier = jax.tree.leaves(model), jax.tree.leaves(start.model)
         if list(map(jnp.shape, leaves)) != list(map(jnp.shape, earlier)):
             raise ValueError(
-                f"init_from: the parameters in {start.folder} have different shapes "
-                "than in this run; use the options of that run."
+                f"init_from: the parameters in {start.folder} have different "
+                "shapes than in this run; use the same options as that run."
             )
         # Copies, since a step of training overwrites what it is given.
         copies = [leaf.copy() for leaf in earlier]

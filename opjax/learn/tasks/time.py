@@ -155,8 +155,9 @@ def _check_same_time(start: Learned, config: TimeOptions) -> None:
     now = {"history": config.history, "timed": timed, "increment": increments}
     if before != now or (timed and how.mode != config.time):
         raise ValueError(
-            f"init_from: {start.folder} was trained with time={how.mode}, {before}, "
-            f"and this run has time={config.time}, {now}; use the same options."
+            f"init_from: {start.folder} was trained with time={how.mode}, "
+            f"{before}, but this run has time={config.time}, {now}; use the same "
+            "options."
         )
 
 
@@ -165,6 +166,6 @@ def _tell_other_step(start: Learned, now: Stepping) -> None:
     before = start.stepping.interval
     if abs(now.interval - before) > 1e-3 * before:
         say(
-            f"The operator in {start.folder} takes steps of {before:g}; trained "
-            f"further on these series, it takes steps of {now.interval:g}."
+            f"The operator in {start.folder} has a time step of {before:g}; after "
+            f"training on these series, it has a time step of {now.interval:g}."
         )

@@ -74,8 +74,9 @@ class Data:
         )
         if not places:
             raise ValueError(
-                f"No training series has {history} frames and {unroll} after them, as "
-                f"time={config.time} needs; use longer series or a smaller unroll."
+                f"No training series has {history} frames followed by {unroll} "
+                f"more, as time={config.time} needs; use longer series or a "
+                "smaller unroll."
             )
         if config.validation_steps and not splits.validation:
             raise ValueError(
@@ -182,8 +183,8 @@ def _normalizers(
     fields = fields_of(names.get("target"), std, varying)
     if not fields.varying:
         raise ValueError(
-            f"{', '.join(fields.constant)} are constant in all training series: there "
-            "is nothing to learn. Name other targets, or use transient series."
+            f"{', '.join(fields.constant)} are constant in all training series, so "
+            "there is nothing to learn. Use other targets, or transient series."
         )
     if how.increments:
         mean, deviation = _increments(found)

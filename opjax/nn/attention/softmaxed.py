@@ -308,7 +308,7 @@ class NormalizedCrossAttention(nnx.Module):
         if not len(inputs) == len(weights) == len(self.keys):
             raise ValueError(
                 f"Different numbers of input functions: {len(inputs)} inputs and "
-                f"{len(weights)} input_weights for a layer of {len(self.keys)}."
+                f"{len(weights)} input_weights for a layer with {len(self.keys)}."
             )
         for features in (x, *inputs):
             _checks.layer_input(self.out.out_features, features=features)

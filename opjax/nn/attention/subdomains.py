@@ -441,7 +441,7 @@ class SubdomainAttention(nnx.Module):
             and self.local.weights(module, x, None) is not None
         ):
             raise ValueError(
-                "Pass quadrature_weights; only weighted means work without them."
+                "Pass quadrature_weights; they may be omitted only for weighted means."
             )
         return self.exchange(axis_name, x.shape[0])
 
@@ -507,9 +507,9 @@ def _check(x: jax.Array, subdomains: Subdomains, has_coarse_level: bool) -> None
             )
     if (subdomains.coarse_space is not None) != has_coarse_level:
         raise ValueError(
-            "Pass a coarse space exactly if the layer has a coarse level: "
-            f"coarse_space is {'missing' if has_coarse_level else 'given'}, the layer "
-            f"has {'a' if has_coarse_level else 'no'} coarse mixer."
+            "Pass a coarse space if and only if the layer has a coarse level: "
+            f"coarse_space is {'missing' if has_coarse_level else 'given'}, the "
+            f"layer has {'a' if has_coarse_level else 'no'} coarse mixer."
         )
 
 

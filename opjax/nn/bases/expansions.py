@@ -519,16 +519,17 @@ class FixedBasis(Basis):
             refuse_functions(basis_functions)
             if mesh_points is None:
                 raise ValueError(
-                    "This basis has functions of the coordinates: pass mesh_points."
+                    "This basis consists of functions of the coordinates: pass "
+                    "mesh_points."
                 )
             basis_functions = self.of_points(mesh_points)
         expected = (x.shape[0], self.num_basis)
         if basis_functions is None or basis_functions.shape != expected:
             raise ValueError(
-                f"basis_functions "
-                f"{None if basis_functions is None else basis_functions.shape} must "
-                f"have shape {expected}: one row for every point of x {x.shape}, one "
-                f"column for each of num_basis={self.num_basis} functions."
+                "basis_functions "
+                f"{None if basis_functions is None else basis_functions.shape} "
+                f"must have shape {expected}: one row per point of x {x.shape}, "
+                f"one column for each of num_basis={self.num_basis} functions."
             )
         return basis_functions.astype(x.dtype)
 
@@ -651,6 +652,6 @@ def refuse_functions(basis_functions: jax.Array | None) -> None:
     """Raises ValueError if functions are passed to a basis that computes its own."""
     if basis_functions is not None:
         raise ValueError(
-            "basis_functions need a layer whose basis is passed in every call "
-            "(FixedBasis with functions=None); this layer has its own functions."
+            "basis_functions can only be passed to a layer whose basis has no "
+            "functions of its own (FixedBasis with functions=None)."
         )

@@ -84,7 +84,7 @@ class TimeEmbedding(nnx.Module):
 
     def __init__(self, features: int, *, rngs: nnx.Rngs):
         if features % 2:
-            raise ValueError(f"A time embedding needs an even width, got {features=}.")
+            raise ValueError(f"A time embedding needs an even width, but {features=}.")
         self.num_frequencies = features // 2
         self.hidden = Linear(features, features, rngs=rngs)
         self.out = Linear(features, features, rngs=rngs)

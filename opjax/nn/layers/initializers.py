@@ -85,7 +85,7 @@ def diagonal_xavier(scale: float = 1e-2, diagonal: float = 1e-2) -> Initializer:
         shape = tuple(shape)
         if len(shape) != 2 or shape[0] != shape[1]:
             raise ValueError(
-                f"{shape=} must be square for an identity on the diagonal."
+                f"{shape=} must be square, because an identity matrix is added."
             )
         return scale * xavier(key, shape, dtype) + diagonal * jnp.eye(
             *shape, dtype=dtype

@@ -68,8 +68,8 @@ class Linear(nnx.Linear):
         channels = self.kernel[...].shape[0]  # of the parameters that are there now
         if inputs.shape[-1:] != (channels,):
             raise ValueError(
-                f"inputs {inputs.shape} must have {channels} channels, the last axis, "
-                "for this layer."
+                f"inputs {inputs.shape} must have {channels} channels along the "
+                "last axis for this layer."
             )
         if out_sharding is None:  # which the lowest version of Flax does not take
             return super().__call__(inputs)
@@ -170,18 +170,18 @@ class MLP(nnx.Module):
         _checks.option("activation", activation, ACTIVATIONS)
         if residual and (len(hidden) < 2 or len(set(hidden)) > 1):
             raise ValueError(
-                f"{residual=} needs at least two hidden layers, of equal width; got "
+                f"{residual=} needs at least two hidden layers of equal width, but "
                 f"{hidden_features=}."
             )
         if input_residual and (not hidden or widths[0] != widths[1]):
             raise ValueError(
-                f"{input_residual=} needs a first hidden layer with the width of the "
-                f"input; got {in_features=}, {hidden_features=}."
+                f"{input_residual=} needs a first hidden layer with the width of "
+                f"the input, but {in_features=} and {hidden_features=}."
             )
         if output_residual and widths[-2] != widths[-1]:
             raise ValueError(
                 f"{output_residual=} needs an output with the width of the last "
-                f"hidden layer; got {hidden_features=}, {out_features=}."
+                f"hidden layer, but {hidden_features=} and {out_features=}."
             )
         self.activation, self.residual = activation, residual
         self.input_residual, self.output_residual = input_residual, output_residual

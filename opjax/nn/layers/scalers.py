@@ -138,7 +138,9 @@ class DownScaler(nnx.Module):
         rngs: nnx.Rngs,
     ):
         if out_features < 3:
-            raise ValueError(f"{out_features=} must be at least 3, for three blocks.")
+            raise ValueError(
+                f"{out_features=} must be at least 3, because there are three blocks."
+            )
         self.activation = activation
         self.shapes = three_grids(grid_shape, middle_shape, new_shape)
         third = out_features // 3

@@ -89,6 +89,6 @@ def _modes(modes: int | Sequence[int], grid_shape: tuple[int, ...]) -> tuple[int
     ):
         raise ValueError(
             f"{modes=} must have one positive number per axis of {grid_shape=}, at "
-            f"most {largest}: frequencies above Nyquist do not exist on this grid."
+            f"most {largest}: the grid does not resolve higher frequencies."
         )
     return modes

@@ -357,7 +357,7 @@ def check(model: Divided, option: str, value: int | str) -> None:
     setting = f"{option}={value!r}"
     use: Use = "chunks" if option == "chunk_size" else "devices"
     if reason := model.obstacle(use):
-        raise ValueError(f"{setting}: {reason}. Leave {option} out.")
+        raise ValueError(f"{setting}: {reason}. Omit {option}.")
     if model.rematerialize:
         raise ValueError(
             f"rematerialize=True has no effect with {setting}: the backward pass "

@@ -110,9 +110,9 @@ class DeepONet(nnx.Module):
             or not functions
         ):
             raise ValueError(
-                f"{branch_features=} must end with the number of functions, "
-                f"{functions} of {trunk_features=} and {num_modes=}, a positive "
-                f"multiple of {out_features=}."
+                f"The last entry of {branch_features=} must be {functions}, the "
+                f"number of functions from {trunk_features=} and {num_modes=}, and "
+                f"a positive multiple of {out_features=}."
             )
         self.position, self.activation = Coordinates(point_dim), activation
         self.num_sensors, self.feature_dim = num_sensors, feature_dim
@@ -192,8 +192,8 @@ class DeepONet(nnx.Module):
             name = "features" if self.feature_dim else "mesh_points without features"
             shape = None if features is None and self.feature_dim else values.shape
             raise ValueError(
-                f"{name} {shape} must have shape {expected}: this model needs "
-                "functions at its sensors."
+                f"{name} {shape} must have shape {expected}: this model needs the "
+                "values at its sensors."
             )
         _checks.floating(features=values)
         if weights is not None and weights.shape[0] == self.num_sensors:

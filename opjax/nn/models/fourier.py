@@ -193,7 +193,9 @@ class FourierNeuralOperator(nnx.Module):
         self.position = None if position is None else position(len(self.grid_shape))
         inputs = feature_dim + (0 if self.position is None else self.position.features)
         if inputs == 0:
-            raise ValueError(f"{feature_dim=} and {position=} give the model no input.")
+            raise ValueError(
+                f"{feature_dim=} and {position=} leave the model without inputs."
+            )
         self.lifting = _mlp(inputs, 2 * features, features, rngs=rngs)
         self.time_embedding = (
             TimeEmbedding(features, rngs=rngs) if time_embedding else None
@@ -349,7 +351,7 @@ def _expect(
     if array is None or jnp.shape(array) != shape:
         raise ValueError(
             f"{name} {None if array is None else jnp.shape(array)} must have shape "
-            f"{shape} for this model and {grid_shape=}."
+            f"{shape} for this model with {grid_shape=}."
         )
     _checks.floating(**{name: array})
 

@@ -308,8 +308,8 @@ def _check_output(z: jax.Array, **given: jax.Array | None) -> None:
             a not in (1, b) for a, b in zip(shape, z.shape, strict=True)
         ):
             raise ValueError(
-                f"{name} {shape} must have shape {z.shape}, the shape of the output, "
-                "or broadcast to it with axes of length one."
+                f"{name} {shape} must have the shape {z.shape} of the output, or "
+                "broadcast to it with axes of length one."
             )
 
 

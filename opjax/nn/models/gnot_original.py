@@ -98,7 +98,7 @@ class OriginalGNOT(nnx.Module):
         _checks.non_negative(feature_dim=feature_dim, num_parameters=num_parameters)
         if input_dims and feature_dim:
             raise ValueError(
-                f"{input_dims=} replace features at the mesh points, but "
+                f"{input_dims=} replaces features at the mesh points, but "
                 f"{feature_dim=}."
             )
         self.position, self.feature_dim = Coordinates(point_dim), feature_dim
@@ -200,7 +200,7 @@ class OriginalGNOT(nnx.Module):
         shapes = [jnp.shape(f) for f in functions]
         if tuple(s[-1] for s in shapes) != self.input_dims:
             raise ValueError(
-                f"inputs {shapes} must be functions of {self.input_dims} channels."
+                f"inputs {shapes} must be functions with {self.input_dims} channels."
             )
         for i, function in enumerate(functions):
             _checks.floating(**{f"inputs[{i}]": function})

@@ -80,7 +80,7 @@ def with_precision(model: _Model, given: Precision) -> _Model:
       dtype('float32')
     """
     if not isinstance(model, OperatorTransformer):
-        raise ValueError(f"A {division.name(model)} has no {given}.")
+        raise ValueError(f"A {division.name(model)} does not support {given}.")
     keeps = model.chunk_size is not None or model.rematerialize
     if given.storage is not None and not keeps:
         raise ValueError(

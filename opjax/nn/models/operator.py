@@ -383,7 +383,7 @@ class OperatorTransformer(nnx.Module):
             return model.watch(method, points, features, time=time)
         attention = type(self.blocks.attention)
         if not hasattr(attention, method):
-            raise ValueError(f"{attention.__name__} has no {method}.")
+            raise ValueError(f"{attention.__name__} has no method {method}.")
         assert points.mesh_points is not None
         z = self.encode(points.mesh_points, features, time=time)
         points = self.told(points)

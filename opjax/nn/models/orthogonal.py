@@ -81,13 +81,13 @@ class OrthogonalLayer(nnx.Module):
         )
         if key_dim != num_basis:
             raise ValueError(
-                f"key_dim={key_dim} must be num_basis={num_basis}: queries and keys "
-                "multiply coefficients elementwise."
+                f"key_dim={key_dim} must be num_basis={num_basis}, because queries "
+                "and keys multiply coefficients elementwise."
             )
         if num_basis > num_inputs:
             raise ValueError(
-                f"num_basis={num_basis} orthonormal functions need at least as many "
-                f"inputs, not num_inputs={num_inputs}."
+                f"num_basis={num_basis} orthonormal functions need at least as "
+                f"many inputs, but num_inputs={num_inputs}."
             )
         init = kernel_init or _default_init(activation)
 

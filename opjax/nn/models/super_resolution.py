@@ -205,7 +205,9 @@ class SuperResolutionTransformer(nnx.Module):
     ) -> tuple[jax.Array, tuple[jax.Array, jax.Array | None]]:
         """Features after the layers; before and after each, if they are kept."""
         if features is None:
-            raise ValueError("features None must have shape (n, c) for this model.")
+            raise ValueError(
+                "features is None, but must have shape (n, c) for this model."
+            )
         _checks.floating(mesh_points=mesh_points, features=features)
         _checks.rank(2, mesh_points=mesh_points, features=features)
         _checks.same_points(mesh_points=mesh_points, features=features)

@@ -61,8 +61,8 @@ def unit_variance(model: _Model) -> _Model:
     missing = [name for name in ("encoder", "blocks") if not hasattr(model, name)]
     if missing:
         raise ValueError(
-            f"{type(model).__name__} has no {' and no '.join(missing)}; unit_variance "
-            "is for operator transformers."
+            f"{type(model).__name__} has no {' and no '.join(missing)}; "
+            "unit_variance supports only operator transformers."
         )
     for path, module in nnx.iter_modules(model):
         of_trunk = path and path[0] in _TRUNK and "basis" not in path

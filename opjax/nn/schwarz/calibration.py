@@ -162,8 +162,8 @@ def _principal(blocks: _Blocks, whitening: float | None) -> jax.Array:
     x, rank = blocks.inputs, blocks.used.shape[-1]
     if x.shape[-1] < rank:
         raise ValueError(
-            f"inputs have {x.shape[-1]} samples, but a block has {rank} columns; pass "
-            "a batch of at least as many."
+            f"inputs have {x.shape[-1]} samples, but a block has {rank} columns; "
+            "pass at least as many samples."
         )
     vectors, values = jax.vmap(_left_singular)(x)
     # A padded point sees zero; vectors that the data leave free may not.
@@ -209,8 +209,8 @@ def _restricted(
         points, rank = model.key.shape
         if len(inputs) != points:
             raise ValueError(
-                f"inputs have {len(inputs)} points, the model has {points} points; "
-                "pass functions at the model's points."
+                f"inputs have {len(inputs)} points, but the model has {points} "
+                "points; pass functions at the model's points."
             )
         used = jnp.ones((1, points, rank), bool)
         return [_Blocks(used, inputs[None], targets[None], weights[None], False)]

@@ -60,8 +60,8 @@ def laplacian_factors(
     inputs, size = np.asarray(inputs, np.float64), cover.num_points
     if np.ndim(inputs) != 2 or len(inputs) != size:
         raise ValueError(
-            f"inputs has shape {inputs.shape}, expected ({size}, k): columns at the "
-            "points of the model."
+            f"inputs has shape {inputs.shape}, expected ({size}, k): functions at "
+            "the points of the model as columns."
         )
     if space is None or not isinstance(coarse, LowRankAttention):
         raise ValueError("The model must have two levels, with interface hats.")
@@ -69,8 +69,8 @@ def laplacian_factors(
     rank = coarse.query.shape[1]
     if count != cover.num_subdomains - 1 or rank < count:
         raise ValueError(
-            f"{cover.num_subdomains} subdomains need one hat less and the same number "
-            f"of coarse columns, not {count} and {rank}."
+            f"{cover.num_subdomains} subdomains need one hat less than subdomains "
+            f"and as many coarse columns, but there are {count} and {rank}."
         )
     hats = np.zeros((size, count))
     rows, values = np.asarray(space.indices), np.asarray(space.weights)

@@ -116,17 +116,18 @@ class SchwarzAttention(nnx.Module):
     ):
         _checks.positive(rank=rank)
         if (coarse_space is None) != (coarse is None):
-            raise ValueError("Give both coarse_space and coarse, or neither.")
+            raise ValueError("Pass both coarse_space and coarse, or neither.")
         if coarse_space is not None and coarse_space.num_points != cover.num_points:
             raise ValueError(
-                f"The coarse space has {coarse_space.num_points} points, the cover "
-                f"{cover.num_points}; build both for the same points."
+                f"The coarse space has {coarse_space.num_points} points, but the "
+                f"cover has {cover.num_points}; build both for the same points."
             )
         for given in (cover, coarse_space):
             if given is not None and given.axis_name is not None:
                 raise ValueError(
-                    f"Subdomains split over {given.axis_name!r}: build the module for "
-                    "all of them and arrange its factors, see schwarz.split_cover."
+                    f"The subdomains are split over {given.axis_name!r}: build the "
+                    "module for the whole cover and arrange its factors, see "
+                    "schwarz.split_cover."
                 )
         self._cover = _Fixed(cover)
         self._coarse_space = None if coarse_space is None else _Fixed(coarse_space)

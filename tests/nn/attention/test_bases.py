@@ -177,7 +177,7 @@ def test_a_head_can_have_a_width_of_its_own(x):
 
 @pytest.mark.parametrize("name", [name for name in BASES if name != "given"])
 def test_functions_are_given_only_to_a_basis_without_its_own(x, points, name):
-    with pytest.raises(ValueError, match="this layer has its own functions"):
+    with pytest.raises(ValueError, match="no functions of its own"):
         basis_of(name)(x, mesh_points=points, basis_functions=jnp.ones((N, BASIS)))
 
 

@@ -335,7 +335,7 @@ def test_orthonormal_functions_are_not_evaluated_in_chunks():
 
 
 def test_mode_gains_have_no_map(x):
-    with pytest.raises(ValueError, match="no map between coefficients"):
+    with pytest.raises(ValueError, match="no single map between coefficients"):
         make(mixer="modes").inspect(x)
 
 

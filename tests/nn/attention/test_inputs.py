@@ -59,5 +59,7 @@ def test_a_pointwise_layer_names_its_channels():
         nn.MLP(F, F, 3, rngs=nnx.Rngs(0)),
     ):
         assert layer(x).shape == (2, N, 3)
-        with pytest.raises(ValueError, match=f"must have {F} channels, the last axis"):
+        with pytest.raises(
+            ValueError, match=f"must have {F} channels along the last axis"
+        ):
             layer(x[..., 1:])

@@ -147,7 +147,7 @@ def test_orthogonal_attention_refuses_what_it_has_itself(x):
     layer = make("orthogonal")
     with pytest.raises(ValueError, match="Pass `basis` only to a layer"):
         layer(x, basis=layer.basis)
-    with pytest.raises(ValueError, match="its own functions"):
+    with pytest.raises(ValueError, match="functions of its own"):
         layer(x, basis_functions=jnp.ones((N, BASIS)))
 
 

@@ -184,7 +184,9 @@ def test_several_input_functions_add_up(x, rng):
         merged.append(out)
     expected = mapped(layer.out, np.hstack(merged))
     np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-11)
-    with pytest.raises(ValueError, match="1 inputs and 1 input_weights .* layer of 2"):
+    with pytest.raises(
+        ValueError, match="1 inputs and 1 input_weights .* layer with 2"
+    ):
         layer(x, functions[:1])
 
 

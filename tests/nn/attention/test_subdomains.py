@@ -425,7 +425,7 @@ def test_subdomains_of_grids_are_boxes_with_hats(x):
     ("options", "message"),
     [
         ({"num_boxes": 2, "overlap": 4}, "overlap=4 is larger than a neighbouring"),
-        ({"num_boxes": (2,)}, r"num_boxes=\(2,\) must have the same axes"),
+        ({"num_boxes": (2,)}, r"num_boxes=\(2,\) must have the same number of axes"),
         ({"num_boxes": 2, "num_hats": 7}, r"num_hats=\(7, 7\) must be between"),
     ],
 )

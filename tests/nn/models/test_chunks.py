@@ -350,7 +350,9 @@ def test_arguments_that_do_not_fit_are_refused_as_without_chunks(sample):
                 model(*given, **when, chunk_size=size)
     functions = jnp.ones((23, 4))
     for size in (None, 5):
-        with pytest.raises(ValueError, match="basis_functions need a layer"):
+        with pytest.raises(
+            ValueError, match="basis_functions can only be passed to a layer"
+        ):
             model(points, features, **when, basis_functions=functions, chunk_size=size)
     model.rematerialize = True
     with pytest.raises(ValueError, match="rematerialize=True has no effect"):

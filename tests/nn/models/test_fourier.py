@@ -223,7 +223,7 @@ def test_published_models_have_the_published_number_of_parameters(name):
         ({"modes": (7, 3)}, r"modes=\(7, 3\).*grid_shape=\(6, 5\), at most \(6, 3\)"),
         ({"grid_shape": (2, 2, 2, 2)}, "must have 1, 2 or 3 axes"),
         ({"features": 0}, "features=0 must be positive"),
-        ({"position": None, "feature_dim": 0}, "give the model no input"),
+        ({"position": None, "feature_dim": 0}, "leave the model without inputs"),
         ({"padding": -0.1}, r"padding=\(-0.1, -0.1\) must be non-negative"),
         ({"padding": (0.1,)}, r"padding=\(0.1,\) must be one number, or one per axis"),
     ],

@@ -127,7 +127,7 @@ def test_input_functions_have_points_and_weights_of_their_own(data, rng):
     weights = [None, jnp.where(jnp.arange(7) < 4, 1.0, 0.0)]
     actual = evaluate(model, points, inputs=functions, input_weights=weights, **given)
     np.testing.assert_allclose(actual, expected, rtol=1e-8, atol=1e-10)
-    with pytest.raises(ValueError, match=r"inputs .* must be functions of \(3, 1\)"):
+    with pytest.raises(ValueError, match=r"inputs .* must be functions with \(3, 1\)"):
         model(points, inputs=functions[:1], **given)
     with pytest.raises(ValueError, match=r"parameters \(0,\) must have shape \(2,\)"):
         model(points, inputs=functions)
@@ -141,7 +141,7 @@ def test_impossible_models_and_calls_are_refused(data):
         make(num_heads=4)
     with pytest.raises(ValueError, match="num_experts=0 must be positive"):
         make(num_experts=0)
-    with pytest.raises(ValueError, match="replace features"):
+    with pytest.raises(ValueError, match="replaces features"):
         original(input_dims=(3,))
     for model in (make(), original()):
         with pytest.raises(ValueError, match="features None must have 1 channels"):

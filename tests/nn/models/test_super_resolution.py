@@ -144,7 +144,9 @@ def test_bad_calls_name_both_sides():
         model(jnp.concatenate([points, points], axis=1), features)
     with pytest.raises(ValueError, match=r"mesh_points \(16, 1\), features \(15, 1\)"):
         model(points, features[:-1])
-    with pytest.raises(ValueError, match=r"features None must have shape \(n, c\)"):
+    with pytest.raises(
+        ValueError, match=r"features is None, but must have shape \(n, c\)"
+    ):
         model(points)
     for name in ("quadrature_weights", "time"):
         with pytest.raises(ValueError, match=f"{name} is not supported by a super-res"):

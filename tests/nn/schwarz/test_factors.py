@@ -401,7 +401,7 @@ BAD_CALLS = {
         lambda: schwarz_module(
             coarse_space=schwarz.interface_hats(12, 3), coarse=block()
         ),
-        "coarse space has 12 points, the cover 11",
+        "coarse space has 12 points, but the cover has 11",
     ),
     "coarse block of other size": (
         lambda: schwarz_module(coarse_space=HATS, coarse=block(3))(np.ones((11, 1))),
