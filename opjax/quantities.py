@@ -15,6 +15,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from opjax import _checks
+from opjax._explicit import split_by_compiler
 
 # Of the host or of JAX; results are of the kind of the arguments.
 _Array = TypeVar("_Array", np.ndarray, jax.Array)
@@ -143,6 +144,7 @@ def minimum(
     return -maximum(-jnp.asarray(values), quadrature_weights)
 
 
+@split_by_compiler
 def force(
     pressure: Float[ArrayLike, " n"],
     area_vectors: Float[ArrayLike, "n p"],
@@ -189,6 +191,7 @@ def force(
     return _force_of_arrays(pressure, vectors, shear)
 
 
+@split_by_compiler
 def moment(
     pressure: Float[ArrayLike, " n"],
     area_vectors: Float[ArrayLike, "n p"],

@@ -4,14 +4,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import optax
 from jax import Array
 from jax.typing import ArrayLike
 
 from opjax import training
-from opjax._trees import PyTree
 from opjax.streaming.gradients import value_and_grad
 from opjax.streaming.losses import RELATIVE_L2, SumLoss
 from opjax.streaming.plan import Chunks
@@ -96,21 +93,4 @@ def make_update(
       >>> int(state.step)
       1
     """
-    return training.jit_with(optimizer, _update_of)
-
-
-def _update_of(rule: optax.GradientTransformation) -> Callable[..., Any]:
-    """The update of a rule, whose numbers may be arguments of a compiled program."""
-
-    def update(
-        state: TrainState, value: Array, gradients: PyTree
-    ) -> tuple[TrainState, dict[str, Array]]:
-        norm = optax.tree.norm(gradients)
-        finite = jnp.isfinite(value) & jnp.isfinite(norm)
-        model, old = state.model, state.optimizer_state
-        updates, new = rule.update(gradients, old, model)
-        new = TrainState(optax.apply_updates(model, updates), new, state.step + 1)
-        state = jax.tree.map(partial(jnp.where, finite), new, state)
-        return state, {"loss": value, "gradient_norm": norm, "finite": finite}
-
-    return update
+    return training.jit_with(optimizer, lambda rule: partial(training.updated, rule))

@@ -20,6 +20,7 @@ from opjax.training.optimizers import (
 )
 from opjax.training.step import (
     Epoch,
+    Gradient,
     NonFiniteError,
     TrainState,
     averaged_model,
@@ -33,10 +34,13 @@ from opjax.training.step import (
     make_update,
     over_samples,
     sample_order,
+    updated,
+    value_and_grad,
 )
 
 __all__ = [
     "Epoch",
+    "Gradient",
     "NonFiniteError",
     "TrainState",
     "adamw",
@@ -60,4 +64,6 @@ __all__ = [
     "over_samples",
     "sample_order",
     "scale_updates",
+    "updated",
+    "value_and_grad",
 ]

@@ -14,10 +14,7 @@ from jax import Array
 from jax.sharding import Mesh
 
 from opjax._trees import Batch, PyTree
-from opjax.training.step import (
-    TrainState,
-    make_update,
-)
+from opjax.training.step import Gradient, TrainState, make_update
 from opjax.training.step import init as init_state
 
 
@@ -91,7 +88,7 @@ def init(
 
 def make_steps(
     sample: Callable[[Array, Array], Any],
-    loss: Callable[..., Any],
+    gradient: Gradient,
     optimizer: Callable[..., Any],
     *,
     seed: int = 0,
@@ -104,7 +101,7 @@ def make_steps(
 
     Args:
       sample: `sample(key, step)` returns a batch; a pure function.
-      loss: as for `training.make_step`.
+      gradient: loss and gradients of a batch, as from `training.value_and_grad`.
       optimizer: as for `init`.
       seed: seed of the batches, if there are no replicas.
       replicas: None for a single model.
@@ -126,7 +123,7 @@ def make_steps(
       ...     return training.adamw(0.1, weight_decay=0.0)
       >>> steps = replicas.make_steps(
       ...     lambda key, step: jax.random.normal(key, (4,)),
-      ...     lambda model, batch: jnp.sum((model["w"] * batch) ** 2),
+      ...     training.value_and_grad(lambda model, x: jnp.sum((model["w"] * x) ** 2)),
       ...     optimizer,
       ... )
       >>> state = replicas.init({"w": jnp.array(1.0)}, optimizer)
@@ -146,7 +143,7 @@ def make_steps(
         noise: Array | None,
     ) -> Any:
         rule = optimizer(*own)
-        advance = make_update(loss, rule, microbatch=microbatch, mesh=mesh)
+        advance = make_update(gradient, rule, microbatch=microbatch, mesh=mesh)
         return advance(state, batch, good, noise)
 
     def update(state: PyTree, good: Array, step: Array) -> Any:

@@ -350,8 +350,8 @@ def add_gradients(
     """Converts a function of a batch to a sum over the samples of all devices.
 
     Args:
-      gradient: `gradient(trained, carried, batch, key)` returns a value, which is equal
-        on all devices with points of the same samples, and gradients, see below.
+      gradient: `gradient(model, batch, key)` returns a value, which is equal on all
+        devices with points of the same samples, and gradients, see below.
       mesh: device mesh.
       microbatch: number of samples into which `gradient` divides the samples of a
         device.
@@ -364,22 +364,20 @@ def add_gradients(
       >>> import jax
       >>> import jax.numpy as jnp
       >>> from opjax.training import sharding
-      >>> def gradient(weight, carried, batch, key):
+      >>> def gradient(weight, batch, key):
       ...     return jax.value_and_grad(lambda w: w * batch["features"].sum())(weight)
       >>> total = sharding.add_gradients(gradient, sharding.device_mesh(batch=1), None)
       >>> batch = {"features": jnp.ones((4, 9, 1))}
-      >>> value, slope = total(jnp.array(2.0), None, batch, None)
+      >>> value, slope = total(jnp.array(2.0), batch, None)
       >>> float(value), float(slope)
       (72.0, 36.0)
     """
     shards = size(mesh, BATCH)
 
-    def local(
-        trained: PyTree, carried: PyTree, batch: Batch, key: jax.Array | None
-    ) -> Any:
+    def local(model: PyTree, batch: Batch, key: jax.Array | None) -> Any:
         if key is not None and shards > 1:
             key = jax.random.split(key, shards)[lax.axis_index(BATCH)]
-        found = gradient(trained, carried, batch, key)
+        found = gradient(model, batch, key)
         values, gradients = found if shards == 1 else lax.psum(found, BATCH)
         if size(mesh, POINTS) > 1:
             # Every device asks for the gradient of the same loss, and what it gets
@@ -387,20 +385,18 @@ def add_gradients(
             gradients = lax.pmean(gradients, POINTS)
         return values, gradients
 
-    def total(
-        trained: PyTree, carried: PyTree, batch: Batch, key: jax.Array | None
-    ) -> Any:
+    def total(model: PyTree, batch: Batch, key: jax.Array | None) -> Any:
         check_batch(mesh, jax.tree.leaves(batch)[0].shape[0], microbatch)
         whole = PartitionSpec()
         # Unchecked: models need not know of devices.
         run = jax.shard_map(
             local,
             mesh=mesh,
-            in_specs=(whole, whole, specs(batch, mesh), whole),
+            in_specs=(whole, specs(batch, mesh), whole),
             out_specs=whole,
             check_vma=False,
         )
-        return run(trained, carried, batch, key)
+        return run(model, batch, key)
 
     return total
 

@@ -24,6 +24,10 @@ from opjax._trees import Batch, PyTree
 from opjax.training import sharding
 from opjax.training.averages import average_of
 
+# `gradient(model, batch, key=None) -> ((value, numbers), gradients)`, see
+# `value_and_grad`.
+Gradient = Callable[..., Any]
+
 
 class TrainState(NamedTuple):
     """Everything that changes during training.
@@ -190,7 +194,9 @@ def make_step(
       >>> round(float(state.model["w"]), 3), float(metrics["loss"])
       (1.1, 4.0)
     """
-    update = make_update(loss, optimizer, microbatch=microbatch, mesh=mesh)
+    update = make_update(
+        value_and_grad(loss), optimizer, microbatch=microbatch, mesh=mesh
+    )
 
     def step(
         state: TrainState, batch: Batch, key: Array | None = None
@@ -200,8 +206,41 @@ def make_step(
     return step
 
 
+def value_and_grad(loss: Callable[..., Any]) -> Gradient:
+    """Makes a loss the function of its value and its gradients.
+
+    Args:
+      loss: as for `make_step`.
+
+    Returns:
+      `gradient(model, batch, key=None) -> ((value, numbers), gradients)`, with the
+      scalars that `loss` returns besides, and None for the gradient of every leaf that
+      is not trained. `axis_name=` is passed on to the loss.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from opjax import training
+      >>> gradient = training.value_and_grad(lambda w, batch: jnp.sum(w * batch))
+      >>> (value, numbers), slope = gradient(jnp.array(2.0), jnp.ones(4))
+      >>> float(value), numbers, float(slope)
+      (8.0, {}, 4.0)
+    """
+
+    def gradient(
+        model: PyTree, batch: Batch, key: Array | None = None, **axis: str
+    ) -> Any:
+        def objective(trained: PyTree, carried: PyTree) -> Any:
+            keys = {} if key is None else {"key": key}
+            value = loss(_merge(trained, carried), batch, **keys, **axis)
+            return value if isinstance(value, tuple) else (value, {})
+
+        return jax.value_and_grad(objective, has_aux=True)(*_partition(model))
+
+    return gradient
+
+
 def make_update(
-    loss: Callable[..., Any],
+    gradient: Gradient,
     optimizer: optax.GradientTransformation,
     *,
     microbatch: int | None = None,
@@ -210,7 +249,7 @@ def make_update(
     """Builds the update of `make_step` with an argument that decides to apply it.
 
     Args:
-      loss: as for `make_step`.
+      gradient: of a batch, as from `value_and_grad`.
       optimizer: gradient transformation.
       microbatch: as for `make_step`.
       mesh: as for `make_step`.
@@ -224,43 +263,25 @@ def make_update(
       >>> optimizer = training.adamw(0.1, weight_decay=0.0)
       >>> def loss(model, x):
       ...     return jnp.sum(model["w"] * x)
-      >>> update = training.make_update(loss, optimizer)
+      >>> update = training.make_update(training.value_and_grad(loss), optimizer)
       >>> state = training.init({"w": jnp.array(1.0)}, optimizer)
       >>> state, _ = update(state, jnp.ones(4), jnp.array(False))  # do not apply
       >>> int(state.step), float(state.model["w"])
       (0, 1.0)
     """
-
-    def objective(
-        trained: PyTree, carried: PyTree, batch: Batch, key: Array | None
-    ) -> Any:
-        model = _merge(trained, carried)
-        keys = {} if key is None else {"key": key}
-        value = loss(model, batch, **keys, **sharding.given(mesh))
-        return value if isinstance(value, tuple) else (value, {})
+    of_batch = partial(gradient, **sharding.given(mesh))
+    if microbatch is not None:
+        of_batch = _in_parts(of_batch, microbatch)
+    if mesh is not None:
+        of_batch = sharding.add_gradients(of_batch, mesh, microbatch)
 
     def update(
         state: TrainState, batch: Batch, good: Array, key: Array | None = None
     ) -> tuple[TrainState, dict[str, Array]]:
-        trained, carried = _partition(state.model)
-        gradient = jax.value_and_grad(objective, has_aux=True)
-        if microbatch is not None:
-            gradient = _in_parts(gradient, microbatch)
-        if mesh is not None:
-            gradient = sharding.add_gradients(gradient, mesh, microbatch)
         step_key = None if key is None else jax.random.fold_in(key, state.step)
-        (value, aux), gradients = gradient(trained, carried, batch, step_key)
-        norm = optax.tree.norm(gradients)
-        finite = jnp.isfinite(value) & jnp.isfinite(norm)
-        updates, new = optimizer.update(gradients, state.optimizer_state, trained)
-        new = (jax.tree.map(jnp.add, trained, updates), new, state.step + 1)
-        # Selecting leaf by leaf fuses with the update; `lax.cond` would not, and take
-        # another pass over the state.
-        old = (trained, state.optimizer_state, state.step)
-        select = partial(jnp.where, good & finite)
-        trained, opt_state, count = jax.tree.map(select, new, old)
-        state = TrainState(_merge(trained, carried), opt_state, count)
-        metrics = {**aux, "loss": value, "gradient_norm": norm, "finite": finite}
+        (value, numbers), gradients = of_batch(state.model, batch, step_key)
+        state, metrics = updated(optimizer, state, value, gradients, good)
+        metrics = {**numbers, **metrics}
         if mesh is not None:
             state, metrics = sharding.replicate((state, metrics), mesh)
         return state, metrics
@@ -268,10 +289,54 @@ def make_update(
     return update
 
 
-def _in_parts(gradient: Callable[..., Any], microbatch: int) -> Callable[..., Any]:
+def updated(
+    optimizer: optax.GradientTransformation,
+    state: TrainState,
+    value: Array,
+    gradients: PyTree,
+    good: Array | bool = True,
+) -> tuple[TrainState, dict[str, Array]]:
+    """Applies gradients, unless they or the loss are not finite.
+
+    Args:
+      optimizer: gradient transformation.
+      state: before the update.
+      value: of the loss.
+      gradients: of its trained leaves, as from `value_and_grad`.
+      good: whether to apply them at all.
+
+    Returns:
+      The state, and the metrics of `make_step`.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from opjax import training
+      >>> optimizer = training.adamw(0.1, weight_decay=0.0)
+      >>> state = training.init({"w": jnp.array(1.0)}, optimizer)
+      >>> slopes = {"w": jnp.array(2.0)}
+      >>> state, metrics = training.updated(optimizer, state, jnp.array(4.0), slopes)
+      >>> round(float(state.model["w"]), 3), float(metrics["gradient_norm"])
+      (0.9, 2.0)
+    """
+    trained, carried = _partition(state.model)
+    norm = optax.tree.norm(gradients)
+    finite = jnp.isfinite(value) & jnp.isfinite(norm)
+    updates, new = optimizer.update(gradients, state.optimizer_state, trained)
+    new = (jax.tree.map(jnp.add, trained, updates), new, state.step + 1)
+    # Selecting leaf by leaf fuses with the update; `lax.cond` would not, and take
+    # another pass over the state.
+    old = (trained, state.optimizer_state, state.step)
+    trained, opt_state, count = jax.tree.map(
+        partial(jnp.where, good & finite), new, old
+    )
+    metrics = {"loss": value, "gradient_norm": norm, "finite": finite}
+    return TrainState(_merge(trained, carried), opt_state, count), metrics
+
+
+def _in_parts(gradient: Gradient, microbatch: int) -> Gradient:
     """Makes a function of a batch the sum of its values on the parts of the batch."""
 
-    def total(trained: PyTree, carried: PyTree, batch: Batch, key: Array | None) -> Any:
+    def total(model: PyTree, batch: Batch, key: Array | None) -> Any:
         sizes = {jnp.shape(x)[0] for x in jax.tree.leaves(batch)}
         if len(sizes) > 1 or min(sizes) % microbatch:
             raise ValueError(
@@ -286,7 +351,7 @@ def _in_parts(gradient: Callable[..., Any], microbatch: int) -> Callable[..., An
         keys = None if key is None else jax.random.split(key, count)
 
         def evaluate(part: PyTree) -> Any:
-            return gradient(trained, carried, *part)
+            return gradient(model, *part)
 
         def add(sum_so_far: PyTree, part: PyTree) -> Any:
             return jax.tree.map(jnp.add, sum_so_far, evaluate(part)), None
@@ -391,7 +456,7 @@ class Epoch:
 
     def __init__(
         self,
-        loss: Callable[..., Any],
+        gradient: Gradient,
         optimizer: optax.GradientTransformation,
         *,
         microbatch: int | None = None,
@@ -401,7 +466,7 @@ class Epoch:
         self.on_device_scan = on_device_scan
 
         def make(rule: optax.GradientTransformation) -> Callable[..., Any]:
-            update = make_update(loss, rule, microbatch=microbatch, mesh=mesh)
+            update = make_update(gradient, rule, microbatch=microbatch, mesh=mesh)
 
             def one(carry: PyTree, data: Batch, rows: Array, key: Array | None) -> Any:
                 state, good = carry
@@ -495,7 +560,7 @@ def make_epoch(
       (2, (2,))
     """
     return Epoch(
-        loss,
+        value_and_grad(loss),
         optimizer,
         microbatch=microbatch,
         on_device_scan=on_device_scan,

@@ -13,6 +13,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from opjax import _checks
+from opjax._explicit import split_by_compiler
 from opjax.quadrature import active
 from opjax.uncertainty import _arguments, _sums
 
@@ -171,6 +172,7 @@ def check_cases(num_cases: int, *, coverage: float) -> None:
 
 
 @partial(jax.jit, static_argnames="coverage")
+@split_by_compiler
 def conformal_quantile(
     scores: Float[ArrayLike, " b"], *, coverage: float
 ) -> Float[Array, ""]:
@@ -227,6 +229,7 @@ def conformal_quantile(
     return jnp.where(jnp.any(jnp.isnan(scores)), jnp.nan, quantile)
 
 
+@split_by_compiler
 def pointwise_quantile(
     scores: Float[ArrayLike, "b n"],
     *,

@@ -10,6 +10,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from opjax import _checks
+from opjax._explicit import split_by_compiler
 from opjax.uncertainty import _arguments, _distances
 
 
@@ -36,6 +37,7 @@ class Likeness(NamedTuple):
 
 
 @jax.jit
+@split_by_compiler
 def field_moments(
     fields: Float[ArrayLike, "n m"],
     *,
@@ -88,6 +90,7 @@ def field_moments(
 
 
 @jax.jit
+@split_by_compiler
 def wave_means(
     points: Float[ArrayLike, "n d"],
     waves: Float[ArrayLike, "d k"],
@@ -153,6 +156,7 @@ def wave_means(
     return jnp.concatenate([cosines, sines])
 
 
+@split_by_compiler
 def shrunk_distances(
     features: Float[ArrayLike, "b f"], *, ridge: ArrayLike = 0.1
 ) -> Float[Array, " b"]:
@@ -233,6 +237,7 @@ def conformal_p_value(
     return jnp.where(bad, jnp.nan, p_value)
 
 
+@split_by_compiler
 def likeness(
     features: Float[ArrayLike, " f"],
     reference: Float[ArrayLike, "b f"],
@@ -291,6 +296,7 @@ def likeness(
     return Likeness(p_value, apart[-1] / jnp.median(apart[:-1]))
 
 
+@split_by_compiler
 def area_under_curve(
     alike: Float[ArrayLike, " b"], unlike: Float[ArrayLike, " e"]
 ) -> Float[Array, ""]:

@@ -7,6 +7,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from opjax import _checks
+from opjax._explicit import split_by_compiler
 from opjax.quadrature import active
 from opjax.uncertainty import _arguments
 
@@ -166,6 +167,7 @@ def gaussian_nll(
 
 
 @jax.jit
+@split_by_compiler
 def sparsification_curve(
     error: Float[ArrayLike, " n"], width: Float[ArrayLike, " n"]
 ) -> Float[Array, " n"]:
@@ -203,6 +205,7 @@ def sparsification_curve(
 
 
 @jax.jit
+@split_by_compiler
 def calibration_curve(
     calibration_scores: Float[ArrayLike, " b"],
     test_scores: Float[ArrayLike, " e"],

@@ -29,7 +29,7 @@ from opjax.samples.sliced import Sliced
 from opjax.training import replicas, sharding
 
 # Members of a study that differ in their seeds share what is compiled.
-_epoch = functools.lru_cache(maxsize=4)(training.make_epoch)
+_epoch = functools.lru_cache(maxsize=4)(training.Epoch)
 
 _ONE_CALL = 64  # steps of an epoch that is not split
 _MOST_STEPS = 16  # of a call of a longer one, up to 2.5 s each at published sizes
@@ -102,14 +102,14 @@ class Program(NamedTuple):
 
     Attributes:
       share: fraction of the points, see `points.drawn`.
-      loss: loss on this fraction.
+      gradient: loss and gradients on this fraction.
       epoch: function that performs many updates.
       key: random key of the loss, combined with the step number; None if the loss is
         deterministic.
     """
 
     share: float
-    loss: Callable[..., Any]
+    gradient: training.Gradient
     epoch: training.Epoch
     key: jax.Array | None
 
@@ -145,9 +145,9 @@ class ArrayBatches(Batches):
         }
 
     def _program(self, task: Task, settings: Settings, share: float) -> Program:
-        loss = points.drawn(task.loss, task.needs_key, share)
+        gradient = points.drawn(task.value_and_grad, task.needs_key, share)
         epoch = _epoch(
-            loss,
+            gradient,
             self.optimizer,
             microbatch=settings.microbatch,
             on_device_scan=settings.scan,
@@ -155,7 +155,7 @@ class ArrayBatches(Batches):
         )
         key = jax.random.fold_in(jax.random.key(self.seed), 1)
         return Program(
-            share, loss, epoch, key if task.needs_key or share != 1 else None
+            share, gradient, epoch, key if task.needs_key or share != 1 else None
         )
 
     def program(self, step: int) -> Program:
@@ -253,11 +253,12 @@ class ArrayBatches(Batches):
         """Returns a step on the batch with the most points, not yet compiled."""
         most = max(map(buckets.num_points, self.train)) or 1
         largest = max(self.programs, key=lambda share: points.number(share, most))
-        _, loss, _, key = self.programs[largest]
-        step = training.make_step(
-            loss, self.optimizer, microbatch=self.microbatch, mesh=self.mesh
+        _, gradient, _, key = self.programs[largest]
+        step = training.make_update(
+            gradient, self.optimizer, microbatch=self.microbatch, mesh=self.mesh
         )
-        state, arguments = self.start(model), (self.largest_batch(), key)
+        state = self.start(model)
+        arguments = self.largest_batch(), np.array(True), key
         lowered = jax.jit(step, donate_argnums=0).lower(state, *arguments)
         return OneStep(lowered, state, arguments)
 
@@ -319,7 +320,7 @@ class FreshBatches(Batches):
         self.optimizer = partial(settings.optimizer, self.total)
         self.steps = replicas.make_steps(
             task.draw,
-            task.loss,
+            task.value_and_grad,
             self.optimizer,
             seed=settings.seed,
             replicas=self.replicas,
@@ -399,7 +400,7 @@ class StoredBatches(ArrayBatches):
                 self.optimizer,
                 partial(
                     training.make_update,
-                    task.loss,
+                    task.value_and_grad,
                     microbatch=settings.microbatch,
                     mesh=self.mesh,
                 ),

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from opjax import nn, training
 from opjax._trees import Arrays, Batch, Model, PyTree
-from opjax.learn.tasks.task import BaseTask
+from opjax.learn.tasks.task import BaseTask, LossTask
 
 _Task = TypeVar("_Task", bound=BaseTask)
 
@@ -21,9 +21,17 @@ def prepared(task: _Task, model: PyTree) -> _Task:
     If layers of the model use noise, see `nn.bases.with_noise`, every sample of a batch
     gets its own noise, in the loss only: validation, evaluation and prediction are
     without noise.
+
+    Raises:
+      ValueError: if the task has no loss of arrays.
     """
     if not nn.bases.draws_noise(model):
         return task
+    if not isinstance(task, LossTask):
+        raise ValueError(
+            "Layers of this model draw noise while they are trained, which training on "
+            "meshes that are read in slices does not support; choose another model."
+        )
     return dataclasses.replace(
         task, loss=_noisy(task.loss, task.needs_key), needs_key=True
     )

@@ -2,7 +2,6 @@
 
 import functools
 import math
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -10,6 +9,7 @@ import jax
 from opjax import samples, training
 from opjax._trees import Batch, Model
 from opjax.learn.run.settings import Settings
+from opjax.training import Gradient
 
 
 def number(share: float, num_points: int) -> int:
@@ -26,28 +26,25 @@ def number(share: float, num_points: int) -> int:
     return max(1, math.ceil(round(share * num_points, 6)))
 
 
-# The same function for the same loss, so that members of a study share their programs.
+# The same function for the same task, so that members of a study share their programs.
 @functools.lru_cache(maxsize=16)
-def drawn(
-    loss: Callable[..., Any], needs_key: bool, share: float
-) -> Callable[..., Any]:
-    """Converts a loss on whole meshes to a loss on a random subset of their points.
+def drawn(gradient: Gradient, needs_key: bool, share: float) -> Gradient:
+    """Converts loss and gradients on whole meshes to those on a subset of their points.
 
     Args:
-      loss: `loss(model, batch)` of samples with `mesh_points`; takes `key=` if
-        `needs_key`.
+      gradient: `Task.value_and_grad` of samples with `mesh_points`.
       needs_key: whether the loss itself draws random numbers.
-      share: fraction of the points of a batch, see `number`; 1 returns the loss
+      share: fraction of the points of a batch, see `number`; 1 returns the function
         unchanged.
 
     Returns:
-      `loss(model, batch, key=)`, which draws different points for every sample, see
+      A function of the same form, which draws different points for every sample, see
       `samples.draw_points`. Sums over points keep their expectation.
     """
     if share == 1:
-        return loss
+        return gradient
 
-    def total(model: Model, batch: Batch, *, key: jax.Array) -> Any:
+    def of_share(model: Model, batch: Batch, key: jax.Array) -> Any:
         of_points, own = jax.random.split(key)
         count, num_points = batch["mesh_points"].shape[:2]
         draw = functools.partial(
@@ -55,9 +52,9 @@ def drawn(
         )
         keys = jax.random.split(of_points, count)
         few = training.over_samples(draw)(batch, keys)
-        return loss(model, few, key=own) if needs_key else loss(model, few)
+        return gradient(model, few, own if needs_key else None)
 
-    return total
+    return of_share
 
 
 def full_epochs(share: float, num_epochs: int) -> int:

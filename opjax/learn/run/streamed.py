@@ -1,10 +1,8 @@
 """Batches of meshes that are larger than memory, and their updates."""
 
 import functools
-from typing import Any
+from collections.abc import Iterator, Mapping
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from opjax import streaming, training
@@ -13,6 +11,7 @@ from opjax.learn.run.batches import Batches, History, OneStep, State
 from opjax.learn.run.progress import Progress
 from opjax.learn.run.settings import Settings
 from opjax.learn.tasks.streamed import StreamedTask
+from opjax.samples.sliced import Column
 
 
 class StreamedBatches(Batches):
@@ -44,17 +43,8 @@ class StreamedBatches(Batches):
     ) -> tuple[State, History]:
         """Trains on the meshes of the next batch."""
         del good
-        losses: list[jax.Array] = []
-        gradients: Any = None
-        for row in self._rows(step):
-            with self.task.train.open(row) as arrays:
-                encoded = self.task.encode(arrays)
-                loss, found = self.task.gradient(state.model, encoded)
-            losses.append(loss)
-            gradients = (
-                found if gradients is None else jax.tree.map(jnp.add, gradients, found)
-            )
-        state, metrics = self.update(state, sum(losses[1:], losses[0]), gradients)
+        (value, _), gradients = self.task.value_and_grad(state.model, self._batch(step))
+        state, metrics = self.update(state, value, gradients)
         return state, {name: np.asarray(value)[None] for name, value in metrics.items()}
 
     def describe(self, step: int, row: int) -> str:
@@ -81,6 +71,12 @@ class StreamedBatches(Batches):
             "The cost of a step on meshes that are read in slices is unknown in "
             "advance; omit --describe."
         )
+
+    def _batch(self, step: int) -> Iterator[Mapping[str, Column]]:
+        """The meshes of a batch, of which one is open at a time."""
+        for row in self._rows(step):
+            with self.task.train.open(row) as arrays:
+                yield arrays
 
     def _rows(self, step: int) -> list[int]:
         return self._order(step // self.per_epoch)[step % self.per_epoch]

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import pathlib
+import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -90,6 +91,41 @@ class Scalars(NamedTuple):
     def numbers(self, names: Names) -> dict[str, float]:
         """Returns the numbers of each scalar, see `scalars.errors`."""
         return scalars.errors(self.predicted, self.target, names.get("target_scalars"))
+
+
+class Seen(NamedTuple):
+    """What a model makes of the test samples, from memory and in slices alike.
+
+    Attributes:
+      errors: of every sample, by which tables and figures order them.
+      by_field: errors of each field; None where no field has an error of its own.
+      scalars: if some are predicted.
+      further: numbers, of all channels together and of quantities.
+    """
+
+    errors: np.ndarray
+    by_field: FieldErrors | None = None
+    scalars: Scalars | None = None
+    further: Mapping[str, float] = types.MappingProxyType({})
+
+    def arrays(self, fields: Fields | None, names: Names) -> dict[str, ArrayLike]:
+        """Returns what `predictions.npz` has of them, and the names of channels."""
+        arrays: dict[str, ArrayLike] = {
+            f"{role}_names": np.asarray(listed, str)
+            for role, listed in names.items()
+            if listed
+        }
+        if self.scalars is not None:
+            arrays |= self.scalars.arrays()
+        if self.by_field is not None and fields is not None:
+            arrays |= self.by_field.arrays(fields)
+        return arrays
+
+    def numbers(self, names: Names) -> dict[str, float]:
+        """Returns the numbers of a table, the headline first."""
+        numbers = {} if self.by_field is None else self.by_field.numbers()
+        numbers |= self.further
+        return numbers | ({} if self.scalars is None else self.scalars.numbers(names))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -226,12 +262,22 @@ class Evaluator:
         read = test.scalars(model) if self.scalars else None
         sizes = test.measured(self.error, model)
         errors, by_field = sizes, None
+        further: dict[str, float] = {}
         if isinstance(sizes, Sizes):
             assert self.fields is not None
             by_field = FieldErrors.of(self.fields.names, sizes.error, sizes.target)
             errors = by_field.of_samples
-        elif self.fields is not None:
-            by_field = errors_of(self.fields, test.samples, test.fields(model))
+        else:  # of all channels together
+            further |= what.numbers(errors)
+            if self.fields is not None:
+                by_field = errors_of(self.fields, test.samples, test.fields(model))
+        if what.quantities:
+            fields = test.fields(model)
+            further |= measured.evaluate(
+                what.quantities, test.samples, fields, names, folder
+            )
+        seen = Seen(errors, by_field, read, further)
+        window = {} if what.window is None else {"window": what.window}
         chosen = outcome.rows(errors)
         first = test.samples[chosen[0]]
         outcome.write(
@@ -243,34 +289,6 @@ class Evaluator:
             inspected=outcome.inspect(
                 model, test.encoded(chosen[0]), num_points=first.num_points
             ),
-            extra=self._shown() | arrays_of(read, by_field, self.fields),
+            extra=window | seen.arrays(self.fields, names),
         )
-        numbers = {} if by_field is None else by_field.numbers()
-        if not isinstance(sizes, Sizes):  # of all channels together
-            numbers |= what.numbers(errors)
-        if what.quantities:
-            fields = test.fields(model)
-            numbers |= measured.evaluate(
-                what.quantities, test.samples, fields, names, folder
-            )
-        return numbers if read is None else numbers | read.numbers(names)
-
-    def _shown(self) -> dict[str, ArrayLike]:
-        shown: dict[str, ArrayLike] = {}
-        if self.what.window is not None:
-            shown["window"] = self.what.window
-        for role, listed in self.names.items():
-            shown[f"{role}_names"] = np.asarray(listed, str)
-        return shown
-
-
-def arrays_of(
-    read: Scalars | None, by_field: FieldErrors | None, fields: Fields | None
-) -> dict[str, ArrayLike]:
-    """Returns the entries of `predictions.npz` for scalars and field errors."""
-    arrays: dict[str, ArrayLike] = {}
-    if read is not None:
-        arrays |= read.arrays()
-    if by_field is not None and fields is not None:
-        arrays |= by_field.arrays(fields)
-    return arrays
+        return seen.numbers(names)

@@ -136,7 +136,7 @@ def regression(
         ),
         metric=error,
         evaluate=partial(
-            _save_and_evaluate, data.evaluator(test, error, evaluation), save
+            save_and_evaluate, data.evaluator(test, error, evaluation), save
         ),
         extra=data.normalizers,
         source=splits.source,
@@ -153,13 +153,13 @@ def regression(
     )
 
 
-def _save_and_evaluate(
+def save_and_evaluate(
     evaluate: Callable[..., dict[str, float]],
     save: Callable[..., None] | None,
     model: Model,
     folder: pathlib.Path,
 ) -> dict[str, float]:
-    """Saves the operator first."""
+    """Saves the operator, and evaluates it."""
     if save is not None:
         save(folder, model)
     return evaluate(model, folder)

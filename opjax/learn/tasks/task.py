@@ -16,9 +16,11 @@ import optax
 from flax import nnx
 from jax.sharding import Mesh
 
+from opjax import training
 from opjax.learn.run import buckets
 from opjax.learn.run.settings import Settings
 from opjax.learn.tasks.compared import Compared
+from opjax.training import Gradient
 from opjax.training.replicas import Replicas
 
 
@@ -83,8 +85,6 @@ class BaseTask(abc.ABC):
     """Attributes of both kinds of task.
 
     Attributes:
-      loss: `loss(model, batch)`, a sum over the samples of the batch; takes `key=` if
-        `needs_key`.
       build: `build(config, rngs)` returns the model of a member's configuration.
       evaluate: `evaluate(model, folder)` returns the numbers of the test samples, with
         the most important first; may write files to the folder of the member.
@@ -116,7 +116,6 @@ class BaseTask(abc.ABC):
         show them.
     """
 
-    loss: Callable[..., Any]
     build: Callable[[Any, nnx.Rngs], Any] | None = None
     evaluate: Callable[[Any, pathlib.Path], dict[str, Any]] | None = None
     metric: Callable[..., Any] | None = None
@@ -135,6 +134,15 @@ class BaseTask(abc.ABC):
     diverge: bool = False
     fields: tuple[str, ...] = ()
     baselines: Callable[[], Compared] | None = None
+
+    @property
+    @abc.abstractmethod
+    def value_and_grad(self) -> Gradient:
+        """What a training asks for: loss and gradients of a batch.
+
+        `value_and_grad(model, batch, key=None) -> ((value, numbers), gradients)`, with
+        a key if `needs_key`.
+        """
 
     @property
     @abc.abstractmethod
@@ -175,8 +183,29 @@ class BaseTask(abc.ABC):
         return sum(buckets.num_samples("test", bucket) for bucket in self.test)
 
 
+# The same function for the same loss, so that members of a study share their programs.
+_gradient = functools.lru_cache(maxsize=4)(training.value_and_grad)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Task(BaseTask):
+class LossTask(BaseTask):
+    """A task with a loss of arrays, which JAX differentiates.
+
+    Attributes:
+      loss: `loss(model, batch)`, a sum over the samples of the batch; takes `key=` if
+        `needs_key`.
+    """
+
+    loss: Callable[..., Any]
+
+    @property
+    def value_and_grad(self) -> Gradient:
+        """Loss and gradients of a batch, the same function for the same loss."""
+        return _gradient(self.loss)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Task(LossTask):
     """A task with a fixed set of training samples.
 
     Attributes:
@@ -265,7 +294,7 @@ class Task(BaseTask):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FreshTask(BaseTask):
+class FreshTask(LossTask):
     """A task whose samples are drawn anew in every step.
 
     Attributes:
