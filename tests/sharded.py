@@ -21,7 +21,7 @@ from flax import nnx
 from jax.sharding import PartitionSpec as P
 
 import opjax
-import tests.conftest  # noqa: F401 - the strict session of all tests
+import tests.strict  # noqa: F401 - the strict session of all tests
 from opjax import learn, metrics, nn, training
 from opjax.learn import FreshTask, Settings, Task, fit
 from opjax.learn.run import devices, fitting

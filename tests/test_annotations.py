@@ -108,6 +108,7 @@ WITHOUT_ARRAYS |= {"rollout", "check_cases", "least_cases", "likeness_of_groups"
 # On the host, in NumPy; `guard` and `power_below` are parts of metrics.
 WITHOUT_ARRAYS |= {"decode_host", "encode_host", "is_constant", "is_single"}
 WITHOUT_ARRAYS |= {"guard", "power_below", "detectable_shifts", "laplace"}
+WITHOUT_ARRAYS |= {"alarm_margin"}
 WITHOUT_ARRAYS |= {
     "grid_weights",
     "order_by_subdomain",

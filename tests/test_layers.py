@@ -94,6 +94,7 @@ PARTS = {
     "problems": PURE,
     "datasets": PURE | {"_files", "files", "normalize", "problems", "samples"},
     "nn": PURE,
+    "design": {"_checks", "geometry"},
     "learn": ALL,
     "__init__": PURE | {"metrics", "metrics_time", "normalize", "uncertainty"},
 }
@@ -114,6 +115,7 @@ NESTED = {
     "files": {"h5py", "scipy", "pyvista", "vtkmodules"},  # optional readers
     "datasets": {"h5py", "scipy", "pyvista", "vtkmodules"},
     "problems": {"skfem", "scipy"},  # finite elements
+    "design": {"scipy"},  # JAX depends on it anyway
     # matplotlib depends on PIL
     "learn": {"PIL", "markdown_it", "matplotlib", "scipy", "tensorboardX", "tqdm"},
     "schwarz": {"scipy"},  # graphs and trees; JAX depends on it anyway

@@ -1,5 +1,6 @@
 """Pure functions give the same compiled, as they are and on a device, traced once."""
 
+import functools
 import inspect
 
 import chex
@@ -30,19 +31,37 @@ def split(name):
     return arrays, {k: v for k, v in given.items() if k not in arrays}
 
 
+@functools.cache
+def plain(name):
+    """The function below its checks and its own compilation, by one program."""
+    arrays, others = split(name)
+    function = inspect.unwrap(FUNCTIONS[name])
+    return jax.jit(lambda arrays: function(**arrays, **others))(arrays)
+
+
+def check(variant):
+    assert len(PURE) > 35
+    for name in PURE:
+        arrays, others = split(name)
+
+        def call(arrays, function=FUNCTIONS[name], others=others):
+            return function(**arrays, **others)
+
+        actual, expected = variant(call)(arrays), plain(name)
+        chex.assert_trees_all_close(actual, expected, rtol=1e-10, atol=1e-12)
+
+
 class PureFunctions(chex.TestCase):
-    @chex.variants(with_jit=True, without_jit=True, with_device=True)
+    @chex.variants(without_jit=True)
+    def test_a_function_agrees_with_what_it_compiles(self):
+        check(self.variant)
+
+
+@pytest.mark.nightly  # by day, `test_a_function_is_one_program` traces them
+class PureFunctionsInPrograms(chex.TestCase):
+    @chex.variants(with_jit=True, with_device=True)
     def test_variants_of_a_function_agree(self):
-        assert len(PURE) > 35
-        for name in PURE:
-            arrays, others = split(name)
-
-            def call(arrays, function=FUNCTIONS[name], others=others):
-                return function(**arrays, **others)
-
-            plain = inspect.unwrap(FUNCTIONS[name])
-            actual, expected = self.variant(call)(arrays), plain(**arrays, **others)
-            chex.assert_trees_all_close(actual, expected, rtol=1e-10, atol=1e-12)
+        check(self.variant)
 
 
 @pytest.mark.parametrize("name", PURE)

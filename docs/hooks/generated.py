@@ -73,6 +73,7 @@ API = {
         ["opjax.metrics", "opjax.normalize", "opjax.point_clouds"],
     ),
     "uncertainty": ("Error bars", ["opjax.uncertainty"]),
+    "design": ("Design", ["opjax.design"]),
     "time": ("Time", ["opjax.rollouts", "opjax.metrics_time", "opjax.files.series"]),
     "training": (
         "Training",

@@ -2,6 +2,7 @@
 
 import math
 import random
+from collections.abc import Callable
 
 from sketch import (
     BLUE,
@@ -600,6 +601,35 @@ def gradients() -> str:
     return _draw(200, "How a force changes when points of the wall move", *parts)
 
 
+def design() -> str:
+    """A prediction that falls where it is wrong, and the region it is trusted in."""
+
+    def solved(t: float) -> float:
+        return 0.55 - 0.9 * t + 0.85 * t * t
+
+    def predicted(t: float) -> float:
+        return solved(t) - 1.1 * max(0.0, t - 0.45) ** 2
+
+    def curve(function: Callable[[float], float]) -> list[Point]:
+        steps = [i / 40 for i in range(41)]
+        return [(30 + 420 * t, 150 - 190 * function(t)) for t in steps]
+
+    inside, best, wrong = (curve(predicted)[i] for i in (22, 21, 40))
+    parts = [
+        box(30, 30, inside[0] - 30, 130, _PALE[2]),
+        line(curve(solved), BLUE, 2.5),
+        line(curve(predicted), RED, 2.5),
+        dot(*best, 5, GREEN),
+        dot(*wrong, 5, RED),
+        text((30 + inside[0]) / 2, 48, "the operator knows such cases", fill=GREEN),
+        text(best[0] - 6, best[1] + 24, "with the guard", fill=GREEN),
+        text(wrong[0] - 62, wrong[1] + 4, "without it", fill=RED),
+        text(432, 46, "solved", fill=BLUE),
+        text(240, 190, "scalars and shape"),
+    ]
+    return _draw(200, "An optimiser goes to where the prediction is wrong", *parts)
+
+
 def migrate() -> str:
     """Calls of other packages and ours."""
     rows = (
@@ -622,6 +652,6 @@ DRAWINGS = {
     for draw in (
         (index, check, openfoam, calculix, fenics, ansys, data, meshes, cases)
         + (quantities, time, model, basis, attention, uncertainty, resume, cluster)
-        + (precision, chunks, gradients, export, migrate)
+        + (precision, chunks, gradients, design, export, migrate)
     )
 }

@@ -113,7 +113,7 @@ def way(path: Path) -> str:
         return ""
     if path.name.lower().endswith(_FLUENT):
         line = _PYVISTA.format(code=_CFF.format(stem=path.name[: -len(_FLUENT[0])]))
-        return f" To convert it: {line}."
+        return f" To convert it: pip install -U pyvista; {line}."
     line = _WAYS.get(suffix)
     if suffix == ".mat" and path.is_file() and limits.is_hdf5(path):
         line = _MATLAB_73

@@ -12,19 +12,26 @@ chunks, see `nn.OperatorTransformer`.
 """
 
 from opjax.streaming.evaluation import coefficients, evaluate, predict
-from opjax.streaming.gradients import value_and_grad, value_and_grads
+from opjax.streaming.gradients import (
+    InputCotangents,
+    input_cotangents,
+    value_and_grad,
+    value_and_grads,
+)
 from opjax.streaming.losses import MEAN_SQUARED_ERROR, RELATIVE_L2, SumLoss
 from opjax.streaming.plan import Chunks, advice, needed_bytes
 from opjax.streaming.step import make_step, make_update
 
 __all__ = [
     "Chunks",
+    "InputCotangents",
     "MEAN_SQUARED_ERROR",
     "RELATIVE_L2",
     "SumLoss",
     "advice",
     "coefficients",
     "evaluate",
+    "input_cotangents",
     "make_step",
     "make_update",
     "needed_bytes",

@@ -8,7 +8,8 @@ Features that are not stored are recomputed from the last earlier layer whose in
 stored; there, the cotangent is stored too.
 """
 
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +20,7 @@ from opjax._trees import PyTree
 from opjax.nn import OperatorTransformer
 from opjax.nn.attention.sums import Sums
 from opjax.nn.models import block_parts
+from opjax.quadrature import active
 from opjax.streaming import programs
 from opjax.streaming.losses import RELATIVE_L2, SumLoss
 from opjax.streaming.passes import (
@@ -32,6 +34,19 @@ from opjax.streaming.passes import (
 from opjax.streaming.plan import Chunks, Plan
 from opjax.streaming.programs import Fixed, Leaves
 from opjax.streaming.source import Chunk, Reader, Source
+
+
+class InputCotangents(NamedTuple):
+    """Cotangents of the inputs at the points of a chunk, on the host.
+
+    Attributes:
+      mesh_points: cotangents of the coordinates, `(m, p)`.
+      features: cotangents of the features, `(m, c)`; None for a model without features.
+    """
+
+    mesh_points: np.ndarray
+    features: np.ndarray | None
+
 
 _Model = TypeVar("_Model", bound=OperatorTransformer)
 _Parameters = TypeVar("_Parameters")
@@ -183,6 +198,103 @@ def value_and_grads(
         return value, (backward.gradients(model), of_parameters)
 
 
+def input_cotangents(
+    model: OperatorTransformer,
+    source: Source,
+    chunks: Chunks,
+    *,
+    time: ArrayLike | None = None,
+) -> Iterator[InputCotangents]:
+    r"""Pulls cotangents of the predicted values back to the inputs, chunk by chunk.
+
+        x_i' = sum_j (d v_j / d x_i)^T v_j',    f_i' = sum_j (d v_j / d f_i)^T v_j',
+
+    equal to `jax.vjp` of all points at once. If `v' = dQ / dv` for a scalar `Q` of the
+    whole mesh, these are the derivatives of `Q` with respect to the coordinates and the
+    features of every point. This needs as much memory as `value_and_grad` and reads the
+    source `2 l + 2` times. Weights and basis functions do not change when points move.
+
+    Args:
+      model: an operator transformer that supports chunks.
+      source: the mesh, see `value_and_grad`; its `target` contains the cotangents,
+        `(n, q)`. Points with zero weight are ignored.
+      chunks: chunk size and storage.
+      time: as for the model.
+
+    Yields:
+      Cotangents of the inputs, chunk by chunk.
+
+    Raises:
+      MemoryError: as from `value_and_grad`.
+      OSError: as from `value_and_grad`.
+      TypeError: as from `value_and_grad`.
+      ValueError: as from `value_and_grad`.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import numpy as np
+      >>> from opjax import nn, streaming
+      >>> attention = partial(nn.FunctionalAttention, num_heads=2, num_basis=4)
+      >>> sizes = {"feature_dim": 0, "out_features": 1, "features": 8, "num_layers": 2}
+      >>> build = partial(nn.OperatorTransformer, attention=attention, **sizes)
+      >>> model = build(position=nn.Coordinates(2), rngs=nnx.Rngs(0))
+      >>> mesh = np.random.default_rng(0).uniform(size=(9, 2))
+      >>> of_mean = np.full((9, 1), 1 / 9)
+      >>> source = {"mesh_points": mesh, "target": of_mean}
+      >>> parts = streaming.input_cotangents(model, source, streaming.Chunks(4))
+      >>> np.concatenate([part.mesh_points for part in parts]).shape
+      (9, 2)
+    """
+    check_model(model)
+
+    def plan(reader: Reader) -> Plan:
+        return chunks.plan(model, reader.num_points, reader.size)
+
+    mesh = open_mesh(model, source, chunks, time, plan=plan, names=("target",))
+    with mesh.storage:
+        mixed, found = forward(mesh)
+        fixed = jnp.asarray(mixed)
+        if mesh.plan.kept:
+            mesh.run(_Loss(mesh, fixed, _PAIRING))
+        of_sum = jnp.ones((), mesh.dtype)
+        backward = _Backward(mesh, fixed, found, _PAIRING, of_sum)
+        backward.to_sums()
+        known, last = backward.fixed(), None
+        for chunk in mesh.reader:
+            pulled = chunk.size, _to_inputs(mesh, known, chunk)
+            if last is not None:
+                yield _rows(*last)
+            last = pulled
+        assert last is not None
+        yield _rows(*last)
+
+
+def _to_inputs(
+    mesh: Mesh, known: Fixed, chunk: Chunk
+) -> tuple[jax.Array, jax.Array | None]:
+    arrays = chunk.arrays
+    inputs = arrays["mesh_points"], arrays.get("features")
+    cotangent = jnp.asarray(arrays["target"] * (chunk.weights > 0)[:, None])
+    weights = mesh.weights(chunk)
+    return programs.pull_inputs(
+        mesh.flat, known, inputs, mesh.time, chunk.given, weights, cotangent
+    )
+
+
+def _rows(size: int, pulled: tuple[jax.Array, jax.Array | None]) -> InputCotangents:
+    points, features = pulled
+    of_features = None if features is None else np.asarray(features)[:size]
+    return InputCotangents(np.asarray(points)[:size], of_features)
+
+
+def _pairing(values: jax.Array, target: jax.Array, weights: jax.Array) -> jax.Array:
+    return jnp.sum(jnp.where(active(weights)[:, None], target * values, 0))
+
+
+_PAIRING = SumLoss(_pairing, lambda total: total)
+
+
 class _Loss(Pass[tuple[jax.Array, Any]]):
     """Adds up the sums of the loss; what leaves the last layer is kept.
 
@@ -247,6 +359,12 @@ class _Backward:
 
     def gradients(self, model: _Model) -> _Model:
         """Passes over the mesh and returns gradients structured like the model."""
+        self.to_sums()
+        self.mesh.run(_ToEncoder(self))
+        return _gradients(model, self.outer, self.shared, self.blocks)
+
+    def to_sums(self) -> None:
+        """Passes over the mesh for the cotangents of the sums of all layers."""
         layers = self.mesh.plan.num_layers
         loss = _FromLoss(self)
         self.mesh.run(loss)
@@ -255,8 +373,6 @@ class _Backward:
             one = _ThroughLayer(self, layer)
             self.mesh.run(one)
             self._combine_back(layer - 1, one.of_mixed)
-        self.mesh.run(_ToEncoder(self))
-        return _gradients(model, self.outer, self.shared, self.blocks)
 
     def _combine_back(self, layer: int, of_mixed: Total[jax.Array]) -> None:
         """Takes cotangents of a layer's coefficients to those of its sums."""

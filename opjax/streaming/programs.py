@@ -344,3 +344,51 @@ def pull_rest(
     block, z = block_of(model, layer), jnp.asarray(here.z)
     found = partial(block_parts.advance, block, model.basis, z, here.given)
     return jax.vjp(found, _row(mixed, layer))[1](g)[0]
+
+
+@_program
+def pull_inputs(
+    model: OperatorTransformer,
+    fixed: Fixed,
+    inputs: tuple[ArrayLike, ArrayLike | None],
+    time: jax.Array | None,
+    given: Given,
+    weights: jax.Array,
+    cotangent: jax.Array,
+) -> tuple[jax.Array, jax.Array | None]:
+    """Cotangents of points and features of a chunk, through all layers.
+
+    Args:
+      model: the operator transformer.
+      fixed: what is known of all layers.
+      inputs: coordinates `(m, p)`, and features `(m, c)` or None.
+      time: as for the model.
+      given: what calls of the attention take; coordinates among it are those of
+        `inputs`.
+      weights: of the points, in attention.
+      cotangent: of the values `(m, q)`, zero where there is no point.
+    """
+
+    def evaluate(
+        inputs: tuple[jax.Array, jax.Array | None],
+    ) -> tuple[jax.Array, Added]:
+        points, features = inputs
+        here = {k: points if k == "mesh_points" else a for k, a in given.items()}
+
+        # Kept of a layer is its input alone, and the rest is computed again.
+        @jax.checkpoint
+        def layer(z: jax.Array, row: tuple[Block, Any]) -> tuple[jax.Array, Added]:
+            block, (mine, highest) = row
+            local = block_parts.local(block, model.basis, z, here)
+            added = block.attention.sums(local, weights, highest).added
+            return block_parts.rest(
+                block, z, block.attention.spread(mine, local)
+            ), added
+
+        z = _encoded(model, points, features, time)
+        rows = model.blocks, (fixed.mixed, fixed.highest)
+        behind, added = lax.scan(layer, z, rows)
+        return model.decode(behind.T), added
+
+    arrays = jax.tree.map(jnp.asarray, inputs)
+    return jax.vjp(evaluate, arrays)[1]((cotangent, fixed.of_added))[0]

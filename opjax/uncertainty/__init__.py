@@ -16,7 +16,12 @@ from opjax.uncertainty.conformal import (
     pointwise_scores,
 )
 from opjax.uncertainty.detection import detectable_shifts
-from opjax.uncertainty.groups import Group, GroupedLikeness, likeness_of_groups
+from opjax.uncertainty.groups import (
+    Group,
+    GroupedLikeness,
+    alarm_margin,
+    likeness_of_groups,
+)
 from opjax.uncertainty.likeness import (
     Likeness,
     area_under_curve,
@@ -45,6 +50,7 @@ __all__ = [
     "GroupedLikeness",
     "Likeness",
     "Normal",
+    "alarm_margin",
     "area_under_curve",
     "band",
     "calibration_curve",

@@ -1,5 +1,6 @@
 """Out-of-distribution test with several groups of features."""
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from jaxtyping import Float
 
 from opjax import _checks
 from opjax.uncertainty import _distances
+from opjax.uncertainty.conformal import least_cases
 from opjax.uncertainty.likeness import conformal_p_value
 
 # Reference cases are a little beyond, too: what counts is a tenth of the unit size, see
@@ -139,7 +141,7 @@ def likeness_of_groups(
       >>> from opjax.uncertainty import Group, likeness_of_groups
       >>> reference = np.random.default_rng(0).normal(size=(40, 3))
       >>> group = Group(features=np.full(3, 9.0), reference=reference)
-      >>> bool(likeness_of_groups([group]).p_value < 0.05)  # unlike the others
+      >>> bool(likeness_of_groups([group]).p_value < 0.05)  # out of distribution
       True
 
     References:
@@ -163,6 +165,58 @@ def _compared(groups: list[Rows], count: int) -> GroupedLikeness:
     ratios = jnp.stack([e[-1] / jnp.median(e[:-1]) for e in apart])
     p_value = conformal_p_value(everywhere[:-1], everywhere[-1])
     return GroupedLikeness(p_value, jnp.max(new), ratios[group], group)
+
+
+def alarm_margin(
+    groups: Sequence[Group], *, false_alarms: float, ridge: ArrayLike = 0.1
+) -> Float[Array, ""]:
+    r"""Returns the margin of the out-of-distribution test, positive for an alarm.
+
+        s - (the k-th largest of s_1, ..., s_b),    k = floor(a (b + 1)),
+
+    with the scores `s` of `likeness_of_groups`, the new case among the others, and
+    `a = false_alarms`. It is positive exactly if `p <= a`. The p-value has no useful
+    gradient, but the margin has one: it can be a constraint that keeps an optimiser
+    close to the reference cases.
+
+    Args:
+      groups: as for `likeness_of_groups`.
+      false_alarms: `a`, inside (0, 1).
+      ridge: see `shrunk_distances`.
+
+    Returns:
+      The margin, in standard deviations of the logarithm of the distance; NaN if a
+      feature is NaN.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: see `likeness_of_groups`; or if there are too few cases for an alarm.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.uncertainty import Group, alarm_margin
+      >>> reference = np.random.default_rng(0).normal(size=(40, 3))
+      >>> group = Group(features=np.full(3, 9.0), reference=reference)
+      >>> bool(alarm_margin([group], false_alarms=0.05) > 0)  # out of distribution
+      True
+    """
+    rows = rows_of(groups, ridge)
+    count = len(rows[0].noise) - 1
+    least = least_cases(round(1 - false_alarms, 12))
+    if count < least:
+        raise ValueError(
+            f"{count} reference cases are too few for {false_alarms=:g}: at least "
+            f"{least} are needed."
+        )
+    # Rounded first: 0.05 of 20 is one, and not a little less.
+    return _margin(rows, count, math.floor(round(false_alarms * (count + 1), 9)))
+
+
+@partial(jax.jit, static_argnames=("count", "place"))
+def _margin(groups: list[Rows], count: int, place: int) -> Array:
+    each = [score(left_out(rows, count=count + 1), count + 1) for rows in groups]
+    everywhere = jnp.max(jnp.stack(each), axis=0)
+    return everywhere[-1] - jnp.sort(everywhere[:-1])[count - place]
 
 
 def rows_of(groups: Sequence[Group], ridge: ArrayLike) -> list[Rows]:

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import os
 import pathlib
 import types
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -16,15 +17,24 @@ from opjax import _formats, files, uncertainty
 from opjax._files import remove_leftovers
 from opjax._trees import Json
 from opjax.files.npz import add, open_npz
+from opjax.learn.config.quantities import parse
 from opjax.learn.json_files import replacing, to_json
 from opjax.learn.messages import say
-from opjax.learn.predict import intervals, likeness, prediction, trained, widths
+from opjax.learn.predict import (
+    calibrated,
+    intervals,
+    likeness,
+    prediction,
+    trained,
+    widths,
+)
 from opjax.learn.predict.field_errors import keys
+from opjax.learn.predict.functions import Function
 from opjax.learn.predict.intervals import HalfWidths
 from opjax.learn.predict.likeness import Reference
 from opjax.learn.predict.prediction import Predicted
 from opjax.learn.predict.trained import Trained
-from opjax.learn.predict.widths import WIDTHS, Width
+from opjax.learn.predict.widths import WIDTHS, Width, WidthFunction
 from opjax.samples import Sample
 from opjax.samples.digests import digest
 from opjax.samples.fields import Fields
@@ -115,15 +125,8 @@ class Calibration(NamedTuple):
           ValueError: if the kind is unknown, the sample does not fit the operator, or
             the operator predicts only scalars.
         """
-        if kind not in BANDS:
-            raise ValueError(f"{kind=} is unknown; choose from {', '.join(BANDS)}.")
-        if not self.factors:
-            raise ValueError(
-                f"The operator in {self.trained.folder} predicts only scalars, which "
-                "have intervals, `half_widths`, but no band."
-            )
+        factors = self._factors_of(kind)
         values = self.trained(sample) if prediction is None else prediction
-        factors = factors_of_channels(self.trained.fields, kind, self.factors)
         half = np.zeros(values.shape)
         varying = np.flatnonzero(factors)  # a constant channel is predicted exactly
         width = self.width(sample, values)[:, varying]
@@ -160,6 +163,109 @@ class Calibration(NamedTuple):
         if values is None:
             values = self.trained.both(sample).values
         return self.reference.row(self.trained, sample, values)
+
+    def band_function(
+        self,
+        mesh: Sample | str | os.PathLike[str] | None = None,
+        *,
+        kind: str = "whole_field",
+    ) -> Function:
+        """Returns the band as a pure function of the arguments of `Trained.function`.
+
+            band = found.band_function()
+            lower, upper = band(trained.parameters, *trained.arguments(sample))
+
+        It equals `band` in the precision of the arguments, except that it does not
+        round outwards. Other seeds, which some widths need, are constants.
+
+        Args:
+          mesh: a sample, or a file with one; only the widths `"residual"` and
+            `"combined"` need it, for the neighbours of each point. Neighbours do not
+            change when points move.
+          kind: see `band`.
+
+        Returns:
+          A function that returns `uncertainty.Band`: lower and upper field, `(n, q)`.
+
+        Raises:
+          OSError: if the file cannot be read.
+          ValueError: if the kind is unknown, the width needs a mesh, or the operator
+            predicts scalars alone or starts from a baseline.
+        """
+        width, factors = self._width_function(mesh), self._factors_of(kind)
+        return calibrated.band(self.trained, width, factors)
+
+    def quantity(self, text: str, mesh: Sample | str | os.PathLike[str]) -> Function:
+        r"""Returns the interval of a quantity of interest as a pure function.
+
+            interval = found.quantity("lift:p@wall", "new/wing.vtu")
+            lower, upper = interval(trained.parameters, *trained.arguments("..."))
+
+        These are the minimum and maximum of the quantity `Q` over all fields inside
+        the band `p +- h` for whole fields, so the interval holds if the band does:
+
+            Q(p) +- sum_i |dQ/dp_i| h_i   for means, sums and forces, Q(p +- h) for max.
+
+        It is wider than `half_widths`, which are the same for all cases. Its width
+        depends on the width of the band.
+
+        Args:
+          text: one quantity, as in --quantities; any, whether or not training used it.
+          mesh: see `Trained.quantity`.
+
+        Returns:
+          A function that returns `uncertainty.Band`: two scalars.
+
+        Raises:
+          OSError: if the file cannot be read.
+          ValueError: as from `Trained.quantity` and `band_function`; or if the
+            quantity is the length of a vector.
+        """
+        facets = any(one.is_over_facets for one in parse(text))
+        sample = self.trained.one(mesh, facets=facets)
+        width, factors = self._width_function(sample), self._factors_of(BANDS[0])
+        return calibrated.quantity(self.trained, width, factors, text, sample)
+
+    @property
+    def unlikeness(self) -> Function:
+        """The out-of-distribution test as a pure function, for gradients.
+
+            unlikeness = found.unlikeness
+            unlikeness(trained.parameters, *trained.arguments(sample)) <= 0  # no alarm
+
+        It has the arguments of `Trained.function`. Its value is a scalar,
+        `uncertainty.alarm_margin`: positive if `likeness` and `opjax-predict` report
+        the case as out of distribution, negative otherwise. It is differentiable, so an
+        optimiser can use it as a constraint.
+
+        Raises:
+          ValueError: if there were too few calibration cases for the test, or the
+            operator starts from a baseline.
+        """
+        if self.reference is None:
+            raise ValueError(
+                f"The calibration of {self.trained.folder} has no out-of-distribution "
+                "test: it had too few cases. Run opjax-calibrate with "
+                f"{likeness.least_cases(likeness.RATE)} cases or more, or with "
+                "--false_alarms."
+            )
+        return calibrated.unlikeness(self.trained, self.reference)
+
+    def _width_function(
+        self, mesh: Sample | str | os.PathLike[str] | None
+    ) -> WidthFunction:
+        return self.width.function(None if mesh is None else self.trained.one(mesh))
+
+    def _factors_of(self, kind: str) -> np.ndarray:
+        """The factor of the width of each channel, `(q,)`; zero for constant ones."""
+        if kind not in BANDS:
+            raise ValueError(f"{kind=} is unknown; choose from {', '.join(BANDS)}.")
+        if not self.factors:
+            raise ValueError(
+                f"The operator in {self.trained.folder} predicts only scalars, which "
+                "have intervals, `half_widths`, but no band."
+            )
+        return factors_of_channels(self.trained.fields, kind, self.factors)
 
     def save(self) -> pathlib.Path:
         """Writes `calibration.npz` to the operator's folder, for `opjax-predict`.

@@ -16,7 +16,7 @@ from jax.typing import ArrayLike
 
 from opjax import normalize
 from opjax._trees import Model
-from opjax.learn.config.quantities import parse
+from opjax.learn.config.quantities import Quantity, parse
 from opjax.learn.predict import grids, prediction, stepping
 from opjax.learn.predict.learned import Learned
 from opjax.learn.predict.prediction import Predicted
@@ -60,6 +60,30 @@ class Arguments(NamedTuple):
     quadrature_weights: Any = None
 
 
+class Case(NamedTuple):
+    """One case of a call, which JAX may trace.
+
+    Attributes:
+      sample: its checked arrays in physical units.
+      arrays: inputs of the model, divided by the scales of the case.
+      factors: scales of the channels, by name of the array.
+    """
+
+    sample: Sample
+    arrays: dict[str, Any]
+    factors: dict[str, jax.Array]
+
+    def reduced(self, values: Any) -> Any:
+        """Divides a field in physical units by its scale."""
+        factor = self.factors.get("target")
+        return values if factor is None else values / _row_of(factor, values)
+
+    def restored(self, values: Any, role: str = "target") -> Any:
+        """Multiplies scaled predictions by their scale."""
+        factor = self.factors.get(role)
+        return values if factor is None else values * _row_of(factor, values)
+
+
 def scalars_of(trained: Learned) -> list[str]:
     """Names of the scalar arguments of an operator's functions, in order.
 
@@ -98,8 +122,6 @@ def operator(trained: Learned) -> Function:
             f"The operator in {trained.folder} adds to a baseline, which JAX "
             "cannot differentiate; train without --start_from to differentiate it."
         )
-    rounded = [name for name, n in trained.normalizers.items() if not is_single(n)]
-    description, scaling = trained.description, trained.scaling
 
     def function(
         parameters: Parameters,
@@ -109,32 +131,48 @@ def operator(trained: Learned) -> Function:
         quadrature_weights: ArrayLike | None = None,
         time: ArrayLike | None = None,
     ) -> Any:
-        sample, numbers = _sample(
-            trained, points, features, scalars, quadrature_weights
-        )
-        _check_precision(trained, sample, rounded)
-        arrays: dict[str, Any] = prediction.arrays_of(sample)
-        factors: dict[str, jax.Array] = {}
-        if scaling is not None:
-            factors = scaling.traced_factors(numbers, description.channels._asdict())
-            arrays = {
-                k: a / _row_of(factors[k], a) if k in factors else a
-                for k, a in arrays.items()
-            }
-            if "scalars" in arrays:
-                arrays["scalars"] = scaling.turned(arrays["scalars"])
-        if description.time is not None:
-            return _next_frame(trained, parameters, arrays, time)
-        encoded = encode(arrays, parameters.normalizers)
+        found = case(trained, points, features, scalars, quadrature_weights)
+        if trained.description.time is not None:
+            return _next_frame(trained, parameters, found.arrays, time)
+        encoded = encode(found.arrays, parameters.normalizers)
         time = None if time is None else jnp.asarray(time, encoded["mesh_points"].dtype)
         encoded_output = prediction.call_both(parameters.model, encoded, time=time)
         physical = [
-            None if part is None else _decoded(parameters, factors, role, part)
+            None if part is None else _decoded(parameters, found, role, part)
             for role, part in zip(_OUTPUTS, encoded_output, strict=True)
         ]
         return physical[0] if physical[1] is None else Predicted(*physical)
 
     return function
+
+
+def case(
+    trained: Learned,
+    points: ArrayLike,
+    features: ArrayLike | None,
+    scalars: Scalars | None,
+    quadrature_weights: ArrayLike | None,
+) -> Case:
+    """Returns the checked arrays of a call.
+
+    Raises:
+      ValueError: if shapes do not fit the operator, or inputs have an offset that their
+        precision would lose.
+    """
+    sample, numbers = _sample(trained, points, features, scalars, quadrature_weights)
+    _check_precision(trained, sample)
+    arrays: dict[str, Any] = prediction.arrays_of(sample)
+    scaling = trained.scaling
+    if scaling is None:
+        return Case(sample, arrays, {})
+    channels = trained.description.channels._asdict()
+    factors = scaling.traced_factors(numbers, channels)
+    arrays = {
+        k: a / _row_of(factors[k], a) if k in factors else a for k, a in arrays.items()
+    }
+    if "scalars" in arrays:
+        arrays["scalars"] = scaling.turned(arrays["scalars"])
+    return Case(sample, arrays, factors)
 
 
 def quantity(trained: Learned, text: str, sample: Sample) -> Function:
@@ -149,13 +187,8 @@ def quantity(trained: Learned, text: str, sample: Sample) -> Function:
       ValueError: if the text is not exactly one quantity, or it is not defined on the
         mesh; as from `operator`.
     """
-    wanted = parse(text)
-    if len(wanted) != 1:
-        raise ValueError(
-            f"quantity={text!r} contains {len(wanted)} quantities, expected one."
-        )
     call = operator(trained)
-    measured = Measured(wanted[0], sample, trained.description.names)
+    measured = Measured(one(text), sample, trained.description.names)
 
     def function(
         parameters: Parameters,
@@ -167,17 +200,35 @@ def quantity(trained: Learned, text: str, sample: Sample) -> Function:
     ) -> jax.Array:
         arrays = points, features, scalars, quadrature_weights
         case, _ = _sample(trained, *arrays)
-        if case.num_points != sample.num_points:
-            raise ValueError(
-                f"{text}: the call has {case.num_points} points, but the mesh of "
-                f"{sample.name}, which defines the boundaries, has "
-                f"{sample.num_points}."
-            )
+        check_same_mesh(text, case, sample)
         values = call(parameters, *arrays, time)
         values = values.values if isinstance(values, Predicted) else values
         return measured(case, values)
 
     return function
+
+
+def one(text: str) -> Quantity:
+    """Parses a text that contains exactly one quantity.
+
+    Raises:
+      ValueError: if it contains none or several.
+    """
+    wanted = parse(text)
+    if len(wanted) != 1:
+        raise ValueError(
+            f"quantity={text!r} contains {len(wanted)} quantities, expected one."
+        )
+    return wanted[0]
+
+
+def check_same_mesh(what: str, given: Sample, mesh: Sample) -> None:
+    """Raises ValueError if a call has another number of points than the mesh."""
+    if given.num_points != mesh.num_points:
+        raise ValueError(
+            f"{what}: the call has {given.num_points} points, but the mesh of "
+            f"{mesh.name}, which defines the boundaries, has {mesh.num_points}."
+        )
 
 
 def on_grids(trained: Learned) -> Function:
@@ -302,9 +353,9 @@ def _real(name: str, values: ArrayLike) -> jax.Array:
     return array.astype(jax.dtypes.canonicalize_dtype(large))
 
 
-def _check_precision(trained: Learned, sample: Sample, rounded: list[str]) -> None:
+def _check_precision(trained: Learned, sample: Sample) -> None:
     """Raises ValueError where single precision would lose an offset of the inputs."""
-    for name in rounded:
+    for name in (k for k, n in trained.normalizers.items() if not is_single(n)):
         array = getattr(sample, name, None)
         if array is not None and array.dtype != jnp.float64:
             raise ValueError(
@@ -314,12 +365,10 @@ def _check_precision(trained: Learned, sample: Sample, rounded: list[str]) -> No
             )
 
 
-def _decoded(
-    parameters: Parameters, factors: Mapping[str, jax.Array], role: str, values: Any
-) -> jax.Array:
+def _decoded(parameters: Parameters, found: Case, role: str, values: Any) -> jax.Array:
     if role in parameters.normalizers:
         values = normalize.decode(parameters.normalizers[role], values)
-    return values * _row_of(factors[role], values) if role in factors else values
+    return found.restored(values, role)
 
 
 def _row_of(factor: jax.Array, values: Any) -> jax.Array:

@@ -6,11 +6,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from opjax import uncertainty
 from opjax.learn.predict import widths
 from opjax.learn.predict.prediction import padded_size
 from opjax.learn.predict.trained import Trained
+from opjax.learn.predict.widths import Call
 from opjax.samples import Sample
 
 RATE = 0.05  # of false alarms, where there are cases enough
@@ -87,12 +89,13 @@ class Reference(NamedTuple):
         self,
         trained: Trained,
         shapes: Shapes,
-        features: np.ndarray,
-        means: np.ndarray,
-        noise: float,
+        features: ArrayLike,
+        means: ArrayLike,
+        noise: ArrayLike,
     ) -> list[uncertainty.Group]:
         """The groups of numbers of a case, beside those of the calibration cases."""
         noise_of_means = shapes.noise
+        features, noise = jnp.asarray(features), jnp.asarray(noise)
         end = len(features) - _num_scalars(trained)
         groups = [
             uncertainty.Group(
@@ -107,6 +110,40 @@ class Reference(NamedTuple):
                 uncertainty.Group(features[end:], self.features[:, end:], limits=limits)
             ]
         return groups
+
+    def margin(self, trained: Trained, call: Call) -> jax.Array:
+        """Returns `uncertainty.alarm_margin` of a case.
+
+        Args:
+          trained: the operator.
+          call: a call of the operator, which JAX may trace.
+
+        Raises:
+          ValueError: if an earlier opjax made the reference, which then has no shapes.
+        """
+        if self.shapes is None:
+            raise ValueError(
+                f"The calibration of {trained.folder} is from an earlier opjax, which "
+                "compared only moments; run opjax-calibrate again."
+            )
+        weights = call.case.sample.quadrature_weights
+        fields, points = (
+            jnp.concatenate(call.parts(), axis=1),
+            call.encoded("mesh_points"),
+        )
+        numbers = uncertainty.field_moments(fields, quadrature_weights=weights)
+        if "scalars" in call.case.arrays:
+            scalars = jnp.asarray(call.encoded("scalars"), numbers.dtype)
+            numbers = jnp.concatenate([numbers, scalars])
+        waves = jnp.asarray(self.shapes.waves, points.dtype)
+        means = uncertainty.wave_means(points, waves, quadrature_weights=weights)
+        noise: Any = 1 / len(points)
+        if weights is not None:
+            noise = jnp.sum(weights**2) / jnp.sum(weights) ** 2
+        return uncertainty.alarm_margin(
+            self._groups(trained, self.shapes, numbers, means, noise),
+            false_alarms=self.false_alarms,
+        )
 
     def detectable(self, trained: Trained) -> np.ndarray | None:
         """Returns the smallest detectable shifts.

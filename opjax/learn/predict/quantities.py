@@ -72,6 +72,7 @@ class Measured:
         channels = len(names.get("target", ())) or 1
         measure([wanted], sample, [np.zeros((sample.num_points, channels))], names)
         self._wanted, self._sample, self._names = wanted, sample, names
+        self.num_channels = _field(wanted, np.zeros((1, channels)), names).shape[1]
         self._rule = _rule(wanted, sample)
 
     def __call__(self, case: Sample, values: jax.Array) -> jax.Array:

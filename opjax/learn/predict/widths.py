@@ -8,18 +8,26 @@ weight zero do not affect the widths at other points; their own width is that of
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
+from typing import Any, NamedTuple, Protocol
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
+from opjax import normalize
+from opjax.learn.predict.functions import Case, Parameters, check_same_mesh
 from opjax.learn.predict.neighbourhoods import (
     local_count,
     local_features,
     local_largest,
     local_mean,
+    of_each,
+    root,
 )
 from opjax.learn.predict.trained import Trained
+from opjax.normalize import Normalizer
 from opjax.samples import Sample
 
 # Names of width models, as flags have them.
@@ -45,9 +53,52 @@ class Width(Protocol):
         """Returns the width at every point, positive, in the shape of a prediction."""
         ...
 
+    def function(self, mesh: Sample | None) -> "WidthFunction":
+        """Returns the width as a pure function.
+
+        Args:
+          mesh: provides the neighbours of each point; only some widths need it.
+
+        Raises:
+          ValueError: if the width needs a mesh and there is none.
+        """
+        ...
+
     def arrays(self) -> dict[str, np.ndarray]:
         """Returns the arrays to save."""
         ...
+
+
+class Call(NamedTuple):
+    """A call of an operator, which JAX may trace.
+
+    Attributes:
+      normalizers: of the operator.
+      given: arguments of the call after the parameters.
+      case: its arrays.
+      values: what the operator predicts, `(n, q)`.
+    """
+
+    normalizers: Mapping[str, Normalizer]
+    given: tuple[Any, ...]
+    case: Case
+    values: Any
+
+    def encoded(self, name: str) -> Any:
+        """Returns a normalised array; `"target"` is the prediction."""
+        predicted = name == "target"
+        values = self.case.reduced(self.values) if predicted else self.case.arrays[name]
+        if name not in self.normalizers:
+            return values
+        return normalize.encode(self.normalizers[name], values)
+
+    def parts(self) -> list[Any]:
+        """Returns the normalised coordinates, inputs and prediction."""
+        inputs = ["features"] if "features" in self.case.arrays else []
+        return [self.encoded(name) for name in ("mesh_points", *inputs, "target")]
+
+
+WidthFunction = Callable[[Call], Any]
 
 
 class Constant(NamedTuple):
@@ -67,6 +118,11 @@ class Constant(NamedTuple):
         if self.trained is not None:
             scale = scale * self.trained.factor(sample)
         return np.broadcast_to(scale, prediction.shape)
+
+    def function(self, mesh: Sample | None) -> WidthFunction:
+        """Returns the constant width: the scale at every point."""
+        del mesh
+        return lambda call: call.case.restored(jnp.full_like(call.values, self.scale))
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Returns no arrays, because the scale is stored with the operator."""
@@ -96,6 +152,26 @@ class Ensemble(NamedTuple):
         typical = np.sqrt(np.mean(np.square(spread[_counted(sample)]), axis=0))
         scale = self.scale * self.members[0].factor(sample)
         return spread + self.floor * typical + _LEAST * scale
+
+    def function(self, mesh: Sample | None) -> WidthFunction:
+        """Returns the spread of the seeds plus the floor."""
+        del mesh
+        spread_at = _spread_function(self.members)
+
+        def width(call: Call) -> jax.Array:
+            spread = spread_at(call)
+            weights, counted = (
+                call.case.sample.quadrature_weights,
+                jnp.ones_like(spread),
+            )
+            if weights is not None:
+                counted = (weights > 0).astype(spread.dtype)[:, None]
+            squares = jnp.sum(counted * spread**2, axis=0, keepdims=True)
+            typical = root(squares / jnp.sum(counted, axis=0, keepdims=True), jnp)
+            scale = call.case.restored(jnp.full_like(spread, self.scale))
+            return spread + self.floor * typical + _LEAST * scale
+
+        return width
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Returns the floor; the members are stored in their folders."""
@@ -140,6 +216,35 @@ class Residual(NamedTuple):
         every[_counted(sample)] = widths
         return every
 
+    def function(self, mesh: Sample | None) -> WidthFunction:
+        """Returns the width that the regression predicts, with neighbours of a mesh."""
+        if mesh is None:
+            raise ValueError(
+                "The width of the band depends on neighbouring points; pass the mesh, "
+                "as in band_function(sample)."
+            )
+        known, rows = mesh, np.flatnonzero(_counted(mesh))
+        points = self.trained.reduced(mesh).mesh_points[rows]
+        encoded_points = encoded(self.trained, "mesh_points", points)
+        near = of_each(np.clip(encoded_points, -10, 10))
+        near_spread = of_each(mesh.mesh_points[rows])
+        spread_at = _spread_function(self.members)
+
+        def width(call: Call) -> jax.Array:
+            check_same_mesh("the width of the band", call.case.sample, known)
+            parts = [part[rows] for part in call.parts()]
+            features = _columns(parts, near if self.local else None, jnp)
+            scale = call.case.restored(jnp.full_like(call.values, self.scale))
+            if self.members:
+                apart = (spread_at(call) / scale)[rows]
+                beside = _of_spread(points, apart, near_spread, jnp)
+                features = jnp.hstack([features, beside])
+            coefficients = jnp.asarray(self.coefficients, features.dtype)
+            over_scale = _width_over_scale(features @ coefficients)
+            return scale.at[rows].multiply(over_scale, unique_indices=True)
+
+        return width
+
     def arrays(self) -> dict[str, np.ndarray]:
         """Returns the coefficients."""
         return {"residual": self.coefficients}
@@ -161,6 +266,30 @@ def spread_of(
     """Root mean square distance of other seeds from a prediction, `(n, q)`."""
     squares = [np.square(each(sample) - prediction) for each in members]
     return np.sqrt(np.mean(squares, axis=0))
+
+
+def _spread_function(members: Sequence[Trained]) -> WidthFunction:
+    """`spread_of` of a call."""
+    calls = [(each.function, each.parameters) for each in members]
+
+    def spread(call: Call) -> jax.Array:
+        fields = [f(_as_precise(p, call.values), *call.given) for f, p in calls]
+        squares = [(field - call.values) ** 2 for field in fields]
+        return root(sum(squares) / len(squares), jnp)
+
+    return spread
+
+
+def _as_precise(parameters: Parameters, values: jax.Array) -> Parameters:
+    """Returns parameters in double precision if the values of the call are."""
+    if values.dtype != jnp.float64:
+        return parameters
+
+    def cast(leaf: jax.Array) -> jax.Array:
+        real = jnp.issubdtype(leaf.dtype, jnp.floating)
+        return jnp.asarray(leaf, values.dtype) if real else leaf
+
+    return jax.tree.map(cast, parameters)
 
 
 def fit_residual(
@@ -274,8 +403,11 @@ def widths_of(
     features: np.ndarray, coefficients: np.ndarray, scale: np.ndarray
 ) -> np.ndarray:
     """Returns the widths of a residual model, limited to about its training range."""
-    logs = features @ coefficients
-    return np.exp(np.clip(logs, np.log(_LEAST), 3.0)) * scale
+    return _width_over_scale(features @ coefficients, np) * scale
+
+
+def _width_over_scale(logs: Any, array: ModuleType = jnp) -> Any:
+    return array.exp(array.clip(logs, math.log(_LEAST), 3.0))
 
 
 def _log_width(
@@ -330,38 +462,60 @@ def _all_features(
         return features
     scale = scale_of(trained) * trained.factor(sample)
     apart = spread_of(members, sample, prediction)[keep] / scale
-    return np.hstack([features, _of_spread(counted, apart)])
+    return np.hstack([features, _of_spread(counted.mesh_points, apart)])
 
 
 def _features(
     trained: Trained, sample: Sample, prediction: np.ndarray, *, local: bool = True
 ) -> np.ndarray:
-    """What a residual model knows of every point, `(n, features)`."""
+    """Returns the inputs of a residual model at every point, `(n, features)`."""
     prediction = trained.reduced_values(prediction, sample)
     sample = trained.reduced(sample)
     parts = [encoded(trained, "mesh_points", sample.mesh_points)]
     if sample.features is not None:
         parts.append(encoded(trained, "features", sample.features))
     parts.append(encoded(trained, "target", prediction))
-    own = np.clip(np.concatenate(parts, axis=1), -10, 10)
+    near = of_each(np.clip(parts[0], -10, 10)) if local else None
+    return _columns(parts, near)
+
+
+def _columns(
+    parts: Sequence[Any], near: np.ndarray | None, array: ModuleType = np
+) -> Any:
+    """Returns the inputs of a residual model at every point, `(n, features)`.
+
+    Args:
+      parts: normalised coordinates, inputs if any, and prediction.
+      near: neighbours of every point; None for calibrations without them.
+      array: module to compute with.
+    """
+    own = array.clip(array.concatenate(parts, axis=1), -10, 10)
     rng = np.random.default_rng(0)
     directions = rng.normal(size=(own.shape[1], _WAVES)) * rng.choice([1, 3], _WAVES)
-    waves = np.cos(own @ directions + rng.uniform(0, 2 * np.pi, _WAVES))
-    case = np.concatenate([own.mean(axis=0), own.std(axis=0)])
-    ones = np.ones((len(own), 1))
-    columns = [ones, own, waves, np.broadcast_to(case, (len(own), len(case)))]
-    if local:
-        dim = sample.mesh_points.shape[1]
-        columns.append(local_features(own[:, :dim], own[:, dim:]))
-    return np.hstack(columns)
+    phases = rng.uniform(0, 2 * np.pi, _WAVES)
+    waves = array.cos(
+        own @ directions.astype(own.dtype) + phases.astype(own.dtype)[None]
+    )
+    case = array.concatenate([own.mean(axis=0), root(own.var(axis=0), array)])
+    ones = array.ones((len(own), 1), own.dtype)
+    columns = [ones, own, waves, array.broadcast_to(case, (len(own), len(case)))]
+    if near is not None:
+        dim = parts[0].shape[1]
+        columns.append(local_features(own[:, :dim], own[:, dim:], near, array))
+    return array.hstack(columns)
 
 
-def _of_spread(sample: Sample, apart: np.ndarray) -> np.ndarray:
+def _of_spread(
+    points: np.ndarray,
+    apart: Any,
+    near: np.ndarray | None = None,
+    array: ModuleType = np,
+) -> Any:
     """How far other seeds are: at a point, nearby and in the whole case, `(n, 3 q)`."""
-    squares = np.square(np.asarray(apart, np.float64))
-    near = local_mean(sample.mesh_points, squares)
-    whole = np.broadcast_to(squares.mean(axis=0), squares.shape)
-    return np.log(np.sqrt(np.hstack([squares, near, whole])) + 1e-3)
+    squares = array.square(apart if array is jnp else np.asarray(apart, np.float64))
+    around = local_mean(points, squares, near)
+    whole = array.broadcast_to(squares.mean(axis=0), squares.shape)
+    return array.log(root(array.hstack([squares, around, whole]), array) + 1e-3)
 
 
 def encoded(trained: Trained, name: str, values: np.ndarray) -> np.ndarray:

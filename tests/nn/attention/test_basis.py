@@ -190,7 +190,7 @@ def test_duplicated_points_change_nothing_with_halved_weights(x):
 def test_vmap_changes_nothing(x):
     layer = make()
     batch = jnp.stack([x, 2 * x, x - 1])
-    expected = jnp.stack([layer(sample) for sample in batch])
+    expected = np.stack([evaluate(layer, sample) for sample in batch])
     np.testing.assert_allclose(jax.jit(jax.vmap(layer))(batch), expected, rtol=1e-9)
 
 
@@ -236,14 +236,19 @@ def test_maps_of_softmax_attention_are_averages(x):
 def test_condition_numbers_use_the_ridge_of_every_head(x):
     layer = per_head()
     layer.mixer.ridge_logit[...] = jnp.array([-1.0, 0.0, 2.0])
-    values, phi = layer.basis(x)
-    means = jnp.einsum("hnk,hnd->hkd", phi, values) / (phi.sum(1) + 1e-5)[:, :, None]
-    keys = np.asarray(layer.mixer.key(means))
-    actual = layer.condition_numbers(x)
+
+    @jax.jit
+    def keys_of(layer):
+        values, phi = layer.basis(x)
+        means = jnp.einsum("hnk,hnd->hkd", phi, values)
+        return layer.mixer.key(means / (phi.sum(1) + 1e-5)[:, :, None])
+
+    numbers_of = jax.jit(lambda layer, x: layer.condition_numbers(x))
+    keys, actual = np.asarray(keys_of(layer)), numbers_of(layer, x)
     for head, a in enumerate(1 / (1 + np.exp(-np.array([-1.0, 0.0, 2.0])))):
-        system = (1 - a) * keys[head] @ keys[head].T + a * np.eye(phi.shape[2])
+        system = (1 - a) * keys[head] @ keys[head].T + a * np.eye(BASIS)
         np.testing.assert_allclose(actual[head], np.linalg.cond(system), rtol=1e-9)
-    numbers = single(layer).condition_numbers(x.astype(jnp.float32))
+    numbers = numbers_of(single(layer), x.astype(jnp.float32))
     assert numbers.dtype == jnp.float32
     np.testing.assert_allclose(numbers, actual, rtol=1e-4)
     with pytest.raises(ValueError, match="SoftmaxMap does not solve a linear system"):
@@ -264,7 +269,8 @@ def per_head():
 def test_every_head_can_have_a_ridge_of_its_own(x):
     layer, shared = per_head(), make()
     layer.mixer.ridge_logit = nnx.Param(jnp.asarray([-2.0, 0.0, 1.0]))
-    maps = layer.inspect(x).functional_map
+    inspect = jax.jit(lambda layer: layer.inspect(x).functional_map)
+    maps = inspect(layer)
     layer.out.kernel = shared.out.kernel = nnx.Param(jnp.eye(FEATURES))
     columns = jnp.split(evaluate(layer, x), HEADS, axis=1)
     for head, logit in enumerate([-2.0, 0.0, 1.0]):
@@ -272,14 +278,18 @@ def test_every_head_can_have_a_ridge_of_its_own(x):
         expected = jnp.split(evaluate(shared, x), HEADS, axis=1)[head]
         np.testing.assert_allclose(columns[head], expected, rtol=1e-9)
         np.testing.assert_allclose(
-            maps[head], shared.inspect(x).functional_map[head], rtol=1e-9, atol=1e-12
+            maps[head], inspect(shared)[head], rtol=1e-9, atol=1e-12
         )
+
     # Chunks know the ridges, too.
-    here, weights = layer.local(x.T, {}), jnp.ones(len(x))
-    totals = jnp.sum(weights), jnp.sum(weights)
-    mixed = layer.combine(layer.sums(here, weights).added, totals)
-    spread = columns_of.linear(layer.out, layer.spread(mixed, here)).T
-    np.testing.assert_allclose(spread, evaluate(layer, x), rtol=1e-9)
+    @jax.jit
+    def in_chunks(layer):
+        here, weights = layer.local(x.T, {}), jnp.ones(len(x))
+        totals = jnp.sum(weights), jnp.sum(weights)
+        mixed = layer.combine(layer.sums(here, weights).added, totals)
+        return columns_of.linear(layer.out, layer.spread(mixed, here)).T
+
+    np.testing.assert_allclose(in_chunks(layer), evaluate(layer, x), rtol=1e-9)
 
 
 @pytest.mark.parametrize("entries", [0, 2**20])
