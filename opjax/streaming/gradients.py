@@ -219,7 +219,7 @@ def input_cotangents(
       source: the mesh, see `value_and_grad`; its `target` contains the cotangents,
         `(n, q)`. Points with zero weight are ignored.
       chunks: chunk size and storage.
-      time: as for the model.
+      time: time, if the model has a time embedding.
 
     Yields:
       Cotangents of the inputs, chunk by chunk.

@@ -73,7 +73,7 @@ class Call(NamedTuple):
     """A call of an operator, which JAX may trace.
 
     Attributes:
-      normalizers: of the operator.
+      normalizers: normalisers of the operator.
       given: arguments of the call after the parameters.
       case: its arrays.
       values: what the operator predicts, `(n, q)`.
