@@ -259,7 +259,7 @@ def test_what_does_not_fit_is_named(rng, tmp_path):
     other = found.arguments(make(rng, 8))
     with pytest.raises(ValueError, match="has 8 points, but the mesh of made up"):
         found.quantity("max:u", sample)(parameters, *other)
-    with pytest.raises(ValueError, match="starts from a baseline"):
+    with pytest.raises(ValueError, match="adds to a baseline"):
         _ = found._replace(start=object()).function
 
 
