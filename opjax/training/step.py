@@ -308,8 +308,8 @@ def jit_with(
 
     Rates, decays and schedule lengths that are leaves of the optimizer, as in
     `opjax.training.optimizers`, are then not constants of the program, so a training
-    run with other numbers finds the program in the compilation cache. Everything else, such as functions
-    of other optimizers, stays part of the program.
+    run with other numbers finds the program in the compilation cache. Everything else,
+    such as functions of other optimizers, stays part of the program.
 
     Args:
       optimizer: gradient transformation.

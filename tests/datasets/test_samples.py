@@ -227,7 +227,10 @@ NAN = np.full((4, 1), np.nan, np.float32)
         ({"target": np.zeros((5, 1), np.float32)}, r"target has shape \(5, 1\), but"),
         ({"target": np.zeros(4, np.float32)}, r"target has shape \(4,\), expected"),
         ({"target": NAN}, "4 non-finite values, the first one at point 0"),
-        ({"features": np.zeros((4, 3), np.float32)}, "3 channels of features.*consistent"),
+        (
+            {"features": np.zeros((4, 3), np.float32)},
+            "3 channels of features.*consistent",
+        ),
         ({"features": None}, "no channels of features.*must be consistent"),
         ({"mesh_points": np.zeros((0, 2), np.float32)}, "one row per point"),
         ({"grid_shape": (3, 2)}, "has 6 points, but mesh_points has 4"),
