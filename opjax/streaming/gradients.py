@@ -42,6 +42,12 @@ class InputCotangents(NamedTuple):
     Attributes:
       mesh_points: cotangents of the coordinates, `(m, p)`.
       features: cotangents of the features, `(m, c)`; None for a model without features.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import streaming
+      >>> streaming.InputCotangents(np.zeros((4, 2)), None).mesh_points.shape
+      (4, 2)
     """
 
     mesh_points: np.ndarray
