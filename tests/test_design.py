@@ -88,6 +88,24 @@ def test_a_quantity_is_reached():
     assert str(found.steps[0]).endswith("outside")
 
 
+def test_designs_with_other_constants_are_compiled_once():
+    traced = []
+
+    def objective(case):
+        traced.append(1)
+        return jnp.sum((case["x"] - case["to"]) ** 2)
+
+    def case(variables, constants):
+        return {"x": variables["x"], "to": constants}
+
+    for to in (0.5, -1.0):
+        found = design.minimise(
+            objective, {"x": 0.0}, SQUARE, case=case, constants=np.array(to)
+        )
+        assert found.best.variables["x"] == pytest.approx(to, abs=1e-6)
+    assert len(traced) == 1
+
+
 def test_a_shape_that_folds_the_mesh_is_caught_at_its_step():
     points, cells, edge = grid()
     modes = design.gaussian_modes(

@@ -33,7 +33,11 @@ FEWER = {
         "NUM_TRAIN = 40": "NUM_TRAIN = 4",
         '"num_epochs": 8': '"num_epochs": 1',
     },
+    "11_design": {
+        "NUM_STEPS, NUM_DESIGNS = 300, 1500, 10": "NUM_STEPS, NUM_DESIGNS = 40, 20, 2"
+    },
     "07_which_attention": {"BATCH = 480, 6, 4": "BATCH = 12, 6, 4"},
+    "12_inversion": {"NUM_STEPS = 1200": "NUM_STEPS = 60", "COUNT = 40": "COUNT = 3"},
     "13_a_real_solver": {"NUM_STEPS = 1500": "NUM_STEPS = 30"},
     "14_surfaces": {"NUM_STEPS = 160, 1500": "NUM_STEPS = 12, 4"},
 }
@@ -44,10 +48,16 @@ AT_MOST = {
     "08_cases": ("pressure error", 5.0),
     "09_error_bars": ("bands of", 10.0),
     "10_time": ("relative L2 error of", 5.0),
+    "12_inversion": ("median miss of", 40.0),
     "13_a_real_solver": ("an error of", 7.0),
     "14_surfaces": ("relative L2 error of", 10.0),
 }
-AT_LEAST = {"08_cases": ("R²", 0.99), "09_error_bars": ("hold", 85.0)}
+AT_LEAST = {
+    "08_cases": ("R²", 0.99),
+    "09_error_bars": ("hold", 85.0),
+    "11_design": ("confirms", 9),
+    "12_inversion": ("plate of two metres;", 75.0),
+}
 gallery = notebooks.gallery()
 PAGES = {page.name: page for page in gallery.notebooks()}
 WRITE = "run `python -m tests.notebooks` and commit the .ipynb"

@@ -108,7 +108,7 @@ def test_static_numbers_are_taken_from_arrays_and_not_from_tracers():
     expected = opjax.hat_basis(x, num_nodes=3, lower=0.0, upper=1.0)
     ends = {"lower": np.array(0.0), "upper": jax.numpy.max(x)}
     np.testing.assert_array_equal(opjax.hat_basis(x, num_nodes=3, **ends), expected)
-    with pytest.raises(TypeError, match="upper=.* is a traced"):
+    with pytest.raises(TypeError, match="upper=.* is a traced value"):
         jax.jit(lambda x: opjax.hat_basis(x, num_nodes=3, upper=x.max()))(x)
 
 

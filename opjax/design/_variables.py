@@ -10,10 +10,11 @@ from jax.typing import ArrayLike
 
 Variables = Mapping[str, ArrayLike]
 Bounds = Mapping[str, tuple[ArrayLike, ArrayLike]]
+Layout = tuple[tuple[str, tuple[int, ...]], ...]  # names and shapes
 
 
 class Box:
-    """Variables between bounds; the unit vector `u` stands for `low + u (high - low)`.
+    """Variables between bounds; the unit vector `u` stands for `low + u width`.
 
     Args:
       start: values inside.
@@ -29,7 +30,7 @@ class Box:
                 f"start has the variables {sorted(start)}, but bounds has "
                 f"{sorted(bounds)}: expected the same names, at least one."
             )
-        self._shapes = {name: np.shape(value) for name, value in start.items()}
+        self.layout = tuple((name, np.shape(value)) for name, value in start.items())
         lows = {name: bounds[name][0] for name in start}
         highs = {name: bounds[name][1] for name in start}
         for name, value in start.items():
@@ -47,30 +48,32 @@ class Box:
                     f"{low.tolist()} and {high.tolist()}. If these are the training "
                     "ranges of the operator, it does not know such cases."
                 )
-        self._low = self._flat(lows)
-        self._width = self._flat(highs) - self._low
+        self.low = self._flat(lows)
+        self.width = self._flat(highs) - self.low
 
     def _flat(self, values: Variables) -> np.ndarray:
         rows = [
             np.broadcast_to(np.asarray(values[name], np.float64), shape).ravel()
-            for name, shape in self._shapes.items()
+            for name, shape in self.layout
         ]
         return np.concatenate(rows)
 
     def units(self, variables: Variables) -> np.ndarray:
         """Returns the unit vector of variables; of one with equal bounds, zero."""
-        off = self._flat(variables) - self._low
-        return np.divide(
-            off, self._width, out=np.zeros_like(off), where=self._width > 0
-        )
+        off = self._flat(variables) - self.low
+        return np.divide(off, self.width, out=np.zeros_like(off), where=self.width > 0)
 
-    def variables(self, units: Any) -> dict[str, Any]:
-        """Returns the variables of a unit vector, in arrays of its kind."""
-        xp = np if isinstance(units, np.ndarray) else jnp
-        low, width = (xp.asarray(a, units.dtype) for a in (self._low, self._width))
-        ends = np.cumsum([math.prod(shape) for shape in self._shapes.values()])
-        parts = xp.split(low + units * width, ends[:-1])
-        return {
-            name: xp.reshape(part, shape)
-            for part, (name, shape) in zip(parts, self._shapes.items(), strict=True)
-        }
+    def variables(self, units: np.ndarray) -> dict[str, Any]:
+        """Returns the variables of a unit vector."""
+        return unpack(self.layout, self.low + units * self.width)
+
+
+def unpack(layout: Layout, flat: Any) -> dict[str, Any]:
+    """Returns the variables of a vector, in arrays of its kind."""
+    xp = np if isinstance(flat, np.ndarray) else jnp
+    ends = np.cumsum([math.prod(shape) for _, shape in layout])
+    parts = xp.split(flat, ends[:-1])
+    return {
+        name: xp.reshape(part, shape)
+        for part, (name, shape) in zip(parts, layout, strict=True)
+    }

@@ -3,16 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from opjax import _checks
+from opjax.design._terms import Cells, Function, Functions, Terms
 from opjax.design._variables import Bounds, Box, Variables
-
-Function = Callable[[Any], Any]  # of a case
-_FIRST = 0.25  # length of the first step, in widths of the bounds
-_MARGIN = 1e-4  # of the trust region, that the optimiser does not use: rounding
 
 
 class Guard(NamedTuple):
@@ -124,7 +120,8 @@ def minimise(
     start: Variables,
     bounds: Bounds,
     *,
-    case: Function | None = None,
+    case: Callable[..., Any] | None = None,
+    constants: Any = None,
     guard: Guard | None = None,
     reach: Sequence[Reach] = (),
     volumes: Function | None = None,
@@ -141,6 +138,9 @@ def minimise(
         `trained.description.ranges["scalars"]`.
       case: `case(variables)`, what the other functions take, such as the arguments of
         `trained.function`. By default, the variables.
+      constants: arrays that `case(variables, constants)` takes too, if any. Designs
+        with the same functions and other constants, such as other meshes to start from,
+        are compiled once.
       guard: none by default. Then the design is often one where the operator is wrong.
       reach: quantities that the design has to reach.
       volumes: `volumes(case)` of the cells of its mesh, such as
@@ -171,8 +171,19 @@ def minimise(
 
     _checks.positive(num_steps=num_steps)
     box, guard = Box(start, bounds), guard or Guard()
-    terms = _Terms(objective, box, case, guard, reach)
-    cells = None if volumes is None else _Cells(volumes, box, case)
+    functions = Functions(
+        objective,
+        case,
+        guard.band,
+        guard.unlikeness,
+        tuple(one.quantity for one in reach),
+        volumes,
+        box.layout,
+    )
+    numbers = guard.weight, guard.limit, [one.value for one in reach]
+    given = box.low, box.width, constants, *numbers
+    terms = Terms(functions, given)
+    cells = None if volumes is None else Cells(functions, given)
     steps: list[Step] = []
 
     def record(units: np.ndarray) -> None:
@@ -184,18 +195,8 @@ def minimise(
         inside = all(close) and (guard.unlikeness is None or unlike <= guard.limit)
         smallest = 1.0 if cells is None else cells.smallest(units, len(steps))
         variables = box.variables(np.asarray(units, np.float64))
-        steps.append(
-            Step(
-                len(steps),
-                value,
-                band,
-                unlike,
-                tuple(reached),
-                inside,
-                smallest,
-                variables,
-            )
-        )
+        said = value, band, unlike, tuple(reached)
+        steps.append(Step(len(steps), *said, inside, smallest, variables))
         if on_step is not None:
             on_step(steps[-1])
 
@@ -235,112 +236,6 @@ def _best(steps: Sequence[Step], guard: Guard, reach: Sequence[Reach]) -> Step:
     return min(inside, key=lambda step: step.value + guard.weight * step.band)
 
 
-class _Evaluated(NamedTuple):
-    """Rows of what is minimised and of constraints, over the first gradients."""
-
-    values: np.ndarray
-    slopes: np.ndarray
-    numbers: tuple[float, ...]  # value, band, unlikeness, quantities to reach
-
-
-class _Terms:
-    """All functions of a design and their derivatives, evaluated together, once."""
-
-    def __init__(
-        self,
-        objective: Function,
-        box: Box,
-        case: Function | None,
-        guard: Guard,
-        reach: Sequence[Reach],
-    ):
-        self.constraints = [(1, "ineq")] if guard.unlikeness is not None else []
-        self.constraints += [(2 + i, "eq") for i in range(len(reach))]
-
-        def terms(units: jax.Array) -> tuple[jax.Array, Any]:
-            at = _case(case, box, units)
-            value = _scalar("objective", objective, at)
-            band = unlike = jnp.zeros_like(value)
-            if guard.band is not None:
-                band = _scalar("band", guard.band, at)
-            if guard.unlikeness is not None:
-                unlike = _scalar("unlikeness", guard.unlikeness, at)
-            reached = [_scalar("quantity to reach", one.quantity, at) for one in reach]
-            gaps = [q - one.value for q, one in zip(reached, reach, strict=True)]
-            room = guard.limit - _MARGIN * (1 + abs(guard.limit)) - unlike
-            rows = jnp.stack([value + guard.weight * band, room, *gaps])
-            return rows, (rows, (value, band, unlike, *reached))
-
-        self._terms = jax.jit(jax.jacrev(terms, has_aux=True))
-        self._scales: np.ndarray | None = None
-        self._last: tuple[bytes, _Evaluated] | None = None
-
-    def __call__(self, units: np.ndarray, number: int) -> _Evaluated:
-        key = units.tobytes()
-        if self._last is None or self._last[0] != key:
-            self._last = key, self._evaluate(units, number)
-        return self._last[1]
-
-    def _evaluate(self, units: np.ndarray, number: int) -> _Evaluated:
-        found, (rows, numbers) = self._terms(jnp.asarray(units, float))
-        slopes, values = (np.asarray(a, np.float64) for a in (found, rows))
-        if not (np.isfinite(slopes).all() and np.isfinite(values).all()):
-            raise ValueError(
-                f"step {number}: a value or a derivative is not finite. Use quantities "
-                "that are differentiable between the bounds."
-            )
-        if self._scales is None:
-            sizes = np.linalg.norm(slopes, axis=1)
-            if sizes[0] == 0:
-                raise ValueError(
-                    "The derivative of the objective is zero at the start: it does not "
-                    "depend on the variables, or it is not differentiable."
-                )
-            self._scales = np.where(sizes > 0, sizes, 1)
-            self._scales[0] /= _FIRST
-        scales = self._scales
-        return _Evaluated(
-            values / scales, slopes / scales[:, None], tuple(map(float, numbers))
-        )
-
-
-class _Cells:
-    """Volumes of the cells of a mesh, compared with those at the start."""
-
-    def __init__(self, volumes: Function, box: Box, case: Function | None):
-        self._volumes = jax.jit(lambda units: volumes(_case(case, box, units)))
-        self._first: np.ndarray | None = None
-
-    def smallest(self, units: np.ndarray, number: int) -> float:
-        """Returns the smallest ratio; raises ValueError where a cell is turned over."""
-        volumes = np.asarray(self._volumes(jnp.asarray(units, float)), np.float64)
-        if self._first is None:
-            self._first = volumes
-        ratios = volumes / self._first
-        if turned := int(np.sum(~(ratios > 0))):
-            raise ValueError(
-                f"step {number}: the shape folds the mesh, {turned} of {len(ratios)} "
-                "cells are turned over. Use narrower bounds for the shape, or a larger "
-                "radius."
-            )
-        return float(ratios.min())
-
-
 def _accuracy() -> float:
     """Tolerance of the optimiser for JAX's default precision."""
     return float(jnp.finfo(jnp.asarray(0.0).dtype).eps) ** 0.75
-
-
-def _case(case: Function | None, box: Box, units: Any) -> Any:
-    variables = box.variables(units)
-    return variables if case is None else case(variables)
-
-
-def _scalar(name: str, function: Function, case: Any) -> jax.Array:
-    found = jnp.asarray(function(case))
-    if found.shape != () or not jnp.issubdtype(found.dtype, jnp.floating):
-        raise ValueError(
-            f"The {name} is {found.dtype} of shape {found.shape}, expected a "
-            "floating-point scalar."
-        )
-    return found

@@ -148,10 +148,18 @@ class Written(NamedTuple):
 
     columns: dict[str, tuple[Any, Any]]
 
-    def put(self, start: int, values: np.ndarray) -> None:
-        """Writes all channels `(m, q)` at the points `start` to `start + m`."""
+    def put(self, start: int, values: np.ndarray, *, first: int = 0) -> None:
+        """Writes channels at the points `start` to `start + m`.
+
+        Args:
+          start: the first point.
+          values: of whole fields, `(m, q)`.
+          first: channel that they begin with; fields without one of them are left out.
+        """
         for array, chosen in self.columns.values():
-            array[start : start + len(values)] = values[:, chosen]
+            channels = np.asarray(chosen) - first
+            if channels.min() >= 0 and channels.max() < values.shape[1]:
+                array[start : start + len(values)] = values[:, channels]
 
 
 @contextlib.contextmanager

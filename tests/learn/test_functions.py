@@ -98,6 +98,19 @@ def test_gradients_and_hessians_are_central_differences(rng, tmp_path):
         )
 
 
+def test_chunks_have_hessians_in_reverse_mode_and_say_so(rng, tmp_path):
+    found, sample = operator(rng, tmp_path, num_layers=1, chunk_size=4), make(rng, 9)
+
+    def mean(points):
+        return found.function(found.parameters, points, sample.features).mean()
+
+    x = jnp.asarray(sample.mesh_points)
+    with pytest.raises(TypeError, match=r"Use reverse mode: jax.grad"):
+        jax.jvp(mean, (x,), (x,))
+    shapes = jax.eval_shape(jax.jacrev(jax.grad(mean)), x)
+    assert shapes.shape == (9, 2, 9, 2)
+
+
 # The gradient of Performer's shift is stopped, which the offset of its kernel sees;
 # Nyström's inverse has a shift of rounding size, whose gradient is stopped, too.
 TOLERANCES = {"performer": 0.1, "nystrom": 1e-5}
@@ -127,9 +140,9 @@ def test_gradients_of_every_model_are_central_differences(name, rng, tmp_path):
     np.testing.assert_allclose(np.asarray(single), exact, atol=1e-3 * largest)
 
 
-def ring(rng, tmp_path):
+def ring(rng, tmp_path, name="functional"):
     """An operator of a pressure and a velocity, and the mesh of a ring."""
-    found = operator(rng, tmp_path, num_layers=1)
+    found = operator(rng, tmp_path, name, num_layers=1)
     sample = annulus()
     weights = rng.uniform(size=sample.num_points).astype(np.float32)
     sample = sample._replace(quadrature_weights=weights)

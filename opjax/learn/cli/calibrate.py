@@ -49,7 +49,7 @@ from opjax.samples import Sample, ranges
 
 @dataclasses.dataclass(frozen=True)
 class CalibrateOptions(Options):
-    """Options of the calibration."""
+    """What to calibrate, and on which cases."""
 
     workdir: OnePath = shared.workdir()
     input: Paths = required(

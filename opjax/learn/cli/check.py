@@ -44,7 +44,7 @@ _LONGEST = 600  # letters of a message that are shown
 
 @dataclasses.dataclass(frozen=True)
 class CheckOptions(Options):
-    """Options of the check."""
+    """What to check."""
 
     train: Paths = option(
         (), "Folder, files or patterns of the samples, separated by commas"

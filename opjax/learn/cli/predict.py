@@ -80,7 +80,7 @@ from opjax.samples import Sample, ranges
 
 @dataclasses.dataclass(frozen=True)
 class PredictOptions(Options):
-    """Options of the prediction."""
+    """What to predict, and how."""
 
     workdir: OnePath = shared.workdir()
     input: Paths = option(
@@ -199,10 +199,8 @@ class PredictOptions(Options):
             raise ValueError(
                 f"--sensitivity={self.sensitivity!r} must be one quantity, as in max:S."
             )
-        if self.sensitivity and (self.stream or self.steps):
-            raise ValueError(
-                "--sensitivity needs whole meshes; omit --stream and --steps."
-            )
+        if self.sensitivity and self.steps:
+            raise ValueError("--sensitivity has no effect on series; omit --steps.")
         of_operator = ("stream", "steps", "export", "band", "strict", "band_figures")
         for name in (*of_operator, "sensitivity"):
             if instead and getattr(self, name):
@@ -314,7 +312,7 @@ def _predict(
     _remove_former(place, inputs)
     seeds = _seeds(operator, options)
     if options.stream:
-        rows = _stream_all(operator, inputs, place, options.point_dim, options.limits)
+        rows = _stream_all(operator, inputs, place, options)
     else:
         rows = _predict_all(
             operator, inputs, place, options, asked, bands, seeds, others
@@ -417,14 +415,19 @@ def _stream_all(
     operator: trained.Trained,
     inputs: Sequence[str],
     output: pathlib.Path,
-    point_dim: int | None,
-    limits: Limits,
+    options: PredictOptions,
 ) -> list[dict[str, Any]]:
     rows, names = [], _names(operator)
     for file, name in _places(inputs).items():
         place = output / name.with_name(file.name)
         rows += in_slices.predict_file(
-            operator, file, place, names, limits, point_dim=point_dim
+            operator,
+            file,
+            place,
+            names,
+            options.limits,
+            point_dim=options.point_dim,
+            slopes_of=options.sensitivity,
         )
     for row in rows:
         if note := ranges.sentence(row):
@@ -432,6 +435,8 @@ def _stream_all(
     output.mkdir(parents=True, exist_ok=True)
     write_json(output / "report.json", rows)
     case_table.write(output / case_table.FILE, rows)
+    if options.sensitivity:
+        sensitivity.write(output / sensitivity.FILE, rows)
     return [to_json(row) for row in rows]
 
 
@@ -446,7 +451,9 @@ def _predict_all(
     others: beside.Beside | None = None,
 ) -> list[dict[str, Any]]:
     rows, names = [], _names(operator)
-    slopes = Sensitivity(operator, options.sensitivity) if options.sensitivity else None
+    slopes = None
+    if options.sensitivity:
+        slopes = Sensitivity(operator, options.sensitivity, options.limits)
     reduced: list[Sample] = []
     output.mkdir(parents=True, exist_ok=True)
     of_slopes = parse(options.sensitivity or "")

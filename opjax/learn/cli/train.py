@@ -76,7 +76,7 @@ def _absolute(paths: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class FileOptions(Options):
-    """Options of the data."""
+    """Your data."""
 
     train: str = option(
         "",
@@ -222,7 +222,7 @@ class FileOptions(Options):
 
 @dataclasses.dataclass(frozen=True)
 class StartOptions(Options):
-    """Options of the initial operator."""
+    """Start."""
 
     start_from: str = option(
         "nothing",
@@ -250,7 +250,7 @@ class StartOptions(Options):
 
 @dataclasses.dataclass(frozen=True)
 class LossOptions(Options):
-    """Options of the loss."""
+    """Loss."""
 
     loss: str = added(
         option(

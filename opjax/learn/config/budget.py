@@ -8,7 +8,7 @@ from opjax.learn.config.groups import Options
 
 @dataclasses.dataclass(frozen=True)
 class BudgetOptions(Options):
-    """Options of the training budget."""
+    """Budget."""
 
     num_steps: int = option(
         0,

@@ -50,7 +50,7 @@ class Options:
 
 @dataclasses.dataclass(frozen=True)
 class RunOptions(Options):
-    """Options of the run: models, seeds and variants.
+    """What to run.
 
     Examples:
       >>> from opjax import learn
@@ -115,7 +115,7 @@ def _of_model(config: RunOptions, model: str) -> RunOptions:
 
 @dataclasses.dataclass(frozen=True)
 class DataOptions(Options):
-    """Options of the data.
+    """Data.
 
     Examples:
       >>> from opjax import learn
@@ -141,7 +141,7 @@ class DataOptions(Options):
 
 @dataclasses.dataclass(frozen=True)
 class SizeOptions(Options):
-    """Options of the model size.
+    """Size of the model.
 
     Examples:
       >>> from opjax import learn
@@ -274,7 +274,7 @@ class SingleModelOptions(Options):
 
 @dataclasses.dataclass(frozen=True)
 class ModelOptions(SizeOptions, SingleModelOptions):
-    """Options of the model.
+    """Model.
 
     Examples:
       >>> from opjax import learn
@@ -372,7 +372,7 @@ def _model_defaults() -> dict[str, fields.Value]:
 
 @dataclasses.dataclass(frozen=True)
 class UpdateOptions(Options):
-    """Options of the updates.
+    """Updates.
 
     Examples:
       >>> from opjax import learn
@@ -410,7 +410,7 @@ class UpdateOptions(Options):
 
 @dataclasses.dataclass(frozen=True)
 class TrainingOptions(UpdateOptions):
-    """Options of the training.
+    """Training.
 
     Examples:
       >>> from opjax import learn, training
@@ -557,7 +557,7 @@ def _onecycle(
 
 @dataclasses.dataclass(frozen=True)
 class StepOptions(UpdateOptions):
-    """Options of training on new samples in every step.
+    """Training on new samples in every step.
 
     Examples:
       >>> from opjax import learn

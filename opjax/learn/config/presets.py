@@ -91,7 +91,7 @@ class BenchmarkOptions(RunOptions, DataOptions, ModelOptions, TrainingOptions):
 
 @dataclasses.dataclass(frozen=True)
 class FieldOptions(BenchmarkOptions):
-    """Options of fields and their loss.
+    """Fields and their loss.
 
     Examples:
       >>> from opjax import learn

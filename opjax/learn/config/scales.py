@@ -29,7 +29,7 @@ class Angle(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ScaleOptions(Options):
-    """Options of physical scales and symmetries."""
+    """Physical scales and symmetries."""
 
     scales: str = option(
         "",

@@ -12,7 +12,7 @@ TIMED = ("time_conditional", "one_shot")
 
 @dataclasses.dataclass(frozen=True)
 class TimeOptions(Options):
-    """Options of time series."""
+    """Time."""
 
     time: str = option(
         "none",

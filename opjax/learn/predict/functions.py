@@ -136,7 +136,7 @@ def operator(trained: Learned) -> Function:
             return _next_frame(trained, parameters, found.arrays, time)
         encoded = encode(found.arrays, parameters.normalizers)
         time = None if time is None else jnp.asarray(time, encoded["mesh_points"].dtype)
-        encoded_output = prediction.call_both(parameters.model, encoded, time=time)
+        encoded_output = _called(parameters.model, encoded, time)
         physical = [
             None if part is None else _decoded(parameters, found, role, part)
             for role, part in zip(_OUTPUTS, encoded_output, strict=True)
@@ -363,6 +363,23 @@ def _check_precision(trained: Learned, sample: Sample) -> None:
                 "float64 arrays inside `with jax.enable_x64(True):`, or subtract "
                 f"the offset and train again (the operator is in {trained.folder})."
             )
+
+
+def _called(model: Model, encoded: dict[str, Any], time: Any) -> Predicted:
+    """Evaluates a model; says what to do where it has no forward mode.
+
+    Of `jax.jvp(jax.jit(f), ...)` JAX says so itself, when nothing of ours runs.
+    """
+    try:
+        return prediction.call_both(model, encoded, time=time)
+    except TypeError as error:
+        if "custom_vjp" not in str(error):
+            raise
+        raise TypeError(
+            "Forward mode (jax.jvp, jacfwd, hessian) does not go through chunks of "
+            "points. Use reverse mode: jax.grad, or jax.jacrev(jax.grad(f)) for a "
+            "Hessian. The operator was trained with chunk_size."
+        ) from error
 
 
 def _decoded(parameters: Parameters, found: Case, role: str, values: Any) -> jax.Array:

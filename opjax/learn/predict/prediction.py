@@ -266,12 +266,16 @@ def model_input(
       arrays: arrays of a sample, by name.
       normalizers: normalisers that replace those of the operator.
     """
-    leaves = jax.tree.leaves(trained.model)
-    dtype = jnp.result_type(
-        *(x for x in leaves if jnp.isdtype(x.dtype, "real floating"))
-    )
+    dtype = _dtype_of(trained)
     inputs = encode_stored(arrays, normalizers or trained.normalizers)
     return {name: np.asarray(array, dtype) for name, array in inputs.items()}
+
+
+def _dtype_of(trained: Learned) -> Any:
+    """The precision of the parameters."""
+    leaves = jax.tree.leaves(trained.model)
+    real = (x for x in leaves if jnp.isdtype(x.dtype, "real floating"))
+    return jnp.result_type(*real)
 
 
 def obstacle(trained: Learned) -> str | None:
@@ -364,24 +368,24 @@ class Encoded:
         return self._encode(np.asarray(self._column[rows]))
 
 
-def _single(normalizer: Normalizer, values: np.ndarray) -> np.ndarray:
-    """Encoded values in float32."""
-    encoded = normalize.encode_host(normalizer, values)
-    return encoded.astype(np.float32, copy=False)
+def _encode(normalizer: Normalizer, dtype: Any, values: np.ndarray) -> np.ndarray:
+    """Encoded values in the type of the parameters."""
+    return normalize.encode_host(normalizer, values).astype(dtype, copy=False)
 
 
 def encoded(trained: Learned, arrays: Columns) -> dict[str, Any]:
     """Sliceable arrays, encoded for the model, with scalars as features."""
-    normalizers = trained.normalizers
+    normalizers, dtype = trained.normalizers, _dtype_of(trained)
     columns: dict[str, Any] = {
-        k: Encoded(a, partial(_single, normalizers[k]))
+        k: Encoded(a, partial(_encode, normalizers[k], dtype))
         if k in normalizers and k in _ARRAYS
         else a
         for k, a in arrays.items()
         if k != "scalars"
     }
     if "scalars" in arrays:
-        scalars = _single(normalizers["scalars"], np.asarray(arrays["scalars"]))
+        given = np.asarray(arrays["scalars"])
+        scalars = _encode(normalizers["scalars"], dtype, given)
         n = len(arrays["mesh_points"])
         columns["features"] = WithConstants(columns.get("features"), scalars, n)
     return columns
