@@ -143,7 +143,7 @@ def test_bad_arguments_are_named(given, error, match):
     ("step", "error", "match"),
     [
         (lambda u: u[:2], ValueError, r"shape \(4,\) to shape \(2,\)"),
-        (lambda u: u.astype(jnp.float32), TypeError, "makes float32 of float64"),
+        (lambda u: u.astype(jnp.float32), TypeError, "maps dtype float64 to float32"),
         (lambda u: (u, u), TypeError, "whole next state"),
     ],
 )

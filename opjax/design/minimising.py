@@ -12,15 +12,15 @@ from opjax.design._variables import Bounds, Box, Variables
 
 
 class Guard(NamedTuple):
-    """What keeps a design where an operator is trusted.
+    """Keeps a design where an operator can be trusted.
 
     Attributes:
       band: `band(case)`, half the width of the interval of the objective, or another
         measure of its uncertainty; None for no penalty.
       weight: factor of the band in what is minimised. With 1, that is the upper end of
         the interval.
-      unlikeness: `unlikeness(case)`, larger for cases that are less like those of the
-        calibration, such as `Calibration.unlikeness`; None for no trust region.
+      unlikeness: `unlikeness(case)`, larger for cases that are less similar to the
+        calibration cases, such as `Calibration.unlikeness`; None for no trust region.
       limit: largest unlikeness of a design.
 
     Examples:
@@ -63,7 +63,7 @@ class Step(NamedTuple):
       band: of the guard; 0 without one.
       unlikeness: of the guard; 0 without one.
       reached: values of the quantities to reach.
-      inside: whether the step is in the trust region and reaches all quantities.
+      inside: whether the step is in the trust region and reaches all values.
       smallest_cell: smallest ratio of the volume of a cell to that at the start; 1
         without `volumes`.
       variables: by name.
@@ -84,7 +84,7 @@ class Step(NamedTuple):
     variables: Mapping[str, Any]
 
     def __str__(self) -> str:
-        """Says the step in one line."""
+        """Describes the step in one line."""
         words = [f"value {self.value:.4g}", f"band {self.band:.3g}"]
         words += [f"unlikeness {self.unlikeness:.3g}"]
         words += [f"reached {value:.4g}" for value in self.reached]
@@ -97,7 +97,7 @@ class Found(NamedTuple):
     """A design.
 
     Attributes:
-      best: of the steps inside, that of the smallest `value + weight * band`.
+      best: the accepted step with the smallest `value + weight * band`.
       steps: all steps, the start first.
       message: how the optimiser ended.
 
@@ -153,7 +153,7 @@ def minimise(
 
     Raises:
       ValueError: if the start is outside the bounds, the objective does not depend on
-        the variables or its derivative is not finite, a step turns a cell over, or no
+        the variables or its derivative is not finite, a step inverts a cell, or no
         step is in the trust region and reaches all quantities.
 
     Examples:
@@ -237,5 +237,5 @@ def _best(steps: Sequence[Step], guard: Guard, reach: Sequence[Reach]) -> Step:
 
 
 def _accuracy() -> float:
-    """That of the optimiser, in the precision of variables, JAX' default."""
+    """Tolerance of the optimiser for JAX's default precision."""
     return float(jnp.finfo(jnp.asarray(0.0).dtype).eps) ** 0.75

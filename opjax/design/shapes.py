@@ -1,4 +1,4 @@
-"""Smooth displacements of the points of a mesh, and whether its cells turn over."""
+"""Smooth displacements of mesh points, and a check for inverted cells."""
 
 import jax
 import jax.numpy as jnp

@@ -447,7 +447,7 @@ def warn_of_offsets(
 
 
 def copies(found: Iterable[Sample | Series]) -> list[tuple[str, str]]:
-    """Returns the names of repeated samples: of the first one and of the copy."""
+    """Returns the names of identical samples: the first one and its copy."""
     seen: dict[str, str] = {}
     pairs: list[tuple[str, str]] = []
     for sample in found:

@@ -45,7 +45,7 @@ class Topology(NamedTuple):
         return geometry.KINDS[next(iter(self.blocks))].dimension
 
     def boundary(self) -> geometry.Facets:
-        """Facets of the mesh's boundary, with the indices in the file of their cells.
+        """Boundary facets of the mesh, with the index of their cell in the file.
 
         Raises:
           ValueError: if the cells have no facets.

@@ -1,4 +1,4 @@
-"""Values of a field at sensors between the points of a mesh."""
+"""Interpolation of a field from mesh points to sensors."""
 
 from typing import Any, NamedTuple
 
@@ -13,11 +13,11 @@ _FLAT = 1e-12
 
 
 class Sensors(NamedTuple):
-    """How values at mesh points are interpolated at sensors; call it with them.
+    """Interpolation from mesh points to sensors; call it with values at points.
 
     Attributes:
-      corners: mesh points of the cell of each sensor, `(m, c)`.
-      weights: of these points, `(m, c)`; they add up to one.
+      corners: indices of the mesh points of the cell of each sensor, `(m, c)`.
+      weights: weights of these points, `(m, c)`; each row adds up to one.
 
     Examples:
       >>> import numpy as np
@@ -32,9 +32,10 @@ class Sensors(NamedTuple):
     weights: Float[np.ndarray, "m c"]
 
     def __call__(self, values: Any) -> Any:
-        """Returns values at the sensors, `(m, q)`, of values at points, `(n, q)`.
+        """Interpolates values at points, `(n, q)`, to the sensors, `(m, q)`.
 
-        Linear in the values, of NumPy or JAX, so that gradients pass through.
+        It is linear in the values, which may be NumPy or JAX arrays, so JAX can
+        differentiate it.
         """
         shares = self.weights[:, :, None].astype(values.dtype)
         return (shares * values[self.corners]).sum(axis=1)
@@ -45,14 +46,14 @@ def sensors(
     mesh_points: Float[ArrayLike, "n p"],
     cells: Int[ArrayLike, "k corners"],
 ) -> Sensors:
-    """Finds the cells of sensors, for linear interpolation inside them, on the host.
+    """Finds the cell of each sensor, for linear interpolation, on the host.
 
     Quadrilaterals are divided into two triangles each.
 
     Complexity: `O(m k)`.
 
     Args:
-      places: of the sensors, `(m, p)`, `p` of 2 or 3.
+      places: coordinates of the sensors, `(m, p)`, with `p` of 2 or 3.
       mesh_points: points of the mesh, `(n, p)`.
       cells: triangles or quadrilaterals in the plane, tetrahedra in space, `(k, 3)` or
         `(k, 4)`.
@@ -62,7 +63,7 @@ def sensors(
 
     Raises:
       TypeError: if points are not floating point or cells not integers.
-      ValueError: if a sensor is outside the mesh, or cells are of another kind.
+      ValueError: if a sensor is outside the mesh, or cells have another type.
 
     Examples:
       >>> import numpy as np

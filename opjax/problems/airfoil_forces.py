@@ -40,9 +40,9 @@ def force_coefficients(
 
         c = 2 / (v^2 A) (int p (n . d) ds + int tau . d ds),
 
-    where the direction is the normal `n` out of the fluid, into the airfoil. The
-    direction `d` is that of the incoming flow for drag, and a quarter turn
-    counterclockwise from it for lift. The contour is the polygon of the points. On each
+    where `n` is the unit normal out of the fluid, into the airfoil. The direction `d`
+    is that of the incoming flow for drag, and a quarter turn counterclockwise from it
+    for lift. The contour is the polygon of the points. On each
     side, `p` and `tau` are the means of its two ends, so the error is of second order
     in the length of the sides.
 

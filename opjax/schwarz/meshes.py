@@ -33,7 +33,7 @@ def partition_cover(
     Raises:
       TypeError: if labels or edges are not integers, or `mesh_points` is not floating
         point.
-      ValueError: if shapes do not match these, labels are negative or skip a number, a
+      ValueError: if shapes do not match, labels are negative or skip a number, a
         point of an edge does not exist, a coordinate is not finite, the overlap is
         negative or not a whole number of layers, or not exactly one of edges and mesh
         points is given.

@@ -40,8 +40,8 @@ class InputCotangents(NamedTuple):
     """Cotangents of the inputs at the points of a chunk, on the host.
 
     Attributes:
-      mesh_points: of the coordinates, `(m, p)`.
-      features: of the features, `(m, c)`; None for a model without.
+      mesh_points: cotangents of the coordinates, `(m, p)`.
+      features: cotangents of the features, `(m, c)`; None for a model without features.
 
     Examples:
       >>> import numpy as np
@@ -211,21 +211,21 @@ def input_cotangents(
     *,
     time: ArrayLike | None = None,
 ) -> Iterator[InputCotangents]:
-    r"""Pulls cotangents of the values of a mesh back to its points, in bounded memory.
+    r"""Pulls cotangents of the predicted values back to the inputs, chunk by chunk.
 
         x_i' = sum_j (d v_j / d x_i)^T v_j',    f_i' = sum_j (d v_j / d f_i)^T v_j',
 
-    what `jax.vjp` of all points at once gives: with `v' = dQ / dv` the derivatives of a
-    number `Q` of the whole mesh with respect to the coordinates and the features of
-    every point. Memory is that of `value_and_grad`, and the source is read `2 l + 2`
-    times. Weights and basis functions stay as they are when points move.
+    equal to `jax.vjp` of all points at once. If `v' = dQ / dv` for a scalar `Q` of the
+    whole mesh, these are the derivatives of `Q` with respect to the coordinates and the
+    features of every point. This needs as much memory as `value_and_grad` and reads the
+    source `2 l + 2` times. Weights and basis functions do not change when points move.
 
     Args:
-      model: an operator transformer that has chunks.
-      source: the mesh, see `value_and_grad`; its `target` are the cotangents `(n, q)`.
-        Those of points of zero weight do not count.
-      chunks: how it is gone over.
-      time: as for the model.
+      model: an operator transformer that supports chunks.
+      source: the mesh, see `value_and_grad`; its `target` contains the cotangents,
+        `(n, q)`. Points with zero weight are ignored.
+      chunks: chunk size and storage.
+      time: time, if the model has a time embedding.
 
     Yields:
       Cotangents of the inputs, chunk by chunk.
@@ -370,7 +370,7 @@ class _Backward:
         return _gradients(model, self.outer, self.shared, self.blocks)
 
     def to_sums(self) -> None:
-        """Passes over the mesh, down to the cotangents of the sums of all layers."""
+        """Passes over the mesh for the cotangents of the sums of all layers."""
         layers = self.mesh.plan.num_layers
         loss = _FromLoss(self)
         self.mesh.run(loss)

@@ -360,9 +360,9 @@ def pull_inputs(
 
     Args:
       model: the operator transformer.
-      fixed: what is known of all layers.
+      fixed: quantities of all layers.
       inputs: coordinates `(m, p)`, and features `(m, c)` or None.
-      time: as for the model.
+      time: time, if the model has a time embedding.
       given: what calls of the attention take; coordinates among it are those of
         `inputs`.
       weights: of the points, in attention.

@@ -372,9 +372,9 @@ def jit_with(
     """Compiles `make(optimizer)` with the numbers of the optimizer as arguments.
 
     Rates, decays and schedule lengths that are leaves of the optimizer, as in
-    `opjax.training.optimizers`, are then not constants of the program: a training with
-    other numbers finds it in the compilation cache. Everything else, such as functions
-    of other optimizers, stays part of the program.
+    `opjax.training.optimizers`, are then not constants of the program, so a training
+    run with other numbers finds the program in the compilation cache. Everything else,
+    such as functions of other optimizers, stays part of the program.
 
     Args:
       optimizer: gradient transformation.

@@ -141,7 +141,7 @@ def likeness_of_groups(
       >>> from opjax.uncertainty import Group, likeness_of_groups
       >>> reference = np.random.default_rng(0).normal(size=(40, 3))
       >>> group = Group(features=np.full(3, 9.0), reference=reference)
-      >>> bool(likeness_of_groups([group]).p_value < 0.05)  # unlike the others
+      >>> bool(likeness_of_groups([group]).p_value < 0.05)  # out of distribution
       True
 
     References:
@@ -170,14 +170,14 @@ def _compared(groups: list[Rows], count: int) -> GroupedLikeness:
 def alarm_margin(
     groups: Sequence[Group], *, false_alarms: float, ridge: ArrayLike = 0.1
 ) -> Float[Array, ""]:
-    r"""How far a case is beyond the cases that raise no alarm.
+    r"""Returns the margin of the out-of-distribution test, positive for an alarm.
 
         s - (the k-th largest of s_1, ..., s_b),    k = floor(a (b + 1)),
 
     with the scores `s` of `likeness_of_groups`, the new case among the others, and
-    `a = false_alarms`. It is positive exactly where `p <= a`. Unlike the p-value, it
-    has a gradient: it is a constraint for an optimiser that is to stay among cases like
-    these.
+    `a = false_alarms`. It is positive exactly if `p <= a`. The p-value has no useful
+    gradient, but the margin has one: it can be a constraint that keeps an optimiser
+    close to the reference cases.
 
     Args:
       groups: as for `likeness_of_groups`.
@@ -186,18 +186,18 @@ def alarm_margin(
 
     Returns:
       The margin, in standard deviations of the logarithm of the distance; NaN if a
-      feature is.
+      feature is NaN.
 
     Raises:
       TypeError: if an array is not floating point.
-      ValueError: see `likeness_of_groups`; or if cases are too few for an alarm.
+      ValueError: see `likeness_of_groups`; or if there are too few cases for an alarm.
 
     Examples:
       >>> import numpy as np
       >>> from opjax.uncertainty import Group, alarm_margin
       >>> reference = np.random.default_rng(0).normal(size=(40, 3))
       >>> group = Group(features=np.full(3, 9.0), reference=reference)
-      >>> bool(alarm_margin([group], false_alarms=0.05) > 0)  # unlike the others
+      >>> bool(alarm_margin([group], false_alarms=0.05) > 0)  # out of distribution
       True
     """
     rows = rows_of(groups, ridge)

@@ -17,7 +17,7 @@ _FAR = 1e-2  # of a standard deviation, that a Newton step may be long
 
 
 class Normal(NamedTuple):
-    """A normal distribution of some parameters.
+    """A multivariate normal distribution.
 
     Attributes:
       mean: `(d,)`.
@@ -52,17 +52,17 @@ def laplace(
 
         N(z, H^{-1}),    H = hessian of `loss` at z,
 
-    with the negative logarithm of the posterior as loss, up to a constant, such as
+    where `loss` is the negative logarithm of the posterior up to a constant, such as
 
         |s(z) - d|^2 / (2 noise^2) + |z - z_0|^2 / (2 prior^2)
 
-    for data `d` of sensors `s`. It is exact if `s` is linear.
+    for data `d` and predicted sensor values `s(z)`. It is exact if `s` is linear.
 
     Args:
-      loss: `loss(parameters, *arguments)`, a number; differentiable twice, of
-        parameters `(d,)`. It is compiled once for all calls with the same function.
-      mode: parameters where it is smallest, from a minimiser such as
-        `scipy.optimize.minimize`, `(d,)`; in float64 under `jax.enable_x64(True)`.
+      loss: `loss(parameters, *arguments)`, a scalar that is twice differentiable in
+        the parameters `(d,)`. It is compiled once for all calls with the same function.
+      mode: minimum of the loss, `(d,)`, from a minimiser such as
+        `scipy.optimize.minimize`; in float64 under `jax.enable_x64(True)`.
       *arguments: arrays such as the data.
 
     Returns:

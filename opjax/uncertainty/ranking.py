@@ -1,4 +1,4 @@
-"""Which of many cases to solve next: greedily, far from each other and uncertain."""
+"""Greedy choice of the cases to solve next: uncertain and far from each other."""
 
 from functools import partial
 from typing import NamedTuple
@@ -18,8 +18,8 @@ class Choice(NamedTuple):
 
     Attributes:
       order: rows of the chosen cases, `(k,)`.
-      scores: weight times distance, when each was chosen.
-      distances: from the nearest known or chosen case, when each was chosen.
+      scores: weight times distance, at the time of the choice.
+      distances: from the nearest solved or chosen case, when each was chosen.
 
     Examples:
       >>> import numpy as np
@@ -41,22 +41,22 @@ def greedy_choice(
     known: Float[ArrayLike, "e f"] | None = None,
     ridge: ArrayLike = 0.1,
 ) -> Choice:
-    r"""Chooses cases one by one, each uncertain and far from all that are known.
+    r"""Chooses cases one by one, each uncertain and far from the solved ones.
 
         i_{j+1} = argmax_i w_i min_{m known or chosen} |x_i - x_m|_M,
 
     with weights `w` such as the widths of bands, and the metric `M` of
-    `shrunk_distances` over all cases. A chosen case counts as known, so a weight that
-    many neighbours share is used once. Without known cases, the mean of the cases
-    counts as one. With equal weights this is the greedy k-centre choice, whose largest
-    remaining distance is at most twice the smallest possible one. Of equal scores, the
-    first case is chosen.
+    `shrunk_distances` over all cases. A chosen case counts as known, so a group of
+    similar cases with large weights is chosen only once. Without known cases, the mean
+    of the cases replaces them. With equal weights, this is the greedy k-centre choice,
+    whose largest remaining distance is at most twice the smallest possible one. If
+    scores are equal, the first case is chosen.
 
     Args:
-      features: of `b` cases to choose from, each of about unit size, `(b, f)`.
+      features: features of the `b` cases, each of about unit size, `(b, f)`.
       count: number of cases to choose, from 1 to `b`.
-      weights: at least zero, `(b,)`; equal ones if left out.
-      known: features of cases that are solved, `(e, f)`.
+      weights: nonnegative weights, `(b,)`; all equal by default.
+      known: features of the solved cases, `(e, f)`; none by default.
       ridge: see `shrunk_distances`.
 
     Returns:
@@ -73,7 +73,7 @@ def greedy_choice(
       >>> features = np.array([[0.0], [1.0], [1.1], [2.0]])
       >>> weights = np.array([1.0, 3.0, 3.0, 1.0])
       >>> found = greedy_choice(features, 2, weights=weights, known=np.zeros((1, 1)))
-      >>> found.order.tolist()  # 3 * 1.1 is the most; its neighbour is no news then
+      >>> found.order.tolist()  # 3 * 1.1 is the most; its neighbour is near now
       [2, 3]
 
     References:

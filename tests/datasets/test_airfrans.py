@@ -166,7 +166,7 @@ def test_published_files_are_read_without_pyvista(published, monkeypatch):
         ({"fields": np.full((80, 4), np.nan)}, "non-finite"),
         ({"normals": np.zeros((15, 2))}, "surface has 16"),
         ({"surface": np.full(16, 80)}, "point indices below 80"),
-        ({"surface": np.zeros(16, int)}, "each once"),
+        ({"surface": np.zeros(16, int)}, "distinct nodes"),
         ({"cells": np.array([[0, 1, 2, -1]])}, "point indices"),
         ({"distance": np.zeros(80, int)}, "expected numbers"),
     ],
@@ -218,7 +218,7 @@ def test_a_contour_with_other_points_than_the_mesh_is_refused(
         airfrans.read_case(tmp_path, name)
     del mesh.point_data["nut"]
     mesh.save(tmp_path / name / f"{name}_internal.vtu")
-    with pytest.raises(ValueError, match="but no 'nut'"):
+    with pytest.raises(ValueError, match="without 'nut'"):
         airfrans.read_case(tmp_path, name)
 
 

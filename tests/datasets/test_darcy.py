@@ -250,7 +250,9 @@ def test_wrong_arguments_are_named_in_the_error(pairs, tmp_path):
         darcy.generate(1, seed=-1, cache_dir=tmp_path)
     with pytest.raises(ValueError, match="num_test"):
         darcy.load(tmp_path, num_test=0)
-    with pytest.raises(ValueError, match=r"\(5, 21, 21\) and sol \(4, 21, 21\)"):
+    with pytest.raises(
+        ValueError, match=r"\(5, 21, 21\) and sol has shape \(4, 21, 21\)"
+    ):
         darcy.to_samples(pairs[0], pairs[1, 1:])
     with pytest.raises(ValueError, match="'.mat' or '.npz'"):
         save(tmp_path / "x.pkl", *pairs)

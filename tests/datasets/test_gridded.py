@@ -140,5 +140,5 @@ def test_from_a_stacked_archive_to_predictions_on_the_grid(arrays, tmp_path):
 def test_meshes_of_different_sizes_are_named_with_the_way_out(name):
     arrays = {"target": np.ones((2, 3)), "mesh_points": np.ones((2, 3, 2))}
     arrays[name] = [np.ones((3, 2)), np.ones((4, 2))]
-    with pytest.raises(ValueError, match=f"{name} has arrays .* samples.Sample"):
+    with pytest.raises(ValueError, match=f"{name} contains arrays .* samples.Sample"):
         from_arrays(**arrays)

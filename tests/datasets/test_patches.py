@@ -192,7 +192,7 @@ def test_a_surface_of_cell_data_has_the_force_on_its_body(tmp_path):
     assert one(path, "force_z:p", ["p"], location="cells") == pytest.approx(2)
     top = {"location": "cells", "boundary": "top: z > 0.9"}
     assert one(path, "mean:p@top", ["p"], **top) == pytest.approx(3)
-    with pytest.raises(ValueError, match=r"quads of a surface, is open at 4 edges"):
+    with pytest.raises(ValueError, match=r"quads of a surface and is open at 4 edges"):
         one(path, "force_z:p@top:reference=0", ["p"], **top)
 
 

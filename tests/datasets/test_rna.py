@@ -128,10 +128,10 @@ def test_off_files_of_any_layout_are_read(text, folder):
         ("OFF\n2 x 0\n", "'2 x 0' after OFF"),
         ("OFF\n2", "'2' after OFF"),
         ("OFF\n0 0 0\n", "has no vertices"),
-        ("OFF\n2 0 0\n0 0 0\n1 0\n", "ends early.*5 of 6 coordinates"),
-        ("OFF\n1 1 0\n0 0 0\n3 0 0", "ends early.*3 of at least 4"),
+        ("OFF\n2 0 0\n0 0 0\n1 0\n", "truncated.*5 of 6 coordinates"),
+        ("OFF\n1 1 0\n0 0 0\n3 0 0", "truncated.*3 of at least 4"),
         ("OFF\n1 0 0\n0 0 zero\n", "not a number.*zero"),
-        ("OFF\n2 0 0\n0 0 0\n0 nan 0\n", "1 non-finite vertices.*number 1"),
+        ("OFF\n2 0 0\n0 0 0\n0 nan 0\n", "1 non-finite vertices.*vertex 1"),
         ("OFF\n1 0 0\n0 0 1e60\n", "1 non-finite vertices.*1e\\+60"),
     ],
 )
@@ -178,7 +178,7 @@ def test_missing_files_are_named(folder, tmp_path):
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ("13_A.off\n13_A.off\n", r"twice \['13_A'\]"),
+        ("13_A.off\n13_A.off\n", r"duplicates \['13_A'\]"),
         ("../13_A.off\n", "with folders"),
         ("\n", "0 lines"),
         ("12_A.off\n", "1 surfaces in both the training and the test set: 12_A"),

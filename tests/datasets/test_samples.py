@@ -227,7 +227,10 @@ NAN = np.full((4, 1), np.nan, np.float32)
         ({"target": np.zeros((5, 1), np.float32)}, r"target has shape \(5, 1\), but"),
         ({"target": np.zeros(4, np.float32)}, r"target has shape \(4,\), expected"),
         ({"target": NAN}, "4 non-finite values, the first one at point 0"),
-        ({"features": np.zeros((4, 3), np.float32)}, "3 channels of features.*agree"),
+        (
+            {"features": np.zeros((4, 3), np.float32)},
+            "3 channels of features.*consistent",
+        ),
         ({"features": None}, "no channels of features.*must be consistent"),
         ({"mesh_points": np.zeros((0, 2), np.float32)}, "one row per point"),
         ({"grid_shape": (3, 2)}, "has 6 points, but mesh_points has 4"),
@@ -259,7 +262,7 @@ def test_labels_are_integers_in_range(rng):
     samples.check([Sample(points, np.array([0, 1, 4]))], num_classes=5)
     with pytest.raises(ValueError, match="between 0 and 5.*below 5"):
         samples.check([Sample(points, np.array([0, 1, 5]))], num_classes=5)
-    with pytest.raises(TypeError, match="not integers"):
+    with pytest.raises(TypeError, match="expected integers"):
         samples.check([Sample(points, np.zeros(3, np.float32))], num_classes=5)
 
 

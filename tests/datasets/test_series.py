@@ -402,7 +402,7 @@ def test_bad_folders_of_frames_are_named_with_the_frame(tmp_path):
     with pytest.raises(ValueError, match="frame 2, 'flow_0002.vtu', is missing"):
         read_series(tmp_path, files.ReadOptions(target="u"))
     (tmp_path / "a" / "flow.pvd").unlink()
-    with pytest.raises(ValueError, match="after flow_0001.vtu, flow_0003.vtu follows"):
+    with pytest.raises(ValueError, match="flow_0003.vtu follows flow_0001.vtu"):
         read_series(tmp_path, files.ReadOptions(target="u"))
     moved = POINTS + np.float32(1)
     sample = Sample(moved, cells=CELLS, target=np.zeros((6, 1), np.float32))
@@ -422,7 +422,7 @@ def test_bad_folders_of_frames_are_named_with_the_frame(tmp_path):
     ("text", "match"),
     [
         ("<VTKFile type='Collection'><Collection/></VTKFile>", "lists no frames"),
-        ("<VTKFile type='UnstructuredGrid'/>", "not a collection"),
+        ("<VTKFile type='UnstructuredGrid'/>", "not a VTK collection"),
         ("nothing", "Cannot read"),
         ("<!DOCTYPE a [<!ENTITY b 'c'>]><VTKFile/>", "entities are not allowed"),
         ("{} file='../x.vtu'/></Collection></VTKFile>", "is not in its folder"),

@@ -247,9 +247,9 @@ def test_entities_depth_and_other_data_of_vtk_are_refused(tmp_path):
     path = tmp_path / "a.vtu"
     for text, message in (
         ('<!DOCTYPE a [<!ENTITY b "c">]><VTKFile/>', "entities"),
-        ('<VTKFile type="PolyData">' + "<a>" * 50, "elements in"),
-        ('<VTKFile type="ImageData"/>', "holds 'ImageData'"),
-        ('<VTKFile type="PolyData"/>', "holds 'PolyData'"),
+        ('<VTKFile type="PolyData">' + "<a>" * 50, "nested elements"),
+        ('<VTKFile type="ImageData"/>', "contains 'ImageData'"),
+        ('<VTKFile type="PolyData"/>', "contains 'PolyData'"),
         (_MINUS_ONE, "'-1'"),
     ):
         for encoding in ("utf-8", "utf-16"):

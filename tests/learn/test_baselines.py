@@ -436,7 +436,7 @@ def test_a_baseline_that_is_not_there_is_refused(run, tmp_path):
     with pytest.raises(ValueError, match=r"there is no baselines.npz"):
         Beside.of(apart, POD)
     few = Baselines.fit([case(None, (0.1 * i, 0.0)) for i in range(2)])
-    with pytest.raises(ValueError, match=r"has mean_field, nearest_case only"):
+    with pytest.raises(ValueError, match=r"only has mean_field, nearest_case"):
         Beside(few, POD).check(tmp_path)
     with pytest.raises(ValueError, match=r"--stream has no effect with --baseline"):
         predict.PredictOptions(

@@ -111,5 +111,5 @@ def test_what_has_no_band_is_named(rng, tmp_path):
         jax.eval_shape(band, found.trained.parameters, *arguments)
     earlier = likeness.Reference(0.05, np.zeros((20, 5)))
     unlikeness = found._replace(reference=earlier).unlikeness
-    with pytest.raises(ValueError, match="of an earlier opjax"):
+    with pytest.raises(ValueError, match="from an earlier opjax"):
         jax.eval_shape(unlikeness, found.trained.parameters, *arguments)

@@ -370,7 +370,7 @@ def test_tensorboard_gets_every_number(tmp_path):
 
 def test_unequal_numbers_of_samples_are_refused(tmp_path):
     train = resumable.data() | {"y": jnp.ones(3)}
-    with pytest.raises(ValueError, match=r"train hold \[3, 22\] samples"):
+    with pytest.raises(ValueError, match=r"train contain \[3, 22\] samples"):
         resumable.run(tmp_path, train=train)
 
 

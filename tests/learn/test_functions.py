@@ -282,7 +282,9 @@ def test_an_offset_that_single_precision_would_lose_is_refused(rng, tmp_path):
     found = found._replace(normalizers={**found.normalizers, "mesh_points": far})
     sample = make(rng, 9)
     points = sample.mesh_points.astype(float) + np.array([5e6, 0])
-    with pytest.raises(ValueError, match="mesh_points have an offset that float32"):
+    with pytest.raises(
+        ValueError, match="mesh_points have an offset that is too large"
+    ):
         found.function(
             found.parameters, jnp.asarray(points, jnp.float32), sample.features
         )

@@ -183,7 +183,7 @@ def test_what_processes_cannot_share_is_refused(found):
     [
         (("localhost:1", 2, None), "also needs num_processes and process_id"),
         (("localhost:1", None, 0), "also needs num_processes and process_id"),
-        (("", 2, 0), "num_processes and process_id without the coordinator's"),
+        (("", 2, 0), "num_processes and process_id need the coordinator's"),
         (("auto", 2, None), "num_processes need the coordinator's HOST:PORT"),
         (("localhost", 2, 0), "must be HOST:PORT or auto"),
         (("localhost:http", 2, 0), "must be HOST:PORT or auto"),

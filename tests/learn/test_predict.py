@@ -457,7 +457,7 @@ def test_what_cannot_be_predicted_in_slices_is_named(rng, tmp_path, monkeypatch)
                 found.folder, input=str(tmp_path / "a.h5"), point_dim=2, **given
             )
         )
-    with pytest.raises(ValueError, match="has fields .'prediction_u'. already"):
+    with pytest.raises(ValueError, match="already has the fields .'prediction_u'."):
         predict.run(
             predict.PredictOptions(found.folder, input=str(tmp_path / "a.h5"), **given)
         )

@@ -166,7 +166,7 @@ def test_samples_of_nothing_to_learn_are_refused_with_the_way_out(tmp_path):
     with pytest.raises(ValueError, match=r"c0.npz has no array 'target'.*target_scal"):
         files.splits([tmp_path], options=files.ReadOptions(scalars="angle"))
     samples = [Sample(points)]
-    with pytest.raises(ValueError, match=r"train samples: .*no targets.*target_scal"):
+    with pytest.raises(ValueError, match=r"train samples .*no targets.*target_scal"):
         model_data.check(Splits(samples, samples, samples, source="test"))
 
 

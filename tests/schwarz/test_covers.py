@@ -365,7 +365,7 @@ BAD_CALLS = {
     ),
     "box axes": (
         lambda: schwarz.box_cover((8, 8), 2, overlap=1),
-        r"grid_shape=\(8, 8\) and num_boxes=\(2,\) must have the same axes",
+        r"grid_shape=\(8, 8\) and num_boxes=\(2,\) must have the same number of axes",
     ),
     "box number": (
         lambda: schwarz.box_cover((8, 2), (2, 3), overlap=0),

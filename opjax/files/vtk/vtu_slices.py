@@ -54,7 +54,7 @@ class Slices:
 
 
 class Axes:
-    """Some columns of an array: the axes of space."""
+    """Selects columns of an array of coordinates, one for each axis of the mesh."""
 
     def __init__(self, array: Slices, axes: Sequence[int]):
         self._array, self._axes = array, list(axes)

@@ -1,4 +1,4 @@
-"""Which candidates to solve next: what `opjax-predict --rank=12` does."""
+"""Ranking of candidates to solve next, `opjax-predict --rank=12`."""
 
 import dataclasses
 import pathlib
@@ -23,10 +23,10 @@ Ranges = Mapping[str, tuple[float, float]]
 
 
 def parse_ranges(text: str) -> dict[str, tuple[float, float]]:
-    """Reads ranges of scalars, `"angle: 0..10, mach: 0.3..0.6"`.
+    """Parses ranges of scalars, such as `"angle: 0..10, mach: 0.3..0.6"`.
 
     Raises:
-      ValueError: if it is not such a text, a name is there twice, or a range is empty.
+      ValueError: if the text is not valid, a name is repeated, or a range is empty.
     """
     found: dict[str, tuple[float, float]] = {}
     for part in text.split(","):
@@ -62,15 +62,15 @@ def rank(
     own_model: str | None = None,
     point_dim: int | None = None,
 ) -> dict[str, Any]:
-    """Orders candidates, and writes `ranking.csv`.
+    """Orders candidates and writes `ranking.csv`.
 
     Args:
-      operator: that predicts them.
-      inputs: files of the candidates; with `ranges`, their meshes.
+      operator: the trained operator that predicts them.
+      inputs: files of the candidates; with `ranges`, files of their meshes.
       output: folder for the table.
       count: number of cases to choose.
-      ranges: of the scalars of candidates, see `parse_ranges`.
-      solved: files of solved cases; those of training by default.
+      ranges: ranges of the candidates' scalars, see `parse_ranges`.
+      solved: files of solved cases; the training files by default.
       own_model: as for `learn.load`.
       point_dim: as for `files.read`; by default, as in training.
 

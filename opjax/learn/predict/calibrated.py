@@ -1,4 +1,4 @@
-"""Bands and unlikeness of a calibrated operator as pure functions of arrays.
+"""Bands and out-of-distribution test of a calibrated operator as pure functions.
 
 They take the arguments of `Trained.function` and go through the same transformations.
 """
@@ -28,8 +28,8 @@ def band(trained: Trained, width: WidthFunction, factors: np.ndarray) -> Functio
 
     Args:
       trained: the operator.
-      width: of a call.
-      factors: of the width of each channel, `(q,)`.
+      width: function that returns the width of a call.
+      factors: factor of the width of each channel, `(q,)`.
     """
     return _of_call(trained, lambda call: _band(call, width, factors))
 
@@ -45,13 +45,13 @@ def quantity(
 
     Args:
       trained: the operator.
-      width: of a call.
-      factors: of the width of each channel in a band for whole fields, `(q,)`.
+      width: function that returns the width of a call.
+      factors: factor of the width of each channel in a band for whole fields, `(q,)`.
       text: one quantity.
       sample: the mesh.
 
     Raises:
-      ValueError: if the quantity means nothing on the mesh, or has no such interval.
+      ValueError: if the quantity is undefined on the mesh, or has no such interval.
     """
     wanted = functions.one(text)
     measured = Measured(wanted, sample, trained.description.names)
@@ -88,7 +88,7 @@ def _band(call: Call, width: WidthFunction, factors: np.ndarray) -> Band:
 
 
 def _of_call(trained: Trained, use: Callable[[Call], Any]) -> Function:
-    """A function of the arguments of an operator, of what `use` makes of a call."""
+    """Returns a function with the operator's arguments that applies `use` to a call."""
     predict = trained.function
 
     def function(

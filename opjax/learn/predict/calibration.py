@@ -175,16 +175,17 @@ class Calibration(NamedTuple):
             band = found.band_function()
             lower, upper = band(trained.parameters, *trained.arguments(sample))
 
-        It is that of `band`, but for the rounding outwards, in the precision of the
-        arguments. Other seeds, which some widths need, are constants of it.
+        It equals `band` in the precision of the arguments, except that it does not
+        round outwards. Other seeds, which some widths need, are constants.
 
         Args:
-          mesh: a sample, or a file with one, whose points are near each other; for the
-            widths `"residual"` and `"combined"`. Neighbours stay when points move.
+          mesh: a sample, or a file with one; only the widths `"residual"` and
+            `"combined"` need it, for the neighbours of each point. Neighbours do not
+            change when points move.
           kind: see `band`.
 
         Returns:
-          A function with the value `uncertainty.Band`, lower and upper field `(n, q)`.
+          A function that returns `uncertainty.Band`: lower and upper field, `(n, q)`.
 
         Raises:
           OSError: if the file cannot be read.
@@ -200,25 +201,25 @@ class Calibration(NamedTuple):
             interval = found.quantity("lift:p@wall", "new/wing.vtu")
             lower, upper = interval(trained.parameters, *trained.arguments("..."))
 
-        These are the smallest and the largest value of the quantity `Q` over all fields
-        inside the band `p +- h` for whole fields, so that it holds whenever that does:
+        These are the minimum and maximum of the quantity `Q` over all fields inside
+        the band `p +- h` for whole fields, so the interval holds if the band does:
 
-            Q(p) +- sum_i |dQ/dp_i| h_i    of means, sums and forces, Q(p +- h) of max.
+            Q(p) +- sum_i |dQ/dp_i| h_i   for means, sums and forces, Q(p +- h) for max.
 
-        It is wider than `half_widths`, which are the same for all cases; its width
-        follows that of the band.
+        It is wider than `half_widths`, which are the same for all cases. Its width
+        depends on the width of the band.
 
         Args:
-          text: one quantity, as in --quantities; training need not have named it.
+          text: one quantity, as in --quantities; any, whether or not training used it.
           mesh: see `Trained.quantity`.
 
         Returns:
-          A function with the value `uncertainty.Band`, two scalars.
+          A function that returns `uncertainty.Band`: two scalars.
 
         Raises:
           OSError: if the file cannot be read.
-          ValueError: as from `Trained.quantity` and `band_function`; or of the length
-            of a vector.
+          ValueError: as from `Trained.quantity` and `band_function`; or if the
+            quantity is the length of a vector.
         """
         facets = any(one.is_over_facets for one in parse(text))
         sample = self.trained.one(mesh, facets=facets)
@@ -227,19 +228,19 @@ class Calibration(NamedTuple):
 
     @property
     def unlikeness(self) -> Function:
-        """How far a case is beyond the calibration cases, as a pure function.
+        """The out-of-distribution test as a pure function, for gradients.
 
             unlikeness = found.unlikeness
-            unlikeness(trained.parameters, *trained.arguments(sample)) <= 0   # is like
+            unlikeness(trained.parameters, *trained.arguments(sample)) <= 0  # no alarm
 
         It has the arguments of `Trained.function`. Its value is a scalar,
-        `uncertainty.alarm_margin`: positive where `likeness` and `opjax-predict` call
-        the case unlike, negative for others. It has a gradient, and serves an optimiser
-        as a constraint.
+        `uncertainty.alarm_margin`: positive if `likeness` and `opjax-predict` report
+        the case as out of distribution, negative otherwise. It is differentiable, so an
+        optimiser can use it as a constraint.
 
         Raises:
-          ValueError: if calibration cases were too few for the test; or the operator
-            starts from a baseline.
+          ValueError: if there were too few calibration cases for the test, or the
+            operator starts from a baseline.
         """
         if self.reference is None:
             raise ValueError(
@@ -256,7 +257,7 @@ class Calibration(NamedTuple):
         return self.width.function(None if mesh is None else self.trained.one(mesh))
 
     def _factors_of(self, kind: str) -> np.ndarray:
-        """The factor of the width of each channel, `(q,)`; zero of constant ones."""
+        """The factor of the width of each channel, `(q,)`; zero for constant ones."""
         if kind not in BANDS:
             raise ValueError(f"{kind=} is unknown; choose from {', '.join(BANDS)}.")
         if not self.factors:

@@ -65,8 +65,8 @@ class Case(NamedTuple):
 
     Attributes:
       sample: its checked arrays in physical units.
-      arrays: those that a model takes, over the scales of the case.
-      factors: the scales of the channels, by the names of arrays.
+      arrays: inputs of the model, divided by the scales of the case.
+      factors: scales of the channels, by name of the array.
     """
 
     sample: Sample
@@ -74,12 +74,12 @@ class Case(NamedTuple):
     factors: dict[str, jax.Array]
 
     def reduced(self, values: Any) -> Any:
-        """Returns a field in physical units over its scale."""
+        """Divides a field in physical units by its scale."""
         factor = self.factors.get("target")
         return values if factor is None else values / _row_of(factor, values)
 
     def restored(self, values: Any, role: str = "target") -> Any:
-        """Returns predictions over their scale in physical units."""
+        """Multiplies scaled predictions by their scale."""
         factor = self.factors.get(role)
         return values if factor is None else values * _row_of(factor, values)
 
@@ -199,20 +199,20 @@ def quantity(trained: Learned, text: str, sample: Sample) -> Function:
         time: ArrayLike | None = None,
     ) -> jax.Array:
         arrays = points, features, scalars, quadrature_weights
-        given, _ = _sample(trained, *arrays)
-        check_same_mesh(text, given, sample)
+        case, _ = _sample(trained, *arrays)
+        check_same_mesh(text, case, sample)
         values = call(parameters, *arrays, time)
         values = values.values if isinstance(values, Predicted) else values
-        return measured(given, values)
+        return measured(case, values)
 
     return function
 
 
 def one(text: str) -> Quantity:
-    """Returns the quantity of a text.
+    """Parses a text that contains exactly one quantity.
 
     Raises:
-      ValueError: if there is not one.
+      ValueError: if it contains none or several.
     """
     wanted = parse(text)
     if len(wanted) != 1:
@@ -223,11 +223,11 @@ def one(text: str) -> Quantity:
 
 
 def check_same_mesh(what: str, given: Sample, mesh: Sample) -> None:
-    """Raises ValueError if a call has not as many points as a known mesh."""
+    """Raises ValueError if a call has another number of points than the mesh."""
     if given.num_points != mesh.num_points:
         raise ValueError(
             f"{what}: the call has {given.num_points} points, but the mesh of "
-            f"{mesh.name}, whose boundaries count, has {mesh.num_points}."
+            f"{mesh.name}, which defines the boundaries, has {mesh.num_points}."
         )
 
 

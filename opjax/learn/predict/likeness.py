@@ -112,19 +112,19 @@ class Reference(NamedTuple):
         return groups
 
     def margin(self, trained: Trained, call: Call) -> jax.Array:
-        """Returns how far a case is beyond the alarm, see `uncertainty.alarm_margin`.
+        """Returns `uncertainty.alarm_margin` of a case.
 
         Args:
           trained: the operator.
-          call: of it, which JAX may trace.
+          call: a call of the operator, which JAX may trace.
 
         Raises:
-          ValueError: if an earlier opjax made the reference, without shapes.
+          ValueError: if an earlier opjax made the reference, which then has no shapes.
         """
         if self.shapes is None:
             raise ValueError(
-                f"The calibration of {trained.folder} is of an earlier opjax, which "
-                "compared moments alone; run opjax-calibrate again."
+                f"The calibration of {trained.folder} is from an earlier opjax, which "
+                "compared only moments; run opjax-calibrate again."
             )
         weights = call.case.sample.quadrature_weights
         fields, points = (

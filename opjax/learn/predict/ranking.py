@@ -1,4 +1,4 @@
-"""Which candidates to solve next: uncertain, and far from what is solved."""
+"""Ranking of candidates to solve next: uncertain and far from solved cases."""
 
 import csv
 import pathlib
@@ -25,14 +25,14 @@ class Ranked(NamedTuple):
     """A candidate that was chosen.
 
     Attributes:
-      place: among the candidates.
+      place: index among the candidates.
       name: of the case.
       score: width times distance.
-      width: of its band or between seeds, over the spread of the output in training; 1
-        where nothing tells it.
+      width: of its band or between seeds, relative to the standard deviation of the
+        output in training; 1 if there is neither.
       distance: from the nearest case that is solved or was chosen before.
-      row: its scalars, those outside the range of training, and whether it is unlike
-        the calibration cases, as reports have them.
+      row: its scalars, which of them are outside the training range, and whether it is
+        out of distribution, as in reports.
 
     Examples:
       >>> from opjax import learn
@@ -49,13 +49,13 @@ class Ranked(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """What counts of a case.
+    """Properties of a case that determine its rank.
 
     Attributes:
       name: of the case.
       inputs: digest of its inputs.
       features: see `likeness.features_of`.
-      width: see `Ranked`; None where nothing tells it.
+      width: see `Ranked`; None if it is unknown.
       row: see `Ranked`.
       seen: whether it was in the training or validation set.
     """
@@ -72,7 +72,7 @@ class Ranker:
     """Measures candidates one by one, and orders them.
 
     Args:
-      operator: that predicts them.
+      operator: the trained operator that predicts them.
       found: its calibration, if it has one.
       members: other seeds of its run.
 
@@ -105,7 +105,7 @@ class Ranker:
         return "seeds" if self._members else "nothing"
 
     def statement(self) -> str:
-        """Says where widths come from, and what they fall back to."""
+        """Returns a sentence on the source of the widths."""
         folder = self._operator.folder
         if self._banded:
             return "Candidates are ranked by the width of the band and by distance."
@@ -126,11 +126,11 @@ class Ranker:
         )
 
     def add_known(self, solved: Sample) -> None:
-        """Adds a case that is solved."""
+        """Adds a solved case."""
         self._known[inputs_of(solved)] = self._features(solved)
 
     def measure(self, sample: Sample) -> Candidate:
-        """Returns what counts of a candidate.
+        """Returns the properties of a candidate.
 
         Raises:
           ValueError: if it does not fit the operator, or its prediction is not finite.
@@ -154,11 +154,11 @@ class Ranker:
     def order(self, candidates: Sequence[Candidate], count: int) -> list[Ranked]:
         """Chooses `count` candidates, the best one first.
 
-        Cases that are solved or the same as an earlier candidate are left out, and a
-        sentence says so.
+        Solved cases and duplicates of an earlier candidate are left out; a message
+        reports them.
 
         Raises:
-          ValueError: if fewer candidates remain than are asked for.
+          ValueError: if fewer than `count` candidates remain.
         """
         solved = [c.name for c in candidates if c.seen or c.inputs in self._known]
         first = {c.inputs: i for i, c in reversed([*enumerate(candidates)])}
@@ -246,10 +246,10 @@ class Ranker:
 def between_seeds(
     operator: Trained, sample: Sample, predicted: Sequence[Predicted]
 ) -> float:
-    """Returns how far seeds are from their mean, over the spread in training.
+    """Returns the deviation of seeds from their mean, relative to the training data.
 
-    The root mean square over points that count, channels and seeds, and likewise over
-    scalars; the mean of the two where both are predicted.
+    The root mean square over weighted points, channels and seeds, and likewise over
+    scalars; the mean of the two if both are predicted.
     """
     parts: list[float] = []
     scalars = [one.scalars for one in predicted if one.scalars is not None]
@@ -285,7 +285,7 @@ def rank(
     found: Calibration | None = None,
     members: Sequence[Trained] = (),
 ) -> list[Ranked]:
-    """Orders candidates by what their solution would teach, the best one first.
+    """Orders candidates by the expected gain of solving them, the best one first.
 
         for one in learn.rank(trained, candidates, 12, solved=train, members=others):
             solve(candidates[one.place])

@@ -57,10 +57,10 @@ class Width(Protocol):
         """Returns the width as a pure function.
 
         Args:
-          mesh: whose points are near each other, where it matters.
+          mesh: provides the neighbours of each point; only some widths need it.
 
         Raises:
-          ValueError: if it matters and there is none.
+          ValueError: if the width needs a mesh and there is none.
         """
         ...
 
@@ -73,8 +73,8 @@ class Call(NamedTuple):
     """A call of an operator, which JAX may trace.
 
     Attributes:
-      normalizers: of the operator.
-      given: arguments of the call behind the parameters.
+      normalizers: normalisers of the operator.
+      given: arguments of the call after the parameters.
       case: its arrays.
       values: what the operator predicts, `(n, q)`.
     """
@@ -85,7 +85,7 @@ class Call(NamedTuple):
     values: Any
 
     def encoded(self, name: str) -> Any:
-        """Returns an array as the operator sees it, `"target"` being the prediction."""
+        """Returns a normalised array; `"target"` is the prediction."""
         predicted = name == "target"
         values = self.case.reduced(self.values) if predicted else self.case.arrays[name]
         if name not in self.normalizers:
@@ -93,7 +93,7 @@ class Call(NamedTuple):
         return normalize.encode(self.normalizers[name], values)
 
     def parts(self) -> list[Any]:
-        """Returns coordinates, inputs and prediction as the operator sees them."""
+        """Returns the normalised coordinates, inputs and prediction."""
         inputs = ["features"] if "features" in self.case.arrays else []
         return [self.encoded(name) for name in ("mesh_points", *inputs, "target")]
 
@@ -120,7 +120,7 @@ class Constant(NamedTuple):
         return np.broadcast_to(scale, prediction.shape)
 
     def function(self, mesh: Sample | None) -> WidthFunction:
-        """Returns the scale at every point of a call."""
+        """Returns the constant width: the scale at every point."""
         del mesh
         return lambda call: call.case.restored(jnp.full_like(call.values, self.scale))
 
@@ -154,7 +154,7 @@ class Ensemble(NamedTuple):
         return spread + self.floor * typical + _LEAST * scale
 
     def function(self, mesh: Sample | None) -> WidthFunction:
-        """Returns the distance, and the floor, of a call."""
+        """Returns the spread of the seeds plus the floor."""
         del mesh
         spread_at = _spread_function(self.members)
 
@@ -217,7 +217,7 @@ class Residual(NamedTuple):
         return every
 
     def function(self, mesh: Sample | None) -> WidthFunction:
-        """Returns what the regression says of a call, for the points near in a mesh."""
+        """Returns the width that the regression predicts, with neighbours of a mesh."""
         if mesh is None:
             raise ValueError(
                 "The width of the band depends on neighbouring points; pass the mesh, "
@@ -281,7 +281,7 @@ def _spread_function(members: Sequence[Trained]) -> WidthFunction:
 
 
 def _as_precise(parameters: Parameters, values: jax.Array) -> Parameters:
-    """Parameters in double precision, where the values of a call are."""
+    """Returns parameters in double precision if the values of the call are."""
     if values.dtype != jnp.float64:
         return parameters
 
@@ -468,7 +468,7 @@ def _all_features(
 def _features(
     trained: Trained, sample: Sample, prediction: np.ndarray, *, local: bool = True
 ) -> np.ndarray:
-    """What a residual model knows of every point, `(n, features)`."""
+    """Returns the inputs of a residual model at every point, `(n, features)`."""
     prediction = trained.reduced_values(prediction, sample)
     sample = trained.reduced(sample)
     parts = [encoded(trained, "mesh_points", sample.mesh_points)]
@@ -482,11 +482,11 @@ def _features(
 def _columns(
     parts: Sequence[Any], near: np.ndarray | None, array: ModuleType = np
 ) -> Any:
-    """What a residual model knows of every point, `(n, features)`.
+    """Returns the inputs of a residual model at every point, `(n, features)`.
 
     Args:
-      parts: coordinates, inputs if any, and prediction, as the operator sees them.
-      near: points near every point; None for calibrations that did not look at them.
+      parts: normalised coordinates, inputs if any, and prediction.
+      near: neighbours of every point; None for calibrations without them.
       array: module to compute with.
     """
     own = array.clip(array.concatenate(parts, axis=1), -10, 10)

@@ -7,7 +7,7 @@ _Value = TypeVar("_Value")
 
 
 def value_at(values: Sequence[_Value], epoch: int, num_epochs: int) -> _Value:
-    """Returns the value for an epoch. Each value applies to an equal part.
+    """Returns the value for an epoch; each value applies to equally many epochs.
 
         values[floor(epoch len(values) / num_epochs)],
 

@@ -126,7 +126,7 @@ class PointSums(abc.ABC):
 
     @abc.abstractmethod
     def local(self, x: jax.Array, given: Given, shared: Basis | None = None) -> Local:
-        """Returns the values that depend on a single point each.
+        """Returns the values that each depend on only one point.
 
         Args:
           x: features of some points, shape `(c, m)`.

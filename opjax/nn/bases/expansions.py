@@ -488,7 +488,7 @@ class FixedBasis(Basis):
         mesh_points: jax.Array | None = None,
         basis_functions: jax.Array | None = None,
     ) -> HeadInputs:
-        """Projects features `(n, c)`; `local` are the functions themselves."""
+        """Projects features `(n, c)`; `local` contains the basis functions."""
         return self.from_projected(
             self.project(x, mesh_points=mesh_points),
             mesh_points=mesh_points,

@@ -155,8 +155,8 @@ def test_condition_numbers_are_those_of_the_systems_of_every_layer(mesh, num_bas
     ("attention", "message"),
     [
         ("transolver", "SoftmaxMap does not solve a linear system"),
-        ("galerkin", "GalerkinAttention has no condition_numbers"),
-        ("schwarz", "SubdomainAttention has no condition_numbers"),
+        ("galerkin", "GalerkinAttention has no method condition_numbers"),
+        ("schwarz", "SubdomainAttention has no method condition_numbers"),
     ],
 )
 def test_condition_numbers_need_functional_attention(mesh, attention, message):
