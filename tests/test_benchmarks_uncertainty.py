@@ -107,7 +107,7 @@ def test_no_band_that_knows_the_errors_is_narrower_than_the_bound(rng):
     sizes = rng.exponential(size=100)
     errors = [size * rng.normal(size=12) for size in sizes]
     found = uncertainty.bounds(errors)
-    flat = found["bound, equal at all points of a case"]
+    flat = found["bound for widths that are constant within a case"]
     largest = np.array([np.abs(e).max() for e in errors])
     # A band that is as wide as the largest error of its case where that is not among
     # the ten largest of all: it covers ninety of a hundred cases.

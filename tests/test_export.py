@@ -307,7 +307,7 @@ def test_operators_that_call_foreign_functions_or_take_others_arrays_are_refused
     whole = jax.ShapeDtypeStruct((5, 2), jnp.int32)
     path = tmp_path / "operator"
     for function, argument, message in (
-        (foreign, points, r"do not need: \['foreign'\]"),
+        (foreign, points, r"no operator needs: \['foreign'\]"),
         (lambda x: x, whole, "float32 points"),
         (lambda x: (x, x), points, "float32 points"),
     ):

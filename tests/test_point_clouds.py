@@ -175,7 +175,7 @@ def test_principal_axes_are_the_same_for_every_pose(points, rng):
         (
             lambda x: point_clouds.farthest_points(x[:0], num_samples=1),
             ValueError,
-            "no",
+            "at least one point",
         ),
         (lambda x: point_clouds.nearest_points(x[:, :2], x), ValueError, "coordinates"),
         (lambda x: point_clouds.nearest_points(x, x.astype(int)), TypeError, "int"),

@@ -129,7 +129,7 @@ def test_wrong_arguments_are_named_in_the_error(pairs, tmp_path):
         burgers.generate(1, seed=-1, cache_dir=tmp_path)
     with pytest.raises(ValueError, match="num_test"):
         read(tmp_path, num_test=0)
-    with pytest.raises(ValueError, match=r"\(7, 24\) and u \(6, 24\)"):
+    with pytest.raises(ValueError, match=r"\(7, 24\) and u has shape \(6, 24\)"):
         burgers.to_samples(pairs[0], pairs[1, 1:])
     with pytest.raises(ValueError, match="num_points"):
         burgers.positions(0)

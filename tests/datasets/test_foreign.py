@@ -357,7 +357,7 @@ def test_channels_first_are_warned_of_with_what_is_understood(tmp_path, rng):
     said = r"features of shape \(5, 3, 8, 8\) is interpreted as a grid of 3 x 8 points"
     with pytest.warns(UserWarning, match=said) as found:
         samples.from_arrays(target=array[..., 0], features=array)
-    line = str(found[0].message).split("give ")[1].rstrip(".")
+    line = str(found[0].message).split("pass ")[1].rstrip(".")
     moved = eval(line, {"np": np, "array": array})
     assert moved.shape == (5, 8, 8, 3)
     for fine in (moved, array[:, :, :, :2], rng.normal(size=(5, 6, 8, 8)), array[:, 0]):

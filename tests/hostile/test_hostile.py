@@ -182,7 +182,9 @@ def test_matlab_arrays_are_as_they_were_written(rng, tmp_path):
             np.testing.assert_array_equal(found, expected[name])
             np.testing.assert_array_equal(found, array)
             assert found.dtype == array.dtype
-        with pytest.raises(ValueError, match=r"has arrays \['a', 'b', 'c', 'empty'"):
+        with pytest.raises(
+            ValueError, match=r"has the arrays \['a', 'b', 'c', 'empty'"
+        ):
             variables.read_variable(path, "absent", source="x")
 
 

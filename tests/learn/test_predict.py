@@ -175,7 +175,7 @@ def test_a_mesh_that_is_on_disk_is_predicted_in_chunks(rng, tmp_path):
     )
     with pytest.raises(ValueError, match="too small: 101 .* chunk_size=.* fits"):
         found.stream(mapped, limits=Limits(100, 4e-5))
-    with pytest.raises(ValueError, match="comes without quadrature"):
+    with pytest.raises(ValueError, match="passed without quadrature"):
         found.stream({**mapped, "quadrature_weights": None})
 
 

@@ -198,7 +198,7 @@ def test_quads_of_a_curved_surface_are_not_taken_for_tetrahedra():
         name="shell.npz",
         boundaries={"wall": np.arange(16)},
     )
-    with pytest.raises(ValueError, match=r"shell\.npz: .*quadrilaterals of a surface"):
+    with pytest.raises(ValueError, match=r"shell\.npz: .*quads of a surface"):
         one("force_x:p@wall", sample, target=("p",))
 
 

@@ -93,7 +93,7 @@ def test_coordinates_are_scaled_together_or_one_by_one():
     np.testing.assert_allclose(
         one[:, 1], sample.mesh_points[:, 1] / sample.numbers["load"]
     )
-    with pytest.raises(ValueError, match="have only 2 coordinates"):
+    with pytest.raises(ValueError, match="its points have 2 coordinates"):
         scaling({"z": "load"}, "").reduce(sample)
 
 
@@ -216,7 +216,7 @@ def test_fields_and_chunks_are_in_physical_units(workdir):
 def test_a_number_in_other_units_is_told(workdir):
     trained, case = learn.load(workdir), plate(11)
     other = case._replace(numbers=case.numbers | {"modulus": 150.0})
-    with pytest.warns(UserWarning, match="modulus is 150, and .* Check its units"):
+    with pytest.warns(UserWarning, match="modulus is 150, but .* Check its units"):
         trained(other)
 
 

@@ -128,7 +128,7 @@ def test_impossible_models_and_calls_are_refused(data):
         make(trunk_features=(6,))
     with pytest.raises(ValueError, match=r"features \(6, 1\) must have shape \(7, 1\)"):
         make()(points, values[1:])
-    with pytest.raises(ValueError, match=r"features is None, but must have shape"):
+    with pytest.raises(ValueError, match=r"features None must have shape"):
         make()(points)
     with pytest.raises(ValueError, match="time=0.5 does not match"):
         make()(points, values, time=0.5)

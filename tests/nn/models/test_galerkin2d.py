@@ -192,8 +192,8 @@ def test_bad_options_are_named(options, match):
     [
         ((71, 1), {}, r"features \(71, 1\) must have shape \(72, 1\)"),
         ((2, 72, 1), {}, r"use `jax\.vmap`"),
-        ((72, 1), {"mean": (72,)}, r"mean \(72,\) must have shape \(72, 1\)"),
-        ((72, 1), {"std": (20, 1)}, r"std \(20, 1\) must have shape \(72, 1\)"),
+        ((72, 1), {"mean": (72,)}, r"mean \(72,\) must have the shape \(72, 1\)"),
+        ((72, 1), {"std": (20, 1)}, r"std \(20, 1\) must have the shape \(72, 1\)"),
         ((72, 1), {"coarse_points": (72, 3)}, r"coarse_points \(72, 3\) must have"),
         ((72, 1), {"time": ()}, "time is not supported by a Galerkin transformer"),
         ((72, 1), {"quadrature_weights": (72,)}, "weights is not supported by a Galer"),

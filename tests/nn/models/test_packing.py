@@ -137,5 +137,7 @@ def test_what_has_no_meaning_is_refused():
     narrow = nn.Precision(storage="bfloat16")
     with pytest.raises(ValueError, match="without chunk_size or rematerialize"):
         nn.with_precision(build(), narrow)
-    with pytest.raises(ValueError, match="A LayerNorm has no Precision.*bfloat16"):
+    with pytest.raises(
+        ValueError, match="A LayerNorm does not support Precision.*bfloat16"
+    ):
         nn.with_precision(nn.layers.LayerNorm(3), narrow)
