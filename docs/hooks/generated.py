@@ -99,6 +99,7 @@ API = {
 RESULTS = {
     "darcy": "Darcy flow",
     "benchmarks": "Benchmarks",
+    "few_cases": "Few cases",
     "schwarz": "Schwarz attention",
     "sinusoid": "Few observations",
     "burgers": "Burgers",
@@ -114,6 +115,7 @@ RESULTS = {
     "recipes": "Recipes",
     "ablation": "Ablations",
     "scaling": "Cost of layers",
+    "stability": "Inf-sup constants",
     "fields": "Losses of several fields",
     "scale": "Large meshes",
     "device": "On an H200",
