@@ -203,8 +203,8 @@ def main(argv: Sequence[str]) -> None:
     print(
         "Every row compares two training runs, one on the array `f` and one on "
         f"`a f + b`,\nwith `--preset=smoke`, {_EPOCHS.value} epochs and seed 0.\n\n"
-        "- Change of an error: the largest relative change of a field's error "
-        "(divided by\n  the field's spread).\n"
+        "- Change of an error: the largest relative change of an error; "
+        "the error of a field is\n  divided by its spread.\n"
         "- Distance: the largest difference between the prediction and `a p + b`, "
         "divided by\n  the spread of the field; `p` is the prediction of the run on "
         "`f`.\n"

@@ -120,8 +120,8 @@ class Moments:
 class Projection(Protocol):
     """Maps moments of features to coefficients `(k, d)`.
 
-    Its attributes state which moments it needs. Any pytree with these attributes is a
-    projection, such as
+    The attributes `needs_gram`, `needs_one_sign` and `weights_cancel` state which
+    moments it needs. Any callable pytree with them is a projection, such as
 
         @jax.tree_util.register_static
         @dataclasses.dataclass(frozen=True)  # equal instances share one compilation

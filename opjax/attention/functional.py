@@ -339,7 +339,7 @@ def regression(
     """Solves for the coefficients of `intention` from `K^T W K` and `K^T W V`.
 
     Both matrices are sums over the points, so those of several chunks can be added.
-    There are no checks.
+    The arguments are not checked.
     """
     identity = jnp.eye(gram.shape[0], dtype=gram.dtype)
     system = gram + jnp.asarray(ridge, gram.dtype) * identity

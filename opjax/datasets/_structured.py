@@ -56,7 +56,7 @@ def on_grid(
 
 
 def fields(samples: Sequence[Sample]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns features and targets of samples on one grid.
+    """Returns features and targets of samples on a common grid.
 
     Raises:
       ValueError: if there is no sample, a sample has no features or target, or they are

@@ -140,7 +140,7 @@ def generate(
 
 
 def save(data_dir: str | os.PathLike[str], samples: Sequence[Sample]) -> None:
-    """Writes samples of all `CHANNELS` in the published layout, for `load`.
+    """Writes samples with all `CHANNELS` in the published layout, which `load` reads.
 
     Raises:
       ValueError: if a sample lacks a channel or has a different grid than the first.

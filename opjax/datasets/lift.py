@@ -199,7 +199,7 @@ def solve(
 
     Args:
       mesh_points: mesh from `airfoil.mesh`, `(w, h, 2)`, in chords.
-      num_wake: as for that mesh.
+      num_wake: the number passed to `airfoil.mesh`.
       angle: angle of attack, in degrees.
       mach: freestream Mach number.
       tolerance: residual at which the solver stops.

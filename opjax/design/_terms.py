@@ -64,7 +64,10 @@ def _compiled(functions: Functions) -> tuple[Callable[..., Any], Callable[..., A
 
 
 class Evaluated(NamedTuple):
-    """Rows of what is minimised and of constraints, over the first gradients."""
+    """Values and gradients of the objective and the constraints, one row each.
+
+    They are scaled by the norms of the first gradients.
+    """
 
     values: np.ndarray
     slopes: np.ndarray

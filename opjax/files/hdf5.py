@@ -49,7 +49,8 @@ def open_datasets(path: Path) -> Generator[Mapping[str, "Dataset"]]:
 
     Raises:
       ImportError: if h5py is missing.
-      ValueError: if the file is damaged, or contains anything but arrays stored in it.
+      ValueError: if the file is damaged, contains anything other than arrays, or refers
+        to arrays in other files.
     """
     with open_file(path) as file:
         yield {name: dataset(path, file, name) for name in names(path, file)}

@@ -65,9 +65,9 @@ def solve(
     For the published problem, the defaults agree within 2e-8 (relative L2, float64;
     3e-6 in float32) with a solution with all 4096 wave numbers of its grid and 400
     steps, in 4 ms instead of 260 ms on a CPU. A smaller viscosity needs more modes and
-    steps: the layer of a jump `d` has the width `4 viscosity / d`, which must span some
-    of the shortest wavelengths, `length / num_modes`. To estimate either error, double
-    the modes or the steps.
+    steps: a jump of height `d` is smoothed over a width `4 viscosity / d`, which must
+    be several times the shortest wavelength, `length / num_modes`. To estimate either
+    error, double the modes or the steps.
 
     Args:
       initial: initial state at the `n >= 4` points `length i / n`. The highest wave

@@ -252,7 +252,7 @@ def update_stress(
 def return_to_yield(
     trial: jax.Array, material: Material = STEEL
 ) -> tuple[jax.Array, jax.Array]:
-    r"""Returns stresses beyond the yield surface to it, in plane stress.
+    r"""Projects stresses beyond the yield surface back onto it, in plane stress.
 
     For `m = (xx + yy) / 2`, `h = (xx - yy) / 2` and `t = xy`, the von Mises stress is
     `(m^2 + 3 h^2 + 3 t^2)^(1/2)`, and the backward Euler step of the associated flow is

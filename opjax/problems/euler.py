@@ -43,7 +43,7 @@ class Metrics(NamedTuple):
 
 
 class Steady(NamedTuple):
-    """A steady state, with the result of the iteration.
+    """A steady state, with the number of steps and the final residual.
 
     Attributes:
       state: primitive variables, shape `(4, n, m)`.

@@ -363,7 +363,7 @@ def operator_error(
 
 
 def modes_at(coordinates: np.ndarray, num_modes: int) -> np.ndarray:
-    """Interleaved sine and cosine modes of an axis at `(n,)`, `(n, 2 num_modes)`.
+    """Returns interleaved sine and cosine modes `(n, 2 num_modes)` at points `(n,)`.
 
     Examples:
       >>> import numpy as np

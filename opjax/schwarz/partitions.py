@@ -32,8 +32,8 @@ def partition_points(
 
     Raises:
       TypeError: if `mesh_points` is not floating point.
-      ValueError: if its shape does not match this, a coordinate is not finite, or there
-        are more parts than points.
+      ValueError: if its shape is not the one given above, a coordinate is not finite,
+        or there are more parts than points.
 
     Examples:
       >>> import numpy as np
@@ -79,8 +79,8 @@ def partition_graph(
 
     Raises:
       TypeError: if edges are not integers.
-      ValueError: if their shape does not match this, a point does not exist, or there
-        are more parts than points.
+      ValueError: if their shape is not the one given above, a point does not exist, or
+        there are more parts than points.
 
     Examples:
       >>> import numpy as np

@@ -30,7 +30,7 @@ class Total(Generic[_Tree]):
 
     @property
     def tree(self) -> _Tree:
-        """The sum, over at least one chunk."""
+        """The sum; at least one chunk must have been added."""
         assert self._tree is not None
         return self._tree
 

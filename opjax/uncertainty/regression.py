@@ -26,8 +26,8 @@ def ridge_variance(
     posterior. A new observation has an additional variance `sigma^2`.
 
     It depends on the locations of the observations, not on their values: it is only as
-    accurate as the linear model, its ridge and its noise. `K` may be the coefficients
-    that the attention of a layer regresses on, `(k, d)`, with its ridge.
+    accurate as the linear model, its ridge and its noise. To use it for an
+    attention layer, pass the coefficients `(k, d)` of its keys as `key`, and its ridge.
 
     Args:
       query: basis functions or features at the prediction points, shape `(m, k)`.

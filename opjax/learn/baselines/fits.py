@@ -250,7 +250,7 @@ class Nearest(NamedTuple):
 
 
 def choose_nearest(inputs: Inputs, fields: Sequence[Modes]) -> Nearest | None:
-    """Chooses the inputs for the nearest case by leave-one-out errors."""
+    """Chooses the inputs of the nearest-case baseline by leave-one-out errors."""
     candidates: list[Nearest] = []
     for kind in inputs.kinds():
         places = Nearest(kind, 0.0).places(inputs, inputs, own=True)

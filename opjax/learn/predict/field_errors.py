@@ -86,7 +86,7 @@ class FieldErrors(NamedTuple):
         }
 
     def numbers(self) -> dict[str, float]:
-        """Returns the numbers of a table.
+        """Returns the errors shown in tables of results.
 
         `relative_l2` and `error_over_spread` are means over samples and fields. With
         several fields, each also has separate numbers, see `keys`.

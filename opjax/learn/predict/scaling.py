@@ -31,13 +31,13 @@ Factors = dict[str, np.ndarray]  # of the channels of arrays that are scaled
 
 @dataclasses.dataclass(frozen=True)
 class Scaling:
-    """Formulas that the arrays of a case are divided by, and angles.
+    """The scales and angles of a run: arrays of a case are divided by the scales.
 
     Attributes:
       scales: formulas of scalars, by the name of a field or scalar, or of coordinates.
       angles: scalars that are replaced by their cosine and sine.
-      names: names of the channels, by array; an array without names is addressed by its
-        own name.
+      names: names of the channels, by array; for an array without channel names, the
+        name of the array is used.
     """
 
     scales: Mapping[str, Expression]

@@ -105,8 +105,8 @@ class Entry(NamedTuple):
         layers, `layer(features, rngs=)`; `basis` is the constructor of a basis, or None
         if the basis is passed with every call.
       model: `model(config, sizes, rngs)` returns a whole model, in place of an
-        attention in an `nn.OperatorTransformer`. If an entry has both, other models use
-        its attention.
+        attention in an `nn.OperatorTransformer`. If an entry has both, its attention
+        is used inside models of other entries.
       basis: `basis(config, sizes)` returns the constructor of bases, if the attention
         uses a basis.
       may_share_basis: whether all blocks can share one basis, if the options request

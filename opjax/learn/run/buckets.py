@@ -97,7 +97,11 @@ def rows(bucket: Bucket | Mapping[str, np.ndarray], chosen: Iterable[int]) -> Ar
 
 
 def num_samples(name: str, bucket: object) -> int:
-    """Returns the number of samples; raises ValueError if its arrays disagree."""
+    """Returns the number of samples of a bucket.
+
+    Raises:
+      ValueError: if its arrays have different numbers of samples, or none.
+    """
     if isinstance(bucket, Bucket | Sliced):
         return len(bucket)
     lengths = {np.shape(leaf)[0] for leaf in jax.tree.leaves(bucket)}

@@ -122,7 +122,7 @@ class Seen(NamedTuple):
         return arrays
 
     def numbers(self, names: Names) -> dict[str, float]:
-        """Returns the numbers of a table, the headline first."""
+        """Returns the errors shown in tables, the main one first."""
         numbers = {} if self.by_field is None else self.by_field.numbers()
         numbers |= self.further
         return numbers | ({} if self.scalars is None else self.scalars.numbers(names))

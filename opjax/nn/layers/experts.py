@@ -15,7 +15,7 @@ class Experts(nnx.Module):
     Args:
       features: number of input and output channels.
       hidden_features: width of the hidden layers.
-      num_experts: number `e` of perceptrons.
+      num_experts: number of perceptrons.
       kernel_init: see `MLP`.
       rngs: source of the initial parameters.
 

@@ -102,14 +102,14 @@ def inverse_transformer(
     outer_norm: bool = False,
     rngs: nnx.Rngs,
 ) -> GalerkinTransformer2d:
-    """Returns the transformer for inverse Darcy flow, with rough outputs.
+    """Returns the transformer for inverse Darcy flow, whose outputs are discontinuous.
 
     Args:
       grid_shape: points per axis of the grid of the input.
       coarse_shape: points per axis of the grid of attention and output.
       features: number of channels of the hidden layers.
       num_layers: number of encoder layers.
-      num_heads: heads, dividing `features`.
+      num_heads: number of heads; must divide `features`.
       attention: see `darcy_transformer`.
       outer_norm: see `darcy_transformer`.
       rngs: source of the initial parameters.
