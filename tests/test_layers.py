@@ -94,7 +94,7 @@ PARTS = {
     "problems": PURE,
     "datasets": PURE | {"_files", "files", "normalize", "problems", "samples"},
     "nn": PURE,
-    "design": {"_checks", "geometry"},
+    "design": {"_checks", "_trees", "geometry"},
     "learn": ALL,
     "__init__": PURE | {"metrics", "metrics_time", "normalize", "uncertainty"},
 }

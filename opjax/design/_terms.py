@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
+from opjax._trees import PyTree
 from opjax.design._variables import Layout, unpack
 
 Function = Callable[[Any], Any]  # of a case
@@ -26,7 +28,9 @@ class Functions(NamedTuple):
     volumes: Function | None
     layout: Layout
 
-    def at(self, units: Any, low: Any, width: Any, constants: Any) -> Any:
+    def at(
+        self, units: ArrayLike, low: ArrayLike, width: ArrayLike, constants: PyTree
+    ) -> PyTree:
         """Returns the case of a unit vector."""
         variables = unpack(self.layout, low + units * width)
         if self.case is None:
@@ -40,8 +44,12 @@ def _compiled(functions: Functions) -> tuple[Callable[..., Any], Callable[..., A
     """Derivatives of the terms of a design, and the volumes of its cells."""
 
     def terms(
-        units: jax.Array, low: Any, width: Any, constants: Any, *numbers: Any
-    ) -> tuple[jax.Array, Any]:
+        units: jax.Array,
+        low: ArrayLike,
+        width: ArrayLike,
+        constants: PyTree,
+        *numbers: PyTree,
+    ) -> tuple[jax.Array, PyTree]:
         weight, limit, values = numbers
         at = functions.at(units, low, width, constants)
         value = _scalar("objective", functions.objective, at)
@@ -56,7 +64,13 @@ def _compiled(functions: Functions) -> tuple[Callable[..., Any], Callable[..., A
         rows = jnp.stack([value + weight * band, room, *gaps])
         return rows, (rows, (value, band, unlike, *reached))
 
-    def volumes(units: jax.Array, low: Any, width: Any, constants: Any, *_: Any) -> Any:
+    def volumes(
+        units: jax.Array,
+        low: ArrayLike,
+        width: ArrayLike,
+        constants: PyTree,
+        *_: PyTree,
+    ) -> jax.Array:
         assert functions.volumes is not None
         return functions.volumes(functions.at(units, low, width, constants))
 
@@ -137,7 +151,7 @@ class Cells:
         return float(ratios.min())
 
 
-def _array(values: Any) -> jax.Array:
+def _array(values: ArrayLike) -> jax.Array:
     """An array of JAX; numbers of NumPy in JAX' default precision."""
     if isinstance(values, jax.Array):
         return values
@@ -146,7 +160,7 @@ def _array(values: Any) -> jax.Array:
     return jnp.asarray(found, float if real else found.dtype)
 
 
-def _scalar(name: str, function: Function, case: Any) -> jax.Array:
+def _scalar(name: str, function: Function, case: PyTree) -> jax.Array:
     found = jnp.asarray(function(case))
     if found.shape != () or not jnp.issubdtype(found.dtype, jnp.floating):
         raise ValueError(
