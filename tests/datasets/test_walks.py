@@ -174,7 +174,8 @@ def test_dolfinx(tmp_path):
 
 
 @pytest.mark.skipif(
-    importlib.util.find_spec("skfem") is None, reason="no scikit-fem here"
+    not all(map(importlib.util.find_spec, ("skfem", "meshio"))),
+    reason="no scikit-fem with meshio here",
 )
 def test_scikit_fem(tmp_path, monkeypatch):
     skfem = importlib.import_module("skfem")
