@@ -252,7 +252,7 @@ def test_a_calibration_keeps_what_its_cases_are_like(run, tmp_path):
             learn.load_calibration(trained)
     bad = {"likeness_means": kept["likeness_means"][1:]}
     np.savez(path, **kept | bad)
-    with pytest.raises(ValueError, match="is damaged.*shapes of other"):
+    with pytest.raises(ValueError, match="is damaged.*shapes belong to other"):
         learn.load_calibration(trained)
     bare = dict(kept)
     del bare["likeness_means"]
