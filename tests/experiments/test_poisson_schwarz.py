@@ -346,7 +346,7 @@ def test_what_the_paper_leaves_open_has_its_tables_and_a_figure(tmp_path, rng):
     assert text.count("## ") == 1 + 1 + 4 + 1
     assert "| 1024 | none (the paper) | 0.01 |" in text
     assert "| 31 uniform hats, our initialisation | 4194 | 0.1 |" in text
-    assert "random 2, contrast 1000, n = 256" in text
+    assert "random, draw 2, contrast 1000, n = 256" in text
     assert text.count("closed form, nothing trained") == 4
     assert "mean rel. L2, mass matrix" in text
     figures_further.draw(tmp_path / "all.png", rows)

@@ -437,6 +437,6 @@ def test_attentions_without_a_basis_see_the_coordinates(mesh, attention):
     actual = model(*mesh, quadrature_weights=weights)
     np.testing.assert_allclose(actual, expected, rtol=1e-10)
     with pytest.raises(
-        ValueError, match=f"{attention.title()}Attention has no inspect"
+        ValueError, match=f"{attention.title()}Attention has no method inspect"
     ):
         model.inspect(*mesh)
