@@ -6,8 +6,8 @@
 Trains the operators of `experiments.lift` in the folder of the run, or reads them from
 there. From test cases on, angle, Mach number and shape are changed for the largest lift
 at the pitching moment of the start, with `opjax.design`. Every design is solved by our
-Euler solver. Without a guard the bounds are the same, and the predicted lift alone is
-maximised.
+Euler solver. Without a guard the bounds and the moment are the same, but neither the
+band nor the unlikeness counts.
 
 A design is confirmed if its flow is steady and the solved lift is larger than that of
 the start, and at least the lower end of the conformal interval of the prediction.

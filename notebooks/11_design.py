@@ -264,11 +264,13 @@ axes[0].fill_between(
     ends, np.subtract(ends, half_width), np.add(ends, half_width), color="0.9"
 )
 axes[0].set(xlabel="solved lift", ylabel="predicted lift", title="ten designs each")
-axes[1].plot(*starts[0].mesh_points.T, color="0.6", label="start")
+axes[1].plot(*starts[0].mesh_points.T, color="0.6")
 axes[1].set(aspect="equal", xlabel="x (chords)", title="the first of them")
-axes[2].plot(starts[0].mesh_points[:, 0], -starts[0].target[:, 0], color="0.6")
+axes[2].plot(
+    starts[0].mesh_points[:, 0], -starts[0].target[:, 0], color="0.6", label="start"
+)
 axes[2].set(xlabel="x (chords)", ylabel="$-c_p$", title="its pressure")
-for ax in axes[:2]:
+for ax in axes[[0, 2]]:
     ax.legend()
 plt.show()
 
