@@ -1,0 +1,5 @@
+"""Programs of JAX as ONNX files."""
+
+from opjax._onnx.programs import content
+
+__all__ = ["content"]
