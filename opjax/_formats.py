@@ -12,6 +12,7 @@ from typing import Any
 CHECKPOINT = 1
 CONFIGURATION = 1
 OPERATOR = 1
+ONNX = 1
 CALIBRATION = 1
 
 

@@ -1,6 +1,7 @@
 """Builds an ONNX graph: nodes, constants and sizes of symbolic dimensions."""
 
 # pyright: basic
+import hashlib
 import math
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,9 +45,9 @@ class _Constants:
         return f"v{self.count}"
 
     def name(self, array: np.ndarray) -> str:
-        """The initialiser of an array: one for equal small ones."""
-        small = array.size <= 64
-        key = (array.dtype.str, array.shape, array.tobytes()) if small else id(array)
+        """The initialiser of an array: one for equal arrays, such as a shared kernel."""
+        content = hashlib.sha256(array.tobytes()).digest()
+        key = array.dtype.str, array.shape, content
         if key not in self._names:
             self._names[key] = self.fresh()
             self.arrays[self._names[key]] = array
@@ -242,6 +243,12 @@ def model(
     onnx.helper.set_model_props(proto, dict(metadata))
     onnx.checker.check_model(proto)
     return proto.SerializeToString()
+
+
+def metadata(content: bytes) -> dict[str, str]:
+    """The texts that a file stores, by name."""
+    found = onnx.load_from_string(content).metadata_props
+    return {entry.key: entry.value for entry in found}
 
 
 def _read(node: Any) -> set[str]:

@@ -18,14 +18,14 @@ _UNROLLED = 4  # steps of a loop that are written out
 
 
 def content(
-    function: Callable[..., jax.Array],
+    function: Callable[..., Mapping[str, jax.Array]],
     shapes: Mapping[str, jax.ShapeDtypeStruct],
     metadata: Mapping[str, str],
 ) -> bytes:
     """Converts a function of arrays into the content of an ONNX file.
 
     Args:
-      function: JAX function of arrays that returns one array, `values` in the file.
+      function: JAX function of arrays that returns arrays by name.
       shapes: shapes of its arguments, by name, with symbolic sizes.
       metadata: texts that the file stores.
 
@@ -34,22 +34,23 @@ def content(
     """
     traced = jax.jit(function).trace(*shapes.values())
     program, graph = traced.jaxpr, Graph()
-    inputs = [value_info(n, s.dtype, s.shape) for n, s in shapes.items()]
     for name, struct in shapes.items():
         for axis, dim in enumerate(struct.shape):
             if jax.export.is_symbolic_dim(dim) and str(dim) not in graph.sizes:
                 size = graph.op("Shape", name, start=axis, end=axis + 1)
                 graph.sizes[str(dim)] = size
     arguments = [Value(name, s.shape) for name, s in shapes.items()]
-    (found,) = evaluate(graph, program.jaxpr, program.consts, arguments)
-    (aval,) = program.out_avals
-    graph.nodes.append(
-        onnx.helper.make_node(
-            "Identity", [graph.name(graph.full(found, aval.shape))], ["values"]
-        )
+    found = evaluate(graph, program.jaxpr, program.consts, arguments)
+    inputs = [value_info(name, s.dtype, s.shape) for name, s in shapes.items()]
+    outputs = {}
+    results = jax.tree.unflatten(
+        jax.tree.structure(traced.out_info), zip(found, program.out_avals, strict=True)
     )
-    outputs = [value_info("values", aval.dtype, aval.shape)]
-    return model(graph, inputs, outputs, metadata)
+    for name, (value, aval) in results.items():
+        full = graph.name(graph.full(value, aval.shape))
+        graph.nodes.append(onnx.helper.make_node("Identity", [full], [name]))
+        outputs[name] = value_info(name, aval.dtype, aval.shape)
+    return model(graph, inputs, list(outputs.values()), metadata)
 
 
 def evaluate(
