@@ -5,11 +5,13 @@ columns that ONNX and compilers without LAPACK run: a solve with partial pivotin
 half solve `L^{-1} B` of a Cholesky factorisation, its success, and orthonormal columns.
 """
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-_PRODUCT = {"precision": lax.Precision.HIGHEST}
+_product = partial(jnp.matmul, precision=lax.Precision.HIGHEST)
 
 
 def solve(matrix: jax.Array, rhs: jax.Array) -> Array:
@@ -24,14 +26,14 @@ def solve(matrix: jax.Array, rhs: jax.Array) -> Array:
         entries = _column(work, column)
         largest = jnp.argmax(jnp.where(free, jnp.abs(entries), -1.0))
         chosen = (rows == largest).astype(work.dtype)
-        row = jnp.matmul(chosen, work, **_PRODUCT)
+        row = _product(chosen, work)
         row = row / jnp.sum(chosen * entries)
         work = work - (entries - chosen)[:, None] * row[None, :]
         return (work, free & (rows != largest)), chosen
 
     start = jnp.concatenate([matrix, rhs], axis=1), jnp.ones(k, bool)
     (work, _), order = lax.scan(eliminate, start, rows)
-    return jnp.matmul(order, work[:, k:], **_PRODUCT)
+    return _product(order, work[:, k:])
 
 
 def half_solve(matrix: jax.Array, rhs: jax.Array) -> Array:
@@ -48,7 +50,7 @@ def is_positive(matrix: jax.Array) -> Array:
 def orthonormal_columns(matrix: jax.Array) -> Array:
     """Returns `Q` of `A = Q R` with a positive diagonal of `R`, by Cholesky, twice."""
     for _ in range(2):
-        gram = jnp.matmul(matrix.T, matrix, **_PRODUCT)
+        gram = _product(matrix.T, matrix)
         matrix = half_solve(gram, matrix.T).T
     return matrix
 
@@ -69,4 +71,4 @@ def _upper(work: jax.Array) -> tuple[Array, Array]:
 def _column(work: jax.Array, column: jax.Array) -> Array:
     """Returns a column, as a product: a slice at a traced place takes more nodes."""
     chosen = jnp.arange(work.shape[1]) == column
-    return jnp.matmul(work, chosen.astype(work.dtype), **_PRODUCT)
+    return _product(work, chosen.astype(work.dtype))

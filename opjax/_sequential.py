@@ -50,11 +50,13 @@ def one_by_one(
     def guarded(*arguments: Any) -> Any:
         jaxpr, shapes = jax.make_jaxpr(function, return_shape=True)(*arguments)
         leaves = jax.tree.leaves(arguments)
+        count = len(leaves)
         if jaxpr.consts:  # traced values, possibly: arguments like others
             leaves = [*jaxpr.consts, *leaves]
             jaxpr = _trace(_opened(jaxpr), leaves)
         wider = None if columns is None else (function, columns)
-        results = _bind(jaxpr, leaves, 0, wider, elementary)
+        other = None if elementary is None else (elementary, len(leaves) - count)
+        results = _bind(jaxpr, leaves, 0, wider, other)
         return jax.tree.unflatten(jax.tree.structure(shapes), results)
 
     return guarded
@@ -83,7 +85,8 @@ def over_heads(function: Callable, *arguments: Any, sequential: bool) -> Any:
 
 # A rule for batching alone, `jax.custom_batching.custom_vmap`, would hide the function
 # from reverse mode; hence a primitive, whose derivatives are calls of itself. It keeps
-# the program of one sample and counts the batch axes in front of all arguments.
+# the program of one sample and counts the batch axes in front of all arguments. The
+# elementary form takes the arguments after as many constants.
 
 _one_by_one = jax.extend.core.Primitive("one_by_one")
 _one_by_one.multiple_results = True
@@ -94,7 +97,7 @@ def _bind(
     arguments: Iterable,
     depth: int,
     wider: tuple[Callable, int] | None = None,
-    elementary: Callable | None = None,
+    elementary: tuple[Callable, int] | None = None,
 ) -> list:
     return _one_by_one.bind(
         *arguments, jaxpr=jaxpr, depth=depth, wider=wider, elementary=elementary

@@ -343,9 +343,7 @@ def _factor_jvp(
     return q, scaled + q @ (lower - lower.T - products)
 
 
-_orthonormal_columns = one_by_one(
-    _factor, elementary=_elimination.orthonormal_columns
-)
+_orthonormal_columns = one_by_one(_factor, elementary=_elimination.orthonormal_columns)
 
 
 def _per_axis(name: str, value: float | Sequence[float], p: int) -> tuple[Any, ...]:

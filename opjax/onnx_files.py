@@ -81,8 +81,8 @@ def save(
       4
     """
     convert = _converter()
-    operator, shapes = export.physical(function, inputs, normalizers or {}), inputs
-    arguments = dict(zip(inputs.names(), shapes.shapes(), strict=True))
+    operator = export.physical(function, inputs, normalizers or {})
+    arguments = dict(zip(inputs.names(), inputs.shapes(), strict=True))
 
     def named(*arrays: jax.Array) -> dict[str, jax.Array]:
         return export.by_name(operator(*arrays))
@@ -104,7 +104,7 @@ def save(
         "signature": text,
     }
     try:
-        content = convert(call, arguments, stored)
+        content = convert(call, arguments, list(outputs), stored)
     except NotImplementedError as error:
         raise ValueError(
             f"The operator cannot be exported to ONNX: {error} has no counterpart "

@@ -45,7 +45,7 @@ class _Constants:
         return f"v{self.count}"
 
     def name(self, array: np.ndarray) -> str:
-        """The initialiser of an array: one for equal arrays, such as a shared kernel."""
+        """The initialiser of an array; equal arrays, as a shared kernel, have one."""
         content = hashlib.sha256(array.tobytes()).digest()
         key = array.dtype.str, array.shape, content
         if key not in self._names:
@@ -106,7 +106,9 @@ class Graph:
         """A size: a number, or a tensor of one integer that is computed from inputs."""
         if not jax.export.is_symbolic_dim(dim):
             return int(dim)
-        sizes = {name: _Size(self.root, found) for name, found in self.sizes.items()}
+        sizes: Any = {
+            name: _Size(self.root, found) for name, found in self.sizes.items()
+        }
         found = dim._evaluate(sizes)
         return found.name if isinstance(found, _Size) else int(found)
 

@@ -13,6 +13,7 @@ import onnx  # pyright: ignore[reportMissingImports]
 from opjax._onnx.graph import Array, Graph, Known, Value, model, value_info
 from opjax._onnx.rules import IDENTITIES, RULES
 
+_BY_NUMPY = {"broadcast_in_dim", "reshape", "slice", "squeeze", "transpose"}
 _SMALL = 4096  # entries of known arrays that are computed at export
 _UNROLLED = 4  # steps of a loop that are written out
 
@@ -20,6 +21,7 @@ _UNROLLED = 4  # steps of a loop that are written out
 def content(
     function: Callable[..., Mapping[str, jax.Array]],
     shapes: Mapping[str, jax.ShapeDtypeStruct],
+    names: Sequence[str],
     metadata: Mapping[str, str],
 ) -> bytes:
     """Converts a function of arrays into the content of an ONNX file.
@@ -27,13 +29,15 @@ def content(
     Args:
       function: JAX function of arrays that returns arrays by name.
       shapes: shapes of its arguments, by name, with symbolic sizes.
+      names: names of the results, in the order of the file.
       metadata: texts that the file stores.
 
     Raises:
       NotImplementedError: if ONNX has no counterpart of a part of the function.
     """
     traced = jax.jit(function).trace(*shapes.values())
-    program, graph = traced.jaxpr, Graph()
+    program: Any = traced.jaxpr
+    graph = Graph()
     for name, struct in shapes.items():
         for axis, dim in enumerate(struct.shape):
             if jax.export.is_symbolic_dim(dim) and str(dim) not in graph.sizes:
@@ -46,7 +50,8 @@ def content(
     results = jax.tree.unflatten(
         jax.tree.structure(traced.out_info), zip(found, program.out_avals, strict=True)
     )
-    for name, (value, aval) in results.items():
+    for name in names:
+        value, aval = results[name]
         full = graph.name(graph.full(value, aval.shape))
         graph.nodes.append(onnx.helper.make_node("Identity", [full], [name]))
         outputs[name] = value_info(name, aval.dtype, aval.shape)
@@ -80,37 +85,42 @@ def _apply(graph: Graph, eqn: Any, arguments: list[Array]) -> list[Array]:
     name = eqn.primitive.name
     if name in IDENTITIES:
         return arguments
+    if _is_small(name, eqn, arguments):
+        return _computed(eqn, arguments)
     if name in _CALLS:
         return _CALLS[name](graph, eqn, arguments)
     if name not in RULES:
         raise NotImplementedError(name)
-    if _is_small(name, eqn, arguments):
-        return _computed(eqn, arguments)
     found = RULES[name](graph, eqn, *arguments)
     return found if eqn.primitive.multiple_results else [found]
 
 
-def _is_small(name: str, eqn: Any, arguments: list[Array]) -> bool:
-    """Whether an operation can be done at export: on small known arrays."""
-    if not arguments or not all(isinstance(each, np.ndarray) for each in arguments):
+def _is_small(name: str, eqn: Any, arguments: list[Any]) -> bool:
+    """Whether an operation is done at export: on small known arrays, or random keys."""
+    if not arguments or any(isinstance(each, Value) for each in arguments):
+        return False
+    plain = all(isinstance(each, np.ndarray) for each in arguments)
+    if (plain and name in _BY_NUMPY) or (name in _CALLS and name != "one_by_one"):
         return False
     avals = [var.aval for var in (*eqn.invars, *eqn.outvars)]
     if any(jax.export.is_symbolic_dim(d) for aval in avals for d in aval.shape):
         return False
-    if name in ("broadcast_in_dim", "reshape", "transpose", "squeeze", "slice"):
-        return False  # NumPy does it
     return all(aval.size <= _SMALL for aval in avals)
 
 
-def _computed(eqn: Any, arguments: list[Any]) -> list[Array]:
+def _computed(eqn: Any, arguments: list[Any]) -> list[Any]:
     with jax.default_device(jax.devices("cpu")[0]):
         full = [
             jnp.asarray(np.broadcast_to(array, var.aval.shape), var.aval.dtype)
+            if isinstance(array, np.ndarray)
+            else array
             for array, var in zip(arguments, eqn.invars, strict=True)
         ]
         found = eqn.primitive.bind(*full, **eqn.params)
-    many = found if eqn.primitive.multiple_results else [found]
-    return [np.asarray(each) for each in many]
+    return [
+        each if jnp.issubdtype(each.dtype, jax.dtypes.prng_key) else np.asarray(each)
+        for each in (found if eqn.primitive.multiple_results else [found])
+    ]
 
 
 # Calls.
@@ -123,15 +133,15 @@ def _call(graph: Graph, eqn: Any, arguments: list[Array]) -> list[Array]:
 
 
 def _one_by_one(graph: Graph, eqn: Any, arguments: list[Array]) -> list[Array]:
-    """A guarded function of `opjax._sequential`: batched, in the form without LAPACK."""
-    function = eqn.params["elementary"] or jax.extend.core.jaxpr_as_fun(
-        eqn.params["jaxpr"]
-    )
+    """A function of `opjax._sequential`, batched, in the form without LAPACK."""
+    function, consts = jax.extend.core.jaxpr_as_fun(eqn.params["jaxpr"]), 0
+    if eqn.params["elementary"] is not None:
+        function, consts = eqn.params["elementary"]
     for _ in range(eqn.params["depth"]):
         function = jax.vmap(function)
-    avals = [var.aval for var in eqn.invars]
+    avals = [var.aval for var in eqn.invars[consts:]]
     program = jax.make_jaxpr(function)(*avals)
-    return evaluate(graph, program.jaxpr, program.consts, arguments)
+    return evaluate(graph, program.jaxpr, program.consts, arguments[consts:])
 
 
 def _platform(graph: Graph, eqn: Any, arguments: list[Array]) -> list[Array]:
@@ -201,8 +211,6 @@ def _scan(graph: Graph, eqn: Any, arguments: list[Array]) -> list[Array]:
     stacked = any(isinstance(x, np.ndarray) and x.ndim > 1 for x in rows)
     if isinstance(length, int) and (stacked or length <= _UNROLLED):
         return _unrolled(graph, eqn, given, states, rows)
-    if not rows:
-        raise NotImplementedError("scan without inputs")
     fresh = graph.constants.fresh
     full = [
         graph.full(x, var.aval.shape)
@@ -210,6 +218,10 @@ def _scan(graph: Graph, eqn: Any, arguments: list[Array]) -> list[Array]:
     ]
     inputs = [(fresh(), aval) for aval in avals[consts:]]
     values = [Value(name, aval.shape) for name, aval in inputs]
+    if not rows:  # ONNX counts the steps by an input
+        rows = [np.zeros(length, np.int32)]
+        full += rows
+        inputs.append((fresh(), jax.core.ShapedArray((), np.dtype(np.int32))))
     body = _body(graph, program, inputs, [*given, *values])
     ys = len(eqn.outvars) - carry
     backwards = int(p["reverse"])

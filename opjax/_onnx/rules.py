@@ -222,9 +222,7 @@ def _slice(graph: Graph, eqn: Any, x: Array) -> Array:
         return x
     x = graph.full(x, before)
     ends = [
-        np.asarray([END])
-        if limits[i] == before[i]
-        else graph.sizes_of([limits[i]])
+        np.asarray([END]) if limits[i] == before[i] else graph.sizes_of([limits[i]])
         for i in cut
     ]
     end = _together(graph, ends)
@@ -453,27 +451,37 @@ def _entry(graph: Graph, x: Array, i: int) -> Array:
 
 
 def _scatter(reduction: str) -> Rule:
-    def rule(
-        graph: Graph, eqn: Any, x: Array, indices: Array, updates: Array
-    ) -> Value:
+    def rule(graph: Graph, eqn: Any, x: Array, indices: Array, updates: Array) -> Value:
         x, indices, updates = _full(graph, eqn, (x, indices, updates))
-        numbers = eqn.params["dimension_numbers"]
-        axes = list(numbers.scatter_dims_to_operand_dims)
+        numbers, after = eqn.params["dimension_numbers"], eqn.outvars[0].aval.shape
         windows = list(numbers.update_window_dims)
-        plain = (
-            axes == list(range(len(axes)))
-            and list(numbers.inserted_window_dims) == axes
-            and not numbers.operand_batching_dims
-        )
-        if not plain:
-            raise NotImplementedError("scatter along other axes than the first")
+        places = graph.cast(indices, np.int64)
+        batch = list(numbers.operand_batching_dims)
+        for axis in reversed(numbers.scatter_indices_batching_dims):
+            places = _numbered(graph, places, axis)
+        axes = batch + list(numbers.scatter_dims_to_operand_dims)
+        if sorted((*numbers.inserted_window_dims, *batch)) != sorted(axes):
+            raise NotImplementedError("scatter of windows")
+        order = axes + [i for i in range(len(after)) if i not in axes]
         first = [i for i in range(len(updates.shape)) if i not in windows]
         updates = graph.transpose(updates, (*first, *windows))
-        places = graph.cast(indices, np.int64)
+        x = graph.transpose(x, order)
         name = graph.op("ScatterND", x, places, updates, reduction=reduction)
-        return Value(name, eqn.outvars[0].aval.shape)
+        found = Value(name, tuple(after[i] for i in order))
+        return graph.transpose(found, np.argsort(order).tolist())
 
     return rule
+
+
+def _numbered(graph: Graph, places: Array, axis: int) -> Array:
+    """Writes the number of a batch in front of its indices."""
+    shape = (*places.shape[:-1], 1)
+    others = [i for i in range(len(shape)) if i != axis]
+    if jax.export.is_symbolic_dim(shape[axis]):
+        raise NotImplementedError("scatter in a batch of any size")
+    numbers = np.expand_dims(np.arange(shape[axis]), tuple(others))
+    joined = graph.op("Concat", graph.full(numbers, shape), places, axis=-1)
+    return Value(joined, (*places.shape[:-1], places.shape[-1] + 1))
 
 
 def _sort(graph: Graph, eqn: Any, *arrays: Array) -> list[Value]:
