@@ -83,7 +83,7 @@ class Study:
     steps: int = 2000
 
 
-SMOKE = Study(12, 3, 3, 6, 2, 1, 2)
+SMOKE = Study(12, 3, 3, 12, 2, 1, 2)
 
 
 class Case(NamedTuple):
@@ -460,7 +460,8 @@ def main(argv: Sequence[str]) -> None:
                     continue
                 row, fields = run(study, kind, model, seed)
                 if not pictured(kind).exists():
-                    np.savez_compressed(pictured(kind), **fields)
+                    stored: dict[str, Any] = {**fields}
+                    np.savez_compressed(pictured(kind), **stored)
                 with place.open("a") as file:
                     file.write(json.dumps(row | origin) + "\n")
 
