@@ -115,7 +115,7 @@ class Problem(NamedTuple):
     pool: Sequence[Sample]
     test: Sequence[Sample]
     config: learn.TrainConfig
-    channels: Mapping[str, Sequence[str]]
+    channels: Mapping[str, tuple[str, ...]]
 
 
 class Predictor(Protocol):
@@ -203,7 +203,8 @@ def plates(study: Study, seed: int, folder: str) -> Problem:
     found, channels = load(config)
     order = np.random.default_rng(seed).permutation(len(found.train))
     pool = [found.train[place] for place in order]
-    return Problem(PLATES, pool, list(found.test), config, channels)
+    named = {role: tuple(names) for role, names in channels.items()}
+    return Problem(PLATES, pool, list(found.test), config, named)
 
 
 class Pod:

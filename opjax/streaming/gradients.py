@@ -393,8 +393,9 @@ class _Backward:
             mesh.totals,
             of_mixed.cast(mesh.dtype),
         )
-        self.blocks[layer].add(of_block)
-        self.shared.add(of_shared)
+        if self._parameters:
+            self.blocks[layer].add(of_block)
+            self.shared.add(of_shared)
         _put(self._of_added, layer, of_added)
 
     def fixed(self) -> Fixed:

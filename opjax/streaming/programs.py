@@ -336,7 +336,7 @@ def pull(
     def only_features(step: jax.Array, g: jax.Array) -> jax.Array:
         return back(end - 1 - step, g)[2]
 
-    between = end - low - parameters  # the last layer by itself
+    between = end - 1 - low if parameters else end - low  # `low` by itself
     behind = lax.fori_loop(0, between, only_features, jnp.asarray(g))
     if not parameters:
         return [], [], behind

@@ -105,12 +105,7 @@ class Exportable:
         values = self._call(parameters, mesh_points, own, scalars, weights)
         if not self._quantities:
             return values
-        case = Sample(
-            mesh_points,
-            features=own,
-            scalars=scalars,
-            quadrature_weights=quadrature_weights,
-        )
+        case = _case(mesh_points, own, scalars, quadrature_weights)
         measured = partial(self._measured, case=case, values=values, others=others)
         return {VALUES: values} | {one.text: measured(one) for one in self._quantities}
 
@@ -145,12 +140,12 @@ class Exportable:
         given = others | {_WEIGHTS: case.quadrature_weights}
         rows: Any = None if need is None else given[need]
         kind = "" if need is None else need.partition("@")[0]
-        areas = jnp.ones(field.shape[0], field.dtype)
+        areas: Any = jnp.ones(field.shape[0], field.dtype)
         areas = rows if kind in (_WEIGHTS, _AREAS, _MASK) else areas
-        vectors = rows if kind == _VECTORS else jnp.zeros_like(case.mesh_points)
+        vectors: Any = rows if kind == _VECTORS else jnp.zeros_like(case.mesh_points)
         if one.kind == SUM:
             field = jnp.where(areas[:, None] == 0, 0, field)
-        rule: Any = Patch(np.empty(0, int), areas, vectors, case.mesh_points)
+        rule = Patch(np.empty(0, int), areas, vectors, case.mesh_points)
         return jnp.asarray(value(one, case, names, field, rule), field.dtype)
 
     def _inputs(self) -> Inputs:
@@ -203,15 +198,14 @@ class Exportable:
         """Raises ValueError for a quantity that is not defined."""
         description, inputs = self._trained.description, self.inputs
         n = max(inputs.num_points or 0, inputs.min_points)
-        points: Any = jnp.zeros((n, inputs.point_dim))
 
         def measured(one: Quantity) -> jax.Array:
             scalars, features = inputs.scalar_dim, inputs.feature_dim
-            case = Sample(
-                points,
-                features=jnp.zeros((n, features)) if features else None,
-                scalars=jnp.zeros(scalars) if scalars else None,
-                quadrature_weights=jnp.ones(n),
+            case = _case(
+                jnp.zeros((n, inputs.point_dim)),
+                jnp.zeros((n, features)) if features else None,
+                jnp.zeros(scalars) if scalars else None,
+                jnp.ones(n),
             )
             others = {
                 name: jnp.zeros((n, count) if count else n)
@@ -225,6 +219,13 @@ class Exportable:
                 jax.eval_shape(partial(measured, one))
             except ValueError as error:
                 raise ValueError(f"{one.text}: {error}") from None
+
+
+def _case(points: Any, features: Any, scalars: Any, weights: Any) -> Sample:
+    """A case whose arrays JAX traces."""
+    return Sample(
+        points, features=features, scalars=scalars, quadrature_weights=weights
+    )
 
 
 def _refuse(trained: Learned) -> None:
