@@ -197,11 +197,11 @@ def save(
       (9, 1)
     """
     _checks.non_negative(derivatives=derivatives)
-    operator = physical(function, inputs, normalizers or {})
+    operator = _physical(function, inputs, normalizers or {})
     operator = jax.vmap(operator) if inputs.batched else operator
     exported = _export(operator, inputs.shapes(), platforms)
     arguments = dict(zip(inputs.names(), exported.in_avals, strict=True))
-    text = signature(arguments, _outputs(exported), about)
+    text = _signature(arguments, _outputs(exported), about)
     exported = dataclasses.replace(exported, fun_name=text)
     content = bytes(exported.serialize(vjp_order=derivatives))
     path = Path(path).expanduser()
@@ -401,7 +401,7 @@ def _check(path: Path, exported: export.Exported, text: str) -> None:
         )
 
 
-def physical(
+def _physical(
     function: Callable[..., jax.Array],
     inputs: Inputs,
     normalizers: Mapping[str, Normalizer],
@@ -451,12 +451,12 @@ def _export(
     except Exception as error:  # shapes are compared all over a model
         if isinstance(n, int):
             raise
-        raise not_any_number_of_points(error) from error
-    check_outputs(rows, _outputs(exported))
+        raise _not_any_number_of_points(error) from error
+    _check_outputs(rows, _outputs(exported))
     return exported
 
 
-def not_any_number_of_points(error: Exception) -> ValueError:
+def _not_any_number_of_points(error: Exception) -> ValueError:
     """The error for an operator whose tracing failed with symbolic sizes."""
     reason = str(error).strip().splitlines() or [type(error).__name__]
     return ValueError(
@@ -467,7 +467,7 @@ def not_any_number_of_points(error: Exception) -> ValueError:
     )
 
 
-def check_outputs(rows: Sequence[Any], outputs: Mapping[str, Any]) -> None:
+def _check_outputs(rows: Sequence[Any], outputs: Mapping[str, Any]) -> None:
     """Raises ValueError unless results are a field and numbers.
 
     Args:
@@ -485,16 +485,16 @@ def check_outputs(rows: Sequence[Any], outputs: Mapping[str, Any]) -> None:
 
 
 def _outputs(exported: export.Exported) -> dict[str, Any]:
-    return by_name(jax.tree.unflatten(exported.out_tree, exported.out_avals))
+    return _by_name(jax.tree.unflatten(exported.out_tree, exported.out_avals))
 
 
-def by_name(results: Any) -> dict[str, Any]:
+def _by_name(results: Any) -> dict[str, Any]:
     """Results of a call by name, the field first."""
     found = dict(results) if isinstance(results, dict) else {VALUES: results}
     return {VALUES: found.pop(VALUES), **found} if VALUES in found else found
 
 
-def signature(
+def _signature(
     inputs: Mapping[str, Any], outputs: Mapping[str, Any], about: Mapping[str, str]
 ) -> str:
     """Names and shapes of inputs and outputs, a line for each.

@@ -81,11 +81,11 @@ def save(
       4
     """
     convert = _converter()
-    operator = export.physical(function, inputs, normalizers or {})
+    operator = export._physical(function, inputs, normalizers or {})
     arguments = dict(zip(inputs.names(), inputs.shapes(), strict=True))
 
     def named(*arrays: jax.Array) -> dict[str, jax.Array]:
-        return export.by_name(operator(*arrays))
+        return export._by_name(operator(*arrays))
 
     call = jax.vmap(named) if inputs.batched else named
     try:
@@ -93,10 +93,10 @@ def save(
     except Exception as error:  # shapes are compared all over a model
         if inputs.num_points is not None:
             raise
-        raise export.not_any_number_of_points(error) from error
-    outputs = export.by_name(outputs)
-    export.check_outputs(arguments["mesh_points"].shape[:-1], outputs)
-    text = export.signature(arguments, outputs, about)
+        raise export._not_any_number_of_points(error) from error
+    outputs = export._by_name(outputs)
+    export._check_outputs(arguments["mesh_points"].shape[:-1], outputs)
+    text = export._signature(arguments, outputs, about)
     stored = {
         "opjax_format": str(_formats.ONNX),
         "opjax_version": metadata.version("opjax"),
@@ -130,6 +130,11 @@ def metadata_of(path: str | os.PathLike[str]) -> dict[str, str]:
       ImportError: if the package onnx is missing.
       OSError: if the file cannot be read.
       ValueError: if the file is damaged, incomplete, or was written by a later opjax.
+
+    Examples:
+      >>> from opjax import onnx_files
+      >>> stored = onnx_files.metadata_of("operator.onnx")  # doctest: +SKIP
+      >>> print(stored["signature"])  # doctest: +SKIP
     """
     whole = Path(path).expanduser().read_bytes()
     content = whole[: -len(_end(b""))]

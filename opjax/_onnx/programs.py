@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.core
 import jax.extend.core
 import jax.numpy as jnp
 import numpy as np
@@ -47,7 +48,7 @@ def content(
     found = evaluate(graph, program.jaxpr, program.consts, arguments)
     inputs = [value_info(name, s.dtype, s.shape) for name, s in shapes.items()]
     outputs = {}
-    results = jax.tree.unflatten(
+    results: Any = jax.tree.unflatten(
         jax.tree.structure(traced.out_info), zip(found, program.out_avals, strict=True)
     )
     for name in names:
@@ -66,7 +67,8 @@ def evaluate(
 
     def read(atom: Any) -> Array:
         if isinstance(atom, jax.extend.core.Literal):
-            return np.asarray(atom.val, atom.aval.dtype)
+            aval: Any = atom.aval
+            return np.asarray(atom.val, aval.dtype)
         return found[atom]
 
     found.update(zip(jaxpr.constvars, map(_known, consts), strict=True))

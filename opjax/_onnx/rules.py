@@ -451,7 +451,7 @@ def _entry(graph: Graph, x: Array, i: int) -> Array:
 
 
 def _scatter(reduction: str) -> Rule:
-    def rule(graph: Graph, eqn: Any, x: Array, indices: Array, updates: Array) -> Value:
+    def rule(graph: Graph, eqn: Any, x: Array, indices: Array, updates: Array) -> Array:
         x, indices, updates = _full(graph, eqn, (x, indices, updates))
         numbers, after = eqn.params["dimension_numbers"], eqn.outvars[0].aval.shape
         windows = list(numbers.update_window_dims)
