@@ -71,7 +71,7 @@ SHIPS = {
         cases=lambda: darcy.splits(darcy.PRESETS["fast"]).test,
     ),
     "heat": Ship(
-        f"{_OWN_FILES} --preset=fast --num_epochs=25",
+        f"{_OWN_FILES} --preset=fast --num_epochs=20",
         "Heat conduction in the plane: predicts the temperature at time 0.02 from that "
         "at time 0, at scattered points of any number and place.",
         "Walls: heat spreads in the whole plane, also where there are no points.",

@@ -117,8 +117,7 @@ NESTED = {
     "problems": {"skfem", "scipy"},  # finite elements
     "design": {"scipy"},  # JAX depends on it anyway
     # matplotlib depends on PIL
-    "learn": {"PIL", "markdown_it", "matplotlib", "safetensors", "scipy"}
-    | {"tensorboardX", "tqdm"},
+    "learn": {"PIL", "markdown_it", "matplotlib", "scipy", "tensorboardX", "tqdm"},
     "schwarz": {"scipy"},  # graphs and trees; JAX depends on it anyway
 }
 

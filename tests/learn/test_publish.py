@@ -82,7 +82,7 @@ def test_the_card_has_what_a_reader_needs(half):
     output, _ = half
     card = (output / "README.md").read_text()
     assert card.startswith('---\nlibrary_name: opjax\nlicense: "mit"\n')
-    row, use = "| input field | k |", "learn.load('squares')"
+    row, use = "| input field | k |", 'learn.load("squares")'
     for words in ("Sums.", "- Products.", use, row):
         assert words in card
 

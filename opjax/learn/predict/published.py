@@ -11,6 +11,7 @@ checksum. The card and the picture are for people and are not checked.
 """
 
 import hashlib
+import importlib
 import json
 import pathlib
 from typing import Any, NamedTuple, NoReturn
@@ -22,7 +23,7 @@ from opjax import _formats
 from opjax._trees import Json, PyTree
 from opjax.files import npz
 from opjax.learn.json_files import replacing, to_json, write_text
-from opjax.samples import Sample
+from opjax.samples import FIELDS, SCALARS, Sample
 from opjax.training import _leaves, _manifest
 from opjax.training.checkpoint import CheckpointError
 
@@ -35,8 +36,7 @@ _KEYS = {"format", "operator", "precision", "files"}
 _PRECISIONS = ("single", "half")
 _MODEL = "['model']"  # at the start of the names of parameters
 _GRIDS = ("grid_shape", "target_grid")
-_ARRAYS = ("mesh_points", "features", "target", "quadrature_weights")
-_ARRAYS = (*_ARRAYS, "scalars", "target_scalars")
+_ARRAYS = (*FIELDS, *SCALARS)
 _NUMBERS = ("numbers_names", "numbers_values")
 _MAX_BYTES = 2**32
 
@@ -253,13 +253,12 @@ def _stamp(path: pathlib.Path) -> dict[str, Any]:
 
 def _safetensors(path: pathlib.Path) -> Any:
     try:
-        from safetensors import numpy as safetensors
+        return importlib.import_module("safetensors.numpy")
     except ImportError as error:
         raise ImportError(
             f'{path} needs safetensors, which is not installed: pip install "opjax'
             '[learn]".'
         ) from error
-    return safetensors
 
 
 def _refuse(path: pathlib.Path, reason: str) -> NoReturn:

@@ -505,7 +505,7 @@ def save(
 
 def described(
     description: Description, normalizers: Mapping[str, Normalizer], config: Json
-) -> Json:
+) -> dict[str, Any]:
     """Returns all that is stored beside the arrays of an operator, as JSON values."""
     return to_json(
         {

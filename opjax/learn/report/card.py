@@ -15,14 +15,16 @@ _ROLES = {
     "target_scalars": "predicted scalar",
 }
 # Options that a reader compares recipes by.
-_RECIPE = ("preset", "models", "width", "num_layers", "num_heads", "num_basis")
-_RECIPE = (*_RECIPE, "num_epochs", "num_steps", "batch_size", "optimizer")
-_RECIPE = (*_RECIPE, "learning_rate", "loss", "mirror", "start_from")
+_RECIPE = (
+    *("preset", "models", "width", "num_layers", "num_heads", "num_basis"),
+    *("num_epochs", "num_steps", "batch_size", "optimizer", "learning_rate"),
+    *("loss", "mirror", "start_from"),
+)
 _NOT_SHOWN = ("seconds", "parameters", "best_epoch", "epochs")
 _USE = """```python
 from opjax import learn
 
-trained = learn.load({name!r})
+trained = learn.load({name})
 case = trained.example()  # a test case with its target
 values = trained(case)
 ```
@@ -45,7 +47,7 @@ def of(config: Mapping[str, Any], *, picture: bool, loaded_as: str) -> str:
             "![Input, target, prediction and difference of the median test "
             "sample](picture.png)\n"
         )
-    parts += ["## Use\n", _USE.format(name=loaded_as), _precision(config)]
+    parts += ["## Use\n", _USE.format(name=json.dumps(loaded_as)), _precision(config)]
     parts += ["## Errors\n", _errors(config)]
     parts += ["## Inputs and outputs\n", _ranges(config)]
     parts += ["## Do not use it for\n", _not_for(config)]
@@ -107,7 +109,7 @@ def _errors(config: Mapping[str, Any]) -> str:
             f"{label} (this one)" if row["seed"] == seed else label
             for label, row in zip(columns, rows, strict=True)
         ]
-        columns += [NAMES.get(name, name) for name in others]
+        columns += [NAMES.get(name) or name for name in others]
         lines = [
             [
                 key.replace("_", " "),
@@ -154,7 +156,9 @@ def _ranges(config: Mapping[str, Any]) -> str:
         if role not in ranges:
             continue
         low, high = ranges[role]
-        listed = "xyz" if role == "mesh_points" else names.get(role, [])
+        listed: Sequence[str] = names.get(role) or ()
+        if role == "mesh_points":
+            listed = "xyz"[: len(low)]
         for place, pair in enumerate(zip(low, high, strict=True)):
             name = listed[place] if len(listed) == len(low) else f"{role} {place}"
             lines.append([label, name, *(number(value + 0.0) for value in pair)])
