@@ -14,6 +14,7 @@ CONFIGURATION = 1
 OPERATOR = 1
 ONNX = 1
 CALIBRATION = 1
+PUBLISHED = 1
 
 
 class NewerFormatError(ValueError):
