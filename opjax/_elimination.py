@@ -40,8 +40,10 @@ def solve(matrix: jax.Array, rhs: jax.Array) -> Array:
 
 def half_solve(matrix: jax.Array, rhs: jax.Array) -> Array:
     """Returns `L^{-1} B` for `L L^T = A`, or NaN if `A` is not positive definite."""
-    work, pivots = _upper(jnp.concatenate([matrix, rhs], axis=1))
-    return work[:, matrix.shape[0] :] / jnp.sqrt(pivots)[:, None]
+    k = matrix.shape[0]
+    identity = jnp.eye(k, dtype=matrix.dtype)  # few columns, where those of B are many
+    work, pivots = _upper(jnp.concatenate([matrix, identity], axis=1))
+    return _product(work[:, k:] / jnp.sqrt(pivots)[:, None], rhs)
 
 
 def is_positive(matrix: jax.Array) -> Array:
