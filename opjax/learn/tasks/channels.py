@@ -19,7 +19,7 @@ from opjax.training import tuning
 NEW = -1  # the place of a channel that the operator does not know
 ARRAYS = {"features": "feature", "scalars": "scalar", "target": "field"}
 Names = Mapping[str, Sequence[str]]  # of the channels of arrays
-_POINTS = 16  # of the mesh of a check, for models of any mesh
+_POINTS = 256  # of the mesh of a check, for models of any mesh
 
 
 class Match(NamedTuple):
