@@ -22,7 +22,7 @@ from jax import Array
 
 from opjax import _checks
 from opjax._trees import PyTree
-from opjax.training.matrix_optimizers import is_matrix
+from opjax.training.matrix_optimizers import is_kernel
 
 
 class Frozen(NamedTuple):
@@ -137,7 +137,7 @@ def tuned(model: PyTree, ranks: Mapping[str, int], *, key: Array) -> Tuned:
     for name, own in zip(sorted(ranks), keys, strict=True):
         (path, leaf), rank = leaves[name], ranks[name]
         _checks.non_negative(rank=rank)
-        factored = rank and is_matrix(path, leaf)
+        factored = rank and is_kernel(path, leaf)
         n, m = leaf.shape[-2:] if factored else (0, 0)
         if rank * (n + m) < n * m:
             down = jax.random.normal(own, (*leaf.shape[:-1], rank), leaf.dtype)
@@ -192,7 +192,7 @@ def matrices(model: PyTree) -> set[str]:
       {'kernel'}
     """
     leaves = jax.tree_util.tree_flatten_with_path(model)[0]
-    return {_name(path) for path, leaf in leaves if is_matrix(path, leaf)}
+    return {_name(path) for path, leaf in leaves if is_kernel(path, leaf)}
 
 
 def num_parameters(model: PyTree) -> int:

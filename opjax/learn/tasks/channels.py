@@ -271,7 +271,7 @@ def _check(start: Learned, model: PyTree, found: Match) -> None:
     def values(model: Callable[..., Any], features: np.ndarray) -> np.ndarray:
         arrays = {"mesh_points": points}
         arrays |= {"features": features} if features.shape[1] else {}
-        return np.asarray(operators.call(model, arrays))
+        return np.asarray(jax.jit(operators.call)(model, arrays))
 
     places = found.places["target"]
     now, then = values(model, given), values(start.model, before)
