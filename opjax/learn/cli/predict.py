@@ -63,16 +63,15 @@ from opjax.learn.predict import (
     beside,
     calibration,
     case_table,
-    functions,
     in_slices,
     sensitivity,
     trained,
 )
+from opjax.learn.predict.exportable import Exportable
 from opjax.learn.predict.field_errors import Sums, numbers_of
 from opjax.learn.predict.prediction import Limits
 from opjax.learn.predict.quantities import measure
 from opjax.learn.predict.sensitivity import Sensitivity
-from opjax.learn.registry import operators
 from opjax.learn.report.figures_bands import Pictures
 from opjax.learn.tasks import scalars
 from opjax.samples import Sample, ranges
@@ -101,7 +100,8 @@ class PredictOptions(Options):
     quantities: str | None = option(
         None,
         "Quantities of interest of the predicted fields, written into report.json, "
-        "as in opjax-train. By default, the quantities of the training run",
+        "as in opjax-train. By default, the quantities of the training run. With "
+        "--export, the exported operator returns them, too",
     )
     sensitivity: str | None = option(
         None,
@@ -252,8 +252,7 @@ def run(options: PredictOptions) -> dict[str, Any]:
         whole = not (options.steps or options.stream)
         asked = _quantities(operator, options.quantities, whole=whole)
         if options.export is not None:
-            _export(operator, options)
-            result["export"] = str(options.export)
+            result |= _export(operator, options, parse(options.quantities or ""))
         if options.input:
             result |= _predict(operator, options, asked)
     return to_json(result | {"seconds": time.monotonic() - begin})
@@ -591,40 +590,38 @@ def _of_scalars(rows: list[dict[str, Any]]) -> dict[str, float]:
     return scalars.errors(*case_table.known(rows), names[0]) if names else {}
 
 
-def _export(operator: trained.Trained, options: PredictOptions) -> None:
+def _export(
+    operator: trained.Trained, options: PredictOptions, quantities: Sequence[Quantity]
+) -> dict[str, Any]:
+    """Writes the exported operator; returns what the last line says of it."""
     assert options.export is not None
-    description, entry = operator.description, operators.entry(operator.name)
-    if description.time is not None:
-        raise ValueError(
-            f"The operator in {operator.folder} was trained on series, and time steps "
-            "cannot be exported; roll it out with --steps, or train without --time."
-        )
-    if description.sizes.target_scalars:
-        raise ValueError(
-            f"The operator in {operator.folder} predicts scalars, but exported "
-            "operators return only fields; use opjax-predict, or train without "
-            "--target_scalars."
-        )
-    if operator.start is not None:
-        raise ValueError(
-            f"The operator in {operator.folder} uses a baseline, which cannot be "
-            "exported; use opjax-predict, or train without --start_from."
-        )
-    least = description.config[entry.min_points] if entry.min_points else 1
-    inputs = export.Inputs(
-        point_dim=description.channels.mesh_points,
-        feature_dim=description.channels.features,
-        scalar_dim=description.channels.scalars,
-        weighted=description.weighted,
-        num_points=description.sizes.num_points if operator.fixed_points else None,
-        min_points=least,
-        batched=options.batched,
+    found = Exportable(operator, quantities)
+    inputs = found.inputs._replace(batched=options.batched)
+    exported = export.save(
+        options.export,
+        found,
+        inputs,
+        derivatives=options.derivatives,
+        about=found.about,
     )
-    if names := functions.scalars_of(operator):
-        say(f"Calls of the exported operator take the scalars {', '.join(names)}.")
-        inputs = inputs._replace(scalar_dim=len(names))
-    function = functions.of_features(operator, operator.parameters)
-    export.save(options.export, function, inputs, derivatives=options.derivatives)
+    size = pathlib.Path(options.export).expanduser().stat().st_size
+    num_points = operator.description.num_points[1]
+    seconds = export.compile_seconds(
+        exported, num_points, derivatives=options.derivatives > 0
+    )
+    say(
+        f"{options.export} takes and returns, in the units of the training data:\n"
+        f"{exported.fun_name}"
+    )
+    say(
+        f"It has {size / 1e6:.1f} MB. Compiling it here for {num_points} points took "
+        f"{seconds:.1f} s" + (" with derivatives." if options.derivatives else ".")
+    )
+    return {
+        "export": str(options.export),
+        "export_bytes": size,
+        "export_compile_seconds": seconds,
+    }
 
 
 def main() -> None:
