@@ -133,7 +133,16 @@ def is_matrix(path: tuple[Any, ...], leaf: Array) -> bool:
 
 
 def is_kernel(path: tuple[Any, ...], leaf: Array) -> bool:
-    """Whether a leaf is a kernel as for `is_matrix`, with any number of channels."""
+    """Whether a leaf is a kernel as for `is_matrix`, with any number of channels.
+
+    Examples:
+      >>> import jax
+      >>> import jax.numpy as jnp
+      >>> from opjax.training.matrix_optimizers import is_kernel
+      >>> params = {"kernel": jnp.ones((8, 1)), "bias": jnp.ones(1)}
+      >>> jax.tree_util.tree_map_with_path(is_kernel, params)
+      {'bias': False, 'kernel': True}
+    """
     keys = [str(getattr(k, "name", getattr(k, "key", ""))) for k in path]
     names = [key for key in keys if key not in ("", "value")]
     spectral = leaf.ndim >= 4 and leaf.shape[-1] == 2
