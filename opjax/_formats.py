@@ -13,6 +13,7 @@ CHECKPOINT = 1
 CONFIGURATION = 1
 OPERATOR = 1
 CALIBRATION = 1
+PUBLISHED = 1
 
 
 class NewerFormatError(ValueError):

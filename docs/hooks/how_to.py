@@ -586,6 +586,21 @@ def export() -> str:
     return _draw(164, "A run folder becomes one file", *parts)
 
 
+def publish() -> str:
+    """A run folder becomes a folder that a name loads anywhere."""
+    parts = [
+        node(10, 50, 106, 60, _PALE[0], "runs/mine", "a run folder"),
+        link((120, 80), (172, 80), GREY, 2),
+        node(176, 34, 124, 92, _PALE[1], "weights", "model card", "checksums"),
+        text(146, 68, "publish", fill=GREY),
+        link((304, 62), (348, 40), GREY, 2),
+        link((304, 98), (348, 122), GREY, 2),
+        node(352, 14, 118, 52, _PALE[2], "a folder", "learn.load(path)"),
+        node(352, 96, 118, 52, _PALE[3], "the hub", "hf://owner/name"),
+    ]
+    return _draw(164, "A run folder becomes a folder to share", *parts)
+
+
 def gradients() -> str:
     """Arrows on a body: how a force changes when its wall moves."""
 
@@ -668,6 +683,7 @@ DRAWINGS = {
     for draw in (
         (index, check, openfoam, calculix, fenics, ansys, data, meshes, cases)
         + (quantities, time, model, basis, attention, uncertainty, resume)
-        + (fine_tuning, cluster, precision, chunks, gradients, design, export, migrate)
+        + (fine_tuning, cluster, precision, chunks, gradients, design, publish)
+        + (export, migrate)
     )
 }
