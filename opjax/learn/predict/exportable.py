@@ -27,6 +27,7 @@ from opjax.learn.config.quantities import (
     SUM,
     Quantity,
 )
+from opjax.learn.json_files import to_json
 from opjax.learn.predict import functions
 from opjax.learn.predict.learned import Learned
 from opjax.learn.predict.quantities import field_of, rule_of
@@ -167,6 +168,19 @@ class Exportable:
                 if name != _WEIGHTS
             },
         )
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Origin of the operator, as JSON: model, sizes and ranges of the training."""
+        description = self._trained.description
+        known = {
+            "model": self._trained.name,
+            "num_train": description.num_train,
+            "num_points": description.num_points,
+            "ranges": description.ranges,
+            "names": description.names,
+        }
+        return to_json(known)
 
     def _about(self) -> dict[str, str]:
         names = self._trained.description.names
