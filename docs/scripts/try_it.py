@@ -1,0 +1,63 @@
+"""Adds ONNX Runtime and the operator to the page "Try it" of the documentation.
+
+    python docs/scripts/try_it.py
+
+Fetches onnxruntime-web with npm and writes docs/try/runtime.js, 6 MB, which git
+ignores; build the documentation afterwards. Pages in files may not fetch files, so a
+script holds all: ONNX Runtime, its WebAssembly (gzip, base64) and docs/try/operator.onnx
+(base64).
+"""
+
+import base64
+import gzip
+import hashlib
+import json
+import subprocess
+import tarfile
+import tempfile
+from pathlib import Path
+
+FOLDER = Path(__file__).parents[1] / "try"
+VERSION = "1.30.0"
+SHA256 = "d2228df7e4616bc3348bf504ee888f3bec43789a273f0a63f3e68d203ce3bf71"
+
+
+def runtime(package: Path, operator: bytes) -> str:
+    """The script: `tryRuntime` with the parts of a package of npm, and an operator."""
+    content = package.read_bytes()
+    if hashlib.sha256(content).hexdigest() != SHA256:
+        raise ValueError(
+            f"npm's onnxruntime-web {VERSION} has another SHA-256 than {SHA256}."
+        )
+    with tarfile.open(package) as archive:
+
+        def member(name: str) -> bytes:
+            file = archive.extractfile(f"package/dist/{name}")
+            assert file is not None
+            return file.read()
+
+        source = member("ort.wasm.bundle.min.mjs").decode().partition("\n//# source")[0]
+        wasm = gzip.compress(member("ort-wasm-simd-threaded.wasm"), mtime=0)
+    parts = {
+        "ort": source,
+        "wasm": base64.b64encode(wasm).decode(),
+        "operator": base64.b64encode(operator).decode(),
+    }
+    licence = f"/* onnxruntime-web {VERSION}, MIT, Copyright (c) Microsoft */\n"
+    return f"{licence}globalThis.tryRuntime = {json.dumps(parts)};\n"
+
+
+def main() -> None:
+    """Writes the script."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = ["npm", "pack", "--silent", f"onnxruntime-web@{VERSION}"]
+        subprocess.run(command, cwd=folder, check=True)
+        (package,) = Path(folder).glob("*.tgz")
+        script = runtime(package, (FOLDER / "operator.onnx").read_bytes())
+    path = FOLDER / "runtime.js"
+    path.write_text(script)
+    print(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
+
+
+if __name__ == "__main__":
+    main()
