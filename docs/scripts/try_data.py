@@ -25,12 +25,12 @@ SIZES = {"smooth1": 2000, "smooth2": 1000}
 
 
 def strokes(rng: np.random.Generator) -> np.ndarray:
-    """A drawing of up to eight strokes, booleans: is the cell permeable?"""
+    """A drawing of one to eight strokes, booleans: is the cell permeable?"""
     centres = (np.arange(CELLS) + 0.5) / CELLS
     points = np.stack(np.meshgrid(centres, centres, indexing="ij"), axis=-1)
     permeable = np.full((CELLS, CELLS), rng.random() < 0.5)
     main = not permeable[0, 0]
-    for _ in range(rng.integers(0, 9)):
+    for _ in range(rng.integers(1, 9)):
         corners = rng.uniform(-0.05, 1.05, (rng.integers(1, 4), 2))
         radius = rng.uniform(0.03, 0.16 if len(corners) == 1 else 0.09)
         ends = corners[1:] if len(corners) > 1 else corners
@@ -39,7 +39,8 @@ def strokes(rng: np.random.Generator) -> np.ndarray:
             axis=0,
         )
         permeable[distance < radius] = main if rng.random() < 0.8 else not main
-    return permeable
+    uniform = permeable.all() or not permeable.any()
+    return strokes(rng) if uniform else permeable
 
 
 def _distance(points: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:

@@ -92,7 +92,7 @@
     strokes() { // as in docs/scripts/try_data.py
       const base = Math.random() < 0.5 ? 1 : 0;
       cells.fill(base);
-      for (let count = Math.floor(uniform(0, 9)); count > 0; count--) {
+      for (let count = Math.floor(uniform(1, 9)); count > 0; count--) {
         const corners = Array.from({ length: Math.floor(uniform(1, 4)) }, point);
         const radius = uniform(0.03, corners.length === 1 ? 0.16 : 0.09);
         const phase = Math.random() < 0.8 ? 1 - base : base;
