@@ -1,6 +1,6 @@
 """Adds ONNX Runtime and the operator to the page "Try it" of the documentation.
 
-    python docs/scripts/try_it.py
+    python docs/scripts/try_it.py [OUTPUT]
 
 Fetches onnxruntime-web with npm and writes docs/try/runtime.js, 6 MB, which git
 ignores; build the documentation afterwards. Pages in files may not fetch files, so a
@@ -13,6 +13,7 @@ import gzip
 import hashlib
 import json
 import subprocess
+import sys
 import tarfile
 import tempfile
 from pathlib import Path
@@ -47,17 +48,16 @@ def runtime(package: Path, operator: bytes) -> str:
     return f"{licence}globalThis.tryRuntime = {json.dumps(parts)};\n"
 
 
-def main() -> None:
-    """Writes the script."""
+def main(output: str = str(FOLDER / "runtime.js")) -> None:
+    """Writes the script to a file."""
     with tempfile.TemporaryDirectory() as folder:
         command = ["npm", "pack", "--silent", f"onnxruntime-web@{VERSION}"]
         subprocess.run(command, cwd=folder, check=True)
         (package,) = Path(folder).glob("*.tgz")
         script = runtime(package, (FOLDER / "operator.onnx").read_bytes())
-    path = FOLDER / "runtime.js"
-    path.write_text(script)
-    print(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
+    Path(output).write_text(script)
+    print(f"{output}: {len(script) / 1e6:.1f} MB")
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -31,12 +31,17 @@
         means[block] += coefficient[y * CELLS + x] / BLOCK ** 2;
       }
     }
-    const input = new ort.Tensor("float32", means, [POINTS * POINTS, 1]);
+    const array = (data, columns) => new ort.Tensor("float32", data, [POINTS * POINTS, columns]);
+    const places = Float32Array.from({ length: 2 * means.length }, (_, k) =>
+      (k % 2 ? (k >> 1) % POINTS : Math.floor((k >> 1) / POINTS)) / (POINTS - 1));
     const begin = performance.now();
-    const found = await session.run({ [session.inputNames[0]]: input });
+    const outputs = await session.run({ mesh_points: array(places, 2), features: array(means, 1) });
     const seconds = (performance.now() - begin) / 1000;
-    const arrays = Object.entries(found).map(([name, tensor]) => [name, tensor.data]);
-    return { ...Object.fromEntries(arrays), seconds };
+    const found = { seconds };
+    for (const name in outputs) found[name] = name === "values" ? outputs[name].data : outputs[name].data[0];
+    found.pressure = found.values.filter((_, i) => i % 2 === 0);
+    found.halfWidth = found.values.filter((_, i) => i % 2 === 1);
+    return found;
   }
 
   function solve(coefficient) {
@@ -57,7 +62,7 @@
     errors.forEach((e, i) => {
       error += e * e;
       size += truth[i] ** 2;
-      inside += e <= predicted.half_width[i];
+      inside += e <= predicted.halfWidth[i];
     });
     return { relative: Math.sqrt(error / size), inside: inside / errors.length, errors };
   }
@@ -165,7 +170,7 @@
     const svg = element("chart"), { width, height } = svg.getBoundingClientRect();
     const row = Number(element("line").value), left = 34, bottom = height - 18;
     const cut = (field) => [0, ...field.slice(row * POINTS, (row + 1) * POINTS), 0];
-    const all = predicted ? Array.from(predicted.pressure, (p, i) => p + predicted.half_width[i]) : truth;
+    const all = predicted ? Array.from(predicted.pressure, (p, i) => p + predicted.halfWidth[i]) : truth;
     const top = Math.max(...all, ...truth) * 1.05;
     const xs = [0, ...Array.from({ length: POINTS }, (_, i) => (i + 0.5) / POINTS), 1];
     const px = (x) => (left + x * (width - left - 6)).toFixed(1), py = (v) => (bottom - (v / top) * (bottom - 6)).toFixed(1);
@@ -180,7 +185,7 @@
       drawn += `<text x="${px(x)}" y="${height - 3}" text-anchor="${x === 1 ? "end" : "middle"}">${x}</text>`;
     }
     if (predicted) {
-      const middle = cut(predicted.pressure), half = cut(predicted.half_width);
+      const middle = cut(predicted.pressure), half = cut(predicted.halfWidth);
       half[0] = half[1];
       half[half.length - 1] = half[half.length - 2];
       const upper = xs.map((x, i) => `${px(x)},${py(middle[i] + half[i])}`);
@@ -198,10 +203,10 @@
 
   function showNumbers(predicted, truth, compared) {
     const exact = quantities(truth.field);
-    ["mean", "max"].forEach((name, i) => {
+    ["mean", "maximum"].forEach((name, i) => {
       element(`${name}-true`).textContent = thousandths(exact[i]);
       if (predicted) {
-        element(name).textContent = `${thousandths(predicted.quantities[i])} ± ${thousandths(predicted.quantity_half_widths[i])}`;
+        element(name).textContent = `${thousandths(predicted[name])} ± ${thousandths(predicted[`${name}_half_width`])}`;
       }
     });
     element("solver-time").textContent = milliseconds(truth.seconds);
@@ -210,7 +215,7 @@
     element("error").textContent = percent(compared.relative);
     element("inside").textContent = compared.inside === 1 ? "whole field" : `${percent(compared.inside)} of points`;
     element("count").textContent = state.drawn ? `${state.inside} of ${state.drawn}` : "–";
-    const [pValue] = predicted.likeness, unlike = pValue <= 0.05;
+    const pValue = predicted.p_value, unlike = pValue <= 0.05;
     const said = element("likeness");
     said.classList.toggle("unlike", unlike);
     said.textContent = unlike
@@ -222,7 +227,7 @@
     const largest = Math.max(...truth.field);
     if (predicted) show(element("operator"), predicted.pressure, largest, pressureColour, true);
     if (state.third === "error" && compared) {
-      show(element("third"), compared.errors, Math.max(...predicted.half_width), errorColour, false);
+      show(element("third"), compared.errors, Math.max(...predicted.halfWidth), errorColour, false);
     } else {
       show(element("third"), truth.field, largest, pressureColour, true);
     }
