@@ -3,9 +3,9 @@
     python docs/scripts/try_it.py [OUTPUT]
 
 Fetches onnxruntime-web with npm and writes docs/try/runtime.js, 6 MB, which git
-ignores; build the documentation afterwards. Pages in files may not fetch files, so a
-script holds all: ONNX Runtime, its WebAssembly (gzip, base64) and docs/try/operator.onnx
-(base64).
+ignores. Build the documentation afterwards. A page that is opened from a file may not
+fetch other files, so this script contains everything: ONNX Runtime, its WebAssembly and
+docs/try/operator.onnx.
 """
 
 import base64

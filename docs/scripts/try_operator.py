@@ -33,7 +33,9 @@ def quantities(pressure: jax.Array) -> tuple[jax.Array, jax.Array]:
     return jnp.mean(pressure), jnp.max(pressure)
 
 
-def likeness(reference: np.ndarray) -> Callable[[jax.Array], tuple[jax.Array, jax.Array]]:
+def likeness(
+    reference: np.ndarray,
+) -> Callable[[jax.Array], tuple[jax.Array, jax.Array]]:
     """p-value and distance of a case, as `uncertainty.likeness`.
 
     Unlike there, mean and covariance leave out the new case, also for the p-value:
@@ -58,9 +60,10 @@ def exported(run: str, cases: Sequence[Sample]) -> Callable[..., dict[str, jax.A
     """The function of the file, calibrated with cases."""
     trained = learn.load(run)
     found = learn.calibrate(trained, cases, coverage=COVERAGE, width="residual")
-    assert found.reference is not None and cases[0].target is not None
+    assert found.reference is not None
     errors = []
     for case in cases:
+        assert case.target is not None
         pair = trained(case), case.target
         errors.append(np.abs(np.subtract(*[quantities(jnp.asarray(p)) for p in pair])))
     halves = [
@@ -117,7 +120,13 @@ def main(run: str, folder: str) -> None:
         rows.append([relative, np.all(error <= half), predicted["p_value"] <= 0.05])
     start = compiled(found[0].mesh_points, channel())
     card = {
-        **dict(zip(("relative_l2", "inside", "unlike"), np.mean(rows, 0).tolist(), strict=True)),
+        **dict(
+            zip(
+                ("relative_l2", "inside", "unlike"),
+                np.mean(rows, 0).tolist(),
+                strict=True,
+            )
+        ),
         "channel": {name: np.asarray(a).ravel().tolist() for name, a in start.items()},
     }
     path = Path(__file__).parents[1] / "try" / "operator.onnx"
