@@ -96,7 +96,7 @@ def exported(run: str, cases: Sequence[Sample]) -> Callable[..., dict[str, jax.A
 
 
 def channel() -> np.ndarray:
-    """The drawing that the page starts with, `(n, 1)`."""
+    """The drawing "Channel" of the page, `(n, 1)`."""
     x = (np.arange(try_data.CELLS) + 0.5) / try_data.CELLS
     inside = np.abs(x[:, None] - 0.5 - 0.22 * np.sin(2 * np.pi * x)) < 0.11
     cells = np.where(inside, try_data.HIGH, try_data.LOW)
@@ -118,7 +118,8 @@ def main(run: str, folder: str) -> None:
         error = np.abs(pressure - case.target[:, 0])
         relative = np.linalg.norm(error) / np.linalg.norm(case.target)
         rows.append([relative, np.all(error <= half), predicted["p_value"] <= 0.05])
-    start = compiled(found[0].mesh_points, channel())
+    start = dict(compiled(found[0].mesh_points, channel()))
+    start["values"] = start["values"][::side]  # the column on the left
     card = {
         **dict(
             zip(

@@ -20,6 +20,7 @@
     ort.env.wasm.numThreads = 1;
     ort.env.wasm.wasmBinary = await new Response(unpacked).arrayBuffer();
     session = await ort.InferenceSession.create(bytes(runtime.operator));
+    await predict(new Float64Array(cells.length).fill(LOW)); // the first call is slow
   }
 
   /** Predicts from the permeability at the cells; outputs by name, and the time. */
@@ -204,9 +205,12 @@
   function showNumbers(predicted, truth, compared) {
     const exact = quantities(truth.field);
     ["mean", "maximum"].forEach((name, i) => {
-      element(`${name}-true`).textContent = thousandths(exact[i]);
+      const own = element(`${name}-true`);
+      own.textContent = thousandths(exact[i]);
       if (predicted) {
-        element(name).textContent = `${thousandths(predicted[name])} ± ${thousandths(predicted[`${name}_half_width`])}`;
+        const value = predicted[name], half = predicted[`${name}_half_width`];
+        element(name).textContent = `${thousandths(value)} ± ${thousandths(half)}`;
+        own.textContent += Math.abs(exact[i] - value) <= half ? " ✓" : " ✗";
       }
     });
     element("solver-time").textContent = milliseconds(truth.seconds);
@@ -347,7 +351,7 @@
   async function main() {
     root.hidden = false;
     listen();
-    DRAWINGS.channel();
+    DRAWINGS.islands();
     const note = element("note");
     if (globalThis.tryRuntime) {
       try {
