@@ -117,7 +117,7 @@ def test_without_a_runtime_the_page_solves_and_names_the_command(site, page):
     try_page(page, site.as_uri(), state="solver")
     assert "python docs/scripts/try_it.py" in page.run(NOTE)
     solved = page.run("Array.from(tryIt.latest().truth.field)")
-    assert 0.01 < max(solved) < 0.02
+    assert 0.006 < max(solved) < 0.025  # between those of the uniform squares
 
 
 def test_solver_of_the_page_is_that_of_the_problem(site, page):
