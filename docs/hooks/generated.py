@@ -81,6 +81,7 @@ API = {
             "opjax.training",
             "opjax.training.optimizers",
             "opjax.training.matrix_optimizers",
+            "opjax.training.tuning",
             "opjax.training.averages",
             "opjax.training.replicas",
             "opjax.training.checkpoint",
