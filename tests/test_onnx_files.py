@@ -20,7 +20,7 @@ from tests import onnx_header
 from tests.learn.test_predict import make, operator
 from tests.selection import by_day
 
-pytest.importorskip("onnx", reason="an extra, opjax[onnx]")
+onnx = pytest.importorskip("onnx", reason="an extra, opjax[onnx]")
 runtime = pytest.importorskip("onnxruntime", reason="an extra, opjax[onnx]")
 
 SIZES = (16, 33, 700)
@@ -80,6 +80,8 @@ def test_onnx_runtime_repeats_the_model_in_physical_units(rng, tmp_path):
     stored = onnx_files.metadata_of(path)
     assert stored["signature"] == text
     assert json.loads(stored["provenance"]) == {"a": 1}
+    kinds = {node.op_type for node in onnx.load(path).graph.node}
+    assert {"Softmax", "LayerNormalization"} <= kinds
     parameters = sum(leaf.nbytes for leaf in jax.tree.leaves(nnx.state(model)))
     assert path.stat().st_size < 2 * parameters + 40_000  # graph of a tiny model
 

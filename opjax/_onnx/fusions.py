@@ -1,4 +1,4 @@
-"""Replaces groups of nodes by one: softmax, layer norm, and GELU as runtimes know it."""
+"""Replaces groups of nodes by one: softmax, layer norm; GELU as runtimes know it."""
 
 # pyright: basic
 import math
