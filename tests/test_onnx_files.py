@@ -25,6 +25,8 @@ runtime = pytest.importorskip("onnxruntime", reason="an extra, opjax[onnx]")
 
 SIZES = (16, 33, 700)
 POINTS = export.Inputs(point_dim=2)
+# Models with Fourier transforms, which are refused.
+FOURIER = {"fno", "galerkin2d", "linear2d", "fourier2d", "softmax2d"}
 
 
 @pytest.fixture(autouse=True)
@@ -135,7 +137,7 @@ def test_onnx_runtime_repeats_functions_of_jax(name, rng, tmp_path):
 
 
 @pytest.mark.parametrize("name", by_day(operators.REGISTRY, ["orthogonal", "ono"]))
-def test_onnx_runtime_repeats_every_model(name, rng, tmp_path):
+def test_onnx_runtime_repeats_every_model_or_it_is_refused(name, rng, tmp_path):
     entry, grid = operators.entry(name), (13, 13)
     bound = bool(entry.fixed_points or entry.grid_axes)
     sizes = operators.Sizes(
@@ -155,6 +157,10 @@ def test_onnx_runtime_repeats_every_model(name, rng, tmp_path):
     inputs = export.Inputs(
         2, 2, num_points=169 if bound else None, min_points=1 if bound else 8
     )
+    if name in FOURIER:
+        with pytest.raises(ValueError, match=r"fft has no counterpart .* in \.jax"):
+            onnx_files.save(tmp_path / "model.onnx", model, inputs)
+        return
     onnx_files.save(tmp_path / "model.onnx", model, inputs)
     run = session(tmp_path / "model.onnx").run
     for n in (169,) if bound else SIZES:
@@ -184,7 +190,7 @@ def test_damaged_and_later_files_are_refused(tmp_path, monkeypatch):
         onnx_files.metadata_of(path)
 
 
-def test_the_file_of_the_program_is_the_loaded_operator(rng, tmp_path):
+def test_the_file_of_the_program_is_the_loaded_operator(rng, tmp_path, monkeypatch):
     found, path = operator(rng, tmp_path, weighted=True), tmp_path / "operator.onnx"
     options = predict.PredictOptions(found.folder, export=path)
     predict._export(found, options, ())
@@ -194,6 +200,9 @@ def test_the_file_of_the_program_is_the_loaded_operator(rng, tmp_path):
         names = ("mesh_points", "features", "quadrature_weights")
         (actual,) = run(None, {name: getattr(case, name) for name in names})
         np.testing.assert_allclose(actual, found(case), rtol=1e-4, atol=1e-4)
+    monkeypatch.setattr("opjax._onnx.programs.RULES", {})
+    with pytest.raises(ValueError, match=r"Model 'functional': .* ends in \.jax"):
+        predict._export(found, options, ())
     with pytest.raises(ValueError, match="ONNX has no derivatives"):
         predict.PredictOptions(found.folder, export=path, derivatives=1)
 

@@ -614,9 +614,12 @@ def _export(
     inputs = found.inputs._replace(batched=options.batched)
     path = pathlib.Path(options.export).expanduser()
     if options.exports_onnx:
-        text = onnx_files.save(
-            path, found, inputs, about=found.about, provenance=found.provenance
-        )
+        try:
+            text = onnx_files.save(
+                path, found, inputs, about=found.about, provenance=found.provenance
+            )
+        except ValueError as error:
+            raise ValueError(f"Model {operator.name!r}: {error}") from error
         size = path.stat().st_size
         say(_of_file(options.export, text))
         say(f"It has {size / 1e6:.1f} MB.")
