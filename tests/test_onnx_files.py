@@ -51,6 +51,14 @@ def distance(actual, expected):
     return np.linalg.norm(actual - expected) / np.linalg.norm(expected)
 
 
+def in_double(model, *arrays):
+    with jax.enable_x64(True):
+        graph, state = nnx.split(model)
+        state = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), state)
+        wide = nnx.merge(graph, state)
+        return np.asarray(wide(*(array.astype(np.float64) for array in arrays)))
+
+
 def functional():
     return nn.OperatorTransformer(
         position=nn.Coordinates(2),
@@ -139,13 +147,13 @@ def test_onnx_runtime_repeats_functions_of_jax(name, rng, tmp_path):
 @pytest.mark.parametrize("name", by_day(operators.REGISTRY, ["orthogonal", "ono"]))
 def test_onnx_runtime_repeats_every_model_or_it_is_refused(name, rng, tmp_path):
     entry, grid = operators.entry(name), (13, 13)
-    bound = bool(entry.fixed_points or entry.grid_axes)
+    fixed = bool(entry.fixed_points or entry.grid_axes)
     sizes = operators.Sizes(
         point_dim=2,
         feature_dim=2,
         out_features=1,
-        grid_shape=grid if bound else None,
-        num_points=169 if bound else None,
+        grid_shape=grid if fixed else None,
+        num_points=169 if fixed else None,
         box=((0.0, 0.0), (1.0, 1.0)),
         time_embedding=False,
         scalar_dim=0,
@@ -155,7 +163,7 @@ def test_onnx_runtime_repeats_every_model_or_it_is_refused(name, rng, tmp_path):
     options |= {"num_basis": 4, "num_landmarks": 4, "num_modes": 3}
     model = operators.build(SimpleNamespace(**options), sizes, rngs=nnx.Rngs(0))
     inputs = export.Inputs(
-        2, 2, num_points=169 if bound else None, min_points=1 if bound else 8
+        2, 2, num_points=169 if fixed else None, min_points=1 if fixed else 8
     )
     if name in FOURIER:
         with pytest.raises(ValueError, match=r"fft has no counterpart .* in \.jax"):
@@ -163,10 +171,14 @@ def test_onnx_runtime_repeats_every_model_or_it_is_refused(name, rng, tmp_path):
         return
     onnx_files.save(tmp_path / "model.onnx", model, inputs)
     run = session(tmp_path / "model.onnx").run
-    for n in (169,) if bound else SIZES:
+    for n in (169,) if fixed else SIZES:
         x, a = sample(rng, n)
         (actual,) = run(None, {"mesh_points": x, "features": a})
-        assert distance(actual, jax.jit(model)(x, a)) < 1e-5
+        expected = jax.jit(model)(x, a)
+        bound = 1e-5
+        if name == "ono_original":  # ill-conditioned here: JAX rounds off 2e-5, too
+            bound = max(bound, 5 * distance(expected, in_double(model, x, a)))
+        assert distance(actual, expected) < bound
 
 
 def test_what_onnx_has_no_counterpart_of_is_refused(tmp_path):
