@@ -105,11 +105,11 @@ def test_without_ridge_wide_data_are_interpolated(rng):
 
 @pytest.mark.parametrize("half", [jnp.bfloat16, jnp.float16])
 def test_half_precision_is_solved_in_single_and_returned_in_half(problem, half):
-    rounded = [jnp.asarray(a, half) for a in problem]
+    rounded = [a.astype(half) for a in problem]
     actual = opjax.ridge_solve(*rounded, ridge=0.1)
-    single = opjax.ridge_solve(*[a.astype(jnp.float32) for a in rounded], ridge=0.1)
+    single = opjax.ridge_solve(*[a.astype(np.float32) for a in rounded], ridge=0.1)
     assert actual.dtype == half
-    np.testing.assert_array_equal(actual, single.astype(half))
+    np.testing.assert_array_equal(actual, np.asarray(single).astype(half))
 
 
 def test_solve_is_a_linear_solve(rng):

@@ -15,7 +15,11 @@ def enlarged(module, dtype=jnp.float64):
     return jax.tree.map(enlarge, module)
 
 
-@jax.jit
 def evaluate(module, *args, **given):
-    """The module by one program, where by itself it is one for every operation."""
+    """Arrays of NumPy from one program, where a module is one for every operation."""
+    return jax.tree.map(np.asarray, _evaluate(module, *args, **given))
+
+
+@jax.jit
+def _evaluate(module, *args, **given):
     return module(*args, **given)

@@ -64,7 +64,7 @@ def make(**options):
 
 @pytest.fixture
 def data(rng):
-    return jnp.asarray(rng.uniform(size=(N, 2))), jnp.asarray(rng.normal(size=(N, 1)))
+    return rng.uniform(size=(N, 2)), rng.normal(size=(N, 1))
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_block_is_that_of_the_pure_functions(data):
             rngs=nnx.Rngs(0),
         )
     )
-    x = jnp.tile(data[1], (1, 6)) + jnp.arange(6.0)[None] * data[0][:, :1]
+    x = jnp.tile(data[1], (1, 6)) + np.arange(6.0)[None] * data[0][:, :1]
     moved, f, covariance = jax.jit(lambda block, x: block(x, x))(block, x)
     modes = block.modes(moved)
     np.testing.assert_allclose(covariance, opjax.feature_covariance(modes), rtol=1e-8)
