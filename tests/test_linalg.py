@@ -72,9 +72,9 @@ def test_a_relative_ridge_follows_the_scale_of_the_data(rng, shape, form):
 def test_ridges_of_heads_are_mapped_as_data(rng):
     matrix, target = rng.normal(size=(3, 6)), rng.normal(size=(3, 2))
     ridges = opjax.Convex(jnp.array([0.1, 0.5]))
-    found = jax.vmap(lambda ridge: opjax.ridge_solve(matrix, target, ridge=ridge))(
-        ridges
-    )
+    found = jax.jit(
+        jax.vmap(lambda ridge: opjax.ridge_solve(matrix, target, ridge=ridge))
+    )(ridges)
     for row, ridge in zip(found, (0.1, 0.5), strict=True):
         expected = opjax.ridge_solve(matrix, target, ridge=opjax.Convex(ridge))
         np.testing.assert_allclose(row, expected, rtol=1e-12)
@@ -280,7 +280,7 @@ def test_an_indefinite_covariance_is_repaired_or_not(rng):
         scale = np.sqrt([1.0, 4.0, 5 * shift])
         np.testing.assert_allclose(found, values / scale, rtol=1e-3)
         assert np.any(np.isnan(linalg.whiten(given, matrix, repair=False)))
-    gradient = jax.grad(lambda m: jnp.sum(linalg.whiten(values, m) ** 2))
+    gradient = jax.jit(jax.grad(lambda m: jnp.sum(linalg.whiten(values, m) ** 2)))
     assert np.all(np.isfinite(jax.jit(gradient)(np.zeros((3, 3)))))
     with pytest.raises(ValueError, match=r"covariance \(3, 2\) must be square"):
         linalg.whiten(values, np.ones((3, 2)))

@@ -291,7 +291,7 @@ def test_rank_correlation_is_that_of_scipy(ties, rng):
     actual = metrics.rank_correlation(first, second)
     np.testing.assert_allclose(actual, expected, rtol=1e-12)
     pairs = jnp.stack([first, second]), jnp.stack([second, second])
-    batched = jax.vmap(metrics.rank_correlation)(*pairs)
+    batched = jax.jit(jax.vmap(metrics.rank_correlation))(*pairs)
     np.testing.assert_allclose(batched, [expected, 1], rtol=1e-12)
     single = metrics.rank_correlation(np.float32(first), np.float32(second))
     assert single.dtype == jnp.float32
@@ -316,13 +316,13 @@ def test_r_squared_is_the_share_of_the_spread_that_is_explained(rng):
     assert metrics.r_squared(target, target) == 1
     middle = np.full(30, target.mean())
     np.testing.assert_allclose(metrics.r_squared(middle, target), 0, atol=1e-12)
-    batched = jax.vmap(metrics.r_squared)(
+    batched = jax.jit(jax.vmap(metrics.r_squared))(
         jnp.stack([prediction, target]), jnp.stack([target, target])
     )
     np.testing.assert_allclose(batched, [expected, 1])
     single = metrics.r_squared(np.float32(prediction), np.float32(target))
     assert single.dtype == jnp.float32
-    slope = jax.grad(metrics.r_squared)(prediction, target)
+    slope = jax.jit(jax.grad(metrics.r_squared))(prediction, target)
     spread = np.sum((target - target.mean()) ** 2)
     np.testing.assert_allclose(slope, 2 * (target - prediction) / spread)
 
@@ -372,7 +372,7 @@ def test_relative_l2_of_fields_and_weights_in_any_unit(factor, mass, rng):
     weighted = metrics.relative_l2(p, t, quadrature_weights=w)
     np.testing.assert_allclose(weighted, expected, rtol=2e-6)
     if 1e-30 < factor < 1e30:  # of others the gradient is beyond float32
-        slope = jax.grad(metrics.relative_l2)(p, t, quadrature_weights=w)
+        slope = jax.jit(jax.grad(metrics.relative_l2))(p, t, quadrature_weights=w)
         found = float(np.sum(np.nan_to_num(p) * slope, dtype=np.float64))
         # Along p = 1.1 t the error grows from 0.1 by as much as p grows.
         np.testing.assert_allclose(found, 1.1, rtol=1e-5)

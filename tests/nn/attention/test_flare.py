@@ -11,12 +11,13 @@ from flax import nnx
 
 from opjax import nn
 from tests.nn.attention.layers import FEATURES, HEADS, WIDTH, numpy
-from tests.nn.parameters import enlarged, evaluate
+from tests.nn.parameters import built_once, enlarged, evaluate
 from tests.oracles import replaced
 
 N, LATENTS = 11, 5
 
 
+@built_once
 def make(**options):
     options = {"num_heads": HEADS, "num_latents": LATENTS} | options
     return enlarged(nn.FlareAttention(FEATURES, rngs=nnx.Rngs(0), **options))

@@ -10,7 +10,7 @@ import opjax
 from opjax import nn
 from tests import oracles
 from tests.nn.attention.layers import BASIS, FEATURES, HEADS, enlarged, numpy, single
-from tests.nn.parameters import evaluate
+from tests.nn.parameters import built_once, evaluate
 
 N = 20
 LAYERS = {
@@ -21,6 +21,7 @@ LAYERS = {
 names = pytest.mark.parametrize("name", LAYERS)
 
 
+@built_once
 def make(name, **options):
     options = {"num_heads": HEADS, "num_basis": BASIS} | options
     return enlarged(LAYERS[name](FEATURES, rngs=nnx.Rngs(0), **options))

@@ -14,7 +14,7 @@ import opjax
 from opjax import nn
 from opjax.nn.attention.pointwise import ATTENTIONS
 from tests import oracles
-from tests.nn.parameters import evaluate
+from tests.nn.parameters import built_once, evaluate
 from tests.oracles import replaced
 from tests.selection import by_day
 
@@ -56,6 +56,7 @@ def off_start(module):
     return jax.tree.map(enlarge, module)
 
 
+@built_once
 def make(attention="galerkin", **options):
     options = {"num_heads": HEADS, "point_dim": P} | options
     return off_start(LAYERS[attention](C, rngs=nnx.Rngs(0), **options))

@@ -8,7 +8,7 @@ from flax import nnx
 
 from opjax import nn
 from tests import oracles
-from tests.nn.parameters import enlarged
+from tests.nn.parameters import built_once, enlarged
 
 N, C, HEADS = 9, 6, 2
 D = C // HEADS
@@ -23,6 +23,7 @@ SMALL = {"nystromformer": {"num_landmarks": 4, "filter_size": 3}}
 layers = pytest.mark.parametrize("name", LAYERS)
 
 
+@built_once
 def make(name, **options):
     options = {"num_heads": HEADS} | SMALL.get(name, {}) | options
     return enlarged(LAYERS[name](C, rngs=nnx.Rngs(0), **options))

@@ -25,6 +25,7 @@ from tests.nn.attention.layers import (
     numpy,
     single,
 )
+from tests.nn.parameters import built_once
 from tests.oracles import replaced
 from tests.schwarz.test_covers import dense
 from tests.selection import by_day
@@ -59,6 +60,7 @@ def attention_of(
     )
 
 
+@built_once
 def make(coarse=True, mixer="functional", subdomains=None, **options):
     layer = nn.SubdomainAttention(
         FEATURES,
@@ -154,7 +156,7 @@ def test_gradients_are_those_of_the_equations(x, weights, space):
     inside = np.flatnonzero(weights)
 
     def function(x, positive, *leaves):
-        w = replaced(np.zeros(POINTS), inside, positive)
+        w = jnp.zeros(POINTS).at[inside].set(positive)
         layer = jax.tree.unflatten(structure, leaves)
         given = on(cover, coarse_space)
         return layer(x, **given, quadrature_weights=w)

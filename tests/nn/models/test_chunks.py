@@ -12,6 +12,7 @@ from flax import nnx
 import opjax
 from opjax import nn
 from tests.nn.attention.layers import enlarged, single
+from tests.nn.parameters import built_once
 from tests.oracles import replaced
 from tests.selection import by_day
 
@@ -96,6 +97,7 @@ MODELS |= {
 }
 
 
+@built_once
 def build(name):
     model = (nn.Flare if "flare" in name else nn.OperatorTransformer)(
         position=nn.Coordinates(2),

@@ -7,12 +7,13 @@ import pytest
 from flax import nnx
 
 from opjax import nn
-from tests.nn.parameters import enlarged, evaluate
+from tests.nn.parameters import built_once, enlarged, evaluate
 from tests.oracles import replaced
 
 SENSORS, N = 7, 9
 
 
+@built_once
 def make(**options):
     given = {"point_dim": 2, "num_sensors": SENSORS, "feature_dim": 1}
     given |= {"branch_features": (5, 6), "trunk_features": (4, 5, 6)}

@@ -7,7 +7,7 @@ import pytest
 from flax import nnx
 
 from opjax import nn
-from tests.nn.parameters import enlarged, evaluate
+from tests.nn.parameters import built_once, enlarged, evaluate
 
 N, C = 9, 6
 # Published runs of Neural-Solver-Library, and their parameters.
@@ -45,6 +45,7 @@ def test_published_models_have_the_published_number_of_parameters(name):
 SMALL = {"features": C, "num_heads": 2, "mlp_ratio": 1, "num_layers": 2}
 
 
+@built_once
 def make(**options):
     sizes = {"feature_dim": 1, "out_features": 2, "num_experts": 2} | SMALL
     model = nn.GNOT(position=nn.Coordinates(2), **sizes | options, rngs=nnx.Rngs(0))

@@ -9,7 +9,7 @@ import pytest
 from flax import nnx
 
 from opjax import nn
-from tests.nn.parameters import enlarged, evaluate
+from tests.nn.parameters import built_once, enlarged, evaluate
 
 N = 20
 
@@ -35,6 +35,7 @@ MODELS = {"flare": flare, "lno": lno}
 models = pytest.mark.parametrize("name", MODELS)
 
 
+@built_once
 def make(name, **options):
     return enlarged(MODELS[name](rngs=nnx.Rngs(0), **options))
 

@@ -9,13 +9,14 @@ from flax import nnx
 from opjax.nn.models import Modulation, constant_features
 from tests.builders import transformer
 from tests.nn.attention.layers import enlarged
-from tests.nn.parameters import evaluate
+from tests.nn.parameters import built_once, evaluate
 from tests.oracles import replaced
 
 SMALL = {"features": 8, "num_layers": 2, "num_heads": 2, "num_basis": 4}
 SIZES = {"point_dim": 2, "feature_dim": 3, "out_features": 1}
 
 
+@built_once
 def make(scalar_dim, **options):
     given = SIZES | SMALL | options
     return transformer(scalar_dim=scalar_dim, rngs=nnx.Rngs(0), **given)

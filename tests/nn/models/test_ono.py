@@ -10,7 +10,7 @@ from flax import nnx
 
 import opjax
 from opjax import nn
-from tests.nn.parameters import enlarged, evaluate
+from tests.nn.parameters import built_once, enlarged, evaluate
 
 N, MODES = 9, 3
 NYSTROM = partial(nn.attention.NystromformerAttention, num_heads=8)
@@ -54,6 +54,7 @@ def test_published_models_have_the_published_number_of_parameters(name):
     assert count + options["features"] == expected
 
 
+@built_once
 def make(**options):
     sizes = {"features": 6, "num_layers": 3, "num_modes": MODES, "feature_dim": 1}
     attention = partial(nn.attention.MeanAttention, num_heads=2)

@@ -7,10 +7,12 @@ import pytest
 from flax import nnx
 
 from opjax import nn
+from tests.nn.parameters import built_once
 
 N, M, K = 9, 6, 4
 
 
+@built_once
 def make(**options):
     options = {"num_inputs": N, "activation": jnp.tanh} | options
     layer = nn.models.OrthogonalLayer(M, K, rngs=nnx.Rngs(0), **options)
