@@ -12,7 +12,9 @@ from typing import Any
 CHECKPOINT = 1
 CONFIGURATION = 1
 OPERATOR = 1
+ONNX = 1
 CALIBRATION = 1
+PUBLISHED = 1
 
 
 class NewerFormatError(ValueError):

@@ -47,6 +47,7 @@ from opjax.learn.predict.calibration import (
     siblings,
 )
 from opjax.learn.predict.field import Field
+from opjax.learn.predict.named import list_operators
 from opjax.learn.predict.prediction import Limits
 from opjax.learn.predict.ranking import Ranked, rank
 from opjax.learn.predict.trained import Trained, load
@@ -104,6 +105,7 @@ __all__ = [
     "benchmark",
     "calibrate",
     "fit",
+    "list_operators",
     "load",
     "load_calibration",
     "option",

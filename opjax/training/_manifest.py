@@ -33,8 +33,12 @@ def text(path: pathlib.Path, step: int, metadata: Json) -> str:
 def signed(values: Json) -> str:
     """Returns the text of a manifest, with the CRC-32 of its values under `own`."""
     stored = json.loads(json.dumps(values))  # as they will be read
-    own = zlib.crc32(json.dumps(stored, sort_keys=True).encode())
-    return json.dumps(stored | {"own": own}, indent=1)
+    return json.dumps(stored | {"own": own(stored)}, indent=1)
+
+
+def own(values: Json) -> int:
+    """Returns the CRC-32 of values that were read from JSON."""
+    return zlib.crc32(json.dumps(values, sort_keys=True).encode())
 
 
 def read(path: pathlib.Path) -> dict[str, Any]:
@@ -52,9 +56,7 @@ def read(path: pathlib.Path) -> dict[str, Any]:
     """
     file = path / NAME
     values = json.loads(file.read_text())
-    own = values.pop("own", None)
-    found = zlib.crc32(json.dumps(values, sort_keys=True).encode())
-    if own not in (None, found):
+    if values.pop("own", None) not in (None, own(values)):
         raise OSError("its manifest has changed")
     known = values.pop("format", 0)
     _formats.check(file, known, _formats.CHECKPOINT, what="checkpoints")

@@ -72,8 +72,8 @@ RUNS = (
     Mutation(
         "no checksum of the manifest",
         "opjax/training/_manifest.py",
-        "own not in (None, found)",
-        "False",
+        'values.pop("own", None) not in (None, own(values))',
+        'values.pop("own", None) and False',
         f"{_FAULTS}test_disks.py -k manifest_of",
     ),
     Mutation(

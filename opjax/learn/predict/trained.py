@@ -4,7 +4,7 @@ import json
 import os
 import pathlib
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -16,7 +16,15 @@ from opjax import _formats, streaming
 from opjax._trees import Columns, Json, Model
 from opjax.learn.config.quantities import parse
 from opjax.learn.json_files import read_object, to_json, write_json
-from opjax.learn.predict import functions, grids, in_time, prediction
+from opjax.learn.predict import (
+    exportable,
+    functions,
+    grids,
+    in_time,
+    named,
+    prediction,
+    published,
+)
 from opjax.learn.predict.description import Description, check_counts
 from opjax.learn.predict.field import Field
 from opjax.learn.predict.learned import Learned
@@ -206,6 +214,30 @@ class Trained(Learned):
         """
         return functions.arguments(self, self.one(mesh))
 
+    def quantity_inputs(
+        self, text: str, mesh: Sample | str | os.PathLike[str]
+    ) -> dict[str, np.ndarray]:
+        """Returns what an exported operator needs of a mesh for its quantities.
+
+            more = trained.quantity_inputs("force_x:p@wall", "new/wing.vtu")
+            found = operator.call(points, features, *more.values())
+
+        Args:
+          text: the quantities that it was exported with, in the same order.
+          mesh: a sample, or a file with one.
+
+        Returns:
+          The arrays by the name of the input, such as `"area_vectors@wall"`, float32.
+
+        Raises:
+          OSError: if the file cannot be read.
+          ValueError: if a quantity cannot be exported or is not defined on this mesh.
+        """
+        wanted = parse(text)
+        facets = any(one.is_over_facets for one in wanted)
+        found = exportable.Exportable(self, wanted)
+        return found.arrays(self.one(mesh, facets=facets))
+
     def _traced(
         self, mesh: Any, features: Any, scalars: Any, weights: Any, time: Any
     ) -> Any:
@@ -280,6 +312,17 @@ class Trained(Learned):
         if self.start is not None:
             self.start.save(path)
         finish(path, {})
+
+    def example(self) -> Sample:
+        """Reads the test case that `opjax-publish` stored beside the operator.
+
+            trained = learn.load("darcy")
+            values = trained(trained.example())
+
+        Raises:
+          OSError: if the operator has no example, or it is damaged.
+        """
+        return published.read_example(self.folder)
 
     def stream(
         self,
@@ -481,13 +524,22 @@ def save(
     payload = {"model": model, "normalizers": dict(normalizers)}
     config = json.loads((folder / "config.json").read_text())
     config.pop("format", None)  # the checkpoint has one
-    metadata = {
-        **description.to_json(),
-        "config": config,
-        "normalizers": {k: np.shape(n.mean) for k, n in normalizers.items()},
-        "normalizer_types": {k: n.mean.dtype.name for k, n in normalizers.items()},
-    }
-    checkpoint.save(folder / FOLDER, 0, payload, metadata=to_json(metadata), keep=1)
+    metadata = described(description, normalizers, config)
+    checkpoint.save(folder / FOLDER, 0, payload, metadata=metadata, keep=1)
+
+
+def described(
+    description: Description, normalizers: Mapping[str, Normalizer], config: Json
+) -> dict[str, Any]:
+    """Returns all that is stored beside the arrays of an operator, as JSON values."""
+    return to_json(
+        {
+            **description.to_json(),
+            "config": config,
+            "normalizers": {k: np.shape(n.mean) for k, n in normalizers.items()},
+            "normalizer_types": {k: n.mean.dtype.name for k, n in normalizers.items()},
+        }
+    )
 
 
 def finish(folder: pathlib.Path, result: Json) -> None:
@@ -496,18 +548,26 @@ def finish(folder: pathlib.Path, result: Json) -> None:
 
 
 def load(workdir: str | os.PathLike[str], *, own_model: str | None = None) -> Trained:
-    """Loads the operator of a run.
+    """Loads a trained operator: of a run, published, or one that ships with opjax.
 
-    If there are several, it is the one with the smallest validation error, or the first
+        trained = learn.load("runs/mine")
+        trained = learn.load("darcy")
+        trained = learn.load("hf://owner/name@revision")
+
+    If a run has several, it is the one with the smallest validation error, or the first
     without validation. Loading executes no code from the folder. A user-defined model
-    is imported only if you pass its name: no folder decides what is imported.
+    is imported only if you pass its name: no folder decides what is imported. Nothing
+    is downloaded without the prefix `hf://`.
 
     Args:
-      workdir: folder of the run or of one of its members.
+      workdir: folder of a run, of one of its members or of `opjax-publish`; a name
+        from `list_operators`, if no folder has this name; or `hf://owner/name`, which
+        needs `huggingface_hub`.
       own_model: name of the model if it is user-defined, `package.module:function`.
 
     Raises:
       FileNotFoundError: if there is no finished run.
+      ImportError: if `safetensors` or `huggingface_hub` is needed but not installed.
       ValueError: if a user-defined model does not have that name or cannot be imported,
         or a later opjax wrote the folder.
       opjax.training.checkpoint.CheckpointError: if the operator is damaged.
@@ -525,7 +585,14 @@ def load(workdir: str | os.PathLike[str], *, own_model: str | None = None) -> Tr
       >>> bool(np.all(loaded(points[0]) == trained(points[0])))
       True
     """
-    root = pathlib.Path(workdir).expanduser()
+    root = named.resolve(workdir)
+    if published.is_published(root):
+        content = published.read(root)
+        stored = content.config["operator"]
+        description, normalizers = _read(root, lambda: stored)
+        template = _template(root, description, normalizers, own_model)
+        payload = content.payload(template)
+        return _trained(root, description, payload)
     finished = [
         folder
         for folder in [root, *sorted(path.parent for path in root.glob(f"*/{FOLDER}"))]
@@ -534,7 +601,7 @@ def load(workdir: str | os.PathLike[str], *, own_model: str | None = None) -> Tr
     if not finished:
         raise FileNotFoundError(
             f"{root} contains no trained operator; pass the --workdir of a "
-            "finished run."
+            f"finished run{named.hint(root)}."
         )
 
     def validation(folder: pathlib.Path) -> float:
@@ -542,7 +609,27 @@ def load(workdir: str | os.PathLike[str], *, own_model: str | None = None) -> Tr
         return float("inf") if not isinstance(restored, int | float) else restored
 
     folder = min(finished, key=validation)
-    description, normalizers = _read(folder)
+    description, normalizers = _read(
+        folder, lambda: checkpoint.read_metadata(folder / FOLDER, 0)
+    )
+    template = _template(folder, description, normalizers, own_model)
+    restored = checkpoint.restore(folder / FOLDER, template)
+    assert restored is not None
+    return _trained(folder, description, restored.payload)
+
+
+def _trained(folder: pathlib.Path, description: Description, payload: Any) -> Trained:
+    start = _start(folder, description)
+    return Trained(payload["model"], payload["normalizers"], description, folder, start)
+
+
+def _template(
+    folder: pathlib.Path,
+    description: Description,
+    normalizers: Mapping[str, Normalizer],
+    own_model: str | None,
+) -> dict[str, Any]:
+    """The structure of an operator, for the arrays of its folder."""
     (name,) = description.config["models"]
     if operators.is_own(name) and name != own_model:
         raise ValueError(
@@ -551,16 +638,11 @@ def load(workdir: str | os.PathLike[str], *, own_model: str | None = None) -> Tr
             f"(--own_model={name})."
         )
     try:
-        template = {"model": _model(description), "normalizers": normalizers}
+        return {"model": _model(description), "normalizers": normalizers}
     except Exception as error:  # what is not as it was leads models anywhere
         raise _damaged(
             folder, f"it does not describe an operator: {error!r}"
         ) from error
-    restored = checkpoint.restore(folder / FOLDER, template)
-    assert restored is not None
-    payload = restored.payload
-    start = _start(folder, description)
-    return Trained(payload["model"], payload["normalizers"], description, folder, start)
 
 
 def _start(folder: pathlib.Path, description: Description) -> Start | None:
@@ -585,10 +667,12 @@ def _damaged(folder: pathlib.Path, reason: str) -> checkpoint.CheckpointError:
     )
 
 
-def _read(folder: pathlib.Path) -> tuple[Description, dict[str, Normalizer]]:
+def _read(
+    folder: pathlib.Path, description: Callable[[], Json]
+) -> tuple[Description, dict[str, Normalizer]]:
     """What was saved beside an operator, and normalisers of the shapes that it has."""
     try:
-        stored = checkpoint.read_metadata(folder / FOLDER, 0)
+        stored = description()
         return Description.from_json(stored), _normalizers(stored)
     except _formats.NewerFormatError:
         raise

@@ -10,7 +10,8 @@ import numpy as np
 from opjax.learn.json_files import replacing
 
 # Of matplotlib, which is imported where something is drawn.
-Axes = Figure = Any
+Axes = Any
+Figure = Any
 
 
 class Line(NamedTuple):

@@ -1,6 +1,6 @@
 """Figures of predicted fields."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,7 +31,10 @@ class _Row(NamedTuple):
         return f"{what} {name}".strip()
 
 
-def fields(outcomes: Mapping[str, Outcome]) -> Any:
+def fields(
+    outcomes: Mapping[str, Outcome],
+    shown: Sequence[str] = ("best", "median", "worst"),
+) -> Any:
     """Draws inputs, targets, predictions and errors of test samples.
 
     Every field has its own row and its own error. For a vector, the length is shown,
@@ -50,7 +53,11 @@ def fields(outcomes: Mapping[str, Outcome]) -> Any:
         name: seen for name, seen in outcomes.items() if _comparable(seen, first)
     }
     if len(outcomes) == 1:
-        chosen = {row: f"{k} ({row})" for k, row in extremes(first.errors).items()}
+        chosen = {
+            row: f"{k} ({row})"
+            for k, row in extremes(first.errors).items()
+            if k in shown
+        }
     else:
         chosen = {row: f"sample {row}" for row in first.rows[:_NUM_COMPARED]}
     rows: list[_Row] = []
