@@ -399,6 +399,35 @@ def test_normalisers_are_those_of_states_and_increments():
     assert task.extra["features"].mean.shape == (2,)
 
 
+def test_noise_is_drawn_for_frames_and_not_for_what_is_constant():
+    """The loss changes, but not what a model sees of a field of zeros and ones."""
+    found = [
+        one._replace(features=np.float32(np.arange(len(one.mesh_points))[:, None] % 2))
+        for one in decaying()
+    ]
+    names = {"target": ("u",), "features": ("k",)}
+    splits, seen = splits_of(found)._replace(channels=names), []
+    task = tasks.rollouts(config(input_noise=0.1), splits)
+    (bucket, *_) = task.train
+    batch = bucket.encode(bucket.read([0, 1]))
+
+    class Watched(nnx.Module):
+        def __call__(
+            self, mesh_points, features, *, quadrature_weights=None, time=None
+        ):
+            jax.debug.callback(seen.append, features[:, -1])
+            return 0 * features[:, :1]
+
+    losses, constants = [], []
+    for given in ({}, {"key": jax.random.key(0)}):
+        losses.append(float(jax.jit(task.loss)(Watched(), batch, **given)))
+        jax.effects_barrier()
+        constants.append(np.unique(np.concatenate(seen)))
+        seen.clear()
+    assert losses[0] != losses[1]
+    np.testing.assert_array_equal(*constants)
+
+
 @pytest.mark.nightly
 def test_noise_is_drawn_from_the_key_alone():
     chosen = config(input_noise=0.1)
