@@ -2,13 +2,19 @@ r"""Cases that a ranking chooses, beside random ones: error against their number
 
     python -m benchmarks.next_case --next_rows=next.jsonl --next_seeds=0,1,2,3,4
     python -m benchmarks.next_case --next_rows=next.jsonl --next_by=operator
+    python -m benchmarks.next_case --next_rows=next.jsonl --next_by=operator \
+      --next_plates=FOLDER
     python -m benchmarks.next_case --next_rows=next.jsonl --next_page=FIGURE.png
 
 Airfoils of Joukowski have a random thickness and camber and a random angle of attack,
 in potential flow, which is known in closed form (`opjax.problems.joukowski`). From
 points of the wall and the angle a predictor learns the pressure coefficient at these
-points and the lift. It begins with 16 random cases, the same for all strategies of a
-seed, and is fitted anew with 24, 36 and 54 of a pool:
+points and the lift. Plates with holes are those of a solver, which is not part of this
+project: the folders `train` and `calib` are the pool, `test` are the new cases; from
+mesh and load a predictor learns displacement and stress.
+
+A predictor begins with 16 random cases, the same for all strategies of a seed, and is
+fitted anew with 24, 36 and (POD) 54 of a pool:
 
 - random: the next ones of the pool;
 - distance: those far from solved and chosen ones, as where nothing tells a width;
@@ -19,16 +25,17 @@ width is the deviation between fits that each leave out a fifth of the cases; or
 operator with `learn.rank`, whose width is the difference between two seeds.
 
 Every row is written when it ends, and one that the file holds is not run again. A row
-has the mean and the largest relative L2 error of the pressure and the mean absolute
-error of the lift coefficient over new cases.
+has the mean relative L2 error of each field and the largest one of the last field, and
+mean absolute errors of scalars over new cases.
 """
 
 import dataclasses
+import functools
 import json
 import pathlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import numpy as np
@@ -38,6 +45,7 @@ from benchmarks.provenance import provenance
 from opjax import learn, uncertainty
 from opjax.learn.baselines.fitted import POD, Baselines
 from opjax.learn.cli import compiled
+from opjax.learn.cli.train import load
 from opjax.learn.report import drawing
 from opjax.learn.tables import median_and_range, table
 from opjax.problems import joukowski
@@ -48,23 +56,26 @@ _PAGE = flags.DEFINE_string("next_page", None, "File of the figure; prints the t
 _SMOKE = flags.DEFINE_bool("next_smoke", False, "Run very few steps on few cases")
 _BY = flags.DEFINE_enum("next_by", "pod", ["pod", "operator"], "What predicts")
 _SEEDS = flags.DEFINE_list("next_seeds", ["0", "1", "2"], "Seeds, in this order")
+_PLATES = flags.DEFINE_string("next_plates", None, "Folder of plates, for airfoils")
 _ANGLES, _THICKNESS, _CAMBER = (-2.0, 14.0), (0.06, 0.24), (0.0, 0.12)
-_CHANNELS = {
-    "features": (),
-    "target": ("pressure",),
-    "scalars": ("angle",),
-    "target_scalars": ("lift",),
-}
 STRATEGIES = ("random", "distance", "rank")
+AIRFOILS, PLATES = "airfoils", "plates"
 ERRORS = {
-    "pressure": "mean error of the pressure",
-    "worst": "worst error of the pressure",
-    "lift": "mean error of the lift",
+    AIRFOILS: {
+        "pressure": "mean error of the pressure",
+        "worst": "worst error of the pressure",
+        "lift": "mean error of the lift",
+    },
+    PLATES: {
+        "U": "mean error of the displacement",
+        "S_Mises": "mean error of the stress",
+        "worst": "worst error of the stress",
+    },
 }
 NAMES = {"pod": "POD with RBF", "operator": "operator"}
 
 Row = dict[str, Any]
-Values = tuple[np.ndarray, np.ndarray]  # pressure `(n, 1)` and lift `(1,)`
+Values = tuple[np.ndarray, Any]  # fields `(n, q)` and scalars `(t,)`, if any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,8 +84,8 @@ class Study:
 
     Attributes:
       sizes: numbers of training cases.
-      pool: number of cases to choose from.
-      test: number of new cases.
+      pool: number of airfoils to choose from.
+      test: number of new airfoils.
       steps: of the training of an operator.
     """
 
@@ -85,13 +96,33 @@ class Study:
 
 
 SMOKE = Study((8, 9), 12, 3, 2)
+# Of trainings that take half a minute each.
+OF_OPERATORS = Study((16, 24, 36))
+
+
+class Problem(NamedTuple):
+    """What is learned.
+
+    Attributes:
+      name: of the problem.
+      pool: cases to choose from.
+      test: new cases.
+      config: of the training of an operator.
+      channels: names of the channels, by array.
+    """
+
+    name: str
+    pool: Sequence[Sample]
+    test: Sequence[Sample]
+    config: learn.TrainConfig
+    channels: Mapping[str, tuple[str, ...]]
 
 
 class Predictor(Protocol):
     """What is fitted to cases."""
 
     def predict(self, case: Sample) -> Values:
-        """Returns the pressure and the lift of a case."""
+        """Returns the fields and the scalars of a case."""
         ...
 
     def rank(
@@ -128,17 +159,65 @@ def cases(count: int, seed: int, *, num_points: int = 48) -> list[Sample]:
     return found
 
 
+def airfoils(study: Study, seed: int) -> Problem:
+    """Returns airfoils, which change with the seed."""
+    config = dataclasses.replace(
+        learn.TRAIN_PRESETS["small"],
+        target_names="pressure",
+        width=16,
+        num_layers=2,
+        num_heads=2,
+        num_basis=8,
+        batch_size=8,
+        num_steps=study.steps,
+    )
+    channels = {
+        "features": (),
+        "target": ("pressure",),
+        "scalars": ("angle",),
+        "target_scalars": ("lift",),
+    }
+    pool, test = cases(study.pool, 100 + seed), cases(study.test, 200 + seed)
+    return Problem(AIRFOILS, pool, test, config, channels)
+
+
+def plates(study: Study, seed: int, folder: str) -> Problem:
+    """Returns plates of a solver; the seed changes the order of the pool."""
+    config = dataclasses.replace(
+        learn.TRAIN_PRESETS["small"],
+        train=f"{folder}/train,{folder}/calib",
+        test=f"{folder}/test",
+        validation_fraction=0.0,
+        target_names="U,S_Mises",
+        scalar_names="angle",
+        angles="angle",
+        scales="U: load/(modulus*t), S_Mises: load/t",
+        boundary="hole: (x-hx)^2 + (y-hy)^2 < (1.003*r)^2",
+        geometry="normals,distance",
+        width=32,
+        num_layers=2,
+        num_heads=4,
+        num_basis=16,
+        num_steps=study.steps,
+    )
+    found, channels = load(config)
+    order = np.random.default_rng(seed).permutation(len(found.train))
+    pool = [found.train[place] for place in order]
+    named = {role: tuple(names) for role, names in channels.items()}
+    return Problem(PLATES, pool, list(found.test), config, named)
+
+
 class Pod:
     """Proper orthogonal decomposition with radial basis functions.
 
     Args:
-      study: sizes.
+      problem: what is learned.
       train: the cases.
       seed: of the cases that each further fit leaves out.
     """
 
-    def __init__(self, study: Study, train: Sequence[Sample], seed: int):
-        del study
+    def __init__(self, problem: Problem, train: Sequence[Sample], seed: int):
+        del problem
         order = np.random.default_rng(seed).permutation(len(train))
         parts = [set(order[part::5].tolist()) for part in range(5)]
         kept = [[i for i in range(len(train)) if i not in part] for part in parts]
@@ -185,36 +264,32 @@ def _by(fitted: Baselines, case: Sample) -> Values:
 
 
 class Operators:
-    """Our operator, trained with two seeds.
+    """Our operator, trained with two seeds, the second where widths are needed.
 
     Args:
-      study: sizes.
+      problem: what is learned.
       train: the cases.
       seed: of the trainings.
     """
 
-    def __init__(self, study: Study, train: Sequence[Sample], seed: int):
+    def __init__(self, problem: Problem, train: Sequence[Sample], seed: int):
         # All cases are learned from; a run wants a test case, which is not used.
-        splits = Splits(list(train), [], cases(1, 0), "Joukowski", channels=_CHANNELS)
-        config = dataclasses.replace(
-            learn.TRAIN_PRESETS["small"],
-            target_names="pressure",
-            width=16,
-            num_layers=2,
-            num_heads=2,
-            num_basis=8,
-            batch_size=8,
-            num_steps=study.steps,
+        self._splits = Splits(
+            list(train), [], problem.test[:1], problem.name, channels=problem.channels
         )
-        self._members = [
-            learn.train(splits, config=config, seed=10 * seed + i) for i in range(2)
-        ]
+        self._config, self._seed = problem.config, seed
+        self._members: list[learn.Trained] = []
 
     def predict(self, case: Sample) -> Values:
-        """Returns the pressure and the lift of a case, by the first seed."""
-        values, lift = self._members[0].both(case)
-        assert lift is not None
-        return values, lift
+        """Returns the fields and the scalars of a case, by the first seed."""
+        return self._trained(1)[0].both(case)
+
+    def _trained(self, count: int) -> list[learn.Trained]:
+        for number in range(len(self._members), count):
+            seed = 10 * self._seed + number
+            found = learn.train(self._splits, config=self._config, seed=seed)
+            self._members.append(found)
+        return self._members[:count]
 
     def rank(
         self,
@@ -225,8 +300,7 @@ class Operators:
         widths: bool,
     ) -> list[int]:
         """Chooses by `learn.rank`."""
-        first, *others = self._members
-        members = others if widths else ()
+        first, *members = self._trained(1 + widths)
         ranked = learn.rank(first, pool, count, solved=solved, members=members)
         return [one.place for one in ranked]
 
@@ -234,21 +308,30 @@ class Operators:
 MADE: dict[str, type[Pod] | type[Operators]] = {"pod": Pod, "operator": Operators}
 
 
-def errors(predictor: Predictor, test: Sequence[Sample]) -> dict[str, float]:
+def errors(predictor: Predictor, problem: Problem) -> dict[str, float]:
     """Returns mean errors over new cases, by `ERRORS`."""
-    pressure: list[float] = []
-    lift: list[float] = []
-    for case in test:
+    names = list(problem.channels["target"])
+    fields: list[list[float]] = []
+    scalars: list[np.ndarray] = []
+    for case in problem.test:
         values, found = predictor.predict(case)
         assert case.target is not None
-        off = np.linalg.norm(values - case.target) / np.linalg.norm(case.target)
-        pressure.append(float(off))
-        lift.append(float(np.abs(found - case.target_scalars)[0]))
-    return {
-        "pressure": float(np.mean(pressure)),
-        "worst": float(np.max(pressure)),
-        "lift": float(np.mean(lift)),
-    }
+        off, size = values - case.target, case.target
+        columns = [[n == name for n in names] for name in dict.fromkeys(names)]
+        fields.append(
+            [
+                float(np.linalg.norm(off[:, some]) / np.linalg.norm(size[:, some]))
+                for some in map(np.asarray, columns)
+            ]
+        )
+        if found is not None:
+            scalars.append(np.abs(found - case.target_scalars))
+    row = dict(zip(dict.fromkeys(names), np.mean(fields, axis=0), strict=True))
+    row["worst"] = np.max(fields, axis=0)[-1]
+    if scalars:
+        of_scalars = problem.channels["target_scalars"]
+        row |= dict(zip(of_scalars, np.mean(scalars, axis=0), strict=True))
+    return {name: float(error) for name, error in row.items()}
 
 
 def chosen(
@@ -269,36 +352,38 @@ def chosen(
     return [*places, *(free[place] for place in ranked)]
 
 
-def run(study: Study, by: str, seed: int, done: Sequence[Row]) -> Iterator[Row]:
+def run(
+    study: Study, problem: Problem, by: str, seed: int, done: Sequence[Row]
+) -> Iterator[Row]:
     """Yields the rows of a predictor and seed that are not done yet."""
     known = {
         (row["strategy"], row["size"]): row
         for row in done
-        if (row["by"], row["seed"]) == (by, seed)
+        if (_problem(row), row["by"], row["seed"]) == (problem.name, by, seed)
     }
-    pool, test = cases(study.pool, 100 + seed), cases(study.test, 200 + seed)
+    pool = problem.pool
 
-    def fitted(places: Sequence[int]) -> Predictor:
-        return MADE[by](study, [pool[place] for place in places], seed)
+    @functools.cache
+    def fitted(*places: int) -> Predictor:
+        return MADE[by](problem, [pool[place] for place in places], seed)
 
     for strategy in STRATEGIES:
-        places, predictor = list(range(study.sizes[0])), None
+        places = list(range(study.sizes[0]))
         for number, size in enumerate(study.sizes):
             label = (
                 strategy if number else STRATEGIES[0]
             )  # the first cases are the same
             if (label, size) in known:
-                places, predictor = known[label, size]["places"], None
+                places = known[label, size]["places"]
                 continue
             start = time.process_time()
             if strategy == STRATEGIES[0]:
                 places = list(range(size))
             else:
-                before = predictor or fitted(places)
-                places = chosen(strategy, before, pool, places, size)
-            predictor = fitted(places)
-            row = {"by": by, "strategy": label, "size": size, "seed": seed}
-            row |= {"places": places, **errors(predictor, test)}
+                places = chosen(strategy, fitted(*places), pool, places, size)
+            row = {"problem": problem.name, "by": by, "strategy": label}
+            row |= {"size": size, "seed": seed, "places": places}
+            row |= errors(fitted(*places), problem)
             known[label, size] = row | {"seconds": time.process_time() - start}
             yield known[label, size]
 
@@ -318,35 +403,43 @@ def by_size(rows: Sequence[Row]) -> dict[tuple[str, int], list[Row]]:
 
 
 def page(rows: Sequence[Row]) -> str:
-    """Returns the table: a row for each predictor, strategy and number of cases."""
-    lines = [
-        [
-            NAMES[by],
-            strategy,
-            str(size),
-            str(len(some)),
-            *(median_and_range([r[name] for r in some], digits=3) for name in ERRORS),
+    """Returns a table of each problem: predictors, strategies and numbers of cases."""
+    tables: list[str] = []
+    for problem, names in ERRORS.items():
+        lines = [
+            [NAMES[by], strategy, str(size), str(len(some))]
+            + [median_and_range([r[name] for r in some], digits=3) for name in names]
+            for (one, by), own in _groups(rows).items()
+            if one == problem
+            for (strategy, size), some in by_size(own).items()
         ]
-        for by, own in _by_predictor(rows).items()
-        for (strategy, size), some in by_size(own).items()
-    ]
-    head = ["predictor", "strategy", "cases", "seeds", *ERRORS.values()]
-    return table(head, lines)
+        head = ["predictor", "strategy", "cases", "seeds", *names.values()]
+        tables += [table(head, lines)] if lines else []
+    return "\n".join(tables)
 
 
-def _by_predictor(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    found = {by: [row for row in rows if row["by"] == by] for by in NAMES}
-    return {by: own for by, own in found.items() if own}
+def _problem(row: Row) -> str:
+    return row.get("problem", AIRFOILS)  # which the first rows do not name
+
+
+def _groups(rows: Sequence[Row]) -> dict[tuple[str, str], list[Row]]:
+    """Rows by problem and predictor."""
+    found: dict[tuple[str, str], list[Row]] = {}
+    for problem in ERRORS:
+        for by in NAMES:
+            own = [r for r in rows if (_problem(r), r["by"]) == (problem, by)]
+            found |= {(problem, by): own} if own else {}
+    return found
 
 
 def draw(rows: Sequence[Row]) -> Any:
     """Returns the figure: errors over the number of cases, a row for each predictor."""
-    predictors = _by_predictor(rows)
-    figure = drawing.new_figure(9.0, 2.8 * len(predictors))
-    axes = figure.subplots(len(predictors), len(ERRORS), squeeze=False)
-    for (by, own), both in zip(predictors.items(), axes, strict=True):
+    groups = _groups(rows)
+    figure = drawing.new_figure(9.0, 2.8 * len(groups))
+    axes = figure.subplots(len(groups), 3, squeeze=False)
+    for ((problem, by), own), both in zip(groups.items(), axes, strict=True):
         grouped: Mapping[tuple[str, int], list[Row]] = by_size(own)
-        for axis, (name, label) in zip(both, ERRORS.items(), strict=True):
+        for axis, (name, label) in zip(both, ERRORS[problem].items(), strict=True):
             for strategy, mark in zip(STRATEGIES, "s^o", strict=True):
                 sizes = [size for one, size in grouped if one == strategy]
                 each = [[r[name] for r in grouped[strategy, size]] for size in sizes]
@@ -359,7 +452,7 @@ def draw(rows: Sequence[Row]) -> Any:
             axis.set_xticks(sizes, map(str, sizes))
             axis.set_xticks([], minor=True)
             drawing.plain(axis)
-        both[0].set_title(NAMES[by])
+        both[0].set_title(f"{problem}, {NAMES[by]}")
     drawing.legend(axes[0, 0])
     return figure
 
@@ -376,10 +469,15 @@ def main(argv: Sequence[str]) -> None:
         print(page(rows))
         return
     origin = {k: provenance(["jax"])[k] for k in ("commit", "hardware", "date")}
-    study = SMOKE if _SMOKE.value else Study()
+    study = OF_OPERATORS if _BY.value == "operator" else Study()
+    study = SMOKE if _SMOKE.value else study
     compiled.keep()  # the same training is compiled once
     for seed in map(int, _SEEDS.value):
-        for row in run(study, _BY.value, seed, rows):
+        if _PLATES.value:
+            problem = plates(study, seed, _PLATES.value)
+        else:
+            problem = airfoils(study, seed)
+        for row in run(study, problem, _BY.value, seed, rows):
             with place.open("a") as file:
                 file.write(json.dumps(row | origin) + "\n")
 

@@ -9,11 +9,12 @@ points:
     values = operator.call(mesh_points, features)
 
 with float32 arrays `(n, p)` and `(n, c)` in physical units, and values `(n, q)`; an
-operator with scalar inputs takes these next, `(s,)`. Calls process one sample, or a
-batch of equal meshes if exported with `batched` (`jax.vmap` is not supported). With
-`derivatives=1` they support `jax.grad`. JAX reads such files for at least six months of
-later releases. Reading and writing them needs flatbuffers: `pip install
-"opjax[export]"`.
+operator with scalar inputs takes these next, `(s,)`. `print(operator.fun_name)` lists
+all inputs and outputs. With quantities, a call returns a dictionary, with the field as
+`"values"`. Calls process one sample, or a batch of equal meshes if exported with
+`batched` (`jax.vmap` is not supported). With `derivatives=1` they support `jax.grad`.
+JAX reads such files for at least six months of later releases. Reading and writing
+them needs flatbuffers: `pip install "opjax[export]"`.
 
 If opjax is installed, `load` reads files and checks them first. The file ends with a
 checksum of its content, which detects damage, but does not identify the author. An
@@ -30,6 +31,7 @@ it needs, and `call` passes it to the XLA compiler. So run the operator of an un
 author like any untrusted program: in a separate process with limits.
 """
 
+import dataclasses
 import hashlib
 import importlib.util
 import os
@@ -37,8 +39,10 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -50,6 +54,7 @@ from opjax._files import replacing
 from opjax.normalize import Normalizer
 
 PLATFORMS = ("cpu", "cuda", "tpu")
+VALUES = "values"  # the field, among named outputs
 # What a file ends with: its format, unless that is 0, and the SHA-256 of all in front
 # of that, of the number, too. So it is in every format.
 _END = re.compile(rb"opjax operator(?: ([1-9]\d{0,8}))?, SHA-256 ([0-9a-f]{64})")
@@ -81,11 +86,13 @@ class Inputs(NamedTuple):
       scalar_dim: number `s` of scalars of a sample. The function receives them as
         additional channels of its features, constant over the points; calls take them
         after the features, shape `(s,)`.
-      weighted: whether calls take `quadrature_weights`, shape `(n,)`, as last argument.
+      weighted: whether calls take `quadrature_weights`, shape `(n,)`, next.
       num_points: number of points of calls; None for any number.
       min_points: minimum number of points, if any.
       batched: whether every argument and the result have a leading batch axis, for any
         number of samples.
+      others: further arguments of calls, which the function takes as keywords, and
+        their numbers of channels: `(n, channels)`, or `(n,)` for zero.
 
     Examples:
       >>> from opjax import export
@@ -101,6 +108,14 @@ class Inputs(NamedTuple):
     num_points: int | None = None
     min_points: int = 1
     batched: bool = False
+    others: Mapping[str, int] = MappingProxyType({})
+
+    def names(self) -> list[str]:
+        """Returns the names of the arguments of a call, in order."""
+        given = self.feature_dim, self.scalar_dim, self.weighted
+        names = "features", "scalars", "quadrature_weights"
+        used = [name for name, has in zip(names, given, strict=True) if has]
+        return ["mesh_points", *used, *self.others]
 
     def shapes(self) -> list[jax.ShapeDtypeStruct]:
         """Returns the shapes of the arguments of a call.
@@ -123,6 +138,7 @@ class Inputs(NamedTuple):
         shapes += [(n, self.feature_dim)] if self.feature_dim else []
         shapes += [(self.scalar_dim,)] if self.scalar_dim else []
         shapes += [(n,)] if self.weighted else []
+        shapes += [(n, count) if count else (n,) for count in self.others.values()]
         return [jax.ShapeDtypeStruct((*front, *s), jnp.float32) for s in shapes]
 
 
@@ -134,7 +150,8 @@ def save(
     normalizers: Mapping[str, Normalizer] | None = None,
     derivatives: int = 0,
     platforms: Sequence[str] = PLATFORMS,
-) -> None:
+    about: Mapping[str, str] = MappingProxyType({}),
+) -> export.Exported:
     """Exports an operator to a file, written atomically.
 
     All operators of `opjax.nn` for any mesh can be exported for any number of points,
@@ -147,13 +164,18 @@ def save(
       path: file to write.
       function: a model, or a function with the interface of `nn.OperatorTransformer`:
         `function(mesh_points, features, quadrature_weights=...)`, without unused
-        arguments.
+        arguments. It returns the field, or a dictionary with the field as `"values"`
+        and numbers by name.
       inputs: arguments of calls.
       normalizers: normalisers of `"mesh_points"`, `"features"` and `"scalars"`, which
         encode arguments, and of `"target"`, which decodes the result.
       derivatives: how many times calls can be differentiated, in reverse mode; with
         one, a file is about three times as large as with none.
       platforms: platforms on which the file can run.
+      about: what inputs and outputs hold, by name, for the signature in the file.
+
+    Returns:
+      The operator as in the file; `fun_name` is its signature.
 
     Raises:
       ImportError: if flatbuffers is missing.
@@ -178,10 +200,14 @@ def save(
     operator = _physical(function, inputs, normalizers or {})
     operator = jax.vmap(operator) if inputs.batched else operator
     exported = _export(operator, inputs.shapes(), platforms)
+    arguments = dict(zip(inputs.names(), exported.in_avals, strict=True))
+    text = _signature(arguments, _outputs(exported), about)
+    exported = dataclasses.replace(exported, fun_name=text)
     content = bytes(exported.serialize(vjp_order=derivatives))
     path = Path(path).expanduser()
     with replacing(path) as temporary:
         temporary.write_bytes(content + _end(content))
+    return exported
 
 
 def load(
@@ -236,6 +262,44 @@ def load(
         raise _unreadable(path, reason[0][:200]) from error
     _check(path, exported, text)
     return exported
+
+
+def compile_seconds(
+    exported: export.Exported, num_points: int, *, derivatives: bool = False
+) -> float:
+    """Compiles a call on this machine and returns the seconds that it takes.
+
+    Args:
+      exported: the operator, from `save` or `load`.
+      num_points: number of points of the call, if it takes any number.
+      derivatives: also compile the gradient of a sum of the field.
+
+    Examples:
+      >>> import tempfile
+      >>> from opjax import export
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     path = f"{folder}/half.bin"
+      ...     half = export.save(path, lambda x: x / 2, export.Inputs(point_dim=2))
+      >>> export.compile_seconds(half, 10) > 0
+      True
+    """
+
+    def total(*arrays: jax.Array) -> jax.Array:
+        found = exported.call(*arrays)
+        return jnp.sum(found[VALUES] if isinstance(found, dict) else found)
+
+    sizes = {"n": num_points, "b": 1}
+    arrays = [
+        jax.ShapeDtypeStruct(
+            [d if isinstance(d, int) else sizes[str(d)] for d in aval.shape],
+            aval.dtype,
+        )
+        for aval in exported.in_avals
+    ]
+    begin = time.perf_counter()
+    call = jax.value_and_grad(total) if derivatives else exported.call
+    jax.jit(call).lower(*arrays).compile()
+    return time.perf_counter() - begin
 
 
 def _unreadable(path: Path, reason: str) -> ValueError:
@@ -316,17 +380,19 @@ def _check(path: Path, exported: export.Exported, text: str) -> None:
         )
     avals = [*exported.in_avals, *exported.out_avals]
     types = sorted({str(aval.dtype) for aval in avals})
-    ranks = [len(aval.shape) for aval in avals]
+    rank = len(exported.in_avals[0].shape) if exported.in_avals else 0
     effects = [*exported.ordered_effects, *exported.unordered_effects]
-    single = exported.nr_devices == 1 and len(exported.out_avals) == 1
-    fits = single and not effects and ranks[0] == ranks[-1] and ranks[0] in (2, 3)
+    outputs = sorted(len(aval.shape) for aval in exported.out_avals)
+    numbers = [rank - 2] * (len(outputs) - 1)
+    fits = outputs == [*numbers, rank] and rank in (2, 3)
+    fits = fits and exported.nr_devices == 1 and not effects
     if types != ["float32"] or not fits:
         raise ValueError(
             f"{path} is not an exported operator: it takes and returns "
             f"{[a.str_short() for a in avals]} on {exported.nr_devices} devices, "
             f"with effects {effects}. An operator takes float32 points (n, p) as "
-            "its first argument and returns values (n, q), or batches of both, on "
-            "one device."
+            "its first argument and returns values (n, q), perhaps with numbers, or "
+            "batches of these, on one device."
         )
     if set(exported.platforms) - set(PLATFORMS):
         raise ValueError(
@@ -361,10 +427,10 @@ def _physical(
             features.append(jnp.broadcast_to(scalars, shape))
         if features:
             arguments.append(jnp.concatenate(features, axis=1))
-        if inputs.weighted:
-            values = function(*arguments, quadrature_weights=rest.pop(0))
-        else:
-            values = function(*arguments)
+        named = ("quadrature_weights",) if inputs.weighted else ()
+        values = function(
+            *arguments, **dict(zip((*named, *inputs.others), rest, strict=True))
+        )
         if "target" not in normalizers:
             return values
         return normalize.decode(normalizers["target"], values)
@@ -385,19 +451,69 @@ def _export(
     except Exception as error:  # shapes are compared all over a model
         if isinstance(n, int):
             raise
-        raise ValueError(
-            "The operator cannot be exported for any number of points: "
-            f"{str(error).strip().splitlines()[0].rstrip('.')}. "
-            "If it is tied to one grid, pass num_points; if it needs a minimum number "
-            "of points, pass min_points."
-        ) from error
-    shapes = [aval.shape for aval in exported.out_avals]
-    if len(shapes) != 1 or shapes[0][:-1] != rows:
-        raise ValueError(
-            f"The operator returns arrays of shapes {shapes}, expected one of shape "
-            f"({n}, channels)."
-        )
+        raise _not_any_number_of_points(error) from error
+    _check_outputs(rows, _outputs(exported))
     return exported
+
+
+def _not_any_number_of_points(error: Exception) -> ValueError:
+    """The error for an operator whose tracing failed with symbolic sizes."""
+    reason = str(error).strip().splitlines() or [type(error).__name__]
+    return ValueError(
+        "The operator cannot be exported for any number of points: "
+        f"{reason[0].rstrip('.')}. "
+        "If it is tied to one grid, pass num_points; if it needs a minimum number "
+        "of points, pass min_points."
+    )
+
+
+def _check_outputs(rows: Sequence[Any], outputs: Mapping[str, Any]) -> None:
+    """Raises ValueError unless results are a field and numbers.
+
+    Args:
+      rows: axes of the points, without the channels.
+      outputs: the results of a call by name, with shapes.
+    """
+    shapes = {name: tuple(aval.shape) for name, aval in outputs.items()}
+    rows, field = tuple(rows), shapes.pop(VALUES, ())
+    if field[:-1] != rows or any(shape != rows[:-1] for shape in shapes.values()):
+        raise ValueError(
+            f"The operator returns arrays of shapes {[field, *shapes.values()]}, "
+            f"expected one of shape ({rows[-1]}, channels), or a dictionary of it and "
+            "numbers."
+        )
+
+
+def _outputs(exported: export.Exported) -> dict[str, Any]:
+    return _by_name(jax.tree.unflatten(exported.out_tree, exported.out_avals))
+
+
+def _by_name(results: Any) -> dict[str, Any]:
+    """Results of a call by name, the field first."""
+    found = dict(results) if isinstance(results, dict) else {VALUES: results}
+    return {VALUES: found.pop(VALUES), **found} if VALUES in found else found
+
+
+def _signature(
+    inputs: Mapping[str, Any], outputs: Mapping[str, Any], about: Mapping[str, str]
+) -> str:
+    """Names and shapes of inputs and outputs, a line for each.
+
+    Args:
+      inputs: types of the arguments by name.
+      outputs: types of the results by name.
+      about: what they hold, by name.
+    """
+    groups = {"inputs": inputs, "outputs": outputs}
+    width = max(len(name) for group in groups.values() for name in group)
+    lines: list[str] = []
+    for title, group in groups.items():
+        lines.append(f"{title}, float32:")
+        for name, aval in group.items():
+            shape = f"({', '.join(map(str, aval.shape))}{',' * (len(aval.shape) == 1)})"
+            line = f"  {name:{width}}  {shape:12} {about.get(name, '')}"
+            lines.append(line.rstrip())
+    return "\n".join(lines)
 
 
 def _require_flatbuffers() -> None:

@@ -42,7 +42,7 @@ def test_airfoils_have_the_lift_of_their_pressure():
 
 
 class Stub:
-    def __init__(self, study, train, seed):
+    def __init__(self, problem, train, seed):
         self.train = train
 
     def rank(self, pool, count, solved, *, widths):
@@ -55,7 +55,8 @@ def test_a_stopped_study_goes_on_and_random_cases_are_those_of_the_pool(monkeypa
     monkeypatch.setitem(next_case.MADE, "pod", Stub)
     monkeypatch.setattr(next_case, "errors", lambda *_: {"lift": 1.0})
     study = next_case.SMOKE
-    rows = list(next_case.run(study, "pod", 1, []))
+    arguments = study, next_case.airfoils(study, 1), "pod", 1
+    rows = list(next_case.run(*arguments, []))
     places = {(row["strategy"], row["size"]): row["places"] for row in rows}
     first = list(range(8))
     assert places == {
@@ -64,12 +65,13 @@ def test_a_stopped_study_goes_on_and_random_cases_are_those_of_the_pool(monkeypa
         ("distance", 9): [*first, 9],
         ("rank", 9): [*first, 11],
     }
-    assert not list(next_case.run(study, "pod", 1, rows))
-    (again,) = next_case.run(study, "pod", 1, rows[:3])
+    assert not list(next_case.run(*arguments, rows))
+    (again,) = next_case.run(*arguments, rows[:3])
     assert again["places"] == places["rank", 9]
 
 
 def test_pod_chooses_cases_and_predicts(tmp_path):
-    found = list(next_case.run(next_case.SMOKE, "pod", 0, []))
+    study = next_case.SMOKE
+    found = list(next_case.run(study, next_case.airfoils(study, 0), "pod", 0, []))
     assert len(found) == 4
     assert all(0 < row["pressure"] < 1 for row in found)

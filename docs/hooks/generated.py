@@ -81,6 +81,7 @@ API = {
             "opjax.training",
             "opjax.training.optimizers",
             "opjax.training.matrix_optimizers",
+            "opjax.training.tuning",
             "opjax.training.averages",
             "opjax.training.replicas",
             "opjax.training.checkpoint",
@@ -88,7 +89,12 @@ API = {
     ),
     "scale": (
         "Devices, streaming, export",
-        ["opjax.training.sharding", "opjax.streaming", "opjax.export"],
+        [
+            "opjax.training.sharding",
+            "opjax.streaming",
+            "opjax.export",
+            "opjax.onnx_files",
+        ],
     ),
     "problems": (
         "Problems",

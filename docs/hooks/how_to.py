@@ -483,6 +483,22 @@ def resume() -> str:
     return _draw(184, "A run that was killed and goes on", *parts)
 
 
+def fine_tuning() -> str:
+    """A frozen matrix and two thin factors that are trained."""
+    parts = [box(24, 46, 92, 92, "#e4e4e4", "#999999"), text(70, 98, "W", size=17)]
+    parts += [text(140, 98, "+", size=17), box(164, 46, 18, 92, _PALE[1], ORANGE)]
+    parts += [text(173, 98, "A", size=15), box(194, 46, 92, 18, _PALE[1], ORANGE)]
+    parts += [text(240, 60, "B", size=15), link((300, 92), (346, 92))]
+    parts += [box(360, 46, 92, 92, _PALE[2], GREEN)]
+    parts += [
+        text(406, 98, "W + A B", size=15),
+        text(70, 32, "frozen", fill=GREY, size=15),
+    ]
+    parts += [text(228, 32, "trained", fill=ORANGE, size=15)]
+    parts += [text(406, 32, "ordinary", fill=GREEN, size=15)]
+    return _draw(160, "A low-rank update is trained beside a frozen matrix", *parts)
+
+
 def cluster() -> str:
     """Two ways to share work: samples, or points."""
     parts = []
@@ -666,7 +682,8 @@ DRAWINGS = {
     draw.__name__: draw
     for draw in (
         (index, check, openfoam, calculix, fenics, ansys, data, meshes, cases)
-        + (quantities, time, model, basis, attention, uncertainty, resume, cluster)
-        + (precision, chunks, gradients, design, publish, export, migrate)
+        + (quantities, time, model, basis, attention, uncertainty, resume)
+        + (fine_tuning, cluster, precision, chunks, gradients, design, publish)
+        + (export, migrate)
     )
 }

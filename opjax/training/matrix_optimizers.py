@@ -129,15 +129,25 @@ def is_matrix(path: tuple[Any, ...], leaf: Array) -> bool:
       >>> jax.tree_util.tree_map_with_path(is_matrix, params)
       {'bias': False, 'kernel': True}
     """
+    return is_kernel(path, leaf) and min(leaf.shape[-2:]) >= 2
+
+
+def is_kernel(path: tuple[Any, ...], leaf: Array) -> bool:
+    """Whether a leaf is a kernel as for `is_matrix`, with any number of channels.
+
+    Examples:
+      >>> import jax
+      >>> import jax.numpy as jnp
+      >>> from opjax.training.matrix_optimizers import is_kernel
+      >>> params = {"kernel": jnp.ones((8, 1)), "bias": jnp.ones(1)}
+      >>> jax.tree_util.tree_map_with_path(is_kernel, params)
+      {'bias': False, 'kernel': True}
+    """
     keys = [str(getattr(k, "name", getattr(k, "key", ""))) for k in path]
     names = [key for key in keys if key not in ("", "value")]
     spectral = leaf.ndim >= 4 and leaf.shape[-1] == 2
     return (
-        bool(names)
-        and names[-1].endswith("kernel")
-        and leaf.ndim >= 2
-        and min(leaf.shape[-2:]) >= 2
-        and not spectral
+        bool(names) and names[-1].endswith("kernel") and leaf.ndim >= 2 and not spectral
     )
 
 

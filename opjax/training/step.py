@@ -5,8 +5,8 @@ So the position of a run is its `TrainState`: `state.step` determines the next b
 and a run continued from a saved state equals the uninterrupted one bit for bit.
 
 Every real floating-point leaf of a model is trained; other leaves (integers, PRNG keys)
-are carried along. So do not store constants, such as mesh coordinates, in a model's
-arrays.
+and parts marked by `tuning.Frozen` are carried along. So do not store constants, such
+as mesh coordinates, in a model's arrays.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,6 +23,7 @@ from jax.sharding import Mesh
 from opjax._trees import Batch, PyTree
 from opjax.training import sharding
 from opjax.training.averages import average_of
+from opjax.training.tuning import Frozen
 
 # `gradient(model, batch, key=None) -> ((value, numbers), gradients)`, see
 # `value_and_grad`.
@@ -718,6 +719,8 @@ def _partition(model: PyTree) -> tuple[Any, Any]:
     """Splits into trained and carried leaves, None standing for those of the other."""
 
     def is_trained(leaf: PyTree) -> bool:
+        if isinstance(leaf, Frozen):
+            return False
         if jnp.issubdtype(leaf.dtype, jnp.complexfloating):
             raise TypeError(
                 f"The model has a {leaf.dtype} leaf of shape {leaf.shape}; store "
@@ -725,9 +728,14 @@ def _partition(model: PyTree) -> tuple[Any, Any]:
             )
         return bool(jnp.issubdtype(leaf.dtype, jnp.floating))
 
-    trained = jax.tree.map(lambda leaf: leaf if is_trained(leaf) else None, model)
-    carried = jax.tree.map(lambda leaf: None if is_trained(leaf) else leaf, model)
-    return trained, carried
+    def part(keep: bool) -> Any:
+        return jax.tree.map(
+            lambda leaf: leaf if is_trained(leaf) is keep else None,
+            model,
+            is_leaf=lambda leaf: isinstance(leaf, Frozen),
+        )
+
+    return part(True), part(False)
 
 
 def _merge(trained: PyTree, carried: PyTree) -> Any:

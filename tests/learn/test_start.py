@@ -13,6 +13,7 @@ from opjax import files, learn
 from opjax.datasets import heat
 from opjax.learn.cli import train as program
 from opjax.learn.run.stopping import Stopped
+from opjax.training import tuning
 from tests.compatibility.__main__ import stop_after
 from tests.learn.tiny import TINY
 
@@ -140,6 +141,22 @@ def test_options_that_cost_memory_only_may_differ(first, data):
     jax.tree.map(
         np.testing.assert_array_equal, jax.tree.leaves(model), jax.tree.leaves(start)
     )
+
+
+def test_a_tuned_model_starts_as_the_operator_and_says_what_is_trained(
+    first, data, capsys
+):
+    changes = {"init_from": str(first), "rank": 1, "train_only": ("blocks", "head")}
+    config = dataclasses.replace(TINY, train=data, **changes)
+    task = program.make_task(config)
+    model = learn.cli.study.build(config, task)
+    assert "Trained by updates of rank 1: " in capsys.readouterr().err
+    assert {name.split(".")[0] for name in model.parts} == {"blocks", "decoder"}
+    chex.assert_trees_all_equal(tuning.merged(model), learn.load(first).model)
+    assert "updates of rank 1" in task.notes
+    config = dataclasses.replace(config, train_only=("norms",))
+    with pytest.raises(ValueError, match="rank=1 has no effect on train_only=norms"):
+        learn.cli.study.build(config, program.make_task(config))
 
 
 def test_more_epochs_of_a_finished_run_name_the_way(first, data):

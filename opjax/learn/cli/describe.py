@@ -18,6 +18,7 @@ from opjax.learn.run import batches, buckets, devices, hosts, noise, points
 from opjax.learn.run.devices import Devices
 from opjax.learn.run.sources import make_batches
 from opjax.learn.tasks.task import BaseTask
+from opjax.training import tuning
 
 _Config = TypeVar("_Config", bound=fields.Configuration)
 
@@ -138,7 +139,7 @@ def _cost(config: Any, few: Any, task: BaseTask, mesh: Mesh | None) -> Cost:
         data *= config.num_train / few.num_train
         steps = config.num_epochs * (config.num_train // config.batch_size)
     lowered, state, arguments = how.one_step(model)
-    size = sum(leaf.size for leaf in jax.tree.leaves(model))
+    size = tuning.num_parameters(model)
     size //= how.shape[0] if how.shape else 1
     counts = _samples(config, few, task)
     # The step that is timed has the largest share.

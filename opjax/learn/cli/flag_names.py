@@ -14,7 +14,7 @@ _ELSEWHERE = {
     "init_from": ("pretrained", "finetune", "fine_tune", "checkpoint", "load"),
     "learning_rate": ("lr", "max_lr"),
     "models": ("architecture", "arch", "net", "network"),
-    "num_basis": ("basis", "k", "slice_num", "rank"),
+    "num_basis": ("basis", "k", "slice_num"),
     "num_epochs": ("epoch",),
     "num_layers": ("depth", "blocks", "num_blocks"),
     "preset": ("config", "recipe"),

@@ -46,7 +46,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from opjax import export, files
+from opjax import export, files, onnx_files
 from opjax._files import remove_leftovers
 from opjax.files import folders
 from opjax.files.building import time_of
@@ -63,16 +63,15 @@ from opjax.learn.predict import (
     beside,
     calibration,
     case_table,
-    functions,
     in_slices,
     sensitivity,
     trained,
 )
+from opjax.learn.predict.exportable import Exportable
 from opjax.learn.predict.field_errors import Sums, numbers_of
 from opjax.learn.predict.prediction import Limits
 from opjax.learn.predict.quantities import measure
 from opjax.learn.predict.sensitivity import Sensitivity
-from opjax.learn.registry import operators
 from opjax.learn.report.figures_bands import Pictures
 from opjax.learn.tasks import scalars
 from opjax.samples import Sample, ranges
@@ -90,7 +89,11 @@ class PredictOptions(Options):
         None, "Folder for the files with predictions and for report.json"
     )
     own_model: str | None = shared.own_model()
-    export: OnePath | None = option(None, "File to write the exported operator to")
+    export: OnePath | None = option(
+        None,
+        "File to write the exported operator to: for ONNX Runtime if it ends in .onnx, "
+        "for JAX otherwise",
+    )
     derivatives: int = option(
         0, "How often the exported operator can be differentiated, with --export"
     )
@@ -101,7 +104,8 @@ class PredictOptions(Options):
     quantities: str | None = option(
         None,
         "Quantities of interest of the predicted fields, written into report.json, "
-        "as in opjax-train. By default, the quantities of the training run",
+        "as in opjax-train. By default, the quantities of the training run. With "
+        "--export, the exported operator returns them, too",
     )
     sensitivity: str | None = option(
         None,
@@ -187,6 +191,12 @@ class PredictOptions(Options):
         for name in ("derivatives", "batched"):
             if getattr(self, name) and not self.export:
                 raise ValueError(f"--{name} has no effect without --export.")
+        if self.derivatives and self.exports_onnx:
+            raise ValueError(
+                f"--derivatives={self.derivatives} has no effect on the ONNX file "
+                f"{self.export}: ONNX has no derivatives. Export to a file that ends "
+                "in .jax."
+            )
         if self.derivatives < 0:
             raise ValueError(f"--derivatives={self.derivatives} must not be negative.")
         if self.input and self.output is None:
@@ -234,6 +244,11 @@ class PredictOptions(Options):
             predict_rank.parse_ranges(self.ranges)
 
     @property
+    def exports_onnx(self) -> bool:
+        """Whether the exported operator is an ONNX file."""
+        return pathlib.Path(self.export or "").suffix == ".onnx"
+
+    @property
     def limits(self) -> Limits:
         """Memory limits of the evaluation."""
         return Limits(self.chunk_size, self.memory_gib, self.scratch)
@@ -252,8 +267,7 @@ def run(options: PredictOptions) -> dict[str, Any]:
         whole = not (options.steps or options.stream)
         asked = _quantities(operator, options.quantities, whole=whole)
         if options.export is not None:
-            _export(operator, options)
-            result["export"] = str(options.export)
+            result |= _export(operator, options, parse(options.quantities or ""))
         if options.input:
             result |= _predict(operator, options, asked)
     return to_json(result | {"seconds": time.monotonic() - begin})
@@ -591,40 +605,44 @@ def _of_scalars(rows: list[dict[str, Any]]) -> dict[str, float]:
     return scalars.errors(*case_table.known(rows), names[0]) if names else {}
 
 
-def _export(operator: trained.Trained, options: PredictOptions) -> None:
+def _export(
+    operator: trained.Trained, options: PredictOptions, quantities: Sequence[Quantity]
+) -> dict[str, Any]:
+    """Writes the exported operator; returns what the last line says of it."""
     assert options.export is not None
-    description, entry = operator.description, operators.entry(operator.name)
-    if description.time is not None:
-        raise ValueError(
-            f"The operator in {operator.folder} was trained on series, and time steps "
-            "cannot be exported; roll it out with --steps, or train without --time."
+    found = Exportable(operator, quantities)
+    inputs = found.inputs._replace(batched=options.batched)
+    path = pathlib.Path(options.export).expanduser()
+    if options.exports_onnx:
+        text = onnx_files.save(
+            path, found, inputs, about=found.about, provenance=found.provenance
         )
-    if description.sizes.target_scalars:
-        raise ValueError(
-            f"The operator in {operator.folder} predicts scalars, but exported "
-            "operators return only fields; use opjax-predict, or train without "
-            "--target_scalars."
-        )
-    if operator.start is not None:
-        raise ValueError(
-            f"The operator in {operator.folder} uses a baseline, which cannot be "
-            "exported; use opjax-predict, or train without --start_from."
-        )
-    least = description.config[entry.min_points] if entry.min_points else 1
-    inputs = export.Inputs(
-        point_dim=description.channels.mesh_points,
-        feature_dim=description.channels.features,
-        scalar_dim=description.channels.scalars,
-        weighted=description.weighted,
-        num_points=description.sizes.num_points if operator.fixed_points else None,
-        min_points=least,
-        batched=options.batched,
+        size = path.stat().st_size
+        say(_of_file(options.export, text))
+        say(f"It has {size / 1e6:.1f} MB.")
+        return {"export": str(options.export), "export_bytes": size}
+    exported = export.save(
+        path, found, inputs, derivatives=options.derivatives, about=found.about
     )
-    if names := functions.scalars_of(operator):
-        say(f"Calls of the exported operator take the scalars {', '.join(names)}.")
-        inputs = inputs._replace(scalar_dim=len(names))
-    function = functions.of_features(operator, operator.parameters)
-    export.save(options.export, function, inputs, derivatives=options.derivatives)
+    size = path.stat().st_size
+    num_points = operator.description.num_points[1]
+    seconds = export.compile_seconds(
+        exported, num_points, derivatives=options.derivatives > 0
+    )
+    say(_of_file(options.export, exported.fun_name))
+    say(
+        f"It has {size / 1e6:.1f} MB. Compiling it here for {num_points} points took "
+        f"{seconds:.1f} s" + (" with derivatives." if options.derivatives else ".")
+    )
+    return {
+        "export": str(options.export),
+        "export_bytes": size,
+        "export_compile_seconds": seconds,
+    }
+
+
+def _of_file(path: OnePath, signature: str) -> str:
+    return f"{path} takes and returns, in the units of the training data:\n{signature}"
 
 
 def main() -> None:

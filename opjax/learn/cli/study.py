@@ -21,6 +21,7 @@ from opjax.learn.run.fitting import Fitted, fit
 from opjax.learn.run.folder import RunDirectory, run_once
 from opjax.learn.run.settings import Settings
 from opjax.learn.tasks.task import BaseTask, MemberOptions
+from opjax.training import tuning
 
 # `make_task(config, cache_dir)`, of a member's configuration.
 MakeTask = Callable[[Any, str | None], BaseTask]
@@ -174,24 +175,27 @@ def train(
 
     Returns:
       The numbers of `Task.evaluate`; `validation` if there are validation samples;
-      `best_epoch` (otherwise the last epoch); `parameters`; `seconds`; the last numbers
-      of `Task.probe`. If the task treats divergence as a result: "diverged" with the
-      message.
+      `best_epoch` (otherwise the last epoch); `parameters`, and `trained_parameters` if
+      some are frozen; `seconds`; the last numbers of `Task.probe`. If the task treats
+      divergence as a result: "diverged" with the message.
 
     Raises:
       ValueError: if the task does not define how to build or evaluate a model.
     """
     model = build(config, task)
-    parameters = sum(leaf.size for leaf in jax.tree.leaves(model))
+    parameters = tuning.num_parameters(model)
     try:
         fitted = fit(task, model, settings, folder=directory)
     except training.NonFiniteError as error:
         if not task.diverge:
             raise
         return {"diverged": str(error), "parameters": 0}
-    return hosts.tell(
+    found = hosts.tell(
         lambda: _finished(task, fitted, directory.path, settings, parameters)
     )
+    if isinstance(model, tuning.Tuned):
+        found["trained_parameters"] = tuning.num_trained(model)
+    return found
 
 
 def _finished(

@@ -42,6 +42,7 @@ from opjax.learn.config.presets import FAST, PAPER, SMOKE, quick, recipe
 from opjax.learn.config.quantities import parse
 from opjax.learn.config.reading import read_options
 from opjax.learn.config.scales import ScaleOptions, mirrors_of
+from opjax.learn.config.start import StartOptions
 from opjax.learn.config.time import TimeOptions
 from opjax.learn.messages import say
 from opjax.learn.predict import trained
@@ -221,34 +222,6 @@ class FileOptions(Options):
 
 
 @dataclasses.dataclass(frozen=True)
-class StartOptions(Options):
-    """Start."""
-
-    start_from: str = option(
-        "nothing",
-        "Starting point of predictions. baseline: the model learns the residual of "
-        "the best baseline (mean field, nearest case or POD with RBF, selected for "
-        "each field on held-out training cases), and the validation set determines "
-        "how much of the model is added",
-        choices=("nothing", "baseline"),
-    )
-
-    init_from: str = option(
-        "",
-        "Folder of a finished run that supplies the initial parameters and the "
-        "normalisers. The model must have the same options. If empty, parameters are "
-        "initialised from --seeds",
-    )
-    init_normalizers: str = option(
-        "keep",
-        "Normalisers of a training that starts with --init_from. keep: those of the "
-        "operator, so that it predicts the same before the first step. renew: fitted "
-        "to the new training samples, for data in other units or of other ranges",
-        choices=("keep", "renew"),
-    )
-
-
-@dataclasses.dataclass(frozen=True)
 class LossOptions(Options):
     """Loss."""
 
@@ -320,13 +293,7 @@ class Config(
                 f"num_epochs={self.num_epochs}; each needs at least one epoch."
             )
         self._refuse_with_baseline()
-        if self.init_normalizers == "renew" and (
-            self.time != "none" or self.stream_points
-        ):
-            raise ValueError(
-                "init_normalizers=renew needs samples that are read as a whole; "
-                "omit it with time or stream_points."
-            )
+        self._refuse_with_init()
         if self.init_from and len(self.models) > 1:
             raise ValueError(
                 "init_from starts one operator, but "
@@ -334,6 +301,22 @@ class Config(
             )
         for name in ("train", "test", "init_from"):
             object.__setattr__(self, name, _absolute(getattr(self, name)))
+
+    def _refuse_with_init(self) -> None:
+        """Raises ValueError for options of `init_from` that do not go with others."""
+        whole = {
+            "init_normalizers": self.init_normalizers != "keep",
+            "init_channels": self.init_channels != "same",
+        }
+        freezes = {"train_only": bool(self.train_only), "rank": self.rank > 0}
+        for name, is_given in (whole | freezes).items():
+            series = self.time != "none" and name in whole
+            if is_given and (series or self.stream_points):
+                raise ValueError(
+                    f"{name}={fields.spell(getattr(self, name))} needs samples that "
+                    "are read as a whole; omit it with stream_points, and "
+                    f"{', '.join(whole)} also with time."
+                )
 
     def _refuse_with_baseline(self) -> None:
         """Raises ValueError for options that do not go with a start from a baseline."""
@@ -478,7 +461,13 @@ def task_of(
 ) -> Task:
     """Builds the training task; `names` lists the channel names by role."""
     if isinstance(splits, SeriesSplits):
-        return rollouts(config, splits, start=start, form=FORMS.get(config.loss))
+        return rollouts(
+            config,
+            splits,
+            start=start,
+            form=FORMS.get(config.loss),
+            start_options=fields.part(StartOptions, config),
+        )
     splits = _with_mirrored(config, splits, names)
     return regression(
         config,
@@ -486,7 +475,7 @@ def task_of(
         encoding=Encoding(points=True),
         names=names,
         start=start,
-        renew=config.init_normalizers == "renew",
+        start_options=fields.part(StartOptions, config),
         evaluation=evaluation_of(config),
         loss=Loss(form=_form_of(config, summaries.of(splits.train[:1])[0])),
         scaling=Scaling.of(vars(config), names),
@@ -553,7 +542,7 @@ def start_of(config: Config) -> Trained | None:
       ValueError: if it is a different model.
     """
     if not config.init_from:
-        refuse_renewal(config)
+        config.check_operator()
         return None
     if config.init_from.startswith(OPERATOR):
         raise ValueError(
@@ -577,19 +566,14 @@ def refuse_baseline(start: Trained) -> None:
         )
 
 
-def refuse_renewal(config: Config) -> None:
-    """Raises ValueError if normalisers are to be recomputed, but there are none."""
-    if config.init_normalizers != "keep":
-        raise ValueError(
-            f"init_normalizers={config.init_normalizers} has no effect without "
-            "init_from; pass the initial operator, or omit it."
-        )
-
-
 def tell(start: Trained, config: Config) -> None:
     """Prints the operator that the training starts from."""
     known = ", ".join(start.normalizers) or "none"
-    what = "kept" if config.init_normalizers == "keep" else "fitted anew"
+    what = {
+        "keep": "kept",
+        "renew": "fitted anew",
+        "blend": "blended with those of the new samples",
+    }[config.init_normalizers]
     say(f"Starting from {start.folder}; its normalisers are {what}: {known}.")
 
 

@@ -57,6 +57,7 @@ from opjax.samples import (
 from opjax.samples import series as rules
 from opjax.samples.base import real
 from opjax.samples.narrowing import narrow_samples
+from opjax.training import tuning
 
 Data = Sequence[Sample] | Splits | Sequence[Series] | SeriesSplits
 
@@ -452,7 +453,7 @@ def _in_memory(
             ) from stopped
         numbers = task.evaluate(fitted.best_model, directory.path)
         operator.finish(directory.path, {"validation": fitted.best_metric, **numbers})
-        parameters = sum(leaf.size for leaf in jax.tree.leaves(model))
+        parameters = tuning.num_parameters(model)
     shown = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
     say(f"Test samples: {shown}")
     compared = task.baselines() if task.baselines else None

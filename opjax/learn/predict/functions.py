@@ -251,35 +251,6 @@ def on_grids(trained: Learned) -> Function:
     return evaluate
 
 
-def of_features(trained: Learned, parameters: Parameters) -> Callable[..., jax.Array]:
-    """Returns an operator with scalars as features, for `opjax.export.save`.
-
-    Args:
-      trained: the operator.
-      parameters: parameters that are stored with it.
-
-    Returns:
-      `function(mesh_points, features, quadrature_weights=)` in physical units; the last
-      channels of the features are the scalars of `scalars_of`, constant over the
-      points.
-    """
-    call, channels = operator(trained), trained.description.channels.features
-    has_scalars = bool(scalars_of(trained) or trained.description.channels.scalars)
-
-    def function(
-        mesh_points: jax.Array,
-        features: jax.Array | None = None,
-        quadrature_weights: jax.Array | None = None,
-    ) -> jax.Array:
-        own = scalars = None
-        if features is not None:
-            own = features[:, :channels] if channels else None
-            scalars = features[0, channels:] if has_scalars else None
-        return call(parameters, mesh_points, own, scalars, quadrature_weights)
-
-    return function
-
-
 def is_traced(*arguments: object) -> bool:
     """Whether JAX is tracing the arguments."""
     leaves = jax.tree.leaves(arguments)

@@ -45,9 +45,9 @@ def measure(
     rows: list[dict[str, float]] = [{} for _ in fields]
     for one in wanted:
         try:
-            rule = _rule(one, sample)
+            rule = rule_of(one, sample)
             for row, values in zip(rows, fields, strict=True):
-                field = _field(one, np.asarray(values, np.float64), names)
+                field = field_of(one, np.asarray(values, np.float64), names)
                 with jax.enable_x64(True):
                     found = value(one, sample, names, field[rule.rows], rule)
                     row[one.text] = float(found)
@@ -72,8 +72,8 @@ class Measured:
         channels = len(names.get("target", ())) or 1
         measure([wanted], sample, [np.zeros((sample.num_points, channels))], names)
         self._wanted, self._sample, self._names = wanted, sample, names
-        self.num_channels = _field(wanted, np.zeros((1, channels)), names).shape[1]
-        self._rule = _rule(wanted, sample)
+        self.num_channels = field_of(wanted, np.zeros((1, channels)), names).shape[1]
+        self._rule = rule_of(wanted, sample)
 
     def __call__(self, case: Sample, values: jax.Array) -> jax.Array:
         """Computes the quantity; areas follow the points that a field is given at.
@@ -83,7 +83,7 @@ class Measured:
           values: of the predicted field, `(n, q)`.
         """
         wanted, rule = self._wanted, self._rule
-        field, weights = _field(wanted, values, self._names), case.quadrature_weights
+        field, weights = field_of(wanted, values, self._names), case.quadrature_weights
         if wanted.is_over_facets:
             points = np.asarray(self._sample.mesh_points, np.float64)
             rule = patches.moved(rule, points, jnp.asarray(case.mesh_points))
@@ -95,11 +95,19 @@ class Measured:
         return value(wanted, case, self._names, field[rule.rows], rule)
 
 
-def _field(wanted: Quantity, values: Any, names: Names) -> Any:
-    """Values of the field that a quantity names, `(n, c)`.
+def field_of(wanted: Quantity, values: Any, names: Names) -> Any:
+    """Returns the values of the field that a quantity names, `(n, c)`.
 
     It is a predicted field, a component of one, or a vector whose components are
     predicted. It has one channel, but for sums and fluxes.
+
+    Args:
+      wanted: the quantity.
+      values: all predicted channels, `(n, q)`, of NumPy or JAX.
+      names: names of the channels of `target`.
+
+    Raises:
+      ValueError: if the field is unknown or has too many channels.
     """
     listed = list(names.get("target", ())) or ["target"] * values.shape[1]
     fields = {
@@ -136,8 +144,16 @@ def _field(wanted: Quantity, values: Any, names: Names) -> Any:
     return found
 
 
-def _rule(wanted: Quantity, sample: Sample) -> Patch:
-    """Which rows of a sample count for a quantity, and with which weights."""
+def rule_of(wanted: Quantity, sample: Sample) -> Patch:
+    """Returns which rows of a sample count for a quantity, and their weights.
+
+    Args:
+      wanted: the quantity.
+      sample: the mesh, on the host.
+
+    Raises:
+      ValueError: as from `measure`.
+    """
     points, counted = np.asarray(sample.mesh_points, np.float64), _counted(sample)
     if wanted.is_over_facets:
         return _of_facets(wanted, points, counted, sample)

@@ -17,6 +17,7 @@ from opjax._trees import Columns, Json, Model
 from opjax.learn.config.quantities import parse
 from opjax.learn.json_files import read_object, to_json, write_json
 from opjax.learn.predict import (
+    exportable,
     functions,
     grids,
     in_time,
@@ -212,6 +213,30 @@ class Trained(Learned):
           ValueError: if it is damaged or contains several samples.
         """
         return functions.arguments(self, self.one(mesh))
+
+    def quantity_inputs(
+        self, text: str, mesh: Sample | str | os.PathLike[str]
+    ) -> dict[str, np.ndarray]:
+        """Returns what an exported operator needs of a mesh for its quantities.
+
+            more = trained.quantity_inputs("force_x:p@wall", "new/wing.vtu")
+            found = operator.call(points, features, *more.values())
+
+        Args:
+          text: the quantities that it was exported with, in the same order.
+          mesh: a sample, or a file with one.
+
+        Returns:
+          The arrays by the name of the input, such as `"area_vectors@wall"`, float32.
+
+        Raises:
+          OSError: if the file cannot be read.
+          ValueError: if a quantity cannot be exported or is not defined on this mesh.
+        """
+        wanted = parse(text)
+        facets = any(one.is_over_facets for one in wanted)
+        found = exportable.Exportable(self, wanted)
+        return found.arrays(self.one(mesh, facets=facets))
 
     def _traced(
         self, mesh: Any, features: Any, scalars: Any, weights: Any, time: Any

@@ -14,7 +14,7 @@ from opjax.learn.tables import median_and_range, table
 from opjax.learn.tasks.compared import Compared
 
 # Numbers of a member that are not results.
-_NOT_SHOWN = ("best_epoch", "parameters")
+_NOT_SHOWN = ("best_epoch", "parameters", "trained_parameters")
 
 
 class Finished(NamedTuple):
@@ -103,7 +103,7 @@ def write_report(
         **{key: medians[f"{key}_{first}"] for key in shown if key != "seconds"},
         **medians,
         **{f"parameters_{n}": rows[0]["parameters"] for n, rows in results.items()},
-        "parameters": results[first][0]["parameters"],
+        **_counts(results[first][0]),
         "seconds": math.fsum(
             row.get("seconds", 0.0) for rows in results.values() for row in rows
         ),
@@ -115,6 +115,12 @@ def write_report(
         **beside,
         **added.result,
     }
+
+
+def _counts(row: Mapping[str, Any]) -> dict[str, int]:
+    """The numbers of parameters of a member."""
+    names = ("parameters", "trained_parameters")
+    return {name: row[name] for name in names if name in row}
 
 
 def _standard(

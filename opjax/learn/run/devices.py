@@ -10,7 +10,7 @@ from jax.sharding import Mesh
 from opjax.learn.run import hosts
 from opjax.learn.tasks.task import BaseTask
 from opjax.nn import OperatorTransformer, division
-from opjax.training import sharding
+from opjax.training import sharding, tuning
 
 HELP = (
     "How to use several devices, for example points:4,batch:2. batch splits the "
@@ -179,6 +179,7 @@ def obstacle(task: BaseTask, model: object) -> str | None:
             "the loss of this program does not add up over parts of a sample, or "
             "normalises every point by itself"
         )
+    model = tuning.untuned(model)
     if isinstance(model, OperatorTransformer) and model.rematerialize:
         return "it always recomputes its blocks, so rematerialize has no effect"
     return division.obstacle(model, "devices")

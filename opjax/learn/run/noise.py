@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from opjax import nn, training
 from opjax._trees import Arrays, Batch, Model, PyTree
 from opjax.learn.tasks.task import BaseTask, LossTask
+from opjax.training import tuning
 
 _Task = TypeVar("_Task", bound=BaseTask)
 
@@ -46,7 +47,7 @@ def _noisy(loss: Callable[..., Any], needs_key: bool) -> Callable[..., Any]:
         def one(sample: Arrays, key: jax.Array) -> Any:
             noise, own = jax.random.split(key)
             alone = jax.tree.map(lambda leaf: leaf[None], sample)
-            noisy = nn.bases.with_noise(model, noise)
+            noisy = nn.bases.with_noise(tuning.merged(model), noise)
             return loss(noisy, alone, key=own) if needs_key else loss(noisy, alone)
 
         size = jax.tree.leaves(batch)[0].shape[0]

@@ -10,17 +10,24 @@ import jax.numpy as jnp
 import numpy as np
 
 from opjax import normalize, samples
+from opjax.learn.config.start import StartOptions
 from opjax.learn.predict.description import Description, describe
 from opjax.learn.predict.learned import Learned
 from opjax.learn.predict.scaling import Scaling
 from opjax.learn.registry import operators
 from opjax.learn.run import buckets
 from opjax.learn.tasks import compared, points, quantities, scalars
+from opjax.learn.tasks.channels import Match, match
 from opjax.learn.tasks.differences import Decision, Difference
 from opjax.learn.tasks.errors import Loss, SampleError
 from opjax.learn.tasks.evaluation import Evaluation, Evaluator, Names, TestSet
 from opjax.learn.tasks.field_losses import Scales, fields_of_training, without_constants
-from opjax.learn.tasks.start import check_options, check_sizes
+from opjax.learn.tasks.start import (
+    check_options,
+    check_scaling,
+    check_sizes,
+    started_normalizers,
+)
 from opjax.normalize import Normalizer
 from opjax.samples import Sample, Splits, summaries
 from opjax.samples.fields import Fields
@@ -69,6 +76,7 @@ class ModelData:
       difference: the difference that the model learns, if it adds to a baseline.
       scaling: scaling of the samples, if any.
       by_form: whether the loss is computed per field, in units of its spread.
+      found: the channels that the operator to start from knows, if others may be new.
     """
 
     config: Any
@@ -84,6 +92,7 @@ class ModelData:
     difference: Difference | None
     scaling: Scaling | None
     by_form: bool
+    found: Match | None
 
     @classmethod
     def of(
@@ -97,15 +106,13 @@ class ModelData:
         *,
         scaling: Scaling | None,
         start: Learned | None,
-        renew: bool,
+        how: StartOptions,
         from_baseline: bool,
     ) -> "ModelData":
         """Scales the samples, fits normalisers, and finds the fields of the target."""
-        if start is not None and start.scaling != scaling:
-            raise ValueError(
-                f"init_from: the operator in {start.folder} was trained with other "
-                "scales or angles; use the same ones."
-            )
+        same = how.init_channels == "same"
+        if start is not None:
+            check_scaling(start, scaling, channels=same)
         splits = physical if scaling is None else _scaled(scaling, physical, loss)
         seen = names if scaling is None else scaling.reduced_names()
         own, fitted = _normalizers(splits, encoding, loss, seen)
@@ -116,14 +123,17 @@ class ModelData:
         if start is not None:
             check_options(start, config)
         sizes = operators.sizes(all_samples(splits), fitted | own)
+        found, kept = None, None
         if start is not None:
-            sizes = check_sizes(start, sizes, names)
-            if not renew:
-                fitted = {name: start.normalizers[name] for name in fitted}
+            there = check_sizes(start, sizes, names, channels=same)
+            found = None if same else match(start, sizes, seen)
+            sizes = there if found is None else found.sizes
+            fitted = started_normalizers(start, fitted, how, found, seen)
+            kept = start if same and how.init_normalizers == "keep" else None
         fields = scales = difference = None
         by_channel = "target" in fitted and not encoding.pointwise
         if by_channel and (loss.form is not None or sizes.out_features > 1):
-            target, kept = fitted["target"], None if renew else start
+            target = fitted["target"]
             fields = fields_of_training(splits.train, target, names, start=kept)
         if loss.form is not None and fields is not None:
             fitted["target"] = without_constants(fitted["target"], fields)
@@ -147,6 +157,7 @@ class ModelData:
             difference=difference,
             scaling=scaling,
             by_form=loss.form is not None,
+            found=found,
         )
 
     @property

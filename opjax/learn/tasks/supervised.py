@@ -11,6 +11,8 @@ import jax
 from flax import nnx
 
 from opjax._trees import Model
+from opjax.learn.config.start import START, StartOptions
+from opjax.learn.messages import say
 from opjax.learn.predict import trained
 from opjax.learn.predict.field_errors import keys
 from opjax.learn.predict.learned import Learned
@@ -20,8 +22,9 @@ from opjax.learn.tasks import errors, model_data, points, scalars
 from opjax.learn.tasks.errors import Loss
 from opjax.learn.tasks.evaluation import Evaluation, Names
 from opjax.learn.tasks.model_data import Encoding, ModelData
-from opjax.learn.tasks.start import Build, build_from
+from opjax.learn.tasks.start import Build, build_from, started
 from opjax.learn.tasks.task import Task
+from opjax.learn.tasks.tuned import tuned_task
 from opjax.samples import Sample, Splits
 from opjax.samples.digests import digests
 
@@ -38,7 +41,7 @@ def regression(
     names: Names | None = None,
     build: Build | None = None,
     start: Learned | None = None,
-    renew: bool = False,
+    start_options: StartOptions = START,
     notes: str = "",
     scaling: Scaling | None = None,
     from_baseline: bool = False,
@@ -70,7 +73,8 @@ def regression(
       build: as in `Task`, for models that `operators.build` does not support;
         `learn.load` cannot read them.
       start: trained operator that provides the initial parameters and the normalisers.
-      renew: fit the normalisers to the samples even with `start`.
+      start_options: options of the training from `start`: its normalisers, its
+        channels, and the parts that are trained.
       notes: as in `Task`.
       scaling: physical scales of the samples. All of the above then applies to scaled
         samples; files, figures and errors are in physical units.
@@ -106,7 +110,7 @@ def regression(
         evaluation,
         scaling=scaling,
         start=start,
-        renew=renew,
+        how=start_options,
         from_baseline=from_baseline,
     )
     obstacle = _obstacle(
@@ -124,11 +128,15 @@ def regression(
         )
     make = build or builder(data.sizes)
     sentences = [notes, "" if data.fields is None else data.fields.sentence()]
-    return Task(
+    if data.found is not None:
+        say(f"Channels {data.found.sentence()}.")
+    if start is not None:
+        sentences.append(started(start, start_options, data.found))
+    task = Task(
         train=data.stacked("train"),
         validation=data.stacked("validation"),
         test=test.buckets,
-        build=make if start is None else build_from(start, make),
+        build=make if start is None else build_from(start, make, data.found),
         loss=partial(
             errors.total,
             errors.of_sample(loss, error),
@@ -151,6 +159,9 @@ def regression(
         if evaluation.baselines
         else None,
     )
+    if start is None:
+        return task
+    return tuned_task(task, start_options, data.sizes, data.found)
 
 
 def save_and_evaluate(

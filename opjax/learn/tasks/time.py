@@ -11,6 +11,7 @@ import numpy as np
 from opjax import training
 from opjax._trees import Arrays, Batch, Model
 from opjax.files.series import SeriesSplits
+from opjax.learn.config.start import START, StartOptions
 from opjax.learn.config.time import TimeOptions
 from opjax.learn.messages import say
 from opjax.learn.predict.description import Stepping, describe
@@ -25,6 +26,7 @@ from opjax.learn.tasks.supervised import builder
 from opjax.learn.tasks.task import Task
 from opjax.learn.tasks.time_data import Data, WindowBucket
 from opjax.learn.tasks.time_evaluation import Rolled, error, evaluate
+from opjax.learn.tasks.tuned import tuned_task
 from opjax.samples.series import Windows
 
 
@@ -34,6 +36,7 @@ def rollouts(
     *,
     start: Learned | None = None,
     form: Form | None = None,
+    start_options: StartOptions = START,
 ) -> Task:
     """Builds the task of advancing the fields of series in time.
 
@@ -52,6 +55,7 @@ def rollouts(
         The time step and the range of times are taken from the new series.
       form: form of the error of a field. None for the relative error of all channels
         together, in physical units.
+      start_options: the parts of `start` that are trained.
 
     Returns:
       The task. It writes the operator and `predictions.npz` to the folder of every
@@ -96,7 +100,7 @@ def rollouts(
     )
     make = builder(found)
     measured = form or relative
-    return Task(
+    task = Task(
         train=train,
         earlier=earlier,
         validation=validation,
@@ -116,6 +120,7 @@ def rollouts(
         "of the prediction that nothing changes, `mean` that of the mean of training. "
         f"{fields.sentence()}",
     )
+    return task if start is None else tuned_task(task, start_options, found)
 
 
 def _loss(
