@@ -16,8 +16,8 @@ A row has errors over new cases: of `u`; of the mean of `u` and of `u` in the mi
 of their derivatives along the waves; and of their derivatives by `log a` at every cell,
 as a map: relative L2 errors, and cosines of the angle between operator and solver.
 Along the waves, the solver's derivative is exact. At a cell it contains the splines of
-the scheme, so a map is compared with the adjoint formula `-a grad u . grad v`, where `v`
-solves the equation with the weights of the quantity as its source.
+the scheme, so a map is compared with the adjoint formula `-a grad u . grad v`, where
+`v` solves the equation with the weights of the quantity as its source.
 
 For smooth coefficients, a row also has the errors of `log a` found from 36 noisy
 sensors of `u`: the largest posterior density of `z`, by gradient through the operator
