@@ -280,6 +280,8 @@ def _need(one: Quantity, trained: Learned) -> str | None:
 def _array(one: Quantity, need: str, sample: Sample) -> np.ndarray:
     """The input that a quantity needs of a mesh."""
     rule, n = rule_of(one, sample), sample.num_points
+    if need == _WEIGHTS and sample.quadrature_weights is not None:
+        return np.asarray(sample.quadrature_weights, np.float32)
     if one.kind in MOMENTS and rule.facets is None:
         raise ValueError("moments of exported operators need point data.")
     p = rule.area_vectors.shape[1]
