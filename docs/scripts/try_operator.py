@@ -8,13 +8,15 @@ cases, and what it predicts for one drawing. The outputs of the file are
 
     values (n, 2)       pressure, and half-width of a band for 9 of 10 whole fields
     mean, maximum       of the pressure, with mean_half_width and maximum_half_width
-    p_value, distance   of the drawing among the cases of calibration
+    p_value, score      of the drawing among the cases of calibration
 """
 
+import functools
 import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +26,7 @@ import try_data
 from opjax import export, learn, normalize, onnx_files, uncertainty
 from opjax.datasets import darcy
 from opjax.samples import Sample
+from opjax.samples.digests import digest
 
 COVERAGE, NUM_TEST = 0.9, 200
 
@@ -33,25 +36,52 @@ def quantities(pressure: jax.Array) -> tuple[jax.Array, jax.Array]:
     return jnp.mean(pressure), jnp.max(pressure)
 
 
+def edges(permeability: jax.Array) -> jax.Array:
+    """Mean difference between neighbours along both axes of the grid, `(2,)`."""
+    side = try_data.CELLS // try_data.BLOCK
+    field = permeability.reshape(side, side) / try_data.HIGH
+    differences = field[1:] - field[:-1], field[:, 1:] - field[:, :-1]
+    return jnp.concatenate([jnp.mean(jnp.abs(d)).reshape(1) for d in differences])
+
+
 def likeness(
-    reference: np.ndarray,
-) -> Callable[[jax.Array], tuple[jax.Array, jax.Array]]:
-    """p-value and distance of a case, as `uncertainty.likeness`.
+    references: Sequence[np.ndarray],
+) -> Callable[[Sequence[jax.Array]], tuple[jax.Array, jax.Array]]:
+    """p-value and score of a case, as `uncertainty.likeness_of_groups`.
 
-    Unlike there, mean and covariance leave out the new case, also for the p-value:
+    Unlike there, means and covariances leave out the new case, also for the p-value:
     with hundreds of reference cases that changes little, and the file needs no solve.
-    """
-    mean = reference.mean(0)
-    scale = (reference.var(0) + 0.01**2) ** 0.5
-    z = (reference - mean) / scale
-    system = z.T @ z / len(z) + 0.1 * np.eye(z.shape[1])
-    white = np.linalg.inv(np.linalg.cholesky(system)).T / scale[:, None]
-    known = np.linalg.norm((reference - mean) @ white, axis=1)
 
-    def test(features: jax.Array) -> tuple[jax.Array, jax.Array]:
-        apart = jnp.sqrt(jnp.sum(jnp.square((features - mean) @ white)))
-        above = jnp.sum(jnp.where(known >= apart, 1.0, 0.0))
-        return (1 + above) / (1 + len(known)), apart / np.median(known)
+    Args:
+      references: features of each group, one row per reference case.
+    """
+
+    def score_of(reference: np.ndarray) -> Callable[..., Any]:
+        mean = reference.mean(0)
+        scale = (reference.var(0) + 0.01**2) ** 0.5
+        z = (reference - mean) / scale
+        system = z.T @ z / len(z) + 0.1 * np.eye(z.shape[1])
+        white = np.linalg.inv(np.linalg.cholesky(system)).T / scale[:, None]
+
+        def size(features: Any) -> Any:
+            squares = jnp.sum(jnp.square((features - mean) @ white), axis=-1)
+            return jnp.log(jnp.sqrt(squares) + 0.1)
+
+        known = np.asarray(size(reference))
+        return lambda features: (size(features) - np.median(known)) / known.std()
+
+    scores = [score_of(reference) for reference in references]
+
+    def score(groups: Sequence[Any]) -> Any:
+        each = [score(group) for score, group in zip(scores, groups, strict=True)]
+        return functools.reduce(jnp.maximum, each)
+
+    known = np.asarray(score(references))
+
+    def test(groups: Sequence[jax.Array]) -> tuple[jax.Array, jax.Array]:
+        own = score(groups)
+        above = jnp.sum(jnp.where(known >= own, 1.0, 0.0))
+        return (1 + above) / (1 + len(known)), own
 
     return test
 
@@ -59,6 +89,7 @@ def likeness(
 def exported(run: str, cases: Sequence[Sample]) -> Callable[..., dict[str, jax.Array]]:
     """The function of the file, calibrated with cases."""
     trained = learn.load(run)
+    cases = sorted(cases, key=digest)  # the order of the reference
     found = learn.calibrate(trained, cases, coverage=COVERAGE, width="residual")
     assert found.reference is not None
     errors = []
@@ -71,7 +102,8 @@ def exported(run: str, cases: Sequence[Sample]) -> Callable[..., dict[str, jax.A
         for each in np.stack(errors, axis=1)
     ]
     band = found.band_function(cases[0])
-    test = likeness(found.reference.features)
+    lengths = np.stack([edges(jnp.asarray(case.features)) for case in cases])
+    test = likeness([found.reference.features, lengths])
 
     def function(points: jax.Array, permeability: jax.Array) -> dict[str, jax.Array]:
         lower, upper = band(trained.parameters, points, permeability)
@@ -84,9 +116,13 @@ def exported(run: str, cases: Sequence[Sample]) -> Callable[..., dict[str, jax.A
             for name, array in arrays.items()
         ]
         moments = uncertainty.field_moments(jnp.concatenate(fields, axis=1))
-        numbers = [*quantities(pressure), *halves, *test(moments)]
+        numbers = [
+            *quantities(pressure),
+            *halves,
+            *test([moments, edges(permeability)]),
+        ]
         names = ("mean", "maximum", "mean_half_width", "maximum_half_width")
-        named = zip((*names, "p_value", "distance"), numbers, strict=True)
+        named = zip((*names, "p_value", "score"), numbers, strict=True)
         return {
             "values": jnp.concatenate([pressure, half], axis=1),
             **{name: jnp.asarray(number, jnp.float32) for name, number in named},

@@ -47,14 +47,14 @@
 
   function solve(coefficient) {
     const begin = performance.now();
-    const { solution } = darcy.solve(coefficient, CELLS);
+    const { solution, converged } = darcy.solve(coefficient, CELLS);
     const seconds = (performance.now() - begin) / 1000;
     const field = new Float64Array(POINTS * POINTS);
     for (let i = 0; i < field.length; i++) {
       const y = Math.floor(i / POINTS) * BLOCK + 1, x = (i % POINTS) * BLOCK + 1;
       field[i] = solution[y * CELLS + x];
     }
-    return { field, seconds };
+    return { field, seconds, converged };
   }
 
   function compare(predicted, truth) {
@@ -110,8 +110,8 @@
     islands: () => fill((x, y) => [[0.25, 0.28, 0.14], [0.7, 0.22, 0.1], [0.55, 0.6, 0.18], [0.2, 0.75, 0.11], [0.85, 0.82, 0.09]]
       .every(([u, v, r]) => (x - u) ** 2 + (y - v) ** 2 > r * r)),
     barriers: () => fill((x, y) => !(Math.abs(x - 0.32) < 0.045 && y < 0.72) && !(Math.abs(x - 0.66) < 0.045 && y > 0.28)),
-    checkers: () => fill((x, y) => (Math.floor(x * 14.5) + Math.floor(y * 14.5)) % 2),
-    dust: () => fill(() => Math.random() < 0.5),
+    stripes: () => fill((x) => Math.floor(x * 29) % 2),
+    rings: () => fill((x, y) => Math.floor(Math.hypot(x - 0.5, y - 0.5) * 22) % 2),
     clear: () => cells.fill(0),
   };
 
@@ -213,7 +213,7 @@
         own.textContent += Math.abs(exact[i] - value) <= half ? " ✓" : " ✗";
       }
     });
-    element("solver-time").textContent = milliseconds(truth.seconds);
+    element("solver-time").textContent = truth.converged ? milliseconds(truth.seconds) : "did not converge";
     if (!predicted) return;
     element("operator-time").textContent = milliseconds(predicted.seconds);
     element("error").textContent = percent(compared.relative);

@@ -556,6 +556,8 @@ RULES: dict[str, Rule] = {
     "scatter": _scatter("none"),
     "scatter-add": _scatter("add"),
     "scatter_add": _scatter("add"),
+    "scatter-mul": _scatter("mul"),
+    "scatter_mul": _scatter("mul"),
     "slice": _slice,
     "sort": _sort,
     "split": _split,
