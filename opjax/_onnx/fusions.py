@@ -25,8 +25,8 @@ class _Search:
         self.constants = graph.constants
         self.makers = {name: node for node in graph.nodes for name in node.output}
 
-    def replaced(self, node: Any) -> Iterator[Any]:
-        rules: dict[str, Callable[[Any], list[Any] | None]] = {
+    def replaced(self, node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
+        rules: dict[str, Callable[[onnx.NodeProto], list[onnx.NodeProto] | None]] = {
             "Add": self.layer_norm,
             "Div": self.softmax,
             "Mul": self.gelu,
@@ -60,7 +60,7 @@ class _Search:
         first, second = (int(a.item()) for a in axes if a is not None)
         return (inner[0], first) if first == second else ("", 0)
 
-    def softmax(self, node: Any) -> list[Any] | None:
+    def softmax(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
         exponential, total = node.input
         summed, axis = self.reduced(total, "ReduceSum")
         shifted = self.made(exponential, "Exp")
@@ -77,7 +77,7 @@ class _Search:
             return "", 0, math.nan
         return *self.reduced(parts[0], "ReduceSum"), self.number(parts[1])
 
-    def layer_norm(self, node: Any) -> list[Any] | None:
+    def layer_norm(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
         scaled, bias = self.made(node.input[0], "Mul"), self.array(node.input[1])
         scale = self.array(scaled[1]) if scaled else None
         parts = self.made(scaled[0], "Mul") if scaled else []
@@ -104,7 +104,7 @@ class _Search:
         names = [source, *flat]
         return [_node("LayerNormalization", names, node, axis=-1, epsilon=epsilon)]
 
-    def gelu(self, node: Any) -> list[Any] | None:
+    def gelu(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
         """Writes `x / 2 erfc(-x / sqrt 2)` as `x (1 + erf(x / sqrt 2)) / 2`."""
         half, rest = self.made(node.input[0], "Mul"), self.made(node.input[1], "Sub")
         inner = self.made(rest[1], "Erf") if rest else []
@@ -130,5 +130,7 @@ class _Search:
         ]
 
 
-def _node(kind: str, inputs: list[str], before: Any, **attributes: Any) -> Any:
+def _node(
+    kind: str, inputs: list[str], before: onnx.NodeProto, **attributes: Any
+) -> onnx.NodeProto:
     return onnx.helper.make_node(kind, inputs, list(before.output), **attributes)

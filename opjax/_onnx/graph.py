@@ -253,7 +253,7 @@ def metadata(content: bytes) -> dict[str, str]:
     return {entry.key: entry.value for entry in found}
 
 
-def _read(node: Any) -> set[str]:
+def _read(node: onnx.NodeProto) -> set[str]:
     """Names that a node reads, in subgraphs, too."""
     names = set(node.input)
     for attribute in node.attribute:

@@ -10,6 +10,7 @@ import jax.extend.core
 import jax.numpy as jnp
 import numpy as np
 import onnx  # pyright: ignore[reportMissingImports]
+from jax.extend.core import JaxprEqn
 
 from opjax._onnx.fusions import fuse
 from opjax._onnx.graph import Array, Graph, Known, Value, model, value_info
@@ -86,7 +87,7 @@ def _known(array: Any) -> Known:
     return np.asarray(array)
 
 
-def _apply(graph: Graph, eqn: Any, arguments: list[Array]) -> list[Array]:
+def _apply(graph: Graph, eqn: JaxprEqn, arguments: list[Array]) -> list[Array]:
     name = eqn.primitive.name
     if name in IDENTITIES:
         return arguments
@@ -100,7 +101,7 @@ def _apply(graph: Graph, eqn: Any, arguments: list[Array]) -> list[Array]:
     return found if eqn.primitive.multiple_results else [found]
 
 
-def _is_small(name: str, eqn: Any, arguments: list[Any]) -> bool:
+def _is_small(name: str, eqn: JaxprEqn, arguments: list[Any]) -> bool:
     """Whether an operation is done at export: on small known arrays, or random keys."""
     if not arguments or any(isinstance(each, Value) for each in arguments):
         return False
@@ -113,7 +114,7 @@ def _is_small(name: str, eqn: Any, arguments: list[Any]) -> bool:
     return all(aval.size <= _SMALL for aval in avals)
 
 
-def _computed(eqn: Any, arguments: list[Any]) -> list[Any]:
+def _computed(eqn: JaxprEqn, arguments: list[Any]) -> list[Any]:
     with jax.default_device(jax.devices("cpu")[0]):
         full = [
             jnp.asarray(np.broadcast_to(array, var.aval.shape), var.aval.dtype)
@@ -131,13 +132,13 @@ def _computed(eqn: Any, arguments: list[Any]) -> list[Any]:
 # Calls.
 
 
-def _call(graph: Graph, eqn: Any, arguments: list[Array]) -> list[Array]:
+def _call(graph: Graph, eqn: JaxprEqn, arguments: list[Array]) -> list[Array]:
     inner = eqn.params.get("jaxpr", eqn.params.get("call_jaxpr"))
     consts = getattr(inner, "consts", ())
     return evaluate(graph, getattr(inner, "jaxpr", inner), consts, arguments)
 
 
-def _one_by_one(graph: Graph, eqn: Any, arguments: list[Array]) -> list[Array]:
+def _one_by_one(graph: Graph, eqn: JaxprEqn, arguments: list[Array]) -> list[Array]:
     """A function of `opjax._sequential`, batched, in the form without LAPACK."""
     function, consts = jax.extend.core.jaxpr_as_fun(eqn.params["jaxpr"]), 0
     if eqn.params["elementary"] is not None:
@@ -149,7 +150,7 @@ def _one_by_one(graph: Graph, eqn: Any, arguments: list[Array]) -> list[Array]:
     return evaluate(graph, program.jaxpr, program.consts, arguments[consts:])
 
 
-def _platform(graph: Graph, eqn: Any, arguments: list[Array]) -> list[Array]:
+def _platform(graph: Graph, eqn: JaxprEqn, arguments: list[Array]) -> list[Array]:
     """The branch of `lax.platform_dependent` for any platform."""
     return [np.asarray(eqn.params["platforms"].index(None), np.int32)]
 
@@ -157,7 +158,7 @@ def _platform(graph: Graph, eqn: Any, arguments: list[Array]) -> list[Array]:
 # Branches and loops.
 
 
-def _cond(graph: Graph, eqn: Any, arguments: list[Array]) -> list[Array]:
+def _cond(graph: Graph, eqn: JaxprEqn, arguments: list[Array]) -> list[Array]:
     which, *operands = arguments
     branches = eqn.params["branches"]
     if isinstance(which, np.ndarray):
@@ -207,7 +208,7 @@ def _body(
     return onnx.helper.make_graph(inner.nodes, name, typed_inputs, infos)
 
 
-def _scan(graph: Graph, eqn: Any, arguments: list[Array]) -> list[Array]:
+def _scan(graph: Graph, eqn: JaxprEqn, arguments: list[Array]) -> list[Array]:
     p = eqn.params
     program, length = p["jaxpr"], p["length"]
     consts, carry = p["num_consts"], p["num_carry"]
@@ -249,7 +250,11 @@ def _scan(graph: Graph, eqn: Any, arguments: list[Array]) -> list[Array]:
 
 
 def _unrolled(
-    graph: Graph, eqn: Any, given: list[Array], states: list[Array], rows: list[Array]
+    graph: Graph,
+    eqn: JaxprEqn,
+    given: list[Array],
+    states: list[Array],
+    rows: list[Array],
 ) -> list[Array]:
     """The steps of a loop one after the other, each with its own constants."""
     p = eqn.params
@@ -283,7 +288,7 @@ def _row(graph: Graph, x: Array, shape: Sequence[Any], i: int) -> Array:
     return Value(graph.op("Gather", x, np.asarray(i), axis=0), tuple(shape[1:]))
 
 
-def _while(graph: Graph, eqn: Any, arguments: list[Array]) -> list[Array]:
+def _while(graph: Graph, eqn: JaxprEqn, arguments: list[Array]) -> list[Array]:
     p = eqn.params
     test, body = p["cond_jaxpr"], p["body_jaxpr"]
     split = p["cond_nconsts"], p["cond_nconsts"] + p["body_nconsts"]

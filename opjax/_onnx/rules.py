@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.extend.core import JaxprEqn
 
 from opjax._onnx.graph import END, Array, Graph, Value
 
@@ -66,7 +67,7 @@ def _common(shapes: list[tuple[Any, ...]]) -> tuple[Any, ...]:
     )
 
 
-def _one(eqn: Any) -> np.ndarray:
+def _one(eqn: JaxprEqn) -> np.ndarray:
     return np.ones((), eqn.invars[0].aval.dtype)
 
 
@@ -78,29 +79,29 @@ def _binary(kind: str) -> Rule:
     return lambda graph, eqn, x, y: _elementwise(graph, kind, x, y)
 
 
-def _divide(graph: Graph, eqn: Any, x: Array, y: Array) -> Array:
+def _divide(graph: Graph, eqn: JaxprEqn, x: Array, y: Array) -> Array:
     if isinstance(y, np.ndarray) and y.size == 1 and y.item() == 1:
         return x
     return _elementwise(graph, "Div", x, y)
 
 
 def _logical(kind: str, bitwise: str) -> Rule:
-    def rule(graph: Graph, eqn: Any, *arrays: Array) -> Value:
+    def rule(graph: Graph, eqn: JaxprEqn, *arrays: Array) -> Value:
         logical = eqn.invars[0].aval.dtype == bool
         return _elementwise(graph, kind if logical else bitwise, *arrays)
 
     return rule
 
 
-def _not_equal(graph: Graph, eqn: Any, x: Array, y: Array) -> Value:
+def _not_equal(graph: Graph, eqn: JaxprEqn, x: Array, y: Array) -> Value:
     return _elementwise(graph, "Not", _elementwise(graph, "Equal", x, y))
 
 
-def _reciprocal_root(graph: Graph, eqn: Any, x: Array) -> Value:
+def _reciprocal_root(graph: Graph, eqn: JaxprEqn, x: Array) -> Value:
     return _elementwise(graph, "Reciprocal", _elementwise(graph, "Sqrt", x))
 
 
-def _integer_power(graph: Graph, eqn: Any, x: Array) -> Array:
+def _integer_power(graph: Graph, eqn: JaxprEqn, x: Array) -> Array:
     power = eqn.params.get("y", 2)
     result, square, rest = None, x, abs(power)
     while rest:
@@ -116,36 +117,36 @@ def _times(graph: Graph, x: Array, y: Array) -> Value:
     return _elementwise(graph, "Mul", x, y)
 
 
-def _log1p(graph: Graph, eqn: Any, x: Array) -> Value:
+def _log1p(graph: Graph, eqn: JaxprEqn, x: Array) -> Value:
     return _elementwise(graph, "Log", _elementwise(graph, "Add", x, _one(eqn)))
 
 
-def _expm1(graph: Graph, eqn: Any, x: Array) -> Value:
+def _expm1(graph: Graph, eqn: JaxprEqn, x: Array) -> Value:
     return _elementwise(graph, "Sub", _elementwise(graph, "Exp", x), _one(eqn))
 
 
-def _erfc(graph: Graph, eqn: Any, x: Array) -> Value:
+def _erfc(graph: Graph, eqn: JaxprEqn, x: Array) -> Value:
     return _elementwise(graph, "Sub", _one(eqn), _elementwise(graph, "Erf", x))
 
 
-def _square(graph: Graph, eqn: Any, x: Array) -> Value:
+def _square(graph: Graph, eqn: JaxprEqn, x: Array) -> Value:
     return _times(graph, x, x)
 
 
-def _finite(graph: Graph, eqn: Any, x: Array) -> Value:
+def _finite(graph: Graph, eqn: JaxprEqn, x: Array) -> Value:
     bad = [_elementwise(graph, kind, x) for kind in ("IsNaN", "IsInf")]
     return _elementwise(graph, "Not", _elementwise(graph, "Or", *bad))
 
 
-def _remainder(graph: Graph, eqn: Any, x: Array, y: Array) -> Value:
+def _remainder(graph: Graph, eqn: JaxprEqn, x: Array, y: Array) -> Value:
     return _elementwise(graph, "Mod", x, y, fmod=1)
 
 
-def _clamp(graph: Graph, eqn: Any, low: Array, x: Array, high: Array) -> Value:
+def _clamp(graph: Graph, eqn: JaxprEqn, low: Array, x: Array, high: Array) -> Value:
     return _elementwise(graph, "Min", _elementwise(graph, "Max", x, low), high)
 
 
-def _select(graph: Graph, eqn: Any, which: Array, *cases: Array) -> Array:
+def _select(graph: Graph, eqn: JaxprEqn, which: Array, *cases: Array) -> Array:
     if len(cases) == 1:
         return cases[0]
     if eqn.invars[0].aval.dtype == bool:
@@ -158,11 +159,11 @@ def _select(graph: Graph, eqn: Any, which: Array, *cases: Array) -> Array:
     return result
 
 
-def _convert(graph: Graph, eqn: Any, x: Array) -> Array:
+def _convert(graph: Graph, eqn: JaxprEqn, x: Array) -> Array:
     return graph.cast(x, eqn.params["new_dtype"])
 
 
-def _rounded(graph: Graph, eqn: Any, x: Array) -> Array:
+def _rounded(graph: Graph, eqn: JaxprEqn, x: Array) -> Array:
     bits = eqn.params["exponent_bits"], eqn.params["mantissa_bits"]
     if bits == (8, 23):
         return x
@@ -172,40 +173,40 @@ def _rounded(graph: Graph, eqn: Any, x: Array) -> Array:
 # Shapes.
 
 
-def _broadcast(graph: Graph, eqn: Any, x: Array, *dynamic: Array) -> Array:
+def _broadcast(graph: Graph, eqn: JaxprEqn, x: Array, *dynamic: Array) -> Array:
     """Adds axes; operations repeat the values where they need that."""
     kept = eqn.params["broadcast_dimensions"]
     rank = len(eqn.params["shape"])
     return graph.unsqueeze(x, [axis for axis in range(rank) if axis not in kept])
 
 
-def _reshape(graph: Graph, eqn: Any, x: Array, *dynamic: Array) -> Array:
+def _reshape(graph: Graph, eqn: JaxprEqn, x: Array, *dynamic: Array) -> Array:
     x = graph.full(x, eqn.invars[0].aval.shape)
     return graph.reshape(x, eqn.outvars[0].aval.shape)
 
 
-def _transpose(graph: Graph, eqn: Any, x: Array) -> Array:
+def _transpose(graph: Graph, eqn: JaxprEqn, x: Array) -> Array:
     return graph.transpose(x, eqn.params["permutation"])
 
 
-def _squeeze(graph: Graph, eqn: Any, x: Array) -> Array:
+def _squeeze(graph: Graph, eqn: JaxprEqn, x: Array) -> Array:
     return graph.squeeze(x, eqn.params["dimensions"])
 
 
-def _full(graph: Graph, eqn: Any, arrays: Any) -> list[Array]:
+def _full(graph: Graph, eqn: JaxprEqn, arrays: Any) -> list[Array]:
     return [
         graph.full(x, var.aval.shape)
         for x, var in zip(arrays, eqn.invars, strict=False)
     ]
 
 
-def _concatenate(graph: Graph, eqn: Any, *arrays: Array) -> Value:
+def _concatenate(graph: Graph, eqn: JaxprEqn, *arrays: Array) -> Value:
     names = _full(graph, eqn, arrays)
     joined = graph.op("Concat", *names, axis=eqn.params["dimension"])
     return Value(joined, eqn.outvars[0].aval.shape)
 
 
-def _slice(graph: Graph, eqn: Any, x: Array) -> Array:
+def _slice(graph: Graph, eqn: JaxprEqn, x: Array) -> Array:
     before, after = eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape
     starts, limits = eqn.params["start_indices"], eqn.params["limit_indices"]
     strides = eqn.params["strides"] or (1,) * len(before)
@@ -242,7 +243,7 @@ def _together(graph: Graph, parts: list[Any]) -> Any:
     return parts[0] if len(parts) == 1 else graph.op("Concat", *parts, axis=0)
 
 
-def _dynamic_slice(graph: Graph, eqn: Any, x: Array, *starts: Array) -> Value:
+def _dynamic_slice(graph: Graph, eqn: JaxprEqn, x: Array, *starts: Array) -> Value:
     """Without the clamp of starts, which are in range in our programs."""
     before, sizes = eqn.invars[0].aval.shape, eqn.params["slice_sizes"]
     cut = [i for i, (b, s) in enumerate(zip(before, sizes, strict=True)) if b != s]
@@ -262,7 +263,7 @@ def _window(graph: Graph, x: Array, starts: dict[int, Array], sizes: Any) -> Val
 
 
 def _dynamic_update_slice(
-    graph: Graph, eqn: Any, x: Array, update: Array, *starts: Array
+    graph: Graph, eqn: JaxprEqn, x: Array, update: Array, *starts: Array
 ) -> Value:
     """Writes at starts along one axis."""
     x, update = _full(graph, eqn, (x, update))
@@ -282,7 +283,7 @@ def _dynamic_update_slice(
     return Value(graph.name(back), shape)
 
 
-def _pad(graph: Graph, eqn: Any, x: Array, value: Array) -> Array:
+def _pad(graph: Graph, eqn: JaxprEqn, x: Array, value: Array) -> Array:
     config, after = eqn.params["padding_config"], eqn.outvars[0].aval.shape
     if any(interior for *_, interior in config):
         raise NotImplementedError("pad between entries")
@@ -294,7 +295,7 @@ def _pad(graph: Graph, eqn: Any, x: Array, value: Array) -> Array:
     return Value(graph.op("Pad", x, graph.sizes_of(counts), value), after)
 
 
-def _reverse(graph: Graph, eqn: Any, x: Array) -> Value:
+def _reverse(graph: Graph, eqn: JaxprEqn, x: Array) -> Value:
     x = graph.full(x, eqn.invars[0].aval.shape)
     axes = list(eqn.params["dimensions"])
     ends = [-END] * len(axes)
@@ -302,7 +303,7 @@ def _reverse(graph: Graph, eqn: Any, x: Array) -> Value:
     return Value(name, eqn.outvars[0].aval.shape)
 
 
-def _split(graph: Graph, eqn: Any, x: Array) -> list[Value]:
+def _split(graph: Graph, eqn: JaxprEqn, x: Array) -> list[Value]:
     x = graph.full(x, eqn.invars[0].aval.shape)
     sizes, axis = eqn.params["sizes"], eqn.params["axis"]
     counts = graph.sizes_of(sizes)
@@ -311,7 +312,7 @@ def _split(graph: Graph, eqn: Any, x: Array) -> list[Value]:
     return [Value(name, shape) for name, shape in zip(names, shapes, strict=True)]
 
 
-def _iota(graph: Graph, eqn: Any, *dynamic: Array) -> Array:
+def _iota(graph: Graph, eqn: JaxprEqn, *dynamic: Array) -> Array:
     shape, axis = eqn.params["shape"], eqn.params["dimension"]
     dtype, others = eqn.params["dtype"], [i for i in range(len(shape)) if i != axis]
     size = graph.size(shape[axis])
@@ -322,7 +323,7 @@ def _iota(graph: Graph, eqn: Any, *dynamic: Array) -> Array:
     return graph.unsqueeze(graph.cast(numbers, dtype), others)
 
 
-def _dim_as_value(graph: Graph, eqn: Any) -> Array:
+def _dim_as_value(graph: Graph, eqn: JaxprEqn) -> Array:
     size, dtype = graph.size(eqn.params["dim"]), eqn.outvars[0].aval.dtype
     if isinstance(size, int):
         return np.asarray(size, dtype)
@@ -332,7 +333,7 @@ def _dim_as_value(graph: Graph, eqn: Any) -> Array:
 # Reductions and products.
 
 
-def _reduced(graph: Graph, eqn: Any, x: Array) -> Array:
+def _reduced(graph: Graph, eqn: JaxprEqn, x: Array) -> Array:
     axes = list(eqn.params["axes"])
     if not axes:
         return x
@@ -343,7 +344,7 @@ def _reduced(graph: Graph, eqn: Any, x: Array) -> Array:
 
 
 def _of_truths(kind: str) -> Rule:
-    def rule(graph: Graph, eqn: Any, x: Array) -> Array:
+    def rule(graph: Graph, eqn: JaxprEqn, x: Array) -> Array:
         numbers = graph.cast(graph.full(x, eqn.invars[0].aval.shape), np.int32)
         name = graph.op(kind, numbers, list(eqn.params["axes"]), keepdims=0)
         return graph.cast(Value(name, eqn.outvars[0].aval.shape), bool)
@@ -352,7 +353,7 @@ def _of_truths(kind: str) -> Rule:
 
 
 def _place_of(kind: str) -> Rule:
-    def rule(graph: Graph, eqn: Any, x: Array) -> Array:
+    def rule(graph: Graph, eqn: JaxprEqn, x: Array) -> Array:
         x = graph.full(x, eqn.invars[0].aval.shape)
         (axis,) = eqn.params["axes"]
         name = graph.op(kind, x, axis=axis, keepdims=0)
@@ -362,13 +363,13 @@ def _place_of(kind: str) -> Rule:
     return rule
 
 
-def _cumulative_sum(graph: Graph, eqn: Any, x: Array) -> Value:
+def _cumulative_sum(graph: Graph, eqn: JaxprEqn, x: Array) -> Value:
     x = graph.full(x, eqn.invars[0].aval.shape)
     axis, reverse = np.asarray(eqn.params["axis"]), int(eqn.params["reverse"])
     return Value(graph.op("CumSum", x, axis, reverse=reverse), x.shape)
 
 
-def _product(graph: Graph, eqn: Any, x: Array, y: Array) -> Array:
+def _product(graph: Graph, eqn: JaxprEqn, x: Array, y: Array) -> Array:
     (cx, cy), (bx, by) = eqn.params["dimension_numbers"]
     x, y = _full(graph, eqn, (x, y))
     fx, fy = ([i for i in range(len(a.shape)) if i not in (*c, *b)]
@@ -389,7 +390,7 @@ def _product(graph: Graph, eqn: Any, x: Array, y: Array) -> Array:
     return result if same else graph.cast(result, wanted)
 
 
-def _convolution(graph: Graph, eqn: Any, x: Array, kernel: Array) -> Array:
+def _convolution(graph: Graph, eqn: JaxprEqn, x: Array, kernel: Array) -> Array:
     p = eqn.params
     if set(p["lhs_dilation"]) != {1} or p["batch_group_count"] != 1:
         raise NotImplementedError("transposed convolution")
@@ -415,7 +416,7 @@ def _convolution(graph: Graph, eqn: Any, x: Array, kernel: Array) -> Array:
 # Places.
 
 
-def _gather(graph: Graph, eqn: Any, x: Array, indices: Array) -> Array:
+def _gather(graph: Graph, eqn: JaxprEqn, x: Array, indices: Array) -> Array:
     x, indices = _full(graph, eqn, (x, indices))
     numbers = eqn.params["dimension_numbers"]
     after = eqn.outvars[0].aval.shape
@@ -456,7 +457,9 @@ def _entry(graph: Graph, x: Array, i: int) -> Array:
 
 
 def _scatter(reduction: str) -> Rule:
-    def rule(graph: Graph, eqn: Any, x: Array, indices: Array, updates: Array) -> Array:
+    def rule(
+        graph: Graph, eqn: JaxprEqn, x: Array, indices: Array, updates: Array
+    ) -> Array:
         x, indices, updates = _full(graph, eqn, (x, indices, updates))
         numbers, after = eqn.params["dimension_numbers"], eqn.outvars[0].aval.shape
         windows = list(numbers.update_window_dims)
@@ -489,7 +492,7 @@ def _numbered(graph: Graph, places: Array, axis: int) -> Array:
     return Value(joined, (*places.shape[:-1], places.shape[-1] + 1))
 
 
-def _sort(graph: Graph, eqn: Any, *arrays: Array) -> list[Value]:
+def _sort(graph: Graph, eqn: JaxprEqn, *arrays: Array) -> list[Value]:
     if eqn.params["num_keys"] != 1:
         raise NotImplementedError("sort by several keys")
     arrays = tuple(_full(graph, eqn, arrays))
@@ -503,7 +506,7 @@ def _sort(graph: Graph, eqn: Any, *arrays: Array) -> list[Value]:
     return [Value(n, s) for n, s in zip((keys, *others), shapes, strict=True)]
 
 
-def _top_k(graph: Graph, eqn: Any, x: Array) -> list[Array]:
+def _top_k(graph: Graph, eqn: JaxprEqn, x: Array) -> list[Array]:
     x = graph.full(x, eqn.invars[0].aval.shape)
     values, places = (var.aval for var in eqn.outvars)
     count = graph.sizes_of([values.shape[-1]])
