@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import os
 from types import SimpleNamespace
 
 import jax
@@ -101,6 +102,14 @@ def test_options_of_an_initial_operator_need_one(changes, message):
 def test_what_needs_whole_samples_is_refused_elsewhere(changes):
     with pytest.raises(ValueError, match="needs samples that are read as a whole"):
         dataclasses.replace(TINY, init_from="runs/a", **changes)
+
+
+def test_names_of_operators_stay_names_and_folders_become_absolute():
+    stored = [
+        dataclasses.replace(TINY, init_from=given).init_from
+        for given in ("plate", "hf://owner/name", "runs/plate")
+    ]
+    assert stored == ["plate", "hf://owner/name", os.path.abspath("runs/plate")]
 
 
 def test_blended_normalisers_are_those_of_both_sets_together():
