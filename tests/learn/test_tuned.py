@@ -147,7 +147,8 @@ def config_of(name):
     options = ModelOptions(
         width=24, num_layers=1, num_heads=2, num_basis=4, num_modes=3, convolution=False
     )
-    return SimpleNamespace(**dataclasses.asdict(options), models=(name,))
+    values = dataclasses.asdict(options) | {"equal_parameters": False}
+    return SimpleNamespace(**values, models=(name,))
 
 
 UNSUPPORTED = {"deeponet", "orthogonal_network"}
