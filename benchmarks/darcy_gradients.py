@@ -74,13 +74,13 @@ class Study:
       steps: of a training.
     """
 
-    side: int = 30
+    side: int = 20
     waves: int = 6
     sensors: int = 6
     train: int = 500
     test: int = 50
-    inversions: int = 10
-    steps: int = 2000
+    inversions: int = 5
+    steps: int = 1500
 
 
 SMOKE = Study(12, 3, 3, 12, 2, 1, 2)
@@ -133,9 +133,9 @@ def trained(study: Study, train: Case, model: str, seed: int) -> learn.Trained:
         learn.TRAIN_PRESETS["fast"],
         models=(model,),
         width=32,
-        num_layers=4,
+        num_layers=3,
         num_heads=4,
-        num_basis=32,
+        num_basis=16,
         batch_size=8,
         num_steps=study.steps,
         validation_fraction=0.04,

@@ -96,8 +96,11 @@ class Study:
 
 
 SMOKE = Study((8, 9), 12, 3, 2)
-# Of trainings that take half a minute each.
-OF_OPERATORS = Study((16, 24, 36))
+# Of trainings that take half a minute to a minute each.
+OF_OPERATORS = {
+    AIRFOILS: Study((16, 24, 36)),
+    PLATES: Study((16, 24, 36), steps=500),
+}
 
 
 class Problem(NamedTuple):
@@ -187,7 +190,6 @@ def plates(study: Study, seed: int, folder: str) -> Problem:
         learn.TRAIN_PRESETS["small"],
         train=f"{folder}/train,{folder}/calib",
         test=f"{folder}/test",
-        validation_fraction=0.0,
         target_names="U,S_Mises",
         scalar_names="angle",
         angles="angle",
@@ -201,8 +203,9 @@ def plates(study: Study, seed: int, folder: str) -> Problem:
         num_steps=study.steps,
     )
     found, channels = load(config)
-    order = np.random.default_rng(seed).permutation(len(found.train))
-    pool = [found.train[place] for place in order]
+    both = [*found.train, *found.validation]
+    order = np.random.default_rng(seed).permutation(len(both))
+    pool = [both[place] for place in order]
     named = {role: tuple(names) for role, names in channels.items()}
     return Problem(PLATES, pool, list(found.test), config, named)
 
@@ -469,7 +472,8 @@ def main(argv: Sequence[str]) -> None:
         print(page(rows))
         return
     origin = {k: provenance(["jax"])[k] for k in ("commit", "hardware", "date")}
-    study = OF_OPERATORS if _BY.value == "operator" else Study()
+    name = PLATES if _PLATES.value else AIRFOILS
+    study = OF_OPERATORS[name] if _BY.value == "operator" else Study()
     study = SMOKE if _SMOKE.value else study
     compiled.keep()  # the same training is compiled once
     for seed in map(int, _SEEDS.value):

@@ -24,7 +24,12 @@ from jax import lax
 from jax.interpreters import ad, batching, mlir
 
 
-def one_by_one(function: Callable, *, columns: int | None = None) -> Callable:
+def one_by_one(
+    function: Callable,
+    *,
+    columns: int | None = None,
+    elementary: Callable | None = None,
+) -> Callable:
     """Makes `jax.vmap` process samples one by one on a CPU, and batched elsewhere.
 
     It supports nested `jax.vmap` and derivatives of any order, forward and reverse,
@@ -35,6 +40,7 @@ def one_by_one(function: Callable, *, columns: int | None = None) -> Callable:
         effects.
       columns: index of an argument whose columns are independent, as are those of all
         results: a batch of this argument alone becomes additional columns.
+      elementary: the same function without LAPACK, which exports to ONNX use.
 
     Returns:
       A function with the same arguments and results.
@@ -44,11 +50,13 @@ def one_by_one(function: Callable, *, columns: int | None = None) -> Callable:
     def guarded(*arguments: Any) -> Any:
         jaxpr, shapes = jax.make_jaxpr(function, return_shape=True)(*arguments)
         leaves = jax.tree.leaves(arguments)
+        count = len(leaves)
         if jaxpr.consts:  # traced values, possibly: arguments like others
             leaves = [*jaxpr.consts, *leaves]
             jaxpr = _trace(_opened(jaxpr), leaves)
         wider = None if columns is None else (function, columns)
-        results = _bind(jaxpr, leaves, 0, wider)
+        other = None if elementary is None else (elementary, len(leaves) - count)
+        results = _bind(jaxpr, leaves, 0, wider, other)
         return jax.tree.unflatten(jax.tree.structure(shapes), results)
 
     return guarded
@@ -77,7 +85,8 @@ def over_heads(function: Callable, *arguments: Any, sequential: bool) -> Any:
 
 # A rule for batching alone, `jax.custom_batching.custom_vmap`, would hide the function
 # from reverse mode; hence a primitive, whose derivatives are calls of itself. It keeps
-# the program of one sample and counts the batch axes in front of all arguments.
+# the program of one sample and counts the batch axes in front of all arguments. The
+# elementary form takes the arguments after as many constants.
 
 _one_by_one = jax.extend.core.Primitive("one_by_one")
 _one_by_one.multiple_results = True
@@ -88,12 +97,15 @@ def _bind(
     arguments: Iterable,
     depth: int,
     wider: tuple[Callable, int] | None = None,
+    elementary: tuple[Callable, int] | None = None,
 ) -> list:
-    return _one_by_one.bind(*arguments, jaxpr=jaxpr, depth=depth, wider=wider)
+    return _one_by_one.bind(
+        *arguments, jaxpr=jaxpr, depth=depth, wider=wider, elementary=elementary
+    )
 
 
-def _evaluate(*arguments, jaxpr, depth, wider=None):
-    del wider  # for batches
+def _evaluate(*arguments, jaxpr, depth, wider=None, elementary=None):
+    del wider, elementary  # for batches, for exports
     function = jax.extend.core.jaxpr_as_fun(jaxpr)
     if depth == 0:
         return function(*arguments)
@@ -110,15 +122,17 @@ def _evaluate(*arguments, jaxpr, depth, wider=None):
     return lax.platform_dependent(*arguments, cpu=in_turn, default=together)
 
 
-def _types(*arguments, jaxpr, depth, wider):
+def _types(*arguments, jaxpr, depth, wider, elementary):
     batch = arguments[0].shape[:depth]
     return [aval.update(shape=(*batch, *aval.shape)) for aval in jaxpr.out_avals]
 
 
-def _batch(arguments, axes, *, jaxpr, depth, wider):
+def _batch(arguments, axes, *, jaxpr, depth, wider, elementary):
     mapped = [i for i, axis in enumerate(axes) if axis is not None]
     if wider is not None and mapped == [wider[1]]:
-        return _more_columns(arguments, axes, depth=depth, wider=wider)
+        return _more_columns(
+            arguments, axes, depth=depth, wider=wider, elementary=elementary
+        )
     (size,) = {
         a.shape[i] for a, i in zip(arguments, axes, strict=True) if i is not None
     }
@@ -128,23 +142,23 @@ def _batch(arguments, axes, *, jaxpr, depth, wider):
         else jnp.moveaxis(a, axis, 0)
         for a, axis in zip(arguments, axes, strict=True)
     ]
-    results = _bind(jaxpr, arguments, depth + 1, wider)
+    results = _bind(jaxpr, arguments, depth + 1, wider, elementary)
     return results, [0] * len(results)
 
 
-def _more_columns(arguments, axes, *, depth, wider):
+def _more_columns(arguments, axes, *, depth, wider, elementary):
     function, index = wider
     narrow = jnp.moveaxis(arguments[index], axes[index], -2)
     wide = narrow.reshape(*narrow.shape[:-2], math.prod(narrow.shape[-2:]))
     arguments = [*arguments[:index], wide, *arguments[index + 1 :]]
     one = [jax.ShapeDtypeStruct(a.shape[depth:], a.dtype) for a in arguments]
-    results = _bind(_trace(function, one), arguments, depth, wider)
+    results = _bind(_trace(function, one), arguments, depth, wider, elementary)
     results = [r.reshape(*r.shape[:-1], *narrow.shape[-2:]) for r in results]
     return results, [r.ndim - 2 for r in results]
 
 
-def _jvp(primals, tangents, *, jaxpr, depth, wider):
-    del wider
+def _jvp(primals, tangents, *, jaxpr, depth, wider, elementary):
+    del wider, elementary
     moving = tuple(type(tangent) is not ad.Zero for tangent in tangents)
     first, second = _linearized(jaxpr, moving)
     computed = _bind(first, primals, depth)
@@ -160,8 +174,8 @@ def _jvp(primals, tangents, *, jaxpr, depth, wider):
     return results, _merge(real, pushed, constant)
 
 
-def _transpose(cotangents, *arguments, jaxpr, depth, wider):
-    del wider
+def _transpose(cotangents, *arguments, jaxpr, depth, wider, elementary):
+    del wider, elementary
     linear = tuple(map(ad.is_undefined_primal, arguments))
     _, others = _split(linear, arguments)
     cotangents = map(ad.instantiate_zeros, cotangents)
@@ -169,7 +183,9 @@ def _transpose(cotangents, *arguments, jaxpr, depth, wider):
     return _merge(linear, pulled, [None] * len(others))
 
 
-_one_by_one.def_impl(jax.jit(_evaluate, static_argnames=("jaxpr", "depth", "wider")))
+_one_by_one.def_impl(
+    jax.jit(_evaluate, static_argnames=("jaxpr", "depth", "wider", "elementary"))
+)
 _one_by_one.def_abstract_eval(_types)
 mlir.register_lowering(_one_by_one, mlir.lower_fun(_evaluate, multiple_results=True))
 batching.primitive_batchers[_one_by_one] = _batch

@@ -15,7 +15,7 @@ from jax.scipy.linalg import solve_triangular
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
-from opjax import _checks, linalg
+from opjax import _checks, _elimination, linalg
 from opjax._jitted import jitted
 from opjax._sequential import one_by_one
 from opjax.projection import check_weights, gram
@@ -343,7 +343,7 @@ def _factor_jvp(
     return q, scaled + q @ (lower - lower.T - products)
 
 
-_orthonormal_columns = one_by_one(_factor)
+_orthonormal_columns = one_by_one(_factor, elementary=_elimination.orthonormal_columns)
 
 
 def _per_axis(name: str, value: float | Sequence[float], p: int) -> tuple[Any, ...]:

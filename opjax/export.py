@@ -200,7 +200,8 @@ def save(
     operator = _physical(function, inputs, normalizers or {})
     operator = jax.vmap(operator) if inputs.batched else operator
     exported = _export(operator, inputs.shapes(), platforms)
-    text = _signature(exported, inputs.names(), about)
+    arguments = dict(zip(inputs.names(), exported.in_avals, strict=True))
+    text = _signature(arguments, _outputs(exported), about)
     exported = dataclasses.replace(exported, fun_name=text)
     content = bytes(exported.serialize(vjp_order=derivatives))
     path = Path(path).expanduser()
@@ -450,41 +451,66 @@ def _export(
     except Exception as error:  # shapes are compared all over a model
         if isinstance(n, int):
             raise
-        raise ValueError(
-            "The operator cannot be exported for any number of points: "
-            f"{str(error).strip().splitlines()[0].rstrip('.')}. "
-            "If it is tied to one grid, pass num_points; if it needs a minimum number "
-            "of points, pass min_points."
-        ) from error
-    shapes = {name: aval.shape for name, aval in _outputs(exported).items()}
-    field = shapes.pop(VALUES, ())
-    if field[:-1] != rows or any(shape != rows[:-1] for shape in shapes.values()):
-        raise ValueError(
-            f"The operator returns arrays of shapes {[field, *shapes.values()]}, "
-            f"expected one of shape ({n}, channels), or a dictionary of it and numbers."
-        )
+        raise _not_any_number_of_points(error) from error
+    _check_outputs(rows, _outputs(exported))
     return exported
 
 
+def _not_any_number_of_points(error: Exception) -> ValueError:
+    """The error for an operator whose tracing failed with symbolic sizes."""
+    reason = str(error).strip().splitlines() or [type(error).__name__]
+    return ValueError(
+        "The operator cannot be exported for any number of points: "
+        f"{reason[0].rstrip('.')}. "
+        "If it is tied to one grid, pass num_points; if it needs a minimum number "
+        "of points, pass min_points."
+    )
+
+
+def _check_outputs(rows: Sequence[Any], outputs: Mapping[str, Any]) -> None:
+    """Raises ValueError unless results are a field and numbers.
+
+    Args:
+      rows: axes of the points, without the channels.
+      outputs: the results of a call by name, with shapes.
+    """
+    shapes = {name: tuple(aval.shape) for name, aval in outputs.items()}
+    rows, field = tuple(rows), shapes.pop(VALUES, ())
+    if field[:-1] != rows or any(shape != rows[:-1] for shape in shapes.values()):
+        raise ValueError(
+            f"The operator returns arrays of shapes {[field, *shapes.values()]}, "
+            f"expected one of shape ({rows[-1]}, channels), or a dictionary of it and "
+            "numbers."
+        )
+
+
 def _outputs(exported: export.Exported) -> dict[str, Any]:
+    return _by_name(jax.tree.unflatten(exported.out_tree, exported.out_avals))
+
+
+def _by_name(results: Any) -> dict[str, Any]:
     """Results of a call by name, the field first."""
-    found = jax.tree.unflatten(exported.out_tree, exported.out_avals)
-    found = found if isinstance(found, dict) else {VALUES: found}
+    found = dict(results) if isinstance(results, dict) else {VALUES: results}
     return {VALUES: found.pop(VALUES), **found} if VALUES in found else found
 
 
 def _signature(
-    exported: export.Exported, names: Sequence[str], about: Mapping[str, str]
+    inputs: Mapping[str, Any], outputs: Mapping[str, Any], about: Mapping[str, str]
 ) -> str:
-    """Names and shapes of inputs and outputs, a line for each."""
-    inputs = dict(zip(names, exported.in_avals, strict=True))
-    groups = {"inputs": inputs, "outputs": _outputs(exported)}
+    """Names and shapes of inputs and outputs, a line for each.
+
+    Args:
+      inputs: types of the arguments by name.
+      outputs: types of the results by name.
+      about: what they hold, by name.
+    """
+    groups = {"inputs": inputs, "outputs": outputs}
     width = max(len(name) for group in groups.values() for name in group)
     lines: list[str] = []
     for title, group in groups.items():
         lines.append(f"{title}, float32:")
         for name, aval in group.items():
-            shape = f"({', '.join(map(str, aval.shape))}{',' * (aval.ndim == 1)})"
+            shape = f"({', '.join(map(str, aval.shape))}{',' * (len(aval.shape) == 1)})"
             line = f"  {name:{width}}  {shape:12} {about.get(name, '')}"
             lines.append(line.rstrip())
     return "\n".join(lines)

@@ -6,7 +6,8 @@ needed if the data are rank deficient (M).
 """
 
 import dataclasses
-import functools
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -15,7 +16,7 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
-from opjax import _checks
+from opjax import _checks, _elimination
 from opjax._checks import at_least_single
 from opjax._jitted import jitted, pytree
 from opjax._sequential import one_by_one
@@ -361,22 +362,29 @@ def inf_sup_constant(
     return _singular_values(whole)[-1]
 
 
-_solve = one_by_one(jnp.linalg.solve, columns=1)
-_singular_values = one_by_one(functools.partial(jnp.linalg.svd, compute_uv=False))
+_solve = one_by_one(jnp.linalg.solve, columns=1, elementary=_elimination.solve)
+_singular_values = one_by_one(partial(jnp.linalg.svd, compute_uv=False))
 
 
-_triangular = functools.partial(lax.linalg.triangular_solve, left_side=True)
+_triangular = partial(lax.linalg.triangular_solve, left_side=True)
 
 
-@one_by_one
+@partial(one_by_one, elementary=_elimination.half_solve)
 def _half_solve(system: jax.Array, rhs: jax.Array) -> jax.Array:
     """Returns `L^{-1} B` for `L L^T = A`."""
     factor = jnp.linalg.cholesky(system, symmetrize_input=False)
     return _triangular(factor, rhs, lower=True)
 
 
-@one_by_one
-def _shift(matrix: jax.Array) -> jax.Array:
+def _succeeds(matrix: jax.Array) -> Array:
+    """Whether Cholesky ends."""
+    factor = jnp.linalg.cholesky(matrix, symmetrize_input=False)
+    return ~jnp.any(jnp.isnan(factor))
+
+
+def _first_shift(
+    matrix: jax.Array, succeeds: Callable[[jax.Array], jax.Array] = _succeeds
+) -> jax.Array:
     """Returns the first of 0, 1e-8, 1e-7, ... on the diagonal that lets Cholesky end.
 
     The `1e-8` is 1e-6 in single precision.
@@ -388,10 +396,14 @@ def _shift(matrix: jax.Array) -> jax.Array:
 
     def breaks_down(tried: Any) -> Array:
         shifted = matrix + shifts[tried] * identity
-        factor = jnp.linalg.cholesky(shifted, symmetrize_input=False)
-        return (tried < len(shifts) - 1) & jnp.any(jnp.isnan(factor))
+        return (tried < len(shifts) - 1) & ~succeeds(shifted)
 
     return shifts[lax.while_loop(breaks_down, lambda tried: tried + 1, 0)]
+
+
+_shift = one_by_one(
+    _first_shift, elementary=partial(_first_shift, succeeds=_elimination.is_positive)
+)
 
 
 def _factors(ridge: Ridge, matrix: Array) -> tuple[Array | float, Array]:

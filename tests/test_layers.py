@@ -15,7 +15,7 @@ PURE = {"_checks", "_sequential", "linalg", "quadrature", "basis", "attention"}
 PURE |= {"_winograd", "convolution", "schwarz", "spectral", "interpolation"}
 PURE |= {"point_clouds", "projection", "eigenfunctions", "adaptive_ridge"}
 PURE |= {"_stiffness", "_halo", "precision", "geometry", "rollouts"}
-PURE |= {"quantities", "_jitted", "_explicit"}
+PURE |= {"quantities", "_jitted", "_explicit", "_elimination"}
 
 ALL = PURE | {
     "metrics",
@@ -23,6 +23,7 @@ ALL = PURE | {
     "normalize",
     "training",
     "export",
+    "onnx_files",
     "streaming",
     "samples",
 }
@@ -48,7 +49,8 @@ PARTS = {
     "_sequential": set(),
     "_explicit": set(),
     "_jitted": {"_checks", "_explicit"},
-    "linalg": {"_checks", "_jitted", "_sequential"},
+    "_elimination": set(),
+    "linalg": {"_checks", "_elimination", "_jitted", "_sequential"},
     "adaptive_ridge": {"_checks", "_jitted", "_sequential", "linalg"},
     "quadrature": {"_checks", "_explicit"},
     "_halo": set(),
@@ -58,6 +60,7 @@ PARTS = {
     "projection": {"_checks", "_jitted", "linalg", "precision", "quadrature"},
     "basis": {
         "_checks",
+        "_elimination",
         "_jitted",
         "_sequential",
         "linalg",
@@ -87,6 +90,8 @@ PARTS = {
     "normalize": {"_checks"},
     "uncertainty": {"_checks", "_explicit", "linalg", "quadrature"},
     "export": {"_checks", "_files", "_formats", "normalize"},
+    "_onnx": set(),
+    "onnx_files": {"_files", "_formats", "_onnx", "export", "normalize"},
     "training": {"_checks", "_files", "_formats", "_trees"},
     "streaming": {"_checks", "_trees", "nn", "precision", "quadrature", "training"},
     "samples": {"_checks", "normalize", "quadrature"},
@@ -101,6 +106,7 @@ PARTS = {
 
 # What a part may import from outside, beyond Python's library, JAX, jaxtyping, NumPy.
 OUTSIDE = {
+    "_onnx": {"onnx"},
     "training": {"optax", "orbax"},
     "streaming": {"optax"},
     "nn": {"flax"},

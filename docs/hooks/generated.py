@@ -89,7 +89,12 @@ API = {
     ),
     "scale": (
         "Devices, streaming, export",
-        ["opjax.training.sharding", "opjax.streaming", "opjax.export"],
+        [
+            "opjax.training.sharding",
+            "opjax.streaming",
+            "opjax.export",
+            "opjax.onnx_files",
+        ],
     ),
     "problems": (
         "Problems",

@@ -31,21 +31,23 @@ def on_ring(found, **changes):
     return ring._replace(quadrature_weights=given, **changes)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-def test_quantities_are_those_of_a_report(weighted, rng, tmp_path):
+@pytest.mark.parametrize(
+    ("weighted", "text"), [(False, TEXT), (True, TEXT), (True, "max:u")]
+)
+def test_quantities_are_those_of_a_report(weighted, text, rng, tmp_path):
     found = operator(rng, tmp_path, weighted=weighted)
     case = on_ring(found)
-    outside = Exportable(found, parse(TEXT))
+    outside = Exportable(found, parse(text))
     arguments = [case.mesh_points, case.features]
     arrays = outside.arrays(case)
     assert list(arrays) == outside.inputs.names()[2:]
     result = outside(*arguments, **arrays)
     values = found(case)
     np.testing.assert_allclose(result["values"], values, rtol=2e-5, atol=1e-5)
-    (expected,) = measure(parse(TEXT), case, [values], found.description.names)
+    (expected,) = measure(parse(text), case, [values], found.description.names)
     assert list(result) == ["values", *expected]
     for text, number in expected.items():
-        assert float(result[text]) == pytest.approx(number, rel=1e-4, abs=1e-4), text
+        assert float(result[text]) == pytest.approx(number, rel=1e-4, abs=1e-4)
 
 
 def test_the_file_alone_has_the_derivatives_of_a_quantity(rng, tmp_path, capsys):

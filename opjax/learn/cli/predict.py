@@ -46,7 +46,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from opjax import export, files
+from opjax import export, files, onnx_files
 from opjax._files import remove_leftovers
 from opjax.files import folders
 from opjax.files.building import time_of
@@ -89,7 +89,11 @@ class PredictOptions(Options):
         None, "Folder for the files with predictions and for report.json"
     )
     own_model: str | None = shared.own_model()
-    export: OnePath | None = option(None, "File to write the exported operator to")
+    export: OnePath | None = option(
+        None,
+        "File to write the exported operator to: for ONNX Runtime if it ends in .onnx, "
+        "for JAX otherwise",
+    )
     derivatives: int = option(
         0, "How often the exported operator can be differentiated, with --export"
     )
@@ -187,6 +191,12 @@ class PredictOptions(Options):
         for name in ("derivatives", "batched"):
             if getattr(self, name) and not self.export:
                 raise ValueError(f"--{name} has no effect without --export.")
+        if self.derivatives and self.exports_onnx:
+            raise ValueError(
+                f"--derivatives={self.derivatives} has no effect on the ONNX file "
+                f"{self.export}: ONNX has no derivatives. Export to a file that ends "
+                "in .jax."
+            )
         if self.derivatives < 0:
             raise ValueError(f"--derivatives={self.derivatives} must not be negative.")
         if self.input and self.output is None:
@@ -232,6 +242,11 @@ class PredictOptions(Options):
                 )
         if self.ranges is not None:
             predict_rank.parse_ranges(self.ranges)
+
+    @property
+    def exports_onnx(self) -> bool:
+        """Whether the exported operator is an ONNX file."""
+        return pathlib.Path(self.export or "").suffix == ".onnx"
 
     @property
     def limits(self) -> Limits:
@@ -597,22 +612,24 @@ def _export(
     assert options.export is not None
     found = Exportable(operator, quantities)
     inputs = found.inputs._replace(batched=options.batched)
+    path = pathlib.Path(options.export).expanduser()
+    if options.exports_onnx:
+        text = onnx_files.save(
+            path, found, inputs, about=found.about, provenance=found.provenance
+        )
+        size = path.stat().st_size
+        say(_of_file(options.export, text))
+        say(f"It has {size / 1e6:.1f} MB.")
+        return {"export": str(options.export), "export_bytes": size}
     exported = export.save(
-        options.export,
-        found,
-        inputs,
-        derivatives=options.derivatives,
-        about=found.about,
+        path, found, inputs, derivatives=options.derivatives, about=found.about
     )
-    size = pathlib.Path(options.export).expanduser().stat().st_size
+    size = path.stat().st_size
     num_points = operator.description.num_points[1]
     seconds = export.compile_seconds(
         exported, num_points, derivatives=options.derivatives > 0
     )
-    say(
-        f"{options.export} takes and returns, in the units of the training data:\n"
-        f"{exported.fun_name}"
-    )
+    say(_of_file(options.export, exported.fun_name))
     say(
         f"It has {size / 1e6:.1f} MB. Compiling it here for {num_points} points took "
         f"{seconds:.1f} s" + (" with derivatives." if options.derivatives else ".")
@@ -622,6 +639,10 @@ def _export(
         "export_bytes": size,
         "export_compile_seconds": seconds,
     }
+
+
+def _of_file(path: OnePath, signature: str) -> str:
+    return f"{path} takes and returns, in the units of the training data:\n{signature}"
 
 
 def main() -> None:

@@ -27,6 +27,7 @@ from opjax.learn.config.quantities import (
     SUM,
     Quantity,
 )
+from opjax.learn.json_files import to_json
 from opjax.learn.predict import functions
 from opjax.learn.predict.learned import Learned
 from opjax.learn.predict.quantities import field_of, rule_of
@@ -168,6 +169,19 @@ class Exportable:
             },
         )
 
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Origin of the operator, as JSON: model, sizes and ranges of the training."""
+        description = self._trained.description
+        known = {
+            "model": self._trained.name,
+            "num_train": description.num_train,
+            "num_points": description.num_points,
+            "ranges": description.ranges,
+            "names": description.names,
+        }
+        return to_json(known)
+
     def _about(self) -> dict[str, str]:
         names = self._trained.description.names
         found = {
@@ -266,6 +280,8 @@ def _need(one: Quantity, trained: Learned) -> str | None:
 def _array(one: Quantity, need: str, sample: Sample) -> np.ndarray:
     """The input that a quantity needs of a mesh."""
     rule, n = rule_of(one, sample), sample.num_points
+    if need == _WEIGHTS and sample.quadrature_weights is not None:
+        return np.asarray(sample.quadrature_weights, np.float32)
     if one.kind in MOMENTS and rule.facets is None:
         raise ValueError("moments of exported operators need point data.")
     p = rule.area_vectors.shape[1]

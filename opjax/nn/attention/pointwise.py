@@ -58,7 +58,8 @@ class FourierAttention(HeadwiseAttention):
     ) -> jax.Array:
         """Returns `opjax.fourier_attention` of one head."""
         if weights is None:
-            weights = jnp.full(len(key), 1 / len(key), key.dtype)
+            n = key.shape[0]  # perhaps symbolic, in exports
+            weights = jnp.full(n, 1 / n, key.dtype)
         return opjax.fourier_attention(query, key, value, key_weights=weights)
 
 

@@ -1,0 +1,191 @@
+import json
+from functools import partial
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import opjax
+from opjax import export, nn, normalize, onnx_files
+from opjax.learn.cli import predict
+from opjax.learn.registry import operators
+from tests.learn.test_predict import make, operator
+from tests.selection import by_day
+
+pytest.importorskip("onnx", reason="an extra, opjax[onnx]")
+runtime = pytest.importorskip("onnxruntime", reason="an extra, opjax[onnx]")
+
+SIZES = (16, 33, 700)
+POINTS = export.Inputs(point_dim=2)
+
+
+@pytest.fixture(autouse=True)
+def _single():
+    with jax.enable_x64(False):
+        yield
+
+
+def session(path):
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    return runtime.InferenceSession(path, options)
+
+
+def sample(rng, n):
+    points, features = rng.uniform(0.5, 1, (n, 2)), rng.uniform(0.5, 1, (n, 2))
+    return points.astype(np.float32), features.astype(np.float32)
+
+
+def distance(actual, expected):
+    return np.linalg.norm(actual - expected) / np.linalg.norm(expected)
+
+
+def functional():
+    return nn.OperatorTransformer(
+        position=nn.Coordinates(2),
+        feature_dim=2,
+        out_features=1,
+        features=16,
+        num_layers=2,
+        attention=partial(nn.FunctionalAttention, num_heads=2, num_basis=8),
+        rngs=nnx.Rngs(0),
+    )
+
+
+def test_onnx_runtime_repeats_the_model_in_physical_units(rng, tmp_path):
+    model, path = functional(), tmp_path / "operator.onnx"
+    normalizers = {
+        "features": normalize.Normalizer(jnp.float32([1, 2]), jnp.float32([3, 4])),
+        "target": normalize.Normalizer(jnp.float32([5]), jnp.float32([6])),
+    }
+    text = onnx_files.save(
+        path, model, export.Inputs(2, 2), normalizers=normalizers, provenance={"a": 1}
+    )
+    run = session(path).run
+    for n in SIZES:
+        x, a = sample(rng, n)
+        normalised = (a - np.float32([1, 2])) / np.float32([3, 4])
+        expected = 6 * np.asarray(jax.jit(model)(x, normalised)) + 5
+        (actual,) = run(["values"], {"mesh_points": x, "features": a})
+        assert distance(actual, expected) < 1e-5
+    stored = onnx_files.metadata_of(path)
+    assert stored["signature"] == text
+    assert json.loads(stored["provenance"]) == {"a": 1}
+    parameters = sum(leaf.nbytes for leaf in jax.tree.leaves(nnx.state(model)))
+    assert path.stat().st_size < 2 * parameters + 40_000  # graph of a tiny model
+
+
+def test_files_take_batches_and_return_numbers_by_name(rng, tmp_path):
+    def function(points):
+        return {"max:u": points.max(), "values": jnp.sin(points)}
+
+    path = tmp_path / "operator.onnx"
+    onnx_files.save(path, function, POINTS._replace(batched=True))
+    x = rng.normal(size=(3, 5, 2)).astype(np.float32)
+    found = session(path)
+    assert [each.name for each in found.get_outputs()] == ["values", "max:u"]
+    values, largest = found.run(None, {"mesh_points": x})
+    np.testing.assert_allclose(values, np.sin(x), rtol=1e-5)
+    np.testing.assert_array_equal(largest, x.max(axis=(1, 2)))
+
+
+FUNCTIONS = {
+    "gather": lambda x: x[jnp.argsort(x[:, 0])],
+    "take along axis": lambda x: jnp.take_along_axis(x, jnp.argsort(x, axis=1), axis=1),
+    "padding and slices": lambda x: jnp.pad(x, ((1, 2), (0, 0)))[1:-2] + x[::-1],
+    "sums over segments": lambda x: (
+        jax.ops.segment_sum(x, jnp.arange(x.shape[0]) % 3, 3)[:2].sum() * x
+    ),
+    "choices": lambda x: jnp.where(x > 0, jnp.log1p(jnp.exp(x)), x**-2),
+    "loop": lambda x: jax.lax.fori_loop(0, 9, lambda i, z: jnp.sin(z) + i, x),
+    "search": lambda x: jax.lax.while_loop(
+        lambda z: jnp.max(z) < 50, lambda z: 1.5 * z, jnp.abs(x) + 1
+    ),
+    "branches": lambda x: jax.lax.cond(x.sum() > 0, jnp.cos, jnp.tanh, x),
+    "sizes": lambda x: x / x.shape[0] + jnp.arange(x.shape[0], dtype=x.dtype)[:, None],
+    "cumulative sums": lambda x: (
+        jnp.cumsum(x, axis=0) + jnp.argmax(x, axis=0)[None].astype(x.dtype)
+    ),
+    "solve": lambda x: (
+        x @ opjax.linalg.solve(x.T @ x + jnp.eye(2, dtype=x.dtype), jnp.eye(2))
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_onnx_runtime_repeats_functions_of_jax(name, rng, tmp_path):
+    function, path = FUNCTIONS[name], tmp_path / "function.onnx"
+    onnx_files.save(path, function, POINTS._replace(min_points=4))
+    run = session(path).run
+    for n in (5, 12):
+        x = rng.normal(size=(n, 2)).astype(np.float32)
+        (actual,) = run(None, {"mesh_points": x})
+        np.testing.assert_allclose(actual, function(jnp.asarray(x)), 2e-5, 1e-6)
+
+
+@pytest.mark.parametrize("name", by_day(operators.REGISTRY, ["orthogonal", "ono"]))
+def test_onnx_runtime_repeats_every_model(name, rng, tmp_path):
+    entry, grid = operators.entry(name), (13, 13)
+    bound = bool(entry.fixed_points or entry.grid_axes)
+    sizes = operators.Sizes(
+        point_dim=2,
+        feature_dim=2,
+        out_features=1,
+        grid_shape=grid if bound else None,
+        num_points=169 if bound else None,
+        box=((0.0, 0.0), (1.0, 1.0)),
+        time_embedding=False,
+        scalar_dim=0,
+        target_scalars=0,
+    )
+    options = {"models": (name,), "width": 8, "num_layers": 2, "num_heads": 2}
+    options |= {"num_basis": 4, "num_landmarks": 4, "num_modes": 3}
+    model = operators.build(SimpleNamespace(**options), sizes, rngs=nnx.Rngs(0))
+    inputs = export.Inputs(
+        2, 2, num_points=169 if bound else None, min_points=1 if bound else 8
+    )
+    onnx_files.save(tmp_path / "model.onnx", model, inputs)
+    run = session(tmp_path / "model.onnx").run
+    for n in (169,) if bound else SIZES:
+        x, a = sample(rng, n)
+        (actual,) = run(None, {"mesh_points": x, "features": a})
+        assert distance(actual, jax.jit(model)(x, a)) < 1e-5
+
+
+def test_what_onnx_has_no_counterpart_of_is_refused(tmp_path):
+    def bits(points):
+        return jax.lax.bitcast_convert_type(points, jnp.int32).astype(jnp.float32)
+
+    with pytest.raises(ValueError, match=r"bitcast_convert_type .* ends in \.jax"):
+        onnx_files.save(tmp_path / "operator.onnx", bits, POINTS)
+
+
+def test_damaged_and_later_files_are_refused(tmp_path, monkeypatch):
+    path = tmp_path / "operator.onnx"
+    onnx_files.save(path, lambda points: 2 * points, POINTS)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / "damaged.onnx").write_bytes(content)
+    with pytest.raises(ValueError, match="valid checksum"):
+        onnx_files.metadata_of(tmp_path / "damaged.onnx")
+    monkeypatch.setattr("opjax._formats.ONNX", 0)
+    with pytest.raises(ValueError, match="Update opjax"):
+        onnx_files.metadata_of(path)
+
+
+def test_the_file_of_the_program_is_the_loaded_operator(rng, tmp_path):
+    found, path = operator(rng, tmp_path, weighted=True), tmp_path / "operator.onnx"
+    options = predict.PredictOptions(found.folder, export=path)
+    predict._export(found, options, ())
+    run = session(path).run
+    for n in (4, 50):
+        case = make(rng, n, weighted=True)
+        names = ("mesh_points", "features", "quadrature_weights")
+        (actual,) = run(None, {name: getattr(case, name) for name in names})
+        np.testing.assert_allclose(actual, found(case), rtol=1e-4, atol=1e-4)
+    with pytest.raises(ValueError, match="ONNX has no derivatives"):
+        predict.PredictOptions(found.folder, export=path, derivatives=1)
