@@ -73,8 +73,10 @@ SHIPS = {
     "heat": Ship(
         f"{_OWN_FILES} --preset=fast --num_epochs=20",
         "Heat conduction in the plane: predicts the temperature at time 0.02 from that "
-        "at time 0, at scattered points of any number and place.",
-        "Walls: heat spreads in the whole plane, also where there are no points.",
+        "at time 0, at 120 to 200 scattered points in any shape. Data: "
+        "opjax.datasets.heat, a closed formula.",
+        "Anything that needs less than 15 % error, the mean error on new cases. Walls: "
+        "heat spreads in the whole plane, also where there are no points.",
     ),
     "lift": Ship(
         "experiments.lift --preset=fast --num_epochs=20 --num_train=200 "
@@ -94,7 +96,7 @@ SHIPS = {
         "end: x > 99.999; sides: y < 1e-6 or y > 39.999' "
         f"{_FEATURES} --quantities=max:S:mises",
         "A clamped plate with a hole under a load at any angle (linear elasticity): "
-        "predicts displacement and stress on a mesh of tetrahedra.",
+        "predicts displacement and stress on a mesh of tetrahedra. Data: CalculiX.",
         "Plates of another length or height than 100 x 40, several holes, plastic "
         "materials.",
     ),
@@ -105,7 +107,7 @@ SHIPS = {
         "--quantities=force_x:p@cylinder,shear_x:U@cylinder:viscosity=0.06",
         "Steady laminar flow past a cylinder in a channel: predicts pressure and "
         "velocity in the cells of a mesh with the patches cylinder, inlet, outlet and "
-        "walls.",
+        "walls. Data: OpenFOAM.",
         "Vortex shedding, turbulence, several cylinders.",
     ),
 }

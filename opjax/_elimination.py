@@ -17,29 +17,33 @@ _product = partial(jnp.matmul, precision=lax.Precision.HIGHEST)
 def solve(matrix: jax.Array, rhs: jax.Array) -> Array:
     """Returns `A^{-1} B` by Gauss-Jordan elimination with partial pivoting."""
     k = matrix.shape[0]
-    rows = jnp.arange(k)
+    start = jnp.concatenate([matrix, rhs], axis=1)
+    columns = jnp.eye(k, start.shape[1], dtype=start.dtype)[:, :, None]
+    rows = jnp.arange(k)[:, None]
 
     def eliminate(
         state: tuple[Array, Array], column: Array
     ) -> tuple[tuple[Array, Array], Array]:
-        work, free = state
-        entries = _column(work, column)
-        largest = jnp.argmax(jnp.where(free, jnp.abs(entries), -1.0))
+        work, free = state  # products select: slices at traced places take more nodes
+        entries = _product(work, column)
+        largest = jnp.argmax(free * jnp.abs(entries), axis=0, keepdims=True)
         chosen = (rows == largest).astype(work.dtype)
-        row = _product(chosen, work)
-        row = row / jnp.sum(chosen * entries)
-        work = work - (entries - chosen)[:, None] * row[None, :]
-        return (work, free & (rows != largest)), chosen
+        row = _product(chosen.T, work)
+        row = row / _product(row, column)
+        work = work - (entries - chosen) * row
+        return (work, free - chosen), chosen[:, 0]
 
-    start = jnp.concatenate([matrix, rhs], axis=1), jnp.ones(k, bool)
-    (work, _), order = lax.scan(eliminate, start, rows)
+    free = jnp.ones((k, 1), start.dtype)
+    (work, _), order = lax.scan(eliminate, (start, free), columns)
     return _product(order, work[:, k:])
 
 
 def half_solve(matrix: jax.Array, rhs: jax.Array) -> Array:
     """Returns `L^{-1} B` for `L L^T = A`, or NaN if `A` is not positive definite."""
-    work, pivots = _upper(jnp.concatenate([matrix, rhs], axis=1))
-    return work[:, matrix.shape[0] :] / jnp.sqrt(pivots)[:, None]
+    k = matrix.shape[0]
+    identity = jnp.eye(k, dtype=matrix.dtype)  # few columns, where those of B are many
+    work, pivots = _upper(jnp.concatenate([matrix, identity], axis=1))
+    return _product(work[:, k:] / jnp.sqrt(pivots)[:, None], rhs)
 
 
 def is_positive(matrix: jax.Array) -> Array:
@@ -57,18 +61,15 @@ def orthonormal_columns(matrix: jax.Array) -> Array:
 
 def _upper(work: jax.Array) -> tuple[Array, Array]:
     """Eliminates below the diagonal without pivoting; returns the pivots, too."""
-    rows = jnp.arange(work.shape[0])
+    k = work.shape[0]
+    columns = jnp.eye(k, work.shape[1], dtype=work.dtype)[:, :, None]
+    below = jnp.tril(jnp.ones((k, k), bool), -1).T[:, :, None]
 
-    def eliminate(work: Array, column: Array) -> tuple[Array, Array]:
-        row, entries = _column(work.T, column), _column(work, column)
-        pivot = jnp.sum(jnp.where(rows == column, entries, 0.0))
-        factors = jnp.where(rows > column, entries / pivot, 0.0)
-        return work - factors[:, None] * row[None, :], pivot
+    def eliminate(work: Array, at: tuple[Array, Array]) -> tuple[Array, Array]:
+        column, lower = at
+        row, entries = _product(column[:k].T, work), _product(work, column)
+        pivot = _product(row, column)
+        factors = jnp.where(lower, entries / pivot, 0.0)
+        return work - factors * row, pivot[0, 0]
 
-    return lax.scan(eliminate, work, rows)
-
-
-def _column(work: jax.Array, column: jax.Array) -> Array:
-    """Returns a column, as a product: a slice at a traced place takes more nodes."""
-    chosen = jnp.arange(work.shape[1]) == column
-    return _product(work, chosen.astype(work.dtype))
+    return lax.scan(eliminate, work, (columns, below))

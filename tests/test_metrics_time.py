@@ -156,7 +156,7 @@ def test_a_conserved_mean_does_not_drift():
     first = TARGET[0]
     moved = np.stack([np.roll(first, k, axis=0) for k in range(4)])
     np.testing.assert_allclose(metrics_time.mean_drift(moved, first), 0, atol=1e-12)
-    batch = jax.vmap(metrics_time.mean_drift)(moved[None], first[None])
+    batch = jax.jit(jax.vmap(metrics_time.mean_drift))(moved[None], first[None])
     assert batch.shape == (1, 4, 2)
 
 

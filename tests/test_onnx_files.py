@@ -1,4 +1,8 @@
 import json
+import pathlib
+import shutil
+import subprocess
+import sys
 from functools import partial
 from types import SimpleNamespace
 
@@ -12,10 +16,11 @@ import opjax
 from opjax import export, nn, normalize, onnx_files
 from opjax.learn.cli import predict
 from opjax.learn.registry import operators
+from tests import onnx_header
 from tests.learn.test_predict import make, operator
 from tests.selection import by_day
 
-pytest.importorskip("onnx", reason="an extra, opjax[onnx]")
+onnx = pytest.importorskip("onnx", reason="an extra, opjax[onnx]")
 runtime = pytest.importorskip("onnxruntime", reason="an extra, opjax[onnx]")
 
 SIZES = (16, 33, 700)
@@ -75,6 +80,8 @@ def test_onnx_runtime_repeats_the_model_in_physical_units(rng, tmp_path):
     stored = onnx_files.metadata_of(path)
     assert stored["signature"] == text
     assert json.loads(stored["provenance"]) == {"a": 1}
+    kinds = {node.op_type for node in onnx.load(path).graph.node}
+    assert {"Softmax", "LayerNormalization"} <= kinds
     parameters = sum(leaf.nbytes for leaf in jax.tree.leaves(nnx.state(model)))
     assert path.stat().st_size < 2 * parameters + 40_000  # graph of a tiny model
 
@@ -189,3 +196,55 @@ def test_the_file_of_the_program_is_the_loaded_operator(rng, tmp_path):
         np.testing.assert_allclose(actual, found(case), rtol=1e-4, atol=1e-4)
     with pytest.raises(ValueError, match="ONNX has no derivatives"):
         predict.PredictOptions(found.folder, export=path, derivatives=1)
+
+
+ELSEWHERE = """
+import sys
+for name in ("jax", "jaxlib", "flax", "opjax", "onnx"):
+    sys.modules[name] = None  # cannot be imported
+import numpy as np
+import onnxruntime
+session = onnxruntime.InferenceSession("operator.onnx")
+with np.load("inputs.npz") as inputs:
+    (values,) = session.run(["values"], dict(inputs))
+np.save("values.npy", values)
+"""
+
+
+def exported(rng, folder):
+    """Writes an operator, and inputs; returns the inputs and what JAX computes."""
+    model, (x, a) = functional(), sample(rng, 33)
+    onnx_files.save(folder / "operator.onnx", model, export.Inputs(2, 2))
+    return {"mesh_points": x, "features": a}, jax.jit(model)(x, a)
+
+
+def test_the_file_runs_where_no_jax_is(rng, tmp_path):
+    inputs, expected = exported(rng, tmp_path)
+    np.savez(tmp_path / "inputs.npz", **inputs)
+    subprocess.run([sys.executable, "-c", ELSEWHERE], cwd=tmp_path, check=True)
+    assert distance(np.load(tmp_path / "values.npy"), expected) < 1e-5
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler here")
+def test_the_program_in_cpp_predicts_as_onnx_runtime_in_python(rng, tmp_path):
+    inputs, _ = exported(rng, tmp_path)
+    (expected,) = session(tmp_path / "operator.onnx").run(None, inputs)
+    folder = pathlib.Path(runtime.__file__).parent / "capi"
+    (library,) = folder.glob("libonnxruntime.so.1.*")
+    (tmp_path / "libonnxruntime.so.1").symlink_to(library)
+    (tmp_path / "onnxruntime_c_api.h").write_text(onnx_header.text())
+    source = pathlib.Path(__file__).parents[1] / "docs/how-to/operator.cpp"
+    assert len(source.read_text().splitlines()) <= 60
+    build = ["g++", "-std=c++17", "-Wall", "-Werror", "-I.", str(source), "-o", "run"]
+    build += ["libonnxruntime.so.1", f"-Wl,-rpath,{tmp_path}"]
+    subprocess.run(build, cwd=tmp_path, check=True)
+    for name, array in inputs.items():
+        array.tofile(tmp_path / name)
+    command = ["./run", "operator.onnx", "33", *inputs]
+    found = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    actual = np.frombuffer(found.stdout, np.float32).reshape(expected.shape)
+    np.testing.assert_allclose(actual, expected, rtol=1e-6)
+    command[1] = "nowhere.onnx"
+    found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert found.returncode == 1
+    assert "nowhere.onnx" in found.stderr

@@ -248,12 +248,14 @@ def test_weighted_means_are_those_of_numpy(rng, dtype):
 
 def test_points_without_weight_matter_neither_to_a_mean_nor_to_its_gradient():
     weights = jnp.asarray([0.5, 1.5, 0.0])
-    value_and_gradient = jax.value_and_grad(quadrature.weighted_mean)
+    value_and_gradient = jax.jit(jax.value_and_grad(quadrature.weighted_mean))
     mean, gradient = value_and_gradient(jnp.asarray([1.0, 2.0, np.nan]), weights)
     assert float(mean) == 1.75
     np.testing.assert_allclose(gradient, [0.25, 0.75, 0])
     assert float(quadrature.weighted_mean(jnp.ones(3), jnp.zeros(3))) == 0
-    batched = jax.vmap(quadrature.weighted_mean)(jnp.ones((2, 3)), jnp.ones((2, 3)))
+    batched = jax.jit(jax.vmap(quadrature.weighted_mean))(
+        jnp.ones((2, 3)), jnp.ones((2, 3))
+    )
     np.testing.assert_allclose(batched, [1, 1])
 
 
@@ -274,7 +276,7 @@ def test_copies_of_a_point_share_the_weight_of_their_place(rng, dimension):
     np.testing.assert_allclose(weights.sum(), 1, rtol=1e-5)
     together = weights[np.all(copies == points[0], axis=1)].sum()
     assert together < 10 * weights.mean()  # not that of ten points
-    slope = jax.grad(lambda x: opjax.scattered_weights(x)[3])(copies)
+    slope = jax.jit(jax.grad(lambda x: opjax.scattered_weights(x)[3]))(copies)
     assert np.isfinite(slope).all()
 
 

@@ -11,12 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 import onnx  # pyright: ignore[reportMissingImports]
 
+from opjax._onnx.fusions import fuse
 from opjax._onnx.graph import Array, Graph, Known, Value, model, value_info
 from opjax._onnx.rules import IDENTITIES, RULES
 
 _BY_NUMPY = {"broadcast_in_dim", "reshape", "slice", "squeeze", "transpose"}
 _SMALL = 4096  # entries of known arrays that are computed at export
-_UNROLLED = 4  # steps of a loop that are written out
+_UNROLLED = 4  # steps of a loop that are written out, also if each has
+_PARAMETERS = 512  # constants of its own
 
 
 def content(
@@ -56,6 +58,7 @@ def content(
         full = graph.name(graph.full(value, aval.shape))
         graph.nodes.append(onnx.helper.make_node("Identity", [full], [name]))
         outputs[name] = value_info(name, aval.dtype, aval.shape)
+    fuse(graph)
     return model(graph, inputs, list(outputs.values()), metadata)
 
 
@@ -189,13 +192,17 @@ def _body(
     typed = list(zip(results, program.out_avals, strict=True))
     if extra is not None:
         typed = extra(inner, results) + typed
-    infos = []
+    infos, taken = [], set()
     for result, aval in typed:
-        # An output needs a name of its own, even if it is a value around the body.
         full = inner.name(inner.full(result, aval.shape))
-        own = inner.constants.fresh()
-        inner.nodes.append(onnx.helper.make_node("Identity", [full], [own]))
-        infos.append(value_info(own, aval.dtype, aval.shape))
+        made = {own for node in inner.nodes for own in node.output}
+        if full in taken or full not in made:
+            # An output needs a name of its own, even if it is a value around the body.
+            own = inner.constants.fresh()
+            inner.nodes.append(onnx.helper.make_node("Identity", [full], [own]))
+            full = own
+        taken.add(full)
+        infos.append(value_info(full, aval.dtype, aval.shape))
     typed_inputs = [value_info(n, a.dtype, a.shape) for n, a in inputs]
     return onnx.helper.make_graph(inner.nodes, name, typed_inputs, infos)
 
@@ -210,7 +217,9 @@ def _scan(graph: Graph, eqn: Any, arguments: list[Array]) -> list[Array]:
         arguments[consts + carry :],
     )
     avals = program.in_avals
-    stacked = any(isinstance(x, np.ndarray) and x.ndim > 1 for x in rows)
+    stacked = any(
+        isinstance(x, np.ndarray) and x.size >= _PARAMETERS * length for x in rows
+    )
     if isinstance(length, int) and (stacked or length <= _UNROLLED):
         return _unrolled(graph, eqn, given, states, rows)
     fresh = graph.constants.fresh

@@ -31,7 +31,6 @@ UNARY = {
 BINARY = {
     "add": "Add",
     "add_any": "Add",
-    "div": "Div",
     "eq": "Equal",
     "ge": "GreaterOrEqual",
     "gt": "Greater",
@@ -77,6 +76,12 @@ def _unary(kind: str) -> Rule:
 
 def _binary(kind: str) -> Rule:
     return lambda graph, eqn, x, y: _elementwise(graph, kind, x, y)
+
+
+def _divide(graph: Graph, eqn: Any, x: Array, y: Array) -> Array:
+    if isinstance(y, np.ndarray) and y.size == 1 and y.item() == 1:
+        return x
+    return _elementwise(graph, "Div", x, y)
 
 
 def _logical(kind: str, bitwise: str) -> Rule:
@@ -513,6 +518,7 @@ ELEMENTWISE = {
     "and": _logical("And", "BitwiseAnd"),
     "clamp": _clamp,
     "convert_element_type": _convert,
+    "div": _divide,
     "erfc": _erfc,
     "expm1": _expm1,
     "integer_pow": _integer_power,

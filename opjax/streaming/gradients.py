@@ -200,7 +200,7 @@ def value_and_grads(
         else:
             both = jax.value_and_grad(loss.value, argnums=(0, 1))
             value, (of_sums, of_parameters) = both(sums, parameters)
-        backward = _Backward(mesh, fixed, found, loss, of_sums, parameters=True)
+        backward = _Backward(mesh, fixed, found, loss, of_sums)
         return value, (backward.gradients(model), of_parameters)
 
 
@@ -264,7 +264,7 @@ def input_cotangents(
         if mesh.plan.kept:
             mesh.run(_Loss(mesh, fixed, _PAIRING))
         of_sum = jnp.ones((), mesh.dtype)
-        backward = _Backward(mesh, fixed, found, _PAIRING, of_sum, parameters=False)
+        backward = _Backward(mesh, fixed, found, _PAIRING, of_sum)
         backward.to_sums()
         known, last = backward.fixed(), None
         for chunk in mesh.reader:
@@ -340,7 +340,6 @@ class _Backward:
       found: sums of all layers.
       loss: loss of the whole mesh.
       of_sums: cotangent of its sums.
-      parameters: whether to compute cotangents of the parameters.
     """
 
     def __init__(
@@ -350,10 +349,8 @@ class _Backward:
         found: list[Sums],
         loss: SumLoss,
         of_sums: PyTree,
-        *,
-        parameters: bool,
     ):
-        self.mesh, self.mixed, self._parameters = mesh, mixed, parameters
+        self.mesh, self.mixed = mesh, mixed
         self._found, self._loss, self._of_sums = found, loss, of_sums
         layers = mesh.plan.num_layers
         # Cotangents of the sums of all layers, filled from the last one.
@@ -393,9 +390,8 @@ class _Backward:
             mesh.totals,
             of_mixed.cast(mesh.dtype),
         )
-        if self._parameters:
-            self.blocks[layer].add(of_block)
-            self.shared.add(of_shared)
+        self.blocks[layer].add(of_block)
+        self.shared.add(of_shared)
         _put(self._of_added, layer, of_added)
 
     def fixed(self) -> Fixed:
@@ -414,13 +410,7 @@ class _Backward:
         target = jnp.asarray(chunk.arrays["target"])
         weights = jnp.asarray(chunk.weights)
         return programs.pull_loss(
-            self.mesh.flat,
-            z,
-            target,
-            weights,
-            self._of_sums,
-            loss=self._loss,
-            parameters=self._parameters,
+            self.mesh.flat, z, target, weights, self._of_sums, loss=self._loss
         )
 
     def through(
@@ -442,16 +432,7 @@ class _Backward:
             _, behind = self.from_loss(chunk, programs.state(states, end - start))
         weights = mesh.weights(chunk)
         of_block, of_shared, g = programs.pull(
-            mesh.flat,
-            fixed,
-            states,
-            behind,
-            chunk.given,
-            weights,
-            start,
-            low,
-            end,
-            parameters=self._parameters,
+            mesh.flat, fixed, states, behind, chunk.given, weights, start, low, end
         )
         return g, of_block, of_shared, (start, states)
 

@@ -86,7 +86,7 @@ def flatten(model: OperatorTransformer) -> Flat:
 def _program(
     function: Callable[Concatenate[OperatorTransformer, _Rest], _Result],
 ) -> Callable[Concatenate[Flat, _Rest], _Result]:
-    """Compiles a function of a model; `loss`, `depth` and `parameters` are static."""
+    """Compiles a function of a model, and of `loss` and `depth`, which are static."""
 
     def rebuilt(
         structure: _Structure,
@@ -97,7 +97,7 @@ def _program(
         return function(jax.tree.unflatten(structure.tree, leaves), *rest, **static)
 
     rebuilt.__name__ = function.__name__
-    static = ("loss", "depth", "parameters")
+    static = ("loss", "depth")
     compiled = jax.jit(rebuilt, static_argnums=0, static_argnames=static)
 
     @functools.wraps(function)
@@ -249,20 +249,14 @@ def pull_loss(
     cotangent: PyTree,
     *,
     loss: SumLoss,
-    parameters: bool,
 ) -> tuple[Leaves, jax.Array]:
-    """Returns the cotangents of the decoder and of features after the last layer.
-
-    Without `parameters`, those of the decoder are not computed.
-    """
-    outer = block_parts.without_blocks(model)
+    """Returns the cotangents of the decoder and of features after the last layer."""
 
     def found(outer: OperatorTransformer, z: jax.Array) -> Any:
         return loss.sums(outer.decode(z.T), target, weights)
 
-    if not parameters:
-        return [], jax.vjp(partial(found, outer), z)[1](cotangent)[0]
-    of_outer, of_z = jax.vjp(found, outer, z)[1](cotangent)
+    _, pull = jax.vjp(found, block_parts.without_blocks(model), z)
+    of_outer, of_z = pull(cotangent)
     return jax.tree.leaves(of_outer), of_z
 
 
@@ -294,8 +288,6 @@ def pull(
     start: int,
     low: int,
     end: int,
-    *,
-    parameters: bool,
 ) -> tuple[Leaves, Leaves, jax.Array]:
     """Propagates the cotangent backward through layers.
 
@@ -309,11 +301,10 @@ def pull(
       start: first layer of `found`.
       low: the layer at which propagation ends.
       end: the layer at which propagation starts.
-      parameters: whether to compute cotangents of parameters.
 
     Returns:
-      Cotangents of the block `low` and of its shared basis, as lists, empty without
-      `parameters`, and of the features before it.
+      Cotangents of the block `low` and of its shared basis, as lists, and of the
+      features before it.
     """
 
     def back(
@@ -336,10 +327,7 @@ def pull(
     def only_features(step: jax.Array, g: jax.Array) -> jax.Array:
         return back(end - 1 - step, g)[2]
 
-    between = end - 1 - low if parameters else end - low  # `low` by itself
-    behind = lax.fori_loop(0, between, only_features, jnp.asarray(g))
-    if not parameters:
-        return [], [], behind
+    behind = lax.fori_loop(0, end - 1 - low, only_features, jnp.asarray(g))
     of_block, of_shared, of_z = back(low, behind)
     return jax.tree.leaves(of_block), jax.tree.leaves(of_shared), of_z
 

@@ -44,7 +44,7 @@ def difference(function, x, direction, step=1e-5):
 
 
 def check_gradient(function, x, rng, rtol=1e-6):
-    direction = jnp.asarray(rng.normal(size=x.shape))
+    direction = rng.normal(size=x.shape)
     slope = jnp.vdot(jax.grad(function)(x), direction)
     np.testing.assert_allclose(slope, difference(function, x, direction), rtol=rtol)
 
@@ -90,7 +90,7 @@ def test_gradients_and_hessians_are_central_differences(rng, tmp_path):
             return found.function(parameters, points, f).mean()
 
         check_gradient(jax.jit(mean), x, rng)
-        direction = jnp.asarray(rng.normal(size=x.shape))
+        direction = rng.normal(size=x.shape)
         curvature = jnp.vdot(jnp.tensordot(jax.hessian(mean)(x), direction), direction)
         slope = jax.jit(lambda y: jnp.vdot(jax.grad(mean)(y), direction))
         np.testing.assert_allclose(

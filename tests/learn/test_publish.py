@@ -191,3 +191,9 @@ def test_operators_that_ship_are_small():
     assert all(size < 40_000 for size in pictures)
     assert set(learn.list_operators()) == {f.name for f in SHIPPED.iterdir()}
     assert all(json.loads((f / "config.json").read_text()) for f in SHIPPED.iterdir())
+
+
+def test_without_safetensors_the_error_names_the_extra(half, monkeypatch):
+    monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
+    with pytest.raises(ImportError, match=r"needs safetensors.*opjax\[learn\]"):
+        learn.load(half[0])

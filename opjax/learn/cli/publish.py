@@ -310,8 +310,8 @@ def _draw(folder: pathlib.Path, path: pathlib.Path) -> bool:
     figure = figures_fields.fields({"prediction": seen}, shown=("median",))
     if figure is None:
         return False
-    for dpi in (80, 64, 50, 40):
-        drawing.save_lines(figure, path, dpi=dpi, colours=64)
+    for dpi in (80, 64, 52, 44):
+        drawing.save_lines(figure, path, dpi=dpi)
         if path.stat().st_size <= _MAX_PICTURE:
             return True
     path.unlink()

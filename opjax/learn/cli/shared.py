@@ -9,7 +9,10 @@ from opjax.learn.config.fields import option, required
 
 def workdir() -> Any:
     """Folder of a run."""
-    return required("Folder of a finished run")
+    return required(
+        "Folder of a finished run or of a published operator, or the name of one that "
+        "ships with opjax, such as darcy"
+    )
 
 
 def own_model() -> Any:

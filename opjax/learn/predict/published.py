@@ -60,7 +60,13 @@ class Published(NamedTuple):
         Raises:
           CheckpointError: if a name, shape or dtype differs from the template.
         """
-        expected = {n: s for n, s in _leaves.shapes(like).items() if s.size}
+        shapes = _leaves.shapes(like)
+        expected = {name: shape for name, shape in shapes.items() if shape.size}
+        empty = {
+            name: np.empty(shape.shape, shape.dtype)
+            for name, shape in shapes.items()
+            if not shape.size
+        }
         missing = sorted(expected.keys() - self.arrays.keys())
         extra = sorted(self.arrays.keys() - expected.keys())
         if missing or extra:
@@ -69,11 +75,11 @@ class Published(NamedTuple):
                 f"it lacks the tensors {missing[:3]} and has the tensors {extra[:3]} "
                 "that do not belong to the model",
             )
-        arrays = dict(self.arrays)
-        for name, shape in _leaves.shapes(like).items():
-            array = arrays.get(name, np.empty(shape.shape, shape.dtype))
+        arrays: dict[str, np.ndarray] = {}
+        for name, shape in expected.items():
+            array = self.arrays[name]
             half = self.config["precision"] == "half" and _is_narrowed(name, shape)
-            kind = np.dtype(np.float16) if half and shape.size else shape.dtype
+            kind = np.dtype(np.float16) if half else shape.dtype
             if (array.shape, array.dtype) != (shape.shape, kind):
                 _refuse(
                     self.folder / WEIGHTS,
@@ -81,7 +87,7 @@ class Published(NamedTuple):
                     f"expected {shape.shape} and {kind}",
                 )
             arrays[name] = array.astype(shape.dtype)
-        return _leaves.rebuild(arrays, like)
+        return _leaves.rebuild(arrays | empty, like)
 
 
 def is_published(folder: pathlib.Path) -> bool:

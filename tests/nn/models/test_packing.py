@@ -71,7 +71,7 @@ def distance(one, other):
 def dense():
     """A sample with the loss and the gradient of all points, in float64."""
     rng = np.random.default_rng(0)
-    arrays = [jnp.asarray(rng.normal(size=(50, c))) for c in (2, 1, 1)]
+    arrays = [rng.normal(size=(50, c)) for c in (2, 1, 1)]
     return arrays, *loss_and_gradient(build(), *arrays)
 
 

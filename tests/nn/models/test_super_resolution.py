@@ -46,7 +46,7 @@ def normalized(z, norm):
 
 def grid(n, dtype=float):
     """Points of a period without its end, and a smooth function there."""
-    points = jnp.arange(n, dtype=dtype)[:, None] / n
+    points = np.arange(n, dtype=dtype)[:, None] / n
     return points, jnp.sin(2 * jnp.pi * points)
 
 
@@ -152,4 +152,4 @@ def test_bad_calls_name_both_sides():
         with pytest.raises(ValueError, match=f"{name} is not supported by a super-res"):
             model(points, features, **{name: features[:, 0]})
     with pytest.raises(TypeError, match="features has dtype int"):
-        model(points, jnp.ones((16, 1), int))
+        model(points, np.ones((16, 1), int))
