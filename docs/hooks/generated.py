@@ -106,6 +106,7 @@ RESULTS = {
     "darcy": "Darcy flow",
     "benchmarks": "Benchmarks",
     "few_cases": "Few cases",
+    "fine_tuning": "Fine-tuning",
     "schwarz": "Schwarz attention",
     "sinusoid": "Few observations",
     "burgers": "Burgers",

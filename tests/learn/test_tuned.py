@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import os
 from types import SimpleNamespace
 
 import jax
@@ -103,6 +104,14 @@ def test_what_needs_whole_samples_is_refused_elsewhere(changes):
         dataclasses.replace(TINY, init_from="runs/a", **changes)
 
 
+def test_names_of_operators_stay_names_and_folders_become_absolute():
+    stored = [
+        dataclasses.replace(TINY, init_from=given).init_from
+        for given in ("plate", "hf://owner/name", "runs/plate")
+    ]
+    assert stored == ["plate", "hf://owner/name", os.path.abspath("runs/plate")]
+
+
 def test_blended_normalisers_are_those_of_both_sets_together():
     rng = np.random.default_rng(0)
     sets = rng.normal(size=(40, 3)), 5 + 2 * rng.normal(size=(40, 3))
@@ -138,7 +147,8 @@ def config_of(name):
     options = ModelOptions(
         width=24, num_layers=1, num_heads=2, num_basis=4, num_modes=3, convolution=False
     )
-    return SimpleNamespace(**dataclasses.asdict(options), models=(name,))
+    values = dataclasses.asdict(options) | {"equal_parameters": False}
+    return SimpleNamespace(**values, models=(name,))
 
 
 UNSUPPORTED = {"deeponet", "orthogonal_network"}

@@ -45,7 +45,7 @@ from opjax.learn.config.scales import ScaleOptions, mirrors_of
 from opjax.learn.config.start import StartOptions
 from opjax.learn.config.time import TimeOptions
 from opjax.learn.messages import say
-from opjax.learn.predict import trained
+from opjax.learn.predict import named, trained
 from opjax.learn.predict.scaling import Scaling
 from opjax.learn.predict.trained import Trained
 from opjax.learn.run.folder import DataFiles
@@ -300,7 +300,8 @@ class Config(
                 f"models={','.join(self.models)}; pass one model."
             )
         for name in ("train", "test", "init_from"):
-            object.__setattr__(self, name, _absolute(getattr(self, name)))
+            if name != "init_from" or not named.is_name(self.init_from):
+                object.__setattr__(self, name, _absolute(getattr(self, name)))
 
     def _refuse_with_init(self) -> None:
         """Raises ValueError for options of `init_from` that do not go with others."""

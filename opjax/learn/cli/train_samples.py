@@ -110,8 +110,8 @@ def train(
       config: all options, instead of a preset; the arguments above override it.
       start_from: `"baseline"` if the model learns the difference from the best
         baseline, see `opjax-train --help`.
-      init_from: trained operator, or folder of its run, that provides the initial
-        parameters and normalisers; the model must have the same options.
+      init_from: trained operator that provides the initial parameters and normalisers,
+        or its folder or name, as for `load`; the model must have the same options.
       workdir: folder of the run and its report. A stopped run continues there if the
         same samples are passed. None writes nothing to disk.
 

@@ -25,9 +25,10 @@ class StartOptions(Options):
 
     init_from: str = option(
         "",
-        "Folder of a finished run that supplies the initial parameters and the "
-        "normalisers. The model must have the same options. If empty, parameters are "
-        "initialised from --seeds",
+        "Operator that supplies the initial parameters and the normalisers: the folder "
+        "of a finished run, a published folder, the name of an operator that ships "
+        "with opjax, or hf://owner/name. The model must have the same options. If "
+        "empty, parameters are initialised from --seeds",
     )
     init_normalizers: str = option(
         "keep",

@@ -43,11 +43,14 @@ def resolve(operator: str | os.PathLike[str]) -> pathlib.Path:
     text = os.fspath(operator)
     if text.startswith(HUB):
         return _downloaded(text)
+    return _SHIPPED / text if is_name(text) else pathlib.Path(text).expanduser()
+
+
+def is_name(text: str) -> bool:
+    """Whether a text is no path: on the hub, or shipped if no folder has this name."""
     path = pathlib.Path(text).expanduser()
-    shipped = _SHIPPED / text
-    if not path.exists() and path.name == text and shipped.is_dir():
-        return shipped
-    return path
+    shipped = path.name == text and (_SHIPPED / text).is_dir()
+    return text.startswith(HUB) or (shipped and not path.exists())
 
 
 def hint(path: pathlib.Path) -> str:

@@ -1,6 +1,7 @@
 """The model card of a published operator, from its `config.json`."""
 
 import json
+import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,9 +19,9 @@ _ROLES = {
 _RECIPE = (
     *("preset", "models", "width", "num_layers", "num_heads", "num_basis"),
     *("num_epochs", "num_steps", "batch_size", "optimizer", "learning_rate"),
-    *("loss", "mirror", "start_from"),
+    *("loss", "mirror", "start_from", "init_from", "train_only", "rank"),
 )
-_NOT_SHOWN = ("seconds", "parameters", "best_epoch", "epochs")
+_NOT_SHOWN = "seconds", "parameters", "trained_parameters", "best_epoch", "epochs"
 _USE = """```python
 from opjax import learn
 
@@ -196,7 +197,8 @@ def _not_for(config: Mapping[str, Any]) -> str:
 
 
 def _training(config: Mapping[str, Any]) -> str:
-    made, options = config["provenance"], config["operator"]["config"]
+    made, options = config["provenance"], dict(config["operator"]["config"])
+    options["init_from"] = pathlib.PurePath(options.get("init_from", "")).name
     facts = {
         "data": made["data"],
         "command": f"`{made['command']}`" if made["command"] else "",
@@ -211,7 +213,7 @@ def _training(config: Mapping[str, Any]) -> str:
         "recipe": ", ".join(
             f"{k} {_said(options[k])}"
             for k in _RECIPE
-            if options.get(k) not in (None, "", 0, "nothing")
+            if options.get(k) and options[k] != "nothing"
         ),
     }
     return "".join(f"- {name}: {said}\n" for name, said in facts.items() if said)

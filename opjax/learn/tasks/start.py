@@ -161,7 +161,7 @@ def started_normalizers(
         return dict(fitted)
     if how.init_normalizers == "blend":
         kept = {name: blended(name, kept[name], fitted[name]) for name in fitted}
-    for name in ("features", "scalars", "target"):
+    for name in ("mesh_points", "features", "scalars", "target"):
         if name in kept:
             _warn_of_alike(name, kept[name], fitted[name], names.get(name, ()))
     return kept
