@@ -51,6 +51,7 @@ from jax import export
 
 from opjax import _checks, _formats, normalize
 from opjax._files import replacing
+from opjax._trees import Json
 from opjax.normalize import Normalizer
 
 PLATFORMS = ("cpu", "cuda", "tpu")
@@ -467,7 +468,7 @@ def _not_any_number_of_points(error: Exception) -> ValueError:
     )
 
 
-def _check_outputs(rows: Sequence[Any], outputs: Mapping[str, Any]) -> None:
+def _check_outputs(rows: Sequence[Any], outputs: Json) -> None:
     """Raises ValueError unless results are a field and numbers.
 
     Args:
@@ -494,9 +495,7 @@ def _by_name(results: Any) -> dict[str, Any]:
     return {VALUES: found.pop(VALUES), **found} if VALUES in found else found
 
 
-def _signature(
-    inputs: Mapping[str, Any], outputs: Mapping[str, Any], about: Mapping[str, str]
-) -> str:
+def _signature(inputs: Json, outputs: Json, about: Mapping[str, str]) -> str:
     """Names and shapes of inputs and outputs, a line for each.
 
     Args:

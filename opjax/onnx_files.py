@@ -28,6 +28,7 @@ import jax
 
 from opjax import _formats, export
 from opjax._files import replacing
+from opjax._trees import Json
 from opjax.normalize import Normalizer
 
 _CHECKSUM = b"sha256"
@@ -40,7 +41,7 @@ def save(
     *,
     normalizers: Mapping[str, Normalizer] | None = None,
     about: Mapping[str, str] = MappingProxyType({}),
-    provenance: Mapping[str, Any] = MappingProxyType({}),
+    provenance: Json = MappingProxyType({}),
 ) -> str:
     """Exports an operator to an ONNX file, written atomically.
 

@@ -10,7 +10,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import onnx  # pyright: ignore[reportMissingImports]
+from numpy.typing import DTypeLike
 
+Dim = Any  # a size: an integer, or a symbolic dimension of jax.export
+Equation = Any  # of a jaxpr: JAX leaves the shapes of its arrays untyped
 OPSET, IR_VERSION = 18, 9  # ONNX Runtime from 1.15 and onnxruntime-web read these
 END = 2**63 - 1  # of a slice without a limit
 
@@ -25,11 +28,12 @@ class Value(NamedTuple):
     """
 
     name: str
-    shape: tuple[Any, ...]
+    shape: tuple[Dim, ...]
 
 
 Known = np.ndarray  # an array that is known at export
 Array = Value | Known
+Operand = str | Array | np.generic | Sequence[int]  # of a node
 
 
 class _Constants:
@@ -64,14 +68,14 @@ class Graph:
     def __init__(self, around: "Graph | None" = None):
         self.root: Graph = around.root if around else self
         self.constants: _Constants = around.constants if around else _Constants()
-        self.nodes: list[Any] = []
+        self.nodes: list[onnx.NodeProto] = []
         self.sizes: dict[str, str] = around.sizes if around else {}
         self._known: ChainMap[Any, list[str]] = (
             around._known.new_child() if around else ChainMap()
         )
 
     def node(
-        self, kind: str, *inputs: Any, outputs: int = 1, **attributes: Any
+        self, kind: str, *inputs: Operand, outputs: int = 1, **attributes: Any
     ) -> list[str]:
         """Adds a node, unless there is an equal one, and returns its outputs."""
         names = [self.name(each) for each in inputs]
@@ -86,11 +90,11 @@ class Graph:
             self._known[key] = results
         return results
 
-    def op(self, kind: str, *inputs: Any, **attributes: Any) -> str:
+    def op(self, kind: str, *inputs: Operand, **attributes: Any) -> str:
         """Adds a node with one output and returns its name."""
         return self.node(kind, *inputs, **attributes)[0]
 
-    def name(self, value: Any) -> str:
+    def name(self, value: Operand) -> str:
         """The name of a value, of a known array, or of integers."""
         if isinstance(value, str):
             return value
@@ -102,7 +106,7 @@ class Graph:
 
     # Sizes and shapes.
 
-    def size(self, dim: Any) -> int | str:
+    def size(self, dim: Dim) -> int | str:
         """A size: a number, or a tensor of one integer that is computed from inputs."""
         if not jax.export.is_symbolic_dim(dim):
             return int(dim)
@@ -112,7 +116,7 @@ class Graph:
         found = dim._evaluate(sizes)
         return found.name if isinstance(found, _Size) else int(found)
 
-    def sizes_of(self, dims: Iterable[Any]) -> Any:
+    def sizes_of(self, dims: Iterable[Dim]) -> str | Known:
         """A tensor of sizes."""
         sizes = [self.size(dim) for dim in dims]
         if all(isinstance(size, int) for size in sizes):
@@ -122,7 +126,7 @@ class Graph:
 
     # Operations on shapes, which known arrays undergo at export.
 
-    def full(self, array: Array, shape: Sequence[Any]) -> Array:
+    def full(self, array: Array, shape: Sequence[Dim]) -> Array:
         """Repeats an array up to the shape that the program gives it."""
         if tuple(array.shape) == tuple(shape):
             return array
@@ -131,7 +135,7 @@ class Graph:
             return np.broadcast_to(array, shape)
         return Value(self.op("Expand", array, self.sizes_of(shape)), tuple(shape))
 
-    def reshape(self, array: Array, shape: Sequence[Any]) -> Array:
+    def reshape(self, array: Array, shape: Sequence[Dim]) -> Array:
         """Changes the shape of an array."""
         if tuple(array.shape) == tuple(shape):
             return array
@@ -174,7 +178,7 @@ class Graph:
         shape = tuple(d for i, d in enumerate(array.shape) if i not in axes)
         return Value(self.op("Squeeze", array, list(axes)), shape)
 
-    def cast(self, array: Array, dtype: Any) -> Array:
+    def cast(self, array: Array, dtype: DTypeLike) -> Array:
         """Changes the dtype of an array."""
         if isinstance(array, np.ndarray):
             return array.astype(dtype)
@@ -187,29 +191,31 @@ class _Size:
     def __init__(self, graph: Graph, name: str):
         self.graph, self.name = graph, name
 
-    def _with(self, kind: str, other: Any, **attributes: Any) -> "_Size":
+    def _with(self, kind: str, other: Dim, **attributes: Any) -> "_Size":
         tensor = other.name if isinstance(other, _Size) else [int(other)]
         return _Size(self.graph, self.graph.op(kind, self.name, tensor, **attributes))
 
-    def __add__(self, other: Any) -> "_Size":
+    def __add__(self, other: Dim) -> "_Size":
         return self._with("Add", other)
 
-    def __mul__(self, other: Any) -> "_Size":
+    def __mul__(self, other: Dim) -> "_Size":
         return self._with("Mul", other)
 
-    def __divmod__(self, other: Any) -> tuple["_Size", "_Size"]:
+    def __divmod__(self, other: Dim) -> tuple["_Size", "_Size"]:
         rest = self._with("Mod", other)  # of the sign of the divisor
         return self._with("Sub", rest)._with("Div", other), rest
 
     __radd__, __rmul__ = __add__, __mul__
 
 
-def element_type(dtype: Any) -> int:
+def element_type(dtype: DTypeLike) -> int:
     """ONNX' number of a dtype."""
     return onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
 
 
-def value_info(name: str, dtype: Any, shape: Sequence[Any] | None) -> Any:
+def value_info(
+    name: str, dtype: DTypeLike, shape: Sequence[Dim] | None
+) -> onnx.ValueInfoProto:
     """The type of an input or output; symbolic sizes keep their names."""
     named = shape and [
         str(dim) if jax.export.is_symbolic_dim(dim) else int(dim) for dim in shape
@@ -219,8 +225,8 @@ def value_info(name: str, dtype: Any, shape: Sequence[Any] | None) -> Any:
 
 def model(
     graph: Graph,
-    inputs: Sequence[Any],
-    outputs: Sequence[Any],
+    inputs: Sequence[onnx.ValueInfoProto],
+    outputs: Sequence[onnx.ValueInfoProto],
     metadata: Mapping[str, str],
 ) -> bytes:
     """The content of an ONNX file with the nodes and constants that outputs need."""

@@ -10,10 +10,18 @@ import jax.extend.core
 import jax.numpy as jnp
 import numpy as np
 import onnx  # pyright: ignore[reportMissingImports]
-from jax.extend.core import JaxprEqn
 
 from opjax._onnx.fusions import fuse
-from opjax._onnx.graph import Array, Graph, Known, Value, model, value_info
+from opjax._onnx.graph import (
+    Array,
+    Dim,
+    Equation,
+    Graph,
+    Known,
+    Value,
+    model,
+    value_info,
+)
 from opjax._onnx.rules import IDENTITIES, RULES
 
 _BY_NUMPY = {"broadcast_in_dim", "reshape", "slice", "squeeze", "transpose"}
@@ -87,7 +95,7 @@ def _known(array: Any) -> Known:
     return np.asarray(array)
 
 
-def _apply(graph: Graph, eqn: JaxprEqn, arguments: list[Array]) -> list[Array]:
+def _apply(graph: Graph, eqn: Equation, arguments: list[Array]) -> list[Array]:
     name = eqn.primitive.name
     if name in IDENTITIES:
         return arguments
@@ -101,7 +109,7 @@ def _apply(graph: Graph, eqn: JaxprEqn, arguments: list[Array]) -> list[Array]:
     return found if eqn.primitive.multiple_results else [found]
 
 
-def _is_small(name: str, eqn: JaxprEqn, arguments: list[Any]) -> bool:
+def _is_small(name: str, eqn: Equation, arguments: list[Any]) -> bool:
     """Whether an operation is done at export: on small known arrays, or random keys."""
     if not arguments or any(isinstance(each, Value) for each in arguments):
         return False
@@ -114,7 +122,7 @@ def _is_small(name: str, eqn: JaxprEqn, arguments: list[Any]) -> bool:
     return all(aval.size <= _SMALL for aval in avals)
 
 
-def _computed(eqn: JaxprEqn, arguments: list[Any]) -> list[Any]:
+def _computed(eqn: Equation, arguments: list[Any]) -> list[Any]:
     with jax.default_device(jax.devices("cpu")[0]):
         full = [
             jnp.asarray(np.broadcast_to(array, var.aval.shape), var.aval.dtype)
@@ -132,13 +140,13 @@ def _computed(eqn: JaxprEqn, arguments: list[Any]) -> list[Any]:
 # Calls.
 
 
-def _call(graph: Graph, eqn: JaxprEqn, arguments: list[Array]) -> list[Array]:
+def _call(graph: Graph, eqn: Equation, arguments: list[Array]) -> list[Array]:
     inner = eqn.params.get("jaxpr", eqn.params.get("call_jaxpr"))
     consts = getattr(inner, "consts", ())
     return evaluate(graph, getattr(inner, "jaxpr", inner), consts, arguments)
 
 
-def _one_by_one(graph: Graph, eqn: JaxprEqn, arguments: list[Array]) -> list[Array]:
+def _one_by_one(graph: Graph, eqn: Equation, arguments: list[Array]) -> list[Array]:
     """A function of `opjax._sequential`, batched, in the form without LAPACK."""
     function, consts = jax.extend.core.jaxpr_as_fun(eqn.params["jaxpr"]), 0
     if eqn.params["elementary"] is not None:
@@ -150,7 +158,7 @@ def _one_by_one(graph: Graph, eqn: JaxprEqn, arguments: list[Array]) -> list[Arr
     return evaluate(graph, program.jaxpr, program.consts, arguments[consts:])
 
 
-def _platform(graph: Graph, eqn: JaxprEqn, arguments: list[Array]) -> list[Array]:
+def _platform(graph: Graph, eqn: Equation, arguments: list[Array]) -> list[Array]:
     """The branch of `lax.platform_dependent` for any platform."""
     return [np.asarray(eqn.params["platforms"].index(None), np.int32)]
 
@@ -158,7 +166,7 @@ def _platform(graph: Graph, eqn: JaxprEqn, arguments: list[Array]) -> list[Array
 # Branches and loops.
 
 
-def _cond(graph: Graph, eqn: JaxprEqn, arguments: list[Array]) -> list[Array]:
+def _cond(graph: Graph, eqn: Equation, arguments: list[Array]) -> list[Array]:
     which, *operands = arguments
     branches = eqn.params["branches"]
     if isinstance(which, np.ndarray):
@@ -208,7 +216,7 @@ def _body(
     return onnx.helper.make_graph(inner.nodes, name, typed_inputs, infos)
 
 
-def _scan(graph: Graph, eqn: JaxprEqn, arguments: list[Array]) -> list[Array]:
+def _scan(graph: Graph, eqn: Equation, arguments: list[Array]) -> list[Array]:
     p = eqn.params
     program, length = p["jaxpr"], p["length"]
     consts, carry = p["num_consts"], p["num_carry"]
@@ -251,7 +259,7 @@ def _scan(graph: Graph, eqn: JaxprEqn, arguments: list[Array]) -> list[Array]:
 
 def _unrolled(
     graph: Graph,
-    eqn: JaxprEqn,
+    eqn: Equation,
     given: list[Array],
     states: list[Array],
     rows: list[Array],
@@ -281,14 +289,14 @@ def _unrolled(
     return [*states, *stacks]
 
 
-def _row(graph: Graph, x: Array, shape: Sequence[Any], i: int) -> Array:
+def _row(graph: Graph, x: Array, shape: Sequence[Dim], i: int) -> Array:
     if isinstance(x, np.ndarray):
         return np.asarray(x[0 if x.shape[0] == 1 else i])
     x = graph.full(x, shape)
     return Value(graph.op("Gather", x, np.asarray(i), axis=0), tuple(shape[1:]))
 
 
-def _while(graph: Graph, eqn: JaxprEqn, arguments: list[Array]) -> list[Array]:
+def _while(graph: Graph, eqn: Equation, arguments: list[Array]) -> list[Array]:
     p = eqn.params
     test, body = p["cond_jaxpr"], p["body_jaxpr"]
     split = p["cond_nconsts"], p["cond_nconsts"] + p["body_nconsts"]

@@ -7,9 +7,8 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.extend.core import JaxprEqn
 
-from opjax._onnx.graph import END, Array, Graph, Value
+from opjax._onnx.graph import END, Array, Dim, Equation, Graph, Operand, Value
 
 Rule = Callable[..., Any]  # of a graph, an equation and its arguments
 
@@ -52,12 +51,12 @@ _REDUCED = {
 }
 
 
-def _elementwise(graph: Graph, kind: str, *arrays: Any, **attributes: Any) -> Value:
+def _elementwise(graph: Graph, kind: str, *arrays: Operand, **attributes: Any) -> Value:
     shape = _common([a.shape for a in arrays if isinstance(a, Value | np.ndarray)])
     return Value(graph.op(kind, *arrays, **attributes), shape)
 
 
-def _common(shapes: list[tuple[Any, ...]]) -> tuple[Any, ...]:
+def _common(shapes: list[tuple[Dim, ...]]) -> tuple[Dim, ...]:
     """The shape to which shapes broadcast."""
     rank = max(map(len, shapes))
     columns = zip(*((1,) * (rank - len(s)) + tuple(s) for s in shapes), strict=True)
@@ -67,7 +66,7 @@ def _common(shapes: list[tuple[Any, ...]]) -> tuple[Any, ...]:
     )
 
 
-def _one(eqn: JaxprEqn) -> np.ndarray:
+def _one(eqn: Equation) -> np.ndarray:
     return np.ones((), eqn.invars[0].aval.dtype)
 
 
@@ -79,29 +78,29 @@ def _binary(kind: str) -> Rule:
     return lambda graph, eqn, x, y: _elementwise(graph, kind, x, y)
 
 
-def _divide(graph: Graph, eqn: JaxprEqn, x: Array, y: Array) -> Array:
+def _divide(graph: Graph, eqn: Equation, x: Array, y: Array) -> Array:
     if isinstance(y, np.ndarray) and y.size == 1 and y.item() == 1:
         return x
     return _elementwise(graph, "Div", x, y)
 
 
 def _logical(kind: str, bitwise: str) -> Rule:
-    def rule(graph: Graph, eqn: JaxprEqn, *arrays: Array) -> Value:
+    def rule(graph: Graph, eqn: Equation, *arrays: Array) -> Value:
         logical = eqn.invars[0].aval.dtype == bool
         return _elementwise(graph, kind if logical else bitwise, *arrays)
 
     return rule
 
 
-def _not_equal(graph: Graph, eqn: JaxprEqn, x: Array, y: Array) -> Value:
+def _not_equal(graph: Graph, eqn: Equation, x: Array, y: Array) -> Value:
     return _elementwise(graph, "Not", _elementwise(graph, "Equal", x, y))
 
 
-def _reciprocal_root(graph: Graph, eqn: JaxprEqn, x: Array) -> Value:
+def _reciprocal_root(graph: Graph, eqn: Equation, x: Array) -> Value:
     return _elementwise(graph, "Reciprocal", _elementwise(graph, "Sqrt", x))
 
 
-def _integer_power(graph: Graph, eqn: JaxprEqn, x: Array) -> Array:
+def _integer_power(graph: Graph, eqn: Equation, x: Array) -> Array:
     power = eqn.params.get("y", 2)
     result, square, rest = None, x, abs(power)
     while rest:
@@ -117,36 +116,36 @@ def _times(graph: Graph, x: Array, y: Array) -> Value:
     return _elementwise(graph, "Mul", x, y)
 
 
-def _log1p(graph: Graph, eqn: JaxprEqn, x: Array) -> Value:
+def _log1p(graph: Graph, eqn: Equation, x: Array) -> Value:
     return _elementwise(graph, "Log", _elementwise(graph, "Add", x, _one(eqn)))
 
 
-def _expm1(graph: Graph, eqn: JaxprEqn, x: Array) -> Value:
+def _expm1(graph: Graph, eqn: Equation, x: Array) -> Value:
     return _elementwise(graph, "Sub", _elementwise(graph, "Exp", x), _one(eqn))
 
 
-def _erfc(graph: Graph, eqn: JaxprEqn, x: Array) -> Value:
+def _erfc(graph: Graph, eqn: Equation, x: Array) -> Value:
     return _elementwise(graph, "Sub", _one(eqn), _elementwise(graph, "Erf", x))
 
 
-def _square(graph: Graph, eqn: JaxprEqn, x: Array) -> Value:
+def _square(graph: Graph, eqn: Equation, x: Array) -> Value:
     return _times(graph, x, x)
 
 
-def _finite(graph: Graph, eqn: JaxprEqn, x: Array) -> Value:
+def _finite(graph: Graph, eqn: Equation, x: Array) -> Value:
     bad = [_elementwise(graph, kind, x) for kind in ("IsNaN", "IsInf")]
     return _elementwise(graph, "Not", _elementwise(graph, "Or", *bad))
 
 
-def _remainder(graph: Graph, eqn: JaxprEqn, x: Array, y: Array) -> Value:
+def _remainder(graph: Graph, eqn: Equation, x: Array, y: Array) -> Value:
     return _elementwise(graph, "Mod", x, y, fmod=1)
 
 
-def _clamp(graph: Graph, eqn: JaxprEqn, low: Array, x: Array, high: Array) -> Value:
+def _clamp(graph: Graph, eqn: Equation, low: Array, x: Array, high: Array) -> Value:
     return _elementwise(graph, "Min", _elementwise(graph, "Max", x, low), high)
 
 
-def _select(graph: Graph, eqn: JaxprEqn, which: Array, *cases: Array) -> Array:
+def _select(graph: Graph, eqn: Equation, which: Array, *cases: Array) -> Array:
     if len(cases) == 1:
         return cases[0]
     if eqn.invars[0].aval.dtype == bool:
@@ -159,11 +158,11 @@ def _select(graph: Graph, eqn: JaxprEqn, which: Array, *cases: Array) -> Array:
     return result
 
 
-def _convert(graph: Graph, eqn: JaxprEqn, x: Array) -> Array:
+def _convert(graph: Graph, eqn: Equation, x: Array) -> Array:
     return graph.cast(x, eqn.params["new_dtype"])
 
 
-def _rounded(graph: Graph, eqn: JaxprEqn, x: Array) -> Array:
+def _rounded(graph: Graph, eqn: Equation, x: Array) -> Array:
     bits = eqn.params["exponent_bits"], eqn.params["mantissa_bits"]
     if bits == (8, 23):
         return x
@@ -173,40 +172,40 @@ def _rounded(graph: Graph, eqn: JaxprEqn, x: Array) -> Array:
 # Shapes.
 
 
-def _broadcast(graph: Graph, eqn: JaxprEqn, x: Array, *dynamic: Array) -> Array:
+def _broadcast(graph: Graph, eqn: Equation, x: Array, *dynamic: Array) -> Array:
     """Adds axes; operations repeat the values where they need that."""
     kept = eqn.params["broadcast_dimensions"]
     rank = len(eqn.params["shape"])
     return graph.unsqueeze(x, [axis for axis in range(rank) if axis not in kept])
 
 
-def _reshape(graph: Graph, eqn: JaxprEqn, x: Array, *dynamic: Array) -> Array:
+def _reshape(graph: Graph, eqn: Equation, x: Array, *dynamic: Array) -> Array:
     x = graph.full(x, eqn.invars[0].aval.shape)
     return graph.reshape(x, eqn.outvars[0].aval.shape)
 
 
-def _transpose(graph: Graph, eqn: JaxprEqn, x: Array) -> Array:
+def _transpose(graph: Graph, eqn: Equation, x: Array) -> Array:
     return graph.transpose(x, eqn.params["permutation"])
 
 
-def _squeeze(graph: Graph, eqn: JaxprEqn, x: Array) -> Array:
+def _squeeze(graph: Graph, eqn: Equation, x: Array) -> Array:
     return graph.squeeze(x, eqn.params["dimensions"])
 
 
-def _full(graph: Graph, eqn: JaxprEqn, arrays: Any) -> list[Array]:
+def _full(graph: Graph, eqn: Equation, arrays: Any) -> list[Array]:
     return [
         graph.full(x, var.aval.shape)
         for x, var in zip(arrays, eqn.invars, strict=False)
     ]
 
 
-def _concatenate(graph: Graph, eqn: JaxprEqn, *arrays: Array) -> Value:
+def _concatenate(graph: Graph, eqn: Equation, *arrays: Array) -> Value:
     names = _full(graph, eqn, arrays)
     joined = graph.op("Concat", *names, axis=eqn.params["dimension"])
     return Value(joined, eqn.outvars[0].aval.shape)
 
 
-def _slice(graph: Graph, eqn: JaxprEqn, x: Array) -> Array:
+def _slice(graph: Graph, eqn: Equation, x: Array) -> Array:
     before, after = eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape
     starts, limits = eqn.params["start_indices"], eqn.params["limit_indices"]
     strides = eqn.params["strides"] or (1,) * len(before)
@@ -243,7 +242,7 @@ def _together(graph: Graph, parts: list[Any]) -> Any:
     return parts[0] if len(parts) == 1 else graph.op("Concat", *parts, axis=0)
 
 
-def _dynamic_slice(graph: Graph, eqn: JaxprEqn, x: Array, *starts: Array) -> Value:
+def _dynamic_slice(graph: Graph, eqn: Equation, x: Array, *starts: Array) -> Value:
     """Without the clamp of starts, which are in range in our programs."""
     before, sizes = eqn.invars[0].aval.shape, eqn.params["slice_sizes"]
     cut = [i for i, (b, s) in enumerate(zip(before, sizes, strict=True)) if b != s]
@@ -263,7 +262,7 @@ def _window(graph: Graph, x: Array, starts: dict[int, Array], sizes: Any) -> Val
 
 
 def _dynamic_update_slice(
-    graph: Graph, eqn: JaxprEqn, x: Array, update: Array, *starts: Array
+    graph: Graph, eqn: Equation, x: Array, update: Array, *starts: Array
 ) -> Value:
     """Writes at starts along one axis."""
     x, update = _full(graph, eqn, (x, update))
@@ -283,7 +282,7 @@ def _dynamic_update_slice(
     return Value(graph.name(back), shape)
 
 
-def _pad(graph: Graph, eqn: JaxprEqn, x: Array, value: Array) -> Array:
+def _pad(graph: Graph, eqn: Equation, x: Array, value: Array) -> Array:
     config, after = eqn.params["padding_config"], eqn.outvars[0].aval.shape
     if any(interior for *_, interior in config):
         raise NotImplementedError("pad between entries")
@@ -295,7 +294,7 @@ def _pad(graph: Graph, eqn: JaxprEqn, x: Array, value: Array) -> Array:
     return Value(graph.op("Pad", x, graph.sizes_of(counts), value), after)
 
 
-def _reverse(graph: Graph, eqn: JaxprEqn, x: Array) -> Value:
+def _reverse(graph: Graph, eqn: Equation, x: Array) -> Value:
     x = graph.full(x, eqn.invars[0].aval.shape)
     axes = list(eqn.params["dimensions"])
     ends = [-END] * len(axes)
@@ -303,7 +302,7 @@ def _reverse(graph: Graph, eqn: JaxprEqn, x: Array) -> Value:
     return Value(name, eqn.outvars[0].aval.shape)
 
 
-def _split(graph: Graph, eqn: JaxprEqn, x: Array) -> list[Value]:
+def _split(graph: Graph, eqn: Equation, x: Array) -> list[Value]:
     x = graph.full(x, eqn.invars[0].aval.shape)
     sizes, axis = eqn.params["sizes"], eqn.params["axis"]
     counts = graph.sizes_of(sizes)
@@ -312,7 +311,7 @@ def _split(graph: Graph, eqn: JaxprEqn, x: Array) -> list[Value]:
     return [Value(name, shape) for name, shape in zip(names, shapes, strict=True)]
 
 
-def _iota(graph: Graph, eqn: JaxprEqn, *dynamic: Array) -> Array:
+def _iota(graph: Graph, eqn: Equation, *dynamic: Array) -> Array:
     shape, axis = eqn.params["shape"], eqn.params["dimension"]
     dtype, others = eqn.params["dtype"], [i for i in range(len(shape)) if i != axis]
     size = graph.size(shape[axis])
@@ -323,7 +322,7 @@ def _iota(graph: Graph, eqn: JaxprEqn, *dynamic: Array) -> Array:
     return graph.unsqueeze(graph.cast(numbers, dtype), others)
 
 
-def _dim_as_value(graph: Graph, eqn: JaxprEqn) -> Array:
+def _dim_as_value(graph: Graph, eqn: Equation) -> Array:
     size, dtype = graph.size(eqn.params["dim"]), eqn.outvars[0].aval.dtype
     if isinstance(size, int):
         return np.asarray(size, dtype)
@@ -333,7 +332,7 @@ def _dim_as_value(graph: Graph, eqn: JaxprEqn) -> Array:
 # Reductions and products.
 
 
-def _reduced(graph: Graph, eqn: JaxprEqn, x: Array) -> Array:
+def _reduced(graph: Graph, eqn: Equation, x: Array) -> Array:
     axes = list(eqn.params["axes"])
     if not axes:
         return x
@@ -344,7 +343,7 @@ def _reduced(graph: Graph, eqn: JaxprEqn, x: Array) -> Array:
 
 
 def _of_truths(kind: str) -> Rule:
-    def rule(graph: Graph, eqn: JaxprEqn, x: Array) -> Array:
+    def rule(graph: Graph, eqn: Equation, x: Array) -> Array:
         numbers = graph.cast(graph.full(x, eqn.invars[0].aval.shape), np.int32)
         name = graph.op(kind, numbers, list(eqn.params["axes"]), keepdims=0)
         return graph.cast(Value(name, eqn.outvars[0].aval.shape), bool)
@@ -353,7 +352,7 @@ def _of_truths(kind: str) -> Rule:
 
 
 def _place_of(kind: str) -> Rule:
-    def rule(graph: Graph, eqn: JaxprEqn, x: Array) -> Array:
+    def rule(graph: Graph, eqn: Equation, x: Array) -> Array:
         x = graph.full(x, eqn.invars[0].aval.shape)
         (axis,) = eqn.params["axes"]
         name = graph.op(kind, x, axis=axis, keepdims=0)
@@ -363,13 +362,13 @@ def _place_of(kind: str) -> Rule:
     return rule
 
 
-def _cumulative_sum(graph: Graph, eqn: JaxprEqn, x: Array) -> Value:
+def _cumulative_sum(graph: Graph, eqn: Equation, x: Array) -> Value:
     x = graph.full(x, eqn.invars[0].aval.shape)
     axis, reverse = np.asarray(eqn.params["axis"]), int(eqn.params["reverse"])
     return Value(graph.op("CumSum", x, axis, reverse=reverse), x.shape)
 
 
-def _product(graph: Graph, eqn: JaxprEqn, x: Array, y: Array) -> Array:
+def _product(graph: Graph, eqn: Equation, x: Array, y: Array) -> Array:
     (cx, cy), (bx, by) = eqn.params["dimension_numbers"]
     x, y = _full(graph, eqn, (x, y))
     fx, fy = ([i for i in range(len(a.shape)) if i not in (*c, *b)]
@@ -390,7 +389,7 @@ def _product(graph: Graph, eqn: JaxprEqn, x: Array, y: Array) -> Array:
     return result if same else graph.cast(result, wanted)
 
 
-def _convolution(graph: Graph, eqn: JaxprEqn, x: Array, kernel: Array) -> Array:
+def _convolution(graph: Graph, eqn: Equation, x: Array, kernel: Array) -> Array:
     p = eqn.params
     if set(p["lhs_dilation"]) != {1} or p["batch_group_count"] != 1:
         raise NotImplementedError("transposed convolution")
@@ -416,7 +415,7 @@ def _convolution(graph: Graph, eqn: JaxprEqn, x: Array, kernel: Array) -> Array:
 # Places.
 
 
-def _gather(graph: Graph, eqn: JaxprEqn, x: Array, indices: Array) -> Array:
+def _gather(graph: Graph, eqn: Equation, x: Array, indices: Array) -> Array:
     x, indices = _full(graph, eqn, (x, indices))
     numbers = eqn.params["dimension_numbers"]
     after = eqn.outvars[0].aval.shape
@@ -458,7 +457,7 @@ def _entry(graph: Graph, x: Array, i: int) -> Array:
 
 def _scatter(reduction: str) -> Rule:
     def rule(
-        graph: Graph, eqn: JaxprEqn, x: Array, indices: Array, updates: Array
+        graph: Graph, eqn: Equation, x: Array, indices: Array, updates: Array
     ) -> Array:
         x, indices, updates = _full(graph, eqn, (x, indices, updates))
         numbers, after = eqn.params["dimension_numbers"], eqn.outvars[0].aval.shape
@@ -492,7 +491,7 @@ def _numbered(graph: Graph, places: Array, axis: int) -> Array:
     return Value(joined, (*places.shape[:-1], places.shape[-1] + 1))
 
 
-def _sort(graph: Graph, eqn: JaxprEqn, *arrays: Array) -> list[Value]:
+def _sort(graph: Graph, eqn: Equation, *arrays: Array) -> list[Value]:
     if eqn.params["num_keys"] != 1:
         raise NotImplementedError("sort by several keys")
     arrays = tuple(_full(graph, eqn, arrays))
@@ -506,7 +505,7 @@ def _sort(graph: Graph, eqn: JaxprEqn, *arrays: Array) -> list[Value]:
     return [Value(n, s) for n, s in zip((keys, *others), shapes, strict=True)]
 
 
-def _top_k(graph: Graph, eqn: JaxprEqn, x: Array) -> list[Array]:
+def _top_k(graph: Graph, eqn: Equation, x: Array) -> list[Array]:
     x = graph.full(x, eqn.invars[0].aval.shape)
     values, places = (var.aval for var in eqn.outvars)
     count = graph.sizes_of([values.shape[-1]])

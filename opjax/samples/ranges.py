@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from opjax._trees import Json
 from opjax.samples import summaries
 from opjax.samples.base import Sample
 from opjax.samples.summaries import Summarized
@@ -41,7 +43,7 @@ def measure(train: Sequence[Sample] | Summarized) -> dict[str, Any]:
     return measured
 
 
-def compare(measured: Mapping[str, Any], sample: Sample) -> dict[str, Any]:
+def compare(measured: Json, sample: Sample) -> dict[str, Any]:
     """Measures how far a sample lies outside the ranges of the training samples.
 
     A sample inside all ranges may still be out of distribution; a sample outside
@@ -95,13 +97,13 @@ def compare(measured: Mapping[str, Any], sample: Sample) -> dict[str, Any]:
     return distances
 
 
-def _scalar_names(measured: Mapping[str, Any]) -> Sequence[str]:
+def _scalar_names(measured: Json) -> Sequence[str]:
     listed = measured.get("names", {}).get("scalars")
     count = len(measured["ranges"]["scalars"][0])
     return listed or [f"scalars_{i}" for i in range(count)]
 
 
-def crowding(measured: Mapping[str, Any], sample: Sample) -> float:
+def crowding(measured: Json, sample: Sample) -> float:
     """Measures whether points are locally denser than in training.
 
     Refining a mesh does not change the quantiles of its coordinates; moving its points
@@ -127,7 +129,7 @@ def crowding(measured: Mapping[str, Any], sample: Sample) -> float:
     return distance if distance > 0.1 + sample.num_points**-0.5 else 0.0
 
 
-def sentence(row: Mapping[str, Any]) -> str:
+def sentence(row: Json) -> str:
     """Describes the result of `compare`; empty if everything is inside.
 
     Args:
@@ -151,7 +153,7 @@ def sentence(row: Mapping[str, Any]) -> str:
     return "; ".join(words)
 
 
-def _named(row: Mapping[str, Any]) -> str:
+def _named(row: Json) -> str:
     """The scalars outside the training range, by name and value."""
     words = [
         "{} = {:.6g} ({:.6g} to {:.6g} in training)".format(
@@ -176,7 +178,7 @@ _UNITS = 100  # times as large, or as small: other units, it seems
 
 
 def other_units(
-    measured: Mapping[str, Any],
+    measured: Json,
     given: Sequence[Sample],
     names: Mapping[str, Sequence[str]],
 ) -> list[str]:
@@ -229,7 +231,7 @@ def _other_sizes(
     return notes
 
 
-def _rounding(measured: Mapping[str, Any], name: str, array: np.ndarray) -> float:
+def _rounding(measured: Json, name: str, array: np.ndarray) -> float:
     """The `eps` that ranges and an array are known to; that of float32 in opjax 0.2."""
     eps = measured.get("rounding", {}).get(name, _SINGLE)
     return max(eps, float(np.finfo(array.dtype).eps))
@@ -239,7 +241,7 @@ _SINGLE = float(np.finfo(np.float32).eps)
 
 
 def _outside(
-    array: np.ndarray, low: Any, high: Any, rounding: float
+    array: np.ndarray, low: ArrayLike, high: ArrayLike, rounding: float
 ) -> tuple[float, float]:
     """Share of rows outside a box, and the largest distance over the box's width.
 

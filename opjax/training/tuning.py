@@ -41,7 +41,7 @@ class Frozen(NamedTuple):
       ([2.0, 2.0], None)
     """
 
-    tree: Any
+    tree: PyTree
 
 
 class Factors(NamedTuple):
@@ -148,7 +148,7 @@ def tuned(model: PyTree, ranks: Mapping[str, int], *, key: Array) -> Tuned:
     return Tuned(Frozen(model), parts)
 
 
-def merged(model: PyTree) -> Any:
+def merged(model: PyTree) -> PyTree:
     """Returns the ordinary model of a tuned one; other models are returned unchanged.
 
     Examples:
@@ -171,7 +171,7 @@ def merged(model: PyTree) -> Any:
     return jax.tree_util.tree_map_with_path(value, model.base.tree)
 
 
-def untuned(model: PyTree) -> Any:
+def untuned(model: PyTree) -> PyTree:
     """Returns the frozen model of a tuned one; other models are returned unchanged.
 
     Examples:

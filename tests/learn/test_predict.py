@@ -403,7 +403,7 @@ def test_the_exported_file_is_the_loaded_operator(name, rng, tmp_path):
     pytest.importorskip("flatbuffers")
     found = operator(rng, tmp_path, name, weighted=True)
     options = predict.PredictOptions(found.folder, export=tmp_path / "operator")
-    predict._export(found, options)
+    predict._export(found, options, ())
     exported = jax.export.deserialize(bytearray((tmp_path / "operator").read_bytes()))
     for n in (4, 50):
         sample = make(rng, n, weighted=True)

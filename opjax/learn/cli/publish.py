@@ -17,7 +17,7 @@ import dataclasses
 import os
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -184,7 +184,7 @@ def _cases(operator: Trained, paths: Paths | None) -> Sequence[Sample]:
 
 def _rounded(
     operator: Trained, precision: str, cases: Sequence[Sample]
-) -> tuple[Trained, bool, dict[str, Any]]:
+) -> tuple[Trained, bool, Json]:
     """The operator as it will be stored, and how much its errors change."""
     if precision == "single":
         return operator, False, {}
@@ -220,7 +220,7 @@ def _study(folder: pathlib.Path) -> pathlib.Path:
     return folder.parent if (folder.parent / "members.json").is_file() else folder
 
 
-def _errors_of_run(operator: Trained, made: Json) -> dict[str, Any]:
+def _errors_of_run(operator: Trained, made: Json) -> Json:
     """The errors of all seeds and of the baselines, as the run has stored them."""
     study, rows = _study(operator.folder), list[Any]()
     if (study / "members.json").is_file():
@@ -240,7 +240,7 @@ def _errors_of_run(operator: Trained, made: Json) -> dict[str, Any]:
     }
 
 
-def _provenance(operator: Trained) -> dict[str, Any]:
+def _provenance(operator: Trained) -> Json:
     study, config = _study(operator.folder), operator.description.config
     made, result = dict[str, Any](), read_object(study / "result.json")
     for place in (study, operator.folder):  # of a seed, when and where it was trained
@@ -277,7 +277,7 @@ def _provenance(operator: Trained) -> dict[str, Any]:
     }
 
 
-def _channels(operator: Trained) -> dict[str, Any]:
+def _channels(operator: Trained) -> Json:
     """Names of the channels that the ranges of the description belong to."""
     names = dict(operator.description.training["names"])
     return names | {"target": operator.component_names}
@@ -292,7 +292,7 @@ def _without_paths(operator: Trained) -> Json:
     )
 
 
-def _public(text: str, config: Mapping[str, Any]) -> str:
+def _public(text: str, config: Json) -> str:
     """A text with the last part of each local path of the run only."""
     paths = [path for name in _PATHS for path in listed(str(config.get(name, "")))]
     for path in sorted({p for p in paths if os.path.isabs(p)}, key=len, reverse=True):

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from opjax._trees import Json
 from opjax.export import VALUES, Inputs
 from opjax.learn.config.quantities import (
     EXTREMES,
@@ -170,7 +171,7 @@ class Exportable:
         )
 
     @property
-    def provenance(self) -> dict[str, Any]:
+    def provenance(self) -> Json:
         """Origin of the operator, as JSON: model, sizes and ranges of the training."""
         description = self._trained.description
         known = {

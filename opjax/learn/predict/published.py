@@ -51,7 +51,7 @@ class Published(NamedTuple):
     """
 
     folder: pathlib.Path
-    config: dict[str, Any]
+    config: Json
     arrays: dict[str, np.ndarray]
 
     def payload(self, like: PyTree) -> Any:
@@ -100,7 +100,7 @@ def is_published(folder: pathlib.Path) -> bool:
         return False
 
 
-def halved(model: PyTree) -> Any:
+def halved(model: PyTree) -> PyTree:
     """Returns a model whose parameters are rounded to half precision."""
     return jax.tree.map(
         lambda a: a.astype(np.float16).astype(a.dtype) if a.dtype == np.float32 else a,
@@ -115,7 +115,7 @@ def write(
     *,
     half: bool,
     example: Sample | None,
-) -> dict[str, Any]:
+) -> Json:
     """Writes weights, example and `config.json`; the baselines must be there.
 
     Args:
@@ -152,7 +152,7 @@ def write(
     return stored
 
 
-def read_config(folder: pathlib.Path) -> dict[str, Any]:
+def read_config(folder: pathlib.Path) -> Json:
     """Reads `config.json` and checks its own checksum and its format number.
 
     Raises:
@@ -252,7 +252,7 @@ def _is_narrowed(name: str, array: Any) -> bool:
     return name.startswith(_MODEL) and array.dtype == np.float32
 
 
-def _stamp(path: pathlib.Path) -> dict[str, Any]:
+def _stamp(path: pathlib.Path) -> Json:
     content = path.read_bytes()
     return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 

@@ -2,9 +2,10 @@
 
 import json
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from opjax._trees import Json
 from opjax.learn.baselines.fitted import NAMES
 from opjax.learn.tables import number, table
 
@@ -32,7 +33,7 @@ values = trained(case)
 """
 
 
-def of(config: Mapping[str, Any], *, picture: bool, loaded_as: str) -> str:
+def of(config: Json, *, picture: bool, loaded_as: str) -> str:
     """Returns the text of the card.
 
     Args:
@@ -57,7 +58,7 @@ def of(config: Mapping[str, Any], *, picture: bool, loaded_as: str) -> str:
     return "\n".join(parts)
 
 
-def _header(config: Mapping[str, Any]) -> str:
+def _header(config: Json) -> str:
     """The YAML that the hub reads; JSON strings are YAML strings."""
     lines = ["library_name: opjax"]
     if config["licence"]:
@@ -81,7 +82,7 @@ def _header(config: Mapping[str, Any]) -> str:
     return "\n".join(["---", *lines, "---", ""])
 
 
-def _published_row(config: Mapping[str, Any]) -> dict[str, float]:
+def _published_row(config: Json) -> dict[str, float]:
     """The numbers of the seed that is published."""
     errors = config["errors"]
     rows = [
@@ -90,7 +91,7 @@ def _published_row(config: Mapping[str, Any]) -> dict[str, float]:
     return {k: v for row in rows[:1] for k, v in _numbers(row).items()}
 
 
-def _numbers(row: Mapping[str, Any]) -> dict[str, float]:
+def _numbers(row: Json) -> dict[str, float]:
     return {
         key: value
         for key, value in row.items()
@@ -98,7 +99,7 @@ def _numbers(row: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def _errors(config: Mapping[str, Any]) -> str:
+def _errors(config: Json) -> str:
     errors, seed = config["errors"], config["provenance"]["seed"]
     rows = errors["seeds"]
     text = ""
@@ -133,11 +134,11 @@ def _errors(config: Mapping[str, Any]) -> str:
     return text or "None are stored with the run.\n"
 
 
-def _cell(row: Mapping[str, Any], key: str) -> str:
+def _cell(row: Json, key: str) -> str:
     return number(row[key]) if isinstance(row.get(key), int | float) else "–"
 
 
-def _precision(config: Mapping[str, Any]) -> str:
+def _precision(config: Json) -> str:
     size = config["files"]["model.safetensors"]["bytes"]
     checked = config["errors"]["precision"]
     if config["precision"] == "half":
@@ -149,7 +150,7 @@ def _precision(config: Mapping[str, Any]) -> str:
     return f"Parameters are in single precision, {size:,} bytes.\n"
 
 
-def _ranges(config: Mapping[str, Any]) -> str:
+def _ranges(config: Json) -> str:
     """Channels with their training ranges; of scaled cases, after division."""
     operator, names, lines = config["operator"], config["channels"], list[list[str]]()
     ranges = operator["ranges"]
@@ -178,7 +179,7 @@ def _ranges(config: Mapping[str, Any]) -> str:
     return text
 
 
-def _not_for(config: Mapping[str, Any]) -> str:
+def _not_for(config: Json) -> str:
     operator = config["operator"]
     lines = [
         "Inputs, scalars or shapes outside the ranges above. `opjax-predict` reports "
@@ -196,7 +197,7 @@ def _not_for(config: Mapping[str, Any]) -> str:
     return "".join(f"- {line}\n" for line in lines)
 
 
-def _training(config: Mapping[str, Any]) -> str:
+def _training(config: Json) -> str:
     made, options = config["provenance"], dict(config["operator"]["config"])
     options["init_from"] = pathlib.PurePath(options.get("init_from", "")).name
     facts = {
@@ -227,7 +228,7 @@ def _said(value: Any) -> str:
     )
 
 
-def _commit(made: Mapping[str, Any]) -> str:
+def _commit(made: Json) -> str:
     if not made["commit"]:
         return ""
     return made["commit"] + (" with uncommitted changes" if made["modified"] else "")

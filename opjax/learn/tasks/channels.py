@@ -12,7 +12,7 @@ from opjax._trees import Model, PyTree
 from opjax.learn.predict.description import Channels
 from opjax.learn.predict.learned import Learned
 from opjax.learn.registry import operators
-from opjax.learn.registry.entries import Sizes
+from opjax.learn.registry.entries import Configuration, Sizes
 from opjax.normalize import Normalizer
 from opjax.training import tuning
 
@@ -160,18 +160,18 @@ def _counted(names: Iterable[str]) -> str:
     )
 
 
-def head(config: Any, sizes: Sizes) -> set[str]:
+def head(config: Configuration, sizes: Sizes) -> set[str]:
     """Names of the parameters whose shape depends on the number of output channels."""
     return set(_grown(config, sizes, out_features=1))
 
 
-def _shapes(config: Any, sizes: Sizes) -> dict[str, tuple[int, ...]]:
+def _shapes(config: Configuration, sizes: Sizes) -> dict[str, tuple[int, ...]]:
     """Shapes of the parameters of a model that is not built."""
     model = jax.eval_shape(lambda: operators.build(config, sizes, rngs=nnx.Rngs(0)))
     return {name: leaf.shape for name, leaf in tuning.named(model).items()}
 
 
-def _grown(config: Any, sizes: Sizes, **more: int) -> dict[str, int | None]:
+def _grown(config: Configuration, sizes: Sizes, **more: int) -> dict[str, int | None]:
     """Parameters that grow with a size, and the axis that grows by one; else None."""
     before = _shapes(config, sizes)
     counts = {name: getattr(sizes, name) + number for name, number in more.items()}
@@ -186,7 +186,7 @@ def _grown(config: Any, sizes: Sizes, **more: int) -> dict[str, int | None]:
     return grown
 
 
-def expanded(start: Learned, model: Model, found: Match, config: Any) -> Any:
+def expanded(start: Learned, model: Model, found: Match, config: Configuration) -> Any:
     """Returns a model for other channels with the parameters of an operator.
 
     Parameters of new channels are zero: a new input has no effect, and a new output is
@@ -227,7 +227,7 @@ def expanded(start: Learned, model: Model, found: Match, config: Any) -> Any:
     return model
 
 
-def new_parameters(config: Any, found: Match) -> set[str]:
+def new_parameters(config: Configuration, found: Match) -> set[str]:
     """Names of the parameters that have parts of new channels."""
     names: set[str] = set()
     if (found.inputs == NEW).any():

@@ -17,7 +17,7 @@ from opjax.learn.json_files import to_json
 from opjax.learn.predict.learned import Learned
 from opjax.learn.predict.scaling import Scaling
 from opjax.learn.registry import operators
-from opjax.learn.registry.entries import Sizes
+from opjax.learn.registry.entries import Configuration, Sizes
 from opjax.learn.tasks.channels import ARRAYS, Match, expanded
 from opjax.normalize import Normalizer
 
@@ -36,7 +36,7 @@ _FREE = frozenset(
 Build = Callable[[Any, nnx.Rngs], Any]
 
 
-def check_options(start: Learned, config: Any) -> None:
+def check_options(start: Learned, config: Configuration) -> None:
     """Raises ValueError if `config` describes a different model than `start`.
 
     Args:
@@ -234,7 +234,7 @@ def build_from(start: Learned, build: Build, found: Match | None = None) -> Buil
       found: the channels that the operator knows, if others may be new.
     """
 
-    def started(config: Any, rngs: nnx.Rngs) -> Any:
+    def started(config: Configuration, rngs: nnx.Rngs) -> Any:
         model = build(config, rngs)
         if found is not None:
             return expanded(start, model, found, config)

@@ -11,7 +11,7 @@ from flax import nnx
 from opjax._trees import Model
 from opjax.learn.config.start import StartOptions
 from opjax.learn.messages import say
-from opjax.learn.registry.entries import Sizes
+from opjax.learn.registry.entries import Configuration, Sizes
 from opjax.learn.tasks.channels import Match, head, new_parameters
 from opjax.learn.tasks.task import Task
 from opjax.training import tuning
@@ -68,7 +68,7 @@ def tuned_task(
     assert task.build is not None
     assert task.evaluate is not None
 
-    def build(config: Any, rngs: nnx.Rngs) -> tuning.Tuned:
+    def build(config: Configuration, rngs: nnx.Rngs) -> tuning.Tuned:
         model = make(config, rngs)
         new = set() if found is None else new_parameters(config, found)
         ranks = _ranks(model, how, partial(head, config, sizes))
