@@ -192,7 +192,7 @@ def save(
       ...     return jnp.linalg.norm(mesh_points, axis=1, keepdims=True) * features
       >>> inputs = export.Inputs(point_dim=2, feature_dim=1)
       >>> with tempfile.TemporaryDirectory() as folder:
-      ...     export.save(f"{folder}/norm.bin", norm, inputs)
+      ...     saved = export.save(f"{folder}/norm.bin", norm, inputs)
       ...     operator = export.load(f"{folder}/norm.bin")
       >>> operator.call(jnp.ones((9, 2)), jnp.ones((9, 1))).shape
       (9, 1)
@@ -243,7 +243,7 @@ def load(
       ...     return jnp.linalg.norm(mesh_points, axis=1, keepdims=True) * features
       >>> inputs = export.Inputs(point_dim=2, feature_dim=1)
       >>> with tempfile.TemporaryDirectory() as folder:
-      ...     export.save(f"{folder}/norm.bin", norm, inputs)
+      ...     saved = export.save(f"{folder}/norm.bin", norm, inputs)
       ...     operator = export.load(f"{folder}/norm.bin")
       >>> operator.call(jnp.ones((5, 2)), jnp.ones((5, 1))).shape
       (5, 1)

@@ -77,7 +77,7 @@ def arguments(basis, x, points):
     """What a layer in a basis is given besides features at points of an interval."""
     given = {"mesh_points": points}
     if basis == "given":
-        given["basis_functions"] = np.sin(x[:, :BASIS])
+        given["basis_functions"] = jnp.sin(x[:, :BASIS])
     return given
 
 
