@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from opjax._trees import Json
 from opjax.samples import summaries
 from opjax.samples.base import Sample
 from opjax.samples.summaries import Summarized
 
 # What `compare` calls the scalars outside the training range.
 BEYOND = "scalars_beyond"
+
+Ranges = Mapping[str, Any]  # what `measure` returns, or a row of it
 
 
 def measure(train: Sequence[Sample] | Summarized) -> dict[str, Any]:
@@ -43,7 +44,7 @@ def measure(train: Sequence[Sample] | Summarized) -> dict[str, Any]:
     return measured
 
 
-def compare(measured: Json, sample: Sample) -> dict[str, Any]:
+def compare(measured: Ranges, sample: Sample) -> dict[str, Any]:
     """Measures how far a sample lies outside the ranges of the training samples.
 
     A sample inside all ranges may still be out of distribution; a sample outside
@@ -97,13 +98,13 @@ def compare(measured: Json, sample: Sample) -> dict[str, Any]:
     return distances
 
 
-def _scalar_names(measured: Json) -> Sequence[str]:
+def _scalar_names(measured: Ranges) -> Sequence[str]:
     listed = measured.get("names", {}).get("scalars")
     count = len(measured["ranges"]["scalars"][0])
     return listed or [f"scalars_{i}" for i in range(count)]
 
 
-def crowding(measured: Json, sample: Sample) -> float:
+def crowding(measured: Ranges, sample: Sample) -> float:
     """Measures whether points are locally denser than in training.
 
     Refining a mesh does not change the quantiles of its coordinates; moving its points
@@ -129,7 +130,7 @@ def crowding(measured: Json, sample: Sample) -> float:
     return distance if distance > 0.1 + sample.num_points**-0.5 else 0.0
 
 
-def sentence(row: Json) -> str:
+def sentence(row: Ranges) -> str:
     """Describes the result of `compare`; empty if everything is inside.
 
     Args:
@@ -153,7 +154,7 @@ def sentence(row: Json) -> str:
     return "; ".join(words)
 
 
-def _named(row: Json) -> str:
+def _named(row: Ranges) -> str:
     """The scalars outside the training range, by name and value."""
     words = [
         "{} = {:.6g} ({:.6g} to {:.6g} in training)".format(
@@ -178,7 +179,7 @@ _UNITS = 100  # times as large, or as small: other units, it seems
 
 
 def other_units(
-    measured: Json,
+    measured: Ranges,
     given: Sequence[Sample],
     names: Mapping[str, Sequence[str]],
 ) -> list[str]:
@@ -231,7 +232,7 @@ def _other_sizes(
     return notes
 
 
-def _rounding(measured: Json, name: str, array: np.ndarray) -> float:
+def _rounding(measured: Ranges, name: str, array: np.ndarray) -> float:
     """The `eps` that ranges and an array are known to; that of float32 in opjax 0.2."""
     eps = measured.get("rounding", {}).get(name, _SINGLE)
     return max(eps, float(np.finfo(array.dtype).eps))
