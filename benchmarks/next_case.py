@@ -56,7 +56,7 @@ _PAGE = flags.DEFINE_string("next_page", None, "File of the figure; prints the t
 _SMOKE = flags.DEFINE_bool("next_smoke", False, "Run very few steps on few cases")
 _BY = flags.DEFINE_enum("next_by", "pod", ["pod", "operator"], "What predicts")
 _SEEDS = flags.DEFINE_list("next_seeds", ["0", "1", "2"], "Seeds, in this order")
-_PLATES = flags.DEFINE_string("next_plates", None, "Folder of plates, for airfoils")
+_PLATES = flags.DEFINE_string("next_plates", None, "Folder of plates, which replace the airfoils")
 _ANGLES, _THICKNESS, _CAMBER = (-2.0, 14.0), (0.06, 0.24), (0.0, 0.12)
 STRATEGIES = ("random", "distance", "rank")
 AIRFOILS, PLATES = "airfoils", "plates"
@@ -373,9 +373,8 @@ def run(
     for strategy in STRATEGIES:
         places = list(range(study.sizes[0]))
         for number, size in enumerate(study.sizes):
-            label = (
-                strategy if number else STRATEGIES[0]
-            )  # the first cases are the same
+            # All strategies begin with the same cases.
+            label = strategy if number else STRATEGIES[0]
             if (label, size) in known:
                 places = known[label, size]["places"]
                 continue

@@ -225,9 +225,9 @@ def check_gradient(function, oracle, args, *, rtol=1e-7, step=1e-3, seed=1):
 
 
 def check_transforms(function, args, *, rtol32=1e-4):
-    """Checks compiled == eager, vmap == a loop, and float32 in, float32 out.
+    """Checks compiled vmap == a loop of eager calls, and float32 in, float32 out.
 
-    What is compiled is one program: a program costs more than what is in it.
+    Both are one compiled program, because compilation dominates the time.
     """
     args = [np.asarray(a) for a in args]
     other = [0.5 * a for a in args]

@@ -28,7 +28,7 @@ try:
 except (ImportError, AttributeError):
     set_up = functools.cache(lambda: None)
 
-# What makes an array of one of NumPy is a program for every shape: copy it instead.
+# JAX compiles a program per shape to stage a NumPy array: copy the array instead.
 try:
     from jax._src.core import Array, stage_p
 

@@ -25,7 +25,7 @@ SIZES = {"smooth1": 2000, "smooth2": 1000}
 
 
 def strokes(rng: np.random.Generator) -> np.ndarray:
-    """A drawing of one to eight strokes, booleans: is the cell permeable?"""
+    """Returns a drawing of one to eight strokes; true where a cell is permeable."""
     centres = (np.arange(CELLS) + 0.5) / CELLS
     points = np.stack(np.meshgrid(centres, centres, indexing="ij"), axis=-1)
     permeable = np.full((CELLS, CELLS), rng.random() < 0.5)

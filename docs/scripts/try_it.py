@@ -51,7 +51,7 @@ def runtime(package: Path, operator: bytes) -> str:
 def main(output: str = str(FOLDER / "runtime.js")) -> None:
     """Writes the script to a file."""
     with tempfile.TemporaryDirectory() as folder:
-        command = ["npm", "pack", "--silent", f"onnxruntime-web@{VERSION}"]
+        command = ["npm", "pack", "--loglevel=error", f"onnxruntime-web@{VERSION}"]
         subprocess.run(command, cwd=folder, check=True)
         (package,) = Path(folder).glob("*.tgz")
         script = runtime(package, (FOLDER / "operator.onnx").read_bytes())
