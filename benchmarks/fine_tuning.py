@@ -202,20 +202,31 @@ def _errors(numbers: Mapping[str, Any]) -> Row:
     }
 
 
+def _label(way: str) -> str:
+    """A way in words; `way@rate` is one with another learning rate."""
+    name, _, rate = way.partition("@")
+    return NAMES[name] + (f", learning rate {rate}" if rate else "")
+
+
 def page(rows: Sequence[Row]) -> str:
     """Returns the table: a row for each family, number of cases and way."""
     lines: list[list[str]] = []
     keys = dict.fromkeys((r["family"], r["cases"], r["way"]) for r in rows)
     order = list(NAMES)
     for family, cases, way in sorted(
-        keys, key=lambda k: (list(HOLES).index(k[0]), k[1], order.index(k[2]))
+        keys,
+        key=lambda k: (
+            list(HOLES).index(k[0]),
+            k[1],
+            order.index(k[2].partition("@")[0]),
+        ),
     ):
         key = {"family": family, "cases": cases, "way": way}
         some = [row for row in rows if key.items() <= row.items()]
         numbers = [_cell(some, name) for name in ("U", "S_Mises", "seconds")]
         trained = f"{some[0]['trained']:,}" if "trained" in some[0] else "–"
         seeds = "–" if way in BASELINES else str(len(some))
-        lines.append([family, str(cases), NAMES[way], trained, seeds, *numbers])
+        lines.append([family, str(cases), _label(way), trained, seeds, *numbers])
     heads = ["family", "cases", "way", "trained parameters", "seeds", "U", "S_Mises"]
     return table([*heads, "CPU seconds"], lines)
 

@@ -56,7 +56,9 @@ _PAGE = flags.DEFINE_string("next_page", None, "File of the figure; prints the t
 _SMOKE = flags.DEFINE_bool("next_smoke", False, "Run very few steps on few cases")
 _BY = flags.DEFINE_enum("next_by", "pod", ["pod", "operator"], "What predicts")
 _SEEDS = flags.DEFINE_list("next_seeds", ["0", "1", "2"], "Seeds, in this order")
-_PLATES = flags.DEFINE_string("next_plates", None, "Folder of plates, which replace the airfoils")
+_PLATES = flags.DEFINE_string(
+    "next_plates", None, "Folder of plates, which replace the airfoils"
+)
 _ANGLES, _THICKNESS, _CAMBER = (-2.0, 14.0), (0.06, 0.24), (0.0, 0.12)
 STRATEGIES = ("random", "distance", "rank")
 AIRFOILS, PLATES = "airfoils", "plates"

@@ -20,7 +20,9 @@ def new_cases():
 
 def test_twice_the_solution_has_errors_of_one(new_cases):
     basis = darcy_gradients.waves(STUDY)
-    row, _ = darcy_gradients.compared(lambda logs: 2 * darcy_gradients.solved(logs), new_cases, basis)
+    row, _ = darcy_gradients.compared(
+        lambda logs: 2 * darcy_gradients.solved(logs), new_cases, basis
+    )
     for name, found in row.items():
         if "map" not in name:  # whose reference is the adjoint formula
             assert found == pytest.approx(1, abs=1e-12), name

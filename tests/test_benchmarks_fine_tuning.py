@@ -39,3 +39,6 @@ def test_a_way_may_have_another_learning_rate():
     way = fine_tuning.way_of("rank8@1e-2")
     assert way.changes["learning_rate"] == 1e-2
     assert way.changes["rank"] == 8
+    row = {"family": "square", "cases": 16, "way": "rank8@1e-2", "seed": 0}
+    row |= {"trained": 20, "U": 0.1, "S_Mises": 0.2, "seconds": 5.0}
+    assert "| fine-tuned, rank 8, learning rate 1e-2 | 20 |" in fine_tuning.page([row])

@@ -106,6 +106,14 @@ def test_tensors_that_do_not_belong_to_the_model_are_refused(copy, change):
         learn.load(copy)
 
 
+def test_channels_without_a_count_are_refused(copy):
+    operator = published.read_config(copy)["operator"]
+    channels = operator["channels"] | {"target": None}
+    resign(copy, operator=operator | {"channels": channels})
+    with pytest.raises(checkpoint.CheckpointError, match="expected counts"):
+        learn.load(copy)
+
+
 def test_files_that_nobody_wrote_are_not_listed(copy):
     resign(copy, files={"../other": {}})
     with pytest.raises(checkpoint.CheckpointError, match="unknown files"):

@@ -93,6 +93,20 @@ def test_local_paths_are_not_published(run, half):
         assert str(folder.parent) not in (output / file).read_text()
 
 
+@pytest.mark.parametrize(
+    ("text", "public"),
+    [
+        ("opjax-train --train=/clients/acme/train", "opjax-train --train=train"),
+        ("--train=../../acme/train --test=~/acme/test", "--train=train --test=test"),
+        ("own files (/clients/acme/train)", "own files (train)"),
+        ("/clients/acme/train", "train"),
+        ("--scales='S: load/(t)/E/2, p: U/2/rho'",) * 2,
+    ],
+)
+def test_paths_are_shortened_and_formulas_kept(text, public):
+    assert publish._public(text, {}) == public
+
+
 def test_errors_of_all_seeds_and_provenance_are_those_of_the_study(run, tmp_path):
     _, cases = run
     study = tmp_path / "study"

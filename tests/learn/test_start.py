@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import types
 
 import chex
 import jax
@@ -12,7 +13,9 @@ import pytest
 from opjax import files, learn
 from opjax.datasets import heat
 from opjax.learn.cli import train as program
+from opjax.learn.predict.scaling import Scaling
 from opjax.learn.run.stopping import Stopped
+from opjax.learn.tasks.start import check_scaling
 from opjax.training import tuning
 from tests.compatibility.__main__ import stop_after
 from tests.learn.tiny import TINY
@@ -63,6 +66,19 @@ def test_renewed_normalisers_are_those_of_the_new_samples(first, data, capsys):
     values, before = found(samples[0]), start(samples[0])
     np.testing.assert_allclose(values, 1e3 * before, atol=0.2 * np.abs(values).max())
     assert "normalisers are fitted anew" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "scales", [("U: load, T: q", "T: q"), ("T: q", "U: load, T: q")]
+)
+def test_kept_fields_have_the_same_scales(scales):
+    names = {"target": ["U", "T"]}
+    before, now = (Scaling.of({"scales": each}, names) for each in scales)
+    start = types.SimpleNamespace(scaling=before, folder="f")
+    with pytest.raises(ValueError, match="other scales or angles"):
+        check_scaling(start, now, channels=False)
+    other = Scaling.of({"scales": "T: q"}, {"target": ["T"]})
+    check_scaling(start, other, channels=False)  # without U, and so without its scale
 
 
 def test_normalisers_are_renewed_of_an_operator_alone(data):

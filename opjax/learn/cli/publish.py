@@ -5,7 +5,7 @@ r"""Writes a trained operator to a folder that can be shared, with a model card.
 The folder contains `model.safetensors` (parameters and normalisers), `config.json`
 (description, checksums, provenance), `README.md` (the model card), and, if there are
 test cases, `example.npz` and `picture.png`. `learn.load("mine")` and `opjax-predict
---workdir=mine` read it. `huggingface-cli upload OWNER/NAME mine` uploads it, and
+--workdir=mine` read it. `hf upload OWNER/NAME mine` uploads it, and
 `learn.load("hf://OWNER/NAME")` reads it from there.
 
 Of several seeds, the one with the smallest validation error is published; the folder of
@@ -198,6 +198,8 @@ def _rounded(
         return operator, False, {}
     rounded = operator._replace(model=published.halved(operator.model))
     before = errors_of(operator, cases)
+    if not before:
+        raise ValueError("The test cases have no targets; pass cases with targets.")
     try:
         after = errors_of(rounded, cases)
     except ValueError:  # not finite
@@ -231,7 +233,7 @@ def _errors_of_run(operator: Trained, made: Json) -> Json:
     kept = [
         {"seed": seed, **{k: v for k, v in row.items() if isinstance(v, int | float)}}
         for seed, row in zip(made["seeds"], rows, strict=False)
-        if row.keys() - {"diverged"}
+        if "diverged" not in row
     ]
     return {
         "seeds": [row for row in kept if len(row) > 1],
@@ -255,7 +257,10 @@ def _provenance(operator: Trained) -> Json:
         versions.insert(0, f"Python {made['python']}")
     chosen = "the only seed"
     if len(seeds) > 1:
-        chosen = "the smallest validation error of all seeds"
+        measured = "validation" in read_object(operator.folder / "result.json")
+        chosen = (
+            "the smallest validation error of all seeds" if measured else "the first"
+        )
         if operator.folder != trained.load(study, own_model=operator.name).folder:
             chosen = "as asked for"
     leaves = jax.tree.leaves(operator.model)
@@ -297,7 +302,7 @@ def _public(text: str, config: Json) -> str:
     paths = [path for name in _PATHS for path in listed(str(config.get(name, "")))]
     for path in sorted({p for p in paths if os.path.isabs(p)}, key=len, reverse=True):
         text = text.replace(path, pathlib.Path(path).name)
-    return re.sub(r"(?<![\w/])/(?:[\w.+-]+/)+", "", text)
+    return re.sub(r"(^|[=,(\s'\"])(?:~|\.{1,2})?/(?:[\w.+-]+/)+", r"\1", text)
 
 
 def _draw(folder: pathlib.Path, path: pathlib.Path) -> bool:

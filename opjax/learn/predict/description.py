@@ -207,6 +207,8 @@ class Description:
         if set(channels) - set(Channels._fields):
             raise ValueError(f"channels of {sorted(channels)}")
         check_counts([sizes, channels, stored["num_points"]])
+        if None in channels.values():
+            raise ValueError(f"channels={channels}, expected counts")
         if len(stored["num_points"]) != 2:
             raise ValueError(f"num_points={stored['num_points']}, expected two numbers")
         return cls(

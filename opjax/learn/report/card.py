@@ -22,6 +22,7 @@ _RECIPE = (
     *("num_epochs", "num_steps", "batch_size", "optimizer", "learning_rate"),
     *("loss", "mirror", "start_from", "init_from", "train_only", "rank"),
 )
+_OTHERS = *NAMES, "linear"
 _NOT_SHOWN = "seconds", "parameters", "trained_parameters", "best_epoch", "epochs"
 _USE = """```python
 from opjax import learn
@@ -78,6 +79,7 @@ def _header(config: Json) -> str:
         lines += [
             f"    - {{type: {json.dumps(key)}, value: {value:.6g}}}"
             for key, value in errors.items()
+            if not key.startswith(_OTHERS)  # numbers of baselines beside the model's
         ]
     return "\n".join(["---", *lines, "---", ""])
 
@@ -168,7 +170,10 @@ def _ranges(config: Json) -> str:
         lines.append(["number of the case", name, number(low), number(high)])
     fewest, most = operator["num_points"]
     text = table(["", "name", "minimum", "maximum"], lines)
-    text += f"\nRanges are those of {operator['num_train']} training samples, with "
+    copies = ", mirrored copies included," if operator["config"].get("mirror") else ""
+    text += (
+        f"\nRanges are those of {operator['num_train']} training samples{copies} with "
+    )
     text += f"{fewest} to {most} points.\n" if most > fewest else f"{most} points.\n"
     options = operator["config"]
     if scales := options.get("scales"):

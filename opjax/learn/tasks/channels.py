@@ -277,5 +277,6 @@ def _check(start: Learned, model: PyTree, found: Match) -> None:
     now, then = values(model, given), values(start.model, before)
     kept = np.flatnonzero(places != NEW)
     now, then = now[:, kept], then[:, places[kept]]
-    if not np.allclose(now, then, rtol=1e-4, atol=1e-4 * np.abs(then).max()):
+    atol = 1e-4 * np.abs(then).max(initial=0)
+    if not np.allclose(now, then, rtol=1e-4, atol=atol):
         raise _unsupported(start, "its predictions of known fields would change")

@@ -125,9 +125,15 @@ def check_scaling(start: Learned, scaling: Scaling | None, *, channels: bool) ->
     """
     before, now = start.scaling, scaling
     if not channels and before is not None and now is not None:
-        shared = before.scales.keys() & now.scales.keys()
-        before = [before.angles, {name: before.scales[name] for name in shared}]
-        now = [now.angles, {name: now.scales[name] for name in shared}]
+        own, other = (
+            {name for listed in one.names.values() for name in listed}
+            for one in (before, now)
+        )
+        apart = own ^ other  # channels of one side only may have any scale
+        before, now = (
+            [one.angles, {k: v for k, v in one.scales.items() if k not in apart}]
+            for one in (before, now)
+        )
     if before != now:
         raise ValueError(
             f"init_from: the operator in {start.folder} was trained with other "

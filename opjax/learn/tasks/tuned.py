@@ -111,7 +111,8 @@ def _tell(model: tuning.Tuned, how: StartOptions) -> None:
     names = list(model.parts)
     rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     count, all_of = tuning.num_trained(model), tuning.num_parameters(model)
-    updates = f" by updates of rank {how.rank}" if how.rank else ""
+    is_factored = any(isinstance(p, tuning.Factors) for p in model.parts.values())
+    updates = f" by updates of rank {how.rank}" if is_factored else ""
     say(
         f"Trained{updates}: {count:,} of {all_of:,} parameters "
         f"({100 * count / all_of:.2g} %), {', '.join(names[:_SHOWN])}{rest}."
