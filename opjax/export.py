@@ -434,6 +434,9 @@ def _physical(
         )
         if "target" not in normalizers:
             return values
+        if isinstance(values, dict):
+            field = normalize.decode(normalizers["target"], values[VALUES])
+            return values | {VALUES: field}
         return normalize.decode(normalizers["target"], values)
 
     return operator
@@ -482,6 +485,11 @@ def _check_outputs(rows: Sequence[Any], outputs: Json) -> None:
             f"The operator returns arrays of shapes {[field, *shapes.values()]}, "
             f"expected one of shape ({rows[-1]}, channels), or a dictionary of it and "
             "numbers."
+        )
+    if types := sorted({str(aval.dtype) for aval in outputs.values()} - {"float32"}):
+        raise ValueError(
+            f"The operator returns {', '.join(types)}, expected float32. Convert the "
+            "results, and save without jax_enable_x64."
         )
 
 

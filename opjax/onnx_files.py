@@ -48,6 +48,8 @@ def save(
     The same operators as in `export.save`, except those with Fourier transforms. The
     linear systems of functional attention become loops over columns, because ONNX has
     no linear algebra: results agree with JAX to rounding. Calls have no derivatives.
+    Indices by which the function gathers or scatters must be in range: ONNX Runtime
+    does not clamp them as JAX does.
 
     Args:
       path: file to write.
@@ -81,7 +83,7 @@ def save(
       ...     len(onnx_files.metadata_of(path))
       4
     """
-    convert = _converter()
+    convert = _converter().content
     operator = export._physical(function, inputs, normalizers or {})
     arguments = dict(zip(inputs.names(), inputs.shapes(), strict=True))
 
@@ -145,24 +147,22 @@ def metadata_of(path: str | os.PathLike[str]) -> dict[str, str]:
             "damaged, incomplete, or not an ONNX file of opjax. Get it again, or "
             "export it again."
         )
-    from opjax import _onnx
-
-    found = _onnx.metadata(content)
+    found = _converter().metadata(content)
     number = found.get("opjax_format", "")
     format_number = int(number) if number.isdecimal() else number
     _formats.check(path, format_number, _formats.ONNX, what="ONNX files")
     return found
 
 
-def _converter() -> Callable[..., bytes]:
+def _converter() -> Any:
     try:
         from opjax import _onnx
     except ImportError as error:
         raise ImportError(
-            "ONNX files are written with the package onnx, which is not installed: "
-            'pip install "opjax[onnx]".'
+            "ONNX files are written and read with the package onnx, which is not "
+            'installed: pip install "opjax[onnx]".'
         ) from error
-    return _onnx.content
+    return _onnx
 
 
 def _end(content: bytes) -> bytes:

@@ -30,6 +30,8 @@ def test_an_indefinite_matrix_has_no_half_solve(rng):
     matrix = jnp.asarray(np.diag([1.0, -1.0]))
     assert not _elimination.is_positive(matrix)
     assert np.isnan(_elimination.half_solve(matrix, jnp.eye(2))).any()
+    singular = _elimination.half_solve(jnp.ones((2, 2)), jnp.ones((2, 1)))
+    assert np.isnan(singular).any()
     assert _elimination.is_positive(jnp.asarray(positive(rng, 4)))
 
 
@@ -38,6 +40,24 @@ def test_orthonormal_columns_are_those_of_qr(rng):
     expected = basis._positive_qr(matrix)[0]
     actual = _elimination.orthonormal_columns(matrix)
     np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_columns_that_nearly_coincide_are_orthonormal_in_single_precision(rng):
+    nearly = rng.normal(size=(9, 1)) + 1e-6 * rng.normal(size=(9, 3))
+    matrix = jnp.asarray(np.stack([nearly, rng.normal(size=(9, 3))]), jnp.float32)
+    q = jax.jit(jax.vmap(_elimination.orthonormal_columns))(matrix)
+    assert q.dtype == jnp.float32
+    transposed = jnp.swapaxes(q, 1, 2)
+    np.testing.assert_allclose(transposed @ q, np.stack([np.eye(3)] * 2), atol=1e-5)
+    np.testing.assert_allclose(q @ (transposed @ matrix), matrix, atol=1e-5)
+
+
+@pytest.mark.parametrize("columns", [[1.0, 0.0, 1.0], [0.0, 0.0, 0.0], [1.0, 1.0, 0.0]])
+def test_columns_of_zeros_are_as_in_qr(columns, rng):
+    matrix = jnp.asarray(rng.normal(size=(9, 3)) * columns, jnp.float32)
+    expected = basis._positive_qr(matrix)[0]
+    actual = _elimination.orthonormal_columns(matrix)
+    np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("smallest", [1.0, 0.0, -1e-7])

@@ -13,8 +13,9 @@ import pytest
 from flax import nnx
 
 import opjax
-from opjax import export, nn, normalize, onnx_files
+from opjax import export, learn, nn, normalize, onnx_files
 from opjax.learn.cli import predict
+from opjax.learn.predict.functions import scalars_of
 from opjax.learn.registry import operators
 from tests import onnx_header
 from tests.learn.test_predict import make, operator
@@ -110,6 +111,15 @@ def test_files_take_batches_and_return_numbers_by_name(rng, tmp_path):
     np.testing.assert_array_equal(largest, x.max(axis=(1, 2)))
 
 
+def _scaled_rows(x):
+    """Normalised rows of 2 x 2 with a scale for each row, which is no layer norm."""
+    rows = x[:2]
+    centred = rows - rows.mean(axis=1, keepdims=True)
+    unit = centred * jax.lax.rsqrt((centred**2).mean(axis=1, keepdims=True) + 1e-5)
+    scale = jnp.asarray([[1.0], [2.0]], x.dtype)
+    return x + (unit * scale + scale)[:1]
+
+
 FUNCTIONS = {
     "gather": lambda x: x[jnp.argsort(x[:, 0])],
     "take along axis": lambda x: jnp.take_along_axis(x, jnp.argsort(x, axis=1), axis=1),
@@ -127,6 +137,13 @@ FUNCTIONS = {
     "cumulative sums": lambda x: (
         jnp.cumsum(x, axis=0) + jnp.argmax(x, axis=0)[None].astype(x.dtype)
     ),
+    "stack": lambda x: jnp.stack([x[:, 0], 2 * x[:, 1]], axis=1),
+    "clamped slice": lambda x: x * jax.lax.dynamic_slice(x, (100, 1), (2, 1))[1:],
+    "power zero": lambda x: x**0 + x,
+    "small arguments": lambda x: (
+        1e6 * (jnp.log1p(1e-6 * x) + 2 * jnp.expm1(1e-6 * x)) + jax.nn.softplus(x - 20)
+    ),
+    "scaled rows": _scaled_rows,
     "solve": lambda x: (
         x @ opjax.linalg.solve(x.T @ x + jnp.eye(2, dtype=x.dtype), jnp.eye(2))
     ),
@@ -142,6 +159,53 @@ def test_onnx_runtime_repeats_functions_of_jax(name, rng, tmp_path):
         x = rng.normal(size=(n, 2)).astype(np.float32)
         (actual,) = run(None, {"mesh_points": x})
         np.testing.assert_allclose(actual, function(jnp.asarray(x)), 2e-5, 1e-6)
+
+
+def test_a_loop_in_a_batch_ends_for_each_sample(rng, tmp_path):
+    path = tmp_path / "operator.onnx"
+    onnx_files.save(path, FUNCTIONS["search"], POINTS._replace(batched=True))
+    x = rng.normal(size=(3, 5, 2)).astype(np.float32) * np.float32(
+        [[[1]], [[9]], [[99]]]
+    )
+    (actual,) = session(path).run(None, {"mesh_points": x})
+    np.testing.assert_allclose(actual, jax.vmap(FUNCTIONS["search"])(x), rtol=1e-5)
+
+
+@pytest.mark.parametrize("features", [0.0, 1.0])
+def test_constant_features_leave_the_orthogonal_attention_finite(
+    features, rng, tmp_path
+):
+    model = nn.OperatorTransformer(
+        position=nn.Coordinates(2),
+        feature_dim=2,
+        out_features=1,
+        features=16,
+        num_layers=1,
+        attention=partial(nn.OrthogonalAttention, num_heads=2, num_basis=8),
+        rngs=nnx.Rngs(0),
+    )
+    inputs = export.Inputs(2, 2, min_points=8)
+    onnx_files.save(tmp_path / "operator.onnx", model, inputs)
+    x = np.full((80, 2), 0.5, np.float32)
+    a = np.full((80, 2), features, np.float32)
+    run = session(tmp_path / "operator.onnx").run
+    (actual,) = run(None, {"mesh_points": x, "features": a})
+    assert distance(actual, jax.jit(model)(x, a)) < 1e-4
+
+
+@pytest.mark.parametrize("name", sorted(learn.list_operators().keys() - {"lift"}))
+def test_onnx_runtime_repeats_operators_that_ship(name, tmp_path):
+    found, path = learn.load(name), tmp_path / "operator.onnx"
+    predict._export(found, predict.PredictOptions(name, export=path), ())
+    case, one = found.example(), session(path)
+    columns = case._asdict()
+    if case.scalars is not None:
+        names = found.description.names["scalars"]
+        given = dict(zip(names, case.scalars, strict=True)) | (case.numbers or {})
+        columns["scalars"] = np.asarray([given[name] for name in scalars_of(found)])
+    names = [each.name for each in one.get_inputs()]
+    (actual,) = one.run(["values"], {name: np.float32(columns[name]) for name in names})
+    assert distance(actual, found(case)) < 1e-5
 
 
 @pytest.mark.parametrize("name", by_day(operators.REGISTRY, ["orthogonal", "ono"]))

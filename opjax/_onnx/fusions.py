@@ -95,7 +95,7 @@ class _Search:
             self.made(squares, "Mul") == [parts[0], parts[0]]
             and source == centred[0]
             and axis == same == scale.ndim - 1
-            and count == equal == scale.size
+            and count == equal == scale.shape[-1] == scale.size
         )
         if not fits or math.isnan(self.number(above[1])):
             return None

@@ -46,7 +46,7 @@ class _Constants:
 
     def fresh(self) -> str:
         self.count += 1
-        return f"v{self.count}"
+        return f"/{self.count}"  # no name of an input or output
 
     def name(self, array: np.ndarray) -> str:
         """The initialiser of an array; equal arrays, as a shared kernel, have one."""
@@ -113,7 +113,10 @@ class Graph:
         sizes: Any = {
             name: _Size(self.root, found) for name, found in self.sizes.items()
         }
-        found = dim._evaluate(sizes)
+        try:
+            found = dim._evaluate(sizes)
+        except TypeError as error:  # a minimum or maximum
+            raise NotImplementedError(f"the size {dim}") from error
         return found.name if isinstance(found, _Size) else int(found)
 
     def sizes_of(self, dims: Iterable[Dim]) -> str | Known:

@@ -22,7 +22,7 @@ from opjax._onnx.graph import (
     model,
     value_info,
 )
-from opjax._onnx.rules import IDENTITIES, RULES
+from opjax._onnx.rules import IDENTITIES, RULES, stacked
 
 _BY_NUMPY = {"broadcast_in_dim", "reshape", "slice", "squeeze", "transpose"}
 _SMALL = 4096  # entries of known arrays that are computed at export
@@ -226,10 +226,10 @@ def _scan(graph: Graph, eqn: Equation, arguments: list[Array]) -> list[Array]:
         arguments[consts + carry :],
     )
     avals = program.in_avals
-    stacked = any(
+    large = any(
         isinstance(x, np.ndarray) and x.size >= _PARAMETERS * length for x in rows
     )
-    if isinstance(length, int) and (stacked or length <= _UNROLLED):
+    if isinstance(length, int) and (large or length <= _UNROLLED):
         return _unrolled(graph, eqn, given, states, rows)
     fresh = graph.constants.fresh
     full = [
@@ -283,9 +283,7 @@ def _unrolled(
     for parts, var in zip(zip(*collected, strict=True), eqn.outvars[p["num_carry"] :],
                           strict=True):  # fmt: skip
         whole = [graph.full(part, var.aval.shape[1:]) for part in parts]
-        raised = [graph.unsqueeze(part, [0]) for part in whole]
-        joined = graph.op("Concat", *raised, axis=0)
-        stacks.append(Value(joined, var.aval.shape))
+        stacks.append(Value(stacked(graph, whole, 0), var.aval.shape))
     return [*states, *stacks]
 
 
@@ -299,6 +297,8 @@ def _row(graph: Graph, x: Array, shape: Sequence[Dim], i: int) -> Array:
 def _while(graph: Graph, eqn: Equation, arguments: list[Array]) -> list[Array]:
     p = eqn.params
     test, body = p["cond_jaxpr"], p["body_jaxpr"]
+    if test.out_avals[0].shape:
+        return _per_sample(graph, eqn, arguments)
     split = p["cond_nconsts"], p["cond_nconsts"] + p["body_nconsts"]
     of_test, of_body, states = (
         arguments[: split[0]],
@@ -323,6 +323,32 @@ def _while(graph: Graph, eqn: Equation, arguments: list[Array]) -> list[Array]:
         "Loop", "", begin, *states, outputs=len(eqn.outvars), body=subgraph
     )
     return [Value(n, v.aval.shape) for n, v in zip(names, eqn.outvars, strict=True)]
+
+
+def _per_sample(graph: Graph, eqn: Equation, arguments: list[Array]) -> list[Array]:
+    """A loop under `jax.vmap`: until all samples end, and each keeps its end."""
+    p = eqn.params
+    test, body = (
+        jax.extend.core.jaxpr_as_fun(p[name]) for name in ("cond_jaxpr", "body_jaxpr")
+    )
+    first, second = p["cond_nconsts"], p["cond_nconsts"] + p["body_nconsts"]
+
+    def whole(*given: Any) -> Any:
+        of_test, of_body, begin = given[:first], given[first:second], given[second:]
+
+        def step(states: tuple[Any, ...]) -> tuple[Any, ...]:
+            (more,) = test(*of_test, *states)
+            return tuple(
+                jnp.where(more.reshape(more.shape + (1,) * (b.ndim - more.ndim)), b, a)
+                for a, b in zip(states, body(*of_body, *states), strict=True)
+            )
+
+        return jax.lax.while_loop(
+            lambda states: jnp.any(test(*of_test, *states)[0]), step, tuple(begin)
+        )
+
+    program = jax.make_jaxpr(whole)(*(var.aval for var in eqn.invars))
+    return evaluate(graph, program.jaxpr, program.consts, arguments)
 
 
 _CALLS: dict[str, Callable[..., list[Array]]] = {

@@ -2,7 +2,7 @@
 
 # pyright: basic
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -108,7 +108,8 @@ def _integer_power(graph: Graph, eqn: Equation, x: Array) -> Array:
             result = square if result is None else _times(graph, result, square)
         rest //= 2
         square = _times(graph, square, square) if rest else square
-    assert result is not None  # JAX replaces the power zero
+    if result is None:
+        return _one(eqn)
     return _elementwise(graph, "Reciprocal", result) if power < 0 else result
 
 
@@ -117,11 +118,23 @@ def _times(graph: Graph, x: Array, y: Array) -> Value:
 
 
 def _log1p(graph: Graph, eqn: Equation, x: Array) -> Value:
-    return _elementwise(graph, "Log", _elementwise(graph, "Add", x, _one(eqn)))
+    """`x log(y) / (y - 1)` of the rounded `y = 1 + x`, exact for small x."""
+    one = _one(eqn)
+    above = _elementwise(graph, "Add", x, one)
+    rest = _elementwise(graph, "Sub", above, one)
+    log = _elementwise(graph, "Log", above)
+    ratio = _elementwise(graph, "Div", log, rest)
+    small = _elementwise(graph, "Less", _elementwise(graph, "Abs", rest), one)
+    plain = _elementwise(graph, "Where", small, _times(graph, x, ratio), log)
+    same = _elementwise(graph, "Equal", above, one)
+    return _elementwise(graph, "Where", same, x, plain)
 
 
 def _expm1(graph: Graph, eqn: Equation, x: Array) -> Value:
-    return _elementwise(graph, "Sub", _elementwise(graph, "Exp", x), _one(eqn))
+    """`tanh(x / 2) (exp(x) + 1)`, exact for small x."""
+    half = _times(graph, x, np.asarray(0.5, eqn.invars[0].aval.dtype))
+    above = _elementwise(graph, "Add", _elementwise(graph, "Exp", x), _one(eqn))
+    return _times(graph, _elementwise(graph, "Tanh", half), above)
 
 
 def _erfc(graph: Graph, eqn: Equation, x: Array) -> Value:
@@ -205,6 +218,17 @@ def _concatenate(graph: Graph, eqn: Equation, *arrays: Array) -> Value:
     return Value(joined, eqn.outvars[0].aval.shape)
 
 
+def stacked(graph: Graph, parts: Sequence[Array], axis: int) -> str:
+    """Joins arrays of one shape along a new axis."""
+    raised = [graph.unsqueeze(part, [axis]) for part in parts]
+    return graph.op("Concat", *raised, axis=axis)
+
+
+def _stack(graph: Graph, eqn: Equation, *arrays: Array) -> Value:
+    joined = stacked(graph, _full(graph, eqn, arrays), eqn.params["axis"])
+    return Value(joined, eqn.outvars[0].aval.shape)
+
+
 def _slice(graph: Graph, eqn: Equation, x: Array) -> Array:
     before, after = eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape
     starts, limits = eqn.params["start_indices"], eqn.params["limit_indices"]
@@ -243,7 +267,6 @@ def _together(graph: Graph, parts: list[Any]) -> Any:
 
 
 def _dynamic_slice(graph: Graph, eqn: Equation, x: Array, *starts: Array) -> Value:
-    """Without the clamp of starts, which are in range in our programs."""
     before, sizes = eqn.invars[0].aval.shape, eqn.params["slice_sizes"]
     cut = [i for i, (b, s) in enumerate(zip(before, sizes, strict=True)) if b != s]
     return _window(graph, graph.full(x, before), {i: starts[i] for i in cut}, sizes)
@@ -252,7 +275,9 @@ def _dynamic_slice(graph: Graph, eqn: Equation, x: Array, *starts: Array) -> Val
 def _window(graph: Graph, x: Array, starts: dict[int, Array], sizes: Any) -> Value:
     """A part of an array, of given sizes, from starts along some axes on."""
     for axis, number in starts.items():
-        start = graph.cast(graph.reshape(number, (1,)), np.int64)
+        start = graph.name(graph.cast(graph.reshape(number, (1,)), np.int64))
+        last = graph.sizes_of([x.shape[axis] - sizes[axis]])  # JAX clamps the start
+        start = graph.op("Max", graph.op("Min", start, last), [0])
         if sizes[axis] == 1:
             x = Value(graph.op("Gather", x, start, axis=axis), x.shape)
         else:
@@ -263,11 +288,13 @@ def _window(graph: Graph, x: Array, starts: dict[int, Array], sizes: Any) -> Val
 
 def _dynamic_update_slice(
     graph: Graph, eqn: Equation, x: Array, update: Array, *starts: Array
-) -> Value:
+) -> Array:
     """Writes at starts along one axis."""
     x, update = _full(graph, eqn, (x, update))
     shape, small = (var.aval.shape for var in eqn.invars[:2])
     cut = [i for i, (a, b) in enumerate(zip(shape, small, strict=True)) if a != b]
+    if not cut:
+        return update
     if len(cut) != 1:
         raise NotImplementedError("dynamic_update_slice along several axes")
     (axis,) = cut
@@ -564,6 +591,7 @@ RULES: dict[str, Rule] = {
     "sort": _sort,
     "split": _split,
     "squeeze": _squeeze,
+    "stack": _stack,
     "top_k": _top_k,
     "transpose": _transpose,
 }

@@ -105,7 +105,7 @@ class PredictOptions(Options):
         None,
         "Quantities of interest of the predicted fields, written into report.json, "
         "as in opjax-train. By default, the quantities of the training run. With "
-        "--export, the exported operator returns them, too",
+        "--export, the exported operator returns those that this option lists",
     )
     sensitivity: str | None = option(
         None,
