@@ -18,6 +18,7 @@ from opjax.learn.cli import predict
 from opjax.learn.predict.functions import scalars_of
 from opjax.learn.registry import operators
 from tests import onnx_header
+from tests.exported import results_of, session
 from tests.learn.test_predict import make, operator
 from tests.selection import by_day
 
@@ -34,13 +35,6 @@ FOURIER = {"fno", "galerkin2d", "linear2d", "fourier2d", "softmax2d"}
 def _single():
     with jax.enable_x64(False):
         yield
-
-
-def session(path):
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3
-    return runtime.InferenceSession(path, options)
 
 
 def sample(rng, n):
@@ -193,19 +187,22 @@ def test_constant_features_leave_the_orthogonal_attention_finite(
     assert distance(actual, jax.jit(model)(x, a)) < 1e-4
 
 
-@pytest.mark.parametrize("name", sorted(learn.list_operators().keys() - {"lift"}))
+@pytest.mark.parametrize("name", learn.list_operators())
 def test_onnx_runtime_repeats_operators_that_ship(name, tmp_path):
     found, path = learn.load(name), tmp_path / "operator.onnx"
     predict._export(found, predict.PredictOptions(name, export=path), ())
-    case, one = found.example(), session(path)
+    case = found.example()
     columns = case._asdict()
     if case.scalars is not None:
         names = found.description.names["scalars"]
         given = dict(zip(names, case.scalars, strict=True)) | (case.numbers or {})
         columns["scalars"] = np.asarray([given[name] for name in scalars_of(found)])
-    names = [each.name for each in one.get_inputs()]
-    (actual,) = one.run(["values"], {name: np.float32(columns[name]) for name in names})
-    assert distance(actual, found(case)) < 1e-5
+    names = [each.name for each in session(path).get_inputs()]
+    actual = results_of(path, {name: columns[name] for name in names})
+    values, scalars = found.both(case)
+    assert distance(actual.pop("values"), values) < 1e-5
+    if scalars is not None:  # lift
+        np.testing.assert_allclose(list(actual.values()), scalars, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", by_day(operators.REGISTRY, ["orthogonal", "ono"]))
@@ -251,6 +248,14 @@ def test_what_onnx_has_no_counterpart_of_is_refused(tmp_path):
 
     with pytest.raises(ValueError, match=r"bitcast_convert_type .* ends in \.jax"):
         onnx_files.save(tmp_path / "operator.onnx", bits, POINTS)
+
+
+def test_outputs_named_like_inputs_are_refused(tmp_path):
+    def named(points):
+        return {"values": points, "mesh_points": points.max()}
+
+    with pytest.raises(ValueError, match="'mesh_points', which is also the name of an"):
+        onnx_files.save(tmp_path / "operator.onnx", named, POINTS)
 
 
 def test_damaged_and_later_files_are_refused(tmp_path, monkeypatch):
