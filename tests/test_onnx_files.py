@@ -86,7 +86,7 @@ def test_onnx_runtime_repeats_the_model_in_physical_units(rng, tmp_path):
     assert stored["signature"] == text
     assert json.loads(stored["provenance"]) == {"a": 1}
     kinds = {node.op_type for node in onnx.load(path).graph.node}
-    assert {"Softmax", "LayerNormalization"} <= kinds
+    assert {"Gelu", "Softmax", "LayerNormalization"} <= kinds
     parameters = sum(leaf.nbytes for leaf in jax.tree.leaves(nnx.state(model)))
     assert path.stat().st_size < 2 * parameters + 40_000  # graph of a tiny model
 
@@ -138,6 +138,7 @@ FUNCTIONS = {
         1e6 * (jnp.log1p(1e-6 * x) + 2 * jnp.expm1(1e-6 * x)) + jax.nn.softplus(x - 20)
     ),
     "scaled rows": _scaled_rows,
+    "gelu": lambda x: jax.nn.gelu(x) + jax.nn.gelu(x, approximate=False),
     "solve": lambda x: (
         x @ opjax.linalg.solve(x.T @ x + jnp.eye(2, dtype=x.dtype), jnp.eye(2))
     ),
@@ -155,14 +156,23 @@ def test_onnx_runtime_repeats_functions_of_jax(name, rng, tmp_path):
         np.testing.assert_allclose(actual, function(jnp.asarray(x)), 2e-5, 1e-6)
 
 
-def test_a_loop_in_a_batch_ends_for_each_sample(rng, tmp_path):
+def _of_a_table(x):
+    """Rows of a table, at a place of each sample."""
+    table = jnp.arange(24, dtype=x.dtype).reshape(3, 4, 2)
+    place = jnp.argmax(jnp.abs(x[:4, 0]))
+    return x * jax.lax.dynamic_slice(table, (0, place, 0), (3, 1, 2))[1]
+
+
+@pytest.mark.parametrize("function", [FUNCTIONS["search"], _of_a_table])
+def test_loops_and_places_in_a_batch_are_those_of_each_sample(function, rng, tmp_path):
     path = tmp_path / "operator.onnx"
-    onnx_files.save(path, FUNCTIONS["search"], POINTS._replace(batched=True))
+    inputs = POINTS._replace(batched=True, min_points=4)
+    onnx_files.save(path, function, inputs)
     x = rng.normal(size=(3, 5, 2)).astype(np.float32) * np.float32(
         [[[1]], [[9]], [[99]]]
     )
     (actual,) = session(path).run(None, {"mesh_points": x})
-    np.testing.assert_allclose(actual, jax.vmap(FUNCTIONS["search"])(x), rtol=1e-5)
+    np.testing.assert_allclose(actual, jax.vmap(function)(x), rtol=1e-5)
 
 
 @pytest.mark.parametrize("features", [0.0, 1.0])
