@@ -223,6 +223,11 @@ def pad(sample: Sample, size: int) -> dict[str, np.ndarray]:
     return padded | arrays(sample, SCALARS)
 
 
+def with_zeros(array: np.ndarray, size: int) -> np.ndarray:
+    """Returns an array with zero rows below, so that few sizes are compiled."""
+    return np.pad(array, [(0, size - len(array))] + [(0, 0)] * (array.ndim - 1))
+
+
 def join(arrays: Sequence[np.ndarray]) -> np.ndarray:
     """Stacks arrays along axis 0, without a copy if possible.
 
