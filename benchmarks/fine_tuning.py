@@ -77,6 +77,7 @@ class Way(NamedTuple):
     old: bool = False
 
 
+_PLAIN = Way({})
 _FEW, _LONG = {"num_steps": 500}, {"num_steps": 1500}
 _FULL = {"learning_rate": 1e-3}
 WAYS = {
@@ -139,7 +140,7 @@ def read(folder: pathlib.Path, hole: str, base: learn.Trained) -> Family:
     return Family(train, test, files.read(config["train"], read_options(config)))
 
 
-def divided(family: Family, count: int, way: Way = Way({})) -> Splits:
+def divided(family: Family, count: int, way: Way = _PLAIN) -> Splits:
     """Splits the first cases of a family; with few of them, none are for validation."""
     some = family.train[:count]
     if len(some) < count:
@@ -178,7 +179,7 @@ def trained(base: learn.Trained, splits: Splits, way: Way, seed: int) -> Row:
 
 def untrained(base: learn.Trained, splits: Splits) -> Row:
     """The errors of the base itself."""
-    config = configuration(base, Way({}), 0)
+    config = configuration(base, _PLAIN, 0)
     task = _task(base, splits, config)
     assert task.evaluate is not None
     with _folder(config) as run:
