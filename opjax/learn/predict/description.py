@@ -90,7 +90,7 @@ class Stepping(NamedTuple):
         Raises:
           ValueError: if it is damaged.
         """
-        check_form(stored, cls, "time")
+        check_form(stored, cls, "operator.time")
         how = _built(cls, stored)
         sizes = how.history, how.channels, how.interval, how.longest, how.span
         if how.mode not in MODES or min(sizes) <= 0 or how.shortest < 0:
@@ -187,10 +187,21 @@ class Description:
         Raises:
           ValueError: if parts are missing or invalid.
         """
-        check_form(stored, _Stored, "description")
+        check_form(stored, _Stored, "operator")
+        sizes = _built(Sizes, stored["sizes"])
+        channels = _built(Channels, stored["channels"])
+        expected = Channels.of(sizes)._replace(scalars=channels.scalars)
+        if channels != expected:
+            raise ValueError(f"operator.channels={channels}, expected {expected}.")
+        for role, names in stored["names"].items():
+            count = getattr(channels, role, 0)
+            if len(names) not in (0, count):
+                raise ValueError(
+                    f"operator.names.{role} has {len(names)} names, expected {count}."
+                )
         return cls(
-            sizes=_built(Sizes, stored["sizes"]),
-            channels=_built(Channels, stored["channels"]),
+            sizes=sizes,
+            channels=channels,
             names=stored["names"],
             weighted=stored["weighted"],
             num_train=stored.get("num_train", 0),
@@ -241,13 +252,13 @@ class _Stored(TypedDict, total=False):
     names: Required[dict[str, list[str]]]
     weighted: Required[bool]
     config: Required[_Options]
-    ranges: Required[dict[str, list[list[float]]]]
+    ranges: Required[dict[str, tuple[list[float], list[float]]]]
     num_points: Required[tuple[int, int]]
     layout: Layout
     num_train: int
     fields: _Varying
     rounding: dict[str, float]
-    quantiles: list[list[list[float]]]
+    quantiles: tuple[list[list[float]], list[list[float]]]
     numbers: dict[str, tuple[float, float]]
     uniform: bool
     time: Stepping
