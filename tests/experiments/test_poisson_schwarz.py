@@ -367,6 +367,7 @@ def test_seeds_and_rates_together_are_those_alone(trained, tmp_path):
         np.testing.assert_allclose(value[0, 0], together[name][1, 1], 1e-4)
 
 
+@pytest.mark.nightly
 def test_seeds_and_rates_differ(trained):
     losses = trained[0].losses
     assert losses.shape == (4, 6)

@@ -90,6 +90,7 @@ def test_rematerialization_changes_no_gradient(mesh, grid_shape):
     assert_close(computed_again, kept, atol=1e-12)
 
 
+@pytest.mark.nightly
 def test_the_program_does_not_grow_with_depth(mesh):
     def size(num_layers):
         model = make(num_layers=num_layers)
@@ -206,6 +207,7 @@ def test_subdomains_of_the_call_win_and_a_cover_is_a_coarse_space(mesh):
         model(*mesh, subdomains=nn.attention.Subdomains(cover))
 
 
+@pytest.mark.nightly
 def test_schwarz_models_act_on_point_clouds(mesh):
     model = make_schwarz()
     labels = schwarz.partition_points(mesh[0], num_subdomains=4)
