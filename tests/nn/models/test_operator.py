@@ -78,9 +78,8 @@ def test_the_scan_equals_a_loop_over_the_blocks(mesh):
     np.testing.assert_allclose(actual, expected, rtol=1e-10)
 
 
-@pytest.mark.parametrize(
-    "grid_shape", [None, pytest.param((5, 6), marks=pytest.mark.nightly)]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("grid_shape", [None, (5, 6)])
 def test_rematerialization_changes_no_gradient(mesh, grid_shape):
     def gradient(model):
         return jax.jit(jax.grad(lambda m: jnp.sum(m(*mesh) ** 2)))(model)
