@@ -3,6 +3,7 @@
 # pyright: basic
 import math
 from functools import partial
+from typing import Any
 
 import jax
 import numpy as np
@@ -22,7 +23,7 @@ def is_complex(eqn: Equation) -> bool:
     return any(jax.numpy.issubdtype(aval.dtype, np.complexfloating) for aval in avals)
 
 
-def apply(graph: Graph, eqn: Equation, arguments: list[Array | Pair]) -> Array | Pair:
+def apply(graph: Graph, eqn: Equation, arguments: list[Any]) -> Any:
     """The result of an operation on complex arrays."""
     name = eqn.primitive.name
     if name == "complex":
@@ -43,7 +44,7 @@ def apply(graph: Graph, eqn: Equation, arguments: list[Array | Pair]) -> Array |
 
 def _pair(array: Array | Pair) -> Pair:
     if isinstance(array, np.ndarray):
-        return Pair(array.real, array.imag)
+        return Pair(np.real(array), np.imag(array))
     return array if isinstance(array, Pair) else Pair(array, np.zeros((), np.float32))
 
 
