@@ -258,6 +258,22 @@ def test_gradients_have_gradients(rng, grid_shape, channels, batched):
     all_close(squared_gradients(convolve(grid_shape)), expected)
 
 
+def test_scanned_layers_have_hessians(rng):
+    values, kernel, _ = problem(rng, (3, 2), (3, 3), 2)
+
+    def scanned(convolution):
+        def layer(v, kernel):
+            return jnp.tanh(convolution(v, kernel)), ()
+
+        return lambda t: jnp.sum(lax.scan(layer, t * values, kernel[None])[0])
+
+    ours, expected = map(scanned, (convolve((3, 2)), lambda v, k: native(v, k, (3, 2))))
+    reverse = jax.jacrev(jax.grad(ours))
+    twice = (jax.hessian(ours), reverse, jax.hessian(expected))
+    found = jax.jit(lambda t: [function(t) for function in twice])(1.0)
+    all_close(found[:2], [found[2]] * 2)
+
+
 def test_forward_mode_is_refused(rng):
     values, kernel, _ = problem(rng, (5, 4), (3, 3))
     with pytest.raises(TypeError, match="forward-mode"):
