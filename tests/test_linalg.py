@@ -8,6 +8,7 @@ import pytest
 import opjax
 from opjax import linalg
 from tests import oracles
+from tests.selection import by_day
 
 SHAPES = {"wide": (3, 6), "tall": (6, 3), "single": (1, 5)}
 ORACLES = {
@@ -34,7 +35,7 @@ def oracle(form=opjax.Additive):
 
 
 @pytest.mark.parametrize("form", ORACLES)
-@pytest.mark.parametrize("ridge", [1e-6, 1e-2, 0.9])
+@pytest.mark.parametrize("ridge", by_day([1e-6, 1e-2, 0.9], [1e-6, 0.9]))
 def test_ridge_solve_is_the_stacked_least_squares_fit(problem, ridge, form):
     args = (*problem, ridge)
     oracles.check_value(solver(form), oracle(form), args)

@@ -10,6 +10,7 @@ import pytest
 import opjax
 from opjax import quadrature
 from tests import oracles
+from tests.selection import by_day
 
 AXES = {
     "trapezoid": oracles.trapezoid_axis,
@@ -100,7 +101,7 @@ def test_integer_grid_weights_are_refused():
         opjax.grid_weights((3,), dtype=int)
 
 
-@pytest.mark.parametrize("dimension", [1, 2, 3])
+@pytest.mark.parametrize("dimension", by_day([1, 2, 3], [2]))
 def test_scattered_weights_are_neighbour_distances_to_the_dimension(rng, dimension):
     points = rng.uniform(size=(12, dimension))
 
@@ -115,6 +116,7 @@ def test_scattered_weights_are_neighbour_distances_to_the_dimension(rng, dimensi
     oracles.check_transforms(function, (points,))
 
 
+@pytest.mark.nightly
 def test_scattered_weights_do_not_depend_on_the_batch_of_the_loop(rng):
     points = rng.uniform(size=(300, 2))  # more than one batch, the last one smaller
     expected = oracles.scattered_weights(points, 8, 1.0)

@@ -123,6 +123,7 @@ def test_zero_query_weights_remove_queries(points):
     np.testing.assert_allclose(actual[2:-1], attend(q, k, v), rtol=1e-9)
 
 
+@pytest.mark.nightly
 def test_fewer_real_points_than_landmarks_leave_a_finite_exact_attention(points):
     q, k, v = points
     weights = np.array([1.0, 0, 0, 2.0, 0, 0, 0, 0, 0, 0, 0])

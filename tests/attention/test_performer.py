@@ -165,6 +165,7 @@ def test_orthogonal_features_are_standard_normal():
     np.testing.assert_allclose(np.var(samples, axis=0), 1, atol=0.1)
 
 
+@pytest.mark.nightly
 def test_precision_follows_the_data(points, directions):
     q, k, v = points
     half = [jnp.asarray(a, jnp.bfloat16) for a in points]

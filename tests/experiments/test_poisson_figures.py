@@ -53,6 +53,7 @@ def test_solutions(path, rng, num_samples):
     draw.solutions(path, points, *fields[:2], with_nan(fields[2]), title="Schwarz")
 
 
+@pytest.mark.nightly
 def test_operator(path, rng):
     local, coarse, exact = rng.normal(size=(3, 12, 12))
     hats = rng.uniform(size=(12, 3))

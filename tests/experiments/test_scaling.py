@@ -48,6 +48,7 @@ def test_all_layers_keep_the_shape(num_heads):
         check_shape(name, num_heads)
 
 
+@pytest.mark.nightly
 def test_whole_models_map_functions_to_functions():
     for name in ("functional", "lno", "ono", "gnot", "deeponet", "fno"):
         check_shape(f"model:{name}", 2)

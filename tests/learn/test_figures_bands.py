@@ -58,6 +58,7 @@ def test_a_case_without_its_target_has_no_figure(rng, tmp_path):
     assert not (tmp_path / "figures").exists()
 
 
+@pytest.mark.nightly
 def test_the_program_draws_as_many_cases_as_asked_for(rng, tmp_path, monkeypatch):
     found = operator(rng, tmp_path / "run")
     write(found, 0.5)

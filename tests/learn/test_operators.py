@@ -301,6 +301,7 @@ def test_bases_have_as_many_functions_as_fit():
         assert attentions._per_axis(count, axes) == root
 
 
+@pytest.mark.nightly
 def test_features_of_blocks_are_kept_in_16_bits(rng):
     sample = grid(rng)
     given = {"storage_dtype": "float16", "compute_dtype": "bfloat16"}

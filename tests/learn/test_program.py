@@ -142,6 +142,7 @@ def test_without_validation_samples_the_last_epoch_counts(tmp_path):
     assert result["error"] == last["error"]
 
 
+@pytest.mark.nightly
 def test_the_tables_repeat_the_run_and_programs_add_to_them(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 

@@ -246,6 +246,7 @@ def test_files_reports_and_errors_are_in_physical_units(folder, workdir, tmp_pat
     np.testing.assert_allclose(written["prediction_S"].ravel(), both.values[:, 2])
 
 
+@pytest.mark.nightly
 def test_the_mean_of_seeds_is_predicted(folder, workdir, tmp_path):
     options = predicting.PredictOptions(
         workdir, input=str(folder / "c11.npz"), output=tmp_path, mean_of_seeds=True
@@ -294,6 +295,7 @@ def test_bands_are_multiples_of_the_scales_of_a_case(workdir):
     )
 
 
+@pytest.mark.nightly
 def test_arrays_are_trained_on_by_names():
     cases = [plate(i) for i in range(8)]
     data = {

@@ -98,6 +98,7 @@ def test_masks_of_boundaries_have_no_sensitivity_and_ties_are_said(
     assert names == ["sensitivity_points"] * 2 + ["sensitivity_normal"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("text", by_day(["mean:u", "min:u", "sum:u"], ["mean:u"]))
 def test_slices_of_a_file_have_the_sensitivity_of_the_whole(
     text, rng, tmp_path, monkeypatch

@@ -840,6 +840,7 @@ def test_the_demonstration_needs_no_files():
     assert len(found.train) >= 10
 
 
+@pytest.mark.nightly
 def test_an_operator_that_is_trained_further_takes_the_steps_of_its_last_series(
     operator, tmp_path, capsys
 ):

@@ -266,6 +266,7 @@ def test_a_factor_of_a_hundred_million_scores_keeps_its_promise():
     assert np.mean(scores < np.asarray(found)) < 0.909
 
 
+@pytest.mark.nightly
 def test_weights_of_all_sizes_are_shares_of_their_case(rng):
     scores, weights = rng.random((2, 12, 700)).astype(np.float32)
     units = 10.0 ** np.linspace(-30, 30, 12)[:, None]

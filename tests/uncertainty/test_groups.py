@@ -171,6 +171,7 @@ def test_false_alarms_of_groups_are_as_rare_as_promised(rng):
         )
 
 
+@pytest.mark.nightly
 def test_the_order_of_cases_and_groups_does_not_matter(rng):
     reference, new = rng.normal(size=(15, 6)), 2 * rng.normal(size=6)
     order = rng.permutation(15)

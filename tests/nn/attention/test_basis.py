@@ -214,7 +214,9 @@ def test_a_shared_basis_is_the_owned_one(x):
         layer(x, basis=layer.basis)
 
 
-@pytest.mark.parametrize("mixer", ["functional", "softmax", "galerkin", "identity"])
+@pytest.mark.parametrize(
+    "mixer", by_day(["functional", "softmax", "galerkin", "identity"], ["functional"])
+)
 @pytest.mark.parametrize("basis", BASES)
 def test_inspection_reproduces_the_call(basis, mixer, x, points):
     layer, given = make(basis, mixer), arguments(basis, x, points)

@@ -66,6 +66,7 @@ def test_modes_that_do_not_exist_are_refused(modes, message):
         make(modes, (6, 5))
 
 
+@pytest.mark.nightly
 def test_the_layer_calls_the_pure_function_on_its_grid_or_another(rng):
     layer = nn.layers.SpectralConvolution(
         2, 3, grid_shape=(4, 5), modes=2, rngs=nnx.Rngs(0)

@@ -125,6 +125,7 @@ def test_on_one_axis_the_sample_is_the_grid(rng):
         np.testing.assert_array_equal(run(model, x, values), expected)
 
 
+@pytest.mark.nightly
 def test_a_linear_model_of_band_limited_functions_has_no_resolution(rng):
     """Frequencies that both grids resolve: the same function on both."""
     block = nn.models.FourierBlock(

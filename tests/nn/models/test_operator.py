@@ -228,6 +228,7 @@ def test_schwarz_models_act_on_point_clouds(mesh):
     assert seen.basis.shape == (3, 2, 30, 4)
 
 
+@pytest.mark.nightly
 def test_one_level_models_have_the_parameters_of_functional_ones(mesh):
     cover = schwarz.box_cover(30, 1, overlap=0)
     model, plain = make_schwarz(coarse=None), make()

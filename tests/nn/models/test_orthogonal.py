@@ -79,6 +79,7 @@ def test_initialisers_follow_the_activation(activation, deviation):
     assert not np.any(layer.bypass.bias[...])
 
 
+@pytest.mark.nightly
 def test_a_network_is_its_layers_and_a_readout(rng):
     network = nn.models.OrthogonalNetwork(
         num_points=N,

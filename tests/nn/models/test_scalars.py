@@ -30,6 +30,7 @@ def test_scalars_stand_behind_the_features_of_every_point():
         constant_features(None, np.ones((2, 2)), 4)
 
 
+@pytest.mark.nightly
 def test_a_head_is_a_perceptron_of_weighted_means(head):
     rng = np.random.default_rng(0)
     values = rng.normal(size=(7, 3)).astype(np.float32)
