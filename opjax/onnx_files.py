@@ -100,6 +100,11 @@ def save(
         raise export._not_any_number_of_points(error) from error
     outputs = export._by_name(outputs)
     export._check_outputs(arguments["mesh_points"].shape[:-1], outputs)
+    if alike := sorted(arguments.keys() & outputs.keys()):
+        raise ValueError(
+            f"The operator returns {alike[0]!r}, which is also the name of an input; "
+            "names in an ONNX file are unique. Rename the output."
+        )
     text = export._signature(arguments, outputs, about)
     stored = {
         "opjax_format": str(_formats.ONNX),
