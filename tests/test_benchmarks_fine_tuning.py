@@ -35,6 +35,15 @@ def test_few_cases_are_all_for_training_and_more_are_divided():
         fine_tuning.divided(Family(cases, []), 32)
 
 
+def test_old_cases_and_copies_are_for_training_only():
+    cases = [Sample(np.full((3, 2), float(i))) for i in range(20)]
+    family = Family(cases[:16], cases[:2], old=cases[16:])
+    splits = fine_tuning.divided(family, 16, fine_tuning.way_of("old4@1e-2"))
+    firsts = [case.mesh_points[0, 0] for case in splits.train]
+    assert sorted(firsts) == sorted([*range(14)] * 4 + [*range(16, 20)])
+    assert [case.mesh_points[0, 0] for case in splits.validation] == [14, 15]
+
+
 def test_a_way_may_have_another_learning_rate():
     way = fine_tuning.way_of("rank8@1e-2")
     assert way.changes["learning_rate"] == 1e-2
