@@ -114,6 +114,9 @@ def _scaled_rows(x):
 
 FUNCTIONS = {
     "attention": lambda x: jax.vmap(opjax.softmax_attention)(*(3 * [x[None]]))[0],
+    "complex numbers": lambda x: (
+        x * jnp.fft.ifft((2.0 * x.astype(complex).T * (1 + 0j)).T).real
+    ),
     "gather": lambda x: x[jnp.argsort(x[:, 0])],
     "take along axis": lambda x: jnp.take_along_axis(x, jnp.argsort(x, axis=1), axis=1),
     "padding and slices": lambda x: jnp.pad(x, ((1, 2), (0, 0)))[1:-2] + x[::-1],

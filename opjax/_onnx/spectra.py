@@ -15,6 +15,7 @@ from opjax._onnx.rules import RULES, Rule, elementwise
 _LINEAR = {"add", "add_any", "broadcast_in_dim", "concatenate", "neg", "pad"}
 _LINEAR |= {"reduce_sum", "reshape", "rev", "slice", "squeeze", "sub", "transpose"}
 _BILINEAR = {"dot_general", "mul"}
+_ZERO = np.zeros((), np.float32)
 
 
 def is_complex(eqn: Equation) -> bool:
@@ -38,19 +39,25 @@ def apply(graph: Graph, eqn: Equation, arguments: list[Any]) -> Any:
     if name in _BILINEAR:
         return _product(graph, partial(RULES[name], graph, eqn), *pairs)
     if name in _LINEAR:
-        return Pair(*(RULES[name](graph, eqn, *p) for p in zip(*pairs, strict=True)))
+        parts = zip(*pairs, strict=True)
+        rule = partial(RULES[name], graph, eqn)
+        return Pair(
+            *(_ZERO if all(map(_is_zero, part)) else rule(*part) for part in parts)
+        )
     raise NotImplementedError(f"{name} of complex numbers")
 
 
 def _pair(array: Array | Pair) -> Pair:
     if isinstance(array, np.ndarray):
         return Pair(np.real(array), np.imag(array))
-    return array if isinstance(array, Pair) else Pair(array, np.zeros((), np.float32))
+    return array if isinstance(array, Pair) else Pair(array, _ZERO)
 
 
 def _product(graph: Graph, multiply: Rule, x: Pair, y: Pair) -> Pair:
     def part(kind: str, *factors: tuple[Array, Array]) -> Array:
         terms = [multiply(*two) for two in factors if not any(map(_is_zero, two))]
+        if not terms:
+            return _ZERO
         return elementwise(graph, kind, *terms) if len(terms) == 2 else terms[0]
 
     return Pair(
