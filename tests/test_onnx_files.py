@@ -84,7 +84,7 @@ def test_onnx_runtime_repeats_the_model_in_physical_units(rng, tmp_path):
     assert stored["signature"] == text
     assert json.loads(stored["provenance"]) == {"a": 1}
     kinds = {node.op_type for node in onnx.load(path).graph.node}
-    assert {"Gelu", "Softmax", "LayerNormalization"} <= kinds
+    assert {"Softmax", "LayerNormalization"} <= kinds
     parameters = sum(leaf.nbytes for leaf in jax.tree.leaves(nnx.state(model)))
     assert path.stat().st_size < 2 * parameters + 40_000  # graph of a tiny model
 
@@ -113,6 +113,7 @@ def _scaled_rows(x):
 
 
 FUNCTIONS = {
+    "attention": lambda x: jax.vmap(opjax.softmax_attention)(*(3 * [x[None]]))[0],
     "complex numbers": lambda x: (
         x * jnp.fft.ifft((2.0 * x.astype(complex).T * (1 + 0j)).T).real
     ),
@@ -152,10 +153,16 @@ FUNCTIONS = {
 }
 
 
+# What these become in the file.
+FUSED = {"attention": "MultiHeadAttention", "gelu": "Gelu"}
+
+
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_onnx_runtime_repeats_functions_of_jax(name, rng, tmp_path):
     function, path = FUNCTIONS[name], tmp_path / "function.onnx"
     onnx_files.save(path, function, POINTS._replace(min_points=4))
+    kinds = {node.op_type for node in onnx.load(path).graph.node}
+    assert {FUSED.get(name)} <= kinds | {None}
     run = session(path).run
     for n in (5, 12):
         x = rng.normal(size=(n, 2)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Replaces groups of nodes by one: softmax, layer norm, GELU."""
+"""Replaces groups of nodes by one: softmax, layer norm, GELU, attention."""
 
 # pyright: basic
 import math
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx  # pyright: ignore[reportMissingImports]
 
-from opjax._onnx.graph import Graph
+from opjax._onnx.graph import RUNTIME, Graph
 
 
 def fuse(graph: Graph) -> None:
@@ -28,7 +28,7 @@ class _Search:
     def replaced(self, node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
         rules: dict[str, Callable[[onnx.NodeProto], list[onnx.NodeProto] | None]] = {
             "Add": self.layer_norm,
-            "Div": self.softmax,
+            "Div": lambda node: self.softmax(node) or self.attention(node),
             "Mul": self.gelu,
         }
         rule = rules.get(node.op_type)
@@ -82,6 +82,36 @@ class _Search:
         if self.reduced(parts[1], "ReduceMax") != (parts[0], axis):
             return None
         return [_node("Softmax", [parts[0]], node, axis=axis)]
+
+    def attention(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+        """Writes `V^T E / sum(E)`, `E = exp(S - max S)`, as attention of the runtime.
+
+        For scores `S = K Q^T`, which the runtime never stores as a whole.
+        """
+        product, total = self.made(node.input[0], "MatMul"), node.input[1]
+        parts = self.made(self.source(product[1], "Exp"), "Sub") if product else []
+        if not parts or self.reduced(total, "ReduceSum") != (product[1], 1):
+            return None
+        scores = self.made(self.beside(parts[0], "Add", 0) or parts[0], "MatMul")
+        if not scores or self.reduced(parts[1], "ReduceMax") != (parts[0], 1):
+            return None
+        query, value = self.swapped(scores[1]), self.swapped(product[0])
+        if not query or not value:
+            return None
+        found, names = self.constants.fresh(), [query, scores[0], value]
+        options = {"domain": RUNTIME, "num_heads": 1, "scale": 1.0}
+        make = onnx.helper.make_node
+        return [
+            make("MultiHeadAttention", names, [found], **options),
+            _node("Transpose", [found], node, perm=[0, 2, 1]),
+        ]
+
+    def swapped(self, name: str) -> str:
+        """What is transposed, of three axes the last two; else empty."""
+        maker = self.makers.get(name)
+        if maker is None or maker.op_type != "Transpose":
+            return ""
+        return maker.input[0] if list(maker.attribute[0].ints) == [0, 2, 1] else ""
 
     def mean(self, name: str) -> tuple[str, int, float]:
         parts = self.made(name, "Div")

@@ -15,6 +15,7 @@ from numpy.typing import DTypeLike
 Dim = Any  # a size: an integer, or a symbolic dimension of jax.export
 Equation = Any  # of a jaxpr: JAX leaves the shapes of its arrays untyped
 OPSET, IR_VERSION = 20, 9  # ONNX Runtime from 1.17 and onnxruntime-web read these
+RUNTIME = "com.microsoft"  # domain of operations that ONNX Runtime adds
 END = 2**63 - 1  # of a slice without a limit
 
 
@@ -259,6 +260,8 @@ def model(
         kept[::-1], "operator", list(inputs), list(outputs), arrays
     )
     opsets = [onnx.helper.make_opsetid("", OPSET)]
+    if any(node.domain == RUNTIME for node in kept):
+        opsets.append(onnx.helper.make_opsetid(RUNTIME, 1))
     proto = onnx.helper.make_model(
         made, producer_name="opjax", opset_imports=opsets, ir_version=IR_VERSION
     )
