@@ -45,9 +45,9 @@ class Channels(NamedTuple):
 
     def to_json(self) -> dict[str, int]:
         """Returns the numbers of channels by array; scalars only if there are any."""
-        known = self._asdict()
+        counts = self._asdict()
         scalars = ("scalars", "target_scalars")
-        return {k: n for k, n in known.items() if n or k not in scalars}
+        return {k: n for k, n in counts.items() if n or k not in scalars}
 
 
 class Stepping(NamedTuple):

@@ -181,8 +181,8 @@ class Loop:
         if progress.good is not None and self.batches.shape:
             row["diverged"] = int(np.count_nonzero(~progress.good))
         if self.probe is not None:
-            found = self.probe(training.averaged_model(state))
-            row |= {name: float(v) for name, v in found.items()}
+            probed = self.probe(training.averaged_model(state))
+            row |= {name: float(v) for name, v in probed.items()}
         if self.validation:
             self._wait_for_evaluation(epochs, row["train_loss"])
             row["validation"] = self._validate(epochs)

@@ -53,15 +53,15 @@ def compare(
     for sample, values in zip(physical, predicted, strict=True):
         assert sample.target is not None
         rows.append(measure(wanted, sample, [values, sample.target], names))
-    found: dict[str, dict[str, list[float]]] = {}
+    values_of: dict[str, dict[str, list[float]]] = {}
     numbers: dict[str, float] = {}
     for one in wanted:
         guess, true = (np.array([row[i][one.text] for row in rows]) for i in (0, 1))
-        found[one.text] = {"predicted": guess.tolist(), "true": true.tolist()}
+        values_of[one.text] = {"predicted": guess.tolist(), "true": true.tolist()}
         if np.ptp(true) > 0:
             with jax.enable_x64(True):
                 numbers[f"r2_{one.key}"] = float(metrics.r_squared(guess, true))
                 if np.ptp(guess) > 0:
                     rank = metrics.rank_correlation(guess, true)
                     numbers[f"rank_{one.key}"] = float(rank)
-    return numbers, found
+    return numbers, values_of
