@@ -110,8 +110,8 @@ class Exportable:
         parameters = functions.Parameters(
             self._trained.model, self._trained.normalizers
         )
-        found = self._call(parameters, mesh_points, own, scalars, weights)
-        values, numbers = found if isinstance(found, Predicted) else (found, ())
+        output = self._call(parameters, mesh_points, own, scalars, weights)
+        values, numbers = output if isinstance(output, Predicted) else (output, ())
         if not (self._scalars or self._quantities):
             return values
         results = {VALUES: values} if values.shape[1] else {}

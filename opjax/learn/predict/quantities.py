@@ -82,17 +82,20 @@ class Measured:
           case: the arrays of the sample, which JAX may trace.
           values: of the predicted field, `(n, q)`.
         """
-        wanted, rule = self._wanted, self._rule
-        field, weights = field_of(wanted, values, self._names), case.quadrature_weights
-        if wanted.is_over_facets:
+        quantity, rule = self._wanted, self._rule
+        field, weights = (
+            field_of(quantity, values, self._names),
+            case.quadrature_weights,
+        )
+        if quantity.is_over_facets:
             points = np.asarray(self._sample.mesh_points, np.float64)
             rule = patches.moved(rule, points, jnp.asarray(case.mesh_points))
-        elif wanted.kind in MEANS and weights is not None:
+        elif quantity.kind in MEANS and weights is not None:
             rule = rule._replace(areas=weights)
         rule = rule._replace(areas=jnp.asarray(rule.areas, field.dtype))
         vectors = jnp.asarray(rule.area_vectors, field.dtype)
         rule = rule._replace(area_vectors=vectors)
-        return value(wanted, case, self._names, field[rule.rows], rule)
+        return value(quantity, case, self._names, field[rule.rows], rule)
 
 
 def field_of(wanted: Quantity, values: Any, names: Names) -> Any:

@@ -3,10 +3,9 @@
 import contextlib
 import sys
 import time
-import types
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -275,26 +274,6 @@ class Loop:
 Show = Callable[[int, Row | None, float | None], None]
 
 
-class _Bar(Protocol):
-    """What is used of a bar of tqdm."""
-
-    @property
-    def n(self) -> float: ...
-
-    def update(self, n: float) -> Any: ...
-
-    def set_postfix_str(self, s: str) -> None: ...
-
-    def __enter__(self) -> Any: ...
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: types.TracebackType | None,
-    ) -> bool | None: ...
-
-
 @contextlib.contextmanager
 def progress(name: str, total: int, step: int) -> Generator[Show]:
     """Yields `show(step, row, left)`, which shows progress.
@@ -305,7 +284,7 @@ def progress(name: str, total: int, step: int) -> Generator[Show]:
     if not hosts.first():
         yield lambda step, row, left: None
         return
-    bar: _Bar | None = None
+    bar: Any = None  # of tqdm, on a terminal
     if sys.stderr.isatty():
         with contextlib.suppress(ImportError):
             import tqdm
