@@ -450,7 +450,9 @@ def draw(rows: Sequence[Row]) -> Any:
                 middle = np.array([np.median(values) for values in each])
                 ends = np.array([[min(values), max(values)] for values in each]).T
                 bars = np.abs(ends - middle)
-                axis.errorbar(sizes, middle, bars, marker=mark, ms=4, label=strategy)
+                # Beside each other, or bars hide those of other strategies.
+                places = np.array(sizes) * 1.025 ** (STRATEGIES.index(strategy) - 1)
+                axis.errorbar(places, middle, bars, marker=mark, ms=4, label=strategy)
             axis.set(xlabel="training cases", ylabel=label, xscale="log", yscale="log")
             sizes = sorted({size for _, size in grouped})
             axis.set_xticks(sizes, map(str, sizes))

@@ -46,9 +46,10 @@ def save(
 ) -> str:
     """Exports an operator to an ONNX file, written atomically.
 
-    The same operators as in `export.save`, except those with Fourier transforms. The
-    linear systems of functional attention become loops over columns, because ONNX has
-    no linear algebra: results agree with JAX to rounding. Calls have no derivatives.
+    The same operators as in `export.save`. The linear systems of functional attention
+    become loops over columns, because ONNX has no linear algebra, and Fourier
+    transforms become products with cosines and sines: results agree with JAX to
+    rounding. Calls have no derivatives.
     Indices by which the function gathers or scatters must be in range: ONNX Runtime
     does not clamp them as JAX does.
 

@@ -31,6 +31,13 @@ class Value(NamedTuple):
     shape: tuple[Dim, ...]
 
 
+class Pair(NamedTuple):
+    """Real and imaginary parts of a complex array."""
+
+    real: "Array"
+    imag: "Array"
+
+
 Known = np.ndarray  # an array that is known at export
 Array = Value | Known
 Operand = str | Array | np.generic | Sequence[int]  # of a node
@@ -131,6 +138,8 @@ class Graph:
 
     def full(self, array: Array, shape: Sequence[Dim]) -> Array:
         """Repeats an array up to the shape that the program gives it."""
+        if isinstance(array, Pair):
+            raise NotImplementedError("a complex array in a loop or as a result")
         if tuple(array.shape) == tuple(shape):
             return array
         fixed = not any(map(jax.export.is_symbolic_dim, shape))
@@ -213,6 +222,8 @@ class _Size:
 
 def element_type(dtype: DTypeLike) -> int:
     """ONNX' number of a dtype."""
+    if np.dtype(dtype).kind == "c":
+        raise NotImplementedError("a complex array in a loop or as a result")
     return onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
 
 

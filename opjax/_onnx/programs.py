@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import onnx  # pyright: ignore[reportMissingImports]
 
+from opjax._onnx import spectra
 from opjax._onnx.fusions import fuse
 from opjax._onnx.graph import (
     Array,
@@ -18,6 +19,7 @@ from opjax._onnx.graph import (
     Equation,
     Graph,
     Known,
+    Pair,
     Value,
     model,
     value_info,
@@ -103,6 +105,8 @@ def _apply(graph: Graph, eqn: Equation, arguments: list[Array]) -> list[Array]:
         return _computed(eqn, arguments)
     if name in _CALLS:
         return _CALLS[name](graph, eqn, arguments)
+    if spectra.is_complex(eqn):
+        return [spectra.apply(graph, eqn, arguments)]
     if name not in RULES:
         raise NotImplementedError(name)
     found = RULES[name](graph, eqn, *arguments)
@@ -111,7 +115,7 @@ def _apply(graph: Graph, eqn: Equation, arguments: list[Array]) -> list[Array]:
 
 def _is_small(name: str, eqn: Equation, arguments: list[Any]) -> bool:
     """Whether an operation is done at export: on small known arrays, or random keys."""
-    if not arguments or any(isinstance(each, Value) for each in arguments):
+    if not arguments or any(isinstance(each, Value | Pair) for each in arguments):
         return False
     plain = all(isinstance(each, np.ndarray) for each in arguments)
     if (plain and name in _BY_NUMPY) or (name in _CALLS and name != "one_by_one"):
@@ -234,7 +238,7 @@ def _scan(graph: Graph, eqn: Equation, arguments: list[Array]) -> list[Array]:
     fresh = graph.constants.fresh
     full = [
         graph.full(x, var.aval.shape)
-        for x, var in zip(arguments, eqn.invars, strict=True)
+        for x, var in zip(arguments[consts:], eqn.invars[consts:], strict=True)
     ]
     inputs = [(fresh(), aval) for aval in avals[consts:]]
     values = [Value(name, aval.shape) for name, aval in inputs]
@@ -247,7 +251,7 @@ def _scan(graph: Graph, eqn: Equation, arguments: list[Array]) -> list[Array]:
     backwards = int(p["reverse"])
     names = graph.node(
         "Scan",
-        *full[consts:],
+        *full,
         outputs=len(eqn.outvars),
         body=body,
         num_scan_inputs=len(rows),

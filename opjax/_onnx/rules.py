@@ -51,7 +51,7 @@ _REDUCED = {
 }
 
 
-def _elementwise(graph: Graph, kind: str, *arrays: Operand, **attributes: Any) -> Value:
+def elementwise(graph: Graph, kind: str, *arrays: Operand, **attributes: Any) -> Value:
     shape = _common([a.shape for a in arrays if isinstance(a, Value | np.ndarray)])
     return Value(graph.op(kind, *arrays, **attributes), shape)
 
@@ -71,33 +71,33 @@ def _one(eqn: Equation) -> np.ndarray:
 
 
 def _unary(kind: str) -> Rule:
-    return lambda graph, eqn, x: _elementwise(graph, kind, x)
+    return lambda graph, eqn, x: elementwise(graph, kind, x)
 
 
 def _binary(kind: str) -> Rule:
-    return lambda graph, eqn, x, y: _elementwise(graph, kind, x, y)
+    return lambda graph, eqn, x, y: elementwise(graph, kind, x, y)
 
 
 def _divide(graph: Graph, eqn: Equation, x: Array, y: Array) -> Array:
     if isinstance(y, np.ndarray) and y.size == 1 and y.item() == 1:
         return x
-    return _elementwise(graph, "Div", x, y)
+    return elementwise(graph, "Div", x, y)
 
 
 def _logical(kind: str, bitwise: str) -> Rule:
     def rule(graph: Graph, eqn: Equation, *arrays: Array) -> Value:
         logical = eqn.invars[0].aval.dtype == bool
-        return _elementwise(graph, kind if logical else bitwise, *arrays)
+        return elementwise(graph, kind if logical else bitwise, *arrays)
 
     return rule
 
 
 def _not_equal(graph: Graph, eqn: Equation, x: Array, y: Array) -> Value:
-    return _elementwise(graph, "Not", _elementwise(graph, "Equal", x, y))
+    return elementwise(graph, "Not", elementwise(graph, "Equal", x, y))
 
 
 def _reciprocal_root(graph: Graph, eqn: Equation, x: Array) -> Value:
-    return _elementwise(graph, "Reciprocal", _elementwise(graph, "Sqrt", x))
+    return elementwise(graph, "Reciprocal", elementwise(graph, "Sqrt", x))
 
 
 def _integer_power(graph: Graph, eqn: Equation, x: Array) -> Array:
@@ -110,35 +110,35 @@ def _integer_power(graph: Graph, eqn: Equation, x: Array) -> Array:
         square = _times(graph, square, square) if rest else square
     if result is None:
         return _one(eqn)
-    return _elementwise(graph, "Reciprocal", result) if power < 0 else result
+    return elementwise(graph, "Reciprocal", result) if power < 0 else result
 
 
 def _times(graph: Graph, x: Array, y: Array) -> Value:
-    return _elementwise(graph, "Mul", x, y)
+    return elementwise(graph, "Mul", x, y)
 
 
 def _log1p(graph: Graph, eqn: Equation, x: Array) -> Value:
     """`x log(y) / (y - 1)` of the rounded `y = 1 + x`, exact for small x."""
     one = _one(eqn)
-    above = _elementwise(graph, "Add", x, one)
-    rest = _elementwise(graph, "Sub", above, one)
-    log = _elementwise(graph, "Log", above)
-    ratio = _elementwise(graph, "Div", log, rest)
-    small = _elementwise(graph, "Less", _elementwise(graph, "Abs", rest), one)
-    plain = _elementwise(graph, "Where", small, _times(graph, x, ratio), log)
-    same = _elementwise(graph, "Equal", above, one)
-    return _elementwise(graph, "Where", same, x, plain)
+    above = elementwise(graph, "Add", x, one)
+    rest = elementwise(graph, "Sub", above, one)
+    log = elementwise(graph, "Log", above)
+    ratio = elementwise(graph, "Div", log, rest)
+    small = elementwise(graph, "Less", elementwise(graph, "Abs", rest), one)
+    plain = elementwise(graph, "Where", small, _times(graph, x, ratio), log)
+    same = elementwise(graph, "Equal", above, one)
+    return elementwise(graph, "Where", same, x, plain)
 
 
 def _expm1(graph: Graph, eqn: Equation, x: Array) -> Value:
     """`tanh(x / 2) (exp(x) + 1)`, exact for small x."""
     half = _times(graph, x, np.asarray(0.5, eqn.invars[0].aval.dtype))
-    above = _elementwise(graph, "Add", _elementwise(graph, "Exp", x), _one(eqn))
-    return _times(graph, _elementwise(graph, "Tanh", half), above)
+    above = elementwise(graph, "Add", elementwise(graph, "Exp", x), _one(eqn))
+    return _times(graph, elementwise(graph, "Tanh", half), above)
 
 
 def _erfc(graph: Graph, eqn: Equation, x: Array) -> Value:
-    return _elementwise(graph, "Sub", _one(eqn), _elementwise(graph, "Erf", x))
+    return elementwise(graph, "Sub", _one(eqn), elementwise(graph, "Erf", x))
 
 
 def _square(graph: Graph, eqn: Equation, x: Array) -> Value:
@@ -146,28 +146,28 @@ def _square(graph: Graph, eqn: Equation, x: Array) -> Value:
 
 
 def _finite(graph: Graph, eqn: Equation, x: Array) -> Value:
-    bad = [_elementwise(graph, kind, x) for kind in ("IsNaN", "IsInf")]
-    return _elementwise(graph, "Not", _elementwise(graph, "Or", *bad))
+    bad = [elementwise(graph, kind, x) for kind in ("IsNaN", "IsInf")]
+    return elementwise(graph, "Not", elementwise(graph, "Or", *bad))
 
 
 def _remainder(graph: Graph, eqn: Equation, x: Array, y: Array) -> Value:
-    return _elementwise(graph, "Mod", x, y, fmod=1)
+    return elementwise(graph, "Mod", x, y, fmod=1)
 
 
 def _clamp(graph: Graph, eqn: Equation, low: Array, x: Array, high: Array) -> Value:
-    return _elementwise(graph, "Min", _elementwise(graph, "Max", x, low), high)
+    return elementwise(graph, "Min", elementwise(graph, "Max", x, low), high)
 
 
 def _select(graph: Graph, eqn: Equation, which: Array, *cases: Array) -> Array:
     if len(cases) == 1:
         return cases[0]
     if eqn.invars[0].aval.dtype == bool:
-        return _elementwise(graph, "Where", which, cases[1], cases[0])
+        return elementwise(graph, "Where", which, cases[1], cases[0])
     result = cases[-1]
     for i in range(len(cases) - 2, -1, -1):
         number = np.asarray(i, eqn.invars[0].aval.dtype)
-        here = _elementwise(graph, "Equal", which, number)
-        result = _elementwise(graph, "Where", here, cases[i], result)
+        here = elementwise(graph, "Equal", which, number)
+        result = elementwise(graph, "Where", here, cases[i], result)
     return result
 
 

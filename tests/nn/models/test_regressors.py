@@ -9,6 +9,7 @@ import pytest
 from flax import nnx
 
 from experiments import sinusoid_regressors
+from tests.selection import by_day
 
 TINY = {
     "attention": (sinusoid_regressors.SoftmaxAttentionRegressor, {"num_heads": 2}),
@@ -27,7 +28,9 @@ TINY = {
         {"num_basis": 3, "num_heads": 2},
     ),
 }
-METHODS = pytest.mark.parametrize("method", TINY)
+METHODS = pytest.mark.parametrize(
+    "method", by_day(TINY, ["funcattn", "intention", "transolver"])
+)
 
 
 def build(method, features=8, **options):
