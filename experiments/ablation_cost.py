@@ -43,16 +43,16 @@ def measure(task: Task, config: Any) -> dict[str, float]:
     assert task.metric is not None
     model = task.build(config, nnx.Rngs(config.seed))
     settings = task.settings(config)
-    found = make_batches(task, settings)
+    batches = make_batches(task, settings)
     sample = {name: jnp.asarray(array[0]) for name, array in task.test[0].items()}
     predict = jax.jit(task.metric).lower(model, sample).compile()
     predict_ms = _milliseconds(lambda: predict(model, sample))
-    lowered, state, given = found.one_step(model)
+    lowered, state, arguments = batches.one_step(model)
     step = lowered.compile()
 
     def advance() -> Any:
         nonlocal state
-        state = step(state, *given)[0]
+        state = step(state, *arguments)[0]
         return state
 
     return {

@@ -35,10 +35,10 @@ def report(
       titles: of the studies.
       variants: `variants(config, study)`, configurations by what they vary.
     """
-    config, parts, found = finished.config, [], {}
+    config, parts, medians = finished.config, [], {}
     studies = {study: _results(finished, study) for study in config.studies}
     for study, results in studies.items():
-        found |= members.summary(results, ["error"])
+        medians |= members.summary(results, ["error"])
         problem = "burgers" if study == "initialization" else config.problem
         parts.append(f"## {titles[study]}, {problem.capitalize()}\n")
         parts += _tables(study, results, problem)
@@ -50,8 +50,8 @@ def report(
         parts.append(ablation_ridge.text(boundary))
     write_json(finished.folder / "studies.json", {**studies, "boundary": boundary})
     _draw(finished, studies, titles)
-    found |= {"seconds": finished.seconds, "seeds": list(config.seeds)}
-    result = {**found, "data": finished.source}
+    medians |= {"seconds": finished.seconds, "seeds": list(config.seeds)}
+    result = {**medians, "data": finished.source}
     return learn.Report("\n".join(parts), result, _head(finished), alone=True)
 
 

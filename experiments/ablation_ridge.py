@@ -53,8 +53,8 @@ def _measured(logit: float) -> dict[str, float]:
         np.linalg.norm(values - true) / np.linalg.norm(true)
         for values, true in zip(single, exact, strict=True)
     ]
-    found = map(float, (logit, ridge, condition, *errors))
-    return dict(zip(_COLUMNS, found, strict=True))
+    numbers = map(float, (logit, ridge, condition, *errors))
+    return dict(zip(_COLUMNS, numbers, strict=True))
 
 
 def _coefficients(dtype: DTypeLike) -> list[jax.Array]:

@@ -72,8 +72,8 @@ def measure(
 
 def _sample() -> tuple[jax.Array, jax.Array]:
     """Points and normalised permeability of a sample."""
-    found = darcy.sample(jax.random.key(0), num_points=2 * _SIDE - 1, stride=2)
+    flow = darcy.sample(jax.random.key(0), num_points=2 * _SIDE - 1, stride=2)
     line = jnp.linspace(0, 1, _SIDE)
     points = jnp.stack(jnp.meshgrid(line, line, indexing="ij"), axis=-1).reshape(-1, 2)
-    values = jnp.asarray(found.coefficient, jnp.float32).reshape(-1, 1)
+    values = jnp.asarray(flow.coefficient, jnp.float32).reshape(-1, 1)
     return points, (values - values.mean()) / values.std()

@@ -188,14 +188,14 @@ def evaluate(
         decoded = normalize.decode(normalizers["target"], predicted)
         return parts(model, sample), decoded, of_fields(model, sample)
 
-    found = samples.unstack(
+    looks = samples.unstack(
         [training.evaluate(one, model, bucket, batch_size=1) for bucket in test],
         [case.num_points for case in cases],
         num_buckets=config.num_buckets or 4,
     )
-    errors = np.array([pair for pair, _, _ in found], np.float64)
-    fields = [field for _, field, _ in found]
-    of_each = np.asarray([one for _, _, one in found], np.float64).mean(axis=0)
+    errors = np.array([pair for pair, _, _ in looks], np.float64)
+    fields = [field for _, field, _ in looks]
+    of_each = np.asarray([one for _, _, one in looks], np.float64).mean(axis=0)
     total = errors[:, 0] + config.surface_weight * errors[:, 1]
     rows = outcome.rows(total)
     targets = [np.asarray(case.target) for case in cases]

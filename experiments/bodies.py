@@ -97,10 +97,10 @@ def splits(config: Config, cache_dir: str | None = None) -> Splits:
 
 def make_task(config: Config, cache_dir: str | None) -> learn.Task:
     """The task of a run."""
-    found = splits(config, cache_dir)
+    flows = splits(config, cache_dir)
     return learn.regression(
         config,
-        found,
+        flows,
         encoding=learn.Encoding(points=True, target=config.normalize_target),
         loss=learn.Loss(mean=config.mean_loss),
         names={} if config.data_dir else {"target": ("cp", "U", "U", "U")},

@@ -153,7 +153,7 @@ class Designer:
         before = self._solve(start, start.mesh_points, scalars)
         row |= {"start": _number(before.lift), "start_moment": _number(before.moment)}
         try:
-            found = design.minimise(
+            designed = design.minimise(
                 self._objective,
                 {"shape": np.zeros(len(_HANDLES)), "scalars": scalars},
                 {"shape": (-limit, limit), "scalars": (low, high)},
@@ -167,7 +167,7 @@ class Designer:
             )
         except ValueError as error:
             return row | {"failed": str(error), "confirmed": False}
-        best = found.best
+        best = designed.best
         case = case_of(best.variables, (arguments, modes))
         after = self._solve(start, np.asarray(case.points), np.asarray(case.scalars))
         predicted = -best.value
@@ -175,14 +175,14 @@ class Designer:
             after.lift >= predicted - self.half_width
         )
         return row | {
-            "predicted_start": -found.steps[0].value,
+            "predicted_start": -designed.steps[0].value,
             "predicted": predicted,
             "solved": _number(after.lift),
             "moment": _number(after.moment),
             "half_width": self.half_width,
             "unlikeness": float(self._unlikeness(case)),
             "confirmed": bool(confirmed),
-            "steps": len(found.steps) - 1,
+            "steps": len(designed.steps) - 1,
             "scalars": np.asarray(case.scalars).tolist(),
             "shape": np.asarray(best.variables["shape"]).tolist(),
         }

@@ -105,14 +105,14 @@ def make_task(config: Config, cache_dir: str | None) -> Task:
     Without scalars the angle is not known, so no lift is integrated.
     """
     physical = splits(config, cache_dir)
-    given = physical
+    seen = physical
     if not config.scalars:
-        given = physical.mapped(
+        seen = physical.mapped(
             lambda part: [sample._replace(scalars=None) for sample in part]
         )
     task = regression(
         config,
-        given,
+        seen,
         encoding=Encoding(target=config.normalize_target),
         loss=Loss(mean=config.mean_loss),
         evaluation=Evaluation(

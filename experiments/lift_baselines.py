@@ -15,6 +15,7 @@ from scipy.interpolate import RBFInterpolator
 from opjax.datasets import lift
 from opjax.learn.config.quantities import Quantity
 from opjax.learn.predict.quantities import measure
+from opjax.learn.tasks.scalars import agreement
 from opjax.samples import Sample
 
 MODES = 50  # of the pressure
@@ -74,9 +75,9 @@ def numbers(
     lifts = _stack(test, "target_scalars")[:, 0]
     rows = {
         "pod_rbf_relative_l2": float(errors.mean()),
-        "pod_rbf_lift_r2": r_squared(predicted.lift, lifts),
+        "pod_rbf_lift_r2": agreement(predicted.lift, lifts)["r2"],
         "pod_rbf_lift_error": float(np.abs(predicted.lift - lifts).mean()),
-        "linear_lift_r2": r_squared(predicted.linear, lifts),
+        "linear_lift_r2": agreement(predicted.linear, lifts)["r2"],
         "linear_lift_error": float(np.abs(predicted.linear - lifts).mean()),
     }
     if wanted is not None:
@@ -85,14 +86,8 @@ def numbers(
             for one, values, target in zip(test, predicted.pressure, true, strict=True)
         ]
         integrated = np.array([[row[wanted.text] for row in pair] for pair in pairs])
-        rows[f"pod_rbf_r2_{wanted.key}"] = r_squared(*integrated.T)
+        rows[f"pod_rbf_r2_{wanted.key}"] = agreement(*integrated.T)["r2"]
     return rows
-
-
-def r_squared(predicted: np.ndarray, true: np.ndarray) -> float:
-    """The coefficient of determination."""
-    spread = np.sum((true - true.mean()) ** 2)
-    return float(1 - np.sum((predicted - true) ** 2) / spread)
 
 
 def _parameters(

@@ -217,8 +217,10 @@ def _persistence(flows: Mapping[str, np.ndarray]) -> np.ndarray:
         still = metrics_time.persistence(features[:, -1], _STEPS)
         return metrics_time.errors_of_frames(still, target.T)
 
-    found = jax.vmap(errors)(*map(jnp.asarray, (flows["features"], flows["target"])))
-    return np.asarray(jnp.mean(found, axis=0))
+    still_errors = jax.vmap(errors)(
+        *map(jnp.asarray, (flows["features"], flows["target"]))
+    )
+    return np.asarray(jnp.mean(still_errors, axis=0))
 
 
 PROGRAM = learn.Program(

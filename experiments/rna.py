@@ -359,8 +359,8 @@ def evaluate(
     }
     if config.inputs == "xyz" and config.orientation != "principal":
         again = samples.stack(turned(surfaces), num_buckets=config.num_buckets or 4)
-        found = np.concatenate(predict(again))
-        numbers["accuracy_turned"] = np.mean(found == np.concatenate(true))
+        of_turned = np.concatenate(predict(again))
+        numbers["accuracy_turned"] = np.mean(of_turned == np.concatenate(true))
     if surfaces[0].details is not None:  # where there are meshes
         vertices = [surface.details for surface in surfaces]
         truth = np.concatenate([v.target for v in vertices])

@@ -261,10 +261,10 @@ def measure(config: Config, num_points: int) -> list[dict[str, Any]]:
             continue
         row = {"attention": name, "heads": heads, "points": num_points}
         prepare = _prepare_torch if name == scaling_torch.NAME else _prepare
-        for kind, found in prepare(config, name, heads, num_points).items():
-            row[kind] = {"ms": [], "bytes": found.bytes, "flops": found.flops}
-            calls.append((row[kind]["ms"], found.call))
-            leaves = jax.tree.leaves(found.call())  # also the warm-up
+        for kind, prepared in prepare(config, name, heads, num_points).items():
+            row[kind] = {"ms": [], "bytes": prepared.bytes, "flops": prepared.flops}
+            calls.append((row[kind]["ms"], prepared.call))
+            leaves = jax.tree.leaves(prepared.call())  # also the warm-up
             if not all(bool(np.isfinite(np.asarray(leaf)).all()) for leaf in leaves):
                 raise FloatingPointError(
                     f"{name}, n = {num_points}: {kind} not finite."

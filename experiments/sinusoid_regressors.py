@@ -50,16 +50,16 @@ class Regressor(nnx.Module, abc.ABC):
         context_weights: jax.Array | None = None,
     ) -> jax.Array:
         """Predicts values `(m, q)` at the query points."""
-        given = {"context_points": context_points, "context_values": context_values}
-        _checks.floating(**given)
-        _checks.rank(2, **given)
-        _checks.same_points(**given)
+        observed = {"context_points": context_points, "context_values": context_values}
+        _checks.floating(**observed)
+        _checks.rank(2, **observed)
+        _checks.same_points(**observed)
         if context_weights is not None:
             check_weights(
                 context_points=context_points, context_weights=context_weights
             )
         # Masked observations may be NaN.
-        points, values = (select(array, context_weights) for array in given.values())
+        points, values = (select(array, context_weights) for array in observed.values())
         return self.attend(query_points, points, values, context_weights)
 
 

@@ -264,7 +264,7 @@ def slopes(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
     Slopes are those of `log c` against `log n`. The median constant is of the finest
     grid.
     """
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for state, form in itertools.product(("before", "after"), stability_spaces.FORMS):
         mine = [row for row in rows if row["state"] == state and form in row]
         if not mine:
@@ -273,12 +273,12 @@ def slopes(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
         sizes = np.log(np.array(mine[0]["points"]))
         logs = np.log(np.maximum(values, np.finfo(np.float64).tiny))
         fitted = np.polyfit(sizes, logs.T, 1)[0]
-        found |= {
+        numbers |= {
             f"slope_{form}_{state}": float(np.median(fitted)),
             f"flat_{form}_{state}": float(np.mean(np.abs(fitted) <= _FLAT)),
             f"constant_{form}_{state}": float(np.median(values[:, -1])),
         }
-    return found
+    return numbers
 
 
 def energy_error(model: Operator, test: Sequence[Sample]) -> float:

@@ -55,9 +55,9 @@ def report(finished: learn.Finished) -> learn.Report:
     ]
     present = {key for rows in results.values() for row in rows for key in row}
     shown = [key for key in (*quality, *keys) if key in present]
-    found = members.summary(results, [key for key in shown if key != "seconds"])
+    medians = members.summary(results, [key for key in shown if key != "seconds"])
     result = {
-        **found,
+        **medians,
         "seconds": finished.seconds,
         "seeds": list(config.seeds),
         "data": finished.source,

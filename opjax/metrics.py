@@ -327,8 +327,8 @@ def relative_flux_error(
         factor, reference, field = factor / unit, reference / size, field / size
     interior = (slice(1, -1),) * len(grid_shape)
     errors = [
-        (_central_difference(field, axis) / (2 * spacing) - given)[interior]
-        for axis, given in enumerate(reference)
+        (_central_difference(field, axis) / (2 * spacing) - expected)[interior]
+        for axis, expected in enumerate(reference)
     ]
     share = math.sqrt(field.size / field[interior].size)
     error = factor[interior][None] * jnp.stack(errors)

@@ -67,12 +67,12 @@ def rollout(
     _checks.option("gradient", gradient, GRADIENTS)
     count = _number_of_steps(num_steps, inputs)
     state = jax.tree.map(jnp.asarray, state)
-    given = inputs is not None
+    has_inputs = inputs is not None
     first = jax.tree.map(lambda x: jnp.asarray(x)[0], inputs)
-    _check_step(step, state, (first,) if given else ())
+    _check_step(step, state, (first,) if has_inputs else ())
 
     def advance(before: _State, one: Any) -> tuple[_State, Any]:
-        after = step(before, one) if given else step(before)
+        after = step(before, one) if has_inputs else step(before)
         return after, after if observe is None else observe(after)
 
     if checkpoint:
@@ -95,9 +95,9 @@ def _number_of_steps(num_steps: int | None, inputs: Any) -> int:
         _checks.positive(num_steps=num_steps)
         lengths.add(num_steps)
     if len(lengths) != 1 or 0 in lengths:
-        found = sorted(lengths) or "none"
+        counts = sorted(lengths) or "none"
         raise ValueError(
-            f"num_steps and axis 0 of the inputs give {found} as number of steps, "
+            f"num_steps and axis 0 of the inputs give {counts} as number of steps, "
             "expected one positive number; pass num_steps, or inputs of that "
             "length."
         )

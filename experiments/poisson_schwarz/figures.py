@@ -65,10 +65,10 @@ def draw(folder: pathlib.Path, config: "Config", rows: Rows) -> None:
 
 def _solutions(path: pathlib.Path, row: Row, title: str) -> None:
     """The 16 right-hand sides of the paper's figures, first seed."""
-    found = outcome.read(row.folder)
-    columns = zip(*((s.features, s.target) for s in found.samples), strict=True)
-    columns = [np.concatenate(part, axis=1) for part in (*columns, found.predicted)]
-    solutions(path, found.samples[0].mesh_points[:, 0], *columns, title=title)
+    seen = outcome.read(row.folder)
+    columns = zip(*((s.features, s.target) for s in seen.samples), strict=True)
+    columns = [np.concatenate(part, axis=1) for part in (*columns, seen.predicted)]
+    solutions(path, seen.samples[0].mesh_points[:, 0], *columns, title=title)
 
 
 def _anatomy(folder: pathlib.Path, row: Row) -> None:

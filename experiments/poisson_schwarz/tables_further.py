@@ -31,16 +31,16 @@ def lines(rows: Rows) -> list[str]:
 
 
 def _scaling(rows: Mapping[str, Row]) -> list[str]:
-    columns, found = {"initial": "initial loss", **COLUMNS}, []
+    columns, lines = {"initial": "initial loss", **COLUMNS}, []
     for name, row in rows.items():
         kind, size = name.rsplit("_", 1)
         for i, rate in enumerate(row.study.rates):
             first = ["", ""] if i else [size, _SCALINGS[kind]]
-            found.append([*first, f"{rate:g}", *row.spreads(columns, rate)])
+            lines.append([*first, f"{rate:g}", *row.spreads(columns, rate)])
     head = ["n", "scaling", "rate", *columns.values()]
     return [
         "## Scaling by 1/sqrt(n d_k), the paper's initialisation\n",
-        table(head, found),
+        table(head, lines),
     ]
 
 

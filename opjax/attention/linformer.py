@@ -69,10 +69,10 @@ def linformer_attention(
     _checks.same_points(key=key, **named)
     _checks.same_axis(1, "projected points (axis 1)", named)
     key = linformer_keys(key, key_projection=projections[0], key_weights=weights)
-    found = linformer_expansion(
+    expansion = linformer_expansion(
         query, key, value, value_projection=projections[1], key_weights=weights
     )
-    return found.evaluate()
+    return expansion.evaluate()
 
 
 def linformer_keys(

@@ -86,7 +86,7 @@ def nystrom_attention(
       Xiong et al., "Nystromformer: a Nystrom-based algorithm for approximating
       self-attention", AAAI 2021, Eq. 11 and 13.
     """
-    found = nystrom_expansion(
+    expansion = nystrom_expansion(
         query,
         key,
         value,
@@ -97,7 +97,7 @@ def nystrom_attention(
         query_weights=query_weights,
         key_weights=key_weights,
     )
-    return found.evaluate().astype(jnp.asarray(value).dtype)
+    return expansion.evaluate().astype(jnp.asarray(value).dtype)
 
 
 def nystrom_expansion(

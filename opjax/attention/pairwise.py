@@ -115,8 +115,8 @@ def _mapped(
     padded = jnp.pad(query, ((0, count * size - m), (0, 0)))
     # No CSE crosses the body of a loop.
     tile = jax.checkpoint(function, prevent_cse=False)
-    found = lax.map(tile, padded.reshape(count, size, -1))
-    return found.reshape(count * size, -1)[:m]
+    tiles = lax.map(tile, padded.reshape(count, size, -1))
+    return tiles.reshape(count * size, -1)[:m]
 
 
 def _scores(query: jax.Array, key: jax.Array, dtype: jax.typing.DTypeLike) -> jax.Array:

@@ -75,7 +75,7 @@ def performer_attention(
       Choromanski et al., "Rethinking attention with performers", ICLR 2021, Lemma 1
       and Section 2.
     """
-    found = performer_expansion(
+    expansion = performer_expansion(
         query,
         key,
         value,
@@ -84,7 +84,7 @@ def performer_attention(
         offset=offset,
         key_weights=key_weights,
     )
-    return found.evaluate().astype(jnp.asarray(value).dtype)
+    return expansion.evaluate().astype(jnp.asarray(value).dtype)
 
 
 def performer_expansion(

@@ -91,20 +91,20 @@ def draw(
     Returns:
       The arrays of all samples, along axis 0.
     """
-    found: dict[str, np.ndarray] = {}
+    arrays: dict[str, np.ndarray] = {}
     start = reported = time.perf_counter()
     with keys(seed) as key_of:
         for i in range(num_samples):
             for key, value in sample(key_of(i), i).items():
                 if not i:
-                    found[key] = np.empty((num_samples, *np.shape(value)), dtype)
-                found[key][i] = value
+                    arrays[key] = np.empty((num_samples, *np.shape(value)), dtype)
+                arrays[key][i] = value
             if time.perf_counter() - reported > _SECONDS_BETWEEN_REPORTS:
                 reported = time.perf_counter()
                 _LOGGER.info("%s: %d of %d samples", name, i + 1, num_samples)
     milliseconds = 1e3 * (time.perf_counter() - start) / num_samples
     _LOGGER.info("%s: %d samples, %.1f ms each", name, num_samples, milliseconds)
-    return found
+    return arrays
 
 
 @contextlib.contextmanager

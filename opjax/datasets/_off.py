@@ -39,13 +39,13 @@ def read_vertices(path: str | os.PathLike[str]) -> np.ndarray:
     if not num_vertices:
         raise ValueError(f"{path} has no vertices; remove the mesh from the list.")
     coordinates = words[4 : 4 + 3 * num_vertices]
-    found = len(words) - 4 - len(coordinates)
+    rest = len(words) - 4 - len(coordinates)
     # A face takes its number of corners and three of them at least.
-    if len(coordinates) < 3 * num_vertices or found < 4 * num_faces:
+    if len(coordinates) < 3 * num_vertices or rest < 4 * num_faces:
         raise ValueError(
             f"{path} is truncated: it declares {num_vertices} vertices and "
             f"{num_faces} faces, but contains {len(coordinates)} of "
-            f"{3 * num_vertices} coordinates and {found} of at least "
+            f"{3 * num_vertices} coordinates and {rest} of at least "
             f"{4 * num_faces} numbers for faces. Download it again."
         )
     try:

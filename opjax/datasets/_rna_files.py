@@ -98,7 +98,7 @@ def read_samples(
             "requested; use fewer points, or read the published meshes."
         )
     take(names, limit, path)
-    found = [
+    surfaces = [
         Sample(
             points[row, :num_points],
             labels[row, :num_points] + np.int32(1),
@@ -106,8 +106,8 @@ def read_samples(
         )
         for row in range(len(points) if limit is None else limit)
     ]
-    check(found, num_classes=NUM_CLASSES)
-    return found
+    check(surfaces, num_classes=NUM_CLASSES)
+    return surfaces
 
 
 def take(found: Sequence[str] | np.ndarray, limit: int | None, path: Path) -> None:

@@ -141,12 +141,12 @@ def write(
             "The samples have no grid_shape; expected samples on a structured grid."
         )
     for index, sample in enumerate(samples):
-        found = None if sample.target is None else sample.target.shape
+        target_shape = None if sample.target is None else sample.target.shape
         expected = (int(np.prod(shape)), len(files.channels))
-        if sample.grid_shape != shape or found != expected:
+        if sample.grid_shape != shape or target_shape != expected:
             raise ValueError(
                 f"sample {index} has grid_shape {sample.grid_shape} and target "
-                f"{found}, expected {shape} and {expected}, with the channels "
+                f"{target_shape}, expected {shape} and {expected}, with the channels "
                 f"{files.channels}."
             )
     points = np.stack([s.mesh_points.reshape(*shape, 2) for s in samples])

@@ -90,14 +90,14 @@ def body_of(seed: int, i: int, *, num_bumps: int = 4) -> bodies.Body:
 
 def flow(body: bodies.Body, mesh: bodies.SphereMesh) -> dict[str, np.ndarray]:
     """Returns `points`, `normals`, `target` and `areas` at the centres of the cells."""
-    found = bodies.surface(body, mesh.centres)
-    velocity = bodies.velocity(bodies.solve(body), found.points)
+    surface = bodies.surface(body, mesh.centres)
+    velocity = bodies.velocity(bodies.solve(body), surface.points)
     pressure = bodies.pressure(velocity)
     return {
-        "points": found.points,
-        "normals": found.normals,
+        "points": surface.points,
+        "normals": surface.normals,
         "target": np.concatenate([pressure[:, None], velocity], axis=1),
-        "areas": found.density * mesh.solid_angles,
+        "areas": surface.density * mesh.solid_angles,
     }
 
 

@@ -73,11 +73,11 @@ def drivaerml(
         if match and (folder / f"boundary_{match[1]}.vtp").is_file():
             numbers.append(int(match[1]))
     paths = [root / f"run_{i}" / f"boundary_{i}.vtp" for i in sorted(numbers)]
-    wanted = "run_<i>/boundary_<i>.vtp"
-    _enough(root, paths, num_train + num_test, wanted, DRIVAERML)
-    found = [_cells(path, fields) for path in paths[: num_train + num_test]]
-    samples.check(found)
-    return found[:num_train], found[num_train:]
+    pattern = "run_<i>/boundary_<i>.vtp"
+    _enough(root, paths, num_train + num_test, pattern, DRIVAERML)
+    cases = [_cells(path, fields) for path in paths[: num_train + num_test]]
+    samples.check(cases)
+    return cases[:num_train], cases[num_train:]
 
 
 def shapenet_car(

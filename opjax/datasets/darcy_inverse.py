@@ -30,9 +30,11 @@ def splits(
     tolerance: float = 1e-9,
 ) -> Splits:
     """Returns the samples of a benchmark, see `requests.Request` and `measure`."""
-    found = darcy.splits(request, num_points=num_points, stride=1, tolerance=tolerance)
+    solutions = darcy.splits(
+        request, num_points=num_points, stride=1, tolerance=tolerance
+    )
     return measure(
-        found,
+        solutions,
         seed=request.seed,
         stride=stride,
         target_stride=target_stride,

@@ -53,7 +53,7 @@ def splits(
     if request.data_dir:
         source = f"published {layout} in {request.data_dir}"
         return request.read(partial(load, layout=layout, stride=stride), source)
-    found = request.generate_together(
+    divided = request.generate_together(
         partial(
             generate,
             layout=layout,
@@ -63,9 +63,9 @@ def splits(
         ),
         "own solver",
     )
-    size = f"{layout} of {found.train[0].num_points} points"
+    size = f"{layout} of {divided.train[0].num_points} points"
     source = f"own solver, {size}, notch: {notch}, seed {request.seed}"
-    return found._replace(source=source)
+    return divided._replace(source=source)
 
 
 def generate(

@@ -215,9 +215,9 @@ def to_samples(
     parts = fields[..., :input_frames], fields[..., input_frames:][..., :output_frames]
     features, target = (np.ascontiguousarray(part, np.float32) for part in parts)
     shape = fields.shape[1:3]
-    found = _structured.on_grid(points, shape, features, target, name="navier_stokes")
-    check(found)
-    return found
+    flows = _structured.on_grid(points, shape, features, target, name="navier_stokes")
+    check(flows)
+    return flows
 
 
 def positions(num_points: int, *, coordinates: str = "nodes") -> np.ndarray:

@@ -163,9 +163,9 @@ def to_samples(
     points = positions(shape, coordinates=coordinates)
     features = np.repeat(np.asarray(dies, np.float32), shape[1], axis=1)
     target = np.asarray(motions, np.float32)
-    found = _structured.on_grid(points, shape, features, target, name="plasticity")
-    check(found)
-    return found
+    samples = _structured.on_grid(points, shape, features, target, name="plasticity")
+    check(samples)
+    return samples
 
 
 def positions(shape: tuple[int, ...], *, coordinates: str = "nodes") -> np.ndarray:

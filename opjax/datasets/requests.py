@@ -64,8 +64,8 @@ class Request(NamedTuple):
     ) -> Splits:
         """Returns splits from one seed, for sets that are parts of one."""
         count = sum(self.sizes)
-        found = make(count, seed=self.seed, cache_dir=self.cache_dir)
-        return divide(found, self.sizes, f"{source}, seed {self.seed}")
+        generated = make(count, seed=self.seed, cache_dir=self.cache_dir)
+        return divide(generated, self.sizes, f"{source}, seed {self.seed}")
 
 
 def divide(found: Sequence[Sample], sizes: Sequence[int], source: str) -> Splits:

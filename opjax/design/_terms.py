@@ -59,7 +59,7 @@ def _compiled(functions: Functions) -> tuple[Callable[..., Any], Callable[..., A
         if functions.unlikeness is not None:
             unlike = _scalar("unlikeness", functions.unlikeness, at)
         reached = [_scalar("quantity to reach", q, at) for q in functions.quantities]
-        gaps = [found - v for found, v in zip(reached, values, strict=True)]
+        gaps = [r - v for r, v in zip(reached, values, strict=True)]
         room = limit - _MARGIN * (1 + abs(limit)) - unlike
         rows = jnp.stack([value + weight * band, room, *gaps])
         return rows, (rows, (value, band, unlike, *reached))
@@ -106,8 +106,8 @@ class Terms:
         return self._last[1]
 
     def _evaluate(self, units: np.ndarray, number: int) -> Evaluated:
-        found, (rows, numbers) = self._slopes(_array(units), *self._given)
-        slopes, values = (np.asarray(a, np.float64) for a in (found, rows))
+        derivatives, (rows, numbers) = self._slopes(_array(units), *self._given)
+        slopes, values = (np.asarray(a, np.float64) for a in (derivatives, rows))
         if not (np.isfinite(slopes).all() and np.isfinite(values).all()):
             raise ValueError(
                 f"step {number}: a value or a derivative is not finite. Use quantities "
@@ -137,8 +137,8 @@ class Cells:
 
     def smallest(self, units: np.ndarray, number: int) -> float:
         """Returns the smallest ratio; raises ValueError where a cell is turned over."""
-        found = self._volumes(_array(units), *self._given)
-        volumes = np.asarray(found, np.float64)
+        computed = self._volumes(_array(units), *self._given)
+        volumes = np.asarray(computed, np.float64)
         if self._first is None:
             self._first = volumes
         ratios = volumes / self._first
@@ -155,16 +155,16 @@ def _array(values: ArrayLike) -> jax.Array:
     """An array of JAX; numbers of NumPy in JAX' default precision."""
     if isinstance(values, jax.Array):
         return values
-    found = np.asarray(values)
-    real = np.issubdtype(found.dtype, np.floating)
-    return jnp.asarray(found, float if real else found.dtype)
+    array = np.asarray(values)
+    real = np.issubdtype(array.dtype, np.floating)
+    return jnp.asarray(array, float if real else array.dtype)
 
 
 def _scalar(name: str, function: Function, case: PyTree) -> jax.Array:
-    found = jnp.asarray(function(case))
-    if found.shape != () or not jnp.issubdtype(found.dtype, jnp.floating):
+    value = jnp.asarray(function(case))
+    if value.shape != () or not jnp.issubdtype(value.dtype, jnp.floating):
         raise ValueError(
-            f"The {name} is {found.dtype} of shape {found.shape}, expected a "
+            f"The {name} is {value.dtype} of shape {value.shape}, expected a "
             "floating-point scalar."
         )
-    return found
+    return value

@@ -181,16 +181,16 @@ def minimise(
         box.layout,
     )
     numbers = guard.weight, guard.limit, [one.value for one in reach]
-    given = box.low, box.width, constants, *numbers
-    terms = Terms(functions, given)
-    cells = None if volumes is None else Cells(functions, given)
+    arguments = box.low, box.width, constants, *numbers
+    terms = Terms(functions, arguments)
+    cells = None if volumes is None else Cells(functions, arguments)
     steps: list[Step] = []
 
     def record(units: np.ndarray) -> None:
         value, band, unlike, *reached = terms(units, len(steps)).numbers
         close = [
-            abs(found - one.value) <= one.tolerance
-            for found, one in zip(reached, reach, strict=True)
+            abs(result - one.value) <= one.tolerance
+            for result, one in zip(reached, reach, strict=True)
         ]
         inside = all(close) and (guard.unlikeness is None or unlike <= guard.limit)
         smallest = 1.0 if cells is None else cells.smallest(units, len(steps))

@@ -101,11 +101,13 @@ def of(
         assert cells is not None
         plane = arrays.plane if isinstance(arrays, MeshArrays) else None
         try:
-            found = _patches(name, cells, facets, sets, on_cells=on_cells)
+            of_boundaries = _patches(name, cells, facets, sets, on_cells=on_cells)
         except ValueError as error:
             raise ValueError(f"{name}: the facets of boundaries: {error}") from error
         axes = () if plane is None else plane.axes
-        patches = {key: patch._replace(axes=axes) for key, patch in found.items()}
+        patches = {
+            key: patch._replace(axes=axes) for key, patch in of_boundaries.items()
+        }
     return Geometric(values, tuple(channels), members, patches)
 
 
@@ -138,19 +140,19 @@ def _patches(
     }
     if not solid:
         chosen[""] = np.ones(len(facets.corners), bool)
-    found: dict[str, Patch] = {}
+    patches: dict[str, Patch] = {}
     for key, mask in chosen.items():
         corners, own = facets.corners[mask], None if rows is None else rows[mask]
         if not len(corners):
             continue
         if not solid:
             kind = next(iter(cells.blocks))
-            found[key] = rules.of_body(cells.points, corners, kind, own)
+            patches[key] = rules.of_body(cells.points, corners, kind, own)
         elif own is None:
-            found[key] = rules.at_points(cells.points, corners)
+            patches[key] = rules.at_points(cells.points, corners)
         else:
-            found[key] = rules.at_cells(cells.points, corners, own)
-    return found
+            patches[key] = rules.at_cells(cells.points, corners, own)
+    return patches
 
 
 def _facets(name: str, cells: Topology, *, surface: bool) -> geometry.Facets:

@@ -72,14 +72,14 @@ def _of_condition(
 
     A condition of arrays of cells alone is one of cells.
     """
-    known = _Values(name, arrays, row)
+    values = _Values(name, arrays, row)
     try:
-        mask = condition({one: known.of(one) for one in condition.names})
+        mask = condition({one: values.of(one) for one in condition.names})
     except ValueError as error:
         raise ValueError(f"{name}: the boundary {key}: {error}") from None
-    if not known.at_points and known.at_cells:
+    if not values.at_points and values.at_cells:
         cells = cells or topology(name, arrays)
-        _some(name, key, condition, mask, known)
+        _some(name, key, condition, mask, values)
         return _with_cells(cells, np.zeros(len(cells.points), bool), mask)
     if mask.shape != (len(arrays["mesh_points"]),):
         raise ValueError(
@@ -92,7 +92,7 @@ def _of_condition(
         outer[facets.corners] = True
         outer[_between(cells, facets.corners)] = True
         mask = mask & outer
-    _some(name, key, condition, mask, known)
+    _some(name, key, condition, mask, values)
     return NamedSet(mask)
 
 
@@ -124,14 +124,14 @@ class _Values:
         if key in self._cell_data and self._cell_data[key].ndim == 1:
             self.at_cells = True
             return self._cell_data[key]
-        found = cases.read(self._name, self._arrays, self._row, (key,), needed=False)
-        if found is None:
+        scalar = cases.read(self._name, self._arrays, self._row, (key,), needed=False)
+        if scalar is None:
             columns = () if self._row is None else self._row.columns
-            known = [*self._coordinates, *self._arrays, *self._cell_data, *columns]
+            names = [*self._coordinates, *self._arrays, *self._cell_data, *columns]
             raise ValueError(
-                f"{key!r} is unknown; available: {', '.join(dict.fromkeys(known))}."
+                f"{key!r} is unknown; available: {', '.join(dict.fromkeys(names))}."
             )
-        return float(found[0])
+        return float(scalar[0])
 
     def ranges(self) -> str:
         """Where the mesh is, for messages."""
@@ -146,11 +146,13 @@ def _coordinates(arrays: Arrays) -> dict[str, np.ndarray]:
     points = np.asarray(arrays["mesh_points"], np.float64)
     plane = arrays.plane if isinstance(arrays, MeshArrays) else None
     axes = range(points.shape[1]) if plane is None else plane.axes
-    found = {_AXES[axis]: column for axis, column in zip(axes, points.T, strict=False)}
+    coordinates = {
+        _AXES[axis]: column for axis, column in zip(axes, points.T, strict=False)
+    }
     constants = {} if plane is None else plane.constants
     for axis, value in constants.items():
-        found[_AXES[axis]] = np.full(len(points), value)
-    return dict(sorted(found.items()))
+        coordinates[_AXES[axis]] = np.full(len(points), value)
+    return dict(sorted(coordinates.items()))
 
 
 def has_cells(arrays: Arrays) -> bool:

@@ -121,8 +121,8 @@ def point_weights(name: str, mesh: VtkMesh) -> np.ndarray:
       ValueError: if there are no cells, or cells of unsupported types.
     """
     present = set(np.unique(mesh.types).tolist()) - kinds.WITHOUT_EXTENT
-    known = {*kinds.LINEAR, *kinds.BETWEEN}
-    if others := present - known:
+    supported = {*kinds.LINEAR, *kinds.BETWEEN}
+    if others := present - supported:
         raise ValueError(
             f"{name} has cells of the VTK types {kinds.named(others)}, for which "
             "quadrature weights are not available: add quadrature_weights. "
@@ -155,14 +155,14 @@ def _of_higher_order(
     shares.sort_indices()
     rows, n = np.arange(len(block.rows)), shares.shape[1]
     keys = np.repeat(rows, np.diff(shares.indptr)) * n + shares.indices
-    wanted = rows[:, None] * n + block.cells
-    places = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    of_corners = np.where(keys[places] == wanted, shares.data[places], 0)
+    corner_keys = rows[:, None] * n + block.cells
+    places = np.minimum(np.searchsorted(keys, corner_keys), len(keys) - 1)
+    of_corners = np.where(keys[places] == corner_keys, shares.data[places], 0)
     bounded = np.zeros((block.cells.shape[1], len(between)))
     for place, corners in enumerate(between):
         bounded[list(corners), place] = 1
     keep = np.where(bounded.any(axis=1), 0.5**dimension, 1)
-    given = (1 - keep)[:, None] * bounded / np.maximum(bounded.sum(axis=1), 1)[:, None]
-    weights = of_corners @ np.concatenate([np.diag(keep), given], axis=1)
+    shared = (1 - keep)[:, None] * bounded / np.maximum(bounded.sum(axis=1), 1)[:, None]
+    weights = of_corners @ np.concatenate([np.diag(keep), shared], axis=1)
     volumes = np.asarray(shares.sum(axis=1)).reshape(-1, 1)
     return weights * (volumes / weights.sum(axis=1, keepdims=True))

@@ -174,21 +174,21 @@ def check(paths: Sequence[str], *, most: int = 200) -> DataCheck:
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:
-            found = formats.find(list(paths))
+            files = formats.find(list(paths))
         except (OSError, ValueError) as error:
             return DataCheck(refused=[Problem(str(error))])
-        rows = np.arange(len(found))
-        if most and len(found) > most:
-            rows = np.unique(np.linspace(0, len(found) - 1, most).astype(int))
+        rows = np.arange(len(files))
+        if most and len(files) > most:
+            rows = np.unique(np.linspace(0, len(files) - 1, most).astype(int))
         look = _Look()
         for row in rows.tolist():
-            look.at(found[row])
+            look.at(files[row])
         done = look.done()
     texts = dict.fromkeys(str(one.message) for one in said)
     return dataclasses.replace(
         done,
-        cases=len(found) - len(rows) + done.looked_at,
-        suffix=found[0].suffix.lower(),
+        cases=len(files) - len(rows) + done.looked_at,
+        suffix=files[0].suffix.lower(),
         frames=_frames(paths),
         doubtful=[Problem(text) for text in texts],
     )
@@ -498,13 +498,13 @@ def _scalars_of(arrays: Arrays) -> dict[str, float]:
     data: Any = arrays
     if isinstance(arrays, MeshArrays):
         data = arrays.mesh.field_data.arrays
-    found: dict[str, float] = {}
+    scalars: dict[str, float] = {}
     for name in data:
         array = np.asarray(data[name])
         if array.size == 1 and array.dtype.kind in "fiu" and name not in _ROLES:
-            found[name] = float(array.reshape(()))
-    found.pop("TimeValue", None)
-    return found
+            scalars[name] = float(array.reshape(()))
+    scalars.pop("TimeValue", None)
+    return scalars
 
 
 def _boundaries_of(arrays: Arrays) -> set[str]:

@@ -171,10 +171,10 @@ class _Computed(Arrays):
     def __getitem__(self, name: str) -> np.ndarray:
         if name in self._arrays:
             return self._arrays[name]
-        found = self._component(name) if name in self._names else None
-        if found is None:
+        component = self._component(name) if name in self._names else None
+        if component is None:
             raise KeyError(name)
-        return found
+        return component
 
     def _component(self, name: str) -> np.ndarray | None:
         parts = split(name, self._arrays)

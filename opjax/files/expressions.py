@@ -179,7 +179,7 @@ def parse_named(text: str, *, condition: bool = False) -> dict[str, Expression]:
     Raises:
       ValueError: if a part has no name or is not a formula, or a name is repeated.
     """
-    found: dict[str, Expression] = {}
+    expressions: dict[str, Expression] = {}
     for part in _parts(text):
         colon = _hidden(part).rfind(":")
         name = part[: max(colon, 0)].strip()
@@ -189,13 +189,13 @@ def parse_named(text: str, *, condition: bool = False) -> dict[str, Expression]:
             raise ValueError(
                 f"{part.strip()!r} has no name followed by a colon; write {example}."
             )
-        if name in found:
+        if name in expressions:
             raise ValueError(f"{text!r} has {name!r} twice; name it once.")
         try:
-            found[name] = parse(part[colon + 1 :], condition=condition)
+            expressions[name] = parse(part[colon + 1 :], condition=condition)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
-    return found
+    return expressions
 
 
 def _parts(text: str) -> list[str]:

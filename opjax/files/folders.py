@@ -43,17 +43,17 @@ def below(root: Path, samples_in: SamplesIn) -> list[Path]:
       ValueError: if a folder has several files that may be separate cases.
     """
     every = [path for path in sorted(root.iterdir()) if is_open(path)]
-    found = {folder: _nearest(folder, samples_in) for folder in every}
-    if not any(found.values()):
+    nearest = {folder: _nearest(folder, samples_in) for folder in every}
+    if not any(nearest.values()):
         return []
     rows = cases.names_in(root)
-    _check_empty(root, found, rows)
+    _check_empty(root, nearest, rows)
     kept = [
         _one(root, folder, files, named=folder.name in rows)
-        for folder, files in found.items()
+        for folder, files in nearest.items()
         if files
     ]
-    _tell({file for files in found.values() for file in files}.difference(kept), kept)
+    _tell({file for files in nearest.values() for file in files}.difference(kept), kept)
     return kept
 
 

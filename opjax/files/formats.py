@@ -87,8 +87,8 @@ def find(paths: Paths, *, stacked: bool = False) -> list[Path]:
       FileNotFoundError: no/such/folder: no such file or folder, ...
     """
     every = [paths] if isinstance(paths, str | os.PathLike) else paths
-    found = {file for path in every for file in _files_of(path, stacked)}
-    files = folders.latest(sorted(found))
+    chosen = {file for path in every for file in _files_of(path, stacked)}
+    files = folders.latest(sorted(chosen))
     if not files:
         raise FileNotFoundError("No files were passed; name a folder or files.")
     formats = Counter(file.suffix.lower() for file in files)
@@ -160,8 +160,8 @@ def _no_samples(root: Path) -> FileNotFoundError:
 
 def matching(root: Path) -> list[Path]:
     """The files that match a pattern, ignoring tables of cases."""
-    found = [Path(match) for match in glob.glob(pattern(root))]
-    return [path for path in found if path.name != cases.TABLE]
+    paths = [Path(match) for match in glob.glob(pattern(root))]
+    return [path for path in paths if path.name != cases.TABLE]
 
 
 def pattern(root: Path) -> str:

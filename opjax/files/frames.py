@@ -202,12 +202,12 @@ def _check_gaps(case: Path, files: list[Path], numbers: list[float]) -> None:
 
 def _of_list(path: Path) -> list[Listed]:
     """The frames that a list names; of the names of files, only those of its folder."""
-    known = lists.frames(path)
-    if any(len(names) > 1 for _, names in known):
-        return [Listed(path, time, step) for step, (time, _) in enumerate(known)]
+    times = lists.frames(path)
+    if any(len(names) > 1 for _, names in times):
+        return [Listed(path, time, step) for step, (time, _) in enumerate(times)]
     return [
         Listed(_frame(path, number, name), time)
-        for number, (time, (name,)) in enumerate(known)
+        for number, (time, (name,)) in enumerate(times)
     ]
 
 

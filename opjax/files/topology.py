@@ -88,20 +88,20 @@ def topology(name: str, arrays: Arrays) -> Topology:
     if isinstance(arrays, MeshArrays):
         if arrays.blocks is None:
             arrays.blocks = cell_blocks.of_mesh(name, arrays.mesh, points)
-        found, num_cells = arrays.blocks, arrays.mesh.num_cells
+        of_kinds, num_cells = arrays.blocks, arrays.mesh.num_cells
     else:
-        found, num_cells = _of_array(name, arrays, points)
-    if not found:
+        of_kinds, num_cells = _of_array(name, arrays, points)
+    if not of_kinds:
         raise ValueError(f"{name} has no cells: its mesh contains only points.")
-    dimensions = {kind: geometry.KINDS[kind].dimension for kind in found}
+    dimensions = {kind: geometry.KINDS[kind].dimension for kind in of_kinds}
     highest = max(dimensions.values())
     if highest > points.shape[1]:
         raise ValueError(
             f"{name} has {highest}-dimensional cells, but its points vary along "
             f"only {points.shape[1]} axes; see point_dim."
         )
-    blocks = {kind: b for kind, b in found.items() if dimensions[kind] == highest}
-    others = [b for kind, b in found.items() if dimensions[kind] < highest]
+    blocks = {kind: b for kind, b in of_kinds.items() if dimensions[kind] == highest}
+    others = [b for kind, b in of_kinds.items() if dimensions[kind] < highest]
     return Topology(points, blocks, others, num_cells)
 
 

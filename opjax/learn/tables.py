@@ -31,8 +31,8 @@ def median_and_range(
 ) -> str:
     """Returns `median [minimum, maximum]` over the seeds; no range for one seed."""
     array = scale * np.asarray(values, np.float64)
-    found = np.median(array), array.min(), array.max()
-    median, low, high = (f"{value:.{digits}g}" for value in found)
+    numbers = np.median(array), array.min(), array.max()
+    median, low, high = (f"{value:.{digits}g}" for value in numbers)
     return f"{median} [{low}, {high}]" if array.size > 1 else median
 
 

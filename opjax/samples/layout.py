@@ -43,18 +43,18 @@ def check_axes(senses: Iterable[tuple[str, tuple[int, ...]]]) -> None:
     Raises:
       ValueError: if the grids of two samples have different axes.
     """
-    found: dict[tuple[int, ...], str] = {}
+    orders: dict[tuple[int, ...], str] = {}
     for place, sense in senses:
         if sense:
-            found.setdefault(sense, place)
-    if len(found) > 1:
-        (one, first), (other, second) = list(found.items())[:2]
+            orders.setdefault(sense, place)
+    if len(orders) > 1:
+        (one, first), (other, second) = list(orders.items())[:2]
         raise ValueError(
             f"{first}: axis 0 of grid_shape is along {_AXES[one[0]]}, but in "
             f"{second} it is along {_AXES[other[0]]}; use the same axes for all "
             "grids."
         )
-    for sense, place in found.items():
+    for sense, place in orders.items():
         if sense != tuple(sorted(sense)):
             warnings.warn(
                 f"{place}: axis 0 of grid_shape is along {_AXES[sense[0]]}, "

@@ -180,17 +180,17 @@ def _components(name: str, count: int, dim: int) -> Sequence[str] | None:
 
 
 def _check_names(mirror: Mirror, names: Mapping[str, Sequence[str]]) -> None:
-    known = {name for listed in names.values() for name in listed}
+    channels = {name for listed in names.values() for name in listed}
     for name in mirror.odd:
         if name in mirror.turned:
             raise ValueError(
                 f"mirror={mirror.axis}: {name} is an angle, which is mirrored as a "
                 "direction; remove it from mirror."
             )
-        if name not in known:
+        if name not in channels:
             raise ValueError(
                 f"mirror={mirror.axis}: {name!r} is neither a scalar nor a field; "
-                f"available: {', '.join(sorted(known)) or 'none with names'}."
+                f"available: {', '.join(sorted(channels)) or 'none with names'}."
             )
 
 

@@ -108,13 +108,13 @@ def bucket_sizes(counts: Sequence[int], *, num_buckets: int = 4) -> tuple[int, .
         table[np.triu_indices(len(sizes), 1)] = np.inf
         choice.append(np.argmin(table, axis=1))
         cost = np.concatenate([[np.inf], np.min(table, axis=1)])
-    end, found = len(sizes), []
+    end, picked = len(sizes), []
     for row in reversed(choice):
-        found.append(int(sizes[end - 1]))
+        picked.append(int(sizes[end - 1]))
         end = int(row[end - 1])
         if end == 0:
             break
-    return tuple(reversed(found))
+    return tuple(reversed(picked))
 
 
 # Compiling a program for one more size takes about as long as training on so many

@@ -148,8 +148,8 @@ def warn_of_still(found: Sequence[Series], names: Sequence[str] = ()) -> None:
       found: the series of a data set.
       names: names of the channels of `values`, if they have any.
     """
-    known = [(one.name, _still(one)) for one in found if one.num_frames > 1]
-    equal = [name for name, still in known if still.all()]
+    stills = [(one.name, _still(one)) for one in found if one.num_frames > 1]
+    equal = [name for name, still in stills if still.all()]
     if equal:
         warnings.warn(
             f"All frames are equal in {len(equal)} of {len(found)} series, for "
@@ -157,7 +157,7 @@ def warn_of_still(found: Sequence[Series], names: Sequence[str] = ()) -> None:
             "or omit them.",
             stacklevel=3,
         )
-    moving = [still for _, still in known if not still.all()]
+    moving = [still for _, still in stills if not still.all()]
     if not moving or len(names) != len(moving[0]):
         return
     always = np.all(moving, axis=0)

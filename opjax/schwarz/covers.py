@@ -254,8 +254,8 @@ def _shifted(values: jax.Array, offset: int, axis_name: str | None) -> jax.Array
 
 def checked_values(cover: Cover, **values: ArrayLike) -> Float[Array, "n c"]:
     """Checks values at the points of a cover and returns them as an array."""
-    ((name, given),) = values.items()
-    array = jnp.asarray(given)
+    ((name, content),) = values.items()
+    array = jnp.asarray(content)
     _checks.floating(**{name: array})
     _checks.rank(2, **{name: array})
     if array.shape[0] != cover.num_points:

@@ -63,10 +63,10 @@ def partition_cover(
         _checks.same_points(labels=labels, mesh_points=points)
         subdomains = _grown_by_distance(labels, points, overlap)
     else:
-        given = "neither" if edges is None else "both"
+        passed = "neither" if edges is None else "both"
         raise ValueError(
             "Pass either edges, to extend parts by layers of neighbours, or "
-            f"mesh_points, to extend them by a distance; got {given}."
+            f"mesh_points, to extend them by a distance; got {passed}."
         )
     return cover(subdomains, num_points=len(labels))
 

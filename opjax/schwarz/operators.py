@@ -168,12 +168,12 @@ def coarse_restrict(
     """
     values = checked_values(coarse_space, values=values)
     if _is_wide(coarse_space, values.shape[1]):
-        found = _matrix(coarse_space, values.dtype).T @ values
+        sums = _matrix(coarse_space, values.dtype).T @ values
     else:
         weights = coarse_space.weights_as(values.dtype)
         on_supports = values[jnp.asarray(coarse_space.indices)]
-        found = jnp.einsum("sm,smc->sc", weights, on_supports)
-    return total(found, coarse_space)
+        sums = jnp.einsum("sm,smc->sc", weights, on_supports)
+    return total(sums, coarse_space)
 
 
 @jitted()

@@ -132,14 +132,14 @@ def split_cover(
     there = (order >= 0)[..., None]
     parts = np.where(there, weights[np.maximum(order, 0)], 0)
     exchange = Exchange(tuple(s.reshape(-1) for s in sends), offsets)
-    found = Cover(
+    divided = Cover(
         local.reshape(-1, local.shape[2]),
         parts.reshape(-1, parts.shape[2]),
         own,
         exchange=exchange if offsets else None,
         axis_name=axis_name,
     )
-    return SplitCover(found, order.reshape(-1))
+    return SplitCover(divided, order.reshape(-1))
 
 
 def split_coarse_space(

@@ -115,10 +115,10 @@ class Mesh:
         """
         last: tuple[Chunk, Any] | None = None
         for chunk in self.reader:
-            found = chunk, one.work(chunk)
+            result = chunk, one.work(chunk)
             if last is not None:
                 one.take(*last)
-            last = found
+            last = result
         assert last is not None
         one.take(*last)
 
@@ -175,10 +175,10 @@ def open_mesh(
       ValueError: if the model does not support chunks, or the source does not fit it.
     """
     check_model(model)
-    wanted = ["mesh_points", *(["features"] if model.feature_dim else []), *names]
-    wanted.extend(attention_of(model).arrays(model.basis))
+    arrays = ["mesh_points", *(["features"] if model.feature_dim else []), *names]
+    arrays.extend(attention_of(model).arrays(model.basis))
     dtype = dtype_of(model)
-    reader = Reader(source, chunk_size=chunks.size, dtype=dtype, names=wanted)
+    reader = Reader(source, chunk_size=chunks.size, dtype=dtype, names=arrays)
     chosen = plan(reader)
     _, channels, _ = sizes(model)
     kept = Storage(
@@ -231,11 +231,11 @@ def forward(mesh: Mesh) -> tuple[np.ndarray, list[Sums]]:
     layers = mesh.plan.num_layers
     shape = attention_of(mesh.model).coefficient_shape(mesh.model.basis)
     mixed = np.zeros((layers, *shape), mesh.dtype)
-    found: list[Sums] = []
+    kept: list[Sums] = []
     for layer in range(layers):
         one = _Accumulate(mesh, layer, jnp.asarray(mixed))
         mesh.run(one)
         sums = one.total.cast(mesh.dtype)
         mixed[layer] = programs.combine(mesh.flat, layer, sums.added, mesh.totals)
-        found.append(sums)
-    return mixed, found
+        kept.append(sums)
+    return mixed, kept

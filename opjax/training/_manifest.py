@@ -58,8 +58,8 @@ def read(path: pathlib.Path) -> dict[str, Any]:
     values = json.loads(file.read_text())
     if values.pop("own", None) not in (None, own(values)):
         raise OSError("its manifest has changed")
-    known = values.pop("format", 0)
-    _formats.check(file, known, _formats.CHECKPOINT, what="checkpoints")
+    version = values.pop("format", 0)
+    _formats.check(file, version, _formats.CHECKPOINT, what="checkpoints")
     if set(values) != _KEYS:
         raise OSError("its manifest has changed")
     return values

@@ -128,13 +128,13 @@ def average_of(optimizer_state: PyTree, params: PyTree) -> Any:
         return isinstance(node, AverageState)
 
     nodes = jax.tree.leaves(optimizer_state, is_leaf=is_average)
-    found = next(filter(is_average, nodes), None)
-    if found is None:
+    average = next(filter(is_average, nodes), None)
+    if average is None:
         return params
 
     def mean(total: Array, p: Array) -> Array:
-        axes = (..., *(None,) * (total.ndim - found.weight.ndim))
-        weight = found.weight[axes].astype(total.dtype)
+        axes = (..., *(None,) * (total.ndim - average.weight.ndim))
+        weight = average.weight[axes].astype(total.dtype)
         return jnp.where(weight > 0, total / jnp.where(weight > 0, weight, 1), p)
 
-    return jax.tree.map(mean, found.total, params)
+    return jax.tree.map(mean, average.total, params)

@@ -350,11 +350,11 @@ def _init_chain(*given: Any) -> tuple[Any, ...]:
 def _update_chain(
     rules: tuple[Any, ...], updates: PyTree, state: PyTree, params: PyTree = None
 ) -> tuple[Any, tuple[Any, ...]]:
-    found: list[Any] = []
+    states: list[Any] = []
     for rule, old in zip(rules, state, strict=True):
         updates, new = rule(updates, old, params)
-        found.append(new)
-    return updates, tuple(found)
+        states.append(new)
+    return updates, tuple(states)
 
 
 def scale_updates(sizes: PyTree) -> optax.GradientTransformation:

@@ -377,8 +377,8 @@ def add_gradients(
     def local(model: PyTree, batch: Batch, key: jax.Array | None) -> Any:
         if key is not None and shards > 1:
             key = jax.random.split(key, shards)[lax.axis_index(BATCH)]
-        found = gradient(model, batch, key)
-        values, gradients = found if shards == 1 else lax.psum(found, BATCH)
+        sums = gradient(model, batch, key)
+        values, gradients = sums if shards == 1 else lax.psum(sums, BATCH)
         if size(mesh, POINTS) > 1:
             # Every device asks for the gradient of the same loss, and what it gets
             # belongs to the loss of all: their sum counts it once for each of them.

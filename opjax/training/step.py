@@ -496,8 +496,8 @@ class Epoch:
         """Trains on the batches of an order, see `make_epoch`."""
         carry, history = (state, jnp.array(True)), []
         if self.on_device_scan:
-            (state, _), found = self._advance(carry, data, order, key)
-            return state, found
+            (state, _), metrics = self._advance(carry, data, order, key)
+            return state, metrics
         for rows in order:
             carry, metrics = self._advance(carry, data, rows, key)
             history.append(metrics)

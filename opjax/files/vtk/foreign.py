@@ -103,7 +103,7 @@ def _ask(path: Path, max_bytes: int, step: int | None) -> _Answer:
         "read_blocks", path, request, max_bytes=max_bytes, beside=beside
     )
     with limits.reading(path):
-        found = [float(time) for time in values["times"]]
+        times = [float(time) for time in values["times"]]
         names = [str(name) for name in values.get("names", [])]
         kept = range(len(names))
         if suffix in _FLUENT:  # VTK makes solids of zones of faces, too
@@ -112,23 +112,23 @@ def _ask(path: Path, max_bytes: int, step: int | None) -> _Answer:
         parts = [legacy.with_prefix(arrays, f"{i} ") for i in kept]
     if step is not None and not names:
         raise limits.damaged(path, "it has no mesh")
-    if not np.isfinite(found).all():
+    if not np.isfinite(times).all():
         raise limits.damaged(path, "times that are not finite")
     meshes = [legacy.mesh_of(path, part) for part in parts]
     named = list(zip(names, meshes, strict=True))
     if suffix in xdmf.SUFFIXES and named:
         named = xdmf.united(named)
-    return _Answer(found, named)
+    return _Answer(times, named)
 
 
 def _check_names(path: Path) -> None:
     """Raises ValueError for a case of Ensight with files outside of its folder."""
     if path.stat().st_size > _MAX_BYTES:
         raise limits.damaged(path, f"a text with more than {_MAX_BYTES} bytes")
-    if found := _OUTSIDE.search(path.read_text(errors="replace")):
+    if outside := _OUTSIDE.search(path.read_text(errors="replace")):
         raise ValueError(
-            f"{path} names {found[0].strip()[:80]!r}, which is not in its folder; its "
-            "files must be in the same folder or in subfolders."
+            f"{path} names {outside[0].strip()[:80]!r}, which is not in its folder; "
+            "its files must be in the same folder or in subfolders."
         )
 
 

@@ -79,8 +79,8 @@ def _sides(points: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray] | Non
     )
     if not len(first) == len(last) == len(points) / 2 or np.ptp(along) <= 2 * near:
         return None
-    distances, found = KDTree(across[last]).query(across[first])
-    opposite = np.asarray(found)
+    distances, partners = KDTree(across[last]).query(across[first])
+    opposite = np.asarray(partners)
     if distances.max() > near or len(np.unique(opposite)) < len(first):
         return None
     return first, last[opposite]
@@ -95,15 +95,15 @@ def _polygons(
     shapes = {kind: block.shape for kind, block in blocks.items()}
     facets = geometry.cell_facets(shapes, mesh.num_points)
     rows = np.concatenate([block.rows for block in blocks.values()])[facets.cells]
-    found: list[np.ndarray] = []
+    polygons: list[np.ndarray] = []
     for side in sides:
         mask = np.zeros(mesh.num_points, bool)
         mask[side] = True
         inside = np.flatnonzero(mask[facets.corners].all(axis=1))
         if not (np.bincount(rows[inside], minlength=mesh.num_cells) == 1).all():
             return None
-        found.append(facets.corners[inside[np.argsort(rows[inside])]])
-    return found[0]
+        polygons.append(facets.corners[inside[np.argsort(rows[inside])]])
+    return polygons[0]
 
 
 def _differing(mesh: VtkMesh, sides: tuple[np.ndarray, np.ndarray]) -> list[str]:

@@ -39,11 +39,11 @@ def entries(path: Path) -> list[Entry]:
       OSError: if it cannot be read.
       ValueError: if it is damaged or too large, or lists no file.
     """
-    found = _of_json(path) if path.suffix.lower() == ".series" else _of_xml(path)
-    if not found:
+    listed = _of_json(path) if path.suffix.lower() == ".series" else _of_xml(path)
+    if not listed:
         raise limits.damaged(path, "it lists no frames")
     # Windows has other separators.
-    return [one._replace(file=one.file.replace("\\", "/")) for one in found]
+    return [one._replace(file=one.file.replace("\\", "/")) for one in listed]
 
 
 def frames(path: Path) -> list[tuple[float, list[str]]]:
@@ -84,8 +84,8 @@ def _of_json(path: Path) -> list[Entry]:
     try:
         if path.stat().st_size > _MAX_BYTES:
             raise ValueError(f"a list with more than {_MAX_BYTES} bytes")
-        known = json.loads(path.read_text())["files"]
-        return [Entry(str(one["name"]), str(one["time"])) for one in known]
+        listed = json.loads(path.read_text())["files"]
+        return [Entry(str(one["name"]), str(one["time"])) for one in listed]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise limits.damaged(path, error) from error
 

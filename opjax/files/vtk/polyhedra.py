@@ -129,14 +129,14 @@ def read(
     if not own.any():
         return None
     if all(name in stored for name in _NEW):
-        found = _of_lists(path, [stored[name] for name in _NEW], max_size)
+        polyhedra = _of_lists(path, [stored[name] for name in _NEW], max_size)
     elif all(name in stored for name in _OLD):
-        found = _of_stream(path, stored["faces"], stored["faceoffsets"], own)
+        polyhedra = _of_stream(path, stored["faces"], stored["faceoffsets"], own)
     else:
         raise limits.damaged(path, "polyhedra without their faces")
-    if len(found.cells) != len(types) + 1:
+    if len(polyhedra.cells) != len(types) + 1:
         raise limits.damaged(path, "a wrong number of polyhedra")
-    return found
+    return polyhedra
 
 
 def _of_lists(path: Path, arrays: Sequence[np.ndarray], max_size: int) -> Polyhedra:

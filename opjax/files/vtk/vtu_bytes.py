@@ -87,25 +87,25 @@ class StoredBytes:
         if span.base64:
             start, stop = 4 * (first // 3), 4 * -(-last // 3)
         if not 0 <= first <= last or span.first + stop > span.last:
-            wanted = f"bytes {span.first + start} to {span.first + stop}"
-            raise self.damaged(f"{wanted} are beyond the end of its data, {span.last}")
+            place = f"bytes {span.first + start} to {span.first + stop}"
+            raise self.damaged(f"{place} are beyond the end of its data, {span.last}")
         with self._lock:
             self._file.seek(span.first + start)
-            found = self._file.read(stop - start)
-        if len(found) < stop - start:
+            content = self._file.read(stop - start)
+        if len(content) < stop - start:
             raise self.damaged("it became shorter")
         if not span.base64:
-            return found
+            return content
         try:
-            decoded = binascii.a2b_base64(found, strict_mode=True)
+            decoded = binascii.a2b_base64(content, strict_mode=True)
         except binascii.Error as error:
             raise self.damaged(f"at byte {span.first + start}: {error}") from error
-        wanted = decoded[first - 3 * (first // 3) :][: last - first]
-        if len(wanted) < last - first:
+        chosen = decoded[first - 3 * (first // 3) :][: last - first]
+        if len(chosen) < last - first:
             raise self.damaged(
                 f"at byte {span.first + start}: the base64 text is truncated"
             )
-        return wanted
+        return chosen
 
     def between(self, span: Span) -> bytes:
         """Reads the text of a span."""

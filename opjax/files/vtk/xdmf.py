@@ -23,14 +23,14 @@ def arrays_of(path: Path) -> list[Path]:
       ValueError: if it is damaged, or names files that are missing or outside its
         folder.
     """
-    found = dict.fromkeys(_named(path))
-    for file in found:
+    names = dict.fromkeys(_named(path))
+    for file in names:
         if not lists.is_inside(path, file):
             raise ValueError(
                 f"{path} stores its arrays in {file.name}, which is missing; copy "
                 "it to the same folder."
             )
-    return list(found)
+    return list(names)
 
 
 def _named(path: Path) -> Iterator[Path]:

@@ -158,14 +158,14 @@ def _piece(path: Path, kind: str, piece: Element, arrays: _Arrays) -> VtkMesh:
 
 def _labels(parent: Element | None) -> dict[str, tuple[str, ...]]:
     """Names of the channels of arrays of several, where all have one."""
-    found: dict[str, tuple[str, ...]] = {}
+    labels: dict[str, tuple[str, ...]] = {}
     for element in () if parent is None else parent:
         count = element.get("NumberOfComponents", "1")
         if element.get("ComponentName1") is not None and count in _FEW:
             names = [element.get(f"ComponentName{i}", "") for i in range(int(count))]
             if all(names):
-                found[element.get("Name", "")] = tuple(names)
-    return found
+                labels[element.get("Name", "")] = tuple(names)
+    return labels
 
 
 def _grid(path: Path, piece: Element, arrays: _Arrays, points: np.ndarray) -> VtkMesh:

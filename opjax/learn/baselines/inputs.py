@@ -141,9 +141,9 @@ class Reader:
         mean, std = scalars.mean(axis=0), scalars.std(axis=0)
         std = np.where(std > 1e-6 * np.abs(scalars).max(axis=0, initial=0), std, 0)
         std = np.where(_independent((scalars - mean) / np.where(std, std, 1)), std, 0)
-        found = [columns(mesh, one) for one in train]
-        rows = np.stack([row for row, _ in found])
-        shape = Shape.of(rows, found[0][1], most)
+        of_cases = [columns(mesh, one) for one in train]
+        rows = np.stack([row for row, _ in of_cases])
+        shape = Shape.of(rows, of_cases[0][1], most)
         reader = cls(mean, std, shape)
         return reader, reader._inputs(scalars, rows)._replace(origins=_origins(train))
 

@@ -71,15 +71,15 @@ def run(options: CheckOptions) -> dict[str, Any] | None:
       and nothing returned.
     """
     paths = shared.divided(options.train)
-    found = checking.check(paths, most=options.most)
-    line, note = next_command(found, paths)
+    checked = checking.check(paths, most=options.most)
+    line, note = next_command(checked, paths)
     if options.json:
         fields = [
             {**dataclasses.asdict(one), "in_spreads": one.in_spreads}
-            for one in found.fields
+            for one in checked.fields
         ]
-        return dataclasses.asdict(found) | {"fields": fields, "command": line}
-    print(text(found, paths, line, note), flush=True)
+        return dataclasses.asdict(checked) | {"fields": fields, "command": line}
+    print(text(checked, paths, line, note), flush=True)
     return None
 
 
@@ -216,7 +216,7 @@ def next_command(found: DataCheck, paths: Sequence[str]) -> tuple[str, str]:
     fields = _targets(cells if location == "cells" else points)
     several = [one for one in found.scalars if _is_complete(one, found)]
     asked = [one.name for one in several if _ANSWERS.match(one.name)]
-    given = [one.name for one in several if one.name not in (*asked, *fields)]
+    inputs = [one.name for one in several if one.name not in (*asked, *fields)]
     if not fields and not asked:
         return "", "No field varies in all cases, so there is nothing to predict yet."
     flags = {
@@ -224,7 +224,7 @@ def next_command(found: DataCheck, paths: Sequence[str]) -> tuple[str, str]:
         "location": location if location == "cells" else "",
         "grid_axes": str(found.grid_axes or ""),
         "target_names": _joined(fields),
-        "scalar_names": _joined(given),
+        "scalar_names": _joined(inputs),
         "target_scalars": _joined(asked),
         "boundary_names": _joined(
             sorted(k for k, n in found.boundaries.items() if n == found.looked_at)

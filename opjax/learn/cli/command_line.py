@@ -420,8 +420,8 @@ def parse(
     try:
         return flag_values(arguments)
     except flags.UnrecognizedFlagError as error:
-        known = [name for name in flag_values if name not in _ALIASES]
-        hint = flag_names.meant(error.flagname, known, within)
+        names = [name for name in flag_values if name not in _ALIASES]
+        hint = flag_names.meant(error.flagname, names, within)
         what = f"Unknown flag --{error.flagname}. {hint}".rstrip()
     except flags.Error as error:
         what = str(error)

@@ -104,14 +104,14 @@ def fewest(config: _Config) -> _Config:
     options = {field.name: field.metadata for field in dataclasses.fields(config)}
     if getattr(config, "data_dir", "") or "data_dir" not in options:
         return config
-    wanted = {
+    sizes = {
         "num_train": max(getattr(config, "batch_size", 1), 2),
         "num_validation": min(getattr(config, "num_validation", 0), 1),
         "num_test": 1,
     }
     changes = {
         name: int(max(size, options[name]["limits"]["at least"]))
-        for name, size in wanted.items()
+        for name, size in sizes.items()
         if name in options
     }
     return dataclasses.replace(config, **changes)

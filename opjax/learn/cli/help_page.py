@@ -44,8 +44,8 @@ def page(
         left = [name for name in names if name in _SELDOM and not full]
         shown = [_shown(flag_values[name]) for name in names if name not in left]
         if left:
-            found = ", ".join(f"--{name}" for name in left)
-            shown.append(_wrapped("  Seldom needed, see --helpfull:", found))
+            listed_names = ", ".join(f"--{name}" for name in left)
+            shown.append(_wrapped("  Seldom needed, see --helpfull:", listed_names))
         sections.append("\n".join([f"{title}:", *shown]))
     return "\n\n".join(sections)
 

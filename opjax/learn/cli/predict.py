@@ -610,13 +610,17 @@ def _export(
 ) -> dict[str, Any]:
     """Writes the exported operator; returns what the last line says of it."""
     assert options.export is not None
-    found = Exportable(operator, quantities)
-    inputs = found.inputs._replace(batched=options.batched)
+    exportable = Exportable(operator, quantities)
+    inputs = exportable.inputs._replace(batched=options.batched)
     path = pathlib.Path(options.export).expanduser()
     if options.exports_onnx:
         try:
             text = onnx_files.save(
-                path, found, inputs, about=found.about, provenance=found.provenance
+                path,
+                exportable,
+                inputs,
+                about=exportable.about,
+                provenance=exportable.provenance,
             )
         except ValueError as error:
             raise ValueError(f"Model {operator.name!r}: {error}") from error
@@ -625,7 +629,11 @@ def _export(
         say(f"It has {size / 1e6:.1f} MB.")
         return {"export": str(options.export), "export_bytes": size}
     exported = export.save(
-        path, found, inputs, derivatives=options.derivatives, about=found.about
+        path,
+        exportable,
+        inputs,
+        derivatives=options.derivatives,
+        about=exportable.about,
     )
     size = path.stat().st_size
     num_points = operator.description.num_points[1]

@@ -28,7 +28,7 @@ def parse_ranges(text: str) -> dict[str, tuple[float, float]]:
     Raises:
       ValueError: if the text is not valid, a name is repeated, or a range is empty.
     """
-    found: dict[str, tuple[float, float]] = {}
+    ranges: dict[str, tuple[float, float]] = {}
     for part in text.split(","):
         matched = _RANGE.fullmatch(part)
         try:
@@ -45,10 +45,10 @@ def parse_ranges(text: str) -> dict[str, tuple[float, float]]:
                 f"--ranges: {part.strip()!r} is empty; the first end must be smaller "
                 "than the second."
             )
-        if matched[1] in found:
+        if matched[1] in ranges:
             raise ValueError(f"--ranges: {matched[1]} has two ranges; give one.")
-        found[matched[1]] = low, high
-    return found
+        ranges[matched[1]] = low, high
+    return ranges
 
 
 def rank(
@@ -82,9 +82,9 @@ def rank(
       ValueError: see `ranking.rank`; or if ranges are of unknown scalars.
     """
     remove_leftovers(output, pathlib.Path(ranking.FILE).stem)
-    found = calibration.load_calibration(operator, own_model=own_model)
+    calibrated = calibration.load_calibration(operator, own_model=own_model)
     members = calibration.siblings(operator, own_model=own_model)
-    ranker = Ranker(operator, found, members)
+    ranker = Ranker(operator, calibrated, members)
     say(ranker.statement())
     for sample in _solved(operator, solved, point_dim):
         ranker.add_known(sample)
@@ -121,13 +121,13 @@ def _solved(
     if not asked:
         options = dataclasses.replace(options, stacked=config.get("stacked", False))
     try:
-        found = files.find(paths, stacked=options.stacked)
+        solved_files = files.find(paths, stacked=options.stacked)
     except FileNotFoundError:
         if asked:
             raise
         say(f"The training samples, {','.join(paths)}, are in no files that exist.")
         return
-    for file in found:
+    for file in solved_files:
         yield from files.read(file, options)
 
 

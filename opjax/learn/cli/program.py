@@ -225,22 +225,24 @@ class Program(Generic[_Config]):
 
         def work() -> dict[str, Any] | None:
             config = command_line.read_flags(self.presets)
-            given = command_line.read_options(command_line.RunFlags)
-            with hosts.joined(given.coordinator, given.num_processes, given.process_id):
-                if given.describe:
-                    found = self.describe(
+            run_flags = command_line.read_options(command_line.RunFlags)
+            with hosts.joined(
+                run_flags.coordinator, run_flags.num_processes, run_flags.process_id
+            ):
+                if run_flags.describe:
+                    described = self.describe(
                         config,
-                        workdir=given.workdir,
-                        cache_dir=given.cache_dir,
-                        devices=given.devices,
+                        workdir=run_flags.workdir,
+                        cache_dir=run_flags.cache_dir,
+                        devices=run_flags.devices,
                     )
-                    return found if hosts.first() else None
+                    return described if hosts.first() else None
                 self.run(
                     config,
-                    workdir=given.workdir,
-                    cache_dir=given.cache_dir,
-                    tensorboard=given.tensorboard,
-                    devices=given.devices,
+                    workdir=run_flags.workdir,
+                    cache_dir=run_flags.cache_dir,
+                    tensorboard=run_flags.tensorboard,
+                    devices=run_flags.devices,
                 )
             return None
 

@@ -147,7 +147,7 @@ def run(
 
 def errors_of(operator: Trained, cases: Sequence[Sample]) -> dict[str, float]:
     """Returns the mean errors of fields and scalars of an operator on cases."""
-    fields, found, known = [], [], []
+    fields, predicted, true = [], [], []
     for case in cases:
         both = operator.both(case)
         if both.values.shape[1] and case.target is not None:
@@ -155,13 +155,13 @@ def errors_of(operator: Trained, cases: Sequence[Sample]) -> dict[str, float]:
             sums.add(both.values, case.target, case.quadrature_weights)
             fields.append(sums.errors())
         if both.scalars is not None and case.target_scalars is not None:
-            found.append(both.scalars)
-            known.append(case.target_scalars)
+            predicted.append(both.scalars)
+            true.append(case.target_scalars)
     numbers = joined(fields).numbers() if fields else {}
     numbers = {key: value for key, value in numbers.items() if "worst" not in key}
-    if found:
+    if predicted:
         names = operator.description.names.get("target_scalars")
-        of_scalars = scalars.errors(np.stack(found), np.stack(known), names)
+        of_scalars = scalars.errors(np.stack(predicted), np.stack(true), names)
         numbers |= {k: v for k, v in of_scalars.items() if k.endswith("_error")}
     return numbers
 
@@ -176,10 +176,10 @@ def _cases(operator: Trained, paths: Paths | None) -> Sequence[Sample]:
     if lacking or description.numbers or description.time is not None:
         return []
     try:
-        found = outcome.read(operator.folder)
+        stored = outcome.read(operator.folder)
     except FileNotFoundError:
         return []
-    return found.samples
+    return stored.samples
 
 
 def _rounded(
@@ -264,7 +264,7 @@ def _provenance(operator: Trained) -> Json:
         if operator.folder != trained.load(study, own_model=operator.name).folder:
             chosen = "as asked for"
     leaves = jax.tree.leaves(operator.model)
-    found = {
+    facts = {
         "data": result.get("data", ""),
         "command": made.get("command", ""),
         "commit": made.get("git_commit"),
@@ -278,7 +278,7 @@ def _provenance(operator: Trained) -> Json:
         "parameters": sum(int(np.size(leaf)) for leaf in leaves),
     }
     return {
-        k: _public(v, config) if isinstance(v, str) else v for k, v in found.items()
+        k: _public(v, config) if isinstance(v, str) else v for k, v in facts.items()
     }
 
 

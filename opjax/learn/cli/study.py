@@ -190,12 +190,12 @@ def train(
         if not task.diverge:
             raise
         return {"diverged": str(error), "parameters": 0}
-    found = hosts.tell(
+    numbers = hosts.tell(
         lambda: _finished(task, fitted, directory.path, settings, parameters)
     )
     if isinstance(model, tuning.Tuned):
-        found["trained_parameters"] = tuning.num_trained(model)
-    return found
+        numbers["trained_parameters"] = tuning.num_trained(model)
+    return numbers
 
 
 def _finished(

@@ -569,13 +569,13 @@ def refuse_baseline(start: Trained) -> None:
 
 def tell(start: Trained, config: Config) -> None:
     """Prints the operator that the training starts from."""
-    known = ", ".join(start.normalizers) or "none"
+    names = ", ".join(start.normalizers) or "none"
     what = {
         "keep": "kept",
         "renew": "fitted anew",
         "blend": "blended with those of the new samples",
     }[config.init_normalizers]
-    say(f"Starting from {start.folder}; its normalisers are {what}: {known}.")
+    say(f"Starting from {start.folder}; its normalisers are {what}: {names}.")
 
 
 def make_streamed_task(config: Config) -> StreamedTask:
@@ -695,9 +695,9 @@ def data_files(config: Config) -> DataFiles:
     paths = {"train": listed(config.train), "test": listed(config.test)}
     series = config.time != "none"
     return {
-        name: fingerprint(given, stacked=config.stacked, series=series)
-        for name, given in paths.items()
-        if given
+        name: fingerprint(listed_paths, stacked=config.stacked, series=series)
+        for name, listed_paths in paths.items()
+        if listed_paths
     }
 
 

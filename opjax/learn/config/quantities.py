@@ -125,7 +125,7 @@ def _one(text: str) -> Quantity:
             f"{', '.join(KINDS)}, as in max:stress or lift:p@wall:angle_deg=4."
         )
     num_names = next((i for i, part in enumerate(rest) if "=" in part), len(rest))
-    named, given = ":".join(rest[:num_names]), rest[num_names:]
+    named, assigned = ":".join(rest[:num_names]), rest[num_names:]
     field, at, boundary = named.partition("@")
     if not field or bool(at) != bool(boundary):
         raise ValueError(
@@ -142,8 +142,8 @@ def _one(text: str) -> Quantity:
         raise ValueError(
             f"quantities: {text!r} has no boundary; write {kind}:{field}@BOUNDARY."
         )
-    abouts = [part for part in given if part.startswith(f"{_ABOUT}=")]
-    others = [part for part in given if part not in abouts]
+    abouts = [part for part in assigned if part.startswith(f"{_ABOUT}=")]
+    others = [part for part in assigned if part not in abouts]
     options = dict(_option(text, part) for part in others)
     if len(options) < len(others) or len(abouts) > 1:
         raise ValueError(f"quantities: {text!r} sets a value twice.")

@@ -53,9 +53,9 @@ def quantity(
     Raises:
       ValueError: if the quantity is undefined on the mesh, or has no such interval.
     """
-    wanted = functions.one(text)
-    measured = Measured(wanted, sample, trained.description.names)
-    if wanted.kind == SUM and measured.num_channels > 1:
+    requested = functions.one(text)
+    measured = Measured(requested, sample, trained.description.names)
+    if requested.kind == SUM and measured.num_channels > 1:
         raise ValueError(
             f"{text} is the length of a vector, which has no interval from a band; "
             "name one of its components."
@@ -63,15 +63,15 @@ def quantity(
 
     def interval(call: Call) -> Band:
         functions.check_same_mesh(text, call.case.sample, sample)
-        found = _band(call, width, factors)
+        ends = _band(call, width, factors)
 
         def value(field: Any) -> jax.Array:
             return measured(call.case.sample, field)
 
-        if wanted.kind in EXTREMES:
-            return Band(value(found.lower), value(found.upper))
+        if requested.kind in EXTREMES:
+            return Band(value(ends.lower), value(ends.upper))
         middle, slope = jax.value_and_grad(value)(call.values)
-        half = jnp.sum(jnp.abs(slope) * (found.upper - found.lower)) / 2
+        half = jnp.sum(jnp.abs(slope) * (ends.upper - ends.lower)) / 2
         return Band(middle - half, middle + half)
 
     return _of_call(trained, interval)
@@ -99,10 +99,10 @@ def _of_call(trained: Trained, use: Callable[[Call], Any]) -> Function:
         quadrature_weights: ArrayLike | None = None,
         time: ArrayLike | None = None,
     ) -> Any:
-        given = points, features, scalars, quadrature_weights
-        values = predict(parameters, *given, time)
+        arrays = points, features, scalars, quadrature_weights
+        values = predict(parameters, *arrays, time)
         values = values.values if isinstance(values, Predicted) else values
-        case = functions.case(trained, *given)
-        return use(Call(parameters.normalizers, (*given, time), case, values))
+        case = functions.case(trained, *arrays)
+        return use(Call(parameters.normalizers, (*arrays, time), case, values))
 
     return function

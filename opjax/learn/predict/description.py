@@ -46,9 +46,9 @@ class Channels(NamedTuple):
 
     def to_json(self) -> dict[str, int]:
         """Returns the numbers of channels by array; scalars only if there are any."""
-        known = self._asdict()
+        counts = self._asdict()
         scalars = ("scalars", "target_scalars")
-        return {k: n for k, n in known.items() if n or k not in scalars}
+        return {k: n for k, n in counts.items() if n or k not in scalars}
 
 
 class Stepping(NamedTuple):
@@ -161,7 +161,7 @@ class Description:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the stored description, without the configuration."""
-        found: dict[str, Any] = {
+        stored: dict[str, Any] = {
             "sizes": self.sizes._asdict(),
             "channels": self.channels.to_json(),
             "names": self.names,
@@ -170,13 +170,13 @@ class Description:
             "num_train": self.num_train,
         }
         if self.fields is not None:
-            found["fields"] = to_description(self.fields)
-        found |= {**self.measured, "uniform": self.uniform}
+            stored["fields"] = to_description(self.fields)
+        stored |= {**self.measured, "uniform": self.uniform}
         if self.time is not None:
-            found["time"] = self.time._asdict()
+            stored["time"] = self.time._asdict()
         if self.seen is not None:
-            found["seen"] = self.seen
-        return to_json(found)
+            stored["seen"] = self.seen
+        return to_json(stored)
 
     @classmethod
     def from_json(cls, stored: Any) -> "Description":

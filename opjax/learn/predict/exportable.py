@@ -110,8 +110,8 @@ class Exportable:
         parameters = functions.Parameters(
             self._trained.model, self._trained.normalizers
         )
-        found = self._call(parameters, mesh_points, own, scalars, weights)
-        values, numbers = found if isinstance(found, Predicted) else (found, ())
+        output = self._call(parameters, mesh_points, own, scalars, weights)
+        values, numbers = output if isinstance(output, Predicted) else (output, ())
         if not (self._scalars or self._quantities):
             return values
         results = {VALUES: values} if values.shape[1] else {}
@@ -129,14 +129,14 @@ class Exportable:
         Raises:
           ValueError: if the quantity is not defined on the mesh.
         """
-        found: dict[str, np.ndarray] = {}
+        by_name: dict[str, np.ndarray] = {}
         for one in self._quantities:
             if (need := self._needs.get(one.text)) is not None:
                 try:
-                    found[need] = _array(one, need, sample)
+                    by_name[need] = _array(one, need, sample)
                 except ValueError as error:
                     raise ValueError(f"{sample.name}: {one.text}: {error}") from None
-        return {name: found[name] for name in self.inputs.names() if name in found}
+        return {name: by_name[name] for name in self.inputs.names() if name in by_name}
 
     def _measured(
         self,
@@ -148,8 +148,8 @@ class Exportable:
         names = self._trained.description.names
         field = field_of(one, values, names)
         need = self._needs.get(one.text)
-        given = others | {_WEIGHTS: case.quadrature_weights}
-        rows: Any = None if need is None else given[need]
+        inputs = others | {_WEIGHTS: case.quadrature_weights}
+        rows: Any = None if need is None else inputs[need]
         kind = "" if need is None else need.partition("@")[0]
         areas: Any = jnp.ones(field.shape[0], field.dtype)
         areas = rows if kind in (_WEIGHTS, _AREAS, _MASK) else areas
@@ -184,27 +184,27 @@ class Exportable:
     def provenance(self) -> Json:
         """Origin of the operator, as JSON: model, sizes and ranges of the training."""
         description = self._trained.description
-        known = {
+        facts = {
             "model": self._trained.name,
             "num_train": description.num_train,
             "num_points": description.num_points,
             "ranges": description.ranges,
             "names": description.names,
         }
-        return to_json(known)
+        return to_json(facts)
 
     def _about(self) -> dict[str, str]:
         names = self._trained.description.names
-        found = {
+        texts = {
             "mesh_points": "coordinates",
             "features": ", ".join(names.get("features") or ()),
             "scalars": ", ".join(functions.scalars_of(self._trained)),
             _WEIGHTS: "volume (area in 2D) of each point",
             VALUES: ", ".join(self._trained.component_names),
         }
-        found |= {need: _ABOUT[need.partition("@")[0]] for need in self.inputs.others}
-        found |= dict.fromkeys(self._scalars, "predicted scalar")
-        return found | {one.text: _unit(one) for one in self._quantities}
+        texts |= {need: _ABOUT[need.partition("@")[0]] for need in self.inputs.others}
+        texts |= dict.fromkeys(self._scalars, "predicted scalar")
+        return texts | {one.text: _unit(one) for one in self._quantities}
 
     def _check(self) -> None:
         """Raises ValueError for a name or a quantity that is not defined."""
@@ -299,9 +299,9 @@ def _array(one: Quantity, need: str, sample: Sample) -> np.ndarray:
     if one.kind == FLUX and rule.axes not in ((), tuple(range(p))):
         raise ValueError("fluxes of exported operators need a mesh in the plane x, y.")
     parts = rule.area_vectors if need.startswith(_VECTORS) else rule.areas
-    found = np.zeros((n, *parts.shape[1:]))
-    np.add.at(found, rule.rows, parts)
-    return found.astype(np.float32)
+    sums = np.zeros((n, *parts.shape[1:]))
+    np.add.at(sums, rule.rows, parts)
+    return sums.astype(np.float32)
 
 
 def _unit(one: Quantity) -> str:

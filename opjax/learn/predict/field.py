@@ -82,13 +82,13 @@ class Field(NamedTuple):
             arrays["features"] = reduced.features
         if reduced.scalars is not None:
             arrays["scalars"] = reduced.scalars
-        found = streaming.evaluate(
+        parts = streaming.evaluate(
             prediction.of_function(self.trained.model),
             self.coefficients,
             prediction.encoded(self.trained, arrays),
             chunk_size=chunk_size,
             time=self.time,
         )
-        values = prediction.decoded(self.trained, np.concatenate(list(found)))
+        values = prediction.decoded(self.trained, np.concatenate(list(parts)))
         scaling = self.trained.scaling
         return values if scaling is None else scaling.restore(values, sample)

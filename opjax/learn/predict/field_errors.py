@@ -92,15 +92,15 @@ class FieldErrors(NamedTuple):
         several fields, each also has separate numbers, see `keys`.
         """
         each = list(self.by_field().values())
-        found: dict[str, float] = {}
+        shown: dict[str, float] = {}
         relative = [one["relative_l2"] for one in each if "relative_l2" in one]
         if relative:
-            found["relative_l2"] = float(np.mean(relative))
-            found["relative_l2_worst"] = float(self.of_samples.max())
-        found["error_over_spread"] = float(self.over_spread.mean())
+            shown["relative_l2"] = float(np.mean(relative))
+            shown["relative_l2_worst"] = float(self.of_samples.max())
+        shown["error_over_spread"] = float(self.over_spread.mean())
         for name, numbers in zip(keys(self.names), each, strict=False):
-            found |= {f"{key}_{name}": value for key, value in numbers.items()}
-        return found
+            shown |= {f"{key}_{name}": value for key, value in numbers.items()}
+        return shown
 
     def by_field(self) -> dict[str, dict[str, float]]:
         """Returns the numbers of each field, with the keys of `numbers`."""

@@ -131,14 +131,14 @@ def operator(trained: Learned) -> Function:
         quadrature_weights: ArrayLike | None = None,
         time: ArrayLike | None = None,
     ) -> Any:
-        found = case(trained, points, features, scalars, quadrature_weights)
+        checked = case(trained, points, features, scalars, quadrature_weights)
         if trained.description.time is not None:
-            return _next_frame(trained, parameters, found.arrays, time)
-        encoded = encode(found.arrays, parameters.normalizers)
+            return _next_frame(trained, parameters, checked.arrays, time)
+        encoded = encode(checked.arrays, parameters.normalizers)
         time = None if time is None else jnp.asarray(time, encoded["mesh_points"].dtype)
         encoded_output = _called(parameters.model, encoded, time)
         physical = [
-            None if part is None else _decoded(parameters, found, role, part)
+            None if part is None else _decoded(parameters, checked, role, part)
             for role, part in zip(_OUTPUTS, encoded_output, strict=True)
         ]
         return physical[0] if physical[1] is None else Predicted(*physical)
@@ -214,12 +214,12 @@ def one(text: str) -> Quantity:
     Raises:
       ValueError: if it contains none or several.
     """
-    wanted = parse(text)
-    if len(wanted) != 1:
+    quantities = parse(text)
+    if len(quantities) != 1:
         raise ValueError(
-            f"quantity={text!r} contains {len(wanted)} quantities, expected one."
+            f"quantity={text!r} contains {len(quantities)} quantities, expected one."
         )
-    return wanted[0]
+    return quantities[0]
 
 
 def check_same_mesh(what: str, given: Sample, mesh: Sample) -> None:
@@ -242,11 +242,11 @@ def on_grids(trained: Learned) -> Function:
         values = _real("The values on a grid", values)
         layout = grids.layout(trained, values.shape)
         points, rows = jnp.asarray(layout.points, values.dtype), layout.rows
-        found = jax.vmap(
+        predicted = jax.vmap(
             lambda row: function(parameters, points, row, scalars, None, time)
         )(values.reshape(rows))
-        found = found.values if isinstance(found, Predicted) else found
-        return jnp.reshape(found, layout.output_shape)
+        predicted = predicted.values if isinstance(predicted, Predicted) else predicted
+        return jnp.reshape(predicted, layout.output_shape)
 
     return evaluate
 

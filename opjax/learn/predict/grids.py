@@ -181,7 +181,7 @@ def layout(trained: Learned, shape: tuple[int, ...]) -> Layout:
 
 def _is_far(shape: tuple[int, ...], trained: tuple[int, ...]) -> bool:
     """Whether a grid is hardly another resolution of the grids of training."""
-    ratios = [size / known for size, known in zip(shape, trained, strict=True)]
+    ratios = [size / points for size, points in zip(shape, trained, strict=True)]
     turned = shape != trained and sorted(shape) == sorted(trained)
     return turned or min(ratios) < 0.25 or max(ratios) > 2 * min(ratios)
 

@@ -70,8 +70,8 @@ def calibrate(
                 each = errors.setdefault(kind, {}).setdefault(name, [])
                 each.append(abs(value - true[name]))
     return {
-        kind: {name: _quantile(name, e, coverage) for name, e in found.items()}
-        for kind, found in errors.items()
+        kind: {name: _quantile(name, e, coverage) for name, e in of_names.items()}
+        for kind, of_names in errors.items()
     }
 
 
@@ -94,7 +94,7 @@ def row_of(known: Mapping[str, Mapping[str, float]], row: Json) -> dict[str, Any
 
     Quantities that were not calibrated are omitted.
     """
-    found: dict[str, Any] = {}
+    bounds: dict[str, Any] = {}
     for kind, (predicted, _) in KINDS.items():
         values: Mapping[str, float] = row.get(predicted) or {}
         half = {name: known.get(kind, {}).get(name) for name in values}
@@ -105,8 +105,8 @@ def row_of(known: Mapping[str, Mapping[str, float]], row: Json) -> dict[str, Any
                 if h is not None
             }
             if ends:
-                found[f"{kind}_{end}"] = ends
-    return found
+                bounds[f"{kind}_{end}"] = ends
+    return bounds
 
 
 def _outwards(value: float, half: float) -> float:

@@ -77,7 +77,7 @@ def _downloaded(text: str) -> pathlib.Path:
             f"{text} needs huggingface_hub, which is not installed: "
             "pip install huggingface_hub."
         ) from error
-    found = hub.snapshot_download(
+    folder = hub.snapshot_download(
         repo_id=name, revision=revision or None, allow_patterns=list(published.FILES)
     )
-    return pathlib.Path(found)
+    return pathlib.Path(folder)

@@ -383,8 +383,8 @@ def encoded(trained: Learned, arrays: Columns) -> dict[str, Any]:
         if k != "scalars"
     }
     if "scalars" in arrays:
-        given = np.asarray(arrays["scalars"])
-        scalars = _encode(normalizers["scalars"], dtype, given)
+        row = np.asarray(arrays["scalars"])
+        scalars = _encode(normalizers["scalars"], dtype, row)
         n = len(arrays["mesh_points"])
         columns["features"] = WithConstants(columns.get("features"), scalars, n)
     return columns

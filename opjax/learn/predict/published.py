@@ -167,8 +167,8 @@ def read_config(folder: pathlib.Path) -> Json:
         _refuse(path, str(error))
     if changed:
         _refuse(path, "its content does not match its checksum")
-    known = config.get("format")
-    _formats.check(path, known, _formats.PUBLISHED, what="published operators")
+    version = config.get("format")
+    _formats.check(path, version, _formats.PUBLISHED, what="published operators")
     kinds = {"operator": dict, "files": dict}
     if not config.keys() >= _KEYS or config["precision"] not in _PRECISIONS:
         _refuse(path, f"it lacks one of {', '.join(sorted(_KEYS))}")
@@ -194,10 +194,10 @@ def read(folder: pathlib.Path) -> Published:
         path = folder / name
         if not path.is_file():
             _refuse(path, "it is missing")
-        if (found := _stamp(path)) != stamps.get(name):
+        if (stamp := _stamp(path)) != stamps.get(name):
             _refuse(
                 path,
-                f"its size and SHA-256 checksum are {found}, but {CONFIG} has "
+                f"its size and SHA-256 checksum are {stamp}, but {CONFIG} has "
                 f"{stamps.get(name)}",
             )
     library = _safetensors(folder / WEIGHTS)

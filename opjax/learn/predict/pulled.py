@@ -129,9 +129,9 @@ class Pulled:
             )
             total = jnp.zeros((), row.dtype)
             for role, moment in self._moments.items():
-                known, factor = jnp.asarray(moment), factors[role]
+                moments, factor = jnp.asarray(moment), factors[role]
                 ratio = factor if role == "target" else 1 / factor
-                total += jnp.sum(known * ratio)
+                total += jnp.sum(moments * ratio)
             if of_reduced is not None:
                 scalars = row[:own]
                 if "scalars" in factors:

@@ -49,8 +49,8 @@ def measure(
             for row, values in zip(rows, fields, strict=True):
                 field = field_of(one, np.asarray(values, np.float64), names)
                 with jax.enable_x64(True):
-                    found = value(one, sample, names, field[rule.rows], rule)
-                    row[one.text] = float(found)
+                    number = value(one, sample, names, field[rule.rows], rule)
+                    row[one.text] = float(number)
         except ValueError as error:
             raise ValueError(f"{sample.name}: {one.text}: {error}") from None
     return rows
@@ -82,17 +82,20 @@ class Measured:
           case: the arrays of the sample, which JAX may trace.
           values: of the predicted field, `(n, q)`.
         """
-        wanted, rule = self._wanted, self._rule
-        field, weights = field_of(wanted, values, self._names), case.quadrature_weights
-        if wanted.is_over_facets:
+        quantity, rule = self._wanted, self._rule
+        field, weights = (
+            field_of(quantity, values, self._names),
+            case.quadrature_weights,
+        )
+        if quantity.is_over_facets:
             points = np.asarray(self._sample.mesh_points, np.float64)
             rule = patches.moved(rule, points, jnp.asarray(case.mesh_points))
-        elif wanted.kind in MEANS and weights is not None:
+        elif quantity.kind in MEANS and weights is not None:
             rule = rule._replace(areas=weights)
         rule = rule._replace(areas=jnp.asarray(rule.areas, field.dtype))
         vectors = jnp.asarray(rule.area_vectors, field.dtype)
         rule = rule._replace(area_vectors=vectors)
-        return value(wanted, case, self._names, field[rule.rows], rule)
+        return value(quantity, case, self._names, field[rule.rows], rule)
 
 
 def field_of(wanted: Quantity, values: Any, names: Names) -> Any:
@@ -114,14 +117,14 @@ def field_of(wanted: Quantity, values: Any, names: Names) -> Any:
         name: values[:, np.flatnonzero([other == name for other in listed])]
         for name in dict.fromkeys(listed)
     }
-    found, name = fields.get(wanted.field), wanted.field
+    channels, name = fields.get(wanted.field), wanted.field
     parts = components.split(name, fields)
-    if found is None and parts is not None:
+    if channels is None and parts is not None:
         component = components.component(fields[parts[0]], parts[1])
-        found = None if component is None else component[:, None]
+        channels = None if component is None else component[:, None]
     of_vector = [fields[key] for a in "xyz" if (key := f"{name}_{a}") in fields]
-    if found is None and len(of_vector) > 1:
-        found = (jnp if isinstance(values, jax.Array) else np).concatenate(
+    if channels is None and len(of_vector) > 1:
+        channels = (jnp if isinstance(values, jax.Array) else np).concatenate(
             of_vector, axis=1
         )
     every = [
@@ -129,19 +132,23 @@ def field_of(wanted: Quantity, values: Any, names: Names) -> Any:
         for key, field in fields.items()
         for part in (key, *components.listed(key, field.shape[1]))
     ]
-    if found is None:
+    if channels is None:
         raise ValueError(
             f"the field {name!r} has 0 predicted channels, expected one; predicted "
             f"fields: {', '.join(every)}."
         )
-    count, vector = found.shape[1], wanted.kind in (SUM, FLUX, *SHEARS)
+    count, vector = channels.shape[1], wanted.kind in (SUM, FLUX, *SHEARS)
     if count != 1 and not (vector and count <= 3):
-        known = components.listed(name, count)
+        parts_of_field = components.listed(name, count)
         raise ValueError(
             f"the field {name!r} has {count} predicted channels, expected one; "
-            + (f"name one of {', '.join(known)}." if known else "predict one alone.")
+            + (
+                f"name one of {', '.join(parts_of_field)}."
+                if parts_of_field
+                else "predict one alone."
+            )
         )
-    return found
+    return channels
 
 
 def rule_of(wanted: Quantity, sample: Sample) -> Patch:
@@ -253,17 +260,17 @@ def _on_boundary(wanted: Quantity, sample: Sample) -> np.ndarray:
 
 
 def _named(wanted: Quantity, sample: Sample) -> np.ndarray:
-    known = dict(sample.boundaries or {})
-    if wanted.boundary not in known:
-        listed = ", ".join(known) or "none"
+    boundaries = dict(sample.boundaries or {})
+    if wanted.boundary not in boundaries:
+        listed = ", ".join(boundaries) or "none"
         raise ValueError(
             f"the boundary {wanted.boundary!r} is unknown; available: {listed}. "
             f"Pass it in training, --boundary_names={wanted.boundary}."
         )
-    found = np.asarray(known[wanted.boundary])
-    if not found.size:
+    points = np.asarray(boundaries[wanted.boundary])
+    if not points.size:
         raise ValueError(f"the boundary {wanted.boundary!r} has no points.")
-    return found
+    return points
 
 
 def _from_cells(wanted: Quantity, points: np.ndarray, sample: Sample) -> Patch:

@@ -71,30 +71,30 @@ def _force_value(
 
     if wanted.kind in SHEARS:
         viscosity = reference("viscosity", 1.0) * reference("kinematic", 1.0)
-        found = viscosity * _shear(field, rule, sample)
+        force = viscosity * _shear(field, rule, sample)
     else:
         pressure = field[:, 0] - reference("reference", 0.0)
         pressure = reference("kinematic", 1.0) * pressure
         act = _moment if wanted.kind in MOMENTS else _force
-        found = act(wanted, pressure, rule)
+        force = act(wanted, pressure, rule)
     if wanted.is_coefficient:
-        found = quantities.coefficient(
-            found,
+        force = quantities.coefficient(
+            force,
             density=reference("density", 1.0),
             speed=reference("speed", 1.0),
             area=reference("area", 1.0),
         )
     if wanted.kind in ACROSS_FLOW:
-        return _across(wanted, found, _constant(wanted.angle or 0.0, sample, names))
-    if found.size == 1:  # a moment in the plane
-        return found
+        return _across(wanted, force, _constant(wanted.angle or 0.0, sample, names))
+    if force.size == 1:  # a moment in the plane
+        return force
     kinds = next(k for k in (FORCES, MOMENTS, SHEARS) if wanted.kind in k)
     axis = kinds.index(wanted.kind)
     # Of a mesh in the plane of x and z, force_z is the second one, as is force_y.
     axis = rule.axes.index(axis) if axis in rule.axes else axis
-    if axis >= len(found):
-        raise ValueError(f"the mesh has only {len(found)} dimensions.")
-    return found[axis]
+    if axis >= len(force):
+        raise ValueError(f"the mesh has only {len(force)} dimensions.")
+    return force[axis]
 
 
 def _force(wanted: Quantity, pressure: Any, rule: Patch) -> jax.Array:
@@ -183,9 +183,9 @@ def _constant(value: Value, sample: Sample, names: Names) -> Any:
         scalars = []
     listed = list(names.get("features", ())) if sample.features is not None else []
     if [*scalars, *listed].count(value) != 1:
-        known = ", ".join([*scalars, *listed]) or "none"
+        available = ", ".join([*scalars, *listed]) or "none"
         raise ValueError(
-            f"there is no unique scalar or input {value!r}; available: {known}."
+            f"there is no unique scalar or input {value!r}; available: {available}."
         )
     if value in scalars:
         assert sample.scalars is not None

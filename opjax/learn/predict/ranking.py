@@ -202,8 +202,8 @@ class Ranker:
     @property
     def num_known(self) -> int:
         """Number of solved cases that candidates are compared with."""
-        known = self._known_features()
-        return 0 if known is None else len(known)
+        features = self._known_features()
+        return 0 if features is None else len(features)
 
     def _known_features(self) -> np.ndarray | None:
         """Features of solved cases, those of the calibration among them."""
@@ -261,8 +261,10 @@ def inputs_of(sample: Sample) -> str:
     numbers = sample.numbers or {}
     scalars = [] if sample.scalars is None else [*sample.scalars]
     scalars += [numbers[name] for name in sorted(numbers)]
-    given = np.asarray(scalars) if scalars else None
-    return digest(sample._replace(target=None, target_scalars=None, scalars=given))
+    numbers_of_case = np.asarray(scalars) if scalars else None
+    return digest(
+        sample._replace(target=None, target_scalars=None, scalars=numbers_of_case)
+    )
 
 
 def rank(

@@ -233,10 +233,10 @@ class Trained(Learned):
           OSError: if the file cannot be read.
           ValueError: if a quantity cannot be exported or is not defined on this mesh.
         """
-        wanted = parse(text)
-        facets = any(one.is_over_facets for one in wanted)
-        found = exportable.Exportable(self, wanted)
-        return found.arrays(self.one(mesh, facets=facets))
+        quantities = parse(text)
+        facets = any(one.is_over_facets for one in quantities)
+        operator = exportable.Exportable(self, quantities)
+        return operator.arrays(self.one(mesh, facets=facets))
 
     def _traced(
         self, mesh: Any, features: Any, scalars: Any, weights: Any, time: Any
@@ -246,15 +246,15 @@ class Trained(Learned):
             _refuse_beside(mesh, features=features, weights=weights, scalars=scalars)
             sample = mesh if isinstance(mesh, Sample) else self.one(mesh)
             arrays = functions.arguments(self, sample)
-            found = self.function(self.parameters, *arrays, time)
+            values = self.function(self.parameters, *arrays, time)
         elif np.ndim(mesh) == 2 and (features is not None or grids.is_mesh(self)):
             arrays = mesh, features, scalars, weights
-            found = self.function(self.parameters, *arrays, time)
+            values = self.function(self.parameters, *arrays, time)
         else:
             what = f"an array of shape {np.shape(mesh)} is taken as grids, which"
             _refuse_beside(what, features=features, weights=weights)
-            found = functions.on_grids(self)(self.parameters, mesh, scalars, time)
-        return found.values if isinstance(found, prediction.Predicted) else found
+            values = functions.on_grids(self)(self.parameters, mesh, scalars, time)
+        return values.values if isinstance(values, prediction.Predicted) else values
 
     def both(
         self,

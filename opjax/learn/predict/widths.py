@@ -223,7 +223,7 @@ class Residual(NamedTuple):
                 "The width of the band depends on neighbouring points; pass the mesh, "
                 "as in band_function(sample)."
             )
-        known, rows = mesh, np.flatnonzero(_counted(mesh))
+        case, rows = mesh, np.flatnonzero(_counted(mesh))
         points = self.trained.reduced(mesh).mesh_points[rows]
         encoded_points = encoded(self.trained, "mesh_points", points)
         near = of_each(np.clip(encoded_points, -10, 10))
@@ -231,7 +231,7 @@ class Residual(NamedTuple):
         spread_at = _spread_function(self.members)
 
         def width(call: Call) -> jax.Array:
-            check_same_mesh("the width of the band", call.case.sample, known)
+            check_same_mesh("the width of the band", call.case.sample, case)
             parts = [part[rows] for part in call.parts()]
             features = _columns(parts, near if self.local else None, jnp)
             scale = call.case.restored(jnp.full_like(call.values, self.scale))

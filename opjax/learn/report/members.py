@@ -238,17 +238,17 @@ def summary(
     A range is minimum and maximum. If one value is None (NaN in JSON), or missing
     because the model diverged, all results are NaN.
     """
-    found: dict[str, Any] = {}
+    medians: dict[str, Any] = {}
     for name, rows in results.items():
         for column in columns:
             if all(column not in row and "diverged" not in row for row in rows):
                 continue
             values = np.array([row.get(column) for row in rows], np.float64)
-            found[f"{column}_{name}"] = float(np.median(values))
+            medians[f"{column}_{name}"] = float(np.median(values))
             if len(values) > 1:
                 extremes = float(values.min()), float(values.max())
-                found[f"{column}_{name}_range"] = list(extremes)
-    return found
+                medians[f"{column}_{name}_range"] = list(extremes)
+    return medians
 
 
 def comparison(

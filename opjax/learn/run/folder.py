@@ -288,13 +288,9 @@ def _result(path: pathlib.Path) -> dict[str, Any] | None:
     """The result of a finished run; None if there is none that can be read."""
     with contextlib.suppress(FileNotFoundError):
         try:
-            result = json.loads((path / "result.json").read_text())
-            if isinstance(result, dict):
-                return result
-            reason = "it is not a JSON object"
+            return read_object(path / "result.json")
         except ValueError as error:
-            reason = str(error)
-        say(f"{path} has a damaged result.json ({reason}), which is computed again.")
+            say(f"{path} has a damaged result.json, which is computed again: {error}")
     return None
 
 

@@ -3,10 +3,9 @@
 import contextlib
 import sys
 import time
-import types
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -181,8 +180,8 @@ class Loop:
         if progress.good is not None and self.batches.shape:
             row["diverged"] = int(np.count_nonzero(~progress.good))
         if self.probe is not None:
-            found = self.probe(training.averaged_model(state))
-            row |= {name: float(v) for name, v in found.items()}
+            probed = self.probe(training.averaged_model(state))
+            row |= {name: float(v) for name, v in probed.items()}
         if self.validation:
             self._wait_for_evaluation(epochs, row["train_loss"])
             row["validation"] = self._validate(epochs)
@@ -275,26 +274,6 @@ class Loop:
 Show = Callable[[int, Row | None, float | None], None]
 
 
-class _Bar(Protocol):
-    """What is used of a bar of tqdm."""
-
-    @property
-    def n(self) -> float: ...
-
-    def update(self, n: float) -> Any: ...
-
-    def set_postfix_str(self, s: str) -> None: ...
-
-    def __enter__(self) -> Any: ...
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: types.TracebackType | None,
-    ) -> bool | None: ...
-
-
 @contextlib.contextmanager
 def progress(name: str, total: int, step: int) -> Generator[Show]:
     """Yields `show(step, row, left)`, which shows progress.
@@ -305,7 +284,7 @@ def progress(name: str, total: int, step: int) -> Generator[Show]:
     if not hosts.first():
         yield lambda step, row, left: None
         return
-    bar: _Bar | None = None
+    bar: Any = None  # of tqdm, on a terminal
     if sys.stderr.isatty():
         with contextlib.suppress(ImportError):
             import tqdm

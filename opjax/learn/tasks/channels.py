@@ -100,8 +100,8 @@ def match(start: Learned, sizes: Sizes, names: Names) -> Match:
     places: dict[str, np.ndarray] = {}
     words: dict[str, list[str]] = {"kept": [], "new": [], "lost": []}
     for array, noun in ARRAYS.items():
-        known, own = (list(listed.get(array, ())) for listed in (theirs, names))
-        sides = (known, f"{start.folder}"), (own, "these samples")
+        earlier, own = (list(listed.get(array, ())) for listed in (theirs, names))
+        sides = (earlier, f"{start.folder}"), (own, "these samples")
         for (listed, where), count in zip(sides, counts[array], strict=True):
             if len(listed) != count:
                 raise ValueError(
@@ -109,15 +109,17 @@ def match(start: Learned, sizes: Sizes, names: Names) -> Match:
                     f"{where} have {len(listed)} names; name all of them, for example "
                     "with --feature_names and --target_names."
                 )
-        keys = _numbered(known)
-        found = [keys.index(key) if key in keys else NEW for key in _numbered(own)]
-        places[array] = np.asarray(found, np.int64)
+        keys = _numbered(earlier)
+        own_places = [keys.index(key) if key in keys else NEW for key in _numbered(own)]
+        places[array] = np.asarray(own_places, np.int64)
         groups = {
             "kept": [
-                name for name, place in zip(own, found, strict=True) if place >= 0
+                name for name, place in zip(own, own_places, strict=True) if place >= 0
             ],
-            "new": [name for name, place in zip(own, found, strict=True) if place < 0],
-            "lost": [known[i] for i in range(len(known)) if i not in found],
+            "new": [
+                name for name, place in zip(own, own_places, strict=True) if place < 0
+            ],
+            "lost": [earlier[i] for i in range(len(earlier)) if i not in own_places],
         }
         for what, some in groups.items():
             if some:
@@ -209,9 +211,9 @@ def expanded(start: Learned, model: Model, found: Match, config: Configuration) 
       ValueError: if the architecture does not support other channels.
     """
     inputs, outputs = (_grown(config, found.before, outputs=o) for o in (False, True))
-    before, wanted = tuning.named(start.model), tuning.named(model)
+    before, parameters = tuning.named(start.model), tuning.named(model)
     leaves: list[jax.Array] = []
-    for name, leaf in wanted.items():
+    for name, leaf in parameters.items():
         value = before.get(name)
         if value is None:
             raise _unsupported(start, f"{name} is not there")
@@ -269,10 +271,10 @@ def _check(start: Learned, model: PyTree, found: Match) -> None:
     sizes, rng = found.sizes, np.random.default_rng(0)
     count = sizes.num_points if start.fixed_points and sizes.num_points else _POINTS
     points = rng.uniform(-1, 1, (count, sizes.point_dim)).astype(np.float32)
-    given = rng.normal(size=(count, sizes.feature_dim)).astype(np.float32)
+    drawn = rng.normal(size=(count, sizes.feature_dim)).astype(np.float32)
     before = np.zeros((count, found.before.feature_dim), np.float32)
-    known = found.inputs != NEW
-    before[:, found.inputs[known]] = given[:, known]
+    is_kept = found.inputs != NEW
+    before[:, found.inputs[is_kept]] = drawn[:, is_kept]
 
     def values(model: Callable[..., Any], features: np.ndarray) -> np.ndarray:
         arrays = {"mesh_points": points}
@@ -280,7 +282,7 @@ def _check(start: Learned, model: PyTree, found: Match) -> None:
         return np.asarray(jax.jit(operators.call)(model, arrays))
 
     places = found.places["target"]
-    now, then = values(model, given), values(start.model, before)
+    now, then = values(model, drawn), values(start.model, before)
     kept = np.flatnonzero(places != NEW)
     now, then = now[:, kept], then[:, places[kept]]
     atol = 1e-4 * np.abs(then).max(initial=0)

@@ -5,7 +5,6 @@ import functools
 import pathlib
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -211,10 +210,7 @@ class TestSet:
         )
         target = np.stack([np.asarray(one.target_scalars) for one in self.samples])
         predicted = in_units(self.normalizers, "target_scalars", read)
-        if self.scaling is not None:
-            pairs = zip(predicted, self.samples, strict=True)
-            restore = partial(self.scaling.restore, role="target_scalars")
-            predicted = np.stack([restore(values, sample) for values, sample in pairs])
+        predicted = scalars.restored(self.scaling, self.samples, predicted)
         return Scalars(predicted, narrow(target))
 
     def measured(self, error: Callable[..., PyTree], model: Model) -> PyTree:

@@ -106,13 +106,13 @@ class Scales:
         ratio, offset = (
             x.astype(values.dtype)[None] for x in (self.ratio, self.offset)
         )
-        known = jnp.where(keep, target, 0) * ratio
-        error = jnp.where(keep, values, 0) * ratio - known
-        of_channels = (error**2, (known + offset) ** 2, known**2)
+        truth = jnp.where(keep, target, 0) * ratio
+        error = jnp.where(keep, values, 0) * ratio - truth
+        of_channels = (error**2, (truth + offset) ** 2, truth**2)
         error, size, square = (
             self._of_fields(jnp.sum(column * array, axis=0)) for array in of_channels
         )
-        mean = jnp.sum(column * known, axis=0)
+        mean = jnp.sum(column * truth, axis=0)
         return PointSums(error, size, square, mean, jnp.sum(column))
 
     def _of_fields(self, of_channels: jax.Array) -> jax.Array:

@@ -123,12 +123,12 @@ class ModelData:
         if start is not None:
             check_options(start, config)
         sizes = operators.sizes(all_samples(splits), fitted | own)
-        found, kept = None, None
+        matched, kept = None, None
         if start is not None:
             there = check_sizes(start, sizes, names, channels=same)
-            found = None if same else match(start, sizes, seen)
-            sizes = there if found is None else found.sizes
-            fitted = started_normalizers(start, fitted, how, found, seen)
+            matched = None if same else match(start, sizes, seen)
+            sizes = there if matched is None else matched.sizes
+            fitted = started_normalizers(start, fitted, how, matched, seen)
             kept = start if same and how.init_normalizers == "keep" else None
         fields = scales = difference = None
         by_channel = "target" in fitted and not encoding.pointwise
@@ -157,7 +157,7 @@ class ModelData:
             difference=difference,
             scaling=scaling,
             by_form=loss.form is not None,
-            found=found,
+            found=matched,
         )
 
     @property
@@ -248,22 +248,12 @@ class ModelData:
             self.fields,
             joint=None if loss.form is not None else evaluation.numbers,
             scalars=scalars.names_of(self.names, self.sizes.target_scalars),
-            restore=partial(_restored, self.scaling, test.samples),
+            restore=partial(scalars.restored, self.scaling, test.samples),
             quantities=partial(_quantities, evaluation, self.scaling, test, self.names)
             if evaluation.quantities
             else None,
         )
         return partial(compared.compare, self.splits, measure)
-
-
-def _restored(
-    scaling: Scaling | None, physical: Sequence[Sample], scalars: np.ndarray
-) -> np.ndarray:
-    """Predicted scalars of the test samples in physical units."""
-    if scaling is None:
-        return scalars
-    pairs = zip(scalars, physical, strict=True)
-    return np.stack([scaling.restore(*pair, role="target_scalars") for pair in pairs])
 
 
 def _quantities(

@@ -3,13 +3,12 @@
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 
-import jax
 import numpy as np
 
-from opjax import metrics
 from opjax.learn.config.quantities import Quantity
 from opjax.learn.json_files import write_json
 from opjax.learn.predict.quantities import measure
+from opjax.learn.tasks import scalars
 from opjax.samples import Sample
 
 FILE = "quantities.json"
@@ -53,15 +52,11 @@ def compare(
     for sample, values in zip(physical, predicted, strict=True):
         assert sample.target is not None
         rows.append(measure(wanted, sample, [values, sample.target], names))
-    found: dict[str, dict[str, list[float]]] = {}
+    values_of: dict[str, dict[str, list[float]]] = {}
     numbers: dict[str, float] = {}
     for one in wanted:
         guess, true = (np.array([row[i][one.text] for row in rows]) for i in (0, 1))
-        found[one.text] = {"predicted": guess.tolist(), "true": true.tolist()}
-        if np.ptp(true) > 0:
-            with jax.enable_x64(True):
-                numbers[f"r2_{one.key}"] = float(metrics.r_squared(guess, true))
-                if np.ptp(guess) > 0:
-                    rank = metrics.rank_correlation(guess, true)
-                    numbers[f"rank_{one.key}"] = float(rank)
-    return numbers, found
+        values_of[one.text] = {"predicted": guess.tolist(), "true": true.tolist()}
+        agreement = scalars.agreement(guess, true)
+        numbers |= {f"{kind}_{one.key}": value for kind, value in agreement.items()}
+    return numbers, values_of

@@ -10,7 +10,9 @@ from jax.typing import ArrayLike
 
 from opjax import metrics
 from opjax._trees import Model, PyTree
+from opjax.learn.predict.scaling import Scaling
 from opjax.learn.run import buckets
+from opjax.samples import Sample
 
 WEIGHT = 0.1  # of errors of scalars beside those of the output function
 
@@ -76,8 +78,6 @@ def errors(
 ) -> dict[str, float]:
     """Returns mean absolute error, R^2 and rank correlation of each scalar.
 
-        R^2 = 1 - sum_i (r_i - s_i)^2 / sum_i (s_i - mean(s))^2.
-
     If all true values are equal, R^2 and rank correlation are omitted; if all
     predictions are equal, the rank correlation is omitted.
 
@@ -92,16 +92,31 @@ def errors(
     listed = names or names_of({}, known.shape[1])
     numbers: dict[str, float] = {}
     predicted, known = (np.asarray(values, np.float64) for values in (predicted, known))
-    error = predicted - known
-    spread = np.sum((known - known.mean(axis=0, dtype=np.float64)) ** 2, axis=0)
-    for i, name in enumerate(listed):
-        numbers[f"{name}_error"] = float(np.abs(error[:, i]).mean())
-        if spread[i] > 0:
-            numbers[f"{name}_r2"] = float(1 - np.sum(error[:, i] ** 2) / spread[i])
-            if np.ptp(predicted[:, i]) > 0:
-                with jax.enable_x64(True):
-                    rank = metrics.rank_correlation(predicted[:, i], known[:, i])
-                numbers[f"{name}_rank"] = float(rank)
+    for name, guess, true in zip(listed, predicted.T, known.T, strict=True):
+        numbers[f"{name}_error"] = float(np.abs(guess - true).mean())
+        pairs = agreement(guess, true).items()
+        numbers |= {f"{name}_{kind}": value for kind, value in pairs}
+    return numbers
+
+
+def restored(
+    scaling: Scaling | None, physical: Sequence[Sample], scalars: np.ndarray
+) -> np.ndarray:
+    """Returns predicted scalars of samples in physical units."""
+    if scaling is None:
+        return scalars
+    pairs = zip(scalars, physical, strict=True)
+    return np.stack([scaling.restore(*pair, role="target_scalars") for pair in pairs])
+
+
+def agreement(predicted: np.ndarray, known: np.ndarray) -> dict[str, float]:
+    """Returns `r2` and `rank` of one quantity where they are defined, in float64."""
+    numbers: dict[str, float] = {}
+    if np.ptp(known) > 0:
+        with jax.enable_x64(True):
+            numbers["r2"] = float(metrics.r_squared(predicted, known))
+            if np.ptp(predicted) > 0:
+                numbers["rank"] = float(metrics.rank_correlation(predicted, known))
     return numbers
 
 

@@ -84,10 +84,10 @@ def check_sizes(
     """
     there = start.sizes._asdict()
     inputs = ["feature_dim", "out_features", "scalar_dim"] if channels else []
-    wanted = ["point_dim", *inputs, "time_embedding", "target_scalars"]
+    compared = ["point_dim", *inputs, "time_embedding", "target_scalars"]
     if start.fixed_points:
-        wanted += ["grid_shape", "num_points"]
-    for name in wanted:
+        compared += ["grid_shape", "num_points"]
+    for name in compared:
         before, now = to_json(there[name]), to_json(getattr(found, name))
         if before != now:
             raise ValueError(

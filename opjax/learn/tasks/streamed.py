@@ -300,13 +300,13 @@ class StreamedData:
     def gradient(self, model: PyTree, columns: Columns) -> tuple[jax.Array, Any]:
         """Returns loss and gradients of one sample."""
         inputs = dict(self.encode(columns))
-        known = inputs.pop("target_scalars", None)
+        scalars_of_case = inputs.pop("target_scalars", None)
         chunks = streaming.Chunks(
             self.how.chunk_size, memory_limit=self.how.memory_gib * 2**30
         )
-        if known is None:
+        if scalars_of_case is None:
             return streaming.value_and_grad(model, inputs, chunks, loss=self.loss)
-        parameters = model.head, jnp.asarray(known[:])
+        parameters = model.head, jnp.asarray(scalars_of_case[:])
         value, (of_operator, (of_head, _)) = streaming.value_and_grads(
             model.operator, parameters, inputs, chunks, loss=self.loss
         )
@@ -433,8 +433,8 @@ def _sum_over(
 ) -> Any:
     """Loss and gradients of a batch, see `BaseTask.value_and_grad`."""
     del key  # the loss is deterministic
-    found = (gradient(model, arrays) for arrays in batch)
-    total = functools.reduce(partial(jax.tree.map, jnp.add), found)
+    each = (gradient(model, arrays) for arrays in batch)
+    total = functools.reduce(partial(jax.tree.map, jnp.add), each)
     return (total[0], {}), total[1]
 
 

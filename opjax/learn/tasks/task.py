@@ -174,8 +174,8 @@ class BaseTask(abc.ABC):
     @property
     def num_validation(self) -> int:
         """Number of validation samples."""
-        found = self.validation
-        return sum(buckets.num_samples("validation", bucket) for bucket in found)
+        parts = self.validation
+        return sum(buckets.num_samples("validation", bucket) for bucket in parts)
 
     @property
     def num_test(self) -> int:

@@ -66,12 +66,12 @@ def rollouts(
         a time embedding that the model lacks.
     """
     data = Data(config, splits)
-    how, normalizers, found = data.how, data.normalizers, data.sizes
+    how, normalizers, sizes = data.how, data.normalizers, data.sizes
     if start is not None:
         check_options(start, config)
         _check_same_time(start, config)
         _tell_other_step(start, how)
-        found = check_sizes(start, found, data.names)
+        sizes = check_sizes(start, sizes, data.names)
         normalizers = start.normalizers
     units = units_of(how, normalizers)
     fields = data.fields if start is None else start.fields
@@ -96,9 +96,9 @@ def rollouts(
     noise = config.input_noise * np.asarray(units.inner["features"].std)
     noise[how.history * how.channels :] = 0  # constants are known
     description = describe(
-        data.windows[0], sizes=found, names=data.names, fields=fields, time=how
+        data.windows[0], sizes=sizes, names=data.names, fields=fields, time=how
     )
-    make = builder(found)
+    make = builder(sizes)
     measured = form or relative
     task = Task(
         train=train,
@@ -120,7 +120,7 @@ def rollouts(
         "of the prediction that nothing changes, `mean` that of the mean of training. "
         f"{fields.sentence()}",
     )
-    return task if start is None else tuned_task(task, start_options, found)
+    return task if start is None else tuned_task(task, start_options, sizes)
 
 
 def _loss(
@@ -139,8 +139,8 @@ def _loss(
             checkpoint=len(sample["lags"]) > 1,
             gradient="last" if last else "all",
         )
-        found = jnp.mean(form(rolled.sizes(frames, sample)), axis=1)
-        return found[-1] if last else jnp.mean(found)
+        errors = jnp.mean(form(rolled.sizes(frames, sample)), axis=1)
+        return errors[-1] if last else jnp.mean(errors)
 
     def total(model: Model, batch: Batch, *, key: jax.Array | None = None) -> jax.Array:
         if key is None:

@@ -112,13 +112,13 @@ class Data:
         self.normalizers, self.fields = _normalizers(
             self.windows[0], self.how, self.names
         )
-        known = Windows(
+        seen = Windows(
             every,
             [Window(i, 0, (history,)) for i in range(len(every))],
             history=history,
         )
         self.sizes = operators.sizes(
-            known,
+            seen,
             self.normalizers,
             out_features=channels,
             time_embedding=self.how.timed,

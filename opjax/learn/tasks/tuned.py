@@ -32,7 +32,7 @@ def selected(
     Raises:
       ValueError: if a part does not exist. The message lists those that do.
     """
-    names, found = list(names), set[str]()
+    names, chosen = list(names), set[str]()
     for part in parts:
         some = {name for name in names if f".{part}." in f".{name}."}
         if part == "head":
@@ -40,15 +40,15 @@ def selected(
         if part == "norms":
             some |= {name for name in names if "norm" in name}
         if not some:
-            known = [one for name in names for one in name.split(".")]
-            known = [one for one in dict.fromkeys(known) if not one.isdigit()]
+            words = [one for name in names for one in name.split(".")]
+            words = [one for one in dict.fromkeys(words) if not one.isdigit()]
             raise ValueError(
                 f"train_only: the model has no part {part!r}; its parts are head, "
-                f"norms, {', '.join(known)}, and several of them with dots, such as "
+                f"norms, {', '.join(words)}, and several of them with dots, such as "
                 f"{names[0]}."
             )
-        found |= some
-    return [name for name in names if name in found]
+        chosen |= some
+    return [name for name in names if name in chosen]
 
 
 def tuned_task(
@@ -93,8 +93,8 @@ def _ranks(
     leaves = tuning.named(model).items()
     names = [n for n, leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating)]
     if how.train_only:
-        known = of_head() if "head" in how.train_only else ()
-        names = selected(names, how.train_only, known)
+        of_output = of_head() if "head" in how.train_only else ()
+        names = selected(names, how.train_only, of_output)
     if how.rank:
         matrices = tuning.matrices(model)
         names = [name for name in names if name in matrices]

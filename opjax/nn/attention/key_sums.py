@@ -136,9 +136,9 @@ class KeySums(PointAttention, PointSums):
     ) -> jax.Array:
         """Returns the integrals unchanged."""
         del totals, shared
-        (found,) = added
-        assert found is not None
-        return found
+        (integrals,) = added
+        assert integrals is not None
+        return integrals
 
     def spread(self, mixed: jax.Array, local: Local) -> jax.Array:
         """Returns expansions in the query functions, `(h (d + p), m)`."""
@@ -195,8 +195,8 @@ class MeanKeySums(KeySums):
     ) -> jax.Array:
         """Returns means over the points."""
         weight, _ = totals
-        found = super().combine(added, totals, shared)
-        return found / jnp.where(weight > 0, weight, 1).astype(found.dtype)
+        integrals = super().combine(added, totals, shared)
+        return integrals / jnp.where(weight > 0, weight, 1).astype(integrals.dtype)
 
     def equal_weights_cancel(self, shared: Basis | None = None) -> bool:
         """Whether a common factor of all weights cancels: yes."""

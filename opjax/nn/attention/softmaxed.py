@@ -130,8 +130,8 @@ class MeanAttention(_TrunkAttention, MeanKeySums):
         shared: Basis | None = None,
     ) -> jax.Array:
         """Returns means plus the identity, which adds the queries."""
-        found = super().combine(added, totals, shared)
-        return found + jnp.eye(found.shape[1], dtype=found.dtype)[None]
+        means = super().combine(added, totals, shared)
+        return means + jnp.eye(means.shape[1], dtype=means.dtype)[None]
 
 
 class EfficientAttention(_TrunkAttention, SoftmaxKeySums):

@@ -499,10 +499,10 @@ class _Levels(NamedTuple):
 
 
 def _check(x: jax.Array, subdomains: Subdomains, has_coarse_level: bool) -> None:
-    for name, given in zip(subdomains._fields, subdomains, strict=True):
-        if given is not None and given.num_points != x.shape[0]:
+    for name, cover in zip(subdomains._fields, subdomains, strict=True):
+        if cover is not None and cover.num_points != x.shape[0]:
             raise ValueError(
-                f"x {x.shape} must have one row for each of the {given.num_points} "
+                f"x {x.shape} must have one row for each of the {cover.num_points} "
                 f"points of {name}."
             )
     if (subdomains.coarse_space is not None) != has_coarse_level:

@@ -546,8 +546,8 @@ class FixedBasis(Basis):
     def obstacle(self, use: Use) -> str | None:
         """Returns why a use is not supported, see `Basis`."""
         others = ("functions", "head_inputs", "from_projected", "project")
-        known = not division.redefines(self, *others, known_by="obstacle")
-        if use == "narrow" and known:
+        own = not division.redefines(self, *others, known_by="obstacle")
+        if use == "narrow" and own:
             return self._obstacle_of_narrow_maps()
         return super().obstacle(use)
 

@@ -56,11 +56,11 @@ class Points:
 
     def check(self, attention: type) -> None:
         """Raises ValueError if an attention layer requires a missing field."""
-        known = inspect.signature(attention.__call__).parameters
-        if any(p.kind is p.VAR_KEYWORD for p in known.values()):
+        parameters = inspect.signature(attention.__call__).parameters
+        if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
             return
         for name in self.there():
-            if name not in known:
+            if name not in parameters:
                 raise ValueError(
                     f"{name} is not supported by a model with {attention.__name__}; "
                     "omit it."

@@ -122,10 +122,10 @@ class SchwarzAttention(nnx.Module):
                 f"The coarse space has {coarse_space.num_points} points, but the "
                 f"cover has {cover.num_points}; build both for the same points."
             )
-        for given in (cover, coarse_space):
-            if given is not None and given.axis_name is not None:
+        for part in (cover, coarse_space):
+            if part is not None and part.axis_name is not None:
                 raise ValueError(
-                    f"The subdomains are split over {given.axis_name!r}: build the "
+                    f"The subdomains are split over {part.axis_name!r}: build the "
                     "module for the whole cover and arrange its factors, see "
                     "schwarz.split_cover."
                 )
