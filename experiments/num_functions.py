@@ -66,7 +66,7 @@ class Config(Training, UpdateOptions):
         (2, 4, 8, 16, 32, 64), "Numbers of functions k", minimum=1
     )
     penalties: tuple[float, ...] = option(
-        (0.02, 0.1, 0.15, 0.17, 0.3),
+        (0.04, 0.14, 0.15, 0.2, 0.5),
         "Weights of the group penalty. Gates begin with the largest of --ranks",
         above=0,
     )
