@@ -193,7 +193,7 @@ class Head:
         weights = jnp.full(len(x), 1 / len(x), x.dtype)
         query, key = of_points["query"], of_points["key"]
         if self.gates is not None:
-            query = query * jax.nn.relu(self.gates)
+            query = query * jax.nn.relu(self.gates)[None]
         if self.kind in ("galerkin", "gates"):
             found = galerkin_attention(query, key, right_sides, key_weights=weights)
         elif self.kind == "linear":
@@ -303,7 +303,7 @@ def contributions(
     """Returns `s_j` of every function, shape `(k,)`, zero where its gate is shut."""
     query, key = features @ head.maps["query"], features @ head.maps["key"]
     sizes = jnp.linalg.norm(batch.solutions, axis=0)
-    coefficients = key.T @ (batch.right_sides / sizes) / len(features)
+    coefficients = key.T @ (batch.right_sides / sizes[None]) / len(features)
     rms = jnp.sqrt(jnp.mean(coefficients**2, axis=1))
     norms = jnp.linalg.norm(query, axis=0)
     gates = jax.nn.relu(head.gates if head.gates is not None else jnp.ones(len(norms)))
