@@ -159,7 +159,7 @@ class Setting(NamedTuple):
       moment: see `poisson.population_moment`.
       singular_values: the error of the best operator of rank k is the norm of those
         after the first k, shape `(2 num_modes,)`.
-      features: positions as a head sees them, shape `(n, 2 num_modes + 1)`.
+      features: positions as a head sees them, shape `(n, 2 num_modes + 2)`.
     """
 
     single: poisson.FourierProblem
@@ -176,13 +176,13 @@ class Head:
 
     Attributes:
       maps: of queries, keys and the two bases, each `(c, k)`.
-      scale: of the predictions.
+      scale: of the predictions, where averages of right-hand sides are; else None.
       gates: of the functions, `(k,)`; those that are not positive are shut for good.
       kind: its attention, or gates.
     """
 
     maps: dict[str, jax.Array]
-    scale: jax.Array
+    scale: jax.Array | None
     gates: jax.Array | None
     kind: str = dataclasses.field(metadata={"static": True})
 
@@ -211,12 +211,12 @@ class Head:
                 query_weights=weights,
                 key_weights=weights,
             )
-        return _UNIT * self.scale * found
+        return _UNIT * (found if self.scale is None else self.scale * found)
 
 
 def build(member: Member, key: jax.Array) -> Head:
     """A head with random maps."""
-    channels = 2 * member.num_modes + 1
+    channels = 2 * member.num_modes + 2
     names = ["query", "key"]
     if "functional" in member.model:
         names += ["query_basis", "key_basis"]
@@ -227,7 +227,8 @@ def build(member: Member, key: jax.Array) -> Head:
         for name, one in zip(names, keys, strict=True)
     }
     gates = jnp.ones(member.rank) if member.model == "gates" else None
-    return Head(maps, jnp.ones(()), gates, member.model)
+    scale = None if member.model in ("galerkin", "gates") else jnp.ones(())
+    return Head(maps, scale, gates, member.model)
 
 
 @lru_cache(maxsize=1)  # members of one grid follow each other
@@ -244,7 +245,10 @@ def setting(num_points: int, num_modes: int, decay: float) -> Setting:
         double,
         moment,
         np.linalg.svd(weighted, compute_uv=False),
-        np.concatenate([x[:, None], poisson.modes_at(x, num_modes)], axis=1),
+        np.concatenate(
+            [np.ones((num_points, 1)), x[:, None], poisson.modes_at(x, num_modes)],
+            axis=1,
+        ),
     )
 
 
@@ -307,7 +311,7 @@ def contributions(
     rms = jnp.sqrt(jnp.mean(coefficients**2, axis=1))
     norms = jnp.linalg.norm(query, axis=0)
     gates = jax.nn.relu(head.gates if head.gates is not None else jnp.ones(len(norms)))
-    return _UNIT * jnp.abs(head.scale) * gates * norms * rms
+    return _UNIT * gates * norms * rms
 
 
 def evaluate(heads: Head, known: Setting, member: Member) -> dict[str, Any]:
