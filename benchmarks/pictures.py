@@ -46,10 +46,17 @@ _SCALE = {
 
 
 class Picture(NamedTuple):
-    """How a picture is drawn, and the run it is drawn from, if any."""
+    """How a picture is drawn, and the run it is drawn from, if any.
+
+    Attributes:
+      draw: function of the folder of the run.
+      run: name of the run.
+      lines: whether it is a drawing of lines, which a few colours suffice for.
+    """
 
     draw: Callable[[Any], Any]
     run: str = ""
+    lines: bool = False
 
 
 PICTURES = {
@@ -58,10 +65,10 @@ PICTURES = {
     "darcy_learned": Picture(fields.learned, "darcy"),
     "elasticity_learned": Picture(fields.learned, "elasticity"),
     "schwarz_operator": Picture(pictures_schwarz.operator),
-    "one_recipe": Picture(curves.errors_by_one_recipe),
-    "cost": Picture(curves.cost, "layers"),
-    "scale": Picture(curves.scale, "scale"),
-    "error_over_time": Picture(curves.error_over_time, "models"),
+    "one_recipe": Picture(curves.errors_by_one_recipe, lines=True),
+    "cost": Picture(curves.cost, "layers", lines=True),
+    "scale": Picture(curves.scale, "scale", lines=True),
+    "error_over_time": Picture(curves.error_over_time, "models", lines=True),
 }
 
 
@@ -133,7 +140,7 @@ def main(argv: Sequence[str]) -> None:
         folder = made(picture.run, pathlib.Path(given.runs)) if picture.run else None
         path = pathlib.Path(given.folder) / f"{name}.png"
         with pictures_style.style():
-            pictures_style.save(picture.draw(folder), path)
+            pictures_style.save(picture.draw(folder), path, lines=picture.lines)
         print(
             f"{path}: {path.stat().st_size / 1e3:.0f} kB {commit(folder)}", flush=True
         )

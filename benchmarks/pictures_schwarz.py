@@ -20,7 +20,7 @@ _SEED = 0
 
 
 def trained(num_steps: int = NUM_STEPS) -> Any:
-    """Schwarz attention for -u'' = f on 256 points, from our start."""
+    """Schwarz attention for -u'' = f on 256 points, from our initialisation."""
     start = STARTS["whitened"]
     rate = start.learning_rate
     study = Study(

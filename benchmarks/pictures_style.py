@@ -62,13 +62,12 @@ def figure(height: float) -> Any:
     return drawing.new_figure(WIDTH, height, "constrained")
 
 
-def save(drawn: Any, path: str | os.PathLike) -> None:
-    """Writes a PNG without what changes from run to run."""
+def save(drawn: Any, path: str | os.PathLike, *, lines: bool = False) -> None:
+    """Writes a PNG, in a few colours if it is a drawing of lines."""
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    options = {"facecolor": "white", "metadata": {"Software": None}}
-    options["pil_kwargs"] = {"optimize": True}
-    drawn.savefig(path, dpi=_DPI, format="png", **options)
+    write = drawing.save_lines if lines else drawing.save
+    write(drawn, path, dpi=_DPI)
 
 
 def field(axis: Any, points: np.ndarray, values: np.ndarray, **colours: Any) -> Any:

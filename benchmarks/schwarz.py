@@ -359,9 +359,9 @@ def report(
     lines += [f"- {key}: `{value}`" for key, value in origin.items()]
     lines += [
         f"- wall time: {wall_s:.0f} s",
-        "- noise: the machine is not ours alone. Sides alternate in one process, so a "
-        "busy moment can hit one of them; trust ratios whose whole range agrees, and "
-        "repeat on a quiet machine where it matters.",
+        "- noise: other jobs ran on the machine. The sides alternate in one process, "
+        "so other jobs may slow down only one of them. Trust a ratio only if its whole "
+        "range agrees, and repeat the measurement on an idle machine if it matters.",
     ]
     if "train" in results:
         train = results["train"]

@@ -265,7 +265,9 @@ def bounds(errors: Sequence[np.ndarray]) -> dict[str, dict[str, float]]:
     """
     kept = math.ceil(_COVERAGE * len(errors))
     sizes = {
-        "bound, equal at all points of a case": [np.abs(e).max() for e in errors],
+        "bound for widths that are constant within a case": [
+            np.abs(e).max() for e in errors
+        ],
         "bound": [np.abs(e).mean() for e in errors],
     }
     share, missing = kept / len(errors), {"pointwise": math.nan}
@@ -337,9 +339,11 @@ def oracles(
 
     found: dict[str, Callable[[], list[np.ndarray]]] = {}
     if len({case.mesh_points.tobytes() for case in cases}) == 1:
-        found["knows the mean of a point"] = of_points
+        found["oracle: mean error of each point over the cases"] = of_points
     for count in (100, 9):
-        found[f"knows that of {count} points"] = functools.partial(nearby, count)
+        found[f"oracle: RMS error of the nearest {count} points"] = functools.partial(
+            nearby, count
+        )
     return found
 
 

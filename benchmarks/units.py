@@ -191,15 +191,23 @@ def main(argv: Sequence[str]) -> None:
             say=lambda *words: None,
         )
     ]
-    head = ["way in", "array", "a", "b / spread", "change of an error", "distance"]
+    head = [
+        "input format",
+        "array",
+        "a",
+        "b / spread",
+        "change of an error",
+        "distance",
+    ]
     print("# Units\n")
     print(
-        "Every row is a training on `a f + b` in place of the array `f`, beside one on "
-        f"`f`,\nwith `--preset=smoke`, {_EPOCHS.value} epochs and seed 0.\n\n"
-        "- Change of an error: the largest change of the error of a field over its "
-        "spread,\n  as a share of that error.\n"
-        "- Distance: the largest difference between the prediction and `a` times the "
-        "other\n  plus `b`, over the spread of the field.\n"
+        "Every row compares two training runs, one on the array `f` and one on "
+        f"`a f + b`,\nwith `--preset=smoke`, {_EPOCHS.value} epochs and seed 0.\n\n"
+        "- Change of an error: the largest relative change of an error; "
+        "the error of a field is\n  divided by its spread.\n"
+        "- Distance: the largest difference between the prediction and `a p + b`, "
+        "divided by\n  the spread of the field; `p` is the prediction of the run on "
+        "`f`.\n"
     )
     print(table(head, found))
     print("\nMade by `python -m benchmarks.units > results/units.md`.")

@@ -1,4 +1,4 @@
-"""Flow over bodies in space: predicts pressure and velocity on their surface.
+"""Flow over bodies in 3D: predicts pressure and velocity on their surface.
 
     python -m experiments.bodies --preset=fast
     python -m experiments.bodies --preset=full
@@ -111,7 +111,7 @@ def make_task(config: Config, cache_dir: str | None) -> learn.Task:
 
 
 PROGRAM = learn.Program(
-    "bodies", PRESETS, make_task, title="Flow over bodies in space", grid_axes=0
+    "bodies", PRESETS, make_task, title="Flow over bodies in 3D", grid_axes=0
 )
 run = PROGRAM.run
 

@@ -1,4 +1,4 @@
-"""Writes pages of results from finished runs. The same as `opjax-report`."""
+"""Writes pages of results, as `opjax-report` does. `opjax-publish` is not this."""
 
 from opjax.learn.cli import report
 

@@ -1,8 +1,8 @@
 """Operator learning with attention: pure functions for grids, meshes and clouds.
 
-Functions act on one head of one sample; heads and batches are `jax.vmap`. Modules are
-in `opjax.nn`, training and predicting in `opjax.learn`, data in `opjax.datasets`, their
-solvers in `opjax.problems`: packages to be imported by these names.
+Functions act on one head of one sample; use `jax.vmap` for heads and batches. Other
+packages must be imported by name: modules are in `opjax.nn`, training and prediction in
+`opjax.learn`, data sets in `opjax.datasets`, their solvers in `opjax.problems`.
 """
 
 from importlib import metadata as _metadata

@@ -1,7 +1,7 @@
-"""Shape, dtype and option checks that raise with both sides of a mismatch.
+"""Checks of shapes, dtypes and options, whose errors state both sides of a mismatch.
 
-Arrays are checked by shape and dtype only, so every check also runs under `jax.jit`;
-numbers are checked when they are concrete and skipped when they are traced.
+Arrays are checked only by shape and dtype, so every check also works under `jax.jit`.
+Numbers are checked if they are concrete and skipped if they are traced.
 """
 
 from collections.abc import Collection, Mapping
@@ -40,8 +40,8 @@ def layer_input(channels: int, **arrays: Any) -> None:
         shape = jnp.shape(array)
         if len(shape) != 2 or shape[1] != channels:
             raise ValueError(
-                f"{name} {shape} must have shape (n, {channels}) for this layer of "
-                f"{channels} channels; use `jax.vmap` for batches."
+                f"{name} has shape {shape}, expected (n, {channels}) for this "
+                f"layer with {channels} channels; use `jax.vmap` for batches."
             )
 
 
@@ -69,7 +69,7 @@ def same_basis(**arrays: Any) -> None:
 
 
 def on_host(**arrays: Any) -> None:
-    """Raises TypeError for arrays of a function that is being traced.
+    """Raises TypeError if JAX is tracing one of the arrays.
 
     Args:
       **arrays: arguments of a function that runs on the host, by name.
@@ -86,11 +86,11 @@ def on_host(**arrays: Any) -> None:
 
 
 def single_numbers(**numbers: Any) -> None:
-    """Raises an error unless every argument is one number, traced or not.
+    """Raises an error unless every argument is a single number, traced or not.
 
     Raises:
-      TypeError: if it is none, such as None or a string.
-      ValueError: if it is an array of several numbers, even of one.
+      TypeError: if it is not a number, such as None or a string.
+      ValueError: if it is an array with axes, even of length one.
     """
     for name, number in numbers.items():
         if number is None or isinstance(number, str) or jnp.iscomplexobj(number):
@@ -149,5 +149,5 @@ def _is_concrete(number: Any) -> bool:
 
 
 def at_least_single(a: Float[Array, " *shape"]) -> Float[Array, " *shape"]:
-    """Returns half precision as float32 and anything else as it is."""
+    """Converts half precision to float32; returns anything else unchanged."""
     return a.astype(jnp.float32) if jnp.finfo(a.dtype).bits < 32 else a

@@ -1,8 +1,8 @@
-"""Arrays whose types say how devices split them: those on axes of `jax.make_mesh`.
+"""Arrays with explicit sharding types: arrays on axes of `jax.make_mesh`.
 
-JAX refuses such types where a sum runs over devices, and in loops along a split axis.
-So functions leave their inside to the compiler, as on axes of `AxisType.Auto`, and say
-how their results are split.
+JAX does not support such types in sums over devices, and in loops along a split axis.
+Therefore functions leave the sharding inside to the compiler, as on axes of
+`AxisType.Auto`, and only define the sharding of their results.
 """
 
 import functools
@@ -21,14 +21,14 @@ R = TypeVar("R")
 def split_by_compiler(function: Callable[P, R]) -> Callable[P, R]:
     """Lets the compiler decide how a function is sharded over an explicit mesh.
 
-    Axes with one letter in the signature are split alike, so those of results as those
-    of arguments. Results are whole on every device along all other axes.
+    Axes with the same letter in the signature are split in the same way, in arguments
+    and results. Results are replicated along all other axes.
 
     Args:
-      function: of arrays, pytrees of them and constants.
+      function: function of arrays, pytrees of arrays and constants.
 
     Returns:
-      The function.
+      The wrapped function.
     """
     signature = inspect.signature(function)
     call: Callable[..., R] = function

@@ -1,17 +1,17 @@
-"""A process that parses an exported operator before ours does.
+"""A process that parses an exported operator before the main process does.
 
     python _export_apart.py <seconds> <bytes of memory>  < operator
 
-XLA's parser trusts what it reads: a made-up operator may end the process, or hang it.
-Then it is this one that ends. Prints an empty line if all went well, or why not, and
-ends with status 0.
+XLA's parser trusts its input: a malicious operator may crash the process or hang it.
+Then only this process ends. It prints an empty line on success, or otherwise the
+reason, and exits with status 0.
 """
 
 import sys
 
 
 def parse(content: bytes) -> str:
-    """Checks an operator like `opjax.export.load` and reports errors."""
+    """Checks an operator like `opjax.export.load`, and reports errors."""
     from jax import export
 
     try:
@@ -34,7 +34,7 @@ def limit(seconds: int, num_bytes: int) -> None:
 
 
 def main() -> None:
-    """Reads standard input."""
+    """Parses the operator from standard input."""
     content = sys.stdin.buffer.read()
     limit(int(sys.argv[1]), int(sys.argv[2]))
     print(parse(content), flush=True)

@@ -1,11 +1,11 @@
-"""Files that appear when complete: written beside their place, then renamed.
+"""Atomic writing of files: written to a temporary name, then renamed.
 
-What opjax reads may be damaged, or made to do harm. Whatever a file holds, readers
-return what it says or raise one of `REFUSALS`, with its name: ValueError if it is
-damaged, too large, of another format or not what was asked for; OSError if it cannot be
-read, and of checkpoints, `checkpoint.CheckpointError`, which is one. Nothing is
-unpickled, no file chooses what is imported, and a name in a file becomes a path only in
-lists of files, `.pvd` and `.vtm`, and below their own folder.
+Files may be damaged or malicious. For any file content, readers return its values or
+raise one of `REFUSALS`, with the name of the file: ValueError if it is damaged, too
+large, of another format or of the wrong kind; OSError if it cannot be read; and for
+checkpoints `checkpoint.CheckpointError`, which is an OSError. Nothing is unpickled, no
+file decides what is imported, and a name in a file becomes a path only in file lists,
+`.pvd` and `.vtm`, and only below their folder.
 """
 
 import contextlib
@@ -27,8 +27,8 @@ _UNABLE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 def replacing(path: str | os.PathLike[str]) -> Generator[Path]:
     """Yields a temporary path with the same suffix, renamed to `path` at the end.
 
-    Readers see the old file or the new one, also after the power has failed, and two
-    writers do not meet.
+    Readers see the old or the new file, even after a power failure. Two writers do not
+    interfere.
 
     Args:
       path: file to write, in an existing folder.
@@ -52,7 +52,7 @@ def sync(path: str | os.PathLike[str]) -> None:
     """Flushes a file or folder to the disk, if its file system supports it.
 
     Raises:
-      OSError: if it cannot be written there.
+      OSError: if it cannot be written to the disk.
     """
     if os.name == "nt":  # wants files open for writing, and no folders
         return
@@ -69,11 +69,11 @@ def sync(path: str | os.PathLike[str]) -> None:
 def remove_leftovers(folder: str | os.PathLike[str], *stems: str) -> None:
     """Deletes temporary files of processes that were killed while writing them.
 
-    Only for those who know that nobody writes there now.
+    Call it only if no other process writes to the folder.
 
     Args:
-      folder: which may be missing; folders in it are left alone.
-      *stems: of the files that were to be; any, if there is none.
+      folder: folder, which may be missing; its subfolders are not changed.
+      *stems: stems of the final files; any if there is none.
     """
     with contextlib.suppress(OSError):
         for path in list(Path(folder).iterdir()):

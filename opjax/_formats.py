@@ -1,7 +1,7 @@
 """Versions of the files that opjax writes: an integer `format` in each of them.
 
-It grows when an older opjax would misread a file. Files of 0.1.0 have none, which is
-format 0. Format 1 differs from it in nothing but that it says so.
+It increases when an older opjax would misread a file. Files of 0.1.0 contain no format,
+which counts as format 0. Format 1 differs only by containing this number.
 """
 
 import os
@@ -12,7 +12,9 @@ from typing import Any
 CHECKPOINT = 1
 CONFIGURATION = 1
 OPERATOR = 1
+ONNX = 1
 CALIBRATION = 1
+PUBLISHED = 1
 
 
 class NewerFormatError(ValueError):
@@ -24,13 +26,13 @@ def check(path: str | os.PathLike[str], found: Any, newest: int, *, what: str) -
 
     Args:
       path: the file, for messages.
-      found: what it says its format is; 0 if it says nothing.
-      newest: which is read.
-      what: such files are, for messages.
+      found: format in the file; 0 if there is none.
+      newest: newest supported format.
+      what: description of such files, for messages.
 
     Raises:
       NewerFormatError: if it is newer.
-      ValueError: if it is no format.
+      ValueError: if it is not a valid format.
     """
     if type(found) is not int or found < 0:
         raise ValueError(
@@ -38,7 +40,7 @@ def check(path: str | os.PathLike[str], found: Any, newest: int, *, what: str) -
         )
     if found > newest:
         raise NewerFormatError(
-            f"{path} has format {str(found)[:20]} of {what}, and this opjax "
-            f"({metadata.version('opjax')}) reads formats up to {newest}. Update it: "
-            'pip install --upgrade "opjax".'
+            f"{path} has format {str(found)[:20]} of {what}, but this opjax "
+            f"({metadata.version('opjax')}) reads only formats up to {newest}. "
+            'Update opjax: pip install --upgrade "opjax".'
         )

@@ -1,7 +1,8 @@
-"""Grids whose rows, points of the same first index, are split over devices.
+"""Grids whose rows (points with the same first index) are split over devices.
 
-Every device of an axis of `jax.shard_map` has as many rows; the last devices may have
-some beyond the grid, which count as zeros, like all that is beyond its boundary.
+Every device along an axis of `jax.shard_map` has the same number of rows. The last
+devices may have rows beyond the grid, which count as zeros, like everything outside its
+boundary.
 """
 
 import math
@@ -18,7 +19,7 @@ def local_shape(
     """Returns the shape of the rows of a device, from its number of points.
 
     Raises:
-      ValueError: if these are no whole rows, or too few for the grid.
+      ValueError: if it is not a whole number of rows, or too few for the grid.
     """
     if axis_name is None:
         return tuple(grid_shape)
@@ -27,8 +28,9 @@ def local_shape(
     if num_points % width or rows * devices < grid_shape[0]:
         raise ValueError(
             f"{axis_name}:{devices} splits the rows of a grid {tuple(grid_shape)}: "
-            f"{num_points} points of a device must be rows of {width}, and with those "
-            f"of the others {grid_shape[0]} rows or more, see `sharding.pad_points`."
+            f"the {num_points} points of a device must be whole rows of {width} "
+            f"points, and all devices together need at least {grid_shape[0]} rows, "
+            "see `sharding.pad_points`."
         )
     return (rows, *grid_shape[1:])
 
@@ -45,7 +47,7 @@ def row_numbers(rows: int, axis_name: str | None) -> jax.Array:
 
 
 def clear(field: jax.Array, grid_rows: int, axis_name: str | None) -> jax.Array:
-    """Sets the rows of a field `(rows, ...)` that lie beyond the grid to zero."""
+    """Sets the rows of a field `(rows, ...)` that lie outside the grid to zero."""
     rows = field.shape[0]
     if axis_name is None or rows * lax.axis_size(axis_name) == grid_rows:
         return field
@@ -56,16 +58,16 @@ def clear(field: jax.Array, grid_rows: int, axis_name: str | None) -> jax.Array:
 def extend(field: jax.Array, count: int, axis_name: str | None) -> jax.Array:
     """Adds rows of the neighbours, `(rows, ...)` to `(rows + 2 count, ...)`.
 
-    Two messages of `count` rows, to the device above and to the one below; the first
-    and the last device get zeros from where nobody is.
+    It sends two messages of `count` rows, to the devices above and below; the first and
+    the last device receive zeros on the outer side.
     """
     rows, whole = field.shape[0], axis_name is None
     if whole or count == 0:
         return jnp.pad(field, [(count, count)] + [(0, 0)] * (field.ndim - 1))
     if count > rows:
         raise ValueError(
-            f"A device of {axis_name!r} has {rows} rows of the grid, and its neighbour "
-            f"needs {count}: take fewer devices."
+            f"A device along {axis_name!r} has {rows} rows of the grid, but its "
+            f"neighbour needs {count}: use fewer devices."
         )
     before, after = neighbours(field[:count], field[rows - count :], axis_name)
     return jnp.concatenate([before, field, after])
@@ -77,8 +79,8 @@ def neighbours(
     """Exchanges the first and the last rows of all devices.
 
     Returns:
-      The last rows of the device before, and the first ones of the device after; zeros
-      where there is none.
+      The last rows of the previous device, and the first ones of the next device; zeros
+      if there is none.
     """
     if axis_name is None:
         return jnp.zeros_like(last), jnp.zeros_like(first)

@@ -1,4 +1,4 @@
-"""How public functions are compiled, and the objects that their programs tell apart."""
+"""Compilation of public functions, and static objects of their programs."""
 
 import dataclasses
 import functools
@@ -22,18 +22,18 @@ T = TypeVar("T")
 def jitted(
     *, static: Sequence[str] = (), **checks: Callable[..., None]
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Compiles a pure function and checks the values of its arguments at every call.
+    """Compiles a pure function, with value checks of its arguments at every call.
 
-    The function checks shapes, dtypes and options itself, while it is traced: once for
-    each program. A trace does not see values. Those of quadrature weights, keywords
-    that end in `_weights`, are checked here, and those of `checks`. Within a function
-    that is traced, the program becomes part of that function's. Numbers of a static
-    argument become those of Python, and lists tuples.
+    The function itself checks shapes, dtypes and options while it is traced, once for
+    each program. Tracing does not see values. Values of quadrature weights (keywords
+    that end in `_weights`) and of `checks` are therefore checked here. Inside another
+    traced function, the program becomes part of that function's program. NumPy numbers
+    in static arguments are converted to Python numbers, lists to tuples.
 
     Args:
-      static: names of arguments that are no arrays.
-      **checks: for the keyword of that name a check, called with this keyword unless it
-        is None by default.
+      static: names of arguments that are not arrays.
+      **checks: check functions by keyword; each is called with this keyword, unless its
+        value and default are None.
 
     Returns:
       A decorator.
@@ -91,8 +91,8 @@ def _constant(name: str, argument: object) -> object:
     """Returns a static argument as numbers that Python compares."""
     if isinstance(argument, jax.core.Tracer):
         raise TypeError(
-            f"{name}={argument} is traced, but the compiled program depends on its "
-            "value; pass a Python number."
+            f"{name}={argument} is a traced value, but the compiled program "
+            "depends on it; pass a Python number."
         )
     if isinstance(argument, list | np.ndarray | np.generic | jax.Array):
         numbers = np.asarray(argument).tolist()
@@ -103,9 +103,9 @@ def _constant(name: str, argument: object) -> object:
 def pytree(cls: type[T]) -> type[T]:
     """Registers a dataclass as a pytree whose `static` fields are not data.
 
-    To `jax.tree_util.register_dataclass` (jax 0.10 to 0.12) structures of two classes
-    are equal if their static fields are, and `jax.jit` may then run the program of one
-    for the other.
+    With `jax.tree_util.register_dataclass` (jax 0.10 to 0.12), structures of two
+    classes are equal if their static fields are, and `jax.jit` may then run the program
+    of one class for the other.
 
     Args:
       cls: a dataclass.

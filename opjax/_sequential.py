@@ -1,12 +1,13 @@
-"""Functions whose samples run one after the other on the CPU, however they are batched.
+"""Functions that process samples one by one on the CPU, even in a batch.
 
-Two reasons. jaxlib spreads batches of LAPACK calls over the threads of the CPU and
-waits for them on one of these threads: two batches at once, forward and backward, wait
-for ever on two cores, from 64 systems of 16 unknowns on (jaxlib 0.10.2). And arrays of
-one sample stay in cache where those of a batch do not. Accelerators want the batch.
+There are two reasons. First, jaxlib spreads batches of LAPACK calls over the threads of
+the CPU and waits for them on one of these threads: two batches at once, forward and
+backward, deadlock on two cores, from 64 systems of 16 unknowns on (jaxlib 0.10.2).
+Second, arrays of one sample stay in cache, but those of a batch do not. Accelerators
+need the batch.
 
-The platform decides when a program is lowered for it, not while it is traced, so that
-one exported program does the right thing on each.
+The platform is decided when a program is lowered, not while it is traced, so that one
+exported program is right for all platforms.
 """
 
 # pyright: basic
@@ -23,30 +24,39 @@ from jax import lax
 from jax.interpreters import ad, batching, mlir
 
 
-def one_by_one(function: Callable, *, columns: int | None = None) -> Callable:
-    """Makes `jax.vmap` run samples sequentially on a CPU, and batched elsewhere.
+def one_by_one(
+    function: Callable,
+    *,
+    columns: int | None = None,
+    elementary: Callable | None = None,
+) -> Callable:
+    """Makes `jax.vmap` process samples one by one on a CPU, and batched elsewhere.
 
-    Holds for any nesting of `jax.vmap` and for derivatives of any order, forward and
-    reverse, which share the intermediate values of the function.
+    It supports nested `jax.vmap` and derivatives of any order, forward and reverse,
+    which share the intermediate values of the function.
 
     Args:
-      function: of arrays, or pytrees of them, to the same; without side effects.
-      columns: number of an argument whose columns, and those of all results, have
-        nothing to do with each other: a batch of this argument alone is more columns.
+      function: function from arrays, or pytrees of arrays, to the same; without side
+        effects.
+      columns: index of an argument whose columns are independent, as are those of all
+        results: a batch of this argument alone becomes additional columns.
+      elementary: the same function without LAPACK, which exports to ONNX use.
 
     Returns:
-      A function of the same arguments and with the same results.
+      A function with the same arguments and results.
     """
 
     @functools.wraps(function)
     def guarded(*arguments: Any) -> Any:
         jaxpr, shapes = jax.make_jaxpr(function, return_shape=True)(*arguments)
         leaves = jax.tree.leaves(arguments)
+        count = len(leaves)
         if jaxpr.consts:  # traced values, possibly: arguments like others
             leaves = [*jaxpr.consts, *leaves]
             jaxpr = _trace(_opened(jaxpr), leaves)
         wider = None if columns is None else (function, columns)
-        results = _bind(jaxpr, leaves, 0, wider)
+        other = None if elementary is None else (elementary, len(leaves) - count)
+        results = _bind(jaxpr, leaves, 0, wider, other)
         return jax.tree.unflatten(jax.tree.structure(shapes), results)
 
     return guarded
@@ -56,9 +66,9 @@ def over_heads(function: Callable, *arguments: Any, sequential: bool) -> Any:
     """Applies a function to the slices of arguments along their first axes.
 
     Args:
-      function: of one slice of each argument.
+      function: function of one slice of each argument.
       *arguments: arrays, or pytrees of them.
-      sequential: whether to take one slice after the other on the CPU.
+      sequential: whether to process the slices one by one on the CPU.
 
     Returns:
       The results, stacked along their first axes.
@@ -75,7 +85,8 @@ def over_heads(function: Callable, *arguments: Any, sequential: bool) -> Any:
 
 # A rule for batching alone, `jax.custom_batching.custom_vmap`, would hide the function
 # from reverse mode; hence a primitive, whose derivatives are calls of itself. It keeps
-# the program of one sample and counts the batch axes in front of all arguments.
+# the program of one sample and counts the batch axes in front of all arguments. The
+# elementary form takes the arguments after as many constants.
 
 _one_by_one = jax.extend.core.Primitive("one_by_one")
 _one_by_one.multiple_results = True
@@ -86,12 +97,15 @@ def _bind(
     arguments: Iterable,
     depth: int,
     wider: tuple[Callable, int] | None = None,
+    elementary: tuple[Callable, int] | None = None,
 ) -> list:
-    return _one_by_one.bind(*arguments, jaxpr=jaxpr, depth=depth, wider=wider)
+    return _one_by_one.bind(
+        *arguments, jaxpr=jaxpr, depth=depth, wider=wider, elementary=elementary
+    )
 
 
-def _evaluate(*arguments, jaxpr, depth, wider=None):
-    del wider  # for batches
+def _evaluate(*arguments, jaxpr, depth, wider=None, elementary=None):
+    del wider, elementary  # for batches, for exports
     function = jax.extend.core.jaxpr_as_fun(jaxpr)
     if depth == 0:
         return function(*arguments)
@@ -108,15 +122,17 @@ def _evaluate(*arguments, jaxpr, depth, wider=None):
     return lax.platform_dependent(*arguments, cpu=in_turn, default=together)
 
 
-def _types(*arguments, jaxpr, depth, wider):
+def _types(*arguments, jaxpr, depth, wider, elementary):
     batch = arguments[0].shape[:depth]
     return [aval.update(shape=(*batch, *aval.shape)) for aval in jaxpr.out_avals]
 
 
-def _batch(arguments, axes, *, jaxpr, depth, wider):
+def _batch(arguments, axes, *, jaxpr, depth, wider, elementary):
     mapped = [i for i, axis in enumerate(axes) if axis is not None]
     if wider is not None and mapped == [wider[1]]:
-        return _more_columns(arguments, axes, depth=depth, wider=wider)
+        return _more_columns(
+            arguments, axes, depth=depth, wider=wider, elementary=elementary
+        )
     (size,) = {
         a.shape[i] for a, i in zip(arguments, axes, strict=True) if i is not None
     }
@@ -126,23 +142,23 @@ def _batch(arguments, axes, *, jaxpr, depth, wider):
         else jnp.moveaxis(a, axis, 0)
         for a, axis in zip(arguments, axes, strict=True)
     ]
-    results = _bind(jaxpr, arguments, depth + 1, wider)
+    results = _bind(jaxpr, arguments, depth + 1, wider, elementary)
     return results, [0] * len(results)
 
 
-def _more_columns(arguments, axes, *, depth, wider):
+def _more_columns(arguments, axes, *, depth, wider, elementary):
     function, index = wider
     narrow = jnp.moveaxis(arguments[index], axes[index], -2)
     wide = narrow.reshape(*narrow.shape[:-2], math.prod(narrow.shape[-2:]))
     arguments = [*arguments[:index], wide, *arguments[index + 1 :]]
     one = [jax.ShapeDtypeStruct(a.shape[depth:], a.dtype) for a in arguments]
-    results = _bind(_trace(function, one), arguments, depth, wider)
+    results = _bind(_trace(function, one), arguments, depth, wider, elementary)
     results = [r.reshape(*r.shape[:-1], *narrow.shape[-2:]) for r in results]
     return results, [r.ndim - 2 for r in results]
 
 
-def _jvp(primals, tangents, *, jaxpr, depth, wider):
-    del wider
+def _jvp(primals, tangents, *, jaxpr, depth, wider, elementary):
+    del wider, elementary
     moving = tuple(type(tangent) is not ad.Zero for tangent in tangents)
     first, second = _linearized(jaxpr, moving)
     computed = _bind(first, primals, depth)
@@ -158,8 +174,8 @@ def _jvp(primals, tangents, *, jaxpr, depth, wider):
     return results, _merge(real, pushed, constant)
 
 
-def _transpose(cotangents, *arguments, jaxpr, depth, wider):
-    del wider
+def _transpose(cotangents, *arguments, jaxpr, depth, wider, elementary):
+    del wider, elementary
     linear = tuple(map(ad.is_undefined_primal, arguments))
     _, others = _split(linear, arguments)
     cotangents = map(ad.instantiate_zeros, cotangents)
@@ -167,7 +183,9 @@ def _transpose(cotangents, *arguments, jaxpr, depth, wider):
     return _merge(linear, pulled, [None] * len(others))
 
 
-_one_by_one.def_impl(jax.jit(_evaluate, static_argnames=("jaxpr", "depth", "wider")))
+_one_by_one.def_impl(
+    jax.jit(_evaluate, static_argnames=("jaxpr", "depth", "wider", "elementary"))
+)
 _one_by_one.def_abstract_eval(_types)
 mlir.register_lowering(_one_by_one, mlir.lower_fun(_evaluate, multiple_results=True))
 batching.primitive_batchers[_one_by_one] = _batch

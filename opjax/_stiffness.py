@@ -14,13 +14,13 @@ def of_triangles(points: np.ndarray, triangles: np.ndarray) -> tuple[Any, np.nda
     n, p = points.shape
     if p not in (2, 3) or triangles.ndim != 2 or triangles.shape[1] != 3:
         raise ValueError(
-            f"triangles {triangles.shape} must have three vertices each, of points in "
-            f"2 or 3 dimensions; mesh_points {points.shape}."
+            f"triangles {triangles.shape} must have three vertices each, and "
+            f"mesh_points {points.shape} must have 2 or 3 dimensions."
         )
     if triangles.min() < 0 or triangles.max() >= n:
         raise ValueError(
-            f"triangles name points {triangles.min()} to {triangles.max()}, but there "
-            f"are {n}."
+            f"triangles contain point indices from {triangles.min()} to "
+            f"{triangles.max()}, but there are {n} points."
         )
     corners = points[triangles]
     edges = np.roll(corners, -1, axis=1) - np.roll(corners, 1, axis=1)  # opposite each
@@ -44,10 +44,11 @@ def of_triangles(points: np.ndarray, triangles: np.ndarray) -> tuple[Any, np.nda
 def of_cloud(
     points: np.ndarray, num_neighbors: int, dimension: int
 ) -> tuple[Any, np.ndarray]:
-    """Graph Laplacian of Gaussian weights between neighbours, and equal masses.
+    """Graph Laplacian with Gaussian weights between neighbours, and equal masses.
 
-    Divided by the mean of `sum_j w_ij |x_j - x_i|^2 / (2 dimension)`, what it makes of
-    quadratic functions, so that it is the Laplacian where neighbours lie evenly.
+    It is divided by the mean of `sum_j w_ij |x_j - x_i|^2 / (2 dimension)`, its value
+    on quadratic functions, so that it approximates the Laplacian where neighbours are
+    evenly distributed.
     """
     from scipy.sparse import coo_matrix, diags
     from scipy.spatial import KDTree
@@ -75,7 +76,7 @@ def of_cloud(
 
 
 def of_grid(coefficient: np.ndarray, periodic: bool) -> tuple[Any, np.ndarray]:
-    """Multilinear elements on the unit box: nodes are the entries of `coefficient`.
+    """Multilinear elements on the unit box; nodes are the entries of `coefficient`.
 
     Every cell has the mean coefficient of its corners. On a periodic grid the last
     nodes are one step before the first.

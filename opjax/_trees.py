@@ -1,4 +1,4 @@
-"""Names of pytrees, whose leaves no type of Python tells apart."""
+"""Type names of pytrees, whose leaves Python's types do not distinguish."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -38,13 +38,13 @@ _Described = jax.Array | jax.ShapeDtypeStruct
 
 
 def pays_off(field: _Described, kernel: _Described) -> bool:
-    """Returns whether `correlate` is applicable and faster on a CPU, as measured.
+    """Returns whether `correlate` is applicable and, as measured, faster on a CPU.
 
-    The products shrink by four, the transforms cost extra passes over memory: with few
-    channels, or few tiles, these weigh more.
+    The number of products is four times smaller, but the transforms need extra passes
+    over memory, which dominate with few channels or few tiles.
 
     Args:
-      field: see `correlate`; shape and type are enough.
+      field: see `correlate`; only shape and dtype are used.
       kernel: stencil, shape `(..., c, o)`.
     """
     return (
@@ -63,12 +63,12 @@ def correlate(field: jax.Array, kernel: jax.Array) -> jax.Array:
 
         Y = A^T [(G g G^T) * (B^T d B)] A
 
-    take one product per entry of the bracket, 36 instead of 144; with channels, one
+    need one product per entry of the bracket, 36 instead of 144; with channels, one
     matrix product per entry. In float32 the largest error is about 3e-6 of the largest
     output, three to ten times that of the direct sums; bfloat16 would be unusable.
 
     Args:
-      field: values on the grid, and one row before and after, `(n_1 + 2, n_2, c)`.
+      field: values on the grid, with one row before and after, `(n_1 + 2, n_2, c)`.
       kernel: stencil, shape `(3, 3, c, o)`.
 
     Returns:

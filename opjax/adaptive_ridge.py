@@ -1,4 +1,4 @@
-"""A ridge that the data choose: generalised cross-validation."""
+"""A ridge that is selected from the data by generalised cross-validation."""
 
 import math
 
@@ -25,36 +25,37 @@ def gcv_ridge(
     smallest: float = 1e-6,
     largest: float = 10.0,
 ) -> Float[Array, ""]:
-    r"""Returns the Tikhonov weight that generalised cross-validation chooses.
+    r"""Returns the Tikhonov weight selected by generalised cross-validation.
 
-    With `A = matrix`, `B = target` and the fit `H B = A X` of `ridge_solve`, it is the
-    minimiser of
+    With `A = matrix`, `B = target` and the fit `H B = A X` of `ridge_solve`, it
+    minimises
 
         GCV(r) = k |(I - H) B|_F^2 / trace(I - H)^2
                = k sum_i f_i^2 |u_i^T B|^2 / (sum_i f_i)^2,    f_i = r / (s_i^2 + r),
 
-    over the `k` left singular vectors `u_i` and values `s_i` of `A`, zeros included:
-    leaving out one row at a time, made independent of rotations of the rows. One
-    decomposition of the smaller Gram matrix gives it for every weight. The minimum is
-    sought on a logarithmic grid, and between its points on a parabola.
+    over the `k` left singular vectors `u_i` and values `s_i` of `A`, zeros included. It
+    is leave-one-out cross-validation over the rows, made independent of rotations of
+    the rows. One decomposition of the smaller Gram matrix gives it for every weight.
+    The minimum is searched on a logarithmic grid, and between its points on a parabola.
 
-    The weight is a constant for differentiation: gradients flow through the solve.
+    The weight is a constant in differentiation: gradients flow only through the solve.
 
     Args:
       matrix: the data `A`, shape `(k, d)`.
       target: the right-hand sides `B`, shape `(k, c)`.
-      num_candidates: points of the grid.
-      smallest: first weight of the grid, over the square of the largest singular value.
-      largest: last weight, likewise.
+      num_candidates: number of points of the grid.
+      smallest: first weight of the grid, relative to the square of the largest singular
+        value.
+      largest: last weight of the grid, relative to the same value.
 
     Returns:
-      The weight, for `ridge_solve(..., ridge=weight)`, a scalar; of the
-      first candidate if the matrix is zero, which any positive weight then serves.
+      The weight, for `ridge_solve(..., ridge=weight)`, a scalar. If the matrix is zero,
+      it is the first candidate, because any positive weight gives the same solution.
 
     Raises:
       TypeError: if an array is not floating point.
-      ValueError: if rows do not match, or the candidates are not positive, rising, and
-        at least three.
+      ValueError: if rows do not match, or the candidates are not positive, ascending,
+        and at least three.
 
     Examples:
       >>> import numpy as np
@@ -76,7 +77,7 @@ def gcv_ridge(
     if not (num_candidates >= 3 and 0 < smallest < largest):
         raise ValueError(
             f"{num_candidates=} must be at least 3, and {smallest=} and {largest=} "
-            "positive and rising."
+            "must be positive and ascending."
         )
     a, b = map(at_least_single, map(lax.stop_gradient, (matrix, target)))
     squares, energies, rest = _spectrum(a, b.astype(a.dtype))

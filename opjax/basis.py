@@ -1,6 +1,6 @@
-"""Families of basis functions sampled at points: arrays `(n, k)`, `k` functions.
+"""Families of basis functions, evaluated at points: arrays `(n, k)` of `k` functions.
 
-`opjax.projection` projects to them and reconstructs from them.
+`opjax.projection` projects onto them and reconstructs from them.
 """
 
 import functools
@@ -15,7 +15,7 @@ from jax.scipy.linalg import solve_triangular
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
-from opjax import _checks, linalg
+from opjax import _checks, _elimination, linalg
 from opjax._jitted import jitted
 from opjax._sequential import one_by_one
 from opjax.projection import check_weights, gram
@@ -31,24 +31,24 @@ def softmax_basis(
     temperature: ArrayLike = 1.0,
     uniform: Float[ArrayLike, "n k"] | None = None,
 ) -> Float[Array, "n k"]:
-    r"""Returns the learned basis: a softmax of scores over the basis functions.
+    r"""Returns a learned basis: a softmax of scores over the basis functions.
 
         phi_j(x) = exp(s_j(x) / temperature) / sum_l exp(s_l(x) / temperature),
 
-    a smooth partition of unity that tends to `indicator_basis` as the temperature
-    tends to zero. With uniform draws `u` on [0, 1), Gumbel noise is added to the
-    scores,
+    which is a smooth partition of unity that tends to `indicator_basis` as the
+    temperature tends to zero. With uniform random numbers `u` on [0, 1), Gumbel noise
+    is added to the scores,
 
         s_j + g(u_j),    g(u) = -log(-log(u + 1e-8) + 1e-8),
 
-    so that the indicator basis draws functions with the probabilities of the softmax.
+    so that the indicator basis samples functions with the probabilities of the softmax.
 
     Args:
       scores: the scores `s_j`, shape `(n, k)`.
-      temperature: positive scalar, or one for each point, shape `(n,)`; a traced value
-        is not checked.
-      uniform: draws `u`, shape `(n, k)`; no noise by default. Equal draws at a point
-        cancel.
+      temperature: positive scalar, or one per point, shape `(n,)`; a traced value is
+        not checked.
+      uniform: random numbers `u`, shape `(n, k)`; no noise by default. Equal numbers at
+        a point cancel.
 
     Returns:
       The basis at the points, shape `(n, k)`; rows sum to one.
@@ -94,7 +94,7 @@ def indicator_basis(scores: Float[ArrayLike, "n k"]) -> Float[Array, "n k"]:
 
         phi_j(x) = 1 if s_j(x) > s_l(x) for every l != j, else 0;
 
-    a tie goes to the smallest index, so that rows still sum to one.
+    where ties select the smallest index, so that rows sum to one.
 
     Args:
       scores: the scores `s_j`, shape `(n, k)`.
@@ -104,7 +104,7 @@ def indicator_basis(scores: Float[ArrayLike, "n k"]) -> Float[Array, "n k"]:
 
     Raises:
       TypeError: if `scores` is not floating point.
-      ValueError: if `scores` has not two axes.
+      ValueError: if `scores` does not have two axes.
 
     Examples:
       >>> import numpy as np
@@ -134,12 +134,12 @@ def fourier_basis(
 
         1/sqrt(L), sqrt(2/L) cos(2 pi j x / L), sqrt(2/L) sin(2 pi j x / L), j = 1..m.
 
-    Orthonormal in the inner product of a uniform periodic grid as long as `2 m` is less
-    than the number of points; on scattered points pass it to `orthonormalize`.
+    They are orthonormal in the inner product of a uniform periodic grid if `2 m` is
+    less than the number of points; on scattered points, pass them to `orthonormalize`.
 
     Args:
-      mesh_points: points, shape `(n, p)`, in domain lengths.
-      num_frequencies: `m`, one number or one per axis.
+      mesh_points: points, shape `(n, p)`, in the units of `lengths`.
+      num_frequencies: number `m`, one for all axes or one per axis.
       lengths: periods per axis; one by default.
 
     Returns:
@@ -197,10 +197,11 @@ def hat_basis(
         phi_j(x) = max(0, 1 - |x - t_j| / h).
 
     Args:
-      mesh_points: points, shape `(n, p)`; beyond the box they take its nearest value.
-      num_nodes: nodes per axis, at least two, one number or one per axis.
-      lower: the box's lower corner; zeros by default.
-      upper: the box's upper corner; ones by default.
+      mesh_points: points, shape `(n, p)`; points outside the box are treated as the
+        nearest point of the box.
+      num_nodes: number of nodes, at least two, one for all axes or one per axis.
+      lower: lower corner of the reference grid; zeros by default.
+      upper: upper corner of the reference grid; ones by default.
 
     Returns:
       The basis at the points, shape `(n, prod(num_nodes))`; rows sum to one; the last
@@ -245,23 +246,25 @@ def orthonormalize(
     quadrature_weights: Float[ArrayLike, " n"] | None = None,
     method: str = "qr",
 ) -> Float[Array, "n k"]:
-    r"""Returns an orthonormal basis of the same span, `Q^T W Q = I`.
+    r"""Returns an orthonormal basis with the same span, `Q^T W Q = I`.
 
     From the factorisation `W^{1/2} Phi = U R` ("qr") or `Phi^T W Phi = R^T R`
     ("cholesky", faster, but it loses twice the digits), `Q = Phi R^{-1}`; `R` has a
     positive diagonal, so that both agree.
 
-    Functions that depend on each other have no such derivative. That of "qr" is finite
-    there: a diagonal entry of `R` counts as the rounding of the largest, at least.
+    For linearly dependent functions, there is no such derivative. With "qr" it is
+    finite: a diagonal entry of `R` is bounded below by the rounding error of the
+    largest.
 
     Args:
-      basis: independent basis functions at the points, shape `(n, k)`, `n >= k`.
+      basis: linearly independent basis functions at the points, shape `(n, k)`, `n >=
+        k`.
       quadrature_weights: non-negative weights `W`, shape `(n,)`; ones by default.
       method: `"qr"` or `"cholesky"`.
 
     Returns:
-      The orthonormal basis at the points, shape `(n, k)`, zero where the weight is;
-      half precision is factorised in float32 and rounded at the end.
+      The orthonormal basis at the points, shape `(n, k)`, zero where the weight is
+      zero; half precision is factorised in float32 and rounded at the end.
 
     Raises:
       TypeError: if an array is not floating point.
@@ -340,7 +343,7 @@ def _factor_jvp(
     return q, scaled + q @ (lower - lower.T - products)
 
 
-_orthonormal_columns = one_by_one(_factor)
+_orthonormal_columns = one_by_one(_factor, elementary=_elimination.orthonormal_columns)
 
 
 def _per_axis(name: str, value: float | Sequence[float], p: int) -> tuple[Any, ...]:

@@ -23,26 +23,27 @@ def grid_convolution(
     grid_shape: Sequence[int],
     axis_name: str | None = None,
 ) -> Float[Array, "n o"]:
-    r"""Correlates values on a grid with a small kernel, zero beyond the boundary.
+    r"""Correlates values on a grid with a small kernel, with zero padding.
 
         y[i, o] = sum_{s, c} kernel[s, c, o] v[i + s - (size - 1) / 2, c].
 
-    Reverse mode only (C): the rule for the gradient is our own, and saves the arguments
-    alone. On CPU the library's gradient with respect to the kernel is tens of times
-    slower inside `lax.scan` and `lax.while_loop` than outside; ours is one matrix
-    product per kernel entry. There, 3 x 3 kernels with 64 channels or more in and out
-    on grids of 16 x 16 points or more use Winograd's minimal filtering, one sample of
-    a batch after the other: about twice as fast forward and backward, with the largest
-    float32 error about 3e-6 of the largest value instead of 1e-6.
+    Only reverse-mode differentiation is supported, for convenience (C): the gradient
+    has a custom rule, which stores only the arguments. On CPU, JAX's gradient with
+    respect to the kernel is tens of times slower inside `lax.scan` and `lax.while_loop`
+    than outside; the custom rule is one matrix product per kernel entry. There, 3 x 3
+    kernels with 64 or more input and output channels on grids of 16 x 16 points or more
+    use Winograd's minimal filtering, for one sample of a batch after another: it is
+    about twice as fast forward and backward, with a maximum float32 error of about 3e-6
+    of the largest value instead of 1e-6.
 
     Args:
       values: values at the mesh points in row-major order, shape `(n, c)`.
-      kernel: stencil of odd sizes, shape `(s_1, ..., s_p, c, o)`.
+      kernel: kernel with odd sizes, shape `(s_1, ..., s_p, c, o)`.
       grid_shape: points per axis, `p` numbers with product `n`.
-      axis_name: axis of `jax.shard_map` over whose devices the rows of the grid are
-        split, points of the same first index. Then values are those of a device, as
-        many rows on each, and neighbours exchange as many as the kernel reads; rows
-        beyond the grid, on the last devices, are not read.
+      axis_name: axis of `jax.shard_map` over whose devices the rows of the grid (points
+        with the same first index) are split. The values are then those of one device,
+        with equally many rows on each, and neighbours exchange as many rows as the
+        kernel reads. Rows beyond the grid, on the last devices, are ignored.
 
     Returns:
       The convolved values, shape `(n, o)`.

@@ -1,7 +1,7 @@
 """Eigenfunctions of the Laplacian of a mesh, a grid or a point cloud.
 
-As a basis on it, or to describe its points. Computed once per mesh on the host, in
-double precision, by SciPy's sparse solver.
+They serve as a basis on the mesh, or as features of its points. They are computed once
+per mesh on the host, in double precision, by SciPy's sparse solver.
 """
 
 from typing import Any
@@ -30,27 +30,29 @@ def laplacian_eigenfunctions(
 
         L phi_j = lambda_j M phi_j,    Phi^T M Phi = I,    0 = lambda_1 <= lambda_2 ...,
 
-    with linear finite elements on triangles (cotangent weights, lumped masses `M`); on
-    a cloud of points with the graph Laplacian of Gaussian weights between neighbours
-    and equal masses `1 / n`, right where points lie evenly on a manifold.
+    with linear finite elements on triangles (cotangent weights, lumped masses `M`). On
+    a cloud of points it uses the graph Laplacian with Gaussian weights between
+    neighbours and equal masses `1 / n`, which is accurate if the points are evenly
+    distributed on a manifold.
 
     Args:
       mesh_points: points, shape `(n, p)`; `p` is 2 or 3 for a mesh of triangles.
       num_functions: number `k` of eigenfunctions, less than `n`.
       triangles: vertex indices, shape `(m, 3)`; `None` for a cloud.
-      num_neighbors: neighbours of a point of a cloud.
-      dimension: of the manifold that a cloud lies on, 2 for a surface in space; by
-        default `p`. Only scales the eigenvalues.
+      num_neighbors: number of neighbours of a point of a cloud.
+      dimension: dimension of the manifold of a cloud, such as 2 for a surface in 3D; by
+        default `p`. It only scales the eigenvalues.
 
     Returns:
-      Functions `(n, k)`, eigenvalues `(k,)` in rising order, and masses `(n,)`, the
-      quadrature weights in which the functions are orthonormal; float64. Every function
-      is positive where it is largest in size, so that signs are the same everywhere.
+      Functions `(n, k)`, eigenvalues `(k,)` in ascending order, and masses `(n,)`, the
+      quadrature weights for which the functions are orthonormal; float64. Every
+      function is positive where its absolute value is largest, which makes signs
+      reproducible.
 
     Raises:
       TypeError: if `mesh_points` is not floating point.
-      ValueError: if there are too few points, a mesh is given a dimension, or triangles
-        name points that do not exist, leave points out or have no area.
+      ValueError: if there are too few points, `dimension` is passed for a mesh, or
+        triangles refer to points that do not exist, omit points or have zero area.
 
     Examples:
       >>> import numpy as np
@@ -93,14 +95,14 @@ def grid_eigenfunctions(
 
         -div(a grad phi_j) = lambda_j phi_j,    int phi_i phi_j = delta_ij,
 
-    with multilinear finite elements, one coefficient per cell, the mean of its corners,
-    and lumped masses.
+    with multilinear finite elements, one coefficient per cell (the mean of its
+    corners), and lumped masses.
 
     Args:
-      coefficient: positive values `a` at the nodes of a uniform grid of any number of
-        axes, its shape that of the grid; ones for the Laplacian.
-      num_functions: number `k` of eigenfunctions, less than the nodes that are free.
-      boundary: `"dirichlet"`, zero at the boundary, `"natural"`, no flux through it, or
+      coefficient: positive values `a` at the nodes of a uniform grid with any number of
+        axes, in the shape of the grid; ones for the Laplacian.
+      num_functions: number `k` of eigenfunctions, less than the number of free nodes.
+      boundary: `"dirichlet"`, zero at the boundary; `"natural"`, no flux through it; or
         `"periodic"`, where the last nodes are one step before the first.
 
     Returns:
@@ -126,10 +128,12 @@ def grid_eigenfunctions(
     _checks.positive(num_functions=num_functions)
     values = values.astype(np.float64)
     if values.ndim == 0 or min(values.shape) < 3:
-        raise ValueError(f"coefficient {values.shape} must have 3 nodes per axis.")
+        raise ValueError(
+            f"coefficient {values.shape} must have at least 3 nodes per axis."
+        )
     if not values.min() > 0:
         raise ValueError(
-            f"coefficient has minimum {values.min()}, expected positive values."
+            f"The minimum of coefficient is {values.min()}, expected positive values."
         )
     stiffness, masses = _stiffness.of_grid(values, boundary == "periodic")
     free = np.ones(values.shape, bool)
@@ -153,18 +157,20 @@ def heat_kernel_signature(
 
         h_t(x) = sum_j exp(-lambda_j t) phi_j(x)^2,
 
-    the diagonal of the heat kernel, in the inverse unit of the masses in which the
-    functions are orthonormal. It depends on distances within the surface alone, so not
-    on its pose, and not on the choice of functions of equal eigenvalues.
+    which is the diagonal of the heat kernel, in the inverse unit of the masses for
+    which the functions are orthonormal. It depends only on distances within the
+    surface, so not on its pose, and not on the choice of functions with equal
+    eigenvalues.
 
     Args:
-      functions: eigenfunctions at the points, as from `laplacian_eigenfunctions`; those
-        left out matter at times below `4 / lambda_k`.
-      eigenvalues: those of the functions.
-      times: non-negative, in the inverse unit of the eigenvalues, squared lengths.
+      functions: eigenfunctions at the points, from `laplacian_eigenfunctions`; omitted
+        functions matter at times below `4 / lambda_k`.
+      eigenvalues: eigenvalues of the functions.
+      times: non-negative times, in the inverse unit of the eigenvalues, squared
+        lengths.
 
     Returns:
-      A column for each time, shape `(n, t)`.
+      One column per time, shape `(n, t)`.
 
     Raises:
       TypeError: if an array is not floating point.
@@ -190,7 +196,7 @@ def heat_kernel_signature(
     if functions.shape[1] != len(eigenvalues):
         raise ValueError(
             f"functions {functions.shape} and eigenvalues {eigenvalues.shape} must "
-            "have the same number."
+            "contain the same number of functions."
         )
     decay = jnp.exp(-eigenvalues[:, None] * times[None, :])
     # The default precision of accelerators keeps three digits.

@@ -1,6 +1,6 @@
-"""Trained operators as single files that need JAX, and nothing of opjax, to run.
+"""Trained operators as single files that need only JAX, not opjax, to run.
 
-The file holds StableHLO with the parameters and normalisers inside, for any number of
+The file contains StableHLO with the parameters and normalisers, for any number of
 points:
 
     import jax
@@ -9,27 +9,29 @@ points:
     values = operator.call(mesh_points, features)
 
 with float32 arrays `(n, p)` and `(n, c)` in physical units, and values `(n, q)`; an
-operator with scalars takes these next, `(s,)`. Calls act on one sample, or on a batch
-of equal meshes if they were exported so (`jax.vmap` has no rule for them). With
-`derivatives=1` they go through `jax.grad`. JAX reads such files for at least six
-months of later releases. Reading and writing them needs flatbuffers:
-`pip install "opjax[export]"`.
+operator with scalar inputs takes these next, `(s,)`. `print(operator.fun_name)` lists
+all inputs and outputs. With quantities, a call returns a dictionary, with the field as
+`"values"`. Calls process one sample, or a batch of equal meshes if exported with
+`batched` (`jax.vmap` is not supported). With `derivatives=1` they support `jax.grad`.
+JAX reads such files for at least six months of later releases. Reading and writing
+them needs flatbuffers: `pip install "opjax[export]"`.
 
-Where opjax is installed, `load` reads them and checks them first. The file ends with
-the checksum of what is in front of it, so damage is noticed; a checksum says what was
-written, not by whom. An operator is a program of the XLA compiler, which computes with
-arrays and reaches no files, no network and no Python but through the functions of
-others that it may name: `load` refuses all of them but those of linear algebra and
-sorting that JAX itself exports. Whoever makes a file with a right checksum and a broken
-program inside attacks the parser of XLA, which may end the process, hang or fill the
-memory; so a process of its own, with limits, parses a file before ours does, which
-takes a second. `trusted=True` leaves that out, for files of your own.
+If opjax is installed, `load` reads files and checks them first. The file ends with a
+checksum of its content, which detects damage, but does not identify the author. An
+operator is a program for the XLA compiler. It computes with arrays and has no access to
+files, network or Python, except through external functions that it may name: `load`
+rejects all of them except the linear algebra and sorting functions that JAX itself
+exports. A malicious file with a valid checksum and a broken program attacks the parser
+of XLA, which may crash the process, hang or fill the memory. Therefore a separate
+process with limits parses a file first, which takes a second. `trusted=True` skips this
+for your own files.
 
-What it computes, how long that takes and how much memory is up to who wrote it, and
-`call` gives it to the compiler of XLA. So run the operator of a stranger as you would
-run a stranger's program that has no rights: in a process of its own, with limits.
+The author of a file decides what it computes, how long that takes and how much memory
+it needs, and `call` passes it to the XLA compiler. So run the operator of an unknown
+author like any untrusted program: in a separate process with limits.
 """
 
+import dataclasses
 import hashlib
 import importlib.util
 import os
@@ -37,8 +39,10 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -47,9 +51,11 @@ from jax import export
 
 from opjax import _checks, _formats, normalize
 from opjax._files import replacing
+from opjax._trees import Json
 from opjax.normalize import Normalizer
 
 PLATFORMS = ("cpu", "cuda", "tpu")
+VALUES = "values"  # the field, among named outputs
 # What a file ends with: its format, unless that is 0, and the SHA-256 of all in front
 # of that, of the number, too. So it is in every format.
 _END = re.compile(rb"opjax operator(?: ([1-9]\d{0,8}))?, SHA-256 ([0-9a-f]{64})")
@@ -72,20 +78,22 @@ _NORMALIZED = ("mesh_points", "features", "scalars", "target")
 
 
 class Inputs(NamedTuple):
-    """Arguments of an exported operator: one sample.
+    """Arguments of an exported operator, for one sample.
 
     Attributes:
       point_dim: dimension `p` of space.
-      feature_dim: channels `c` of the input function; zero for none, and then calls
-        take none.
-      scalar_dim: scalars `s` of a sample, which the function takes as further channels
-        of its features, the same at all points; calls take them behind the features,
-        shape `(s,)`.
-      weighted: whether calls take `quadrature_weights`, shape `(n,)`, last.
-      num_points: the number of points of calls; None for any.
-      min_points: if any, at least so many.
-      batched: whether every argument and the result have one more axis in front, of any
+      feature_dim: number `c` of channels of the input function; with zero, calls take
+        no features.
+      scalar_dim: number `s` of scalars of a sample. The function receives them as
+        additional channels of its features, constant over the points; calls take them
+        after the features, shape `(s,)`.
+      weighted: whether calls take `quadrature_weights`, shape `(n,)`, next.
+      num_points: number of points of calls; None for any number.
+      min_points: minimum number of points, if any.
+      batched: whether every argument and the result have a leading batch axis, for any
         number of samples.
+      others: further arguments of calls, which the function takes as keywords, and
+        their numbers of channels: `(n, channels)`, or `(n,)` for zero.
 
     Examples:
       >>> from opjax import export
@@ -101,6 +109,14 @@ class Inputs(NamedTuple):
     num_points: int | None = None
     min_points: int = 1
     batched: bool = False
+    others: Mapping[str, int] = MappingProxyType({})
+
+    def names(self) -> list[str]:
+        """Returns the names of the arguments of a call, in order."""
+        given = self.feature_dim, self.scalar_dim, self.weighted
+        names = "features", "scalars", "quadrature_weights"
+        used = [name for name, has in zip(names, given, strict=True) if has]
+        return ["mesh_points", *used, *self.others]
 
     def shapes(self) -> list[jax.ShapeDtypeStruct]:
         """Returns the shapes of the arguments of a call.
@@ -123,6 +139,7 @@ class Inputs(NamedTuple):
         shapes += [(n, self.feature_dim)] if self.feature_dim else []
         shapes += [(self.scalar_dim,)] if self.scalar_dim else []
         shapes += [(n,)] if self.weighted else []
+        shapes += [(n, count) if count else (n,) for count in self.others.values()]
         return [jax.ShapeDtypeStruct((*front, *s), jnp.float32) for s in shapes]
 
 
@@ -134,31 +151,38 @@ def save(
     normalizers: Mapping[str, Normalizer] | None = None,
     derivatives: int = 0,
     platforms: Sequence[str] = PLATFORMS,
-) -> None:
-    """Exports an operator to a file that appears when complete.
+    about: Mapping[str, str] = MappingProxyType({}),
+) -> export.Exported:
+    """Exports an operator to a file, written atomically.
 
-    All operators of `opjax.nn` on any mesh can be exported for any number of points,
-    orthogonal attention for at least `num_basis`. Convolutions and Fourier operators
-    belong to a grid: give its `num_points`. Attention on subdomains needs those of a
-    mesh, so wrap the model in a function that has them, with that mesh's `num_points`.
+    All operators of `opjax.nn` for any mesh can be exported for any number of points,
+    orthogonal attention for at least `num_basis` points. Convolutions and Fourier
+    operators support only one grid: pass its `num_points`. Attention on subdomains
+    needs the subdomains of a mesh: wrap the model in a function that contains them, and
+    pass that mesh's `num_points`.
 
     Args:
       path: file to write.
-      function: a model or a function, called as `nn.OperatorTransformer`:
-        `function(mesh_points, features, quadrature_weights=...)`, without what is not
-        there.
-      inputs: what calls of the file take.
-      normalizers: of `"mesh_points"`, `"features"` and `"scalars"`, which encode
-        arguments, and of `"target"`, which decodes the result.
-      derivatives: how often calls of the file can be differentiated, in reverse mode; a
-        file of one is about three times as large as of none.
-      platforms: where the file can run.
+      function: a model, or a function with the interface of `nn.OperatorTransformer`:
+        `function(mesh_points, features, quadrature_weights=...)`, without unused
+        arguments. It returns the field, or a dictionary with the field as `"values"`
+        and numbers by name.
+      inputs: arguments of calls.
+      normalizers: normalisers of `"mesh_points"`, `"features"` and `"scalars"`, which
+        encode arguments, and of `"target"`, which decodes the result.
+      derivatives: how many times calls can be differentiated, in reverse mode; with
+        one, a file is about three times as large as with none.
+      platforms: platforms on which the file can run.
+      about: what inputs and outputs hold, by name, for the signature in the file.
+
+    Returns:
+      The operator as in the file; `fun_name` is its signature.
 
     Raises:
       ImportError: if flatbuffers is missing.
       OSError: if the file cannot be written.
-      ValueError: if a size is out of range, a normaliser unknown, the operator cannot
-        be traced for any number of points, or its result is not `(n, q)`.
+      ValueError: if a size is out of range, a normaliser is unknown, the operator
+        cannot be traced for any number of points, or its result is not `(n, q)`.
 
     Examples:
       >>> import tempfile
@@ -168,7 +192,7 @@ def save(
       ...     return jnp.linalg.norm(mesh_points, axis=1, keepdims=True) * features
       >>> inputs = export.Inputs(point_dim=2, feature_dim=1)
       >>> with tempfile.TemporaryDirectory() as folder:
-      ...     export.save(f"{folder}/norm.bin", norm, inputs)
+      ...     saved = export.save(f"{folder}/norm.bin", norm, inputs)
       ...     operator = export.load(f"{folder}/norm.bin")
       >>> operator.call(jnp.ones((9, 2)), jnp.ones((9, 1))).shape
       (9, 1)
@@ -177,10 +201,14 @@ def save(
     operator = _physical(function, inputs, normalizers or {})
     operator = jax.vmap(operator) if inputs.batched else operator
     exported = _export(operator, inputs.shapes(), platforms)
+    arguments = dict(zip(inputs.names(), exported.in_avals, strict=True))
+    text = _signature(arguments, _outputs(exported), about)
+    exported = dataclasses.replace(exported, fun_name=text)
     content = bytes(exported.serialize(vjp_order=derivatives))
     path = Path(path).expanduser()
     with replacing(path) as temporary:
         temporary.write_bytes(content + _end(content))
+    return exported
 
 
 def load(
@@ -188,24 +216,24 @@ def load(
 ) -> export.Exported:
     """Reads an exported operator and checks it, without running it.
 
-    A damaged file may end the process that parses it, so another one does so first.
-    It takes about a second, and for large files as long again as reading them.
+    A damaged file may crash the process that parses it, so a separate process parses it
+    first. This takes about a second, and for large files as long as reading them.
 
     Args:
       path: file that `save` wrote.
-      max_bytes: largest size of the file.
-      trusted: whether you know who wrote the file. Then no other process parses it
-        first, and files of opjax before checksums are read, too.
+      max_bytes: maximum size of the file.
+      trusted: whether you know the author of the file. Then no other process parses it
+        first, and files of early opjax versions without checksums are read, too.
 
     Returns:
-      The operator; its method `call` takes what the file was written for.
+      The operator; its method `call` takes the arguments that it was exported with.
 
     Raises:
       ImportError: if flatbuffers is missing.
       OSError: if the file cannot be read.
-      ValueError: if it is damaged, incomplete or too large, of a later opjax, takes or
-        returns something else than float32 arrays, or names functions outside of it
-        that are unknown.
+      ValueError: if it is damaged, incomplete or too large, was written by a later
+        opjax, takes or returns anything but float32 arrays, or names unknown external
+        functions.
 
     Examples:
       >>> import tempfile
@@ -215,7 +243,7 @@ def load(
       ...     return jnp.linalg.norm(mesh_points, axis=1, keepdims=True) * features
       >>> inputs = export.Inputs(point_dim=2, feature_dim=1)
       >>> with tempfile.TemporaryDirectory() as folder:
-      ...     export.save(f"{folder}/norm.bin", norm, inputs)
+      ...     saved = export.save(f"{folder}/norm.bin", norm, inputs)
       ...     operator = export.load(f"{folder}/norm.bin")
       >>> operator.call(jnp.ones((5, 2)), jnp.ones((5, 1))).shape
       (5, 1)
@@ -235,6 +263,44 @@ def load(
         raise _unreadable(path, reason[0][:200]) from error
     _check(path, exported, text)
     return exported
+
+
+def compile_seconds(
+    exported: export.Exported, num_points: int, *, derivatives: bool = False
+) -> float:
+    """Compiles a call on this machine and returns the seconds that it takes.
+
+    Args:
+      exported: the operator, from `save` or `load`.
+      num_points: number of points of the call, if it takes any number.
+      derivatives: also compile the gradient of a sum of the field.
+
+    Examples:
+      >>> import tempfile
+      >>> from opjax import export
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     path = f"{folder}/half.bin"
+      ...     half = export.save(path, lambda x: x / 2, export.Inputs(point_dim=2))
+      >>> export.compile_seconds(half, 10) > 0
+      True
+    """
+
+    def total(*arrays: jax.Array) -> jax.Array:
+        found = exported.call(*arrays)
+        return jnp.sum(found[VALUES] if isinstance(found, dict) else found)
+
+    sizes = {"n": num_points, "b": 1}
+    arrays = [
+        jax.ShapeDtypeStruct(
+            [d if isinstance(d, int) else sizes[str(d)] for d in aval.shape],
+            aval.dtype,
+        )
+        for aval in exported.in_avals
+    ]
+    begin = time.perf_counter()
+    call = jax.value_and_grad(total) if derivatives else exported.call
+    jax.jit(call).lower(*arrays).compile()
+    return time.perf_counter() - begin
 
 
 def _unreadable(path: Path, reason: str) -> ValueError:
@@ -310,24 +376,30 @@ def _check(path: Path, exported: export.Exported, text: str) -> None:
     unknown = sorted({name for name in called if not _CALLS.fullmatch(name)})
     if unknown:
         raise ValueError(
-            f"{path} calls functions that operators do not need: {unknown[:5]}. It "
-            "may execute foreign code; do not run it."
+            f"{path} calls functions that no operator needs: {unknown[:5]}. They "
+            "may execute arbitrary code; do not run it."
         )
     avals = [*exported.in_avals, *exported.out_avals]
     types = sorted({str(aval.dtype) for aval in avals})
-    ranks = [len(aval.shape) for aval in avals]
+    rank = len(exported.in_avals[0].shape) if exported.in_avals else 0
     effects = [*exported.ordered_effects, *exported.unordered_effects]
-    single = exported.nr_devices == 1 and len(exported.out_avals) == 1
-    fits = single and not effects and ranks[0] == ranks[-1] and ranks[0] in (2, 3)
+    outputs = sorted(len(aval.shape) for aval in exported.out_avals)
+    numbers = [rank - 2] * (len(outputs) - 1)
+    fits = outputs == [*numbers, rank] and rank in (2, 3)
+    fits = fits and exported.nr_devices == 1 and not effects
     if types != ["float32"] or not fits:
         raise ValueError(
-            f"{path} takes and returns {[a.str_short() for a in avals]} on "
-            f"{exported.nr_devices} devices, with effects {effects}; operators take "
-            "float32 points (n, p) first, and return values (n, q), on one device, or "
-            "both with one more axis in front."
+            f"{path} is not an exported operator: it takes and returns "
+            f"{[a.str_short() for a in avals]} on {exported.nr_devices} devices, "
+            f"with effects {effects}. An operator takes float32 points (n, p) as "
+            "its first argument and returns values (n, q), perhaps with numbers, or "
+            "batches of these, on one device."
         )
     if set(exported.platforms) - set(PLATFORMS):
-        raise ValueError(f"{path} is for {exported.platforms}, not among {PLATFORMS}.")
+        raise ValueError(
+            f"{path} was exported for {exported.platforms}; supported "
+            f"platforms are {PLATFORMS}."
+        )
 
 
 def _physical(
@@ -356,12 +428,15 @@ def _physical(
             features.append(jnp.broadcast_to(scalars, shape))
         if features:
             arguments.append(jnp.concatenate(features, axis=1))
-        if inputs.weighted:
-            values = function(*arguments, quadrature_weights=rest.pop(0))
-        else:
-            values = function(*arguments)
+        named = ("quadrature_weights",) if inputs.weighted else ()
+        values = function(
+            *arguments, **dict(zip((*named, *inputs.others), rest, strict=True))
+        )
         if "target" not in normalizers:
             return values
+        if isinstance(values, dict):
+            field = normalize.decode(normalizers["target"], values[VALUES])
+            return values | {VALUES: field}
         return normalize.decode(normalizers["target"], values)
 
     return operator
@@ -380,19 +455,72 @@ def _export(
     except Exception as error:  # shapes are compared all over a model
         if isinstance(n, int):
             raise
-        raise ValueError(
-            "The operator cannot be exported for any number of points: "
-            f"{str(error).strip().splitlines()[0].rstrip('.')}. "
-            "If it is tied to one grid, pass num_points; if it needs a minimum number "
-            "of points, pass min_points."
-        ) from error
-    shapes = [aval.shape for aval in exported.out_avals]
-    if len(shapes) != 1 or shapes[0][:-1] != rows:
-        raise ValueError(
-            f"The operator returns arrays of shapes {shapes}, expected one of shape "
-            f"({n}, channels)."
-        )
+        raise _not_any_number_of_points(error) from error
+    _check_outputs(rows, _outputs(exported))
     return exported
+
+
+def _not_any_number_of_points(error: Exception) -> ValueError:
+    """The error for an operator whose tracing failed with symbolic sizes."""
+    reason = str(error).strip().splitlines() or [type(error).__name__]
+    return ValueError(
+        "The operator cannot be exported for any number of points: "
+        f"{reason[0].rstrip('.')}. "
+        "If it is tied to one grid, pass num_points; if it needs a minimum number "
+        "of points, pass min_points."
+    )
+
+
+def _check_outputs(rows: Sequence[Any], outputs: Json) -> None:
+    """Raises ValueError unless results are a field and numbers.
+
+    Args:
+      rows: axes of the points, without the channels.
+      outputs: the results of a call by name, with shapes.
+    """
+    shapes = {name: tuple(aval.shape) for name, aval in outputs.items()}
+    rows, field = tuple(rows), shapes.pop(VALUES, ())
+    if field[:-1] != rows or any(shape != rows[:-1] for shape in shapes.values()):
+        raise ValueError(
+            f"The operator returns arrays of shapes {[field, *shapes.values()]}, "
+            f"expected one of shape ({rows[-1]}, channels), or a dictionary of it and "
+            "numbers."
+        )
+    if types := sorted({str(aval.dtype) for aval in outputs.values()} - {"float32"}):
+        raise ValueError(
+            f"The operator returns {', '.join(types)}, expected float32. Convert the "
+            "results, and save without jax_enable_x64."
+        )
+
+
+def _outputs(exported: export.Exported) -> dict[str, Any]:
+    return _by_name(jax.tree.unflatten(exported.out_tree, exported.out_avals))
+
+
+def _by_name(results: Any) -> dict[str, Any]:
+    """Results of a call by name, the field first."""
+    found = dict(results) if isinstance(results, dict) else {VALUES: results}
+    return {VALUES: found.pop(VALUES), **found} if VALUES in found else found
+
+
+def _signature(inputs: Json, outputs: Json, about: Mapping[str, str]) -> str:
+    """Names and shapes of inputs and outputs, a line for each.
+
+    Args:
+      inputs: types of the arguments by name.
+      outputs: types of the results by name.
+      about: what they hold, by name.
+    """
+    groups = {"inputs": inputs, "outputs": outputs}
+    width = max(len(name) for group in groups.values() for name in group)
+    lines: list[str] = []
+    for title, group in groups.items():
+        lines.append(f"{title}, float32:")
+        for name, aval in group.items():
+            shape = f"({', '.join(map(str, aval.shape))}{',' * (len(aval.shape) == 1)})"
+            line = f"  {name:{width}}  {shape:12} {about.get(name, '')}"
+            lines.append(line.rstrip())
+    return "\n".join(lines)
 
 
 def _require_flatbuffers() -> None:

@@ -28,19 +28,21 @@ def interpolate_grid(
 
         y_r = (1 - t) v_k + t v_{k+1},    k + t = r (n - 1) / (m - 1),    0 <= t < 1,
 
-    an interpolation also where `m < n`: nothing is averaged, and what the coarse grid
-    does not resolve aliases. Multilinear functions are reproduced; an axis that keeps
-    its length is left alone. One point per axis is read at, or extends, the first one.
+    which is also an interpolation if `m < n`: nothing is averaged, so frequencies that
+    the coarse grid does not resolve are aliased. Multilinear functions are reproduced;
+    an axis of unchanged length is not touched. An axis of one new point takes the first
+    one; an axis of one old point is extended as a constant.
 
-    One product with an `m x n` matrix per axis, in full precision on every device, so
-    that reverse mode is a product as well and no scatter.
+    It is one product with an `m x n` matrix per axis, in full precision on every
+    device, so reverse mode is also a product, without scatter operations.
 
-    Complexity: `O(m n)` per axis and channel, times the points of the other axes.
+    Complexity: `O(m n)` per axis and channel, times the number of points along the
+    other axes.
 
     Args:
       values: finite values at the grid points in row-major order, shape `(n, c)`.
       grid_shape: points per axis, `p` numbers with product `n`.
-      new_shape: points per axis of the new grid, `p` numbers.
+      new_shape: number of points per axis of the new grid, `p` numbers.
 
     Returns:
       Values at the points of the new grid, shape `(prod(new_shape), c)`.
@@ -66,7 +68,9 @@ def interpolate_grid(
     if len(new_shape) != len(grid_shape):
         raise ValueError(f"{new_shape=} must have one entry per axis of {grid_shape=}.")
     if min(*grid_shape, *new_shape, 1) < 1:
-        raise ValueError(f"{grid_shape=} and {new_shape=} must have no empty axis.")
+        raise ValueError(
+            f"{grid_shape=} and {new_shape=} must be positive on every axis."
+        )
     if values.shape[0] != math.prod(grid_shape):
         raise ValueError(
             f"values {values.shape} must have {math.prod(grid_shape)} points for "

@@ -1,12 +1,13 @@
-"""The Tikhonov-regularised least-squares problem behind every functional map.
+"""The Tikhonov-regularised least-squares problem of all functional maps.
 
-Limits, each marked (M)athematical or (C)onvenience: the Gram matrix is formed
+Limits, each marked (M)athematical or (C)onvenience: the Gram matrix is computed
 explicitly, which squares the condition number of the data (C); a positive weight is
-needed where the data are rank deficient (M).
+needed if the data are rank deficient (M).
 """
 
 import dataclasses
-import functools
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -15,7 +16,7 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
-from opjax import _checks
+from opjax import _checks, _elimination
 from opjax._checks import at_least_single
 from opjax._jitted import jitted, pytree
 from opjax._sequential import one_by_one
@@ -27,13 +28,13 @@ _SMALLEST_UNIT = 1e-12
 @pytree
 @dataclasses.dataclass(frozen=True)
 class Additive:
-    """The regularised system `A A^T + ridge u I`, which a plain number means too.
+    """The regularised system `A A^T + ridge u I`, also used for a plain number.
 
     Attributes:
-      ridge: Tikhonov weight, not negative; data of a pytree, so that `jax.vmap` maps it
-        and `jax.grad` differentiates it.
+      ridge: Tikhonov weight, not negative; data of a pytree, so it supports `jax.vmap`
+        and `jax.grad`.
       relative: whether the unit `u` is the mean eigenvalue of `A A^T` (plus 1e-12, for
-        data of no size) rather than one: then the solution follows the scale of `A`.
+        zero data) instead of one: the solution then scales with `A`.
 
     Examples:
       >>> import numpy as np
@@ -71,7 +72,7 @@ Ridge = ArrayLike | Additive | Convex
 
 
 def check_ridge(ridge: Ridge) -> None:
-    """Raises an error unless `ridge_solve` takes a ridge.
+    """Raises an error unless a ridge is valid for `ridge_solve`.
 
     Examples:
       >>> from opjax.linalg import check_ridge
@@ -96,16 +97,16 @@ def check_ridge(ridge: Ridge) -> None:
 def solve(
     system: Float[ArrayLike, "k k"], rhs: Float[ArrayLike, "k c"]
 ) -> Float[Array, "k c"]:
-    """Solves a square system, in float32 or better.
+    """Solves a square linear system, in float32 or higher precision.
 
-    By `jnp.linalg.solve`, on the CPU of one system after the other, forward and
-    backward, however they are batched: see `opjax._sequential`. Cholesky is up to 1.4
-    times faster on systems of this size (`benchmarks/solves.py`), a thousandth of a
-    training step, but it turns a Gram matrix that rounding made slightly indefinite
-    into NaN.
+    It uses `jnp.linalg.solve`; on the CPU one system after another, forward and
+    backward, even in a batch: see `opjax._sequential`. Cholesky is up to 1.4 times
+    faster on systems of this size (`benchmarks/solves.py`), which is a thousandth of a
+    training step, but it gives NaN for a Gram matrix that rounding made slightly
+    indefinite.
 
     Args:
-      system: regular matrix, shape `(k, k)`.
+      system: invertible matrix, shape `(k, k)`.
       rhs: right-hand sides, shape `(k, c)`.
 
     Returns:
@@ -139,23 +140,23 @@ def whiten(
     *,
     repair: bool = True,
 ) -> Float[Array, "n k"]:
-    r"""Returns combinations of the columns that a covariance makes uncorrelated.
+    r"""Returns linear combinations of the columns with uncorrelated values.
 
         B L^{-T},    R = L L^T   (Cholesky),
 
-    in float32 or better, on the CPU of one matrix after the other, see
+    in float32 or higher precision, on the CPU one matrix after another, see
     `opjax._sequential`. If `R` is the mean of `b b^T` over the rows `b` of `B`, that of
     the result is the identity.
 
     Args:
-      values: `B`, shape `(n, k)`.
-      covariance: `R`, symmetric and positive definite, shape `(k, k)`.
-      repair: where the factorisation of a matrix with finite entries breaks down, add
-        1e-8 times 1, 10, ..., 1e6 to its diagonal until it does not, 1e-6 times those
-        in single precision. Otherwise the result is NaN.
+      values: matrix `B`, shape `(n, k)`.
+      covariance: symmetric positive definite matrix `R`, shape `(k, k)`.
+      repair: if the factorisation of a finite matrix fails, add 1e-8 times 1, 10, ...,
+        1e6 to its diagonal until it succeeds, 1e-6 times these factors in single
+        precision. Otherwise the result is NaN.
 
     Returns:
-      The combinations, shape `(n, k)`, in the dtype of `values`.
+      The linear combinations, shape `(n, k)`, in the dtype of `values`.
 
     Raises:
       TypeError: if an array is not floating point.
@@ -174,8 +175,8 @@ def whiten(
     k = values.shape[1]
     if covariance.shape != (k, k):
         raise ValueError(
-            f"covariance {covariance.shape} must be square, with a row for each column "
-            f"of values {values.shape}."
+            f"covariance {covariance.shape} must be square, with one row per "
+            f"column of values {values.shape}."
         )
     matrix = at_least_single(covariance)
     if repair:
@@ -194,36 +195,35 @@ def ridge_solve(
 ) -> Float[Array, "d c"]:
     r"""Solves the Tikhonov-regularised least-squares problem in primal or dual form.
 
-    With `A = matrix` and `B = target`, the problem of a number, or `Additive`, is
+    With `A = matrix` and `B = target`, the problem for a number, or for `Additive`, is
 
         X = argmin_X |A X - B|_F^2 + ridge |X|_F^2
           = A^T (A A^T + ridge I_k)^{-1} B        (primal, a k x k solve)
           = (A^T A + ridge I_d)^{-1} A^T B        (dual, a d x d solve),
 
-    equal by the Woodbury identity; the smaller system is solved. That of
-    `Convex` weighs both terms, `(1 - ridge) |A X - B|_F^2 + ridge |X|_F^2`, without the
-    factor `1 - ridge` on its right-hand side, as the reference code of functional
-    attention does:
+    which are equal by the Woodbury identity; the smaller system is solved. `Convex`
+    weights both terms, `(1 - ridge) |A X - B|_F^2 + ridge |X|_F^2`, without the factor
+    `1 - ridge` on its right-hand side, as in the reference code of functional
+    attention:
 
         X = A^T ((1 - ridge) A A^T + ridge I_k)^{-1} B.
 
-    Half-precision data are solved in float32 with the Gram matrix formed at the
-    highest matrix-product precision; the result has the dtype of `target`.
+    Half-precision data are solved in float32, with the Gram matrix at the highest
+    matrix-product precision; the result has the dtype of `target`.
 
     Args:
       matrix: the data `A`, shape `(k, d)`; for a functional map, `k` key coefficients
         of `d` channels.
       target: the right-hand sides `B`, shape `(k, c)`.
       ridge: Tikhonov weight in squared units of `matrix`, or `Additive` or `Convex`.
-        Zero with rank-deficient data yields NaN or noise; a traced value is not
-        checked.
+        Zero with rank-deficient data gives NaN or noise; a traced value is not checked.
 
     Returns:
       The solution `X`, shape `(d, c)`.
 
     Raises:
-      TypeError: if an array is not floating point, or the ridge no number.
-      ValueError: if shapes do not match, or the ridge is an array, negative or, if
+      TypeError: if an array is not floating point, or the ridge is not a number.
+      ValueError: if shapes do not match, or the ridge is an array, negative or, for
         `Convex`, above one.
 
     Examples:
@@ -257,15 +257,15 @@ def condition_number(
 ) -> Float[Array, ""]:
     r"""Returns the 2-norm condition number of the primal system.
 
-    From the singular values of `A = matrix`, without forming the Gram matrix:
+    It is computed from the singular values of `A = matrix`, without the Gram matrix:
 
         kappa = (s_max^2 + ridge) / (s_min^2 + ridge)                    (Additive),
         kappa = (a s_max^2 + ridge) / (a s_min^2 + ridge), a = 1 - ridge   (Convex),
 
-    where `s_min` is zero if `k > d`: the number of the `k x k` system, whatever
-    `ridge_solve` solves. Its dual system for `k > d` has the `d` singular values only,
-    without those zeros, and may be much better conditioned. A single-precision solve
-    loses about `log10(kappa)` of its seven digits.
+    where `s_min` is zero if `k > d`. This is the condition number of the `k x k`
+    system, even if `ridge_solve` solves the dual one. The dual system for `k > d` has
+    only the `d` singular values, without the zeros, and may be much better conditioned.
+    A single-precision solve loses about `log10(kappa)` of its seven digits.
 
     Args:
       matrix: the data `A`, shape `(k, d)`.
@@ -277,7 +277,8 @@ def condition_number(
 
     Raises:
       TypeError: if `matrix` is not floating point.
-      ValueError: if `matrix` has not two axes, or for the ridge as `ridge_solve`.
+      ValueError: if `matrix` does not have two axes, or as from `ridge_solve` for the
+        ridge.
 
     Examples:
       >>> import numpy as np
@@ -313,21 +314,21 @@ def inf_sup_constant(
         c = min_q max_v |b(v, q)| / (|v| |q|) = s_min(M_Q^{-1/2} B M_V^{-1/2}),
 
     the discrete Ladyzhenskaya-Babuska-Brezzi constant: the solution of the
-    Petrov-Galerkin problem exists if it is positive, and is as good as the best
-    approximation up to `1 / c`. It depends on the spaces, not on the functions that
-    span them. If `b` is the inner product of the norms, `c` is the cosine of the
+    Petrov-Galerkin problem exists if it is positive, and its error is that of the best
+    approximation up to a factor `1 / c`. It depends on the spaces, not on the functions
+    that span them. If `b` is the inner product of the norms, `c` is the cosine of the
     largest angle between trial space and test space.
 
     Args:
-      form: `B`, values of the form, shape `(r, d)`; with features `Q`, `V` at points of
-        quadrature weights `w`, `Q^T diag(w) V` for the inner product.
-      trial_gram: `M_Q`, inner products of the trial functions, symmetric and positive
+      form: values `B` of the form, shape `(r, d)`; for features `Q`, `V` at points with
+        quadrature weights `w`, the inner product is `Q^T diag(w) V`.
+      trial_gram: inner products `M_Q` of the trial functions, symmetric and positive
         definite, shape `(r, r)`.
-      test_gram: `M_V`, those of the test functions, shape `(d, d)`.
+      test_gram: inner products `M_V` of the test functions, shape `(d, d)`.
 
     Returns:
       The constant, a scalar; zero if there are fewer test than trial functions, NaN if
-      functions are dependent.
+      functions are linearly dependent.
 
     Raises:
       TypeError: if an array is not floating point.
@@ -350,8 +351,9 @@ def inf_sup_constant(
     r, d = form.shape
     if (trial_gram.shape, test_gram.shape) != ((r, r), (d, d)):
         raise ValueError(
-            f"trial_gram {trial_gram.shape} and test_gram {test_gram.shape} must be "
-            f"square, with a row for each row and each column of form {form.shape}."
+            f"trial_gram {trial_gram.shape} and test_gram {test_gram.shape} must "
+            f"be square and match the rows and columns of form {form.shape}, "
+            "respectively."
         )
     half = whiten(at_least_single(form), test_gram, repair=False)
     whole = whiten(half.T, trial_gram, repair=False)
@@ -360,22 +362,29 @@ def inf_sup_constant(
     return _singular_values(whole)[-1]
 
 
-_solve = one_by_one(jnp.linalg.solve, columns=1)
-_singular_values = one_by_one(functools.partial(jnp.linalg.svd, compute_uv=False))
+_solve = one_by_one(jnp.linalg.solve, columns=1, elementary=_elimination.solve)
+_singular_values = one_by_one(partial(jnp.linalg.svd, compute_uv=False))
 
 
-_triangular = functools.partial(lax.linalg.triangular_solve, left_side=True)
+_triangular = partial(lax.linalg.triangular_solve, left_side=True)
 
 
-@one_by_one
+@partial(one_by_one, elementary=_elimination.half_solve)
 def _half_solve(system: jax.Array, rhs: jax.Array) -> jax.Array:
     """Returns `L^{-1} B` for `L L^T = A`."""
     factor = jnp.linalg.cholesky(system, symmetrize_input=False)
     return _triangular(factor, rhs, lower=True)
 
 
-@one_by_one
-def _shift(matrix: jax.Array) -> jax.Array:
+def _succeeds(matrix: jax.Array) -> Array:
+    """Whether Cholesky ends."""
+    factor = jnp.linalg.cholesky(matrix, symmetrize_input=False)
+    return ~jnp.any(jnp.isnan(factor))
+
+
+def _first_shift(
+    matrix: jax.Array, succeeds: Callable[[jax.Array], jax.Array] = _succeeds
+) -> jax.Array:
     """Returns the first of 0, 1e-8, 1e-7, ... on the diagonal that lets Cholesky end.
 
     The `1e-8` is 1e-6 in single precision.
@@ -387,10 +396,14 @@ def _shift(matrix: jax.Array) -> jax.Array:
 
     def breaks_down(tried: Any) -> Array:
         shifted = matrix + shifts[tried] * identity
-        factor = jnp.linalg.cholesky(shifted, symmetrize_input=False)
-        return (tried < len(shifts) - 1) & jnp.any(jnp.isnan(factor))
+        return (tried < len(shifts) - 1) & ~succeeds(shifted)
 
     return shifts[lax.while_loop(breaks_down, lambda tried: tried + 1, 0)]
+
+
+_shift = one_by_one(
+    _first_shift, elementary=partial(_first_shift, succeeds=_elimination.is_positive)
+)
 
 
 def _factors(ridge: Ridge, matrix: Array) -> tuple[Array | float, Array]:

@@ -1,11 +1,12 @@
-"""Error measures of one sample; batch them with `jax.vmap`.
+"""Error measures of one sample; use `jax.vmap` for batches.
 
-All are ratios of norms, taken per sample and averaged by the caller: the mean of
-ratios, which is what operator-learning benchmarks report, not the ratio of sums.
+All are ratios of norms per sample, which the caller averages: benchmarks report the
+mean of ratios, not the ratio of sums.
 
-Units do not matter: squares neither over- nor underflow, since arrays are first divided
-by the power of two below their largest entry, which rounds nothing. Half precision is
-computed in float32, and the result is rounded to the dtype of the arguments.
+Units have no effect: squares do not overflow or underflow, because arrays are first
+divided by a power of two, the largest one below their maximum, which rounds nothing.
+Half precision is computed in float32, and the result is rounded to the dtype of the
+arguments.
 """
 
 import math
@@ -36,18 +37,18 @@ def relative_l2(
 
         (sum_i w_i |p_i - t_i|^2)^{1/2} / (sum_i w_i |t_i|^2)^{1/2},
 
-    with w = 1 unless weights are given. A point of zero weight is left out altogether:
-    neither its values nor its gradient matter, not even if they are NaN, so zero
-    weights mask padding. The gradient at `prediction == target` is zero.
+    with w = 1 unless weights are given. Points of zero weight are masked: their values
+    and gradients have no effect, even if they are NaN, so zero weights mask padding.
+    The gradient at `prediction == target` is zero.
 
     Args:
       prediction: values at the `n` points, shape `(n,)` or `(n, c)`.
-      target: reference values of the same shape; if it vanishes at every weighted
-        point the result is inf, or NaN if the prediction vanishes as well.
-      quadrature_weights: non-negative weights of the points; their scale cancels.
+      target: true values of the same shape. If it is zero at every weighted point, the
+        result is inf, or NaN if the prediction is zero as well.
+      quadrature_weights: non-negative weights of the points; a common factor cancels.
       axis_name: axis of `jax.shard_map` over whose devices the points are split.
-      rescale: divide by powers of two first, so that nothing over- or underflows; False
-        in losses of values of usual size, whose steps then round as they always did.
+      rescale: divide by powers of two first, to avoid overflow and underflow. False in
+        losses with values of usual size, whose steps then round as in earlier versions.
 
     Returns:
       The relative error, a scalar in the dtype of the prediction.
@@ -75,8 +76,8 @@ def relative_l2(
     _checks.floating(quadrature_weights=quadrature_weights)
     if jnp.shape(quadrature_weights) != prediction.shape[:1]:
         raise ValueError(
-            f"quadrature_weights has shape {jnp.shape(quadrature_weights)}, expected "
-            f"{prediction.shape[:1]}: one weight for each point of prediction."
+            f"quadrature_weights has shape {jnp.shape(quadrature_weights)}, "
+            f"expected {prediction.shape[:1]}: one weight per point of prediction."
         )
     weights = jnp.asarray(quadrature_weights, prediction.dtype)
     weights = weights.reshape(weights.shape + (1,) * (prediction.ndim - 1))
@@ -103,24 +104,24 @@ def relative_gradient_error(
     axis_name: str | None = None,
     rescale: bool = True,
 ) -> Float[Array, ""]:
-    r"""Relative error of the spatial gradient on a grid, summed over directions.
+    r"""Relative error of the spatial gradient on a grid, summed over axes.
 
         sum_a |D_a p_0 - D_a t|_2 / |D_a t|_2,
 
     where D_a is the central difference along axis `a` of the field padded by one ring
     of zeros, and p_0 is the prediction with its boundary ring set to zero (the target
-    keeps its own). That asymmetry suits fields that vanish on the boundary, such as
+    keeps its own). This asymmetry suits fields that are zero on the boundary, such as
     Darcy pressure, and makes this the gradient term of the Darcy training loss. The
-    spacing cancels.
+    grid spacing cancels.
 
     Args:
       prediction: values on the grid, last axis fastest, `(n,)` or `(n, c)`.
-      target: reference values of the same shape; if D_a t vanishes along some axis the
-        result is inf, or NaN if D_a p_0 vanishes there as well.
-      grid_shape: number of points along each axis; its product is `n`.
+      target: true values of the same shape. If D_a t is zero along some axis, the
+        result is inf, or NaN if D_a p_0 is zero there as well.
+      grid_shape: number of points per axis; the product is `n`.
       axis_name: axis of `jax.shard_map` over whose devices the rows of the grid are
-        split, see `grid_convolution`; `n` are then the points of a device.
-      rescale: as for `relative_l2`.
+        split, see `grid_convolution`; `n` is then the number of points of a device.
+      rescale: see `relative_l2`.
 
     Returns:
       The sum of one relative error per axis, a scalar.
@@ -162,12 +163,12 @@ def r_squared(
         R^2 = 1 - sum_i (p_i - t_i)^2 / sum_i (t_i - mean t)^2.
 
     Args:
-      prediction: of every sample, shape `(n,)`.
-      target: likewise.
+      prediction: predicted value of every sample, shape `(n,)`.
+      target: true value of every sample, shape `(n,)`.
 
     Returns:
-      At most one, a scalar; negative where the mean of the target is the better
-      prediction; NaN or minus infinity where all values of the target are equal.
+      At most one, a scalar; negative if the mean of the target is the better
+      prediction; NaN or minus infinity if all target values are equal.
 
     Raises:
       TypeError: if an argument is not floating point.
@@ -200,18 +201,18 @@ def rank_correlation(
 ) -> Float[Array, ""]:
     r"""Spearman's rank correlation of two quantities over a set of samples.
 
-        sum_i a_i b_i / (|a| |b|),    a_i = rank(x_i) - mean rank,
+        sum_i a_i b_i / (|a| |b|),    a_i = rank(x_i) - mean rank.
 
-    `b` likewise; equal values share the mean of their ranks.
+    `b` is defined in the same way; equal values share their mean rank.
 
     Complexity: `O(n^2)`.
 
     Args:
-      first: of every sample, shape `(n,)`.
-      second: likewise.
+      first: first quantity of every sample, shape `(n,)`.
+      second: second quantity of every sample, shape `(n,)`.
 
     Returns:
-      The correlation, between -1 and 1, a scalar; NaN where all values of one array are
+      The correlation, between -1 and 1, a scalar; NaN if all values of one array are
       equal.
 
     Raises:
@@ -249,29 +250,30 @@ def relative_flux_error(
     relative_to: str = "flux",
     rescale: bool = True,
 ) -> Float[Array, ""]:
-    r"""Relative error of the gradient, or of a flux, against one that is given.
+    r"""Relative error of the gradient, or of a flux, compared with given values.
 
         (mean_inner |a_i (D p_i - g_i)|^2)^{1/2} / (mean |a_i g_i|^2)^{1/2},
 
     where D is the central difference, `(p_{i+1} - p_{i-1}) / (2 spacing)` along each
-    axis, and g the gradient of the target. The mean above leaves out the boundary,
-    where a neighbour is missing; the one below does not. With `relative_to="energy"`
-    the latter is of `a_i |g_i|^2`, so the error scales like `a^{1/2}`.
+    axis, and g the gradient of the target. The mean in the numerator excludes the
+    boundary, where a neighbour is missing; the mean in the denominator includes it.
+    With `relative_to="energy"`, the denominator is the mean of `a_i |g_i|^2`, so the
+    error scales like `a^{1/2}`.
 
-    Times the root of `gamma h / dimension` this is the penalty that Galerkin
-    transformers are trained with, up to a root of `(n - 2) / n` for Burgers' equation,
-    where the authors sum instead of taking means.
+    Multiplied by the square root of `gamma h / dimension`, this is the penalty in the
+    training of Galerkin transformers, up to a factor of the square root of `(n - 2) /
+    n` for Burgers' equation, where the authors use sums instead of means.
 
     Args:
       prediction: values on the grid, last axis fastest, shape `(n,)`.
-      target_gradient: derivatives of the target along the axes of the grid, shape
-        `(n, dimension)`; if it vanishes the result is inf, or NaN if the difference
-        vanishes as well.
-      grid_shape: number of points along each axis, at least 3; its product is `n`.
-      spacing: distance of neighbours, in the units of `target_gradient`.
-      coefficient: factor `a` of the gradient, shape `(n,)`; 1 if left out.
+      target_gradient: derivatives of the target along the axes of the grid, shape `(n,
+        dimension)`. If it is zero, the result is inf, or NaN if the difference is zero
+        as well.
+      grid_shape: number of points per axis, at least 3; the product is `n`.
+      spacing: distance between neighbours, in the units of `target_gradient`.
+      coefficient: factor `a` of the gradient, shape `(n,)`; 1 by default.
       relative_to: `"flux"` or `"energy"`; the latter needs `a >= 0`.
-      rescale: as for `relative_l2`.
+      rescale: see `relative_l2`.
 
     Returns:
       The relative error, a scalar. Its gradient at zero is zero.
@@ -304,11 +306,11 @@ def relative_flux_error(
     prediction, reference = _at_least_single(prediction, target_gradient)
     _covers_grid(prediction, grid_shape)
     if min(grid_shape) < 3:
-        raise ValueError(f"{grid_shape=} needs three points or more along each axis.")
+        raise ValueError(f"{grid_shape=} needs at least three points along each axis.")
     if reference.shape != (prediction.size, len(grid_shape)):
         raise ValueError(
             f"target_gradient has shape {reference.shape}, expected "
-            f"{(prediction.size, len(grid_shape))}: a derivative along each axis of "
+            f"{(prediction.size, len(grid_shape))}: one derivative per axis of "
             f"{grid_shape=} at each point of prediction {prediction.shape}."
         )
     factor = jnp.ones_like(prediction) if coefficient is None else coefficient
@@ -341,8 +343,9 @@ def _covers_grid(prediction: Array, grid_shape: tuple[int, ...]) -> None:
     num_points = math.prod(grid_shape)
     if num_points != prediction.shape[0]:
         raise ValueError(
-            f"grid_shape={tuple(grid_shape)} has {num_points} points, but prediction "
-            f"has shape {prediction.shape}; the first axis must run over the grid."
+            f"grid_shape={tuple(grid_shape)} has {num_points} points, but "
+            f"prediction has shape {prediction.shape}; its first axis must be the "
+            "points of the grid."
         )
 
 
@@ -390,18 +393,18 @@ def power_below(
     axis_name: str | None = None,
     even: bool = False,
 ) -> Float[Array, "..."]:
-    """Returns the power of two below the largest magnitude, to divide by exactly.
+    """Returns the power of two below the largest magnitude, for exact division.
 
     Args:
-      values: in float32 or float64.
-      axis: the axes that it is the largest of, which are kept with length 1; None for
-        a scalar of all entries.
-      axis_name: axis of the devices that have further entries, if any.
-      even: the power of four below, whose root is a power of two.
+      values: values in float32 or float64.
+      axis: axes over which the maximum is taken, kept with length 1; None for a scalar
+        over all entries.
+      axis_name: axis of the devices that hold further entries, if any.
+      even: return a power of four, whose square root is a power of two.
 
     Returns:
-      The power, a constant for derivatives; one where all entries are zero, or one is
-      not finite.
+      The power, a constant in differentiation; one if all entries are zero, or an entry
+      is not finite.
 
     Examples:
       >>> import numpy as np

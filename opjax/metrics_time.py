@@ -1,8 +1,8 @@
-"""Measures of rollouts: errors over time, times of validity, spectra, conservation.
+"""Measures of rollouts: errors over time, valid times, spectra, conservation.
 
-Arrays hold the frames of one sample along axis 0, `(t, n)` or `(t, n, c)`; batch them
-with `jax.vmap`. Times of validity are counted in steps, see `steps_until`. Units and
-half precision are as in `opjax.metrics`.
+Arrays contain the frames of one sample along axis 0, `(t, n)` or `(t, n, c)`; use
+`jax.vmap` for batches. Valid times are counted in steps, see `steps_until`. Units and
+half precision are handled as in `opjax.metrics`.
 """
 
 import math
@@ -32,9 +32,9 @@ def errors_of_frames(
     Args:
       prediction: frames, shape `(t, n)` or `(t, n, c)`.
       target: true frames of the same shape.
-      quadrature_weights: weights of the points; zero leaves a point out.
-      axis_name: axis of the devices which have the other points, if any.
-      rescale: as for `metrics.relative_l2`.
+      quadrature_weights: weights of the points; zero masks a point.
+      axis_name: axis of the devices that hold the other points, if any.
+      rescale: see `metrics.relative_l2`.
 
     Returns:
       The errors, shape `(t,)`.
@@ -75,13 +75,13 @@ def correlations_of_frames(
 
         sum_i w_i p_i t_i / ((sum_i w_i p_i^2) (sum_i w_i t_i^2))^{1/2}
 
-    for values whose weighted mean over the points was subtracted, channel by channel.
-    A frame that is constant has correlation zero with any other, and gradient zero.
+    for values minus their weighted mean over the points, channel by channel. A constant
+    frame has correlation zero with any other, and gradient zero.
 
     Args:
       prediction: frames, shape `(t, n)` or `(t, n, c)`.
       target: true frames of the same shape.
-      quadrature_weights: weights of the points; zero leaves a point out.
+      quadrature_weights: weights of the points; zero masks a point.
 
     Returns:
       The correlations, between -1 and 1, shape `(t,)`.
@@ -123,7 +123,7 @@ def persistence(
     """The prediction that nothing changes: the first frame, repeated.
 
     Args:
-      first: the last frame that is known, shape `(n,)` or `(n, c)`.
+      first: the last known frame, shape `(n,)` or `(n, c)`.
       num_frames: number of frames to predict.
 
     Returns:
@@ -147,7 +147,8 @@ def steps_until(condition: ArrayLike) -> Array:
     """Number of steps before a condition is first met.
 
     Args:
-      condition: whether it is met after every step, booleans of shape `(t,)`.
+      condition: whether the condition is met after every step, booleans of shape
+        `(t,)`.
 
     Returns:
       The number of steps before the first True, `t` if there is none, int32.
@@ -178,11 +179,11 @@ def correlation_time(
     Args:
       prediction: frames, shape `(t, n)` or `(t, n, c)`.
       target: true frames of the same shape.
-      threshold: the smallest correlation that counts as agreement.
-      quadrature_weights: weights of the points; zero leaves a point out.
+      threshold: minimum correlation that counts as agreement.
+      quadrature_weights: weights of the points; zero masks a point.
 
     Returns:
-      The steps before the correlation is first below the threshold or not a number,
+      The number of steps before the correlation is first below the threshold or NaN,
       `t` if it never is, int32.
 
     Raises:
@@ -219,12 +220,12 @@ def persistence_time(
     Args:
       prediction: frames, shape `(t, n)` or `(t, n, c)`.
       target: true frames of the same shape.
-      first: the last frame that was known, shape `(n,)` or `(n, c)`.
-      quadrature_weights: weights of the points; zero leaves a point out.
+      first: the last known frame, shape `(n,)` or `(n, c)`.
+      quadrature_weights: weights of the points; zero masks a point.
 
     Returns:
-      The steps before the error is first above that of persistence or not a number,
-      `t` if it never is, int32.
+      The number of steps before the error first exceeds that of persistence or is NaN,
+      `t` if it never does, int32.
 
     Raises:
       TypeError: if an array is not floating point.
@@ -252,20 +253,20 @@ def radial_spectrum(
         E_k = sum_{k - 1/2 <= |q| < k + 1/2} |u_q|^2,    u_q = mean_x u(x) e^{-i q . x},
 
     over integer wave numbers `q`, for `k = 0, ..., floor(min(grid_shape) / 2)`. Shells
-    beyond the last one, the corners of a square, are left out. By Parseval, a field
-    without them has `sum_k E_k = mean u^2`.
+    beyond the last one, in the corners of a square, are omitted. By Parseval's theorem,
+    `sum_k E_k = mean u^2` for a field without them.
 
     Args:
       field: values on the grid, last axis fastest, shape `(n,)`.
-      grid_shape: points along each axis, one or two axes; its product is `n`.
+      grid_shape: number of points along each of one or two axes; the product is `n`.
 
     Returns:
       The energies, shape `(floor(min(grid_shape) / 2) + 1,)`.
 
     Raises:
       TypeError: if the field is not floating point.
-      ValueError: if it does not fill the grid, or the grid has other than one or two
-        axes.
+      ValueError: if its size differs from the grid, or the grid does not have one or
+        two axes.
 
     Examples:
       >>> import numpy as np
@@ -279,8 +280,9 @@ def radial_spectrum(
     _checks.rank(1, field=field)
     if len(grid_shape) not in (1, 2) or math.prod(grid_shape) != field.size:
         raise ValueError(
-            f"grid_shape={tuple(grid_shape)} must have one or two axes and the "
-            f"{field.size} points of the field; spectra of meshes are not available."
+            f"grid_shape={tuple(grid_shape)} must have one or two axes and as many "
+            f"points as the field, {field.size}; spectra on meshes are not "
+            "available."
         )
     dtype, field = field.dtype, _checks.at_least_single(field)
     modes = jnp.fft.fftn(field.reshape(grid_shape)) / field.size
@@ -304,12 +306,12 @@ def mean_drift(
 
     Args:
       frames: shape `(t, n)` or `(t, n, c)`.
-      first: the frame `u_0` before, shape `(n,)` or `(n, c)`; where it vanishes the
-        drift is not divided.
-      quadrature_weights: weights of the points; zero leaves a point out.
+      first: the previous frame `u_0`, shape `(n,)` or `(n, c)`; where its mean is zero,
+        the drift is not divided.
+      quadrature_weights: weights of the points; zero masks a point.
 
     Returns:
-      The drifts, signed, shape `(t,)` or `(t, c)`.
+      The signed drifts, shape `(t,)` or `(t, c)`.
 
     Raises:
       TypeError: if an array is not floating point.
@@ -342,8 +344,9 @@ def _frames(prediction: ArrayLike, target: ArrayLike) -> tuple[Array, Array]:
     p, t = (_checks.at_least_single(jnp.asarray(x)) for x in (prediction, target))
     if p.shape != t.shape or p.ndim not in (2, 3):
         raise ValueError(
-            f"prediction has shape {p.shape} and target {t.shape}; both must be the "
-            "frames (t, n) or (t, n, c) of one sample; use `jax.vmap` for batches."
+            f"prediction has shape {p.shape} and target has shape {t.shape}; both "
+            "must be frames (t, n) or (t, n, c) of one sample; use `jax.vmap` for "
+            "batches."
         )
     return p.reshape(*p.shape[:2], -1), t.reshape(*t.shape[:2], -1)
 
@@ -357,7 +360,7 @@ def _weights(frames: Array, quadrature_weights: ArrayLike | None) -> Array:
     if weights.shape != frames.shape[1:2]:
         raise ValueError(
             f"quadrature_weights has shape {weights.shape}, expected "
-            f"{frames.shape[1:2]}: one weight for each point of a frame."
+            f"{frames.shape[1:2]}: one weight per point of a frame."
         )
     weights = weights / power_below(jnp.where(active(weights), weights, 0), even=True)
     return weights[None, :, None]

@@ -1,10 +1,10 @@
-"""Affine normalisation of fields: fit on training data, encode inputs, decode outputs.
+"""Affine normalisation of fields: fit to training data, encode inputs, decode outputs.
 
-A `Normalizer` is two arrays in a pytree, so it is saved with the checkpoint, passed to
-jitted functions and batched like any other value. Nothing is normalised implicitly: a
-model's output is decoded exactly once, where the program says so.
+A `Normalizer` is a pytree of two arrays, so it is saved with the checkpoint, passed to
+jitted functions and batched like any other value. Nothing is normalised implicitly: the
+program decodes a model's output exactly once, by an explicit call.
 
-Units do not matter: of data in float64, an offset is taken off before anything is
+Units have no effect: for float64 data, an offset is subtracted before anything is
 rounded to float32, and no threshold has the units of the data.
 """
 
@@ -32,7 +32,7 @@ class Normalizer(NamedTuple):
     Attributes:
       mean: shape `()` or `(c,)` per channel, `(n,)` or `(n, c)` pointwise.
       std: the same shape, with the guard against zero already added; zero where every
-        value is the mean: such values are encoded as zero, and decoded as the mean.
+        value equals the mean: such values are encoded as zero, and decoded as the mean.
 
     Examples:
       >>> import numpy as np
@@ -49,32 +49,32 @@ class Normalizer(NamedTuple):
 def fit(
     values: Any, *, weights: Any = None, pointwise: bool = False, unbiased: bool = True
 ) -> Normalizer:
-    r"""Measures the mean and standard deviation of a data set.
+    r"""Computes the mean and standard deviation of a data set.
 
         mean = sum w x / W,
         std = (sum w (x - mean)^2 / (W - sum w^2 / W))^{1/2} + eps,
 
     with W = sum w, over samples and points (`eps = 1e-8`) or, pointwise, over samples
     only (`eps = 1e-5`), see `guard`. With weights of 0 and 1 the denominator is the
-    number of kept entries less one. Runs on the host in float64, whatever the dtype of
-    the data. A channel that is constant up to rounding has `std = 1`.
+    number of kept entries less one. It is computed on the host in float64, for any
+    dtype of the data. A channel that is constant up to rounding has `std = 1`.
 
     Args:
       values: data, shape `(samples, n)` for one channel or `(samples, n, c)`.
       weights: non-negative weights of the points, `(samples, n)` or `(n,)`; entries of
-        zero weight are padding, ignored even if they are NaN.
-      pointwise: keep one mean and deviation for each point (which ties the normaliser
-        to this mesh) instead of one for each channel.
-      unbiased: the denominator above, or else `W`.
+        zero weight are padding and ignored, even if they are NaN.
+      pointwise: compute one mean and deviation per point (so the normaliser supports
+        only this mesh) instead of one per channel.
+      unbiased: use the denominator above, otherwise `W`.
 
     Returns:
-      The normaliser, NumPy arrays in the dtype of `values`, or float32 of half
+      The normaliser, NumPy arrays in the dtype of `values`, or in float32 for half
       precision.
 
     Raises:
       TypeError: if `values` is not floating point.
       ValueError: if shapes do not match, an entry is not finite, a weight is negative
-        or not finite, or fewer than two entries are left to measure a deviation with.
+        or not finite, or fewer than two entries remain to compute a deviation.
 
     Examples:
       >>> import numpy as np
@@ -90,8 +90,8 @@ def fit(
     dtype = np.promote_types(values.dtype, np.float32)
     if values.ndim not in (2, 3):
         raise ValueError(
-            f"values has shape {values.shape}, expected (samples, n) or (samples, n, "
-            "c); reshape grids to one axis of points."
+            f"values has shape {values.shape}, expected (samples, n) or (samples, "
+            "n, c); flatten grids to one axis of points."
         )
     kept = np.ones(values.shape[:2]) if weights is None else _weights(weights, values)
     if values.ndim == 3:
@@ -105,9 +105,9 @@ def fit(
     count = np.min(np.sum(kept > 0, axis=axes), initial=values.size)
     if count < 2:
         raise ValueError(
-            f"A standard deviation needs two values, but only {count} of {values.shape}"
-            " are left for some mean; give more samples or fewer zero weights"
-            + (", or use pointwise=False." if pointwise else ".")
+            f"A standard deviation needs two values, but only {count} of "
+            f"{values.shape} remain for some mean; pass more samples or fewer zero "
+            "weights" + (", or use pointwise=False." if pointwise else ".")
         )
     mean = np.sum(kept * values, axis=axes) / total
     square = np.sum(kept * (values - mean) ** 2, axis=axes)
@@ -124,12 +124,13 @@ def fit(
 def guard(std: np.ndarray, eps: float) -> np.ndarray:
     """Offset added to deviations before data are divided by them.
 
-    Published normalisers add `eps`, in the units of the data: so do these, where data
-    spread by a thousandth or more, `eps min(1, 1000 std)`.
+    Published normalisers add `eps`, in the units of the data. This function does the
+    same if the deviation is at least a thousandth, and reduces it otherwise: `eps
+    min(1, 1000 std)`.
 
     Args:
-      std: deviation of all values of a channel.
-      eps: of data of usual units.
+      std: standard deviation of all values of a channel.
+      eps: offset for data of usual size.
 
     Examples:
       >>> import numpy as np
@@ -148,10 +149,10 @@ def is_constant(
         high - low <= 8 rounding size
 
     Args:
-      low: smallest value of every channel.
-      high: largest value.
-      rounding: the `eps` of the type that the values came in.
-      size: what is rounded; the largest absolute value by default.
+      low: minimum of every channel.
+      high: maximum of each channel.
+      rounding: the `eps` of the original dtype of the values.
+      size: magnitude that determines rounding; by default the largest absolute value.
 
     Examples:
       >>> from opjax.normalize import is_constant
@@ -165,10 +166,10 @@ def is_constant(
 
 
 def is_single(normalizer: Normalizer) -> bool:
-    """Whether float32 holds the values of a normaliser: no offset is large.
+    """Whether float32 represents the values of a normaliser accurately.
 
-    Large is a mean above 16 deviations, from which rounding would take digits. A
-    constant may be rounded. Deviations lie between 1e-30 and 1e30.
+    It does not if the mean exceeds 16 standard deviations, because rounding would lose
+    digits. A constant may be rounded. Deviations must lie between 1e-30 and 1e30.
 
     Examples:
       >>> import numpy as np
@@ -182,10 +183,10 @@ def is_single(normalizer: Normalizer) -> bool:
 
 
 def encode_host(normalizer: Normalizer, values: np.ndarray) -> np.ndarray:
-    """`encode` of an array on the host, by NumPy: nothing is compiled.
+    """Applies `encode` to an array on the host with NumPy, without compilation.
 
-    Values in float64 are rounded to what JAX computes in after the mean is off, or
-    before, to the bits of `encode`, where that loses nothing, see `is_single`.
+    Values in float64 are rounded to JAX's dtype after the mean is subtracted; or
+    before, with the same bits as `encode`, if that loses nothing, see `is_single`.
 
     Examples:
       >>> import numpy as np
@@ -203,11 +204,11 @@ def encode_host(normalizer: Normalizer, values: np.ndarray) -> np.ndarray:
 
 
 def decode_host(normalizer: Normalizer, values: np.ndarray) -> np.ndarray:
-    """`decode` of an array on the host, in float64.
+    """Applies `decode` to an array on the host, in float64.
 
     Returns:
-      Values in the dtype of the encoded ones if that holds them, see `is_single`, and
-      else in float64.
+      Values in the dtype of `values` if it represents them accurately (see
+      `is_single`), otherwise in float64.
 
     Examples:
       >>> import numpy as np
@@ -227,15 +228,16 @@ def encode(
 ) -> Float[Array, " *shape"]:
     """Maps values to zero mean and unit deviation, `(values - mean) / std`.
 
-    Of a NumPy array in float64 the mean is taken off in float64, also where JAX has
-    float32 alone.
+    For a NumPy array in float64, the mean is subtracted in float64, even if JAX only
+    uses float32.
 
     Args:
-      normalizer: as returned by `fit`.
+      normalizer: normaliser from `fit`.
       values: one sample or a batch, with the normaliser's axes last.
 
     Returns:
-      The normalised values, same shape as `values` and the dtype that JAX gives them.
+      The normalised values, with the shape of `values` and the dtype that JAX uses for
+      them.
 
     Raises:
       TypeError: if `values` is not floating point.
@@ -260,10 +262,10 @@ def encode(
 def decode(
     normalizer: Normalizer, values: Float[ArrayLike, " *shape"]
 ) -> Float[Array, " *shape"]:
-    """Undoes `encode`, `values * std + mean`.
+    """Inverts `encode`, `values * std + mean`.
 
     Args:
-      normalizer: as returned by `fit`.
+      normalizer: normaliser from `fit`.
       values: normalised values, with the normaliser's axes last.
 
     Returns:
@@ -294,8 +296,8 @@ def _check(normalizer: Normalizer, values: ArrayLike) -> None:
     shape, own = jnp.shape(values), jnp.shape(normalizer.mean)
     if shape[len(shape) - len(own) :] != own:
         raise ValueError(
-            f"values has shape {shape}, but the normalizer was fitted for trailing "
-            f"axes {own}; fit it on the same channels"
+            f"values has shape {shape}, but the normalizer was fitted to the "
+            f"trailing axes {own}; use the same channels"
             + (" and points (or with pointwise=False)." if len(own) > 0 else ".")
         )
 
@@ -315,7 +317,7 @@ def _weights(weights: Any, values: np.ndarray) -> np.ndarray:
     if weights.shape not in (values.shape[:2], values.shape[1:2]):
         raise ValueError(
             f"weights has shape {weights.shape}, expected {values.shape[:2]} or "
-            f"{values.shape[1:2]}: one weight for each point of values {values.shape}."
+            f"{values.shape[1:2]}: one weight per point of values {values.shape}."
         )
     if not np.all(np.isfinite(weights) & (weights >= 0)):
         raise ValueError("weights must be non-negative and finite; use 0 for padding.")

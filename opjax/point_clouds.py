@@ -1,7 +1,7 @@
 """Point clouds: spread-out samples, nearest points, size, and rotations.
 
-Like everywhere in opjax, a quadrature weight of zero removes a point: `farthest_points`
-never takes it, `nearest_points` never finds it, and means leave it out.
+As everywhere in opjax, a quadrature weight of zero masks a point: `farthest_points`
+never selects it, `nearest_points` never finds it, and means ignore it.
 """
 
 import functools
@@ -29,27 +29,27 @@ def farthest_points(
     num_samples: int,
     quadrature_weights: Float[ArrayLike, " n"] | None = None,
 ) -> Int[Array, " num_samples"]:
-    r"""Chooses points that are spread out, each as far as possible from those before.
+    r"""Selects points that are spread out, each as far as possible from earlier ones.
 
         i_1 = argmax_i |x_i - mean(x)|,
         i_{k+1} = argmax_i min_{j <= k} |x_i - x_{i_j}|,
 
-    of several farthest points, up to rounding, the first one. A smaller sample is the
-    start of a larger one. Starting from the point that is farthest from the mean makes
-    the sample, up to rounding, independent of rotation, translation and order of the
-    points.
+    where the first of equally far points, up to rounding, is selected. A smaller sample
+    is the start of a larger one. The first point is the farthest from the mean, so the
+    sample does not depend on rotation, translation and order of the points, up to
+    rounding.
 
     Complexity: `O(n num_samples)`.
 
     Args:
       points: coordinates, shape `(n, p)`.
-      num_samples: number of points to choose.
-      quadrature_weights: shape `(n,)`; points of zero weight are not chosen, and those
-        of positive weight all count the same. If there are fewer of them than
-        `num_samples`, points are chosen again.
+      num_samples: number of points to select.
+      quadrature_weights: shape `(n,)`; points of zero weight are not selected, and all
+        positive weights are treated equally. If there are fewer such points than
+        `num_samples`, points are repeated.
 
     Returns:
-      Indices of the chosen points, int32 of shape `(num_samples,)`.
+      Indices of the selected points, int32 of shape `(num_samples,)`.
 
     Raises:
       TypeError: if `points` is not floating point.
@@ -70,8 +70,8 @@ def farthest_points(
     n = points.shape[0]
     if not 1 <= num_samples <= n:
         raise ValueError(
-            f"{num_samples=} must lie between 1 and the {n} points of points "
-            f"{points.shape}; use fewer, or repeat points first."
+            f"{num_samples=} must lie between 1 and {n}, the number of points of "
+            f"points {points.shape}; use fewer samples, or repeat points first."
         )
     columns = points.T
 
@@ -96,20 +96,20 @@ def nearest_points(
     *,
     quadrature_weights: Float[ArrayLike, " n"] | None = None,
 ) -> Int[Array, " m"]:
-    r"""Finds the nearest point of every query, to carry values from points to queries.
+    r"""Finds the nearest point of every query, to copy values from points to queries.
 
         i(q) = argmin_i |q - x_i|,    values_at_queries = values[i].
 
-    Of several nearest points the first one. Takes differences of coordinates rather
-    than of their squares, which far from the origin would cancel.
+    The first of several nearest points is returned. Coordinates are subtracted before
+    they are squared, because a difference of squares would cancel far from the origin.
 
-    Complexity: `O(m n)`, in blocks of queries.
+    Complexity: `O(m n)`, computed in blocks of queries.
 
     Args:
       queries: coordinates, shape `(m, p)`.
       points: coordinates, shape `(n, p)`.
-      quadrature_weights: of the points, shape `(n,)`; those of zero weight are never
-        found.
+      quadrature_weights: weights of the points, shape `(n,)`; points of zero weight are
+        never found.
 
     Returns:
       Indices of points, int32 of shape `(m,)`.
@@ -151,11 +151,12 @@ def centre_and_scale(
 
     Args:
       points: coordinates, shape `(n, p)`.
-      length: unit of the result, in those of `points`; by default the largest distance
-        of a point from the mean, so that the unit ball holds the cloud; one if all
-        points coincide. One length for all clouds keeps their sizes.
-      quadrature_weights: shape `(n,)`; points of zero weight are not counted, but moved
-        all the same. Those of positive weight all count the same.
+      length: unit of the result, in the units of `points`; by default the largest
+        distance of a point from the mean, so that the cloud fits into the unit ball;
+        one if all points coincide. A common length for all clouds preserves their
+        sizes.
+      quadrature_weights: shape `(n,)`; points of zero weight are excluded from the
+        mean, but also moved. All positive weights are treated equally.
 
     Returns:
       Coordinates, shape `(n, p)`.
@@ -188,9 +189,9 @@ def centre_and_scale(
 def random_rotation(
     key: jax.Array, *, dtype: DTypeLike = jnp.float32
 ) -> Float[Array, "3 3"]:
-    r"""Draws a rotation of space, uniformly: from the Haar measure of SO(3).
+    r"""Draws a uniformly random rotation in 3D, from the Haar measure of SO(3).
 
-    The rotation of a unit quaternion `(w, v)` that is uniform on the sphere,
+    It is the rotation of a unit quaternion `(w, v)`, uniform on the sphere,
 
         R = (w^2 - |v|^2) I + 2 v v^T + 2 w [v]_x.
 
@@ -233,18 +234,18 @@ def principal_axes(
     *,
     quadrature_weights: Float[ArrayLike, " n"] | None = None,
 ) -> Float[Array, "3 3"]:
-    r"""Rotation of a cloud in space to its principal axes, one for all its poses.
+    r"""Returns a rotation of a 3D cloud to its principal axes, the same for all poses.
 
     The columns `a_1, a_2, a_3` are the directions of largest to smallest variance; the
-    third moments `sum_i (a . (x_i - mean))^3` of the first two are positive, and `a_3
-    = a_1 x a_2`. So `points @ axes` is the same for every rotation of the points, if
-    variances and moments tell the axes apart; a cloud with a symmetry has no such axes,
-    and of one that almost has, they depend on details.
+    third moments `sum_i (a . (x_i - mean))^3` of the first two are positive, and `a_3 =
+    a_1 x a_2`. So `points @ axes` does not change if the points are rotated, provided
+    that variances and moments distinguish the axes. A symmetric cloud has no such axes;
+    for an almost symmetric one, they are sensitive to details.
 
     Args:
       points: coordinates, shape `(n, 3)`.
-      quadrature_weights: shape `(n,)`; points of zero weight are not counted, and those
-        of positive weight all count the same.
+      quadrature_weights: shape `(n,)`; points of zero weight are ignored, and all
+        positive weights are treated equally.
 
     Returns:
       A rotation, shape `(3, 3)`.
@@ -284,7 +285,9 @@ def _cloud(points: ArrayLike, weights: ArrayLike | None) -> tuple[jax.Array, jax
     _checks.floating(points=points)
     _checks.rank(2, points=points)
     if not points.size:
-        raise ValueError(f"points has shape {points.shape}: there are no points.")
+        raise ValueError(
+            f"points has shape {points.shape}, but at least one point is needed."
+        )
     if weights is None:
         return points, jnp.ones(points.shape[0], bool)
     _checks.floating(quadrature_weights=weights)

@@ -1,18 +1,19 @@
 r"""Numbers in 16 bits: types, rounding, and products of rounded factors.
 
-A number is rounded to the nearest one of its type, so with `u = 2^-8` of bfloat16 and
-`u = 2^-11` of float16, where `m` is the largest number of an array,
+A number is rounded to the nearest one of its type. With `u = 2^-8` for bfloat16 and `u
+= 2^-11` for float16, where `m` is the largest magnitude in an array,
 
     |rounded - x| <= u |x|  (bfloat16),    u max(|x|, 2^-28 m)  (float16).
 
-Numbers of float16 are first scaled by a power of two, one for every array, so that none
-overflows. Features are stored in either type. Products are computed in bfloat16 only,
-which needs no scale and which processors multiply faster than float32: both factors are
-rounded, and sums are in single precision or better,
+Arrays are first scaled by a power of two for float16, so that no number overflows.
+Features can be stored in either type. Products are computed only in bfloat16, which
+needs no scaling and which processors multiply faster than float32: both factors are
+rounded, and sums are in single precision or higher,
 
     |computed - x y| <= (2 u + u^2 + s eps) |x| |y|,
 
-with `|x| |y|` that of absolute values, `s` terms of a sum and `eps = 2^-24` of float32.
+with `|x| |y|` the product of absolute values, `s` terms in a sum and `eps = 2^-24` of
+float32.
 """
 
 import dataclasses
@@ -37,9 +38,9 @@ class Precision:
 
     Attributes:
       features: one of `PRODUCT_TYPES`, to which features and basis functions are
-        rounded in front of products over channels and points; None for their own type.
-      storage: one of `STORED_TYPES`, in which features in front of blocks are kept for
-        the backward pass; None for their own type.
+        rounded before products over channels and points; None for no rounding.
+      storage: one of `STORED_TYPES`, in which features before blocks are stored for the
+        backward pass; None for no rounding.
 
     Raises:
       ValueError: if a type is unknown.
@@ -51,7 +52,7 @@ class Precision:
       >>> Precision(features="int8")
       Traceback (most recent call last):
           ...
-      ValueError: features='int8' must be one of bfloat16, or None for the type ...
+      ValueError: features='int8' must be one of bfloat16, or None for no ...
     """
 
     features: str | None = None
@@ -79,8 +80,8 @@ def check_stored(**types: str | None) -> None:
 def _check(name: str, dtype: str | None, types: tuple[str, ...]) -> None:
     if dtype is not None and dtype not in types:
         raise ValueError(
-            f"{name}={dtype!r} must be one of {', '.join(types)}, or None for the "
-            "type of the features."
+            f"{name}={dtype!r} must be one of {', '.join(types)}, or None for no "
+            "rounding."
         )
 
 
@@ -92,11 +93,11 @@ def rounded(
     Args:
       x: numbers.
       dtype: one of `STORED_TYPES`.
-      leading: number of leading axes whose every entry is an array of its own.
+      leading: number of leading axes that index separate arrays.
 
     Returns:
-      The numbers times a scale, and the scale, a power of two with axes of length one;
-      None for one.
+      The scaled and rounded numbers, and the scale, a power of two with axes of length
+      one; None stands for a scale of one.
 
     Examples:
       >>> import jax.numpy as jnp
@@ -115,7 +116,7 @@ def rounded(
 
 
 def matmul(x: jax.Array, y: jax.Array, dtype: str | None) -> jax.Array:
-    """Returns `x @ y` of matrices, rounded to 16 bits if a type is given.
+    """Returns the product `x @ y` of matrices, optionally with rounded factors.
 
     Examples:
       >>> import jax.numpy as jnp
@@ -128,19 +129,20 @@ def matmul(x: jax.Array, y: jax.Array, dtype: str | None) -> jax.Array:
 
 
 def product(spec: str, x: jax.Array, y: jax.Array, dtype: str | None) -> jax.Array:
-    """Returns `jnp.einsum(spec, x, y)` of factors that are rounded to 16 bits.
+    """Returns `jnp.einsum(spec, x, y)` with factors rounded to 16 bits.
 
-    Gradients are such products as well, of the rounded cotangent. There is no forward
-    mode of differentiation.
+    Gradients are such products as well, with a rounded cotangent. Forward-mode
+    differentiation is not supported.
 
     Args:
-      spec: in which every letter is in two of the factors and the product.
-      x: a factor, in single precision or better.
-      y: the other factor, of the same type.
-      dtype: one of `PRODUCT_TYPES`; None for the product of what is given.
+      spec: einsum specification in which every letter occurs in two of the three
+        arrays.
+      x: a factor, in single precision or higher.
+      y: the other factor, in the same dtype.
+      dtype: one of `PRODUCT_TYPES`; None for no rounding.
 
     Returns:
-      The product, of the type of the factors.
+      The product, in the dtype of the factors.
 
     Examples:
       >>> import jax.numpy as jnp
@@ -207,7 +209,7 @@ def _sum(
 
 
 def dot_general(dtype: str | None) -> Callable[..., jax.Array]:
-    """Returns the `dot_general` of `nnx.Linear`, the same object for a type.
+    """Returns the `dot_general` for `nnx.Linear`; equal dtypes give the same object.
 
     Examples:
       >>> from functools import partial

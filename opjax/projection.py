@@ -1,9 +1,9 @@
-"""Sums of features against basis functions: from points to coefficients and back.
+"""Projection of features onto basis functions, and reconstruction.
 
-A basis is an array `(n, k)`, `k` functions at `n` points; coefficients are `(k, d)`,
-the expansion of `d` channels. All that attention in a basis knows of the points are
-weighted sums over them, `Moments`. They add up over chunks of points, and over devices.
-Everything here acts on one head of one sample.
+A basis is an array `(n, k)` of `k` functions at `n` points; coefficients are `(k, d)`,
+the expansion of `d` channels. Attention in a basis combines points only through
+weighted sums over them, `Moments`, which add up over chunks of points and over devices.
+All functions act on one head of one sample.
 """
 
 import dataclasses
@@ -24,15 +24,15 @@ from opjax.quadrature import active, select
 @pytree
 @dataclasses.dataclass(frozen=True)
 class Moments:
-    r"""Weighted sums over points, which are added for points in several chunks.
+    r"""Weighted sums over points, which add up over chunks of points.
 
     Attributes:
-      integrals: of features against the basis, `Phi^T W f`, shape `(k, d)`.
-      masses: of the basis functions, `Phi^T w`, shape `(k,)`.
+      integrals: integrals of features against the basis, `Phi^T W f`, shape `(k, d)`.
+      masses: integrals of the basis functions, `Phi^T w`, shape `(k,)`.
       weight: sum of all weights, a scalar.
       count: number of points of positive weight, a scalar.
       gram: inner products of the basis functions, `Phi^T W Phi`, shape `(k, k)`; `None`
-        where nobody asked for them.
+        if they were not requested.
 
     Examples:
       >>> import numpy as np
@@ -54,14 +54,14 @@ class Moments:
         return jax.tree.map(jnp.add, self, other)
 
     def psum(self, axis_name: str) -> "Moments":
-        """Moments of the points of all devices of an axis of `jax.shard_map`."""
+        """Returns the moments over all devices along an axis of `jax.shard_map`."""
         return lax.psum(self, axis_name)
 
     @property
     def unit(self) -> jax.Array:
         """Average weight of the points with positive weight; one if there are none.
 
-        Counting points of positive weight only makes padded and unpadded data equal.
+        Only points of positive weight are counted, so padding has no effect.
         """
         some = self.count > 0
         return jnp.where(some, self.weight / jnp.where(some, self.count, 1), 1)
@@ -82,8 +82,8 @@ class Moments:
             (diag(Phi^T w) + offset unit I)^{-1} Phi^T W f.
 
         Args:
-          offset: keeps the mean of an empty basis function finite; in units of one
-            average weight, so that constant weights cancel.
+          offset: keeps the mean for an empty basis function finite; in units of the
+            average weight, so that a common factor of the weights cancels.
         """
         dtype = self.integrals.dtype
         # Divided first: gradients have squares of masses, which tiny weights underflow.
@@ -95,7 +95,7 @@ class Moments:
         return means.astype(dtype)
 
     def least_squares(self, *, ridge: ArrayLike = 0.0) -> jax.Array:
-        r"""Returns the coefficients of the best fit, shape `(k, d)`.
+        r"""Returns the least-squares coefficients, shape `(k, d)`.
 
             (Phi^T W Phi + ridge I)^{-1} Phi^T W f.
 
@@ -103,11 +103,12 @@ class Moments:
           ridge: Tikhonov weight, in units of the Gram matrix.
 
         Raises:
-          ValueError: if the moments are without a Gram matrix.
+          ValueError: if the moments contain no Gram matrix.
         """
         if self.gram is None:
             raise ValueError(
-                "These moments have no Gram matrix; compute them with with_gram=True."
+                "These moments contain no Gram matrix; compute them with "
+                "with_gram=True."
             )
         identity = jnp.eye(self.gram.shape[0], dtype=self.gram.dtype)
         _checks.single_numbers(ridge=ridge)
@@ -117,12 +118,13 @@ class Moments:
 
 @runtime_checkable
 class Projection(Protocol):
-    """Maps the moments of features to coefficients `(k, d)`, and says what it needs.
+    """Maps moments of features to coefficients `(k, d)`.
 
-    Any pytree with these attributes is a projection, such as
+    The attributes `needs_gram`, `needs_one_sign` and `weights_cancel` state which
+    moments it needs. Any callable pytree with them is a projection, such as
 
         @jax.tree_util.register_static
-        @dataclasses.dataclass(frozen=True)  # two are equal: compiled once
+        @dataclasses.dataclass(frozen=True)  # equal instances share one compilation
         class Ridge:
             needs_gram, needs_one_sign, weights_cancel = True, False, False
 
@@ -134,24 +136,24 @@ class Projection(Protocol):
       >>> from opjax import projection
       >>> halves = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
       >>> values = np.array([[1.0], [3.0], [5.0], [7.0]])
-      >>> means = projection.Means(offset=0.0)  # one of three
+      >>> means = projection.Means(offset=0.0)  # or your own class
       >>> projection.project(values, halves, projection=means)[:, 0].tolist()
       [2.0, 6.0]
     """
 
     @property
     def needs_gram(self) -> bool:
-        """Whether the moments have to have a Gram matrix."""
+        """Whether the moments must contain a Gram matrix."""
         ...
 
     @property
     def needs_one_sign(self) -> bool:
-        """Whether the basis functions have to be non-negative."""
+        """Whether the basis functions must be non-negative."""
         ...
 
     @property
     def weights_cancel(self) -> bool:
-        """Whether a common factor of all weights changes nothing."""
+        """Whether a common factor of all weights cancels."""
         ...
 
     def __call__(self, moments: Moments, /) -> Array:
@@ -165,7 +167,8 @@ class Means:
     """Weighted means over basis functions of one sign, see `Moments.means`.
 
     Attributes:
-      offset: keeps the mean of an empty basis function finite, in average weights.
+      offset: keeps the mean for an empty basis function finite, in units of the average
+        weight.
 
     Examples:
       >>> from opjax.projection import Means
@@ -199,20 +202,20 @@ class InnerProducts:
     needs_gram, needs_one_sign, weights_cancel = False, False, False
 
     def __call__(self, moments: Moments, /) -> Array:
-        """Returns the integrals."""
+        """Returns the integrals unchanged."""
         return moments.integrals
 
 
 @pytree
 @dataclasses.dataclass(frozen=True)
 class LeastSquares:
-    """Best fit, the pseudo-inverse of the basis, see `Moments.least_squares`.
+    """Least-squares fit, the pseudo-inverse of the basis, see `Moments.least_squares`.
 
     Attributes:
       ridge: Tikhonov weight, in units of the Gram matrix.
-      relative: whether the unit is the mean square of the basis functions,
-        `trace(Phi^T W Phi) / k`, of which 1e-2 keeps softmax functions apart that are
-        all alike; then weights cancel.
+      relative: whether the unit is the mean square of the basis functions, `trace(Phi^T
+        W Phi) / k`. In this unit, 1e-2 suffices for nearly equal softmax functions, and
+        a common factor of the weights cancels.
 
     Examples:
       >>> import numpy as np
@@ -230,7 +233,7 @@ class LeastSquares:
 
     @property
     def weights_cancel(self) -> bool:
-        """Whether a common factor of all weights changes nothing."""
+        """Whether a common factor of all weights cancels."""
         return self.relative
 
     def __call__(self, moments: Moments, /) -> Array:
@@ -246,7 +249,7 @@ def check_projection(projection: object) -> None:
 
     Raises:
       TypeError: if it is a name or lacks an attribute.
-      ValueError: if its number is an array, or negative.
+      ValueError: if its number is an array or negative.
 
     Examples:
       >>> from opjax.projection import check_projection
@@ -262,8 +265,8 @@ def check_projection(projection: object) -> None:
         )
     if isinstance(projection, type):
         raise TypeError(
-            f"projection={projection.__name__} is a class; call it, such as "
-            f"{projection.__name__}()."
+            f"projection={projection.__name__} is a class; pass an instance, such "
+            f"as {projection.__name__}()."
         )
     if not isinstance(projection, Projection):
         names = ("needs_gram", "needs_one_sign", "weights_cancel", "__call__")
@@ -289,11 +292,11 @@ def moments(
     with_gram: bool = False,
     compute_dtype: str | None = None,
 ) -> Moments:
-    r"""Returns the sums over points that projections are computed from.
+    r"""Returns the sums over points that projections need.
 
         Phi^T W f,    Phi^T w,    sum_i w_i,    number of w_i > 0,    (Phi^T W Phi).
 
-    Moments of the parts of a mesh add up to those of the mesh:
+    Moments of parts of a mesh add up to those of the whole mesh:
 
         moments(f, Phi) = moments(f[:i], Phi[:i]) + moments(f[i:], Phi[i:]).
 
@@ -304,8 +307,8 @@ def moments(
         masks a point.
       with_gram: whether to compute the Gram matrix as well. If so, all products have
         the highest precision, and half precision becomes float32.
-      compute_dtype: type of 16 bits to which factors of integrals are rounded, if there
-        is no Gram matrix; see `precision.product`.
+      compute_dtype: 16-bit dtype to which factors of integrals are rounded, if there is
+        no Gram matrix; see `precision.product`.
 
     Returns:
       The moments.
@@ -368,7 +371,7 @@ def gram(
       quadrature_weights: non-negative weights `W`, shape `(n,)`; ones by default.
 
     Returns:
-      The Gram matrix, shape `(k, k)`, formed at the highest matrix-product precision.
+      The Gram matrix, shape `(k, k)`, computed at the highest matrix-product precision.
 
     Raises:
       TypeError: if an array is not floating point.
@@ -407,13 +410,12 @@ def project(
 
     with `mean(w)` over the points of positive weight. The three agree for an
     orthonormal basis and zero ridge, up to the scaling of the mean. Means need basis
-    functions of one sign. Least squares of half precision are formed and solved in
-    float32.
+    functions of one sign. Half-precision least squares are computed in float32.
 
     Args:
       values: values at the points, shape `(n, d)`.
       basis: basis functions at the same points, shape `(n, k)`.
-      projection: how moments become coefficients, such as `LeastSquares(1e-6)`.
+      projection: computes coefficients from moments, such as `LeastSquares(1e-6)`.
       quadrature_weights: weights `W = diag(w)`, shape `(n,)`; ones by default.
 
     Returns:
@@ -421,8 +423,8 @@ def project(
 
     Raises:
       TypeError: if an array is not floating point or the projection is a name.
-      ValueError: if the points do not match, or a weight or the projection's number is
-        negative.
+      ValueError: if the points do not match, or a weight or the number in the
+        projection is negative.
 
     Examples:
       >>> import numpy as np
@@ -482,7 +484,7 @@ def reconstruct(
 def check_weights(
     quadrature_weights: Float[ArrayLike, " n"], **points: jax.Array
 ) -> Float[Array, " n"]:
-    """Returns quadrature weights, checked against the arrays of their points.
+    """Returns quadrature weights after checks against the arrays of their points.
 
     Examples:
       >>> import numpy as np

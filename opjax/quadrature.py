@@ -1,7 +1,7 @@
 """Quadrature weights `w` with `sum_i w_i f(x_i) ~ int f`, for grids, clouds and meshes.
 
-A weight of zero removes a point from every sum: this is how padded points are masked,
-everywhere in opjax.
+A weight of zero removes a point from every sum. Everywhere in opjax, padded points are
+masked in this way.
 """
 
 import math
@@ -41,16 +41,17 @@ def grid_weights(
       grid_shape: points per axis.
       lengths: domain lengths per axis; one by default.
       rule: `"trapezoid"` if the end points are mesh points, `"midpoint"` for cell
-        centres, `"periodic"` if the last point is left out.
+        centres, `"periodic"` if the last point is omitted.
       dtype: floating-point dtype of the result.
 
     Returns:
-      Quadrature weights, shape `(prod(grid_shape),)`, summing to the domain's volume.
+      Quadrature weights, shape `(prod(grid_shape),)`, summing to the volume of the
+      domain.
 
     Raises:
       TypeError: if `dtype` is not floating point, or the shape is a number.
-      ValueError: if an axis is empty (or has one point, trapezoid), the lengths do not
-        match the axes or are not positive and finite, or the rule is unknown.
+      ValueError: if an axis is empty (or has one point, for trapezoid), the lengths do
+        not match the axes or are not positive and finite, or the rule is unknown.
 
     Examples:
       >>> from opjax.quadrature import grid_weights
@@ -72,7 +73,10 @@ def grid_weights(
     _checks.positive(lengths=lengths)
     fewest = 2 if rule == "trapezoid" else 1
     if any(n < fewest for n in grid_shape):
-        raise ValueError(f"grid_shape={tuple(grid_shape)}: {rule} needs >= {fewest}.")
+        raise ValueError(
+            f"grid_shape={tuple(grid_shape)}: {rule} needs at least "
+            f"{fewest} points per axis."
+        )
     weights = jnp.ones((1,), dtype)
     for n, length in zip(grid_shape, lengths, strict=True):
         if rule == "trapezoid":
@@ -90,29 +94,30 @@ def scattered_weights(
 ) -> Float[Array, " n"]:
     r"""Returns weights of scattered points from their nearest-neighbour distances.
 
-    A point whose `m`-th nearest other point is at distance `r_i` stands for a cell of
+    A point whose `m`-th nearest other point is at distance `r_i` represents a cell with
     volume proportional to `r_i^p`, so
 
         w_i = volume * r_i^p / sum_j r_j^p,    p the dimension of space.
 
-    Every point gets the same weight if the points are equally dense. Of more than `m`
-    copies of a point, `c` in all besides itself, `r_i` is the distance of the nearest
-    other place, and the volume `m / c` of it: together they stand for one cell. If all
-    points are copies, their weights are equal. Needs `O(n)`
-    memory per point and `O(n^2)` work: compute once per mesh. For points on a surface
-    use `cell_weights`, since `p` must be the dimension of the integral.
+    All points get the same weight if they are equally dense. If a point has more than
+    `m` copies (`c` in total besides itself), `r_i` is the distance to the nearest
+    distinct point, and the volume is `m / c` of its volume: together the copies
+    represent one cell. If all points are copies, their weights are equal. It needs
+    `O(n)` memory per point and `O(n^2)` operations: compute it once per mesh. For
+    points on a surface use `cell_weights`, because `p` must be the dimension of the
+    integral.
 
     Args:
       mesh_points: shape `(n, p)`, in domain lengths.
-      num_neighbors: `m` above; larger is smoother.
-      volume: the integral of one.
+      num_neighbors: number `m` above; larger values give smoother weights.
+      volume: volume of the domain, the sum of the weights.
 
     Returns:
       Quadrature weights, shape `(n,)`, summing to `volume`.
 
     Raises:
       TypeError: if `mesh_points` is not floating point.
-      ValueError: if there are no more than `num_neighbors` points, or a number is not
+      ValueError: if there are at most `num_neighbors` points, or a number is not
         positive and finite.
 
     Examples:
@@ -153,26 +158,26 @@ def cell_weights(
 ) -> Float[np.ndarray, " n"]:
     r"""Returns the lumped masses of the points of a mesh, computed on the host.
 
-    Every corner takes an equal share of each of its simplices, of dimension `k`, which
+    Every simplex, of dimension `k`, contributes equally to its corners, which
     integrates piecewise-linear functions exactly:
 
         w_i = sum_{T containing i} |T| / (k + 1),    |T| = det(E E^T)^{1/2} / k!,
 
-    with the edges `E` from one corner to the `k` others. Quadrilaterals take the mean
-    of both ways to divide them, or the one way where they are not convex. Cells of four
-    corners in space are what `kind_of_four` says.
+    with the edges `E` from one corner to the `k` others. A quadrilateral is divided in
+    both ways and averaged, or in the only possible way if it is not convex.
+    `kind_of_four` decides the type of cells with four corners in 3D.
 
     Args:
-      mesh_points: points, shape `(n, p)`, in domain lengths.
-      cells: indices of their corners, integers of shape `(t, corners)`.
+      mesh_points: points, shape `(n, p)`, in the units of `lengths`.
+      cells: indices of the corners, integers of shape `(t, corners)`.
 
     Returns:
-      Quadrature weights, float64 of shape `(n,)`; zero for points of no cell.
+      Quadrature weights, float64 of shape `(n,)`; zero for points without a cell.
 
     Raises:
       TypeError: if points are not floating point or indices not integers.
-      ValueError: if shapes are not as above, a point does not exist, or the cells are
-        of another kind, or may be of two.
+      ValueError: if shapes do not match these, a point does not exist, or the type of
+        the cells is unsupported or ambiguous.
 
     Examples:
       >>> import numpy as np
@@ -187,8 +192,8 @@ def cell_weights(
         return _quad_weights(points, cells)
     if not 2 <= corners <= dimension + 1:
         raise ValueError(
-            f"No quadrature weights for cells of {corners} corners in {dimension} "
-            "dimensions; divide them into simplices."
+            f"Quadrature weights are not available for cells with {corners} "
+            f"corners in {dimension} dimensions; divide them into simplices."
         )
     return _simplex_weights(points, cells)
 
@@ -196,24 +201,24 @@ def cell_weights(
 def kind_of_four(
     mesh_points: Float[ArrayLike, "n 3"], cells: Int[ArrayLike, "t 4"]
 ) -> str:
-    r"""Tells quadrilaterals of a surface in space from tetrahedra, on the host.
+    r"""Distinguishes quadrilaterals of a surface in 3D from tetrahedra, on the host.
 
-    Tetrahedra of a mesh share faces, three corners of a cell; quadrilaterals share
-    sides only. Cells that repeat a corner or are flat are quadrilaterals too, `|T| <=
-    1e-9 h^3` with the longest edge `h`; cells that share nothing and are far from flat,
+    Tetrahedra of a mesh share faces, three corners of a cell; quadrilaterals share only
+    sides. Cells that repeat a corner or are flat, `|T| <= 1e-9 h^3` with the longest
+    edge `h`, are quadrilaterals too. Cells that share nothing and are far from flat,
     `|T| > 0.01 h^3`, are tetrahedra.
 
     Args:
-      mesh_points: points, shape `(n, 3)`, in domain lengths.
-      cells: indices of their corners, integers of shape `(t, 4)`.
+      mesh_points: points, shape `(n, 3)`.
+      cells: indices of the corners, integers of shape `(t, 4)`.
 
     Returns:
       `"quad"` or `"tetra"`, names of `opjax.geometry.KINDS`.
 
     Raises:
       TypeError: if points are not floating point or indices not integers.
-      ValueError: if shapes are not as above, a point does not exist, or the cells may
-        be either.
+      ValueError: if shapes do not match these, a point does not exist, or the cells may
+        be of either type.
 
     Examples:
       >>> import numpy as np
@@ -241,10 +246,10 @@ def kind_of_four(
     if beside != solid:
         return "quad" if beside else "tetra"
     raise ValueError(
-        f"{len(cells)} cells of four corners in space may be tetrahedra or quads of a "
-        "surface, because they share no faces"
+        f"{len(cells)} cells with four corners in 3D may be tetrahedra or "
+        "quadrilaterals of a surface, because they share no faces"
         + (", but they are far from flat" if beside else " and no sides")
-        + ". Give the triangles of the surface, or the quadrature weights."
+        + ". Pass the triangles of the surface, or the quadrature weights."
     )
 
 
@@ -336,7 +341,7 @@ def select(
 ) -> Float[Array, "n ..."]:
     """Sets the values of masked points to zero, along the first axis.
 
-    Before arithmetic: zero times a padded NaN would be NaN.
+    This must precede arithmetic, because zero times a padded NaN is NaN.
 
     Examples:
       >>> import numpy as np
@@ -362,11 +367,11 @@ def weighted_mean(
 
     Args:
       values: shape `(n,)`.
-      quadrature_weights: non-negative, shape `(n,)`; their scale cancels. Values at
-        points of zero weight do not matter, not even NaN.
+      quadrature_weights: non-negative weights, shape `(n,)`; a common factor cancels.
+        Values at points of zero weight have no effect, even if they are NaN.
 
     Returns:
-      The mean, a scalar; zero if all weights are.
+      The mean, a scalar; zero if all weights are zero.
 
     Raises:
       TypeError: if an array is not floating point.

@@ -1,8 +1,8 @@
 r"""Quantities of interest of a field: integrals, extremes, forces and moments.
 
 A field has values at the points of one mesh; `w_i` are quadrature weights, and `a_i`
-area vectors of a boundary, so that `sum_i f(x_i) a_i ~ int f n dA`
-(`opjax.geometry.point_area_vectors`). A point of weight zero takes part in nothing.
+are area vectors of a boundary, so that `sum_i f(x_i) a_i ~ int f n dA`
+(`opjax.geometry.point_area_vectors`). A point of weight zero is ignored.
 """
 
 from typing import Any, NamedTuple, TypeVar
@@ -15,6 +15,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from opjax import _checks
+from opjax._explicit import split_by_compiler
 
 # Of the host or of JAX; results are of the kind of the arguments.
 _Array = TypeVar("_Array", np.ndarray, jax.Array)
@@ -28,9 +29,9 @@ def integral(
     r"""Integral of a field, `sum_i w_i f_i`.
 
     Args:
-      values: at the points, shape `(n,)` or `(n, q)`; not read where the weight is
-        zero.
-      quadrature_weights: shape `(n,)`, in units of volume.
+      values: values at the points, shape `(n,)` or `(n, q)`; ignored where the weight
+        is zero.
+      quadrature_weights: weights, shape `(n,)`, in units of volume.
 
     Returns:
       A scalar, or shape `(q,)`.
@@ -58,9 +59,9 @@ def mean(
     r"""Mean of a field, `sum_i w_i f_i / sum_i w_i`.
 
     Args:
-      values: at the points, shape `(n,)` or `(n, q)`; not read where the weight is
-        zero.
-      quadrature_weights: shape `(n,)`; NaN is returned if all are zero.
+      values: values at the points, shape `(n,)` or `(n, q)`; ignored where the weight
+        is zero.
+      quadrature_weights: weights, shape `(n,)`; the result is NaN if all are zero.
 
     Returns:
       A scalar, or shape `(q,)`.
@@ -85,15 +86,15 @@ def maximum(
     values: Float[ArrayLike, "n ..."],
     quadrature_weights: Float[ArrayLike, " n"] | None = None,
 ) -> Float[Array, "..."]:
-    """Largest value of a field at the points whose weight is not zero.
+    """Maximum of a field over the points with nonzero weight.
 
     Args:
-      values: at the points, shape `(n,)` or `(n, q)`.
-      quadrature_weights: shape `(n,)`; all points count if None. If all weights are
-        zero, minus infinity is returned.
+      values: values at the points, shape `(n,)` or `(n, q)`.
+      quadrature_weights: weights, shape `(n,)`; all points count if None. If all
+        weights are zero, the result is minus infinity.
 
     Returns:
-      A scalar, or shape `(q,)`. The gradient is shared among equal largest values.
+      A scalar, or shape `(q,)`. The gradient is shared among equal maxima.
 
     Raises:
       TypeError: if an array is not floating point.
@@ -120,15 +121,15 @@ def minimum(
     values: Float[ArrayLike, "n ..."],
     quadrature_weights: Float[ArrayLike, " n"] | None = None,
 ) -> Float[Array, "..."]:
-    """Smallest value of a field at the points whose weight is not zero.
+    """Minimum of a field over the points with nonzero weight.
 
     Args:
-      values: at the points, shape `(n,)` or `(n, q)`.
-      quadrature_weights: shape `(n,)`; all points count if None. If all weights are
-        zero, infinity is returned.
+      values: values at the points, shape `(n,)` or `(n, q)`.
+      quadrature_weights: weights, shape `(n,)`; all points count if None. If all
+        weights are zero, the result is infinity.
 
     Returns:
-      A scalar, or shape `(q,)`. The gradient is shared among equal smallest values.
+      A scalar, or shape `(q,)`. The gradient is shared among equal minima.
 
     Raises:
       TypeError: if an array is not floating point.
@@ -143,6 +144,7 @@ def minimum(
     return -maximum(-jnp.asarray(values), quadrature_weights)
 
 
+@split_by_compiler
 def force(
     pressure: Float[ArrayLike, " n"],
     area_vectors: Float[ArrayLike, "n p"],
@@ -151,24 +153,25 @@ def force(
 ) -> Float[Array, " p"]:
     r"""Force of a fluid on a wall, `sum_i (p_i a_i + tau_i |a_i|)`.
 
-    The mean pressure of the wall is taken off first, so an absolute pressure has the
-    force of the gauge pressure:
+    The mean pressure on the wall is subtracted first, so an absolute pressure gives the
+    same force as the gauge pressure:
 
         F = sum_i (p_i - p_0) a_i + p_0 sum_i a_i,
 
-    where a sum of area vectors that is zero up to rounding is zero. NumPy arrays are
-    centred in double precision, before they are rounded to single.
+    where a sum of area vectors that is zero up to rounding counts as zero. NumPy arrays
+    are centred in double precision before they are rounded to single precision.
 
     Args:
-      pressure: at the points, or means over facets, shape `(n,)`; not read where the
-        area vector is zero.
-      area_vectors: of the points or facets, out of the fluid and into the wall, shape
-        `(n, p)`; those of a mesh of the fluid point this way, those of a mesh of the
-        body have the other sign.
-      shear: stress `tau` of the fluid on the wall, shape `(n, p)`; none by default.
+      pressure: values at the points, or means over facets, shape `(n,)`; ignored where
+        the area vector is zero.
+      area_vectors: area vectors of the points or facets, out of the fluid and into the
+        wall, shape `(n, p)`. Those of a mesh of the fluid have this direction; those of
+        a mesh of the body have the opposite sign.
+      shear: shear stress `tau` of the fluid on the wall, shape `(n, p)`; none by
+        default.
 
     Returns:
-      Shape `(p,)`. A constant pressure has no force on a closed wall.
+      Shape `(p,)`. A constant pressure gives zero force on a closed wall.
 
     Raises:
       TypeError: if an array is not floating point.
@@ -188,6 +191,7 @@ def force(
     return _force_of_arrays(pressure, vectors, shear)
 
 
+@split_by_compiler
 def moment(
     pressure: Float[ArrayLike, " n"],
     area_vectors: Float[ArrayLike, "n p"],
@@ -198,18 +202,18 @@ def moment(
 ) -> Float[Array, "..."]:
     r"""Moment of the force of a fluid on a wall, `sum_i (x_i - c) x f_i`.
 
-    The mean pressure of the wall is taken off as in `force`; so a constant pressure has
-    no moment on a closed wall.
+    The mean pressure on the wall is subtracted as in `force`, so a constant pressure
+    gives zero moment on a closed wall.
 
     Args:
-      pressure: at the points, or means over facets, shape `(n,)`.
-      area_vectors: as in `force`, shape `(n, p)`.
-      mesh_points: where they act, shape `(n, p)`, `p` of 2 or 3.
-      center: the point `c`, shape `(p,)`.
-      shear: as in `force`.
+      pressure: values at the points, or means over facets, shape `(n,)`.
+      area_vectors: see `force`, shape `(n, p)`.
+      mesh_points: points of application, shape `(n, p)`, `p` of 2 or 3.
+      center: reference point `c`, shape `(p,)`.
+      shear: see `force`.
 
     Returns:
-      A scalar in the plane, positive counterclockwise; shape `(3,)` in space.
+      A scalar in the plane, positive counterclockwise; shape `(3,)` in 3D.
 
     Raises:
       TypeError: if an array is not floating point.
@@ -248,17 +252,18 @@ def moment(
 
 @jax.jit
 def drag_and_lift(force: Float[ArrayLike, " 2"], *, angle: ArrayLike) -> Array:
-    r"""Components of a force along the incoming flow, and across it.
+    r"""Components of a force parallel and perpendicular to the incoming flow.
 
         D = F_1 cos a + F_2 sin a,    L = F_2 cos a - F_1 sin a.
 
     Args:
-      force: in the plane of the flow, shape `(2,)`; in space, its components along the
-        first axis and along the one that points up.
-      angle: of the incoming flow with the first axis, in radians.
+      force: force in the plane of the flow, shape `(2,)`; in 3D, its components along
+        the first axis and along the upward axis.
+      angle: angle between the incoming flow and the first axis, in radians.
 
     Returns:
-      Drag and lift, shape `(2,)`; lift is a quarter turn counterclockwise from drag.
+      Drag and lift, shape `(2,)`; the lift direction is a quarter turn counterclockwise
+      from the drag direction.
 
     Raises:
       TypeError: if the force is not floating point.
@@ -291,14 +296,14 @@ def coefficient(
     r"""Dimensionless coefficient of a force or moment, `2 F / (rho v^2 A l)`.
 
     Args:
-      force: of any shape.
-      density: of the incoming flow, `rho`.
-      speed: of the incoming flow, `v`.
-      area: reference area `A`; the chord in the plane.
-      length: reference length `l`, for moments only.
+      force: force, of any shape.
+      density: density `rho` of the incoming flow.
+      speed: speed `v` of the incoming flow.
+      area: reference area `A`; in the plane, the chord.
+      length: reference length `l`, only for moments.
 
     Returns:
-      The shape of `force`.
+      The coefficient, with the shape of `force`.
 
     Raises:
       TypeError: if the force is not floating point.

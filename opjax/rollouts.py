@@ -1,4 +1,4 @@
-"""Rollouts: a step applied to its own results, again and again."""
+"""Rollouts: repeated application of a step to its own results."""
 
 from collections.abc import Callable
 from functools import partial
@@ -28,31 +28,31 @@ def rollout(
 
         u_{t+1} = step(u_t),    or    u_{t+1} = step(u_t, x_t),    t = 0, ..., s - 1.
 
-    One `jax.lax.scan`, so compile time does not grow with the number of steps. Works
-    under `jax.jit`, `jax.vmap` and `jax.grad`, also with respect to what the step
-    closes over, such as the parameters of a model.
+    It is one `jax.lax.scan`, so compile time does not grow with the number of steps. It
+    supports `jax.jit`, `jax.vmap` and `jax.grad`, also with respect to variables that
+    the step closes over, such as the parameters of a model.
 
     Args:
-      step: maps a state to the next one, of the same shapes and dtypes: a function, or
-        a module of Flax. It takes the input of the step too, if there are any.
-      state: the first state, any pytree of arrays.
-      num_steps: number of steps `s`, at least one; may be left out with `inputs`.
+      step: maps a state to the next one, with the same shapes and dtypes: a function or
+        a Flax module. It also takes the input of the step, if there are inputs.
+      state: initial state, any pytree of arrays.
+      num_steps: number `s` of steps, at least one; optional with `inputs`.
       inputs: pytree of arrays with steps along axis 0, such as times.
-      observe: what to return of a state; the state itself if None.
-      checkpoint: compute the inside of every step again for its gradient instead of
-        keeping it. Memory then grows with the number of steps by the state alone, and
-        a gradient takes about a third longer.
-      gradient: `"all"`: gradients pass through all steps; `"last"`: through the last
-        one only, of which the state before it is a constant.
+      observe: function of a state whose result is returned; the state itself if None.
+      checkpoint: recompute the inside of every step for its gradient instead of storing
+        it. Memory then grows with the number of steps only by the state, and a gradient
+        takes about a third longer.
+      gradient: `"all"`: gradients pass through all steps; `"last"`: only through the
+        last one, with the state before it as a constant.
 
     Returns:
-      The states `u_1, ..., u_s`, or what `observe` makes of them, stacked along axis 0
-      of every array.
+      The states `u_1, ..., u_s`, or the results of `observe`, stacked along axis 0 of
+      every array.
 
     Raises:
       TypeError: if a step changes the dtypes or the structure of the state.
-      ValueError: if the number of steps is missing, not positive, or not that of the
-        inputs; if a step changes the shapes of the state; or if `gradient` is unknown.
+      ValueError: if the number of steps is missing, not positive, or differs from the
+        inputs'; if a step changes the shapes of the state; or if `gradient` is unknown.
 
     Examples:
       >>> import jax.numpy as jnp
@@ -97,8 +97,9 @@ def _number_of_steps(num_steps: int | None, inputs: Any) -> int:
     if len(lengths) != 1 or 0 in lengths:
         found = sorted(lengths) or "none"
         raise ValueError(
-            f"The number of steps from num_steps and axis 0 of the inputs is {found}, "
-            "expected one positive number; pass num_steps or inputs of that length."
+            f"num_steps and axis 0 of the inputs give {found} as number of steps, "
+            "expected one positive number; pass num_steps, or inputs of that "
+            "length."
         )
     return lengths.pop()
 
@@ -109,17 +110,18 @@ def _check_step(step: Callable[..., Any], state: Any, given: tuple[Any, ...]) ->
     if jax.tree.structure(after) != jax.tree.structure(state):
         raise TypeError(
             f"The step returns {jax.tree.structure(after)}, but takes "
-            f"{jax.tree.structure(state)}; return the whole next state."
+            f"{jax.tree.structure(state)}; it must return the whole next state."
         )
     pairs = zip(jax.tree.leaves(state), jax.tree.leaves(after), strict=True)
     for before, now in pairs:
         if before.shape != now.shape:
             raise ValueError(
-                f"The step makes an array of shape {now.shape} of one of shape "
-                f"{before.shape}; the next state must have the shapes of the state."
+                f"The step maps an array of shape {before.shape} to shape "
+                f"{now.shape}; it must keep the shape."
             )
         if before.dtype != now.dtype:
             raise TypeError(
-                f"The step makes {now.dtype} of {before.dtype}; convert the first "
-                f"state, x.astype({str(now.dtype)!r}), or what the step returns."
+                f"The step maps dtype {before.dtype} to {now.dtype}; convert the "
+                f"initial state, x.astype({str(now.dtype)!r}), or the result of "
+                "the step."
             )

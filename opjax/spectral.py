@@ -29,23 +29,23 @@ def spectral_convolution(
     values are real, so the last axis needs only frequencies `f_p = 0 .. K - 1`; a
     leading axis of `M` entries has `f = -(M // 2) .. M - M // 2 - 1`. All others are
     set to zero. A band-limited function has the same coefficients on every grid that
-    resolves it, so the kernel belongs to functions and not to a grid.
+    resolves it, so the kernel does not depend on the grid.
 
-    On a grid too coarse for the kernel, frequencies above its Nyquist frequency are
-    left out; the others keep their weights. (The neuraloperator package shifts them by
-    one where it clips an even `M` to an odd number of points.)
+    On a grid too coarse for the kernel, frequencies above the Nyquist frequency are
+    omitted; the others keep their weights. (The neuraloperator package shifts them by
+    one if it clips an even `M` to an odd number of points.)
 
     Args:
       values: values at the grid points in row-major order, shape `(n, c)`.
-      kernel: real and imaginary parts of the matrices, real so that optimizers and
-        checkpoints need not know about complex numbers, shape
-        `(M_1, ..., M_{p-1}, K, c, o, 2)`.
-      grid_shape: points per axis, `p` numbers with product `n`; one period, without
-        its end point.
+      kernel: real and imaginary parts of the matrices, shape `(M_1, ..., M_{p-1}, K, c,
+        o, 2)`. They are stored as real numbers, so optimizers and checkpoints need no
+        support for complex numbers.
+      grid_shape: number of points per axis, `p` numbers with product `n`; one period,
+        without its end point.
 
     Returns:
-      The filtered values, shape `(n, o)`; of half precision, transformed in float32 and
-      returned in the type of `values`.
+      The filtered values, shape `(n, o)`; half precision is transformed in float32 and
+      returned in the dtype of `values`.
 
     Raises:
       TypeError: if an array is not real floating point.
@@ -96,9 +96,10 @@ def spectral_convolution(
 
 
 def largest_modes(grid_shape: Sequence[int]) -> tuple[int, ...]:
-    """Returns the maximum frequencies per axis of a grid, the last one halved.
+    """Returns the maximum number of frequencies per axis of a grid.
 
-    These are `(n_1, ..., n_{p-1}, n_p // 2 + 1)`, see `spectral_convolution`.
+    These are `(n_1, ..., n_{p-1}, n_p // 2 + 1)`, with the last one halved, see
+    `spectral_convolution`.
 
     Examples:
       >>> from opjax.spectral import largest_modes

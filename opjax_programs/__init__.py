@@ -37,6 +37,11 @@ def report() -> None:
     _run("opjax.learn.cli.report")
 
 
+def publish() -> None:
+    """Runs opjax-publish."""
+    _run("opjax.learn.cli.publish")
+
+
 def _run(name: str) -> None:
     """Runs the `main` of a module; the programs handle signals themselves from there.
 

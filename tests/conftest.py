@@ -1,30 +1,13 @@
-"""The strict session every test runs in, and the fixtures they share."""
+"""How tests are chosen and ordered, and the fixtures that they share."""
 
-import functools
-import gc
 import os
 import pathlib
 from collections.abc import Iterator
 
-import jax
 import numpy as np
 import pytest
 
-from tests import compiled, network, selection
-
-network.forbid()
-jax.config.update("jax_enable_x64", True)
-jax.config.update("jax_numpy_dtype_promotion", "strict")
-jax.config.update("jax_numpy_rank_promotion", "raise")
-
-# A third of the time of a small program goes into setting up MLIR for its lowering: the
-# programs of a file share one set-up. Another version of JAX may do it elsewhere.
-try:
-    from jax._src.interpreters import mlir
-
-    set_up = mlir.make_ir_context = functools.cache(mlir.make_ir_context)
-except (ImportError, AttributeError):
-    set_up = functools.cache(lambda: None)
+from tests import selection
 
 # Papers, data sets and golden vectors, too large for the repository.
 SHARED = pathlib.Path(
@@ -34,6 +17,28 @@ SHARED = pathlib.Path(
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--part", help="one part of the tests, 1/4 for the first of four")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Makes the session strict, but where xdist only deals the tests out."""
+    if config.getoption("dist", "no") == "no":
+        config.pluginmanager.import_plugin("tests.strict")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Iterator[pytest.CollectReport]:
+    """Lets every second process import the tests from the last to the first.
+
+    In a new clone pytest rewrites the assertions of every file, and keeps them for the
+    process that comes later: so each rewrites its half.
+    """
+    report = yield
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
+    if isinstance(collector, pytest.Directory) and int(worker[2:]) % 2:
+        report.result.reverse()
+    return report
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -47,11 +52,13 @@ def pytest_collection_modifyitems(
     Tests of a program's run are slow, all of them: the first one runs it. So are those
     of the night, which -m "not slow" would let in otherwise.
     """
+    items.sort(key=_file)  # however they were imported
     for item in items:
         nightly = item.get_closest_marker("nightly")
         if nightly or "finished" in getattr(item, "fixturenames", ()):
             item.add_marker("slow")
-    yield  # what -m leaves out is gone
+    with selection.without_constants():
+        yield  # what -m leaves out is gone
     if part := config.getoption("--part"):
         number, parts = map(int, part.split("/"))
         assert 1 <= number <= parts
@@ -63,34 +70,11 @@ def pytest_collection_modifyitems(
         items[:] = [item for item, place in found if place == number]
     slow = {item.nodeid: bool(item.get_closest_marker("slow")) for item in items}
     seconds = selection.seconds_of_files(slow)
-    items.sort(key=lambda item: -seconds[item.nodeid.partition("::")[0]])
+    items.sort(key=lambda item: -seconds[_file(item)])
 
 
-def pytest_collection_finish() -> None:
-    """Keeps what was imported out of all later garbage collections."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 10, 10)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def compiled_programs(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[compiled.Folder]:
-    """What tests compile is found by other processes and sessions."""
-    cache = getattr(request.config, "cache", None)  # `.pytest_cache` of the repository
-    place = cache.mkdir("compiled") if cache else tmp_path_factory.mktemp("all")
-    own = tmp_path_factory.mktemp("compiled")
-    with compiled.shared(own, compiled.kept(place)) as folder:
-        yield folder
-
-
-@pytest.fixture(scope="module", autouse=True)
-def lowering(compiled_programs: compiled.Folder) -> Iterator[None]:
-    """Frees the constants of the programs of a file, which its set-up holds."""
-    yield
-    set_up.cache_clear()
-    compiled_programs.exchange()
+def _file(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from flax import nnx
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-import tests.conftest  # noqa: F401 - the strict session of all tests
+import tests.strict  # noqa: F401 - the strict session of all tests
 from opjax import schwarz
 from opjax.learn.registry import operators
 from tests.nn.parameters import enlarged

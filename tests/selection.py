@@ -1,10 +1,13 @@
 """Which tests run: of many alike cases those of the day, of the night's one part."""
 
+import contextlib
+import importlib
 import json
 import pathlib
+import sys
 import zlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -34,6 +37,21 @@ def by_day(cases: Iterable[Any], day: Collection[Any]) -> list[Any]:
         marks = () if case in day else (pytest.mark.nightly,)
         found.append(pytest.param(*values, marks=marks))
     return found
+
+
+@contextlib.contextmanager
+def without_constants() -> Iterator[None]:
+    """Hypothesis does not read all sources for constants while tests are collected.
+
+    It does so where one of its tests was imported, whether that is to run or not. A
+    test that runs reads them itself.
+    """
+    providers = "hypothesis.internal.conjecture.providers"
+    with pytest.MonkeyPatch.context() as patch:
+        if "hypothesis" in sys.modules:
+            module = importlib.import_module(providers)
+            patch.setattr(module, "_get_local_constants", lambda: None, raising=False)
+        yield
 
 
 def group_of(name: str, seconds: Mapping[str, float] = SECONDS) -> str:

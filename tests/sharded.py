@@ -21,7 +21,7 @@ from flax import nnx
 from jax.sharding import PartitionSpec as P
 
 import opjax
-import tests.conftest  # noqa: F401 - the strict session of all tests
+import tests.strict  # noqa: F401 - the strict session of all tests
 from opjax import learn, metrics, nn, training
 from opjax.learn import FreshTask, Settings, Task, fit
 from opjax.learn.run import devices, fitting
@@ -302,7 +302,7 @@ def head():
     reader = nn.models.ScalarHead(3, 2, width=8, rngs=nnx.Rngs(0))
     reader = jax.tree.map(lambda x: x.astype(jnp.float64), reader)
     rng, found = np.random.default_rng(0), {}
-    values = jnp.asarray(rng.normal(size=(24, 3)))
+    values = rng.normal(size=(24, 3))
     weights = rng.uniform(0.5, 2, 24)
     weights[[3, 22, 23]] = 0  # padding of the last device among them
     mesh = sharding.device_mesh(points=8)

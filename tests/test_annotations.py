@@ -46,6 +46,7 @@ OPTIONS = {
     "farthest_points": {"num_samples": 3},
     "fourier_basis": {"num_frequencies": 1},
     "functional_attention": RIDGE,
+    "greedy_choice": {"count": 2},
     "functional_attention_map": RIDGE,
     "functional_map": RIDGE,
     "grid_convolution": GRID,
@@ -106,7 +107,8 @@ WITHOUT_ARRAYS |= {"orthogonal_random_features", "partition_hats", "random_rotat
 WITHOUT_ARRAYS |= {"rollout", "check_cases", "least_cases", "likeness_of_groups"}
 # On the host, in NumPy; `guard` and `power_below` are parts of metrics.
 WITHOUT_ARRAYS |= {"decode_host", "encode_host", "is_constant", "is_single"}
-WITHOUT_ARRAYS |= {"guard", "power_below", "detectable_shifts"}
+WITHOUT_ARRAYS |= {"guard", "power_below", "detectable_shifts", "laplace"}
+WITHOUT_ARRAYS |= {"alarm_margin"}
 WITHOUT_ARRAYS |= {
     "grid_weights",
     "order_by_subdomain",

@@ -32,7 +32,7 @@ def make(unit):
 
 
 def loss(model, batch):
-    predicted = jax.vmap(model)(batch["mesh_points"])
+    predicted = jax.jit(jax.vmap(model))(batch["mesh_points"])
     return jnp.mean((predicted - batch["target"]) ** 2)
 
 

@@ -86,16 +86,20 @@ def test_oracles_know_the_errors(known):
     rng = np.random.default_rng(0)
     errors = [rng.normal(size=case.num_points) for case in cases]
     found = {name: make() for name, make in uncertainty.oracles(cases, errors).items()}
-    nearby = found["knows that of 9 points"][0]
+    nearby = found["oracle: RMS error of the nearest 9 points"][0]
     place = np.argsort(
         np.linalg.norm(cases[0].mesh_points - cases[0].mesh_points[3], axis=1)
     )
     expected = np.sqrt(np.mean(errors[0][place[:9]] ** 2))
     expected += 0.1 * np.sqrt(np.mean(errors[0] ** 2))
     np.testing.assert_allclose(nearby[3], expected)
-    assert "knows the mean of a point" not in found  # meshes differ
+    assert (
+        "oracle: mean error of each point over the cases" not in found
+    )  # meshes differ
     same = [cases[0]] * 2
-    means = uncertainty.oracles(same, errors[:1] * 2)["knows the mean of a point"]()
+    means = uncertainty.oracles(same, errors[:1] * 2)[
+        "oracle: mean error of each point over the cases"
+    ]()
     np.testing.assert_allclose(means[1], np.abs(errors[0]))
 
 
@@ -103,7 +107,7 @@ def test_no_band_that_knows_the_errors_is_narrower_than_the_bound(rng):
     sizes = rng.exponential(size=100)
     errors = [size * rng.normal(size=12) for size in sizes]
     found = uncertainty.bounds(errors)
-    flat = found["bound, equal at all points of a case"]
+    flat = found["bound for widths that are constant within a case"]
     largest = np.array([np.abs(e).max() for e in errors])
     # A band that is as wide as the largest error of its case where that is not among
     # the ten largest of all: it covers ninety of a hundred cases.

@@ -177,21 +177,29 @@ def test_batches_match_a_loop_over_samples(rng, grid_shape, channels, in_axes):
         if axis is None:  # the same array in all samples
             arguments[i][:] = arguments[i][0]
             arguments[i] = arguments[i][0]
-    samples = list(zip(values, kernels, cotangents, strict=True))
-    function = jax.jit(convolve(grid_shape))
-    batched = jax.jit(jax.vmap(function, in_axes))
-    close(batched(*arguments), np.stack([function(v, k) for v, k, _ in samples]))
+    one = there_and_back(grid_shape)
 
-    one = jax.jit(lambda *sample: pull_back(function, *sample))
-    loop = [np.stack(a) for a in zip(*[one(*s) for s in samples], strict=True)]
-    all_close(jax.jit(jax.vmap(one, (*in_axes, 0)))(*arguments, cotangents), loop)
+    @jax.jit
+    def batched(*arguments):
+        mapped = jax.vmap(convolve(grid_shape), in_axes)
+        return jax.vmap(one, (*in_axes, 0))(*arguments), pull_back(mapped, *arguments)
 
+    (values_of_batch, gradients), found = batched(*arguments, cotangents)
+    samples = [one(*s) for s in zip(values, kernels, cotangents, strict=True)]
+    close(values_of_batch, np.stack([value for value, _ in samples]))
+    loop = [np.stack(a) for a in zip(*[back for _, back in samples], strict=True)]
+    all_close(gradients, loop)
     summed = [
         a if axis == 0 else a.sum(axis=0) for a, axis in zip(loop, in_axes, strict=True)
     ]
-    all_close(
-        jax.jit(lambda *a: pull_back(batched, *a))(*arguments, cotangents), summed
-    )
+    all_close(found, summed)
+
+
+@functools.cache
+def there_and_back(grid_shape):
+    """Value and pulled back cotangent, by one program."""
+    function = convolve(grid_shape)
+    return jax.jit(lambda v, k, c: (function(v, k), pull_back(function, v, k, c)))
 
 
 def test_batches_of_batches_match_a_loop(rng):

@@ -39,7 +39,8 @@ def blocks(page, language):
 @pytest.fixture(scope="module")
 def hooks():
     sys.path.insert(0, str(DOCS / "hooks"))
-    yield {n: importlib.import_module(n) for n in ("drawings", "generated", "programs")}
+    names = ("breaks", "drawings", "generated", "programs")
+    yield {name: importlib.import_module(name) for name in names}
     sys.path.remove(str(DOCS / "hooks"))
 
 
@@ -154,6 +155,29 @@ def test_every_how_to_page_has_a_picture():
         sizes = [(page.parent / name).stat().st_size for name in pictures]
         assert sizes, page
         assert max(sizes) <= 60_000, page
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("<code>darcy --preset=fast</code>", ["darcy --preset=fast"]),
+        ("<code>--start_from=baseline</code>", ["--start_from=", "baseline"]),
+        ("<code>opjax.nn.attention</code>", ["opjax.", "nn.", "attention"]),
+        ("<pre><span></span><code>--start_from=baseline</code></pre>", None),
+        ("<code>x - y</code>", ["x - y"]),
+        ("<td>1.5e-3 [1e-3, 2e-3]</td>", ["1.5e-3 [1e-3, 2e-3]"]),
+    ],
+)
+def test_lines_break_between_parts_of_names_and_nowhere_else(text, lines, hooks):
+    output = hooks["breaks"].on_post_page(text)
+    plain = re.sub(r"</?span[^>]*>", "", output)
+    assert plain.replace("<wbr>", "") == re.sub(r"</?span[^>]*>", "", text)  # copied
+    if lines is None:
+        assert output == text
+        return
+    assert re.sub(r"</?(code|td)>", "", plain).split("<wbr>") == lines
+    for part in re.findall(r"\S*-\S*", " ".join(lines).replace("x - y", "")):
+        assert part.strip("[],") in re.findall(r'"whole">([^<]*)', output)
 
 
 def test_formulas_of_docstrings_become_latex():

@@ -17,6 +17,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import opjax
+from opjax import quantities, uncertainty
 from opjax.learn.registry import operators
 from tests import explicit
 from tests.selection import by_day
@@ -43,6 +44,29 @@ def check_types(call, batch, points):
 @pytest.mark.parametrize("name", by_day(FUNCTIONS, DAY))
 def test_functions_take_samples_and_points_that_devices_share(name):
     check_types(*explicit.function(name))
+
+
+def _of_cases(scores, vectors):
+    """What sorts cases, counts pairs of them, and sums forces over a wall."""
+    return (
+        uncertainty.conformal_quantile(scores, coverage=0.6),
+        uncertainty.pointwise_quantile(vectors, coverage=0.6),
+        uncertainty.calibration_curve(scores, scores, np.array([0.25, 0.5])),
+        uncertainty.sparsification_curve(scores, scores),
+        uncertainty.area_under_curve(scores, scores),
+        uncertainty.shrunk_distances(vectors, ridge=0.1),
+        quantities.force(scores, vectors),
+        quantities.moment(scores, vectors, vectors, center=np.zeros(2)),
+    )
+
+
+def test_cases_and_walls_may_be_shared_by_devices(rng):
+    arrays = np.arange(1.0, 9.0), rng.uniform(size=(8, 2))
+    shared = NamedSharding(jax.make_mesh((1,), ("cases",)), P("cases"))
+    on_devices = [jax.device_put(array, shared) for array in arrays]
+    found, expected = _of_cases(*on_devices), _of_cases(*map(jax.numpy.asarray, arrays))
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", by_day(operators.REGISTRY, ["functional"]))

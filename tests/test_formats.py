@@ -13,7 +13,9 @@ from opjax.learn.run import folder
 from opjax.training import _manifest, checkpoint
 from tests.test_compatibility import FOLDER, unpack
 
-MESSAGE = r"has format 7 of {}\w+, and this opjax \(.+\) reads formats up to 1\. Update"
+MESSAGE = (
+    r"has format 7 of {}\w+, but this opjax \(.+\) reads only formats up to 1\. Update"
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -110,7 +110,7 @@ def test_dtype_is_kept(dtype):
     [
         ((11, 2), (3, 4), (5, 5), r"values \(11, 2\) must have 12 points"),
         ((12, 2), (3, 4), (5,), "one entry per axis"),
-        ((12, 2), (3, 4), (5, 0), "no empty axis"),
+        ((12, 2), (3, 4), (5, 0), "positive on every axis"),
         ((2, 12, 2), (3, 4), (5, 5), r"use `jax\.vmap`"),
     ],
 )

@@ -15,7 +15,7 @@ PURE = {"_checks", "_sequential", "linalg", "quadrature", "basis", "attention"}
 PURE |= {"_winograd", "convolution", "schwarz", "spectral", "interpolation"}
 PURE |= {"point_clouds", "projection", "eigenfunctions", "adaptive_ridge"}
 PURE |= {"_stiffness", "_halo", "precision", "geometry", "rollouts"}
-PURE |= {"quantities", "_jitted", "_explicit"}
+PURE |= {"quantities", "_jitted", "_explicit", "_elimination"}
 
 ALL = PURE | {
     "metrics",
@@ -23,6 +23,7 @@ ALL = PURE | {
     "normalize",
     "training",
     "export",
+    "onnx_files",
     "streaming",
     "samples",
 }
@@ -48,7 +49,8 @@ PARTS = {
     "_sequential": set(),
     "_explicit": set(),
     "_jitted": {"_checks", "_explicit"},
-    "linalg": {"_checks", "_jitted", "_sequential"},
+    "_elimination": set(),
+    "linalg": {"_checks", "_elimination", "_jitted", "_sequential"},
     "adaptive_ridge": {"_checks", "_jitted", "_sequential", "linalg"},
     "quadrature": {"_checks", "_explicit"},
     "_halo": set(),
@@ -58,6 +60,7 @@ PARTS = {
     "projection": {"_checks", "_jitted", "linalg", "precision", "quadrature"},
     "basis": {
         "_checks",
+        "_elimination",
         "_jitted",
         "_sequential",
         "linalg",
@@ -79,14 +82,16 @@ PARTS = {
     "spectral": {"_checks", "_jitted"},
     "interpolation": {"_checks", "_explicit"},
     "geometry": {"_checks"},
-    "quantities": {"_checks"},
+    "quantities": {"_checks", "_explicit"},
     "point_clouds": {"_checks", "_explicit", "_sequential", "quadrature"},
     "metrics": {"_checks", "_explicit", "_halo", "quadrature"},
     "metrics_time": {"_checks", "metrics", "quadrature"},
     "rollouts": {"_checks"},
     "normalize": {"_checks"},
-    "uncertainty": {"_checks", "linalg", "quadrature"},
-    "export": {"_checks", "_files", "_formats", "normalize"},
+    "uncertainty": {"_checks", "_explicit", "linalg", "quadrature"},
+    "export": {"_checks", "_files", "_formats", "_trees", "normalize"},
+    "_onnx": set(),
+    "onnx_files": {"_files", "_formats", "_onnx", "_trees", "export", "normalize"},
     "training": {"_checks", "_files", "_formats", "_trees"},
     "streaming": {"_checks", "_trees", "nn", "precision", "quadrature", "training"},
     "samples": {"_checks", "normalize", "quadrature"},
@@ -94,12 +99,14 @@ PARTS = {
     "problems": PURE,
     "datasets": PURE | {"_files", "files", "normalize", "problems", "samples"},
     "nn": PURE,
+    "design": {"_checks", "_trees", "geometry"},
     "learn": ALL,
     "__init__": PURE | {"metrics", "metrics_time", "normalize", "uncertainty"},
 }
 
 # What a part may import from outside, beyond Python's library, JAX, jaxtyping, NumPy.
 OUTSIDE = {
+    "_onnx": {"onnx"},
     "training": {"optax", "orbax"},
     "streaming": {"optax"},
     "nn": {"flax"},
@@ -114,6 +121,7 @@ NESTED = {
     "files": {"h5py", "scipy", "pyvista", "vtkmodules"},  # optional readers
     "datasets": {"h5py", "scipy", "pyvista", "vtkmodules"},
     "problems": {"skfem", "scipy"},  # finite elements
+    "design": {"scipy"},  # JAX depends on it anyway
     # matplotlib depends on PIL
     "learn": {"PIL", "markdown_it", "matplotlib", "scipy", "tensorboardX", "tqdm"},
     "schwarz": {"scipy"},  # graphs and trees; JAX depends on it anyway

@@ -22,7 +22,7 @@ def newton_schulz(g):
 def parameters():
     rng = np.random.default_rng(0)
     shapes = {"kernel": (2, 5, 3), "score_kernel": (3, 4), "bias": (2, 3)}
-    return {name: jnp.asarray(rng.normal(size=s)) for name, s in shapes.items()}
+    return {name: rng.normal(size=s) for name, s in shapes.items()}
 
 
 def gradients():

@@ -67,7 +67,7 @@ def test_decode_undoes_encode_for_samples_and_batches(data, pointwise):
     np.testing.assert_allclose(normalize.decode(n, encoded), data, rtol=1e-13)
     one = jax.jit(normalize.encode)(n, data[0])
     np.testing.assert_allclose(one, encoded[0], rtol=1e-13)
-    batched = jax.vmap(normalize.encode, in_axes=(None, 0))(n, data)
+    batched = jax.jit(jax.vmap(normalize.encode, in_axes=(None, 0)))(n, data)
     np.testing.assert_allclose(batched, encoded, rtol=1e-13)
 
 
@@ -79,13 +79,13 @@ def test_encoded_training_data_have_zero_mean_and_unit_deviation(data):
 
 def test_the_gradient_of_encode_is_the_inverse_deviation(data):
     n = normalize.fit(data)
-    g = jax.grad(lambda x: normalize.encode(n, x).sum())(data[0])
+    g = jax.jit(jax.grad(lambda x: normalize.encode(n, x).sum()))(data[0])
     np.testing.assert_allclose(g, np.broadcast_to(1 / n.std, (5, 2)), rtol=1e-14)
 
 
 def test_the_gradient_of_decode_is_the_deviation(data):
     n = normalize.fit(data)
-    g = jax.grad(lambda x: normalize.decode(n, x).sum())(data[0])
+    g = jax.jit(jax.grad(lambda x: normalize.decode(n, x).sum()))(data[0])
     np.testing.assert_allclose(g, np.broadcast_to(n.std, (5, 2)), rtol=1e-14)
 
 
@@ -110,11 +110,11 @@ def test_bad_data_are_refused_with_the_way_out(data):
     data[2, 1, 0] = np.inf
     with pytest.raises(ValueError, match=r"sample\(s\) 2 of 6; remove"):
         normalize.fit(data)
-    with pytest.raises(ValueError, match="reshape grids"):
+    with pytest.raises(ValueError, match="flatten grids"):
         normalize.fit(np.ones((2, 3, 4, 1)))
     with pytest.raises(ValueError, match="two values.*pointwise=False"):
         normalize.fit(np.ones((1, 3)), pointwise=True)
-    with pytest.raises(ValueError, match="one weight for each point"):
+    with pytest.raises(ValueError, match="one weight per point"):
         normalize.fit(np.ones((2, 3)), weights=np.ones(4))
     with pytest.raises(ValueError, match="non-negative"):
         normalize.fit(np.ones((2, 3)), weights=np.array([1.0, -1.0, 1.0]))

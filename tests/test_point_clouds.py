@@ -130,7 +130,9 @@ def test_padding_does_not_move_a_cloud(points):
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 def test_random_rotations_are_rotations(dtype):
     keys = jax.random.split(jax.random.key(0), 50)
-    found = jax.vmap(lambda key: point_clouds.random_rotation(key, dtype=dtype))(keys)
+    found = jax.jit(
+        jax.vmap(lambda key: point_clouds.random_rotation(key, dtype=dtype))
+    )(keys)
     assert found.dtype == dtype
     found = np.asarray(found, np.float64)
     identity = np.broadcast_to(np.eye(3), found.shape)
@@ -142,7 +144,9 @@ def test_random_rotations_are_rotations(dtype):
 
 def test_random_rotations_are_uniform():
     keys = jax.random.split(jax.random.key(1), 20_000)
-    found = np.asarray(jax.vmap(point_clouds.random_rotation)(keys), np.float64)
+    found = np.asarray(
+        jax.jit(jax.vmap(point_clouds.random_rotation))(keys), np.float64
+    )
     # Moments of the Haar measure: E[R] = 0, E[R_ij^2] = 1/3, and the angle has density
     # (1 - cos t) / pi, so E[cos t] = -1/2.
     np.testing.assert_allclose(found.mean(axis=0), 0, atol=0.02)
@@ -175,7 +179,7 @@ def test_principal_axes_are_the_same_for_every_pose(points, rng):
         (
             lambda x: point_clouds.farthest_points(x[:0], num_samples=1),
             ValueError,
-            "no",
+            "at least one point",
         ),
         (lambda x: point_clouds.nearest_points(x[:, :2], x), ValueError, "coordinates"),
         (lambda x: point_clouds.nearest_points(x, x.astype(int)), TypeError, "int"),

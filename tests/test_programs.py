@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 import opjax_programs
-from opjax.learn.cli import calibrate, check, predict, report, train
+from opjax.learn.cli import calibrate, check, predict, publish, report, train
 from opjax.learn.run import stopping
 
 ROOT = Path(__file__).parents[1]
 MODULES = {"check": check, "train": train, "predict": predict}
-MODULES |= {"calibrate": calibrate, "report": report}
+MODULES |= {"calibrate": calibrate, "report": report, "publish": publish}
 # A program whose import interrupts it, as Ctrl-C does, and waits for its end.
 INTERRUPTED = """
 import importlib, signal, sys, time

@@ -155,6 +155,7 @@ def test_gradients_are_those_of_differences():
     shear, points = _RNG.normal(size=(2, 7, 2))
     center = np.array([0.2, -1])
 
+    @jax.jit
     def all_of(values, weights, vectors, shear, points, angle):
         pressure = values[:, 0]
         force = quantities.force(pressure, vectors, shear=shear)

@@ -83,8 +83,8 @@ def test_an_array_is_refused_where_a_number_is_meant(case, traced):
         with pytest.raises(ValueError, match=rf"{name} has shape \(1,\).*vmap"):
             run(jnp.asarray(VALUES[:1]))
     if case != "temperature" and not traced:
-        mapped = jax.vmap(call)(jnp.asarray(VALUES))
-        one = call(VALUES[1])
+        both = jax.jit(lambda values: (jax.vmap(call)(values), call(values[1])))
+        mapped, one = both(VALUES)
         jax.tree.map(
             lambda many, single: np.testing.assert_allclose(many[1], single),
             mapped,

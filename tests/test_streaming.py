@@ -109,6 +109,37 @@ def test_streams_have_the_loss_and_gradients_of_the_whole(name, weighted, mesh):
         same(found, dense(model, mesh, loss, **when))
 
 
+@pytest.mark.parametrize(
+    ("name", "weighted"),
+    by_day(
+        [
+            *[("functional", True), ("least squares", True), ("fixed", False)],
+            *[("galerkin", True), ("galerkin", False), ("latents", False)],
+            *[("linear", True), ("flare", True), ("intention", False)],
+        ],
+        day=[("functional", True)],
+    ),
+)
+def test_streams_pull_cotangents_back_to_points_and_features(name, weighted, mesh):
+    mesh["target"] = np.where(
+        mesh["quadrature_weights"][:, None] > 0, mesh["target"], 0
+    )
+    if not weighted:
+        del mesh["quadrature_weights"]
+    model, when = build(name), TIME.get(name, {})
+
+    def paired(points, features):
+        given = {"quadrature_weights": mesh.get("quadrature_weights")}
+        given |= {k: jnp.asarray(v) for k, v in when.items()}
+        return jnp.sum(mesh["target"] * model(points, features, **given))
+
+    inputs = mesh["mesh_points"], mesh["features"]
+    expected = jax.jit(jax.grad(paired, argnums=(0, 1)))(*inputs)
+    for every in (0, 1):
+        parts = list(streaming.input_cotangents(model, mesh, Chunks(5, every), **when))
+        same(tuple(map(np.concatenate, zip(*parts, strict=True))), expected)
+
+
 @pytest.mark.nightly
 def test_whatever_is_stored_wherever_it_is_the_same_gradient(mesh, tmp_path):
     model = jax.tree.map(lambda p: jnp.asarray(p, float) * 2, deep())
@@ -223,12 +254,12 @@ def test_what_cannot_be_streamed_is_refused(mesh, tmp_path):
     huge = np.broadcast_to(np.zeros(1), (10**13, 1))
     cases = [
         ({}, {"size": 0}, ValueError, "chunk_size=0"),
-        ({}, {"store_every": 3}, ValueError, "between 0 and 2 layers"),
+        ({}, {"store_every": 3}, ValueError, "between 0 and 2, the number of layers"),
         (
             {},
             {"memory_limit": 1e9, "store_every": 1},
             ValueError,
-            "omit either memory_limit or store_every",
+            "omit memory_limit, or store_every",
         ),
         ({}, {"store_every": 0, "storage": "."}, ValueError, "Nothing is stored"),
         ({}, {"store_every": 0, "storage_dtype": "float16"}, ValueError, "Nothing is"),

@@ -1,5 +1,6 @@
 """Pure functions give the same compiled, as they are and on a device, traced once."""
 
+import functools
 import inspect
 
 import chex
@@ -30,19 +31,44 @@ def split(name):
     return arrays, {k: v for k, v in given.items() if k not in arrays}
 
 
+@functools.cache
+def plain():
+    """All functions below their checks and their own compilation, by one program."""
+    calls = {name: split(name) for name in PURE}
+
+    @jax.jit
+    def run(arrays):
+        return {
+            name: inspect.unwrap(FUNCTIONS[name])(**arrays[name], **others)
+            for name, (_, others) in calls.items()
+        }
+
+    return run({name: arrays for name, (arrays, _) in calls.items()})
+
+
+def check(variant):
+    assert len(PURE) > 35
+    for name in PURE:
+        arrays, others = split(name)
+
+        def call(arrays, function=FUNCTIONS[name], others=others):
+            return function(**arrays, **others)
+
+        actual, expected = variant(call)(arrays), plain()[name]
+        chex.assert_trees_all_close(actual, expected, rtol=1e-10, atol=1e-12)
+
+
 class PureFunctions(chex.TestCase):
-    @chex.variants(with_jit=True, without_jit=True, with_device=True)
+    @chex.variants(without_jit=True)
+    def test_a_function_agrees_with_what_it_compiles(self):
+        check(self.variant)
+
+
+@pytest.mark.nightly  # by day, `test_a_function_is_one_program` traces them
+class PureFunctionsInPrograms(chex.TestCase):
+    @chex.variants(with_jit=True, with_device=True)
     def test_variants_of_a_function_agree(self):
-        assert len(PURE) > 35
-        for name in PURE:
-            arrays, others = split(name)
-
-            def call(arrays, function=FUNCTIONS[name], others=others):
-                return function(**arrays, **others)
-
-            plain = inspect.unwrap(FUNCTIONS[name])
-            actual, expected = self.variant(call)(arrays), plain(**arrays, **others)
-            chex.assert_trees_all_close(actual, expected, rtol=1e-10, atol=1e-12)
+        check(self.variant)
 
 
 @pytest.mark.parametrize("name", PURE)
@@ -89,7 +115,7 @@ def test_static_numbers_are_taken_from_arrays_and_not_from_tracers():
     expected = opjax.hat_basis(x, num_nodes=3, lower=0.0, upper=1.0)
     ends = {"lower": np.array(0.0), "upper": jax.numpy.max(x)}
     np.testing.assert_array_equal(opjax.hat_basis(x, num_nodes=3, **ends), expected)
-    with pytest.raises(TypeError, match="upper=.* is traced"):
+    with pytest.raises(TypeError, match="upper=.* is a traced value"):
         jax.jit(lambda x: opjax.hat_basis(x, num_nodes=3, upper=x.max()))(x)
 
 
@@ -98,7 +124,7 @@ def test_classes_and_words_are_no_objects_and_no_numbers():
     for wrong, words in (
         ({"ridge": opjax.Convex}, "pass a number, opjax.Additive"),
         ({"ridge": opjax.Convex(opjax.Additive(1.0))}, "pass a number"),
-        ({"ridge": 0.1, "projection": opjax.Means}, "is a class; call it"),
+        ({"ridge": 0.1, "projection": opjax.Means}, "is a class; pass an instance"),
     ):
         with pytest.raises(TypeError, match=words):
             opjax.functional_attention(**arrays, **wrong)

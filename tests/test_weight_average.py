@@ -67,8 +67,8 @@ def test_without_memory_the_average_is_the_last_model(data):
 def test_replicas_have_averages_of_their_own():
     rule = training.averaged(optax.sgd(0.1), DECAY)
     params = jnp.asarray([[1.0, 2.0], [3.0, 5.0]], jnp.float32)
-    state = jax.vmap(rule.init)(params)
-    _, state = jax.vmap(rule.update)(jnp.ones_like(params), state, params)
+    state = jax.jit(jax.vmap(rule.init))(params)
+    _, state = jax.jit(jax.vmap(rule.update))(jnp.ones_like(params), state, params)
     found = training.average_of(state, params)
     np.testing.assert_allclose(found, params - 0.1, rtol=1e-6)
 

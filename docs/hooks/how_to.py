@@ -2,6 +2,7 @@
 
 import math
 import random
+from collections.abc import Callable
 
 from sketch import (
     BLUE,
@@ -482,6 +483,22 @@ def resume() -> str:
     return _draw(184, "A run that was killed and goes on", *parts)
 
 
+def fine_tuning() -> str:
+    """A frozen matrix and two thin factors that are trained."""
+    parts = [box(24, 46, 92, 92, "#e4e4e4", "#999999"), text(70, 98, "W", size=17)]
+    parts += [text(140, 98, "+", size=17), box(164, 46, 18, 92, _PALE[1], ORANGE)]
+    parts += [text(173, 98, "A", size=15), box(194, 46, 92, 18, _PALE[1], ORANGE)]
+    parts += [text(240, 60, "B", size=15), link((300, 92), (346, 92))]
+    parts += [box(360, 46, 92, 92, _PALE[2], GREEN)]
+    parts += [
+        text(406, 98, "W + A B", size=15),
+        text(70, 32, "frozen", fill=GREY, size=15),
+    ]
+    parts += [text(228, 32, "trained", fill=ORANGE, size=15)]
+    parts += [text(406, 32, "ordinary", fill=GREEN, size=15)]
+    return _draw(160, "A low-rank update is trained beside a frozen matrix", *parts)
+
+
 def cluster() -> str:
     """Two ways to share work: samples, or points."""
     parts = []
@@ -569,6 +586,21 @@ def export() -> str:
     return _draw(164, "A run folder becomes one file", *parts)
 
 
+def publish() -> str:
+    """A run folder becomes a folder that a name loads anywhere."""
+    parts = [
+        node(10, 50, 106, 60, _PALE[0], "runs/mine", "a run folder"),
+        link((120, 80), (172, 80), GREY, 2),
+        node(176, 34, 124, 92, _PALE[1], "weights", "model card", "checksums"),
+        text(146, 68, "publish", fill=GREY),
+        link((304, 62), (348, 40), GREY, 2),
+        link((304, 98), (348, 122), GREY, 2),
+        node(352, 14, 118, 52, _PALE[2], "a folder", "learn.load(path)"),
+        node(352, 96, 118, 52, _PALE[3], "the hub", "hf://owner/name"),
+    ]
+    return _draw(164, "A run folder becomes a folder to share", *parts)
+
+
 def gradients() -> str:
     """Arrows on a body: how a force changes when its wall moves."""
 
@@ -600,6 +632,35 @@ def gradients() -> str:
     return _draw(200, "How a force changes when points of the wall move", *parts)
 
 
+def design() -> str:
+    """A prediction that falls where it is wrong, and the region it is trusted in."""
+
+    def solved(t: float) -> float:
+        return 0.55 - 0.9 * t + 0.85 * t * t
+
+    def predicted(t: float) -> float:
+        return solved(t) - 1.1 * max(0.0, t - 0.45) ** 2
+
+    def curve(function: Callable[[float], float]) -> list[Point]:
+        steps = [i / 40 for i in range(41)]
+        return [(30 + 420 * t, 150 - 190 * function(t)) for t in steps]
+
+    inside, best, wrong = (curve(predicted)[i] for i in (22, 21, 40))
+    parts = [
+        box(30, 30, inside[0] - 30, 130, _PALE[2]),
+        line(curve(solved), BLUE, 2.5),
+        line(curve(predicted), RED, 2.5),
+        dot(*best, 5, GREEN),
+        dot(*wrong, 5, RED),
+        text((30 + inside[0]) / 2, 48, "the operator knows such cases", fill=GREEN),
+        text(best[0] - 6, best[1] + 24, "with the guard", fill=GREEN),
+        text(wrong[0] - 62, wrong[1] + 4, "without it", fill=RED),
+        text(432, 46, "solved", fill=BLUE),
+        text(240, 190, "scalars and shape"),
+    ]
+    return _draw(200, "An optimiser goes to where the prediction is wrong", *parts)
+
+
 def migrate() -> str:
     """Calls of other packages and ours."""
     rows = (
@@ -621,7 +682,8 @@ DRAWINGS = {
     draw.__name__: draw
     for draw in (
         (index, check, openfoam, calculix, fenics, ansys, data, meshes, cases)
-        + (quantities, time, model, basis, attention, uncertainty, resume, cluster)
-        + (precision, chunks, gradients, export, migrate)
+        + (quantities, time, model, basis, attention, uncertainty, resume)
+        + (fine_tuning, cluster, precision, chunks, gradients, design, publish)
+        + (export, migrate)
     )
 }

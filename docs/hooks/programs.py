@@ -39,6 +39,7 @@ OWN = {
     "opjax-predict": "opjax.learn.cli.predict",
     "opjax-calibrate": "opjax.learn.cli.calibrate",
     "opjax-report": "opjax.learn.cli.report",
+    "opjax-publish": "opjax.learn.cli.publish",
 }
 
 

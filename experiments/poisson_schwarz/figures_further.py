@@ -95,17 +95,17 @@ def _dots(axis: "Axes", rows: Mapping[str, Row]) -> None:
 
 
 def _coefficients(axis: "Axes", rows: Mapping[str, Row]) -> None:
-    shown = {k: row for k, row in rows.items() if "our start" in k}
-    short = {"Schwarz, ": "", ", our start": "", "channels 0": "channels"}
+    shown = {k: row for k, row in rows.items() if "our initialisation" in k}
+    short = {"Schwarz, ": "", ", our initialisation": "", "channels 0": "channels"}
     _dots(axis, {_replaced(k, short): row for k, row in shown.items()})
-    axis.set_title("$-(a u')' = f$, contrast 1000, our start")
+    axis.set_title("$-(a u')' = f$, contrast 1000, our initialisation")
     axis.tick_params("y", labelsize=6)
 
 
 def _mesh_errors(axis: "Axes", rows: Mapping[str, Row]) -> None:
-    short = {"Schwarz, ": "", ", our start": "", ", the": ",\nthe"}
+    short = {"Schwarz, ": "", ", our initialisation": "", ", the": ",\nthe"}
     _dots(axis, {_replaced(k, short): row for k, row in rows.items()})
-    axis.set_title("Triangles on an L, our start if not said")
+    axis.set_title("Triangles on an L, our initialisation by default")
     axis.tick_params("y", labelsize=6)
 
 

@@ -15,18 +15,18 @@ from experiments.poisson_schwarz.studies import (
 
 CONTRAST = 1e3
 # Equations of their table, and whether they have all rows: further draws of a random
-# coefficient have those of our start only.
+# coefficient have those of our initialisation only.
 EQUATIONS = {
     ("channels", 0): True,
     ("random", 0): True,
     ("random", 1): False,
     ("random", 2): False,
 }
-STARTS = {"the paper's start": PAPER, "our start": DEFAULT}
+STARTS = {"the paper's initialisation": PAPER, "our initialisation": DEFAULT}
 
 
 def scaling(base: Study) -> dict[str, Study]:
-    """The paper's start, with products divided by `sqrt(n d_k)` (its section 7)."""
+    """The paper's initialisation, products divided by `sqrt(n d_k)` (section 7)."""
     studies = {}
     for size in (256, 512, 1024):
         setup = Setup(size // 32, coarse_rank=size // 32, grid_shape=(size,))
@@ -74,7 +74,7 @@ def coefficients(base: Study) -> dict[str, Study]:
         if complete:
             for rank in (5, 40):
                 one = replace(setup, global_rank=rank), DEFAULT
-                rows[f"global, rank {rank}, our start"] = one
+                rows[f"global, rank {rank}, our initialisation"] = one
         for i, (label, one) in enumerate(rows.items()):
             name = f"{kind} {seed}: {label}"
             studies[name] = base.variant(f"coefficients/{kind}_{seed}_{i}", *one)
@@ -88,15 +88,24 @@ def mesh(base: Study) -> dict[str, Study]:
     smoothed = base.variant("mesh/smoothed", setup, DEFAULT)
     rank = math.ceil(smoothed.num_parameters() / size)
     rows = {
-        "Schwarz, 49 smoothed aggregates, the paper's start": (setup, PAPER),
-        "Schwarz, 49 smoothed aggregates, our start": (setup, DEFAULT),
-        "Schwarz, partition of unity of 16, our start": (
+        "Schwarz, 49 smoothed aggregates, the paper's initialisation": (setup, PAPER),
+        "Schwarz, 49 smoothed aggregates, our initialisation": (setup, DEFAULT),
+        "Schwarz, partition of unity of 16, our initialisation": (
             replace(setup, coarse_space="partition"),
             DEFAULT,
         ),
-        "Schwarz, one level, our start": (replace(setup, coarse_space="none"), DEFAULT),
-        f"global, rank {rank}, our start": (replace(setup, global_rank=rank), DEFAULT),
-        "global, rank 64, our start": (replace(setup, global_rank=64), DEFAULT),
+        "Schwarz, one level, our initialisation": (
+            replace(setup, coarse_space="none"),
+            DEFAULT,
+        ),
+        f"global, rank {rank}, our initialisation": (
+            replace(setup, global_rank=rank),
+            DEFAULT,
+        ),
+        "global, rank 64, our initialisation": (
+            replace(setup, global_rank=64),
+            DEFAULT,
+        ),
     }
     return {
         label: base.variant(f"mesh/{i}", *one)

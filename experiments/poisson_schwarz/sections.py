@@ -55,7 +55,7 @@ def main(config: "Config") -> dict[str, Study]:
 
 
 def growth(base: Study) -> dict[str, Study]:
-    """More points, with 32 in a subdomain, from the paper's start and from ours."""
+    """More points, 32 per subdomain, with the paper's initialisation and ours."""
     studies = {}
 
     def add(label: str, size: int, start: Start, levels: int = 2) -> None:
@@ -74,7 +74,7 @@ def growth(base: Study) -> dict[str, Study]:
 
 # What training gains from where, at the paper's size; ours is the last one.
 ABLATION = {
-    "the paper's start and constant rate": PAPER,
+    "the paper's initialisation and constant rate": PAPER,
     "+ warm-up and cosine": replace(PAPER, cosine=True),
     "small start, warm-up and cosine": SMALL,
     "levels scaled, random keys": replace(DEFAULT, scale=0.1, principal=False),

@@ -38,7 +38,10 @@ def _scaling(rows: Mapping[str, Row]) -> list[str]:
             first = ["", ""] if i else [size, _SCALINGS[kind]]
             found.append([*first, f"{rate:g}", *row.spreads(columns, rate)])
     head = ["n", "scaling", "rate", *columns.values()]
-    return ["## Scaling by 1/sqrt(n d_k), the paper's start\n", table(head, found)]
+    return [
+        "## Scaling by 1/sqrt(n d_k), the paper's initialisation\n",
+        table(head, found),
+    ]
 
 
 def _coefficients(rows: Mapping[str, Row]) -> list[str]:
@@ -48,7 +51,7 @@ def _coefficients(rows: Mapping[str, Row]) -> list[str]:
         part = {k.removeprefix(prefix): row for k, row in rows.items() if prefix in k}
         exact = (row.result["closed_form"] for row in part.values())
         title = f"-(a u')' = f, {kind}"
-        title += f" {seed}" if kind == "random" else ""
+        title += f", draw {seed}" if kind == "random" else ""
         title += f", contrast {CONTRAST:g}, n = 256"
         parts += comparison(title, part, next(filter(None, exact), None))
     return parts

@@ -1,7 +1,7 @@
-"""Attentions, each on one head of one sample.
+"""Attention functions, each for one head of one sample.
 
-Queries are features at `m` points, keys and values at `n` points; heads and batches are
-`jax.vmap`.
+Queries are features at `m` points; keys and values are features at `n` points. Use
+`jax.vmap` for heads and batches.
 """
 
 from opjax.attention.bases import (

@@ -1,4 +1,4 @@
-"""Checks of arguments that all attentions take, and what quadrature weights do."""
+"""Argument checks of attention functions, and handling of quadrature weights."""
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ from opjax.quadrature import active, select
 
 
 def check_weights(**arrays: jax.Array) -> None:
-    """Checks quadrature weights, the argument so named, against their points."""
+    """Checks the argument `quadrature_weights` against the points."""
     weights = {name: a for name, a in arrays.items() if name.endswith("_weights")}
     _checks.floating(**weights)
     _checks.rank(1, **weights)
@@ -18,7 +18,7 @@ def check_weights(**arrays: jax.Array) -> None:
 
 
 def features(**arrays: ArrayLike) -> list[jax.Array]:
-    """Converts features of points, which must have the same channels."""
+    """Converts feature arrays, which must have the same number of channels."""
     converted = {name: jnp.asarray(array) for name, array in arrays.items()}
     _checks.floating(**converted)
     _checks.rank(2, **converted)
@@ -29,7 +29,7 @@ def features(**arrays: ArrayLike) -> list[jax.Array]:
 def attended(
     query: ArrayLike, key: ArrayLike, value: ArrayLike, key_weights: ArrayLike | None
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]:
-    """Converts and checks the arguments; keys and values of masked points are zero."""
+    """Converts and checks the arguments; zeroes keys and values of masked points."""
     query, key = features(query=query, key=key)
     value = jnp.asarray(value)
     _checks.floating(value=value)
@@ -43,15 +43,15 @@ def attended(
 
 
 def integrand(array: jax.Array, weights: jax.Array | None) -> jax.Array:
-    """Weighs an array at points."""
+    """Multiplies an array at points by weights."""
     return array if weights is None else weights[:, None].astype(array.dtype) * array
 
 
 def log_weights(weights: jax.Array | None, dtype: jax.typing.DTypeLike) -> jax.Array:
-    """Returns the logarithms of weights, added to the scores of a softmax over points.
+    """Returns the logarithms of weights, which are added to scores before a softmax.
 
-    Minus infinity masks a point; not where all are masked: then the softmax averages
-    their zeros, and is not NaN.
+    Minus infinity masks a point. If all points are masked, none is minus infinity: the
+    softmax then averages their zeros instead of returning NaN.
     """
     if weights is None:
         return jnp.zeros((1, 1), dtype)

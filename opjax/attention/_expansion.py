@@ -1,4 +1,4 @@
-"""Attentions as expansions: functions of the queries, coefficients of the values."""
+"""Attention as an expansion: query functions times coefficients of the values."""
 
 from typing import NamedTuple
 
@@ -7,14 +7,14 @@ from jaxtyping import Float
 
 
 class Expansion(NamedTuple):
-    """An attention of linear cost before its last product, `functions @ coefficients`.
+    """The factors of an attention of linear cost: `functions @ coefficients`.
 
-    Coefficients are linear in the values: what is linear may act on the values, on the
-    coefficients or on the result, wherever there is least of it.
+    Coefficients are linear in the values. A linear map can therefore be applied to the
+    values, the coefficients or the result, whichever is smallest.
 
     Attributes:
-      functions: at the query points, shape `(m, r)`.
-      coefficients: of all values together, shape `(r, c)`.
+      functions: functions at the query points, shape `(m, r)`.
+      coefficients: coefficients from all values, shape `(r, c)`.
     """
 
     functions: Float[Array, "m r"]

@@ -1,4 +1,4 @@
-"""Any attention between coefficients in any basis."""
+"""Attention between coefficients in any basis."""
 
 from collections.abc import Callable
 
@@ -35,16 +35,16 @@ def basis_attention(
     key_weights: Float[ArrayLike, " n"] | None = None,
     projection: Projection = Means(),
 ) -> Float[Array, "m c"]:
-    r"""Attends among coefficients instead of points, in any basis, by any attention.
+    r"""Applies an attention function to coefficients in a basis instead of points.
 
         Phi A(P_Phi Q, P_Psi K, P_Psi V),
 
-    where `P` projects features to coefficients: the choices of basis, of projection and
-    of attention are independent. With `A = transport` and a ridge this is
+    where `P` projects features to coefficients. The basis, the projection and the
+    attention can be chosen independently. With `A = transport` and a ridge, it equals
     `functional_attention`.
 
-    Complexity: `O(m kq (d + c) + n kk (d + c))` and that of `A` among `kq` queries and
-    `kk` keys.
+    Complexity: `O(m kq (d + c) + n kk (d + c))`, plus the cost of `A` with `kq` queries
+    and `kk` keys.
 
     Args:
       attention: `A(q, k, v)` of coefficients `(kq, d)`, `(kk, d)`, `(kk, c)` to
@@ -54,18 +54,18 @@ def basis_attention(
       value: features to transport, at the mesh points, shape `(n, c)`.
       query_basis: basis functions at the query points, shape `(m, kq)`.
       key_basis: basis functions at the mesh points, shape `(n, kk)`.
-      query_weights: quadrature weights of the query points, shape `(m,)`; with weights
-        the coefficients converge under refinement, and a zero masks a point.
+      query_weights: quadrature weights of the query points, shape `(m,)`. With weights,
+        the coefficients converge under mesh refinement; zero masks a point.
       key_weights: quadrature weights of the mesh points, shape `(n,)`.
-      projection: how features become coefficients, see `projection.project`.
+      projection: computes coefficients from features, see `projection.project`.
 
     Returns:
       The attended features at the query points, shape `(m, c)`.
 
     Raises:
       TypeError: if an array is not floating point or the projection is a name.
-      ValueError: if points or channels do not match, or a weight or the projection's
-        number is negative.
+      ValueError: if points or channels do not match, or a weight or the number in the
+        projection is negative.
 
     Examples:
       >>> import jax
@@ -98,14 +98,15 @@ def physics_attention(
     query_weights: Float[ArrayLike, " m"] | None = None,
     key_weights: Float[ArrayLike, " n"] | None = None,
 ) -> Float[Array, "m c"]:
-    r"""Attends by a softmax among tokens, the means of features over soft slices.
+    r"""Softmax attention between tokens, which are means of features over soft slices.
 
         Phi softmax(Qc Kc^T / sqrt(d)) Vc,
         Qc = (diag(Phi^T w) + 1e-5 mean(w) I)^{-1} Phi^T W Q,
 
-    and `Kc`, `Vc` likewise in the basis of the keys: `basis_attention` of
-    `softmax_attention` and means. Self-attention has the same points and basis twice.
-    A basis function without points gives a token of zeros, which takes part.
+    with `Kc`, `Vc` computed in the same way in the basis of the keys: `basis_attention`
+    with `softmax_attention` and means. For self-attention, pass the same points and
+    basis twice. A basis function without points gives a token of zeros, which is not
+    masked.
 
     Complexity: `O(m kq (d + c) + n kk (d + c) + kq kk (d + c))`.
 

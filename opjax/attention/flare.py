@@ -1,4 +1,4 @@
-"""Attention through a few latents, by two softmaxes of one matrix of scores."""
+"""Attention through a few latents, with two softmaxes of a score matrix."""
 
 import jax
 import jax.numpy as jnp
@@ -28,13 +28,13 @@ def flare_attention(
     key_weights: Float[ArrayLike, " n"] | None = None,
     scale: ArrayLike = 1.0,
 ) -> Float[Array, "m c"]:
-    r"""Averages values over the points to latents, and latents to the query points.
+    r"""Averages values from points to latents, and from latents to query points.
 
         softmax_k(s Q L^T) softmax_n(s L K^T + log w) V,
 
-    one softmax over the `k` latents and one over the `n` mesh points: a matrix of rank
-    `k` whose rows sum to one. Self-attention has keys for queries, and then both
-    softmaxes are of one matrix.
+    with one softmax over the `k` latents and one over the `n` mesh points: a matrix of
+    rank `k` whose rows sum to one. In self-attention, the queries are the keys, and
+    both softmaxes are of the same matrix.
 
     Complexity: `O((m + n) k (d + c))`.
 
@@ -44,7 +44,7 @@ def flare_attention(
       value: features to average, shape `(n, c)`.
       latents: learned queries `L`, shape `(k, d)`.
       key_weights: quadrature weights `w` of the mesh points, shape `(n,)`; ones by
-        default, zero masks a point; a common factor cancels.
+        default. Zero masks a point; a common factor cancels.
       scale: factor `s` of the scores, one in the published runs.
 
     Returns:
@@ -83,7 +83,7 @@ def flare_expansion(
     value: Float[Array, "n c"],
     weights: Float[Array, " n"] | None,
 ) -> Expansion:
-    """Returns the two factors of `flare_attention` from scores, unchecked."""
+    """Returns the two factors of `flare_attention` from scores, without checks."""
     query_scores, key_scores = map(linalg.at_least_single, (query_scores, key_scores))
     shares = jax.nn.softmax(query_scores, axis=1)
     means = _softmax_means(value, key_scores, weights)
@@ -97,18 +97,18 @@ def softmax_means(
     *,
     quadrature_weights: Float[ArrayLike, " n"] | None = None,
 ) -> Float[Array, "k d"]:
-    r"""Averages values over the points, once for every column of scores.
+    r"""Averages values over the points with a softmax of each column of scores.
 
         z_j = sum_i w_i exp(s_ij) f_i / sum_i w_i exp(s_ij),
 
-    a softmax over the points, which converges under refinement of the mesh.
+    with a softmax over the points, which converges under mesh refinement.
 
     Complexity: `O(n k d)`.
 
     Args:
       values: values `f` at the points, shape `(n, d)`.
       scores: scores `s` of the points, shape `(n, k)`.
-      quadrature_weights: weights `w` of the points, shape `(n,)`; ones by default, zero
+      quadrature_weights: weights `w` of the points, shape `(n,)`; ones by default. Zero
         masks a point; a common factor cancels.
 
     Returns:
@@ -159,7 +159,7 @@ def means_of(sums: Moments) -> Float[Array, "k d"]:
 def highest_scores(
     scores: Float[Array, "n k"], weights: Float[Array, " n"] | None
 ) -> Float[Array, " k"]:
-    """Returns the highest score of every column, `(k,)`, over points that count."""
+    """Returns the highest score of every column, `(k,)`, over the unmasked points."""
     if weights is not None:
         lowest = jnp.finfo(scores.dtype).min
         scores = jnp.where(active(weights)[:, None], scores, lowest)
@@ -172,10 +172,10 @@ def softmax_moments(
     weights: Float[Array, " n"] | None,
     top: Float[Array, " k"],
 ) -> Moments:
-    """Returns moments of values in the functions `exp(scores - top)`, unchecked.
+    """Returns moments of values with `exp(scores - top)`, without checks.
 
-    Their means are those of a softmax over the points, whatever `top`, which keeps
-    exponentials finite. With one `top` for all, moments of several chunks add up.
+    Their means equal those of a softmax over the points for any `top`, which keeps
+    exponentials finite. With the same `top`, moments of several chunks add up.
     """
     if weights is not None:  # finite, so that derivatives of masked scores are
         scores = jnp.where(active(weights)[:, None], scores, top[None, :])

@@ -17,7 +17,7 @@ from opjax.quadrature import active, select
 
 
 class MapBetweenBases(NamedTuple):
-    """A functional map with the bases it acts between, for inspection.
+    """A functional map and its two bases, for inspection.
 
     Attributes:
       functional_map: the operator between coefficients, shape `(kq, kk)`.
@@ -46,13 +46,13 @@ def functional_map(
     *,
     ridge: Ridge,
 ) -> Float[Array, "kq kk"]:
-    r"""Returns the linear operator that carries key to query coefficients.
+    r"""Returns the linear operator that maps key coefficients to query coefficients.
 
         C = argmin_C |C K - Q|_F^2 + ridge |C|_F^2 = Q K^T (K K^T + ridge I)^{-1}.
 
-    With `Convex(ridge)`, `C = Q K^T ((1 - ridge) K K^T + ridge I)^{-1}`, the form of
-    the reference code: `1 + e` times the additive map of weight
-    `e = ridge / (1 - ridge)`.
+    With `Convex(ridge)`, `C = Q K^T ((1 - ridge) K K^T + ridge I)^{-1}`, as in the
+    reference code. It is `1 + e` times the additive map of weight `e = ridge / (1 -
+    ridge)`.
 
     Args:
       query: query coefficients, shape `(kq, d)`.
@@ -64,7 +64,7 @@ def functional_map(
 
     Raises:
       TypeError: if an array is not floating point.
-      ValueError: if channels do not match, or as `linalg.ridge_solve`.
+      ValueError: if channels do not match, or as from `linalg.ridge_solve`.
 
     Examples:
       >>> import jax.numpy as jnp
@@ -95,7 +95,7 @@ def transport(
 
         C V = Q X,    X = argmin_X |K X - V|_F^2 + ridge |X|_F^2,
 
-    a system of the smaller of `kk` and `d` unknowns and `c` right-hand sides.
+    with a linear system of `min(kk, d)` unknowns and `c` right-hand sides.
 
     Args:
       query: query coefficients, shape `(kq, d)`.
@@ -108,7 +108,7 @@ def transport(
 
     Raises:
       TypeError: if an array is not floating point.
-      ValueError: if channels or basis functions do not match, or as
+      ValueError: if channels or basis functions do not match, or as from
         `linalg.ridge_solve`.
 
     Examples:
@@ -142,16 +142,17 @@ def functional_attention(
     key_weights: Float[ArrayLike, " n"] | None = None,
     projection: Projection = InnerProducts(),
 ) -> Float[Array, "m c"]:
-    r"""Transports `value` from mesh points to query points through a functional map.
+    r"""Transports `value` from mesh points to query points by a functional map.
 
         FuncAttn(Q, K, V) = Phi [Qc Kc^T (Kc Kc^T + ridge I)^{-1}] Vc,
 
-    where `Qc, Kc, Vc` are the coefficients of the features in the bases: a small solve,
-    whatever the number of points: `basis_attention` of `transport`. Self-attention has
-    the same points and basis twice; `functional_attention_map` returns the map.
+    where `Qc, Kc, Vc` are the coefficients of the features in the bases. The linear
+    system is small for any number of points. It equals `basis_attention` with
+    `transport`. For self-attention, pass the same points and basis twice;
+    `functional_attention_map` returns the map.
 
-    The defaults are those of the paper's text; the layer `nn.FunctionalAttention` does
-    what the paper's code does, the same as this function with `projection=Means()` and
+    The defaults are those of the paper's text. The layer `nn.FunctionalAttention`
+    follows the paper's code, which equals this function with `projection=Means()` and
     `ridge=Convex(r)`:
 
     | | default here | `nn.FunctionalAttention` |
@@ -162,7 +163,7 @@ def functional_attention(
     | weights left out | ones: coefficients grow with `n` | equal ones cancel |
     | query, key, value | features of points | linear maps of one set of means |
 
-    `basis_attention` and `physics_attention` have means by default.
+    The default projection of `basis_attention` and `physics_attention` is `Means`.
 
     Complexity: `O((m + n) d k + d k min(k, d) + min(k, d)^3)`.
 
@@ -172,12 +173,12 @@ def functional_attention(
       value: features to transport, at the mesh points, shape `(n, c)`.
       query_basis: basis functions at the query points, shape `(m, kq)`.
       key_basis: basis functions at the mesh points, shape `(n, kk)`.
-      ridge: Tikhonov weight of the map in squared units of coefficients, or `Additive`
-        or `Convex`, see `functional_map`.
-      query_weights: quadrature weights of the query points, shape `(m,)`; with weights
-        the coefficients converge under refinement, and a zero masks a point.
+      ridge: Tikhonov weight of the map, in squared units of the coefficients, or
+        `Additive` or `Convex`, see `functional_map`.
+      query_weights: quadrature weights of the query points, shape `(m,)`. With weights,
+        the coefficients converge under mesh refinement; zero masks a point.
       key_weights: quadrature weights of the mesh points, shape `(n,)`.
-      projection: how features become coefficients, see `projection.project`.
+      projection: computes coefficients from features, see `projection.project`.
 
     Returns:
       The transported features at the query points, shape `(m, c)`.
@@ -220,22 +221,22 @@ def functional_attention_map(
     key_weights: Float[ArrayLike, " n"] | None = None,
     projection: Projection = InnerProducts(),
 ) -> MapBetweenBases:
-    r"""Returns the functional map of a `functional_attention`, with its bases.
+    r"""Returns the functional map of `functional_attention`, with its bases.
 
         FuncAttn(Q, K, V) = Phi C Vc,    C = Qc Kc^T (Kc Kc^T + ridge I)^{-1}.
 
     Args:
-      query: see `functional_attention`; likewise the other arguments.
+      query: see `functional_attention`, also for the other arguments.
       key: features at the mesh points.
       query_basis: basis functions at the query points.
       key_basis: basis functions at the mesh points.
       ridge: Tikhonov weight of the map.
       query_weights: quadrature weights of the query points.
       key_weights: quadrature weights of the mesh points.
-      projection: how features become coefficients.
+      projection: computes coefficients from features.
 
     Returns:
-      The map `(kq, kk)` and the bases it acts between.
+      The map `(kq, kk)` and its two bases.
 
     Raises:
       TypeError: as `functional_attention`.
@@ -271,18 +272,19 @@ def intention(
     ridge: Ridge,
     key_weights: Float[ArrayLike, " n"] | None = None,
 ) -> Float[Array, "m c"]:
-    r"""Predicts at queries from a ridge regression of values on keys.
+    r"""Predicts values at the queries by a ridge regression of values on keys.
 
         Intention(Q, K, V) = Q (K^T W K + ridge I_d)^{-1} K^T W V,
 
-    functional attention in any orthonormal basis of all functions on the mesh. The
-    smaller of the `d x d` and `n x n` systems is solved.
+    which is functional attention with any orthonormal basis of all functions on the
+    mesh. The smaller of the `d x d` and `n x n` systems is solved.
 
     Args:
       query: features at the query points, shape `(m, d)`.
       key: features at the mesh points, shape `(n, d)`.
       value: features to transport, shape `(n, c)`.
-      ridge: Tikhonov weight, squared key units (times those of the weights).
+      ridge: Tikhonov weight, in squared units of the keys (times the units of the
+        weights).
       key_weights: quadrature weights `W = diag(w)` of the mesh points, shape `(n,)`;
         ones by default, zero masks a point.
 
@@ -318,7 +320,7 @@ def intention_coefficients(
     ridge: Ridge,
     key_weights: Float[ArrayLike, " n"] | None = None,
 ) -> Float[Array, "d c"]:
-    """Returns the regression of `intention`, `(K^T W K + ridge I)^{-1} K^T W V`."""
+    """Returns the coefficients of `intention`, `(K^T W K + ridge I)^{-1} K^T W V`."""
     key, value = jnp.asarray(key), jnp.asarray(value)
     _checks.floating(key=key, value=value)
     _checks.rank(2, key=key, value=value)
@@ -334,9 +336,10 @@ def intention_coefficients(
 def regression(
     gram: Float[Array, "d d"], products: Float[Array, "d c"], *, ridge: ArrayLike
 ) -> Float[Array, "d c"]:
-    """Returns the regression of `intention`, from `K^T W K` and `K^T W V`, unchecked.
+    """Solves for the coefficients of `intention` from `K^T W K` and `K^T W V`.
 
-    Both are sums over the points, which are added for points in several chunks.
+    Both matrices are sums over the points, so those of several chunks can be added.
+    The arguments are not checked.
     """
     identity = jnp.eye(gram.shape[0], dtype=gram.dtype)
     system = gram + jnp.asarray(ridge, gram.dtype) * identity

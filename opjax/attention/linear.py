@@ -1,4 +1,4 @@
-"""Attentions of linear cost: keys and values are integrated once, for all queries."""
+"""Attention of linear cost: keys and values are integrated once for all queries."""
 
 import jax
 from jax import Array
@@ -19,15 +19,15 @@ def linear_attention(
     *,
     key_weights: Float[ArrayLike, " n"] | None = None,
 ) -> Float[Array, "m c"]:
-    r"""Averages values in two softmax steps, over the points and over the features.
+    r"""Averages values with two softmaxes, over the points and over the features.
 
         Attention(Q, K, V)_i = sum_a p_ia sum_j r_ja V_j,
         p_ia = exp(Q_ia) / sum_b exp(Q_ib),
         r_ja = w_j exp(K_ja) / sum_l w_l exp(K_la):
 
-    feature `a` averages the values over the mesh, a query averages over the features.
-    Rows of both steps sum to one, so that constants are kept; the linear attention of
-    Cao (2021) divides the result by the number of points once more.
+    where each key feature averages the values over the mesh, and each query averages
+    over the features. Rows of both softmaxes sum to one, so constants are preserved.
+    The linear attention of Cao (2021) also divides the result by the number of points.
 
     Complexity: `O((m + n) d c)`.
 
@@ -36,7 +36,7 @@ def linear_attention(
       key: features at the mesh points, shape `(n, d)`.
       value: features to average, shape `(n, c)`.
       key_weights: quadrature weights `w` of the mesh points, shape `(n,)`; ones by
-        default, zero masks a point; a common factor cancels.
+        default. Zero masks a point; a common factor cancels.
 
     Returns:
       The averages at the query points, shape `(m, c)`; zero if all points are masked.
@@ -67,7 +67,7 @@ def linear_expansion(
     *,
     key_weights: Float[ArrayLike, " n"] | None = None,
 ) -> Expansion:
-    """Returns the two factors of `linear_attention`, of the same arguments."""
+    """Returns the two factors of `linear_attention`, with the same arguments."""
     query, key, value, weights = attended(query, key, value, key_weights)
     over_features = jax.nn.softmax(query, axis=1)
     averages = softmax_means(value, key, quadrature_weights=weights)
@@ -86,16 +86,16 @@ def galerkin_attention(
 
         Attention(Q, K, V) = Q (K^T W V),   W = diag(w),
 
-    columns being functions: those of `Q` are trial functions and their coefficients are
-    inner products with those of `K`, a Petrov-Galerkin projection if the columns of `K`
-    and `Q` are dual bases.
+    where columns are functions: the columns of `Q` are trial functions, and their
+    coefficients are inner products with the columns of `K`. It is a Petrov-Galerkin
+    projection if the columns of `K` and `Q` are dual bases.
 
     Complexity: `O((m + n) d c)`.
 
     Args:
       query: features at the query points, shape `(m, d)`.
-      key: features at the mesh points, shape `(n, d)`, normalised by the caller.
-      value: features to expand, shape `(n, c)`, normalised by the caller.
+      key: normalised features at the mesh points, shape `(n, d)`.
+      value: normalised features to expand, shape `(n, c)`.
       key_weights: quadrature weights `w` of the mesh points, shape `(n,)`; ones by
         default, `1/n` each in the paper; zero masks a point.
 
@@ -127,6 +127,6 @@ def galerkin_coefficients(
     *,
     key_weights: Float[ArrayLike, " n"] | None = None,
 ) -> Float[Array, "d c"]:
-    """Returns what `galerkin_attention` expands in the queries, `K^T W V`."""
+    """Returns the coefficients of `galerkin_attention`, `K^T W V`."""
     _, key, value, weights = attended(key, key, value, key_weights)
     return key.T.astype(value.dtype) @ integrand(value, weights)

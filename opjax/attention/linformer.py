@@ -1,4 +1,4 @@
-"""Softmax attention to a fixed number of projected keys."""
+"""Softmax attention with a fixed number of projected keys."""
 
 import jax.numpy as jnp
 from jax import Array
@@ -23,13 +23,13 @@ def linformer_attention(
     value_projection: Float[ArrayLike, "n r"],
     key_weights: Float[ArrayLike, " n"] | None = None,
 ) -> Float[Array, "m c"]:
-    r"""Averages projected values by the softmax of scores of projected keys.
+    r"""Averages projected values with a softmax of the scores of projected keys.
 
         Attention(Q, K, V) = softmax(Q (E^T W K)^T / sqrt(d)) F^T W V,   W = diag(w).
 
-    Learned projections belong to the mesh: to its number of points and to their order.
-    Columns that are functions, evaluated at the points, with quadrature weights, make
-    the attention independent of the mesh.
+    Learned projections depend on the number of points and their order. If the columns
+    are functions, evaluated at the points, with quadrature weights, the attention is
+    independent of the mesh.
 
     Complexity: `O((m + n) k (d + c))`.
 
@@ -37,8 +37,8 @@ def linformer_attention(
       query: features at the query points, shape `(m, d)`.
       key: features at the mesh points, shape `(n, d)`.
       value: features to average, shape `(n, c)`.
-      key_projection: the columns `E` that keys are integrated against, shape `(n, k)`.
-      value_projection: the columns `F` of the values, shape `(n, k)`.
+      key_projection: columns `E` against which keys are integrated, shape `(n, k)`.
+      value_projection: columns `F` for the values, shape `(n, k)`.
       key_weights: quadrature weights `w` of the mesh points, shape `(n,)`; ones by
         default, zero masks a point.
 
@@ -81,7 +81,7 @@ def linformer_keys(
     key_projection: Float[ArrayLike, "n r"],
     key_weights: Float[ArrayLike, " n"] | None = None,
 ) -> Float[Array, "r d"]:
-    """Returns the keys `E^T W K` that `linformer_attention` compares queries with."""
+    """Returns the projected keys `E^T W K` of `linformer_attention`."""
     projection, key = jnp.asarray(key_projection), jnp.asarray(key)
     _checks.same_points(key=key, key_projection=projection)
     return galerkin_coefficients(projection, key, key_weights=key_weights)
@@ -95,7 +95,7 @@ def linformer_expansion(
     value_projection: Float[ArrayLike, "n r"],
     key_weights: Float[ArrayLike, " n"] | None = None,
 ) -> Expansion:
-    """Returns the two factors of `linformer_attention`, of keys `E^T W K`."""
+    """Returns the two factors of `linformer_attention` from keys `E^T W K`."""
     query, key = features(query=query, projected_key=projected_key)
     coefficients = galerkin_coefficients(
         value_projection, value, key_weights=key_weights

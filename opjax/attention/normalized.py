@@ -1,4 +1,4 @@
-"""Attention by a positive kernel of softmaxed features, in linear time."""
+"""Attention with a positive kernel of softmaxed features, in linear time."""
 
 import jax
 import jax.numpy as jnp
@@ -18,14 +18,14 @@ def normalized_attention(
     *,
     key_weights: Float[ArrayLike, " n"] | None = None,
 ) -> Float[Array, "m c"]:
-    r"""Averages values by the inner products of softmaxed queries and keys.
+    r"""Averages values with inner products of softmaxed queries and keys as weights.
 
         Attention(Q, K, V)_i = sum_j w_j <q_i, k_j> V_j / sum_j w_j <q_i, k_j>,
         q_i = softmax(Q_i),   k_j = softmax(K_j),
 
-    both softmaxes over the features, so that the kernel is positive and of rank `d`.
-    Rows sum to one: constants are kept. Layers of the general neural operator
-    transformer add `q`, and the averages of several input functions.
+    where both softmaxes are over the features, so the kernel is positive and of rank
+    `d`. Rows sum to one, so constants are preserved. Layers of the general neural
+    operator transformer add `q`, and the averages of several input functions.
 
     Complexity: `O((m + n) d c)`.
 
@@ -34,7 +34,7 @@ def normalized_attention(
       key: features at the mesh points, shape `(n, d)`.
       value: features to average, shape `(n, c)`.
       key_weights: quadrature weights `w` of the mesh points, shape `(n,)`; ones by
-        default, zero masks a point; a common factor cancels.
+        default. Zero masks a point; a common factor cancels.
 
     Returns:
       The averages at the query points, shape `(m, c)`; zero if all points are masked.

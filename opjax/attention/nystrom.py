@@ -1,4 +1,4 @@
-"""Softmax attention through landmarks, by the Nystrom method."""
+"""Softmax attention through landmarks, with the Nystrom method."""
 
 from typing import Any
 
@@ -31,19 +31,19 @@ def nystrom_attention(
     query_weights: Float[ArrayLike, " m"] | None = None,
     key_weights: Float[ArrayLike, " n"] | None = None,
 ) -> Float[Array, "m c"]:
-    r"""Averages values by a softmax matrix of low rank, completed from landmarks.
+    r"""Averages values with a low-rank approximation of the softmax matrix.
 
         Attention(Q, K, V) = S(Q, K~) S(Q~, K~)^+ S(Q~, K) V,
         S(Q, K)_ij = w_j e_ij / sum_l w_l e_il,   e_ij = exp(<Q_i, K_j> / sqrt(d)),
 
-    with landmarks `Q~`, `K~`, the means over `l` segments of successive points, as
-    equal in number as possible; a landmark weighs what its points do together. The
-    pseudo-inverse comes from the third-order iteration
+    with landmarks `Q~`, `K~`, the means over `l` segments of successive points of
+    nearly equal length. The weight of a landmark is the sum of the weights of its
+    points. The pseudo-inverse is computed by the third-order iteration
 
         Z <- Z (13 I - X (15 I - X (7 I - X))) / 4,   X = A Z,   Z_0 = A^T / start_norm.
 
-    The order of points matters, that of their features does not. With a landmark at
-    every point the limit of many iterations is `softmax_attention`.
+    The order of points matters, the order of their features does not. With a landmark
+    at every point, many iterations converge to `softmax_attention`.
 
     Complexity: `O((m + n) l (d + c) + num_iterations l^3)`.
 
@@ -51,21 +51,24 @@ def nystrom_attention(
       query: features at the query points, shape `(m, d)`.
       key: features at the mesh points, shape `(n, d)`.
       value: features to average, shape `(n, c)`.
-      num_landmarks: number of segments `l`, at most `m` and at most `n` without zeros.
-      num_iterations: steps towards the pseudo-inverse.
-      start_norm: positive scalar, at least the squared spectral norm of `A`; the
-        product of its norms of row and column sums by default. The published code
-        takes the largest row and column sum of all heads and samples, `row_and_column`.
-      zero_fill: as in the published code, all segments are of equally many points, and
-        zeros before the first one fill them up: queries, keys and values that count.
+      num_landmarks: number of segments `l`, at most `m` and at most `n` without
+        `zero_fill`.
+      num_iterations: number of iterations for the pseudo-inverse.
+      start_norm: positive scalar, at least the squared spectral norm of `A`. The
+        default is the product of its maximum row sum and column sum. The published code
+        uses the largest row and column sum of all heads and samples, see
+        `row_and_column`.
+      zero_fill: as in the published code, all segments have equally many points. Zeros
+        are prepended to complete the first segment; these queries, keys and values are
+        not masked.
       query_weights: quadrature weights of the query points, shape `(m,)`; ones by
         default, zero masks a point.
       key_weights: quadrature weights `w` of the mesh points, shape `(n,)`; ones by
-        default, zero masks a point; a common factor cancels.
+        default. Zero masks a point; a common factor cancels.
 
     Returns:
-      The averages at the query points, shape `(m, c)`, at masked ones those of a zero
-      query; zero if all mesh points are masked.
+      The averages at the query points, shape `(m, c)`. Masked query points have those
+      of a zero query; all are zero if all mesh points are masked.
 
     Raises:
       TypeError: if an array is not floating point.
@@ -109,9 +112,9 @@ def nystrom_expansion(
     query_weights: Float[ArrayLike, " m"] | None = None,
     key_weights: Float[ArrayLike, " n"] | None = None,
 ) -> Expansion:
-    """Returns the two factors of `nystrom_attention`, at least of single precision.
+    """Returns the factors of `nystrom_attention`, in single precision or higher.
 
-    The functions are averages over landmarks, `S(Q, K~)`; the arguments are the same.
+    The functions are averages over landmarks, `S(Q, K~)`. The arguments are the same.
     """
     query, key, value, weights = attended(query, key, value, key_weights)
     query_mass = None
@@ -146,7 +149,7 @@ def row_and_column(
     zero_fill: bool = False,
     weights: jax.Array | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-    """Returns the largest row and column sum of the matrix between landmarks.
+    """Returns the maximum row and column sum of the matrix between landmarks.
 
     Args:
       query: features at the points, shape `(n, d)`.

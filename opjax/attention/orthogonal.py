@@ -23,16 +23,16 @@ def orthogonal_attention(
     key_weights: Float[ArrayLike, " n"] | None = None,
     orthonormalization: str = "qr",
 ) -> Float[Array, "n c"]:
-    r"""Projects values to an orthonormal basis and amplifies its modes by attention.
+    r"""Projects values to an orthonormal basis and amplifies the modes by attention.
 
         Phi (c + a * c),   c = Phi^T W V,   a = softmax(tanh(q * k / sqrt(d_k))),
 
-    with products entry by entry, the softmax over the `d_k` modes, and `Phi` the
+    with entrywise products, the softmax over the `d_k` modes, and `Phi` the
     orthonormalised basis. Queries and keys are features of modes, not of points: `d_k`
-    numbers per channel, linear functionals of the input. The documented layer has one
-    channel; a learned map at the points, a bypass and an activation around it are the
-    caller's. It allows any `d_k`, but its product of `a` and `c` needs one number per
-    basis function: other lengths are refused.
+    numbers per channel, which are linear functionals of the input. The documented layer
+    has one channel; the caller adds a learned map at the points, a bypass and an
+    activation. It allows any `d_k`, but its product of `a` and `c` needs one number per
+    basis function: other lengths raise an error.
 
     Complexity: `O(n k^2 + n k c)`.
 
@@ -40,19 +40,18 @@ def orthogonal_attention(
       query: features of the modes, shape `(k, c)`.
       key: features of the modes, shape `(k, c)`.
       value: features to filter, at the mesh points, shape `(n, c)`.
-      key_basis: independent basis functions at the mesh points, shape `(n, k)`, to be
-        orthonormalised.
+      key_basis: linearly independent basis functions at the mesh points, shape `(n,
+        k)`, which are orthonormalised.
       key_weights: quadrature weights `W = diag(w)` of the mesh points, shape `(n,)`;
         ones by default, zero masks a point.
       orthonormalization: `"qr"` or `"cholesky"`, see `basis.orthonormalize`.
 
     Returns:
-      The filtered features at the mesh points, shape `(n, c)`, zero where the weight
-      is.
+      The filtered features at the mesh points, shape `(n, c)`; zero at masked points.
 
     Raises:
       TypeError: if an array is not floating point.
-      ValueError: if points or channels do not match, queries or keys are not one per
+      ValueError: if points or channels do not match, there is not one query and key per
         basis function, there are fewer points than basis functions, a weight is
         negative, or the orthonormalisation is unknown.
 
@@ -101,11 +100,11 @@ def orthogonal_attention(
 def mode_gains(
     query: Float[ArrayLike, "k c"], key: Float[ArrayLike, "k c"]
 ) -> Float[Array, "k c"]:
-    r"""Returns the gains of modes, between one and two, larger where q and k agree.
+    r"""Returns the gains of modes, in [1, 2], larger if query and key agree.
 
         1 + softmax(tanh(q * k / sqrt(d_k))),
 
-    with products entry by entry and the softmax over the `d_k` modes.
+    with entrywise products and the softmax over the `d_k` modes.
 
     Args:
       query: features of the modes, shape `(k, c)`.

@@ -1,4 +1,4 @@
-"""Attention by a kernel whose eigenfunctions are orthonormalised features."""
+"""Attention with a kernel whose eigenfunctions are orthonormalised features."""
 
 import jax.numpy as jnp
 from jax import Array
@@ -17,20 +17,21 @@ def feature_covariance(
     *,
     quadrature_weights: Float[ArrayLike, " n"] | None = None,
 ) -> Float[Array, "k k"]:
-    r"""Returns the mean of the products of features, not centred.
+    r"""Returns the mean of the products of features, without centring.
 
         R = sum_i w_i psi_i psi_i^T / sum_i w_i.
 
-    The covariance of several samples of equally many points is the mean of theirs.
+    The covariance of several samples with equally many points is the mean of their
+    covariances.
 
     Args:
       features: features `psi` at the points, shape `(n, k)`.
-      quadrature_weights: weights `w`, shape `(n,)`; ones by default, zero masks a
+      quadrature_weights: weights `w`, shape `(n,)`; ones by default. Zero masks a
         point; a common factor cancels.
 
     Returns:
-      The covariance, shape `(k, k)`, zero if all points are masked; of half precision
-      as float32.
+      The covariance, shape `(k, k)`; zero if all points are masked; float32 for
+      half-precision features.
 
     Raises:
       TypeError: if an array is not floating point.
@@ -70,26 +71,25 @@ def orthonormal_attention(
 
         Phi diag(g) Phi^T W V,    Phi = Psi L^{-T},    R = L L^T,
 
-    where `R` is the covariance of the features `Psi`, of this sample or of many, so
-    that the functions `Phi` are orthonormal in the mean over all their points. The sum
-    over points is not divided by their number, `W` has mean one: the gains `g` are
-    eigenvalues over the number of points. Where rounding leaves `R` indefinite,
-    1e-8 times 1, 10, ... is added to its diagonal, 1e-6 in single precision.
+    where `R` is the covariance of the features `Psi`, over this sample or over many, so
+    that the functions `Phi` are orthonormal on average over all their points. The sum
+    over points is not divided by their number, and `W` has mean one: the gains `g` are
+    eigenvalues divided by the number of points. If rounding makes `R` indefinite, 1e-8
+    times 1, 10, ... is added to its diagonal, 1e-6 in single precision.
 
     Complexity: `O(n k^2 + n k c)`.
 
     Args:
       value: features to filter, at the mesh points, shape `(n, c)`.
       features: features `Psi` of the mesh points, shape `(n, k)`.
-      gains: one for every eigenfunction, shape `(k,)`.
-      covariance: `R`, shape `(k, k)`; `feature_covariance` of these features by
-        default.
-      quadrature_weights: weights of the mesh points, shape `(n,)`; ones by default,
-        zero masks a point; a common factor cancels.
+      gains: one gain per eigenfunction, shape `(k,)`.
+      covariance: covariance `R`, shape `(k, k)`; by default `feature_covariance` of
+        these features.
+      quadrature_weights: weights of the mesh points, shape `(n,)`; ones by default.
+        Zero masks a point; a common factor cancels.
 
     Returns:
-      The filtered features at the mesh points, shape `(n, c)`, zero where the weight
-      is.
+      The filtered features at the mesh points, shape `(n, c)`; zero at masked points.
 
     Raises:
       TypeError: if an array is not floating point.

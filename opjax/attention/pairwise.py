@@ -1,7 +1,7 @@
-"""Attentions that compare every query with every key.
+"""Attention functions that compare every query with every key.
 
-Scores are computed for a tile of queries at a time, and again in the backward pass, so
-that memory grows linearly with the number of points. A tile fits in the cache of a CPU;
+Scores are computed for one tile of queries at a time, and again in the backward pass,
+so memory grows linearly with the number of points. A tile fits in the cache of a CPU;
 on other platforms it is larger.
 """
 
@@ -32,7 +32,7 @@ def softmax_attention(
     *,
     key_weights: Float[ArrayLike, " n"] | None = None,
 ) -> Float[Array, "m c"]:
-    r"""Averages values by the softmax of scaled dot products of queries and keys.
+    r"""Averages values with a softmax of scaled dot products of queries and keys.
 
         Attention(Q, K, V)_i = sum_j w_j e_ij V_j / sum_j w_j e_ij,
         e_ij = exp(<Q_i, K_j> / sqrt(d)).
@@ -48,7 +48,7 @@ def softmax_attention(
 
     Returns:
       The averages at the query points, shape `(m, c)`; zero if all points are masked,
-      or if there are none.
+      or if there are no points.
 
     Raises:
       TypeError: if an array is not floating point.
@@ -135,7 +135,7 @@ def attention_matrix(
     key: Float[Array, "n d"],
     weights: Float[Array, " n"] | None,
 ) -> Float[Array, "m n"]:
-    """Returns the averages of `softmax_attention` as a matrix, `(m, n)`, unchecked."""
+    """Returns the matrix `(m, n)` of `softmax_attention`, without checks."""
     dtype = _score_dtype(query)
     scores = jnp.matmul(query, key.T, preferred_element_type=dtype)
     scores = query.shape[1] ** -0.5 * scores + log_weights(weights, dtype)
@@ -154,14 +154,15 @@ def fourier_attention(
 
         Attention(Q, K, V)_i = sum_j w_j <Q_i, K_j> / sqrt(d) V_j,
 
-    a quadrature of a Fredholm integral with a kernel of rank `d`; the products are
-    formed in the order of the paper, `galerkin_attention` forms them in linear time.
+    which is a quadrature of a Fredholm integral with a kernel of rank `d`. The products
+    are computed in the order of the paper; `galerkin_attention` computes them in linear
+    time.
 
     Complexity: `O(m n (d + c))`, memory `O(m + n)`.
 
     Args:
       query: features at the query points, shape `(m, d)`.
-      key: features at the mesh points, shape `(n, d)`, normalised by the caller.
+      key: normalised features at the mesh points, shape `(n, d)`.
       value: features to integrate, shape `(n, c)`.
       key_weights: quadrature weights `w` of the mesh points, shape `(n,)`; ones by
         default, `1/n` each in the paper; zero masks a point.

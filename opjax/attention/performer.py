@@ -1,4 +1,4 @@
-"""Kernel attention of linear cost by random features."""
+"""Kernel attention of linear cost with random features."""
 
 import jax
 import jax.numpy as jnp
@@ -28,18 +28,18 @@ def performer_attention(
     offset: ArrayLike | None = None,
     key_weights: Float[ArrayLike, " n"] | None = None,
 ) -> Float[Array, "m c"]:
-    r"""Averages values by a kernel that positive features factorise.
+    r"""Averages values with a kernel that is factorised by positive random features.
 
         Attention(Q, K, V)_i = phi(Q_i) sum_j w_j phi(K_j)^T V_j
                                / phi(Q_i) sum_j w_j phi(K_j)^T,
         softmax   phi(x) = exp(R x / d^{1/4} - |x|^2 / (2 sqrt(d)) - s) + offset,
         relu      phi(x) = max(0, R x / d^{1/4}) + offset.
 
-    With rows of `R` from `orthogonal_random_features`, the softmax kernel is an
-    unbiased estimate of that of `softmax_attention` up to the offset. The shifts `s`,
-    the largest entry of `R x / d^{1/4}` of each query and of all keys, bound the
-    exponentials and count as constants when differentiated. They cancel without
-    offset: then the result is exact, but a small exponential may vanish.
+    If the rows of `R` are from `orthogonal_random_features`, the softmax kernel is an
+    unbiased estimate of the kernel of `softmax_attention`, except for the offset. The
+    shifts `s`, the maximum entry of `R x / d^{1/4}` for each query and over all keys,
+    bound the exponentials and are treated as constants in differentiation. Without
+    offset they cancel: the result is then exact, but a small exponential may underflow.
 
     Complexity: `O((m + n) r (d + c))`.
 
@@ -49,14 +49,14 @@ def performer_attention(
       value: features to average, shape `(n, c)`.
       projection_matrix: the random directions `R`, shape `(r, d)`.
       kernel: `"softmax"` or `"relu"`.
-      offset: keeps the denominator positive; `1e-4` (softmax) or `1e-3` (relu) by
-        default, those of the published code.
+      offset: keeps the denominator positive; by default `1e-4` (softmax) or `1e-3`
+        (relu), as in the published code.
       key_weights: quadrature weights `w` of the mesh points, shape `(n,)`; ones by
-        default, zero masks a point; a common factor cancels.
+        default. Zero masks a point; a common factor cancels.
 
     Returns:
-      The averages at the query points, shape `(m, c)`; zero where the denominator is,
-      as if all points are masked.
+      The averages at the query points, shape `(m, c)`; zero if the denominator is zero,
+      for example if all points are masked.
 
     Raises:
       TypeError: if an array is not floating point.
@@ -97,10 +97,10 @@ def performer_expansion(
     offset: ArrayLike | None = None,
     key_weights: Float[ArrayLike, " n"] | None = None,
 ) -> Expansion:
-    """Returns the two factors of `performer_attention`, at least of single precision.
+    """Returns the factors of `performer_attention`, in single precision or higher.
 
-    The functions are features of the queries over their denominators; the arguments are
-    the same.
+    The functions are features of the queries divided by their denominators. The
+    arguments are the same.
     """
     query, key, value, weights = attended(query, key, value, key_weights)
     directions = jnp.asarray(projection_matrix)
@@ -131,21 +131,22 @@ def performer_expansion(
 def orthogonal_random_features(
     key: jax.Array, num_features: int, dim: int, *, dtype: DTypeLike = float
 ) -> Float[Array, "num_features dim"]:
-    r"""Draws Gaussian directions that are orthogonal in blocks.
+    r"""Draws Gaussian directions that are orthogonal within blocks.
 
-    Every row is a standard normal vector and every `dim` successive rows are
-    orthogonal, which lowers the variance of a kernel estimate against independent rows.
+    Every row is a standard normal vector, and every `dim` successive rows are
+    orthogonal. This reduces the variance of a kernel estimate, compared with
+    independent rows.
 
     Complexity: `O(num_features dim^2)`.
 
     Args:
       key: random key.
-      num_features: number of directions `r`, positive.
-      dim: number of channels `d` of queries and keys, positive.
-      dtype: floating-point dtype; JAX's default one if left out.
+      num_features: number `r` of directions, positive.
+      dim: number `d` of channels of queries and keys, positive.
+      dtype: floating-point dtype; JAX's default dtype if omitted.
 
     Returns:
-      The directions, shape `(r, d)`, `projection_matrix` of `performer_attention`.
+      The directions, shape `(r, d)`, for `projection_matrix` of `performer_attention`.
 
     Raises:
       ValueError: if a number is not positive.
@@ -172,7 +173,7 @@ def orthogonal_random_features(
 def orthogonal_directions(
     blocks: Float[Array, "b d d"], norms: Float[Array, "r d"]
 ) -> Float[Array, "r d"]:
-    """Orthonormalises Gaussian blocks `(b, d, d)`; rows as long as those of `norms`."""
+    """Orthonormalises Gaussian blocks `(b, d, d)`, with row lengths from `norms`."""
     q, r = jax.vmap(one_by_one(jnp.linalg.qr))(blocks)
     # LAPACK makes the first entry of every block negative; a positive diagonal of R
     # makes the rotation uniformly distributed.

@@ -1,4 +1,4 @@
-"""What the data sets of flows around random airfoils have in common."""
+"""Shared functions of the data sets of flows around random airfoils."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -17,11 +17,12 @@ class Solver:
     Its meshes have `num_airfoil + 2 num_wake + 1` times `num_radial + 1` points.
 
     Args:
-      num_airfoil: cells around the airfoil, even.
-      num_wake: cells along either side of the wake.
-      num_radial: cells outwards.
-      tolerance: residual to stop at, at least 1e-5 in float32. 1e-4 leaves an error of
-        0.1 % of the Mach number (relative L2), 1e-5 less than 0.01 %.
+      num_airfoil: number of cells around the airfoil, even.
+      num_wake: number of cells along either side of the wake.
+      num_radial: number of cells outwards.
+      tolerance: residual at which the solver stops, at least 1e-5 in float32. The
+        relative L2 error of the Mach number is then 0.1 % for 1e-4 and less than
+        0.01 % for 1e-5.
 
     Raises:
       ValueError: if the tolerance is unreachable in float32.
@@ -58,7 +59,7 @@ PUBLISHED = Solver()
 
 
 def mean_mesh(samples: Sequence[Sample]) -> np.ndarray:
-    """The mean of meshes with corresponding points, `(n, 2)`."""
+    """Returns the mean of meshes with corresponding points, `(n, 2)`."""
     return np.mean([sample.mesh_points for sample in samples], axis=0)
 
 

@@ -1,6 +1,6 @@
-"""The published files of AirfRANS: a slice of the mesh and the contour in it.
+"""The published files of AirfRANS: a slice of the mesh, and the airfoil's contour.
 
-`open_mesh` reads those of cars too.
+`open_mesh` also reads the files of cars.
 """
 
 from collections.abc import Mapping
@@ -22,16 +22,17 @@ def read(internal: Path, aerofoil: Path, *, source: str) -> dict[str, np.ndarray
 
     Args:
       internal: `..._internal.vtu`, with `U`, `p`, `nut` and `implicit_distance`.
-      aerofoil: `..._aerofoil.vtp`, with `Normals`, into the airfoil, and lines.
-      source: where to get them, for messages.
+      aerofoil: `..._aerofoil.vtp`, with `Normals`, which point into the airfoil, and
+        lines.
+      source: where to download them, for messages.
 
     Returns:
       `points` `(n, 2)`, `cells` `(k, 4)`, `surface` `(m,)`, `fields` `(n, 4)`,
-      `distance` `(n,)` and `normals` `(m, 2)`, into the fluid, as `airfrans` has
-      them.
+      `distance` `(n,)` and `normals` `(m, 2)`, which point into the fluid, as in
+      `airfrans`.
 
     Raises:
-      ValueError: if a file is damaged or the two do not fit.
+      ValueError: if a file is damaged or the two are inconsistent.
     """
     mesh, contour = open_mesh(internal, source), open_mesh(aerofoil, source)
     flow = {k: _point_data(mesh, k, internal) for k in ("U", "p", "nut")}
@@ -53,7 +54,7 @@ def read(internal: Path, aerofoil: Path, *, source: str) -> dict[str, np.ndarray
 
 
 def write(stem: Path, arrays: Mapping[str, Any]) -> None:
-    """Writes what `read` returns to `<stem>_internal.vtu` and `<stem>_aerofoil.vtp`."""
+    """Writes a result of `read` to `<stem>_internal.vtu`, `<stem>_aerofoil.vtp`."""
     pyvista = extras.optional("pyvista", stem, extra="vtk")
     cells, surface, fields = (arrays[key] for key in ("cells", "surface", "fields"))
     space = np.pad(arrays["points"], ((0, 0), (0, 1)))
@@ -76,10 +77,10 @@ def open_mesh(path: Path, source: str) -> VtkMesh:
 
     Args:
       path: the file.
-      source: where to get it, for messages.
+      source: where to download it, for messages.
 
     Raises:
-      ImportError: if VTK is needed and missing.
+      ImportError: if VTK is needed but missing.
       ValueError: if the file is damaged or has no points.
     """
     try:
@@ -95,7 +96,7 @@ def _point_data(mesh: VtkMesh, key: str, path: Path) -> np.ndarray:
     arrays = mesh.point_data.arrays
     if key not in arrays:
         raise ValueError(
-            f"{path} has values {sorted(arrays)} at its points, but no {key!r}."
+            f"The point data of {path} are {sorted(arrays)}, without {key!r}."
         )
     values = arrays[key]
     if not np.isfinite(values).all():
@@ -143,8 +144,8 @@ def _match(
         nearest = int(np.argmin(offsets))
         if not offsets[nearest] < 1e-6 * size:
             raise ValueError(
-                f"{path} has {len(wall)} points with U = 0, but none at the point "
-                f"{point.tolist()} of the airfoil."
+                f"{path} has {len(wall)} points with U = 0, but U is not zero at "
+                f"the point {point.tolist()} of the airfoil."
             )
         places[row] = wall[nearest]
     return places

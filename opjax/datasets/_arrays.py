@@ -1,4 +1,4 @@
-"""Arrays of published files in any layout: found, read without unpickling, checked."""
+"""Arrays of published files in any layout: search, safe reading, checks."""
 
 import os
 from collections.abc import Sequence
@@ -22,10 +22,11 @@ GEO_FNO = (
 def find(
     data_dir: str | os.PathLike[str], names: Sequence[str], *, source: str
 ) -> Path:
-    """First existing file among `names`, relative to `data_dir`.
+    """Returns the first existing file among `names`, relative to `data_dir`.
 
     Raises:
-      FileNotFoundError: if there is none; lists the paths and says where to get it.
+      FileNotFoundError: if there is none. The message lists the paths and the download
+        address.
     """
     root = Path(data_dir).expanduser()
     for name in names:
@@ -42,7 +43,7 @@ def find(
 
 
 def find_stem(data_dir: str | os.PathLike[str], stem: str, *, source: str) -> Path:
-    """The file `stem` with suffix `.mat` or `.npz`, also in a folder of this name."""
+    """Returns the file `stem` with suffix `.mat` or `.npz`, also in a folder `stem`."""
     folders = ("", f"{stem}/", f"{stem}.mat/")
     names = [f"{f}{stem}{suffix}" for f in folders for suffix in (".mat", ".npz")]
     return find(data_dir, names, source=source)
@@ -62,17 +63,17 @@ def read(
 
     Args:
       path: the file.
-      key: name of the array; for `.npy` it names it in messages only.
+      key: name of the array; for `.npy` it is only used in messages.
       shape: expected length of every axis, None for any.
-      source: where to get the file, for messages.
-      dtype: of the result.
-      fewest: number of samples that are needed, along axis 0.
-      keep: index of the values to keep; others may be anything.
+      source: where to download the file, for messages.
+      dtype: data type of the result.
+      fewest: required number of samples, along axis 0.
+      keep: index of the values to keep; the others are not checked.
 
     Raises:
-      ImportError: if scipy or h5py is needed and missing.
+      ImportError: if scipy or h5py is needed but missing.
       ValueError: if the file is damaged or pickled, lacks the array, or its shape or
-        values are not as expected.
+        values are invalid.
     """
     array = _load_npy(path, source) if path.suffix == ".npy" else None
     if array is None:
@@ -86,14 +87,15 @@ def read(
         n not in (None, m) for n, m in zip(shape, array.shape, strict=True)
     ):
         raise ValueError(
-            f"{what} has shape {array.shape}, expected {expected}; the axes may be in "
-            f"another order, or it is another file. Get it from {source}."
+            f"{what} has shape {array.shape}, expected {expected}; the axes may be "
+            "in another order, or it may be a different file. Get it from "
+            f"{source}."
         )
     if len(array) < fewest:
         raise ValueError(
-            f"{path} has {len(array)} samples, {fewest} were requested; lower "
-            "num_train or num_test (validation samples come from the training file "
-            "and count too: num_validation), or generate more."
+            f"{path} has {len(array)} samples, but {fewest} were requested; lower "
+            "num_train or num_test (validation samples, num_validation, are taken "
+            "from the training file and count too), or generate more samples."
         )
     # A copy, so that the full array can be freed before the next one is read.
     kept = np.array(array[keep], dtype, order="C")
@@ -101,9 +103,9 @@ def read(
         bad = np.argwhere(~np.isfinite(kept))
         samples = np.unique(bad[:, 0])
         raise ValueError(
-            f"{what} has {len(bad)} non-finite values, in {samples.size} rows, first "
-            f"ones {samples[:8].tolist()}; download it again from {source}, or "
-            "generate it again."
+            f"{what} has {len(bad)} non-finite values in {samples.size} samples, "
+            f"the first ones are {samples[:8].tolist()}; download it again from "
+            f"{source}, or generate it again."
         )
     return kept
 
@@ -111,22 +113,23 @@ def read(
 def split(
     num_samples: int, num_train: int, num_test: int, *, test: str, what: str
 ) -> tuple[slice, slice]:
-    """Slices of the first `num_train` samples and of the test samples.
+    """Returns the slices of the training samples and of the test samples.
 
     Args:
-      num_samples: in the file.
-      num_train: for training, from the start.
-      num_test: for tests.
-      test: `"last"` for the last samples, `"next"` for those after training samples.
-      what: what messages call the file.
+      num_samples: number of samples in the file.
+      num_train: number of training samples, from the start.
+      num_test: number of test samples.
+      test: `"last"` for the last samples, `"next"` for the samples after the training
+        samples.
+      what: name of the file in messages.
 
     Raises:
-      ValueError: if there are too few samples, so that both would overlap.
+      ValueError: if there are too few samples, so that the two sets would overlap.
     """
     if num_train < 1 or num_test < 1 or num_train + num_test > num_samples:
         raise ValueError(
-            f"{what} has {num_samples} samples; {num_train=} and {num_test=} must be "
-            "positive, and their sum at most this number."
+            f"{what} has {num_samples} samples; {num_train=} and {num_test=} must "
+            "be positive, and their sum must be at most this number."
         )
     start = num_train if test == "next" else num_samples - num_test
     return slice(0, num_train), slice(start, start + num_test)
@@ -138,6 +141,6 @@ def _load_npy(path: Path, source: str) -> np.ndarray:
     except Exception as error:  # headers are parsed as Python
         raise ValueError(
             f"Cannot read {path} ({path.stat().st_size} bytes): {error}. It seems "
-            "damaged, incomplete or pickled (which could run foreign code, so it is "
-            f"refused); download it again from {source}."
+            "damaged, incomplete or pickled (pickled files are not supported, "
+            f"because they can execute code); download it again from {source}."
         ) from error

@@ -1,4 +1,4 @@
-"""Arrays of generated data sets: the same seed gives the same bits, once for all."""
+"""Arrays of generated data sets: reproducible bit for bit from a seed."""
 
 import contextlib
 import functools
@@ -22,18 +22,18 @@ _SECONDS_BETWEEN_REPORTS = 10.0
 def cached_build(
     name: str, *, version: int
 ) -> Callable[[Callable[..., Mapping[str, np.ndarray]]], Callable[..., Any]]:
-    """Wraps a function that builds arrays of samples, to read them from the cache.
+    """Decorates a function that builds arrays of samples with a cache on disk.
 
     Args:
-      name: of the files.
-      version: of the function, to be raised whenever the same arguments give other
-        numbers.
+      name: base name of the files.
+      version: version of the function, to increase whenever the same arguments give
+        different numbers.
 
     Returns:
-      A decorator of `build(num_samples, seed, **options)`, which may depend on nothing
-      else; options are JSON values or NumPy numbers. Decorated, it takes the folder of
-      the cache as a third argument, and raises ValueError if `num_samples` is not
-      positive or `seed` negative.
+      A decorator of `build(num_samples, seed, **options)`, which must depend only on
+      its arguments; options are JSON values or NumPy numbers. The decorated function
+      takes the cache folder as a third argument, and raises ValueError if `num_samples`
+      is not positive or `seed` is negative.
     """
 
     def decorate(
@@ -70,17 +70,17 @@ def draw(
     name: str,
     dtype: Any = np.float32,
 ) -> dict[str, np.ndarray]:
-    """Draws samples one after another, in float64 on the CPU, and reports the time.
+    """Generates samples one by one, in float64 on the CPU, and reports the time.
 
-    Batches are no faster there and would change the last bits. Sample `i` depends on
-    `seed` and `i` only, so a smaller data set is the start of a larger one.
+    Batches are not faster there, and would change the last bits. Sample `i` depends
+    only on `seed` and `i`, so a smaller data set is the start of a larger one.
 
     Args:
-      sample: makes the arrays of a sample from its PRNG key and number.
+      sample: function that returns the arrays of a sample from its PRNG key and index.
       num_samples: number of samples.
-      seed: of the data set.
-      name: what reports call the samples.
-      dtype: of the result.
+      seed: seed of the data set.
+      name: name of the samples in progress messages.
+      dtype: data type of the result.
 
     Returns:
       The arrays of all samples, along axis 0.
@@ -103,7 +103,7 @@ def draw(
 
 @contextlib.contextmanager
 def keys(seed: int) -> Generator[Callable[[int], jax.Array]]:
-    """Computes in float64 on the CPU; yields a function from sample to PRNG key."""
+    """Yields a function from sample index to PRNG key, in float64 on the CPU."""
     # The flags change the numbers, so they are part of the generator.
     with (
         jax.enable_x64(True),

@@ -1,4 +1,4 @@
-"""Surfaces in the Object File Format, and one label for each of their vertices."""
+"""Surfaces in the Object File Format, with one label per vertex."""
 
 import os
 from pathlib import Path
@@ -7,11 +7,11 @@ import numpy as np
 
 
 def read_vertices(path: str | os.PathLike[str]) -> np.ndarray:
-    """Reads the vertices of an `.off` file; faces are counted and left out.
+    """Reads the vertices of an `.off` file; faces are counted but not read.
 
-    The file has the word `OFF`, the numbers of vertices, faces and edges, three
-    coordinates for each vertex and a line for each face, separated by spaces or line
-    ends anywhere; what follows a `#` on a line is a comment.
+    The file contains the word `OFF`, the numbers of vertices, faces and edges, three
+    coordinates per vertex and one line per face, separated by spaces or line breaks.
+    Text after `#` is a comment.
 
     Args:
       path: the file.
@@ -21,8 +21,8 @@ def read_vertices(path: str | os.PathLike[str]) -> np.ndarray:
 
     Raises:
       OSError: if the file cannot be read.
-      ValueError: if it is not such a file, has no vertex, ends early, or a coordinate
-        is not a finite number.
+      ValueError: if it is not an `.off` file, has no vertex, is truncated, or a
+        coordinate is not a finite number.
     """
     path = Path(path)
     words = _words(path)
@@ -43,9 +43,10 @@ def read_vertices(path: str | os.PathLike[str]) -> np.ndarray:
     # A face takes its number of corners and three of them at least.
     if len(coordinates) < 3 * num_vertices or found < 4 * num_faces:
         raise ValueError(
-            f"{path} ends early: it announces {num_vertices} vertices and {num_faces} "
-            f"faces, but holds {len(coordinates)} of {3 * num_vertices} coordinates "
-            f"and {found} of at least {4 * num_faces} numbers for faces. Get it again."
+            f"{path} is truncated: it declares {num_vertices} vertices and "
+            f"{num_faces} faces, but contains {len(coordinates)} of "
+            f"{3 * num_vertices} coordinates and {found} of at least "
+            f"{4 * num_faces} numbers for faces. Download it again."
         )
     try:
         vertices = np.array(coordinates, np.float64).reshape(-1, 3)
@@ -57,32 +58,33 @@ def read_vertices(path: str | os.PathLike[str]) -> np.ndarray:
     bad = np.flatnonzero(~(np.abs(vertices) < largest).all(axis=1))
     if bad.size:
         raise ValueError(
-            f"{path} has {bad.size} non-finite vertices, the first one number "
+            f"{path} has {bad.size} non-finite vertices, the first one is vertex "
             f"{bad[0]}: {vertices[bad[0]].tolist()}."
         )
     return vertices
 
 
 def read_triangles(path: str | os.PathLike[str]) -> np.ndarray:
-    """Reads the faces of an `.off` file that `read_vertices` has read.
+    """Reads the faces of an `.off` file, after `read_vertices`.
 
     Args:
       path: the file.
 
     Returns:
-      Indices of vertices, int64 of shape `(m, 3)`; no rows if there are no faces.
+      Indices of vertices, int64 of shape `(m, 3)`; empty if there are no faces.
 
     Raises:
       OSError: if the file cannot be read.
-      ValueError: if a face has not three corners, all of them vertices.
+      ValueError: if a face does not have three corners that are vertices.
     """
     words = _words(Path(path))
     num_vertices, num_faces = int(words[1]), int(words[2])
     words = words[4 + 3 * num_vertices :]
     if len(words) != 4 * num_faces:
         raise ValueError(
-            f"{path} has {len(words)} numbers for its {num_faces} faces, expected four "
-            "for each: 3 and the corners of a triangle, without colours."
+            f"{path} has {len(words)} numbers for its {num_faces} faces, expected "
+            "four for each: the number 3 and the corners of a triangle, without "
+            "colours."
         )
     try:
         faces = np.array(words, np.int64).reshape(-1, 4)
@@ -95,7 +97,9 @@ def read_triangles(path: str | os.PathLike[str]) -> np.ndarray:
         and np.all(faces[:, 1:] >= 0)
         and np.all(faces[:, 1:] < num_vertices)
     ):
-        raise ValueError(f"{path} has faces that are not triangles of its vertices.")
+        raise ValueError(
+            f"{path} has faces that are not triangles with valid vertices."
+        )
     return faces[:, 1:]
 
 
@@ -106,15 +110,15 @@ def read_labels(
 
     Args:
       path: a text file, numbers separated by spaces or line ends.
-      lowest: smallest allowed label.
-      highest: largest allowed label.
+      lowest: minimum label.
+      highest: maximum label.
 
     Returns:
       The labels, int32 of shape `(n,)`.
 
     Raises:
       OSError: if the file cannot be read.
-      ValueError: if a label is not a whole number or out of range.
+      ValueError: if a label is not an integer or is out of range.
     """
     path = Path(path)
     try:
@@ -126,14 +130,14 @@ def read_labels(
     bad = np.flatnonzero((labels < lowest) | (labels > highest))
     if bad.size:
         raise ValueError(
-            f"{path} has {bad.size} labels outside {lowest} to {highest}, the first "
-            f"one {labels[bad[0]]} at vertex {bad[0]}."
+            f"{path} has {bad.size} labels outside {lowest} to {highest}, the "
+            f"first one is {labels[bad[0]]} at vertex {bad[0]}."
         )
     return labels.astype(np.int32)
 
 
 def write(path: str | os.PathLike[str], vertices: np.ndarray) -> None:
-    """Writes vertices `(n, 3)` as a surface without faces, digit for digit."""
+    """Writes vertices `(n, 3)` as a surface without faces, without loss of digits."""
     rows = "".join(" ".join(map(str, row)) + "\n" for row in vertices.tolist())
     Path(path).write_text(f"OFF\n{len(vertices)} 0 0\n{rows}")
 

@@ -19,7 +19,7 @@ _SOURCE = "github.com/nmwsharp/RNA-Surface-Segmentation-Dataset"
 
 
 def names(root: Path, split: str) -> list[str]:
-    """Names of the surfaces of a list, without `.off`."""
+    """Returns the names of the surfaces in a list, without `.off`."""
     path = _arrays.find(root, [f"{split}.txt"], source=_SOURCE)
     lines = [line.strip() for line in path.read_text().splitlines()]
     names = [line.removesuffix(".off") for line in lines if line]
@@ -28,7 +28,8 @@ def names(root: Path, split: str) -> list[str]:
         twice = sorted({name for name in names if names.count(name) > 1})
         raise ValueError(
             f"{path} must list file names without duplicates or folders; it has "
-            f"{len(names)} lines, twice {twice[:8]}, and with folders {bad[:8]}."
+            f"{len(names)} lines, with the duplicates {twice[:8]}, and names with "
+            f"folders {bad[:8]}."
         )
     if len(names) != PUBLISHED[split]:
         _LOGGER.warning(
@@ -41,26 +42,26 @@ def names(root: Path, split: str) -> list[str]:
 
 
 def check_files(root: Path, split: str, names: Sequence[str]) -> None:
-    """Raises FileNotFoundError, naming them, if files of surfaces are missing."""
+    """Raises FileNotFoundError with the names of missing files of surfaces."""
     paths = [p for name in names for p in files_of(root, name)]
     missing = [str(path.relative_to(root)) for path in paths if not path.is_file()]
     if missing:
         listed = "".join(f"\n  {path}" for path in missing[:8])
         more = f"\n  and {len(missing) - 8} others" if len(missing) > 8 else ""
         raise FileNotFoundError(
-            f"{root} lacks {len(missing)} files of the {len(names)} surfaces that "
-            f"{split}.txt names:{listed}{more}\nGet them from {_SOURCE}, or remove "
-            "their lines from the list."
+            f"{root} lacks {len(missing)} files of the {len(names)} surfaces in "
+            f"{split}.txt:{listed}{more}\nGet them from {_SOURCE}, or remove their "
+            "lines from the list."
         )
 
 
 def files_of(root: Path, name: str) -> tuple[Path, Path]:
-    """Surface and labels."""
+    """Returns the surface file and the label file."""
     return root / "off" / f"{name}.off", root / "labels" / f"{name}.txt"
 
 
 def read_mesh(root: Path, name: str) -> Sample:
-    """All vertices of a surface."""
+    """Reads all vertices of a surface."""
     surface, text = files_of(root, name)
     vertices = _off.read_vertices(surface)
     labels = _off.read_labels(text, lowest=_LOWEST, highest=_HIGHEST)
@@ -75,7 +76,7 @@ def read_mesh(root: Path, name: str) -> Sample:
 def read_samples(
     root: Path, split: str, num_points: int, limit: int | None
 ) -> list[Sample]:
-    """The first points of surfaces in one file."""
+    """Reads the first points of all surfaces from one file."""
     try:
         path = _arrays.find(root, [f"rna_{split}_4096.npz"], source=_SOURCE)
     except FileNotFoundError as error:
@@ -88,12 +89,13 @@ def read_samples(
     if names.shape != shape[:1] or names.dtype.kind != "U":
         raise ValueError(
             f"names in {path} has shape {names.shape} and dtype {names.dtype}, "
-            f"expected {shape[:1]} strings: points has shape {points.shape}."
+            f"expected {shape[:1]} strings, because points has shape "
+            f"{points.shape}."
         )
     if num_points > shape[1]:
         raise ValueError(
-            f"{path} has {shape[1]} points of each surface, {num_points=} were "
-            "requested; use fewer, or read the published meshes."
+            f"{path} has {shape[1]} points per surface, but {num_points=} were "
+            "requested; use fewer points, or read the published meshes."
         )
     take(names, limit, path)
     found = [
@@ -109,9 +111,9 @@ def read_samples(
 
 
 def take(found: Sequence[str] | np.ndarray, limit: int | None, path: Path) -> None:
-    """Raises ValueError if there are fewer surfaces."""
+    """Returns the first surfaces; raises ValueError if there are too few."""
     if limit is not None and not 1 <= limit <= len(found):
         raise ValueError(
-            f"{path} has {len(found)} surfaces, {limit} were requested (validation "
-            "surfaces are training surfaces and count too)."
+            f"{path} has {len(found)} surfaces, but {limit} were requested "
+            "(validation surfaces are training surfaces and count too)."
         )

@@ -1,6 +1,6 @@
-"""Heat kernel signatures of RNA surfaces, what a network sees in place of coordinates.
+"""Heat kernel signatures of RNA surfaces, inputs that replace the coordinates.
 
-They do not change when a surface is turned or moved.
+They do not change under rotation or translation.
 """
 
 import hashlib
@@ -29,25 +29,25 @@ def with_signatures(
     data_dir: str | os.PathLike[str] = "",
     cache_dir: str | os.PathLike[str] | None = None,
 ) -> list[Sample]:
-    r"""Gives surfaces the logarithms of their heat kernel signatures as features.
+    r"""Adds the logarithms of heat kernel signatures as features of surfaces.
 
         log(A sum_j exp(-lambda_j t) phi_j(x)^2),    A the area,
 
-    so that all are zero at late times on a surface in one piece. Of the published
-    meshes with faces the eigenfunctions are those of the cotangent Laplacian at all
-    vertices, without triangles that have no area, and a point takes the values of the
-    nearest vertex; else those of the graph Laplacian of the points themselves. On two
-    of the published meshes 2048 points have signatures whose correlation with those of
-    the mesh is 0.83 and 0.91 at 100 square angstrom, where heat has spread over 20
-    angstrom, and above 0.98 from 530 on. The result is cached; a surface takes a third
-    of a second, a mesh three.
+    so that all are zero at late times on a connected surface. If the published meshes
+    with faces are available, the eigenfunctions are those of the cotangent Laplacian on
+    all vertices (without triangles of zero area), evaluated at the nearest vertex of
+    each point. Otherwise they are those of the graph Laplacian of the points. On two of
+    the published meshes, signatures from 2048 points have a correlation with those from
+    the mesh of 0.83 and 0.91 at 100 square angstrom, where heat has spread over 20
+    angstrom, and above 0.98 from 530 on. The result is cached; computation takes a
+    third of a second per surface, three seconds per mesh.
 
     Args:
-      surfaces: as from `rna.load`, in angstrom.
-      times: positive, in square angstrom.
-      num_functions: eigenfunctions; fewer on a surface of fewer points.
-      data_dir: the published folder, if there is one.
-      cache_dir: folder of the cache; `$OPJAX_CACHE` or else `~/.cache/opjax`.
+      surfaces: surfaces from `rna.load`, in angstrom.
+      times: positive times, in square angstrom.
+      num_functions: number of eigenfunctions; fewer on a surface with fewer points.
+      data_dir: the published folder, if available.
+      cache_dir: folder of the cache; by default `$OPJAX_CACHE` or `~/.cache/opjax`.
 
     Returns:
       The surfaces with `features` `(n, len(times))`, float32.

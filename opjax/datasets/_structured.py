@@ -1,4 +1,4 @@
-"""Samples on structured grids, and fields on them in the files of Geo-FNO."""
+"""Samples on structured grids, and their fields in the files of Geo-FNO."""
 
 import os
 from collections.abc import Sequence
@@ -15,12 +15,13 @@ from opjax.samples import Sample, join
 def unit_grid(
     shape: Sequence[int], *, periodic: bool = False, indexing: str = "ij"
 ) -> np.ndarray:
-    """Points of a uniform grid of the unit cube, in float32.
+    """Returns the points of a uniform grid of the unit cube, in float32.
 
     Args:
       shape: points per axis.
-      periodic: the last point is one step before the end, otherwise in it.
-      indexing: "ij" for points row by row; "xy" as `numpy.meshgrid` has it.
+      periodic: whether the last point is one step before the end of the axis, instead
+        of at the end.
+      indexing: "ij" for points row by row; "xy" as in `numpy.meshgrid`.
     """
     axes = [np.linspace(0, 1, size, endpoint=not periodic) for size in shape]
     grid = np.stack(np.meshgrid(*axes, indexing=indexing), axis=-1)  # pyright: ignore
@@ -35,14 +36,14 @@ def on_grid(
     *,
     name: str,
 ) -> list[Sample]:
-    """Samples that share the points of a grid, as views on two arrays.
+    """Returns samples that share the points of a grid, as views of two arrays.
 
     Args:
-      points: of the grid, `(n, p)`.
+      points: points of the grid, `(n, p)`.
       shape: points per axis.
-      features: `n` times any number of channels for each sample.
-      target: likewise.
-      name: what messages call a sample, before its number.
+      features: values with `n` points and any number of channels per sample.
+      target: true value of every sample, shape `(n,)`.
+      name: name of a sample in messages, before its index.
     """
     features, target = (
         array.reshape(len(array), len(points), -1) for array in (features, target)
@@ -55,18 +56,19 @@ def on_grid(
 
 
 def fields(samples: Sequence[Sample]) -> tuple[np.ndarray, np.ndarray]:
-    """Features and targets of samples on one grid, `(samples, ..., channels)`.
+    """Returns features and targets of samples on a common grid.
 
     Raises:
-      ValueError: if there is no sample, one has no features or target, or they are not
-        on one structured grid.
+      ValueError: if there is no sample, a sample has no features or target, or they are
+        not on one structured grid.
     """
     shapes = {sample.grid_shape for sample in samples}
     shape = shapes.pop() if len(shapes) == 1 else None
     if shape is None:
         listed = sorted(map(str, {sample.grid_shape for sample in samples}))
         raise ValueError(
-            f"The layout is for samples on one structured grid, grid_shape is {listed}."
+            "This layout needs samples on one structured grid, but grid_shape is "
+            f"{listed}."
         )
 
     def joined(name: str) -> np.ndarray:
@@ -79,11 +81,11 @@ def fields(samples: Sequence[Sample]) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Files(NamedTuple):
-    """Names and contents of the three files of a Geo-FNO problem.
+    """Names and content of the three files of a Geo-FNO problem.
 
     Attributes:
-      stem: file names are `<stem>_X.npy`, `<stem>_Y.npy` and `<stem>_Q.npy`.
-      folders: where they may be, below the folder that the user names.
+      stem: stem of the files `<stem>_X.npy`, `<stem>_Y.npy` and `<stem>_Q.npy`.
+      folders: possible subfolders of the user's folder.
       channels: names of the fields along axis 1 of `Q`.
     """
 
@@ -92,7 +94,7 @@ class Files(NamedTuple):
     channels: tuple[str, ...]
 
     def rows(self, channels: Sequence[str]) -> list[int]:
-        """Positions of the named channels; raises ValueError if one is unknown."""
+        """Returns the indices of named channels; raises ValueError for unknown ones."""
         unknown = [name for name in channels if name not in self.channels]
         if isinstance(channels, str) or unknown or not channels:
             raise ValueError(
@@ -104,11 +106,11 @@ class Files(NamedTuple):
 def read(
     data_dir: str | os.PathLike[str], files: Files
 ) -> tuple[np.ndarray, np.ndarray, Path]:
-    """Coordinates `(samples, h, w, 2)`, fields `(samples, channels, h, w)`, a path.
+    """Reads coordinates `(b, h, w, 2)`, fields `(b, channels, h, w)` and a path.
 
     Raises:
       FileNotFoundError: if a file is missing.
-      ValueError: if a file is damaged or the shapes disagree.
+      ValueError: if a file is damaged or the shapes are inconsistent.
     """
 
     def one(letter: str, shape: Sequence[int | None]) -> tuple[np.ndarray, Path]:
@@ -126,23 +128,26 @@ def read(
 def write(
     data_dir: str | os.PathLike[str], files: Files, samples: Sequence[Sample]
 ) -> None:
-    """Writes samples with all channels to files in a folder, made if missing.
+    """Writes samples with all channels to files in a folder; creates it if missing.
 
     Raises:
-      ValueError: if a sample has no grid, another one than the first, or not all
+      ValueError: if a sample has no grid, a different grid than the first, or not all
         channels.
       OSError: if a file cannot be written.
     """
     shape = samples[0].grid_shape
     if shape is None:
-        raise ValueError("The samples have no grid_shape, expected points of a grid.")
+        raise ValueError(
+            "The samples have no grid_shape; expected samples on a structured grid."
+        )
     for index, sample in enumerate(samples):
         found = None if sample.target is None else sample.target.shape
         expected = (int(np.prod(shape)), len(files.channels))
         if sample.grid_shape != shape or found != expected:
             raise ValueError(
-                f"sample {index} has grid_shape {sample.grid_shape} and target {found},"
-                f" expected {shape} and {expected}: channels {files.channels}."
+                f"sample {index} has grid_shape {sample.grid_shape} and target "
+                f"{found}, expected {shape} and {expected}, with the channels "
+                f"{files.channels}."
             )
     points = np.stack([s.mesh_points.reshape(*shape, 2) for s in samples])
     fields = np.stack([np.asarray(s.target).T.reshape(-1, *shape) for s in samples])
@@ -154,13 +159,13 @@ def write(
 def samples(
     points: np.ndarray, fields: np.ndarray, rows: Sequence[int], *, name: str
 ) -> list[Sample]:
-    """Samples of some channels, each on its own mesh.
+    """Returns samples with some channels as targets, each on its own mesh.
 
     Args:
-      points: `(samples, h, w, 2)`.
-      fields: `(samples, channels, h, w)`.
-      rows: channels of the targets.
-      name: what messages call a sample, before its number.
+      points: coordinates, `(samples, h, w, 2)`.
+      fields: fields, `(samples, channels, h, w)`.
+      rows: indices of the target channels.
+      name: name of a sample in messages, before its index.
     """
     shape = points.shape[1:3]
     return [

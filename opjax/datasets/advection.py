@@ -1,8 +1,8 @@
-"""Spots that a steady flow carries and mixes, on meshes of random shapes.
+"""Spots transported and mixed by a steady flow, on meshes of random shapes.
 
-A small data set of series, files like your own: every series has a mesh, a velocity and
-a diffusivity of its own. Solved by `opjax.problems.advection` on a mesh that is refined
-twice, of which the points of the file are the first ones.
+A small data set of series, in the same files as user data. Every series has a different
+mesh, velocity and diffusivity. `opjax.problems.advection` solves the problem on a mesh
+that is refined twice; the first points of that mesh are the points of the file.
 """
 
 import os
@@ -29,36 +29,37 @@ def write_series(
     interval: float = 0.1,
     substeps: int = 4,
 ) -> pathlib.Path:
-    r"""Writes series to a folder, one `.npz` file each.
+    r"""Writes series to a folder, one `.npz` file per series.
 
-    A file has the frames `u`, and what models see beside them: the field `velocity` and
-    the scalar `diffusivity`. The stream function is
+    A file contains the frames `u`, and two inputs: the field `velocity` and the scalar
+    `diffusivity`. The stream function is
 
         psi = (1 - rho^2) (c_0 + c_1 x + c_2 y),
 
-    where `rho` is 1 on the boundary, with `c_0` of a random sign: about one turn in ten
-    units of time. The field at the start is a sum of three spots.
+    where `rho` is 1 on the boundary, and `c_0` has a random sign: the flow makes about
+    one turn in ten units of time. The initial field is a sum of three spots.
 
     Args:
-      folder: made if missing.
-      num_series: files to write.
-      seed: series `i` depends on it and on `i` only.
-      spacing: of the points, in radii of the shapes; 0.11 gives about 300 points.
-      num_frames: frames of a series, with the first one.
+      folder: folder; created if missing.
+      num_series: number of files.
+      seed: seed; series `i` depends only on it and on `i`.
+      spacing: distance of the points, in radii of the shapes; 0.11 gives about 300
+        points.
+      num_frames: number of frames of a series, including the first one.
       interval: time between frames.
-      substeps: steps of the solver between frames.
+      substeps: number of solver steps between frames.
 
     Returns:
       The folder.
 
     Raises:
       ValueError: if there are fewer than two frames, a number is not positive, or as
-        in `problems.advection.mesh`.
+        from `problems.advection.mesh`.
     """
     _checks.positive(num_series=num_series)
     if num_frames < 2:
         raise ValueError(
-            f"{num_frames=} must be at least 2: the first and a later one."
+            f"{num_frames=} must be at least 2: the first frame and a later one."
         )
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,11 @@
-"""The Airfoil data set of Geo-FNO: generated here, or read from the published files.
+"""The Airfoil data set of Geo-FNO: generated here, or read from published files.
 
-From the shape of an airfoil to the Mach number around it, on a C-mesh: 221 x 51 points
-as published, around the airfoil first (from above the wake over the upper side to below
-it), then outwards. At the wake both ends of the first axis are the same points.
+It maps the shape of an airfoil to the Mach number around it, on a C-mesh: 221 x 51
+points as published. The first axis goes around the airfoil (from above the wake over
+the upper side to below it), the second outwards. At the wake, the two ends of the first
+axis are the same points.
 
-Generated samples have the published distribution and mesh, but another scheme: see
+Generated samples have the published distribution and mesh, but a different scheme: see
 `opjax.problems.airfoil`.
 """
 
@@ -37,10 +38,10 @@ def splits(
     solver: Solver = PUBLISHED,
     deviations: bool = False,
 ) -> Splits:
-    """The samples of a benchmark (`requests.Request`); the target is the Mach number.
+    """Returns the samples of a benchmark (`requests.Request`): Mach numbers.
 
-    With `deviations` features are the deviations of the mesh points from their mean
-    over the training samples. Other options are as for `generate`.
+    With `deviations`, features are the deviations of the mesh points from their mean
+    over the training samples. The other options are as for `generate`.
     """
     if request.data_dir:
         divided = request.read(load, f"published files in {request.data_dir}")
@@ -63,24 +64,24 @@ def load(
 ) -> tuple[list[Sample], list[Sample]]:
     """Reads the published files, or files of the same layout made by `save`.
 
-    Looks in `data_dir`, and in folders `naca`, `airfoil/naca` and `airfoil` there, for
+    Searches `data_dir`, and its subfolders `naca`, `airfoil/naca` and `airfoil`, for
     `NACA_Cylinder_X.npy`, `NACA_Cylinder_Y.npy`, `(samples, h, w)`, and
-    `NACA_Cylinder_Q.npy`, `(samples, 5, h, w)`; as published 2490 samples of 221 x 51
-    points. The samples after those for training are for tests.
+    `NACA_Cylinder_Q.npy`, `(samples, 5, h, w)`; as published, 2490 samples of 221 x 51
+    points. The test samples follow the training samples.
 
     Args:
       data_dir: folder of the files.
-      num_train: training samples, the first ones.
-      num_test: test samples, the next ones.
-      channels: some of `CHANNELS`, for the targets.
+      num_train: number of training samples, the first ones.
+      num_test: number of test samples, the next ones.
+      channels: target channels, some of `CHANNELS`.
 
     Returns:
       Training and test samples.
 
     Raises:
-      FileNotFoundError: if a file is missing; lists where it was looked for.
+      FileNotFoundError: if a file is missing. The message lists the searched paths.
       ValueError: if a channel is unknown, there are too few samples, or a file is
-        damaged or its axes are in another order.
+        damaged or has its axes in another order.
 
     References:
       Li et al., "Fourier Neural Operator with Learned Deformations", JMLR 24, 2023
@@ -95,9 +96,9 @@ def load(
     gap = np.abs(points[0, 0, 0] - points[0, -1, 0]).max()
     if gap > 1e-3 * np.ptp(points[0]):
         raise ValueError(
-            f"The ends of the first line of points in {path} are {gap} apart, expected "
-            "the same point of the wake: the first axis must run around the airfoil, "
-            "the second one outwards."
+            f"The ends of the first line of points in {path} are {gap} apart, but "
+            "they must be the same point of the wake: the first axis must run "
+            "around the airfoil, the second one outwards."
         )
     samples = _structured.samples(points, fields, rows, name="airfoil")
     return samples[train], samples[test]
@@ -111,24 +112,24 @@ def generate(
     channels: Sequence[str] = ("mach",),
     cache_dir: str | os.PathLike[str] | None = None,
 ) -> list[Sample]:
-    """Solves for samples with our own solver, or reads them from the cache.
+    """Generates samples with our solver, or reads them from the cache.
 
-    One sample after another in float32 on the CPU, about 6 s each on the published mesh
-    and 1 s on one of 111 x 26 points. Sample `i` depends on `seed` and `i` only, so a
-    smaller data set is the start of a larger one.
+    Samples are solved one by one in float32 on the CPU, about 6 s each on the published
+    mesh and 1 s on one of 111 x 26 points. Sample `i` depends only on `seed` and `i`,
+    so a smaller data set is the start of a larger one.
 
     Args:
-      num_samples: samples to generate.
-      seed: seed of the data set; take different ones for training and test data.
+      num_samples: number of samples.
+      seed: seed of the data set; use different seeds for training and test data.
       solver: cells of the meshes, and the residual to stop at.
-      channels: some of `CHANNELS`, for the targets.
-      cache_dir: folder of the cache; `$OPJAX_CACHE` or else `~/.cache/opjax`.
+      channels: target channels, some of `CHANNELS`.
+      cache_dir: folder of the cache; by default `$OPJAX_CACHE` or `~/.cache/opjax`.
 
     Returns:
       Samples on meshes of `num_airfoil + 2 num_wake + 1` times `num_radial + 1` points.
 
     Raises:
-      RuntimeError: if a flow does not become steady.
+      RuntimeError: if a flow does not converge to a steady state.
       ValueError: if a number is not positive, `seed` is negative, or a channel is
         unknown.
     """
@@ -139,10 +140,10 @@ def generate(
 
 
 def save(data_dir: str | os.PathLike[str], samples: Sequence[Sample]) -> None:
-    """Writes samples of all `CHANNELS` in the published layout, for `load`.
+    """Writes samples with all `CHANNELS` in the published layout, which `load` reads.
 
     Raises:
-      ValueError: if a sample lacks a channel or has another grid than the first.
+      ValueError: if a sample lacks a channel or has a different grid than the first.
       OSError: if a file cannot be written.
     """
     _structured.write(data_dir, _FILES, samples)

@@ -1,12 +1,12 @@
-"""AirfRANS: air around airfoils, published or converted, and potential flow instead.
+"""AirfRANS: air flow around airfoils, published or converted, or potential flow.
 
 A sample is the flow around one airfoil at one speed and angle of attack. Features are
-`x, y`, the velocity far away, the distance to the airfoil and its normals, which are
-zero in the fluid; targets are velocity, pressure over density and the viscosity of
-turbulence. Velocities are in m/s, lengths in chords of one metre.
+`x, y`, the freestream velocity, the distance to the airfoil and its normals, which are
+zero in the fluid. Targets are velocity, pressure over density and turbulent viscosity.
+Velocities are in m/s, lengths in chords of one metre.
 
-`generate` makes potential flow around Joukowski airfoils in the same layout: no RANS,
-no viscosity, no boundary layer. It is for tests and for trying the program out.
+`generate` computes potential flow around Joukowski airfoils in the same layout: no
+RANS, no viscosity, no boundary layer. Use it for tests and to try the program.
 """
 
 import json
@@ -46,10 +46,11 @@ class Details(NamedTuple):
     """Additional data for the evaluation of a flow.
 
     Attributes:
-      points: nodes in float64, `(n, 2)`: cells at the airfoil are too thin for float32.
-      surface: nodes on the airfoil in order around it, `(m,)`.
-      speed: far away.
-      angle: of attack, in radians.
+      points: nodes in float64, `(n, 2)`, because cells at the airfoil are too thin for
+        float32.
+      surface: indices of the nodes on the airfoil, in order around it, `(m,)`.
+      speed: freestream speed.
+      angle: angle of attack, in radians.
     """
 
     points: np.ndarray
@@ -65,9 +66,10 @@ def splits(
     num_radii: int = 24,
     num_angles: int = 64,
 ) -> Splits:
-    """The flows of a benchmark, see `requests.Request`, or potential flows instead.
+    """Returns the flows of a benchmark, see `requests.Request`, or potential flows.
 
-    The split is that of AirfRANS, as for `load`; other options are as for `generate`.
+    The split is that of AirfRANS, as for `load`. The other options are as for
+    `generate`.
     """
     if request.data_dir:
         source = f"AirfRANS, {split}, {request.data_dir}"
@@ -95,24 +97,25 @@ def load(
 ) -> tuple[list[Sample], list[Sample]]:
     """Reads cases as published, or as written by `convert`.
 
-    The folder, or `Dataset` in it, has `manifest.json` and for every case a folder with
-    `<case>_internal.vtu` and `<case>_aerofoil.vtp`, or a file `<case>.npz`. The last
-    tenth of the training list was used for validation.
+    The folder, or its subfolder `Dataset`, contains `manifest.json` and, for every
+    case, a folder with `<case>_internal.vtu` and `<case>_aerofoil.vtp`, or a file
+    `<case>.npz`. The authors used the last tenth of the training list for validation.
 
     Args:
       data_dir: the folder.
-      split: one of `SPLITS`: all cases, few for training (tests are the same), or
-        Reynolds numbers or angles of attack in tests beyond those for training.
-      num_train: read only so many training cases, the first ones.
-      num_test: read only so many test cases.
+      split: one of `SPLITS`: all cases; few training cases (with the same test set); or
+        Reynolds numbers or angles of attack in the test set outside the training range.
+      num_train: maximum number of training cases, the first ones.
+      num_test: maximum number of test cases.
 
     Returns:
       Training and test cases: `features` and `target` as in `FEATURES` and `TARGETS` at
       all nodes, quadrilateral `cells`, `name` as published, and `Details`.
 
     Raises:
-      FileNotFoundError: if files are missing; names them and says where to get them.
-      ImportError: if pyvista is needed and missing.
+      FileNotFoundError: if files are missing. The message names them and the download
+        address.
+      ImportError: if pyvista is needed but missing.
       ValueError: if a file is damaged, or there are too few cases.
 
     References:
@@ -126,13 +129,14 @@ def load(
         names = manifest.get(key)
         if not names or not all(isinstance(name, str) for name in names):
             raise ValueError(
-                f"{root / 'manifest.json'} has lists {sorted(manifest)}, expected "
-                f"{key!r} with the names of cases."
+                f"{root / 'manifest.json'} has the lists {sorted(manifest)}, "
+                f"expected the list {key!r} of case names."
             )
         if limit is not None and not 1 <= limit <= len(names):
             raise ValueError(
-                f"{key} in {root / 'manifest.json'} has {len(names)} cases, {limit} "
-                "were requested (validation cases are training cases and count too)."
+                f"{key} in {root / 'manifest.json'} has {len(names)} cases, but "
+                f"{limit} were requested (validation cases are training cases and "
+                "count too)."
             )
         loaded.append([read_case(root, name) for name in names[:limit]])
     train, test = loaded
@@ -167,13 +171,13 @@ def convert(
     *,
     names: Sequence[str] | None = None,
 ) -> None:
-    """Converts published cases to `.npz`, which are read faster and without pyvista.
+    """Converts published cases to `.npz` files, which load faster and without pyvista.
 
     Args:
       data_dir: the published folder.
-      out_dir: folder for `<case>.npz` and a copy of `manifest.json`; cases that are
-        there already are left alone.
-      names: which cases; all of the manifest by default.
+      out_dir: folder for `<case>.npz` and a copy of `manifest.json`; existing cases are
+        not converted again.
+      names: names of the cases; by default all in the manifest.
 
     Raises:
       FileNotFoundError: if files are missing.
@@ -200,8 +204,8 @@ def save(
     """Writes cases in the published layout, so that `load` reads them.
 
     Args:
-      data_dir: folder, made if missing.
-      cases: as from `load`.
+      data_dir: folder; created if missing.
+      cases: cases from `load`.
       manifest: lists of names.
 
     Raises:
@@ -226,19 +230,19 @@ def generate(
     num_angles: int = 64,
     cache_dir: str | os.PathLike[str] | None = None,
 ) -> list[Sample]:
-    """Makes potential flows around Joukowski airfoils; no AirfRANS data, no RANS.
+    """Generates potential flows around Joukowski airfoils; no AirfRANS data, no RANS.
 
-    Speeds from 30 to 90, angles of attack from -5 to 15 degrees, thickness from 10 to
-    20 and camber up to 6 percent of the chord. Velocity at the airfoil is set to zero,
-    as published, though this fluid slips; pressure is that of the slipping fluid, and
-    the viscosity of turbulence is zero.
+    Speeds range from 30 to 90 m/s, angles of attack from -5 to 15 degrees, thickness
+    from 10 to 20 and camber up to 6 percent of the chord. The velocity at the airfoil
+    is set to zero, as published, although this fluid slips. The pressure is that of the
+    slipping fluid, and the turbulent viscosity is zero.
 
     Args:
-      num_samples: number of cases; case `i` depends on `seed` and `i` only.
-      seed: of the set; take different ones for training and test data.
-      num_radii: nodes away from the airfoil, within four chords.
-      num_angles: nodes around it.
-      cache_dir: folder of the cache; `$OPJAX_CACHE` or else `~/.cache/opjax`.
+      num_samples: number of cases; case `i` depends only on `seed` and `i`.
+      seed: seed of the set; use different seeds for training and test data.
+      num_radii: number of nodes outwards, within four chords.
+      num_angles: number of nodes around the airfoil.
+      cache_dir: folder of the cache; by default `$OPJAX_CACHE` or `~/.cache/opjax`.
 
     Returns:
       The cases.
@@ -266,16 +270,16 @@ def generate(
 
 
 def coefficients(case: Sample, fields: np.ndarray) -> np.ndarray:
-    """Drag and lift coefficient of fields on the mesh of a case.
+    """Returns drag and lift coefficient of fields on the mesh of a case.
 
-    Velocity at the airfoil is set to zero, as in the published evaluation.
+    The velocity at the airfoil is set to zero, as in the published evaluation.
 
     Args:
       case: the flow.
-      fields: velocity, pressure and viscosity of turbulence, shape `(n, 4)`.
+      fields: velocity, pressure and turbulent viscosity, shape `(n, 4)`.
 
     Returns:
-      Both in float64, shape `(2,)`.
+      Both coefficients in float64, shape `(2,)`.
     """
     assert case.cells is not None
     assert case.features is not None
@@ -307,7 +311,7 @@ def _manifest(root: Path) -> dict[str, Any]:
             f"{root / 'manifest.json'} is damaged: {error}. Get it from {_SOURCE}."
         ) from None
     if not isinstance(manifest, dict):
-        raise ValueError(f"{root / 'manifest.json'} must hold lists by name.")
+        raise ValueError(f"{root / 'manifest.json'} must contain lists by name.")
     return manifest
 
 
@@ -344,14 +348,15 @@ def _case(
         if array.shape != shape or array.dtype.kind != "f":
             raise ValueError(
                 f"{key} in {path} has shape {array.shape} and dtype {array.dtype}, "
-                f"expected numbers of shape {shape}: points has {n} rows, surface {m}."
+                f"expected numbers of shape {shape}, because points has {n} rows "
+                f"and surface has {m}."
             )
     for key, array in {"cells": cells, "surface": surface}.items():
         if array.dtype.kind not in "iu" or array.min() < 0 or array.max() >= n:
-            raise ValueError(f"{key} in {path} must hold point indices below {n}.")
+            raise ValueError(f"{key} in {path} must contain point indices below {n}.")
     if m < 3 or len(set(surface.tolist())) < m:
         raise ValueError(
-            f"surface in {path} has {m} nodes, expected three or more, each once."
+            f"surface in {path} has {m} nodes, expected at least three distinct nodes."
         )
     speed, angle = float(match[1]), math.radians(float(match[2]))
     features = np.zeros((n, len(FEATURES)), np.float32)

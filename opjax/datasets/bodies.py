@@ -1,11 +1,11 @@
-"""Potential flow over bodies in space: surfaces of any number of points.
+"""Potential flow over bodies in 3D: surfaces with any number of points.
 
-From the shape of a body to pressure and velocity on it. Shapes differ in every sample;
-a surface of resolution `m` has `6 m^2` points, the middles of its cells: 16,224 of 52,
-a million of 418. The fluid has no viscosity, so the velocity along the surface stands
-where measured data have friction.
+It maps the shape of a body to pressure and velocity on it. Shapes differ in every
+sample. A surface of resolution `m` has `6 m^2` points, the centres of its cells: 16,224
+for 52, a million for 418. The fluid has no viscosity, so the tangential velocity takes
+the place of the friction in measured data.
 
-`write` puts surfaces into files of the layout of DrivAerML, see `cars`.
+`write` writes surfaces in the layout of DrivAerML, see `cars`.
 """
 
 import os
@@ -32,18 +32,19 @@ def generate(
     num_bumps: int = 4,
     cache_dir: str | os.PathLike[str] | None = None,
 ) -> list[Sample]:
-    """Solves for samples with our own solver, or reads them from the cache.
+    """Generates samples with our solver, or reads them from the cache.
 
-    In float64; a sample takes two seconds, and 30 microseconds a point. Sample `i`
-    depends on `seed` and `i` only, and its points on different resolutions are those of
-    the same body.
+    It computes in float64, two seconds per sample and 30 microseconds per point. Sample
+    `i` depends only on `seed` and `i`; different resolutions are points of the same
+    body.
 
     Args:
-      num_samples: samples to generate.
-      seed: seed of the data set; take different ones for training and test data.
-      resolution: cells along an edge of the cube that the sphere is divided like.
-      num_bumps: bumps and dents of a body.
-      cache_dir: folder of the cache; `$OPJAX_CACHE` or else `~/.cache/opjax`.
+      num_samples: number of samples.
+      seed: seed of the data set; use different seeds for training and test data.
+      resolution: number of cells along an edge of the cube that is mapped to the
+        sphere.
+      num_bumps: number of bumps and dents of a body.
+      cache_dir: folder of the cache; by default `$OPJAX_CACHE` or `~/.cache/opjax`.
 
     Returns:
       Samples: points `(n, 3)`, normals as features, `TARGETS` as targets, and the areas
@@ -88,7 +89,7 @@ def body_of(seed: int, i: int, *, num_bumps: int = 4) -> bodies.Body:
 
 
 def flow(body: bodies.Body, mesh: bodies.SphereMesh) -> dict[str, np.ndarray]:
-    """Returns `points`, `normals`, `target` and `areas` at the middles of the cells."""
+    """Returns `points`, `normals`, `target` and `areas` at the centres of the cells."""
     found = bodies.surface(body, mesh.centres)
     velocity = bodies.velocity(bodies.solve(body), found.points)
     pressure = bodies.pressure(velocity)
@@ -108,10 +109,10 @@ def write(
     resolution: int = 52,
     num_bumps: int = 4,
 ) -> None:
-    """Writes samples as `generate` makes them to `run_<i>/boundary_<i>.vtp`, from 1 on.
+    """Writes samples of `generate` to `run_<i>/boundary_<i>.vtp`, from 1 on.
 
-    As in DrivAerML fields are those of the cells, `CpMeanTrim`, and, where that has
-    friction, `wallVelocity`.
+    As in DrivAerML, fields are cell data: `CpMeanTrim` and, in place of the friction,
+    `wallVelocity`.
 
     Raises:
       ImportError: if pyvista is missing.

@@ -1,7 +1,7 @@
 """The Burgers data set: generated here, or read from the published file.
 
-From the initial state to the solution at the points `i / n` of a periodic grid, in
-coordinates scaled to [0, 1], both `(n, 1)`; all samples share their mesh points.
+It maps the initial state to the solution, both `(n, 1)`, at the points `i / n` of a
+periodic grid, with coordinates scaled to [0, 1]. All samples share their mesh points.
 """
 
 import os
@@ -24,9 +24,9 @@ def splits(
     *,
     stride: int = 1,
 ) -> Splits:
-    """The samples of a benchmark (`requests.Request`), of the published 8192 points.
+    """Returns the samples of a benchmark (`requests.Request`), from 8192 points.
 
-    Keeps every `stride`-th point; for further grids there is `samples.coarsen`.
+    Keeps every `stride`-th point; use `samples.coarsen` for further grids.
     """
     if request.data_dir:
         return request.read(partial(load, stride=stride))
@@ -43,16 +43,16 @@ def generate(
 ) -> list[Sample]:
     """Generates samples of the Burgers problem, or reads them from the cache.
 
-    Solves in float64 on the CPU whatever the caller's settings, one sample after
-    another, about 5 ms each. Sample `i` depends on `seed` and `i` only, so a smaller
-    data set is the start of a larger one.
+    It solves in float64 on the CPU regardless of the caller's settings, one sample
+    after another, about 5 ms each. Sample `i` depends only on `seed` and `i`, so a
+    smaller data set is the start of a larger one.
 
     Args:
-      num_samples: samples to generate.
-      seed: seed of the data set; take different ones for training and test data.
-      num_points: points of the periodic grid; 8192 was published.
+      num_samples: number of samples.
+      seed: seed of the data set; use different seeds for training and test data.
+      num_points: number of points of the periodic grid; 8192 was published.
       stride: keep every `stride`-th point; must divide `num_points`.
-      cache_dir: folder of the cache; `$OPJAX_CACHE` or else `~/.cache/opjax`.
+      cache_dir: folder of the cache; by default `$OPJAX_CACHE` or `~/.cache/opjax`.
 
     Returns:
       Samples in float32 at `num_points / stride` points.
@@ -76,27 +76,27 @@ def load(
 ) -> tuple[list[Sample], list[Sample]]:
     """Reads the published Burgers file, or a file of the same layout made by `save`.
 
-    Looks in `data_dir`, and in a folder there called like the file, for
-    `burgers_data_R10` with suffix `.mat` (any MATLAB version) or `.npz`. It holds `a`
-    and `u`, `(samples, num_points)`, in the published file 2048 x 8192. The first
-    samples are for training, the last ones for tests.
+    Searches `data_dir`, and its subfolder with the name of the file, for
+    `burgers_data_R10` with suffix `.mat` (any MATLAB version) or `.npz`. It contains
+    `a` and `u`, `(samples, num_points)`, in the published file 2048 x 8192. The first
+    samples are the training set, the last ones the test set.
 
     Args:
       data_dir: folder of the file.
-      num_points: points of the grid in the file.
+      num_points: number of grid points in the file.
       stride: keep every `stride`-th point; must divide `num_points`.
-      num_train: training samples to read.
-      num_test: test samples to read.
+      num_train: number of training samples to read.
+      num_test: number of test samples to read.
 
     Returns:
       Training and test samples in float32.
 
     Raises:
-      FileNotFoundError: if the file is missing; lists where it was looked for.
-      ImportError: if scipy or h5py is needed and missing.
+      FileNotFoundError: if the file is missing. The message lists the searched paths.
+      ImportError: if scipy or h5py is needed but missing.
       ValueError: if `stride` does not divide `num_points`, or the file is damaged,
-        lacks an array, or holds arrays of the wrong shape, too few samples or values
-        that are not finite.
+        lacks an array, or contains arrays of the wrong shape, too few samples or
+        non-finite values.
 
     References:
       Li et al., "Fourier Neural Operator", ICLR 2021 (arXiv:2010.08895).
@@ -123,7 +123,7 @@ def load(
 
 
 def to_samples(a: np.ndarray, u: np.ndarray) -> list[Sample]:
-    """Turns arrays of the published layout into samples.
+    """Converts arrays of the published layout to samples.
 
     Args:
       a: initial states, shape `(samples, n)`.
@@ -135,14 +135,15 @@ def to_samples(a: np.ndarray, u: np.ndarray) -> list[Sample]:
     a, u = np.asarray(a, np.float32), np.asarray(u, np.float32)
     if a.ndim != 2 or a.shape != u.shape:
         raise ValueError(
-            f"a has shape {a.shape} and u {u.shape}, expected (samples, n) for both."
+            f"a has shape {a.shape} and u has shape {u.shape}, expected (samples, "
+            "n) for both."
         )
     points = positions(a.shape[1])
     return _structured.on_grid(points, a.shape[1:], a, u, name="burgers")
 
 
 def positions(num_points: int) -> np.ndarray:
-    """Points `i / n` of a periodic grid, float32 of shape `(num_points, 1)`.
+    """Returns the points `i / n` of a periodic grid, float32 `(num_points, 1)`.
 
     Raises:
       ValueError: if `num_points` is not positive.
@@ -155,14 +156,14 @@ def save(path: str | os.PathLike[str], found: Sequence[Sample]) -> None:
     """Writes samples in the published layout, so that `load` reads them.
 
     Args:
-      path: file to write, ending in `.mat` (MATLAB 5, needs scipy) or `.npz`. For
-        `load`, call it `burgers_data_R10`.
-      found: on one grid.
+      path: file to write, with suffix `.mat` (MATLAB 5, needs scipy) or `.npz`. `load`
+        expects the name `burgers_data_R10`.
+      found: samples on one grid.
 
     Raises:
-      ValueError: if the samples have no common grid or the suffix is another one.
-      ImportError: if scipy is needed and missing.
-      OSError: if the file cannot be written; an old file then stays as it was.
+      ValueError: if the samples have no common grid or the suffix is unknown.
+      ImportError: if scipy is needed but missing.
+      OSError: if the file cannot be written; an existing file is then unchanged.
     """
     a, u = _structured.fields(found)
     variables.write(path, {"a": a[..., 0], "u": u[..., 0]})

@@ -1,8 +1,8 @@
 """A content-addressed cache of generated arrays on disk.
 
-A file is found by the SHA-256 of the recipe that made it, so a changed recipe is a
-different file and nothing is ever invalidated by hand. Files hold plain arrays (no
-pickle) and their checksum; they appear under their name only when complete.
+A file is identified by the SHA-256 digest of its recipe, so a changed recipe gives a
+different file and no file must be invalidated. Files contain plain arrays (no pickle)
+and their checksum; they are written atomically.
 """
 
 import contextlib
@@ -38,24 +38,25 @@ def cached(
 ) -> dict[str, np.ndarray]:
     """Returns the arrays of `build()`, from disk if this recipe is cached.
 
-    A second process that asks for the same recipe meanwhile waits and reads the
-    result. A damaged file is reported and rebuilt. If the folder cannot be written,
-    a warning is logged and the arrays are returned all the same.
+    Another process that requests the same recipe waits and reads the result. A damaged
+    file is reported and rebuilt. If the folder cannot be written, a warning is logged
+    and the arrays are still returned.
 
     Args:
-      build: makes the arrays; must depend on nothing but what `recipe` says.
-      name: start of the file name, letters, digits, `_` and `-`.
-      recipe: everything the arrays depend on, as JSON values, with the number of the
-        generator's version under `version`.
-      cache_dir: folder, made if missing; `$OPJAX_CACHE` or else `~/.cache/opjax`.
+      build: function that returns the arrays; must depend only on `recipe`.
+      name: start of the file name: letters, digits, `_` and `-`.
+      recipe: everything that the arrays depend on, as JSON values, including the
+        version of the generator as `version`.
+      cache_dir: folder; created if missing. The default is `$OPJAX_CACHE` or
+        `~/.cache/opjax`.
 
     Returns:
       The arrays by name.
 
     Raises:
-      ValueError: if `name` is no plain file name, `recipe` has no `version` or is not
-        JSON, or an array name starts with an underscore.
-      TypeError: if `recipe` or an array holds Python objects.
+      ValueError: if `name` is not a plain file name, `recipe` has no `version` or is
+        not JSON, or an array name starts with an underscore.
+      TypeError: if `recipe` or an array contains Python objects.
 
     Examples:
       >>> import tempfile
@@ -86,7 +87,7 @@ def cache_path(
     recipe: Mapping[str, Any],
     cache_dir: str | os.PathLike[str] | None = None,
 ) -> Path:
-    """Path of the file that `cached` uses; arguments and errors as there.
+    """Returns the path of the file of `cached`, with the same arguments and errors.
 
     Examples:
       >>> from opjax.datasets.cache import cache_path
@@ -97,8 +98,8 @@ def cache_path(
         raise ValueError(f"{name=} must consist of letters, digits, '_' and '-'.")
     if "version" not in recipe:
         raise ValueError(
-            f"The recipe has keys {sorted(recipe)}, expected 'version' among them: a "
-            "number to raise whenever the generator changes its output."
+            f"The recipe has the keys {sorted(recipe)}, but 'version' is missing: "
+            "a number to increase whenever the generator changes its output."
         )
     text = json.dumps(dict(recipe), sort_keys=True, allow_nan=False)
     digest = hashlib.sha256(text.encode()).hexdigest()

@@ -1,17 +1,17 @@
-"""Published flows over cars: DrivAerML and ShapeNet-Car, surfaces as samples.
+"""Published flows over cars, DrivAerML and ShapeNet-Car: surfaces as samples.
 
-Neither is here, nor made here: `drivaerml` and `shapenet_car` read the files as they
-are published, and say where each is expected. Features are the normals of the surface,
-and weights are its areas.
+The data are not included and cannot be generated: `drivaerml` and `shapenet_car` read
+the published files, and report where they expect them. Features are the normals of the
+surface, weights are its areas.
 
-DrivAerML (CC-BY-SA, huggingface.co/datasets/neashton/drivaerml): 500 cars, about nine
-million cells each, in `run_<i>/boundary_<i>.vtp`. Fields are those of the cells, so the
-points of a sample are the middles of the cells.
+DrivAerML (CC-BY-SA, huggingface.co/datasets/neashton/drivaerml): 500 cars with about
+nine million cells each, in `run_<i>/boundary_<i>.vtp`. Fields are cell data, so the
+points of a sample are the centres of the cells.
 
-ShapeNet-Car (nobuyuki-umetani.com/publication/mlcfd_data.zip): 889 cars, about 3,700
-points each, in `training_data/param<j>/<name>/quadpress_smpl.vtk`, with the pressure at
-the points. As in the literature `param0` is for tests. Four folders have no such file
-and are passed over.
+ShapeNet-Car (nobuyuki-umetani.com/publication/mlcfd_data.zip): 889 cars with about
+3,700 points each, in `training_data/param<j>/<name>/quadpress_smpl.vtk`, with the
+pressure at the points. As in the literature, `param0` is the test set. Four folders
+have no such file and are skipped.
 """
 
 import os
@@ -44,22 +44,23 @@ def drivaerml(
     num_test: int,
     fields: Sequence[str] = FIELDS,
 ) -> tuple[list[Sample], list[Sample]]:
-    """Reads surfaces of DrivAerML, or files of its layout by `bodies.write`.
+    """Reads surfaces of DrivAerML, or files of `bodies.write` in its layout.
 
-    No split is published with the data: training samples are the first ones in the
-    order of their numbers, tests those after them.
+    There is no published split: the training samples are the first ones by number, the
+    test samples the next ones.
 
     Args:
-      data_dir: folder with folders `run_<i>`, each with `boundary_<i>.vtp`.
-      num_train: training samples.
-      num_test: test samples.
-      fields: of the cells, for the targets, one after another.
+      data_dir: folder with subfolders `run_<i>`, each with `boundary_<i>.vtp`.
+      num_train: number of training samples.
+      num_test: number of test samples.
+      fields: cell fields that are concatenated as the target.
 
     Returns:
       Training and test samples.
 
     Raises:
-      FileNotFoundError: if there are too few files; says where they are expected.
+      FileNotFoundError: if there are too few files. The message states where they are
+        expected.
       ImportError: if pyvista is missing.
       ValueError: if a file is damaged or lacks a field.
 
@@ -85,15 +86,16 @@ def shapenet_car(
     """Reads surfaces of ShapeNet-Car; the target is the pressure.
 
     Args:
-      data_dir: folder with `training_data`, or that folder.
-      num_train: training samples, the first ones of `param1` to `param8`.
-      num_test: test samples, the first ones of `param0`.
+      data_dir: folder with `training_data`, or this subfolder.
+      num_train: number of training samples, the first ones of `param1` to `param8`.
+      num_test: number of test samples, the first ones of `param0`.
 
     Returns:
-      Training and test samples, in the order of the names of their folders.
+      Training and test samples, sorted by the names of their folders.
 
     Raises:
-      FileNotFoundError: if there are too few files; says where they are expected.
+      FileNotFoundError: if there are too few files. The message states where they are
+        expected.
       ImportError: if pyvista is missing.
       ValueError: if a file is damaged or has no pressure.
 
@@ -121,9 +123,9 @@ def _enough(
 ) -> None:
     if len(paths) < count:
         raise FileNotFoundError(
-            f"{root} has {len(paths)} files {wanted}, {count} were requested "
-            "(validation samples are training samples and count too). Get them from "
-            f"{source}, or lower num_train and num_test."
+            f"{root} has {len(paths)} files {wanted}, but {count} were requested "
+            "(validation samples are training samples and count too). Get them "
+            f"from {source}, or lower num_train and num_test."
         )
 
 
@@ -156,7 +158,7 @@ def _points(path: Path) -> Sample:
     mesh = _open(path, SHAPENET)
     name = mesh.point_data.active.get("Scalars")
     if not name:
-        raise ValueError(f"{path} has no scalar at its points, expected the pressure.")
+        raise ValueError(f"{path} has no scalar point data, expected the pressure.")
     cells = mesh.cells()
     if other := set(np.unique(mesh.types).tolist()) - {_TRIANGLE, _QUADRILATERAL}:
         raise ValueError(
@@ -192,7 +194,9 @@ def _open(path: Path, source: str) -> VtkMesh:
     """A mesh with cells."""
     mesh = _airfrans_files.open_mesh(path, source)
     if not mesh.num_cells:
-        raise ValueError(f"{path} has no cells: it is damaged; get it from {source}.")
+        raise ValueError(
+            f"{path} has no cells, so it is damaged; get it from {source}."
+        )
     return mesh
 
 
@@ -201,7 +205,7 @@ def _columns(data: NamedArrays, fields: Sequence[str], path: Path) -> np.ndarray
     arrays = data.arrays
     if missing := [name for name in fields if name not in arrays]:
         raise ValueError(
-            f"{path} has fields {sorted(arrays)}, expected {missing} among them."
+            f"{path} has the fields {sorted(arrays)}, but {missing} are missing."
         )
     columns = [np.reshape(arrays[name], (len(arrays[name]), -1)) for name in fields]
     return _single(np.concatenate(columns, axis=1))

@@ -1,7 +1,7 @@
 """The Darcy data set: generated here, or read from the published files.
 
-From the coefficient to the solution at the points of a grid, both `(n, 1)`; all samples
-are views on one array, and share their mesh points.
+It maps the coefficient to the solution, both `(n, 1)`, at the points of a grid. All
+samples are views of one array, and share their mesh points.
 """
 
 import logging
@@ -33,7 +33,7 @@ def splits(
     stride: int = 5,
     tolerance: float = 1e-9,
 ) -> Splits:
-    """The samples of a benchmark (`requests.Request`); options as for `generate`."""
+    """Returns the samples of a benchmark (`requests.Request`), see `generate`."""
     if request.data_dir:
         return request.read(partial(load, num_points=num_points, stride=stride))
     source = f"own solver, {num_points} points"
@@ -54,18 +54,18 @@ def generate(
 ) -> list[Sample]:
     """Generates samples of the Darcy problem, or reads them from the cache.
 
-    Solves in float64 on the CPU whatever the caller's settings, one sample after
-    another. Sample `i` depends on `seed` and `i` only, so a smaller data set is the
-    start of a larger one. Samples that miss the tolerance are logged.
+    It solves in float64 on the CPU regardless of the caller's settings, one sample
+    after another. Sample `i` depends only on `seed` and `i`, so a smaller data set is
+    the start of a larger one. Samples that miss the tolerance are logged.
 
     Args:
-      num_samples: samples to generate.
-      seed: seed of the data set; take different ones for training and test data.
-      num_points: cell centres per side of the grid of the solve. 421 was published;
-        169 with stride 2 gives the same 85 x 85 points several times faster.
+      num_samples: number of samples.
+      seed: seed of the data set; use different seeds for training and test data.
+      num_points: number of cell centres per side of the solver's grid. 421 was
+        published; 169 with stride 2 gives the same 85 x 85 points several times faster.
       stride: keep every `stride`-th cell centre; must divide `num_points - 1`.
       tolerance: relative residual of the solver, see `problems.darcy.DarcySolution`.
-      cache_dir: folder of the cache; `$OPJAX_CACHE` or else `~/.cache/opjax`.
+      cache_dir: folder of the cache; by default `$OPJAX_CACHE` or `~/.cache/opjax`.
 
     Returns:
       Samples in float32 on a grid of `s x s` points, `s = (num_points - 1) / stride +
@@ -98,28 +98,28 @@ def load(
 ) -> tuple[list[Sample], list[Sample]]:
     """Reads the published Darcy files, or files of the same layout made by `save`.
 
-    Looks in `data_dir`, and in a folder there called like the file, for
+    Searches `data_dir`, and its subfolder with the name of the file, for
     `piececonst_r421_N1024_smooth1` (training) and `..._smooth2` (test), with suffix
-    `.mat` (any MATLAB version) or `.npz`. Each holds `coeff` and `sol`, `(samples,
-    num_points, num_points)`; the first samples are taken, and every `stride`-th point.
+    `.mat` (any MATLAB version) or `.npz`. Each contains `coeff` and `sol`, `(samples,
+    num_points, num_points)`. The first samples are used, at every `stride`-th point.
 
     Args:
       data_dir: folder of the files.
-      num_points: points per side in the files, also the number after `r` in their
-        names; 421 and 241 were published.
+      num_points: points per side in the files, which is also the number after `r` in
+        their names; 421 and 241 were published.
       stride: keep every `stride`-th point of each axis.
-      num_train: training samples to read.
-      num_test: test samples to read.
+      num_train: number of training samples to read.
+      num_test: number of test samples to read.
 
     Returns:
       Training and test samples in float32, on a grid of `s x s` points, `s =
       (num_points - 1) // stride + 1`.
 
     Raises:
-      FileNotFoundError: if a file is missing; lists where it was looked for.
-      ImportError: if scipy or h5py is needed and missing.
-      ValueError: if a file is damaged, lacks an array, or holds arrays of the wrong
-        shape, too few samples or values that are not finite.
+      FileNotFoundError: if a file is missing. The message lists the searched paths.
+      ImportError: if scipy or h5py is needed but missing.
+      ValueError: if a file is damaged, lacks an array, or contains arrays of the wrong
+        shape, too few samples or non-finite values.
 
     References:
       Li et al., "Fourier Neural Operator", ICLR 2021 (arXiv:2010.08895).
@@ -147,14 +147,14 @@ def load(
 
 
 def to_samples(coeff: np.ndarray, sol: np.ndarray) -> list[Sample]:
-    """Turns arrays of the published layout into samples.
+    """Converts arrays of the published layout to samples.
 
     Args:
       coeff: coefficients, shape `(samples, s, s)`.
       sol: solutions, the same shape.
 
     Returns:
-      Views on the arrays where these are float32.
+      Samples, which are views of the arrays if these are float32.
 
     Raises:
       ValueError: if the shapes are wrong.
@@ -162,17 +162,17 @@ def to_samples(coeff: np.ndarray, sol: np.ndarray) -> list[Sample]:
     coeff, sol = np.asarray(coeff, np.float32), np.asarray(sol, np.float32)
     if coeff.ndim != 3 or coeff.shape[1] != coeff.shape[2] or coeff.shape != sol.shape:
         raise ValueError(
-            f"coeff has shape {coeff.shape} and sol {sol.shape}, expected "
-            "(samples, s, s) for both."
+            f"coeff has shape {coeff.shape} and sol has shape {sol.shape}, "
+            "expected (samples, s, s) for both."
         )
     points = positions(coeff.shape[1])
     return _structured.on_grid(points, coeff.shape[1:], coeff, sol, name="darcy")
 
 
 def positions(num_points: int) -> np.ndarray:
-    """Points of the grid, row by row, float32 of shape `(num_points^2, 2)`.
+    """Returns the points of the grid, row by row, float32 `(num_points^2, 2)`.
 
-    Both ends of every axis lie in 0 and 1, as published code has it.
+    The ends of every axis are 0 and 1, as in published code.
     """
     return _structured.unit_grid((num_points, num_points))
 
@@ -181,14 +181,14 @@ def save(path: str | os.PathLike[str], found: Sequence[Sample]) -> None:
     """Writes samples in the published layout, so that `load` reads them.
 
     Args:
-      path: file to write, ending in `.mat` (MATLAB 5, needs scipy) or `.npz`. For
-        `load`, call it `piececonst_r<s>_N1024_smooth1` (training) or `..._smooth2`.
-      found: on one square grid.
+      path: file to write, with suffix `.mat` (MATLAB 5, needs scipy) or `.npz`. `load`
+        expects the name `piececonst_r<s>_N1024_smooth1` (training) or `..._smooth2`.
+      found: samples on one square grid.
 
     Raises:
-      ValueError: if the samples have no common grid or the suffix is another one.
-      ImportError: if scipy is needed and missing.
-      OSError: if the file cannot be written; an old file then stays as it was.
+      ValueError: if the samples have no common grid or the suffix is unknown.
+      ImportError: if scipy is needed but missing.
+      OSError: if the file cannot be written; an existing file is then unchanged.
     """
     coeff, sol = _structured.fields(found)
     variables.write(path, {"coeff": coeff[..., 0], "sol": sol[..., 0]})

@@ -1,7 +1,7 @@
-"""The inverse Darcy problem: the coefficient from a noisy measurement of the solution.
+"""The inverse Darcy problem: the coefficient from noisy values of the solution.
 
-Features are solutions on a fine grid, normalised point by point, with noise; targets
-are coefficients on a coarse grid, `target_grid`, averaged over blocks of cells.
+Features are solutions on a fine grid, normalised pointwise, with noise. Targets are
+coefficients on a coarse grid, `target_grid`, averaged over blocks of cells.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ def splits(
     noise: float = 0.01,
     tolerance: float = 1e-9,
 ) -> Splits:
-    """The samples of a benchmark, see `requests.Request` and `measure`."""
+    """Returns the samples of a benchmark, see `requests.Request` and `measure`."""
     found = darcy.splits(request, num_points=num_points, stride=1, tolerance=tolerance)
     return measure(
         found,
@@ -43,19 +43,19 @@ def splits(
 def measure(
     found: Splits, *, seed: int, stride: int, target_stride: int, noise: float = 0.01
 ) -> Splits:
-    """Turns samples of the Darcy data set into samples of the inverse problem.
+    """Converts samples of the Darcy data set to samples of the inverse problem.
 
-    The noise is normal, of `noise` standard deviations of the clean training solutions
-    at its point, and independent between points, samples and sets. All sizes of noise
-    are multiples of the same normal numbers.
+    The noise is normal, with `noise` standard deviations of the clean training
+    solutions at its point, and independent between points, samples and sets. All noise
+    levels are multiples of the same normal numbers.
 
     Args:
-      found: samples on a grid of `s x s` points, at least two for training.
-      seed: of the noise.
+      found: samples on a grid of `s x s` points, at least two of them for training.
+      seed: seed of the noise.
       stride: keep every `stride`-th point of the solution, `f = ceil(s / stride)`.
-      target_stride: points of the solution per coarse cell, `c` about `s /
+      target_stride: number of solution points per coarse cell, `c` about `s /
         target_stride`; must be a multiple of `stride`.
-      noise: size of the noise; 0.01, 0.05 and 0.1 were published.
+      noise: noise level; 0.01, 0.05 and 0.1 were published.
 
     Returns:
       Samples with `features` `(f^2, 1)`, encoded, and `target` `(c^2, 1)` on the grid
@@ -122,7 +122,7 @@ def _samples(features: np.ndarray, target: np.ndarray) -> list[Sample]:
 def pairs(
     coeff: ArrayLike, sol: ArrayLike, *, stride: int, target_stride: int
 ) -> dict[str, np.ndarray]:
-    """Noise-free measurements, and block averages of coefficients.
+    """Returns noise-free measurements, and block averages of coefficients.
 
     The coefficient is averaged over `stride x stride` points, and the averages over
     `target_stride / stride` of them along each axis, as published.
@@ -146,13 +146,14 @@ def pairs(
     _checks.positive(stride=stride, target_stride=target_stride)
     if coeff.ndim != 3 or coeff.shape[1] != coeff.shape[2] or coeff.shape != sol.shape:
         raise ValueError(
-            f"coeff has shape {coeff.shape} and sol {sol.shape}, expected "
-            "(samples, s, s) for both."
+            f"coeff has shape {coeff.shape} and sol has shape {sol.shape}, "
+            "expected (samples, s, s) for both."
         )
     if target_stride % stride:
         raise ValueError(
-            f"{target_stride=} must be a multiple of {stride=}: coarse cells are made "
-            f"of cells of the measurement; try {target_stride // stride * stride}."
+            f"{target_stride=} must be a multiple of {stride=}, because each "
+            "coarse cell must consist of whole cells of the measurement grid; try "
+            f"{target_stride // stride * stride}."
         )
     cells = block_mean(coeff, block=stride)
     return {
@@ -162,14 +163,15 @@ def pairs(
 
 
 def block_mean(values: ArrayLike, *, block: int) -> np.ndarray:
-    """Averages over blocks of a grid, which is first centred in whole blocks.
+    """Returns averages over blocks of a grid, which is centred in whole blocks.
 
-    If `block` does not divide an axis, the blocks at both ends, at most one more cut at
-    the far end than at the near one, hold fewer values, and are means of these.
+    If `block` does not divide an axis, the blocks at both ends contain fewer values,
+    and are means of these. The far end is cut by at most one value more than the near
+    end.
 
     Args:
       values: shape `(..., n, m)`.
-      block: values per block and axis.
+      block: number of values per block and axis.
 
     Returns:
       The means, shape `(..., ceil(n / block), ceil(m / block))`, in the dtype of

@@ -1,19 +1,19 @@
 """Darcy flow in a notched triangle: generated here, or read from published files.
 
 The input is the function `f(x)` on the boundary, extended to all points by their first
-coordinate; the target is the solution. Points are the nodes of a mesh, or those of a
-grid of the square around the triangle, where the solution is extended to the outside.
+coordinate; the target is the solution. Points are the nodes of a mesh, or the points of
+a grid on the square around the triangle, with the solution extended to the outside.
 
-Published files come in both layouts: `Darcy_Triangular.mat` has 2295 nodes,
-`Darcy_Triangular_FNO.mat` 101 x 101 points. Papers divide the 2000 samples differently:
+There are published files in both layouts: `Darcy_Triangular.mat` has 2295 nodes,
+`Darcy_Triangular_FNO.mat` 101 x 101 points. Papers split the 2000 samples differently:
 
     training    test      paper
     first 1000  last 100  Tripura and Chakraborty, arXiv:2205.02191
     first 1900  last 100  Lu et al., arXiv:2111.05512; Xiao et al., Table 9
 
-all of them with every other point of the grid, 51 x 51. Generated samples have the
-equation and boundary functions of `opjax.problems.darcy_notch`, found to be those of
-published data to 4e-4 of the solution; the nodes of the mesh are our own.
+all of them with every other point of the grid, 51 x 51. Generated samples use the
+equation and boundary functions of `opjax.problems.darcy_notch`, which agree with the
+published data up to 4e-4 of the solution; the nodes of the mesh are different.
 """
 
 import logging
@@ -46,9 +46,9 @@ def splits(
     num_points: int = 51,
     notch: str = "boundary",
 ) -> Splits:
-    """The samples of a benchmark (`requests.Request`); options as for `generate`.
+    """Returns the samples of a benchmark (`requests.Request`), see `generate`.
 
-    The stride is that of the grid of the file, as for `load`.
+    The stride refers to the grid of the file, as for `load`.
     """
     if request.data_dir:
         source = f"published {layout} in {request.data_dir}"
@@ -80,23 +80,23 @@ def generate(
 ) -> list[Sample]:
     """Generates pairs of boundary function and solution, or reads them from the cache.
 
-    Sample `i` depends on `seed` and `i` only, so a smaller data set is the start of a
-    larger one. The equation is solved once, in about a second, whatever the number of
+    Sample `i` depends only on `seed` and `i`, so a smaller data set is the start of a
+    larger one. The equation is solved once, in about a second, for any number of
     samples.
 
     Args:
-      num_samples: pairs to generate.
-      seed: seed of the data set; take different ones for training and test data.
+      num_samples: number of pairs.
+      seed: seed of the data set; use different seeds for training and test data.
       layout: `"mesh"` or `"grid"`.
-      num_columns: elements along the bottom on either side of the notch, for both
-        layouts; 46 give a mesh of 2257 nodes.
-      num_points: points per side of the grid.
+      num_columns: number of elements along the bottom on either side of the notch, for
+        both layouts; 46 gives a mesh of 2257 nodes.
+      num_points: number of points per side of the grid.
       notch: as for `opjax.problems.darcy_notch.operator`.
-      cache_dir: folder of the cache; `$OPJAX_CACHE` or else `~/.cache/opjax`.
+      cache_dir: folder of the cache; by default `$OPJAX_CACHE` or `~/.cache/opjax`.
 
     Returns:
       Samples with `mesh_points` `(n, 2)`, `features` `(n, 1)` and `target` `(n, 1)`;
-      those on a mesh have `cells`, those on a grid `grid_shape`, y before x.
+      samples on a mesh have `cells`, samples on a grid `grid_shape`, y before x.
 
     Raises:
       ImportError: if scikit-fem is missing and the samples are not in the cache.
@@ -105,7 +105,7 @@ def generate(
     """
     _checks.option("layout", layout, LAYOUTS)
     if num_points < 2:
-        raise ValueError(f"{num_points=} must be at least 2, the ends of a side.")
+        raise ValueError(f"{num_points=} must be at least 2, the two ends of a side.")
     arrays = _build(
         num_samples,
         seed,
@@ -136,7 +136,7 @@ def load(
 ) -> tuple[list[Sample], list[Sample]]:
     """Reads a published file, or a file of the same layout made by `save`.
 
-    Looks for `Darcy_Triangular` (arrays `x_bc`, `f_bc`, `xx`, `yy`, `u_field`) or
+    Searches for `Darcy_Triangular` (arrays `x_bc`, `f_bc`, `xx`, `yy`, `u_field`) or
     `Darcy_Triangular_FNO` (`boundCoeff`, `coord_x`, `coord_y`, `sol`), with suffix
     `.mat` (any MATLAB version) or `.npz`.
 
@@ -144,17 +144,17 @@ def load(
       data_dir: folder of the file.
       layout: `"mesh"` or `"grid"`.
       stride: keep every `stride`-th point of each axis of the grid.
-      num_train: training samples, the first ones; see the module.
-      num_test: test samples, the last ones.
+      num_train: number of training samples, the first ones; see the module docstring.
+      num_test: number of test samples, the last ones.
 
     Returns:
       Training and test samples, as from `generate` but without `cells`.
 
     Raises:
-      FileNotFoundError: if the file is missing; lists where it was looked for.
-      ImportError: if scipy or h5py is needed and missing.
-      ValueError: if `layout` is unknown, or the file is damaged, lacks an
-        array, or its shapes, axes, number of samples or values are not as expected.
+      FileNotFoundError: if the file is missing. The message lists the searched paths.
+      ImportError: if scipy or h5py is needed but missing.
+      ValueError: if `layout` is unknown, or the file is damaged, lacks an array, or its
+        shapes, axes, number of samples or values are invalid.
 
     References:
       Tripura and Chakraborty, "Wavelet Neural Operator", CMAME 404, 2023
@@ -182,20 +182,20 @@ def load(
 def save(data_dir: str | os.PathLike[str], samples: Sequence[Sample]) -> Path:
     """Writes samples in a published layout, so that `load` reads them.
 
-    A grid is written as it is: load it with `stride=1`. For a mesh the boundary
+    A grid is written unchanged: load it with `stride=1`. For a mesh, the boundary
     function is written at the first coordinates of all nodes.
 
     Args:
-      data_dir: folder of the file, made if missing.
-      samples: all with the same points, from `generate` or `load`.
+      data_dir: folder of the file; created if missing.
+      samples: samples from `generate` or `load`, all with the same points.
 
     Returns:
-      The file, `Darcy_Triangular.mat` or `Darcy_Triangular_FNO.mat`.
+      The path of the file, `Darcy_Triangular.mat` or `Darcy_Triangular_FNO.mat`.
 
     Raises:
       ImportError: if scipy is missing.
       ValueError: if there is no sample, or points differ between samples.
-      OSError: if the file cannot be written; an old file then stays as it was.
+      OSError: if the file cannot be written; an existing file is then unchanged.
     """
     if not samples:
         raise ValueError("There are no samples to save.")
@@ -204,7 +204,7 @@ def save(data_dir: str | os.PathLike[str], samples: Sequence[Sample]) -> Path:
         s.grid_shape != grid_shape or not np.array_equal(s.mesh_points, points)
         for s in samples
     ):
-        raise ValueError("All samples must have the points of the first one.")
+        raise ValueError("All samples must have the same points as the first one.")
     features = np.stack([np.asarray(s.features)[:, 0] for s in samples])
     target = np.stack([np.asarray(s.target)[:, 0] for s in samples])
     if grid_shape is None:
@@ -229,11 +229,13 @@ def save(data_dir: str | os.PathLike[str], samples: Sequence[Sample]) -> Path:
 def _read_mesh(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     x_bc, xx, yy = (_vector(path, key) for key in ("x_bc", "xx", "yy"))
     if not (np.diff(x_bc) > 0).all():
-        raise ValueError(f"x_bc in {path} must rise; get the file from {_SOURCE}.")
+        raise ValueError(
+            f"x_bc in {path} must be ascending; get the file from {_SOURCE}."
+        )
     if len(xx) != len(yy):
         raise ValueError(
-            f"xx in {path} has {len(xx)} points, yy {len(yy)}: there must be one of "
-            "each per node."
+            f"xx in {path} has {len(xx)} points, but yy has {len(yy)}: each node "
+            "needs one of both."
         )
     values = _arrays.read(path, "f_bc", shape=(None, len(x_bc)), source=_SOURCE)
     shape = (len(values), len(xx))
@@ -256,8 +258,9 @@ def _read_grid(
     same = all((array == array[:1]).all() for array in (x, y))
     if not same or np.ptp(x, axis=1).any() or np.ptp(y, axis=2).any():
         raise ValueError(
-            f"coord_x and coord_y in {path} have shape {shape} but are not the grid "
-            "(samples, y, x) of all samples: the axes may be in another order."
+            f"coord_x and coord_y in {path} have shape {shape}, but do not form a "
+            "grid (samples, y, x) shared by all samples: the axes may be in "
+            "another order."
         )
     points = np.stack([x[0].ravel(), y[0].ravel()], axis=1)
     count, *grid_shape = x.shape

@@ -1,9 +1,10 @@
-"""The elasticity data set: unit cells with a void, generated here or read from files.
+"""The elasticity data set: unit cells with a void, generated or read from files.
 
 A sample is a point cloud with the von Mises stress at its points (not the displacement,
-as some papers say); the points are the only input. Generated cells follow the published
-law, forces and distribution of voids (`opjax.problems.elasticity`), on the 972 Gauss
-points of a mesh of our own: models trained on one set are not exact on the other.
+as some papers state). The points are the only input. Generated cells follow the
+published constitutive law, forces and distribution of voids
+(`opjax.problems.elasticity`), on the 972 Gauss points of a different mesh. Models
+trained on one set are therefore not accurate on the other.
 """
 
 import os
@@ -30,7 +31,7 @@ def splits(
     num_around: int = 36,
     num_across: int = 3,
 ) -> Splits:
-    """The samples of a benchmark (`requests.Request`); options as for `generate`."""
+    """Returns the samples of a benchmark (`requests.Request`), see `generate`."""
     if request.data_dir:
         return request.read(load, f"published files in {request.data_dir}")
     source = f"own solver on {num_around} x {num_across} elements"
@@ -49,24 +50,24 @@ def generate(
 ) -> list[Sample]:
     """Generates unit cells with random voids, or reads them from the cache.
 
-    Sample `i` depends on `seed` and `i` only, so a smaller data set is the start of a
+    Sample `i` depends only on `seed` and `i`, so a smaller data set is the start of a
     larger one. A sample takes about 50 ms.
 
     Args:
-      num_samples: cells to generate.
-      seed: seed of the data set; take different ones for training and test data.
-      num_around: elements around the void, a multiple of four.
-      num_across: elements between the void and the sides.
-      cache_dir: folder of the cache; `$OPJAX_CACHE` or else `~/.cache/opjax`.
+      num_samples: number of cells.
+      seed: seed of the data set; use different seeds for training and test data.
+      num_around: number of elements around the void, a multiple of four.
+      num_across: number of elements between the void and the sides.
+      cache_dir: folder of the cache; by default `$OPJAX_CACHE` or `~/.cache/opjax`.
 
     Returns:
-      Samples with `9 num_around num_across` points: `mesh_points` `(n, 2)` in sides of
-      the cell, `target` `(n, 1)` in the units of the traction, 100.
+      Samples with `9 num_around num_across` points: `mesh_points` `(n, 2)` in units of
+      the cell's side, `target` `(n, 1)` in the units of the traction, 100.
 
     Raises:
       ImportError: if scikit-fem is missing and the cells are not in the cache.
       ValueError: if a number is not positive, `seed` is negative, or `num_around` is
-        no multiple of four.
+        not a multiple of four.
     """
     arrays = _build(
         num_samples, seed, cache_dir, num_around=num_around, num_across=num_across
@@ -79,24 +80,24 @@ def load(
 ) -> tuple[list[Sample], list[Sample]]:
     """Reads the published files, or files of the same layout made by `save`.
 
-    They are `Random_UnitCell_XY_10.npy`, `(points, 2, samples)`, and
+    The files are `Random_UnitCell_XY_10.npy`, `(points, 2, samples)`, and
     `Random_UnitCell_sigma_10.npy`, `(points, samples)`, published with 972 points and
-    2000 samples, in `data_dir` or in `elasticity/Meshes`, `Meshes` or `elasticity`
-    there. The first samples are for training, the last ones for tests, as in all
-    papers since.
+    2000 samples, in `data_dir` or its subfolders `elasticity/Meshes`, `Meshes` or
+    `elasticity`. The first samples are the training set, the last ones the test set, as
+    in all later papers.
 
     Args:
       data_dir: folder of the files.
-      num_train: training samples.
-      num_test: test samples.
+      num_train: number of training samples.
+      num_test: number of test samples.
 
     Returns:
       Training and test samples.
 
     Raises:
-      FileNotFoundError: if a file is missing; lists where it was looked for.
+      FileNotFoundError: if a file is missing. The message lists the searched paths.
       ValueError: if a file is damaged, has another shape, its axes in another order,
-        too few samples or values that are not finite.
+        too few samples or non-finite values.
 
     References:
       Li et al., "Fourier Neural Operator with Learned Deformations", JMLR 24, 2023
@@ -133,11 +134,13 @@ def save(data_dir: str | os.PathLike[str], samples: Sequence[Sample]) -> None:
     """Writes samples in the published layout, so that `load` reads them.
 
     Args:
-      data_dir: folder, made if missing; files go to its `elasticity/Meshes`.
-      samples: with one channel and all with the same number of points.
+      data_dir: folder, created if missing; files are written to its subfolder
+        `elasticity/Meshes`.
+      samples: samples with one channel, all with the same number of points.
 
     Raises:
-      ValueError: if there is no sample, or they differ in points or have no target.
+      ValueError: if there is no sample, the numbers of points differ, or a target is
+        missing.
       OSError: if a file cannot be written.
     """
     shapes = {(s.mesh_points.shape, np.shape(_target(s))) for s in samples}
@@ -145,8 +148,8 @@ def save(data_dir: str | os.PathLike[str], samples: Sequence[Sample]) -> None:
         points == (target[0], 2) and target[1:] == (1,) for points, target in shapes
     ):
         raise ValueError(
-            f"samples have mesh_points and target of shapes {sorted(shapes)}, expected "
-            "(n, 2) and (n, 1), the same for all."
+            "samples have mesh_points and target with the shapes "
+            f"{sorted(shapes)}, expected (n, 2) and (n, 1), equal for all samples."
         )
     points = np.stack([s.mesh_points for s in samples], axis=-1)
     stress = np.concatenate([_target(s) for s in samples], axis=1)

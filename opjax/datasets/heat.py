@@ -1,9 +1,9 @@
-"""Heat that spreads from random spots: a small data set of files like your own.
+"""Heat that spreads from random spots: a small data set in the format of user files.
 
     f(x) = sum_i a_i exp(-|x - c_i|^2 / (2 s_i^2)),    u = exp(t Laplacian) f,
 
-in the whole plane, so that `u` is known exactly: spots of variance `s_i^2 + 2 t`.
-Points are scattered over random shapes, different ones in every sample.
+in the whole plane, where `u` has a closed form: spots of variance `s_i^2 + 2 t`. Points
+are scattered over random shapes, which differ between samples.
 """
 
 import os
@@ -26,13 +26,13 @@ def write(
     seed: int = 0,
     num_points: tuple[int, int] = (120, 200),
 ) -> pathlib.Path:
-    """Writes samples to a folder, one `.npz` file each.
+    """Writes samples to a folder, one `.npz` file per sample.
 
     Args:
-      folder: made if missing.
-      num_samples: files to write.
-      seed: sample `i` depends on it and on `i` only.
-      num_points: fewest and most points of a sample.
+      folder: folder; created if missing.
+      num_samples: number of files.
+      seed: seed; sample `i` depends only on it and on `i`.
+      num_points: minimum and maximum number of points of a sample.
 
     Returns:
       The folder.
@@ -57,20 +57,20 @@ def write_series(
     """Writes series to a folder, with the frames as `target`.
 
     Args:
-      folder: made if missing.
-      num_series: files to write.
-      seed: series `i` depends on it and on `i` only.
-      num_points: fewest and most points of a series.
-      num_frames: fewest and most frames.
+      folder: folder; created if missing.
+      num_series: number of files.
+      seed: seed; series `i` depends only on it and on `i`.
+      num_points: minimum and maximum number of points of a series.
+      num_frames: minimum and maximum number of frames.
       interval: time between frames.
-      suffix: `".npz"`, one file each, or `".pvd"`, a folder each of a `.vtu` file for
-        every frame and a `.pvd` file that lists them, as ParaView writes it.
+      suffix: `".npz"`, one file per series; or `".pvd"`, one folder per series with a
+        `.vtu` file per frame and a `.pvd` file that lists them, as ParaView writes it.
 
     Returns:
       The folder.
 
     Raises:
-      ValueError: if the suffix is another one.
+      ValueError: if the suffix is not supported.
     """
     _checks.option("suffix", suffix, (".npz", ".pvd"))
     folder = pathlib.Path(folder)

@@ -1,14 +1,14 @@
 r"""The lift data set: airfoils of random shape at random angles and Mach numbers.
 
-From the shape of an airfoil, the angle of attack and the Mach number to the pressure on
-the mesh around it and to its lift. Shapes and meshes are those of
-`opjax.problems.airfoil`, flows come from our own Euler solver there. Angles are uniform
-from 0 to 5 degrees, Mach numbers uniform from 0.3 to 0.65, and all are independent of
-each other: most flows are subsonic, those around strongly curved shapes at high Mach
-numbers have a shock.
+It maps the shape of an airfoil, the angle of attack and the Mach number to the pressure
+on the mesh around it and to its lift. Shapes and meshes are those of
+`opjax.problems.airfoil`; flows are computed with its Euler solver. Angles are uniform
+from 0 to 5 degrees, Mach numbers uniform from 0.3 to 0.65, and all are independent.
+Most flows are subsonic; flows around strongly curved shapes at high Mach numbers have a
+shock.
 
-The pressure is given as its coefficient `c_p = 2 (p / p_far - 1) / (gamma M^2)`, and
-the lift as that of the polygon of the points at the wall, for a chord of one.
+The pressure is its coefficient `c_p = 2 (p / p_far - 1) / (gamma M^2)`. The lift is
+that of the polygon of the wall points, for a chord of one.
 """
 
 import dataclasses
@@ -51,10 +51,10 @@ class Flow(NamedTuple):
     """A flow around an airfoil.
 
     Attributes:
-      pressure: its coefficient at the points, `(w, h)`.
-      drag: coefficient; that of a coarse mesh is an error of the scheme.
-      lift: coefficient.
-      residual: that the solver ended with.
+      pressure: pressure coefficient at the points, `(w, h)`.
+      drag: drag coefficient; on a coarse mesh it is an error of the scheme.
+      lift: lift coefficient.
+      residual: final residual of the solver.
     """
 
     pressure: np.ndarray
@@ -69,21 +69,21 @@ def splits(
     solver: Solver = SOLVER,
     point_features: str = "deviations",
 ) -> Splits:
-    r"""The samples of a benchmark (`requests.Request`); options as for `generate`.
+    r"""Returns the samples of a benchmark (`requests.Request`), see `generate`.
 
     Features of the points resolve the neighbourhood of the airfoil on meshes of forty
-    chords, by coordinates about the middle `c` of the chord,
+    chords, with coordinates relative to the middle `c` of the chord,
 
         near(x) = (x - c) / (1/2 + |x - c|).
 
-    With "deviations" they are the shift `x - m` of every point from its mean `m` over
-    the training meshes and `near(m)`: all meshes have as many points, in one order.
-    With "geometry" they are those of `geometry_features`, which any mesh has. With
-    "none" there are none.
+    With "deviations", they are the deviation `x - m` of every point from its mean `m`
+    over the training meshes and `near(m)`: all meshes have the same number of points in
+    the same order. With "geometry", they are those of `geometry_features`, which
+    support any mesh. With "none", there are no features.
 
     Raises:
-      ValueError: if there are published files to read: there are none; or features of
-        points are of no such name.
+      ValueError: if `data_dir` is given, because there are no published files, or the
+        kind of features is unknown.
     """
     if point_features not in POINT_FEATURES:
         raise ValueError(f"{point_features=} is unknown; choose from {POINT_FEATURES}.")
@@ -108,17 +108,17 @@ def splits(
 
 
 def geometry_features(sample: Sample) -> np.ndarray:
-    r"""Features of the points of any mesh around an airfoil.
+    r"""Returns features of the points of any mesh around an airfoil.
 
         (near(x), 1 on the wall and 0 elsewhere, d / (1/2 + d), n),
 
-    with the distance `d` to the wall and the normal `n` of its nearest side.
+    with the distance `d` to the wall and the normal `n` of the nearest facet.
 
     Args:
-      sample: with the points at the wall in order around it as a boundary.
+      sample: sample with the wall points, in order around the airfoil, as a boundary.
 
     Returns:
-      Shape `(n, 6)`, in the order of `GEOMETRY`, of the dtype of the points.
+      Shape `(n, 6)`, in the order of `GEOMETRY`, in the dtype of the points.
     """
     assert sample.boundaries is not None
     points, wall = sample.mesh_points, sample.boundaries[WALL]
@@ -143,26 +143,26 @@ def generate(
     solver: Solver = SOLVER,
     cache_dir: str | os.PathLike[str] | None = None,
 ) -> list[Sample]:
-    """Solves for flows with our own solver, or reads them from the cache.
+    """Generates flows with our solver, or reads them from the cache.
 
-    One flow after another in float32 on the CPU, 2 s each. Sample `i` depends on `seed`
-    and `i` only, so a smaller data set is the start of a larger one. Where a flow does
-    not become steady, another one is drawn.
+    Flows are solved one by one in float32 on the CPU, 2 s each. Sample `i` depends only
+    on `seed` and `i`, so a smaller data set is the start of a larger one. If a flow
+    does not converge to a steady state, another one is drawn.
 
     Args:
-      num_samples: flows to generate.
-      seed: seed of the data set; take different ones for training and test data.
+      num_samples: number of flows.
+      seed: seed of the data set; use different seeds for training and test data.
       solver: cells of the meshes, and the residual to stop at.
-      cache_dir: folder of the cache; `$OPJAX_CACHE` or else `~/.cache/opjax`.
+      cache_dir: folder of the cache; by default `$OPJAX_CACHE` or `~/.cache/opjax`.
 
     Returns:
       Samples on meshes of `num_airfoil + 2 num_wake + 1` times `num_radial + 1` points,
-      with the coefficient of the pressure as `target`, angle (degrees) and Mach number
-      as `scalars`, the lift coefficient as `target_scalars`, their quadrilaterals as
-      `cells`, and the points at the wall as the boundary "wall".
+      with the pressure coefficient as `target`, angle (degrees) and Mach number as
+      `scalars`, the lift coefficient as `target_scalars`, quadrilaterals as `cells`,
+      and the wall points as the boundary "wall".
 
     Raises:
-      RuntimeError: if no flow of 20 becomes steady.
+      RuntimeError: if 20 flows in a row do not converge to a steady state.
       ValueError: if a number is not positive or `seed` is negative.
     """
     options = dataclasses.asdict(solver)
@@ -198,18 +198,18 @@ def solve(
     """Solves for the flow around one airfoil, in float32.
 
     Args:
-      mesh_points: from `airfoil.mesh`, `(w, h, 2)`, in chords.
-      num_wake: as for that mesh.
-      angle: of attack, in degrees.
-      mach: Mach number far away.
-      tolerance: residual to stop at.
+      mesh_points: mesh from `airfoil.mesh`, `(w, h, 2)`, in chords.
+      num_wake: the number passed to `airfoil.mesh`.
+      angle: angle of attack, in degrees.
+      mach: freestream Mach number.
+      tolerance: residual at which the solver stops.
 
     Returns:
       The flow. It is not steady if its residual is above the tolerance or NaN.
 
     Raises:
-      TypeError: as in `airfoil.solve`.
-      ValueError: as in `airfoil.solve`.
+      TypeError: as from `airfoil.solve`.
+      ValueError: as from `airfoil.solve`.
     """
     mesh = jnp.asarray(mesh_points, jnp.float32)
     flow = airfoil.solve(
@@ -267,8 +267,8 @@ def _build(
             if sample := attempt(jax.random.fold_in(key, number)):
                 return sample
         raise RuntimeError(
-            f"Sample {index} of seed {seed}: none of {_ATTEMPTS} flows drawn became "
-            f"steady within {_MAX_STEPS} steps; use a larger {tolerance=}."
+            f"Sample {index} of seed {seed}: none of {_ATTEMPTS} random flows "
+            f"became steady within {_MAX_STEPS} steps; use a larger {tolerance=}."
         )
 
     return _generated.draw(draw, num_samples=num_samples, seed=seed, name="Lift")

@@ -1,15 +1,16 @@
 """The Navier-Stokes data set: generated here, or read from the published file.
 
-A sample is a flow on the periodic square: `features` holds its vorticity at ten times,
-`target` at the ten times that follow, one unit of time apart and beginning at time 1.
-The points are a grid, row by row.
+A sample is a flow on the periodic square: `features` contains its vorticity at ten
+times, `target` at the next ten times, at intervals of one, starting at time 1. The
+points are a grid, row by row.
 
-Published values lie at `(i, j) / n`, with the first axis for `x`. The published code of
-the models takes them for points of `linspace(0, 1, n)` with `x` along the last axis;
-`coordinates="published"` does so too.
+Published values are located at `(i, j) / n`, with `x` along the first axis. The
+published code of the models assigns them to the points of `linspace(0, 1, n)` with `x`
+along the last axis; `coordinates="published"` does the same.
 
-Our own flows come from our own solver: equation, viscosity, forcing, prior and times
-are those of the published program, its time steps and the random numbers are not.
+Generated flows are computed with our solver: equation, viscosity, forcing, prior and
+times are those of the published program; its time steps and random numbers are
+different.
 """
 
 import os
@@ -41,9 +42,9 @@ def splits(
     file_stride: int = 1,
     coordinates: str = "nodes",
 ) -> Splits:
-    """The flows of a benchmark (`requests.Request`); options as for `generate`.
+    """Returns the flows of a benchmark (`requests.Request`), options as for `generate`.
 
-    The stride is that of our own solver, `file_stride` that of the file.
+    The stride refers to our solver's grid, `file_stride` to the grid of the file.
     """
     if request.data_dir:
         return request.read(partial(load, stride=file_stride, coordinates=coordinates))
@@ -68,19 +69,19 @@ def load(
 ) -> tuple[list[Sample], list[Sample]]:
     """Reads the published Navier-Stokes file, or a file of the same layout.
 
-    Looks in `data_dir`, and in a folder there called like the file, for `name` with
+    Searches `data_dir`, and its subfolder with the name of the file, for `name` with
     suffix `.mat` (any MATLAB version) or `.npz`. Its array `u` is `(samples, n, n,
-    frames)`, in the published file 1200 x 64 x 64 x 20. The first samples are for
-    training, the last ones for tests.
+    frames)`, in the published file 1200 x 64 x 64 x 20. The first samples are the
+    training set, the last ones the test set.
 
     Args:
       data_dir: folder of the file.
-      num_train: training samples.
-      num_test: test samples.
+      num_train: number of training samples.
+      num_test: number of test samples.
       stride: keep every `stride`-th point per side; must divide `n`.
-      input_frames: frames of the features, from the first one on.
-      output_frames: frames of the target, those that follow.
-      coordinates: "nodes", where the values are, or "published".
+      input_frames: number of frames of the features, from the first one on.
+      output_frames: number of frames of the target, which follow.
+      coordinates: "nodes", the true locations, or "published".
       name: name of the file without suffix, such as "ns_V1e-3_N5000_T50".
 
     Returns:
@@ -88,11 +89,11 @@ def load(
       input_frames)`, `target (n n, output_frames)`, `grid_shape (n, n)`.
 
     Raises:
-      FileNotFoundError: if the file is missing; lists where it was looked for.
-      ImportError: if scipy or h5py is needed and missing.
+      FileNotFoundError: if the file is missing. The message lists the searched paths.
+      ImportError: if scipy or h5py is needed but missing.
       ValueError: if an option is unknown or does not fit the file, or the file is
-        damaged, lacks the array, or holds axes in another order, too few samples or
-        frames, or values that are not finite.
+        damaged, lacks the array, or has its axes in another order, too few samples or
+        frames, or non-finite values.
 
     References:
       Li et al., "Fourier Neural Operator", ICLR 2021 (arXiv:2010.08895), Sec. 5.3.
@@ -126,23 +127,24 @@ def generate(
     coordinates: str = "nodes",
     cache_dir: str | os.PathLike[str] | None = None,
 ) -> list[Sample]:
-    """Generates flows as `trajectories` does, ten frames of input and ten of target.
+    """Generates flows like `trajectories`, with ten input frames and ten target frames.
 
     Args:
-      num_samples: flows to generate.
-      seed: seed of the data set; take different ones for training and test data.
-      num_points: points per side of the solve; 256 was published. On fewer, the flow
-        is another one, see `opjax.problems.navier_stokes`.
+      num_samples: number of flows.
+      seed: seed of the data set; use different seeds for training and test data.
+      num_points: number of points per side of the solver's grid; 256 was published.
+        With fewer points, the flow is different, see `opjax.problems.navier_stokes`.
       stride: keep every `stride`-th point per side; must divide `num_points`.
-      courant: length of the time steps, see `opjax.problems.navier_stokes.solve`.
-      coordinates: "nodes", where the values are, or "published".
-      cache_dir: folder of the cache; `$OPJAX_CACHE` or else `~/.cache/opjax`.
+      courant: Courant number of the time steps, see
+        `opjax.problems.navier_stokes.solve`.
+      coordinates: "nodes", the true locations, or "published".
+      cache_dir: folder of the cache; by default `$OPJAX_CACHE` or `~/.cache/opjax`.
 
     Returns:
       The samples, as from `load`.
 
     Raises:
-      FloatingPointError: if a flow is not finite: its time steps were too long.
+      FloatingPointError: if a flow is not finite, because its time steps were too long.
       ValueError: if an option is unknown, a number is not positive, `seed` is negative,
         or `stride` does not divide `num_points`.
     """
@@ -169,16 +171,16 @@ def trajectories(
 ) -> dict[str, np.ndarray]:
     """Generates flows in the published layout, or reads them from the cache.
 
-    Solves in float32 on the CPU whatever the caller's settings, one flow after another:
-    about 0.5 s each for 128 points per side, and 4 s for 256. Flow `i` depends on
-    `seed` and `i` only, so a smaller data set is the start of a larger one.
+    It solves in float32 on the CPU regardless of the caller's settings, one flow after
+    another: about 0.5 s each for 128 points per side, and 4 s for 256. Flow `i` depends
+    only on `seed` and `i`, so a smaller data set is the start of a larger one.
 
     Args:
-      num_samples: as for `generate`, likewise all below.
+      num_samples: see `generate`, also for the other arguments.
       seed: seed of the data set.
-      num_points: points per side of the solve.
+      num_points: number of points per side of the solver's grid.
       stride: keep every `stride`-th point per side.
-      courant: length of the time steps.
+      courant: Courant number of the time steps.
       cache_dir: folder of the cache.
 
     Returns:
@@ -186,8 +188,8 @@ def trajectories(
       `t`, `(num_samples, n, n, 20)`, and `t`, `(1, 20)`, in float32.
 
     Raises:
-      FloatingPointError: as `generate`.
-      ValueError: as `generate`.
+      FloatingPointError: as from `generate`.
+      ValueError: as from `generate`.
     """
     _checks.positive(courant=courant)
     grids.check_stride(num_points, stride, periodic=True)
@@ -208,7 +210,7 @@ def to_samples(
     output_frames: int = 10,
     coordinates: str = "nodes",
 ) -> list[Sample]:
-    """Turns trajectories `(samples, n, n, frames)` into samples, as from `load`."""
+    """Converts trajectories `(samples, n, n, frames)` to samples, as from `load`."""
     points = positions(fields.shape[1], coordinates=coordinates)
     parts = fields[..., :input_frames], fields[..., input_frames:][..., :output_frames]
     features, target = (np.ascontiguousarray(part, np.float32) for part in parts)
@@ -219,10 +221,10 @@ def to_samples(
 
 
 def positions(num_points: int, *, coordinates: str = "nodes") -> np.ndarray:
-    """Coordinates of the grid, row by row, float32 of shape `(num_points^2, 2)`.
+    """Returns the grid coordinates, row by row, float32 `(num_points^2, 2)`.
 
     Args:
-      num_points: points per side.
+      num_points: number of points per side.
       coordinates: "nodes" for `(i, j) / n`; "published" for `(j, i) / (n - 1)`.
 
     Raises:
@@ -247,21 +249,22 @@ def save(
 
     Args:
       data_dir: existing folder.
-      samples: on square grids, all of the same size and with a target.
-      initial: vorticity at time zero, `(samples, n, n)`, the array `a`; `load` does
-        not need it.
-      name: of the file, ending in `.mat` (MATLAB 5, needs scipy) or `.npz`.
+      samples: samples on square grids of the same size, with targets.
+      initial: vorticity at time zero, `(samples, n, n)`, stored as the array `a`;
+        `load` does not need it.
+      name: name of the file, with suffix `.mat` (MATLAB 5, needs scipy) or `.npz`.
 
     Raises:
-      ValueError: if the samples are no such grids or the suffix is another one.
-      ImportError: if scipy is needed and missing.
-      OSError: if the file cannot be written; an old file then stays as it was.
+      ValueError: if the samples are not on such grids or the suffix is unknown.
+      ImportError: if scipy is needed but missing.
+      OSError: if the file cannot be written; an existing file is then unchanged.
     """
     check(samples)
     fields = np.concatenate(_structured.fields(samples), axis=-1)
     if fields.ndim != 4 or fields.shape[1] != fields.shape[2]:
         raise ValueError(
-            f"grid_shape is {samples[0].grid_shape}; the layout is for square grids."
+            f"grid_shape is {samples[0].grid_shape}, but this layout needs square "
+            "grids."
         )
     arrays = {"u": fields, "t": np.arange(1.0, fields.shape[-1] + 1)[None, :]}
     if initial is not None:
@@ -276,13 +279,14 @@ def save(
 def _check_axes(path: Path, fields: np.ndarray, num_frames: int) -> None:
     if fields.shape[1] != fields.shape[2]:
         raise ValueError(
-            f"u in {path} has shape {fields.shape}, expected (samples, n, n, frames); "
-            "the axes may be in another order: the frames come last."
+            f"u in {path} has shape {fields.shape}, expected (samples, n, n, "
+            "frames); the axes may be in another order: the frames must be last."
         )
     if fields.shape[3] < num_frames:
         raise ValueError(
-            f"u in {path} has shape {fields.shape}, {fields.shape[3]} frames in the "
-            f"last axis, but input_frames and output_frames need {num_frames}."
+            f"u in {path} has shape {fields.shape}, with {fields.shape[3]} frames "
+            "in the last axis, but input_frames and output_frames need "
+            f"{num_frames}."
         )
 
 

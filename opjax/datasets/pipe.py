@@ -1,10 +1,11 @@
-"""The Pipe data set of Geo-FNO: generated here, or read from the published files.
+"""The Pipe data set of Geo-FNO: generated here, or read from published files.
 
-From the shape of a channel to the velocity along it, on a structured mesh: 129 x 129
-points as published, along the channel first, then from the lower to the upper wall.
+It maps the shape of a channel to the velocity along it, on a structured mesh: 129 x 129
+points as published. The first axis goes along the channel, the second from the lower to
+the upper wall.
 
 Generated samples solve the same equations with the same elements as the published ones,
-but with our own solver, from distributions of the shape that are estimates; see
+but with our solver, and with estimated distributions of the shape; see
 `opjax.problems.pipe`.
 """
 
@@ -35,10 +36,10 @@ def splits(
     num_elements: int = 64,
     stride: int = 1,
 ) -> Splits:
-    """The samples of a benchmark, see `requests.Request`; the target is `u`.
+    """Returns the samples of a benchmark, see `requests.Request`; the target is `u`.
 
-    The split is as for `load`; of generated samples it says where mesh points are.
-    Other options are as for `generate`.
+    The split is as for `load`; for generated samples it only selects the mesh points.
+    The other options are as for `generate`.
     """
     _checks.option("split", split, SPLITS)
     if request.data_dir:
@@ -66,31 +67,32 @@ def load(
 ) -> tuple[list[Sample], list[Sample]]:
     """Reads the published files, or files of the same layout made by `save`.
 
-    Looks in `data_dir`, and in a folder `pipe` there, for `Pipe_X.npy`, `Pipe_Y.npy`,
-    `(samples, h, w)`, and `Pipe_Q.npy`, `(samples, 3, h, w)`; as published 2310 samples
-    of 129 x 129 points.
+    Searches `data_dir`, and its subfolder `pipe`, for `Pipe_X.npy`, `Pipe_Y.npy`,
+    `(samples, h, w)`, and `Pipe_Q.npy`, `(samples, 3, h, w)`; as published, 2310
+    samples of 129 x 129 points.
 
-    The literature disagrees, and errors of the two splits do not compare:
+    The literature uses two splits, whose errors are not comparable:
 
-    * `transolver`, also of Geo-FNO: tests on the samples after those for training; mesh
-      points are those of the channel.
-    * `functional`, of the code of functional attention: tests on the last samples; mesh
-      points are those of the unit square, and features are those of the channel.
+    * `transolver`, also used by Geo-FNO: the test samples follow the training samples;
+      mesh points are those of the channel.
+    * `functional`, used by the code of functional attention: the test samples are the
+      last ones; mesh points are those of the unit square, and features are those of the
+      channel.
 
     Args:
       data_dir: folder of the files.
-      num_train: training samples, the first ones.
-      num_test: test samples.
+      num_train: number of training samples, the first ones.
+      num_test: number of test samples.
       split: one of `SPLITS`.
-      channels: some of `CHANNELS`, for the targets.
+      channels: target channels, some of `CHANNELS`.
 
     Returns:
       Training and test samples.
 
     Raises:
-      FileNotFoundError: if a file is missing; lists where it was looked for.
+      FileNotFoundError: if a file is missing. The message lists the searched paths.
       ValueError: if an argument is unknown, there are too few samples, or a file is
-        damaged or its axes are in another order.
+        damaged or has its axes in another order.
 
     References:
       Li et al., "Fourier Neural Operator with Learned Deformations", JMLR 24, 2023
@@ -104,9 +106,9 @@ def load(
     along, across = np.ptp(points[0, :, 0, 0]), np.ptp(points[0, 0, :, 0])
     if along <= across:
         raise ValueError(
-            f"X in {path} spans {along} along its first axis and {across} along its "
-            "second, expected the channel along the first: exchange the axes (or X and "
-            "Y)."
+            f"X in {path} spans {along} along its first axis and {across} along "
+            "its second, but the channel must run along the first: swap the axes "
+            "(or X and Y)."
         )
     train, test = _arrays.split(
         len(points),
@@ -130,20 +132,20 @@ def generate(
     channels: Sequence[str] = ("u",),
     cache_dir: str | os.PathLike[str] | None = None,
 ) -> list[Sample]:
-    """Solves for samples with our own solver, or reads them from the cache.
+    """Generates samples with our solver, or reads them from the cache.
 
-    One sample after another in float64 on the CPU, about 0.06 s each with 16 elements a
-    side, 0.3 s with 32 and 3 s with 64. Sample `i` depends on `seed` and `i` only, so a
-    smaller data set is the start of a larger one.
+    Samples are solved one by one in float64 on the CPU, about 0.06 s each with 16
+    elements per side, 0.3 s with 32 and 3 s with 64. Sample `i` depends only on `seed`
+    and `i`, so a smaller data set is the start of a larger one.
 
     Args:
-      num_samples: samples to generate.
-      seed: seed of the data set; take different ones for training and test data.
-      num_elements: elements `n` along and across the channel, for `2 n + 1` points; 64
-        as published.
+      num_samples: number of samples.
+      seed: seed of the data set; use different seeds for training and test data.
+      num_elements: number `n` of elements along and across the channel, with `2 n + 1`
+        points; 64 as published.
       stride: keep every `stride`-th point; must divide `2 n`.
-      channels: some of `CHANNELS`, for the targets.
-      cache_dir: folder of the cache; `$OPJAX_CACHE` or else `~/.cache/opjax`.
+      channels: target channels, some of `CHANNELS`.
+      cache_dir: folder of the cache; by default `$OPJAX_CACHE` or `~/.cache/opjax`.
 
     Returns:
       Samples on meshes of `(2 n / stride + 1)^2` points.
@@ -165,7 +167,7 @@ def save(data_dir: str | os.PathLike[str], samples: Sequence[Sample]) -> None:
     """Writes samples of all `CHANNELS` in the published layout, for `load`.
 
     Raises:
-      ValueError: if a sample lacks a channel or has another grid than the first.
+      ValueError: if a sample lacks a channel or has a different grid than the first.
       OSError: if a file cannot be written.
     """
     _structured.write(data_dir, _FILES, samples)

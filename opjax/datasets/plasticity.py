@@ -1,17 +1,18 @@
 """The plasticity data set: generated here, or read from the published file.
 
-A sample is the forming of a block by a die: `features` holds the profile of the die at
-the node of the upper side above every node, `target` for all times and nodes the
-coordinates `x`, `y` and the displacements, in mm, time by time, `(n m, frames * 4)`.
-Mesh points are the initial nodes, scaled to the unit square, along the block first.
+A sample is the forming of a block by a die: `features` contains, for every node, the
+profile of the die at the node of the upper side above it; `target` contains, for all
+times and nodes, the coordinates `x`, `y` and the displacements, in mm, time by time,
+`(n m, frames * 4)`. Mesh points are the initial nodes, scaled to the unit square, along
+the block first.
 
-Published code of the models takes the nodes, 101 along the block and 31 across, for
-those of a grid of 31 x 101: its points do not belong to the values. `coordinates=
-"published"` repeats that, to compare with its numbers; the default does not.
+Published code of the models assigns the nodes, 101 along the block and 31 across, to a
+grid of 31 x 101 points, so points and values do not match. `coordinates="published"`
+repeats this, to compare with published numbers; the default does not.
 
-Our own samples come from our own solver, of the published problem as far as it is
-known: the distribution of the dies, their way and the time between frames are not, and
-no published sample was at hand to compare with.
+Generated samples are computed with our solver for the published problem as far as it is
+known: the distribution of the dies, their travel and the time between frames are
+unknown, and no published sample was available for comparison.
 """
 
 import os
@@ -41,7 +42,7 @@ def splits(
     num_points: tuple[int, int] = (101, 31),
     coordinates: str = "nodes",
 ) -> Splits:
-    """The samples of a benchmark (`requests.Request`); options as for `generate`."""
+    """Returns the samples of a benchmark (`requests.Request`), see `generate`."""
     if request.data_dir:
         return request.read(partial(load, coordinates=coordinates))
     along, across = num_points
@@ -60,27 +61,27 @@ def load(
 ) -> tuple[list[Sample], list[Sample]]:
     """Reads the published plasticity file, or a file of the same layout.
 
-    Looks in `data_dir`, and in its folder `plasticity`, for `plas_N987_T20` or
-    `buri_plas_N987_time` with suffix `.mat` (any MATLAB version) or `.npz`. It holds
+    Searches `data_dir`, and its subfolder `plasticity`, for `plas_N987_T20` or
+    `buri_plas_N987_time` with suffix `.mat` (any MATLAB version) or `.npz`. It contains
     `input`, `(samples, n)`, and `output`, `(samples, n, m, frames, 4)`: as published,
-    987 samples, n = 101, m = 31 and 20 frames. The first samples are for training, the
-    last ones for tests.
+    987 samples, n = 101, m = 31 and 20 frames. The first samples are the training set,
+    the last ones the test set.
 
     Args:
       data_dir: folder of the file.
-      num_train: training samples.
-      num_test: test samples.
-      coordinates: "nodes", where the values are, or "published".
+      num_train: number of training samples.
+      num_test: number of test samples.
+      coordinates: "nodes", the true locations, or "published".
 
     Returns:
       Training and test samples: `mesh_points (n m, 2)`, `features (n m, 1)`, `target
       (n m, frames * 4)`, `grid_shape (n, m)`.
 
     Raises:
-      FileNotFoundError: if the file is missing; lists where it was looked for.
-      ImportError: if scipy or h5py is needed and missing.
+      FileNotFoundError: if the file is missing. The message lists the searched paths.
+      ImportError: if scipy or h5py is needed but missing.
       ValueError: if `coordinates` is unknown, or the file is damaged, lacks an array,
-        or holds axes in another order, too few samples or values that are not finite.
+        or has its axes in another order, too few samples or non-finite values.
 
     References:
       Li et al., "Fourier Neural Operator with Learned Deformations for PDEs on General
@@ -115,28 +116,28 @@ def generate(
     coordinates: str = "nodes",
     cache_dir: str | os.PathLike[str] | None = None,
 ) -> list[Sample]:
-    """Generates samples with our own solver, or reads them from the cache.
+    """Generates samples with our solver, or reads them from the cache.
 
-    Solves in float64 on the CPU whatever the caller's settings, one sample after
-    another: about 1 s each for 41 x 13 nodes and 8 s for the published 101 x 31.
-    Sample `i` depends on `seed` and `i` only, so a smaller data set is the start of a
+    It solves in float64 on the CPU regardless of the caller's settings, one sample
+    after another: about 1 s each for 41 x 13 nodes and 8 s for the published 101 x 31.
+    Sample `i` depends only on `seed` and `i`, so a smaller data set is the start of a
     larger one.
 
     Args:
-      num_samples: samples to generate.
-      seed: seed of the data set; take different ones for training and test data.
-      num_points: nodes along the block and across; 101 x 31 were published. Coarser
-        meshes are another operator, see `opjax.problems.plasticity.solve`.
-      amplitude: largest height of a die, mm.
-      travel: way of the die, mm.
-      coordinates: "nodes", where the values are, or "published".
-      cache_dir: folder of the cache; `$OPJAX_CACHE` or else `~/.cache/opjax`.
+      num_samples: number of samples.
+      seed: seed of the data set; use different seeds for training and test data.
+      num_points: numbers of nodes along the block and across; 101 x 31 were published.
+        Coarser meshes give a different operator, see `opjax.problems.plasticity.solve`.
+      amplitude: maximum height of a die, mm.
+      travel: travel of the die, mm.
+      coordinates: "nodes", the true locations, or "published".
+      cache_dir: folder of the cache; by default `$OPJAX_CACHE` or `~/.cache/opjax`.
 
     Returns:
       The samples, as from `load`, with 20 frames.
 
     Raises:
-      FloatingPointError: if an element collapses below a die.
+      FloatingPointError: if an element collapses under a die.
       ValueError: if `coordinates` is unknown, a number is not positive, or `seed` is
         negative.
     """
@@ -157,7 +158,7 @@ def generate(
 def to_samples(
     dies: np.ndarray, motions: np.ndarray, *, coordinates: str = "nodes"
 ) -> list[Sample]:
-    """Turns arrays of the published layout into samples, as from `load`."""
+    """Converts arrays of the published layout to samples, as from `load`."""
     shape = motions.shape[1:3]
     points = positions(shape, coordinates=coordinates)
     features = np.repeat(np.asarray(dies, np.float32), shape[1], axis=1)
@@ -168,12 +169,12 @@ def to_samples(
 
 
 def positions(shape: tuple[int, ...], *, coordinates: str = "nodes") -> np.ndarray:
-    """Initial nodes, scaled to the unit square, float32 of shape `(n m, 2)`.
+    """Returns the initial nodes, scaled to the unit square, float32 `(n m, 2)`.
 
     Args:
-      shape: nodes `n` along the block and `m` across.
+      shape: numbers of nodes, `n` along the block and `m` across.
       coordinates: "nodes" for `(i / (n - 1), j / (m - 1))` at node `(i, j)`, row by
-        row; "published" for the same points in the order of their transpose.
+        row; "published" for the same points in transposed order.
 
     Raises:
       ValueError: if `coordinates` is unknown.
@@ -193,13 +194,13 @@ def save(
 
     Args:
       data_dir: existing folder.
-      samples: all with the same grid and a target.
-      name: of the file, ending in `.mat` (MATLAB 5, needs scipy) or `.npz`.
+      samples: samples with the same grid and a target.
+      name: name of the file, with suffix `.mat` (MATLAB 5, needs scipy) or `.npz`.
 
     Raises:
-      ValueError: if the samples have no common grid or the suffix is another one.
-      ImportError: if scipy is needed and missing.
-      OSError: if the file cannot be written; an old file then stays as it was.
+      ValueError: if the samples have no common grid or the suffix is unknown.
+      ImportError: if scipy is needed but missing.
+      OSError: if the file cannot be written; an existing file is then unchanged.
     """
     check(samples)
     features, target = _structured.fields(samples)
@@ -243,8 +244,8 @@ def _build(
         die, motion = jax.device_get(solve(key))
         if not np.isfinite(motion).all():
             raise FloatingPointError(
-                f"An element collapses below die {index} of seed {seed}; take smaller "
-                f"ones than {amplitude=} or less {travel=}, or another seed."
+                f"An element collapses under die {index} of seed {seed}; use a "
+                f"smaller {amplitude=}, less {travel=}, or another seed."
             )
         return {"input": die, "output": motion}
 

@@ -1,4 +1,4 @@
-"""What every benchmark asks of its data set, and who answers."""
+"""The common interface between benchmarks and their data sets."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -8,16 +8,17 @@ from opjax.samples import Sample, Splits
 
 
 class Request(NamedTuple):
-    """What every benchmark asks of its data set.
+    """The data request of a benchmark.
 
     Attributes:
-      num_train: training samples.
-      num_validation: validation samples, zero for none. In files and where all
-        samples have one seed they come after those for training.
-      num_test: test samples.
-      data_dir: folder of published files; empty for samples of our own.
-      seed: of samples of our own.
-      cache_dir: folder of generated data; `$OPJAX_CACHE` or else `~/.cache/opjax`.
+      num_train: number of training samples.
+      num_validation: number of validation samples, zero for none. In files, and if all
+        samples have one seed, they follow the training samples.
+      num_test: number of test samples.
+      data_dir: folder of published files; empty for generated samples.
+      seed: seed of generated samples.
+      cache_dir: folder of generated data; by default `$OPJAX_CACHE` or
+        `~/.cache/opjax`.
     """
 
     num_train: int
@@ -35,7 +36,7 @@ class Request(NamedTuple):
     def read(
         self, load: Callable[..., tuple[Sequence[Sample], ...]], source: str = ""
     ) -> Splits:
-        """Splits of files that `load` reads; says `data_dir` for no source.
+        """Returns splits of the files that `load` reads; their source is `data_dir`.
 
         Raises:
           OSError: if a file is missing or cannot be read.
@@ -49,7 +50,7 @@ class Request(NamedTuple):
         return divide([*train, *test], self.sizes, source or self.data_dir)
 
     def generate(self, make: Callable[..., Sequence[Sample]], source: str) -> Splits:
-        """Splits from a seed for each set: none changes with the size of another."""
+        """Returns splits with one seed per set, so that sets are independent."""
         train, validation, test = (
             make(count, seed=3 * self.seed + i, cache_dir=self.cache_dir)
             if count
@@ -61,24 +62,26 @@ class Request(NamedTuple):
     def generate_together(
         self, make: Callable[..., Sequence[Sample]], source: str
     ) -> Splits:
-        """Splits from one seed, for sets that are parts of one."""
+        """Returns splits from one seed, for sets that are parts of one."""
         count = sum(self.sizes)
         found = make(count, seed=self.seed, cache_dir=self.cache_dir)
         return divide(found, self.sizes, f"{source}, seed {self.seed}")
 
 
 def divide(found: Sequence[Sample], sizes: Sequence[int], source: str) -> Splits:
-    """Divides samples into those for training, validation and tests, in this order.
+    """Divides samples into training, validation and test sets, in this order.
 
     Args:
-      found: as many as `sizes` say together.
-      sizes: numbers of the three.
-      source: where the samples come from.
+      found: samples; their number must be the sum of `sizes`.
+      sizes: numbers of samples of the three sets.
+      source: origin of the samples.
 
     Raises:
-      ValueError: if there are more or fewer samples.
+      ValueError: if the number of samples differs from this sum.
     """
     if len(found) != sum(sizes):
-        raise ValueError(f"There are {len(found)} samples to divide into {sizes}.")
+        raise ValueError(
+            f"There are {len(found)} samples, but they should be divided into {sizes}."
+        )
     first, second = sizes[0], sizes[0] + sizes[1]
     return Splits(found[:first], found[first:second], found[second:], source)

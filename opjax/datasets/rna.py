@@ -1,11 +1,11 @@
-"""RNA surfaces with a class for every point: the published meshes, or samples of them.
+"""RNA surfaces with a class for every point: published meshes, or samples of them.
 
-683 surfaces of ribosomal RNA, most with about 15000 vertices. Every vertex belongs to
-one of 259 functional categories, from 0 to 258, or to none, -1; here labels are raised
-by one, so that there are 260 classes. Many surfaces show the same molecule, often in
-the same pose, so the published split measures less than it seems: the nearest training
-point in the published coordinates, moved to the mean, has the class of 58 % of the test
-points, and in principal axes 75 %.
+There are 683 surfaces of ribosomal RNA, most with about 15000 vertices. Every vertex
+belongs to one of 259 functional categories, from 0 to 258, or to none, -1; here labels
+are increased by one, which gives 260 classes. Many surfaces show the same molecule,
+often in the same pose, so the published split measures less than it seems: the nearest
+training point in centred coordinates has the class of 58 % of the test points, and in
+principal axes of 75 %.
 """
 
 import hashlib
@@ -35,11 +35,11 @@ _BLOCK = 4096  # sizes of meshes are rounded up to multiples: one program for ea
 
 
 class Vertices(NamedTuple):
-    """All vertices of a mesh whose sample has some of them.
+    """All vertices of a mesh, if its sample contains only some of them.
 
     Attributes:
-      target: their classes, `(v,)`.
-      nearest: the nearest point of the sample, `(v,)`.
+      target: classes of the vertices, `(v,)`.
+      nearest: index of the nearest point of the sample, `(v,)`.
     """
 
     target: np.ndarray
@@ -47,9 +47,9 @@ class Vertices(NamedTuple):
 
 
 def splits(request: Request, *, num_points: int = 4096) -> Splits:
-    """The surfaces of a benchmark, see `requests.Request`, or bumpy spheres instead.
+    """Returns the surfaces of a benchmark, see `requests.Request`, or bumpy spheres.
 
-    RNA surfaces have `num_points` points at most, spheres have 256.
+    RNA surfaces have at most `num_points` points, spheres have 256.
     """
     if request.data_dir:
         return request.read(
@@ -62,15 +62,15 @@ def splits(request: Request, *, num_points: int = 4096) -> Splits:
 
 
 def generate(num_samples: int, *, seed: int, num_points: int = 256) -> list[Sample]:
-    """Makes bumpy spheres in random poses whose classes are regions around directions.
+    """Generates bumpy spheres in random poses; classes are regions around directions.
 
     Args:
       num_samples: number of surfaces.
-      seed: of the set; surface `i` depends on seed and `i` only.
-      num_points: of every surface, evenly spread.
+      seed: seed of the set; surface `i` depends only on seed and `i`.
+      num_points: number of evenly spread points of every surface.
 
     Returns:
-      Surfaces like those of `load`, for tests and for trying a program out; not RNA.
+      Surfaces in the form of `load`, for tests and to try a program; not RNA.
     """
     steps = np.arange(num_points) + 0.5
     height, angle = 1 - 2 * steps / num_points, np.pi * (1 + 5**0.5) * steps
@@ -108,30 +108,31 @@ def load(
     """Reads the surfaces as point clouds of at most `num_points` points.
 
     `data_dir` is the published folder, with `off/*.off`, `labels/*.txt`, `train.txt`
-    and `test.txt`, or holds samples of the surfaces, `rna_train_4096.npz` and
+    and `test.txt`; or it contains samples of the surfaces, `rna_train_4096.npz` and
     `rna_test_4096.npz`, with `points` `(samples, n, 3)`, `labels` `(samples, n)` from
-    -1 to 258 and `names`. Meshes are sampled by `point_clouds.farthest_points`, the
-    first `num_points` of samples are kept: a smaller sample is the start of a larger
-    one. The choice is cached, since sampling all meshes takes minutes.
+    -1 to 258 and `names`. Meshes are sampled by `point_clouds.farthest_points`; from
+    samples, the first `num_points` are used, so a smaller sample is the start of a
+    larger one. The selection is cached, because sampling all meshes takes minutes.
 
     Args:
       data_dir: folder of the files.
-      num_points: points of a sample.
-      num_train: read only so many training surfaces, the first ones.
-      num_test: read only so many test surfaces.
-      replace: repeat vertices, drawn at random from a fixed seed, where a mesh has
-        fewer than `num_points`; otherwise it keeps its size, to be padded with points
-        of zero weight (`samples.stack`).
-      cache_dir: folder of the cache; `$OPJAX_CACHE` or else `~/.cache/opjax`.
+      num_points: maximum number of points of a sample.
+      num_train: maximum number of training surfaces, the first ones.
+      num_test: maximum number of test surfaces.
+      replace: repeat vertices, drawn at random with a fixed seed, if a mesh has fewer
+        than `num_points`. Otherwise it keeps its size, and is padded with points of
+        zero weight (`samples.stack`).
+      cache_dir: folder of the cache; by default `$OPJAX_CACHE` or `~/.cache/opjax`.
 
     Returns:
       Training and test surfaces: `mesh_points` in angstrom, in the published pose, and
       `target`, classes from 0 to 259.
 
     Raises:
-      FileNotFoundError: if files are missing; names them and says where to get them.
+      FileNotFoundError: if files are missing. The message names them and the download
+        address.
       ValueError: if a file is damaged, a mesh and its labels differ in size, labels are
-        out of range, the lists have a surface in common, or there are too few.
+        out of range, the lists share a surface, or there are too few surfaces.
 
     References:
       Poulenard et al., "Effective rotation-invariant point CNN with spherical harmonics
@@ -157,7 +158,7 @@ def load(
 
 
 def has_meshes(data_dir: str | os.PathLike[str]) -> bool:
-    """Whether a folder is the published one: it has `train.txt` or `test.txt`."""
+    """Whether a folder is the published one, with `train.txt` or `test.txt`."""
     root = Path(data_dir).expanduser()
     return any((root / f"{split}.txt").is_file() for split in _rna_files.PUBLISHED)
 
@@ -170,10 +171,10 @@ def read_meshes(
     Args:
       data_dir: the published folder.
       split: `"train"` or `"test"`.
-      limit: read only so many surfaces, the first ones.
+      limit: maximum number of surfaces, the first ones.
 
     Returns:
-      Surfaces as from `load`, at all vertices. Vertices that coincide are kept; their
+      Surfaces as from `load`, at all vertices. Coinciding vertices are kept; their
       number is logged.
 
     Raises:
@@ -203,12 +204,13 @@ def read_meshes(
 def with_vertices(
     data_dir: str | os.PathLike[str], tests: Sequence[Sample], *, num_points: int
 ) -> list[Sample]:
-    """Gives test surfaces the `Vertices` of their meshes as `details`.
+    """Adds the `Vertices` of their meshes to test surfaces, as `details`.
 
     Args:
-      data_dir: as for `load`; without meshes, there are no details.
+      data_dir: as for `load`; without meshes, no details are added.
       tests: the first test surfaces, as from `load`.
-      num_points: only so many points of a surface are taken for nearest ones.
+      num_points: maximum number of points of a surface among which the nearest is
+        searched.
     """
     if not has_meshes(data_dir):
         return list(tests)
@@ -225,17 +227,17 @@ def with_vertices(
 def untrained(
     train: Sequence[Sample], test: Sequence[Sample], *, num_points: int = 256
 ) -> dict[str, float]:
-    """Accuracies on test points without any learning.
+    """Returns accuracies on test points without any learning.
 
     Args:
-      train: surfaces, in whatever pose.
-      test: likewise.
-      num_points: first points of every surface, among which the nearest training point
-        is searched.
+      train: training surfaces, in any pose.
+      test: test surfaces, in any pose.
+      num_points: number of first points of every surface among which the nearest
+        training point is searched.
 
     Returns:
-      `most_frequent`, of the most frequent class, at all points, and
-      `nearest_neighbour`, of the class of the nearest training point.
+      `most_frequent`, the accuracy of the most frequent class, over all points; and
+      `nearest_neighbour`, the accuracy of the class of the nearest training point.
     """
 
     def classes(surfaces: Sequence[Sample], count: int | None = None) -> np.ndarray:
@@ -261,9 +263,9 @@ def sample_meshes(
     replace: bool = False,
     cache_dir: str | os.PathLike[str] | None = None,
 ) -> list[Sample]:
-    """Chooses points of meshes; arguments and result as for `load`.
+    """Selects points of meshes, with the arguments and result of `load`.
 
-    In float64, so that the points are the same on every machine.
+    It computes in float64, so that the points are the same on every machine.
     """
     _checks.positive(num_points=num_points)
     large = [mesh for mesh in meshes if mesh.num_points > num_points]
@@ -303,13 +305,13 @@ def save(
     """Writes surfaces without faces in the published layout, so that `load` reads it.
 
     Args:
-      data_dir: folder, made if missing.
+      data_dir: folder; created if missing.
       train: surfaces with names, as from `load`.
-      test: likewise.
+      test: test surfaces, in any pose.
 
     Raises:
       OSError: if a file cannot be written.
-      ValueError: if there is no sample, one is not valid, or names repeat.
+      ValueError: if there is no sample, one is invalid, or names repeat.
     """
     root = Path(data_dir).expanduser()
     samples.check([*train, *test], num_classes=NUM_CLASSES)
@@ -330,8 +332,8 @@ def _check_disjoint(root: Path, train: Sequence[str], test: Sequence[str]) -> No
     twice = sorted(set(train) & set(test))
     if twice:
         raise ValueError(
-            f"{root} has {len(twice)} surfaces both for training and for tests: "
-            f"{', '.join(twice[:8])}."
+            f"{root} has {len(twice)} surfaces in both the training and the test "
+            f"set: {', '.join(twice[:8])}."
         )
 
 

@@ -1,9 +1,9 @@
-"""Your own data: samples from arrays, VTK files and surfaces, and back again.
+"""Reading and writing your own data: arrays, VTK files and surfaces.
 
-`ReadOptions` says what a sample is made of. `read` loads samples into memory, `stored`
-leaves them on disk, and `splits` divides them, as `Shares` says. `write` and `extended`
-put predictions beside what a file holds. `files.mapped` reads and writes meshes that do
-not fit into memory, in slices of points.
+`ReadOptions` defines the content of a sample. `read` loads samples into memory,
+`stored` leaves them on disk, and `splits` divides them according to `Shares`. `write`
+and `extended` add predictions to the content of a file. `files.mapped` reads and writes
+meshes that do not fit into memory, in slices of points.
 """
 
 from opjax.files.division import splits

@@ -1,13 +1,13 @@
-"""A process that parses files with libraries that trust what files say.
+"""A process that parses files with libraries that do not validate them.
 
     python -P _parse_apart.py
 
-VTK and SciPy follow offsets and sizes without checking them, so a damaged file may end
+VTK and SciPy follow offsets and sizes without checking them. A damaged file may crash
 this process, fill its memory or keep it busy. `opjax.files.apart` starts it, sends
-requests, and survives all of that. It ends when its standard input does.
+requests, and survives all of that. The process ends when its standard input ends.
 
-A message is a line of JSON, and the values of the arrays that the line describes. The
-process imports nothing of opjax, since that would start JAX.
+A message is a line of JSON, followed by the values of the arrays that the line
+describes. The process does not import opjax, because that would start JAX.
 """
 
 import contextlib
@@ -29,14 +29,14 @@ _KINDS = "fiubcSU"
 
 
 class Message(NamedTuple):
-    """A request or an answer: JSON values and arrays by name."""
+    """A request or a response: JSON values, and arrays by name."""
 
     values: dict[str, Any]
     arrays: dict[str, np.ndarray]
 
 
 class TooLargeError(ValueError):
-    """A message announces more bytes than the receiver accepts."""
+    """A message declares more bytes than the receiver accepts."""
 
     def __init__(self, size: int):
         super().__init__(f"{size} bytes")
@@ -59,11 +59,11 @@ def receive(file: IO[bytes], max_bytes: int) -> Message | None:
     """Reads a message.
 
     Args:
-      file: where it comes from.
-      max_bytes: largest size of all arrays together.
+      file: stream to read from.
+      max_bytes: maximum size of all arrays together.
 
     Returns:
-      The message; None if there is no other one.
+      The message; None at the end of the stream.
 
     Raises:
       TooLargeError: if the arrays are larger.
@@ -222,7 +222,7 @@ def _legacy(path: str) -> Any:
     # That binary values end early is a warning of VTK, which then returns noise.
     if said or reader.GetErrorCode() or mesh is None:
         reasons = said.strip().split("): ")  # behind the place in VTK's code
-        raise ValueError(reasons[min(1, len(reasons) - 1)] or "no mesh of VTK")
+        raise ValueError(reasons[min(1, len(reasons) - 1)] or "no VTK mesh")
     return mesh
 
 
@@ -382,7 +382,7 @@ def _answer(request: Message) -> Message:
 
 
 def main() -> None:
-    """Answers requests from standard input until it ends."""
+    """Responds to requests from standard input until it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is meant for the parent
     requests, answers = (os.fdopen(os.dup(stream), mode) for stream, mode in _PIPES)
     with open(os.devnull, "r+b") as nowhere:  # libraries may print

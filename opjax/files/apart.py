@@ -1,8 +1,8 @@
-"""Parsing of untrusted files in another process, which may die without harm.
+"""Parsing of untrusted files in a separate process, whose crash does no harm.
 
-Some libraries follow what a damaged file says beyond their memory. They run in one
-process, `_parse_apart`, which is started at the first request, kept, and replaced if it
-crashes or takes too long. Its answers are arrays and JSON values; nothing is unpickled.
+Some libraries read beyond their memory if a file is damaged. They run in one process,
+`_parse_apart`, which is started at the first request, kept, and replaced if it crashes
+or takes too long. Its responses are arrays and JSON values; nothing is unpickled.
 """
 
 import atexit
@@ -39,22 +39,23 @@ def ask(
     max_bytes: int,
     beside: Sequence[Path] = (),
 ) -> Message:
-    """Lets the other process do something with a file.
+    """Asks the separate process to perform an operation on a file.
 
     Args:
-      operation: one of those of `_parse_apart`.
-      path: the file, which messages name.
+      operation: one of the operations of `_parse_apart`.
+      path: the file, for error messages.
       values: JSON values that the operation needs.
       arrays: arrays that the operation needs.
-      max_bytes: largest size of all arrays of the answer.
-      beside: other files that the operation reads, for its time and memory.
+      max_bytes: maximum size of all arrays of the response.
+      beside: other files that the operation reads; they count for its limits of time
+        and memory.
 
     Returns:
-      The answer.
+      The response.
 
     Raises:
-      ValueError: if the library refuses the file, crashes, takes too long or needs too
-        much memory, or the answer is too large.
+      ValueError: if the library rejects the file, crashes, takes too long or needs too
+        much memory, or the response is too large.
     """
     size = sum(one.stat().st_size for one in (path, *beside) if one.is_file())
     size += sum(array.nbytes for array in (arrays or {}).values())

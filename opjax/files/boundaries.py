@@ -21,13 +21,13 @@ _MOST_INSIDE = 0.25  # of the facets of a boundary that may be sides of cracks
 
 
 class Geometric(NamedTuple):
-    """What is known of a sample from the shape of its mesh.
+    """Boundaries and geometric features of a sample.
 
     Attributes:
-      values: more features, `(n, c)`.
+      values: additional features, `(n, c)`.
       channels: their names.
       boundaries: indices of the points (or cells) of each named boundary, sorted.
-      patches: how to integrate over them, where that was asked for.
+      patches: quadrature rules on the boundaries, if requested.
     """
 
     values: np.ndarray
@@ -42,15 +42,15 @@ def of(
     """Computes indicators of named boundaries, distances to them and normals.
 
     Args:
-      name: of the sample, for messages.
-      arrays: of the file.
-      options: which boundaries and features, and whether a row of the sample is a
+      name: name of the sample, for messages.
+      arrays: arrays of the file.
+      options: requested boundaries and features, and whether a row of the sample is a
         point or a cell.
-      row: what a table of cases says of the sample, for scalars of conditions.
+      row: the row of the sample in a table of cases, for scalars in conditions.
 
     Raises:
-      ValueError: if there is no such boundary, it has no facets, or cells are missing
-        where they are needed.
+      ValueError: if there is no such boundary, it has no facets, or required cells are
+        missing.
     """
     location, features = options.location, options.geometry
     on_cells = location == "cells"
@@ -103,7 +103,7 @@ def of(
         try:
             found = _patches(name, cells, facets, sets, on_cells=on_cells)
         except ValueError as error:
-            raise ValueError(f"{name}: facets of boundaries: {error}") from error
+            raise ValueError(f"{name}: the facets of boundaries: {error}") from error
         axes = () if plane is None else plane.axes
         patches = {key: patch._replace(axes=axes) for key, patch in found.items()}
     return Geometric(values, tuple(channels), members, patches)
@@ -185,10 +185,11 @@ def _check_conforming(name: str, cells: Topology, facets: np.ndarray) -> None:
     if share > _MOST_INSIDE:
         raise ValueError(
             f"{name}: about {share:.0%} of the faces with only one cell are inside "
-            "the mesh, because neighbouring cells divide them differently. Normals "
-            "and distances would refer to these inner faces. Tetrahedra created from "
-            "second-order cells by pyvista's triangulate() have this problem: use "
-            "the file with the second-order cells, or mesh with first-order cells."
+            "the mesh, because neighbouring cells divide them differently. "
+            "Normals and distances would refer to these inner faces. Tetrahedra "
+            "that pyvista's triangulate() creates from second-order cells have "
+            "this problem: use the file with second-order cells, or a mesh of "
+            "first-order cells."
         )
 
 
@@ -200,7 +201,7 @@ def _outwards(
     Parts that none of them belongs to have no say, and may be open.
 
     Args:
-      name: of the sample, for messages.
+      name: name of the sample, for messages.
       cells: of the surface.
       facets: all of them, `(m, corners)`.
       chosen: which ones are wanted, `(m,)`.

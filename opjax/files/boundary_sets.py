@@ -1,4 +1,4 @@
-"""Named sets of points and cells: masks, numbers, and conditions that users type."""
+"""Named sets of points and cells: masks, indices, and user-defined conditions."""
 
 import contextlib
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ _VERTICES = 2  # VTK's kinds of cells up to this one have no extent
 
 
 class NamedSet(NamedTuple):
-    """A named boundary: masks of points `(n,)`, and of cells of the file, if marked."""
+    """A named boundary: masks of points `(n,)`, and of cells if available."""
 
     points: np.ndarray
     cells: np.ndarray | None = None
@@ -35,19 +35,19 @@ def named_sets(
     cells: Topology | None,
     facets: geometry.Facets | None,
 ) -> dict[str, NamedSet]:
-    """Finds named boundaries of a sample, those of the file and those of conditions.
+    """Finds the named boundaries of a sample, from the file and from conditions.
 
     Args:
-      name: of the sample, for messages.
-      arrays: of the file.
-      options: which ones.
-      row: what a table of cases says of the sample.
-      cells: of the file, if they are known.
-      facets: of the boundary of the mesh, if it has one.
+      name: name of the sample, for messages.
+      arrays: arrays of the file.
+      options: requested boundaries.
+      row: the row of the sample in a table of cases.
+      cells: cells of the file, if known.
+      facets: facets of the boundary of the mesh, if it has one.
 
     Raises:
-      ValueError: if there is no such boundary, its array is not what it has to be, or
-        a condition has an unknown name or holds nowhere.
+      ValueError: if there is no such boundary, its array is invalid, or a condition has
+        an unknown name or is false everywhere.
     """
     num_points = len(arrays["mesh_points"])
     sets = {
@@ -154,7 +154,7 @@ def _coordinates(arrays: Arrays) -> dict[str, np.ndarray]:
 
 
 def has_cells(arrays: Arrays) -> bool:
-    """Whether a file has cells that are no points."""
+    """Whether a file has cells other than single points."""
     if isinstance(arrays, MeshArrays):
         return bool((arrays.mesh.types > _VERTICES).any())
     return "cells" in arrays
@@ -174,7 +174,7 @@ def _some(
 
 
 def surface_facets(cells: Topology) -> geometry.Facets:
-    """The cells of a surface, each a facet as the file lists it."""
+    """The cells of a surface as facets, in the orientation of the file."""
     order = {"pixel": [0, 1, 3, 2]}
     widest = most_corners(cells)
     rows = np.concatenate([block.rows for block in cells.blocks.values()])
@@ -192,7 +192,7 @@ def surface_facets(cells: Topology) -> geometry.Facets:
 
 
 def most_corners(cells: Topology) -> int:
-    """Number of corners of the cells that have most."""
+    """Maximum number of corners of the cells."""
     return max(block.cells.shape[1] for block in cells.blocks.values())
 
 
@@ -212,7 +212,7 @@ def _named_set(
         names = _known(arrays)
         raise ValueError(
             f"{name} has no boundary {key!r}; "
-            + (f"it has {', '.join(names)}." if names else "it has none with a name.")
+            + (f"it has {', '.join(names)}." if names else "it has no named boundary.")
         )
     return boundary
 

@@ -1,4 +1,4 @@
-"""Samples built from the named arrays of a file, with errors that name it."""
+"""Construction of samples from the named arrays of a file, with its name in errors."""
 
 import math
 import warnings
@@ -27,16 +27,16 @@ _LOST = 3e-7
 
 
 class Built(NamedTuple):
-    """A sample, and what is known of it besides.
+    """A sample with its metadata.
 
     Attributes:
       sample: the sample.
       channels: names of the channels of its `features` and `target`.
-      moved: how far a point has moved at most because coordinates are rounded to single
-        precision, over the width of the mesh.
-      part: what a table of cases says it is for; empty if none does.
-      plane: of a VTK file, where its points are in space; None for others.
-      time: that its file says it is of; NaN if it says none.
+      moved: largest displacement of a point by rounding to single precision, divided by
+        the width of the mesh.
+      part: entry `split` of the sample in a table of cases; empty if there is none.
+      plane: for a VTK file, the position of its points in space; None for others.
+      time: time stored in its file; NaN if there is none.
     """
 
     sample: Sample
@@ -53,16 +53,16 @@ def build(
     options: ReadOptions,
     row: cases.Row | None = None,
 ) -> Built:
-    """Builds a sample of named arrays.
+    """Builds a sample from named arrays.
 
     Args:
-      name: of the sample, for messages.
+      name: name of the sample, for messages.
       arrays: all arrays of the sample in its file.
-      options: which of them to use.
-      row: what a table of cases says of the sample.
+      options: arrays to use.
+      row: the row of the sample in a table of cases.
 
     Raises:
-      ValueError: if an array is missing or not what it has to be.
+      ValueError: if an array is missing or invalid.
     """
     stored = arrays
     arrays = _with_components(name, arrays, options)
@@ -133,7 +133,7 @@ def _with_components(name: str, arrays: Arrays, options: ReadOptions) -> Arrays:
 
 
 def time_of(arrays: Arrays) -> float:
-    """The time that a file says it is of; NaN if it says none."""
+    """The time stored in a file; NaN if there is none."""
     data = arrays.mesh.field_data.arrays if isinstance(arrays, MeshArrays) else {}
     time = np.asarray(data.get("TimeValue", math.nan))
     if time.size != 1 or time.dtype.kind not in "fiu":
@@ -258,10 +258,10 @@ def _grid_shape(name: str, arrays: Arrays) -> tuple[int, ...] | None:
 
 
 def numbers(name: str, key: str, array: ArrayLike) -> np.ndarray:
-    """Returns an array in single precision, or in double if it came in more digits.
+    """Returns an array in single precision, or double if the input has more digits.
 
     Raises:
-      ValueError: unless its numbers are real.
+      ValueError: if it is not real-valued.
     """
     array = np.asarray(array)
     check_numbers(name, key, array.dtype)
@@ -273,11 +273,15 @@ def numbers(name: str, key: str, array: ArrayLike) -> np.ndarray:
 
 
 def check_numbers(name: str, key: str, dtype: np.dtype[Any]) -> None:
-    """Raises ValueError unless a type holds real numbers."""
+    """Raises ValueError unless a dtype holds real numbers."""
     if not is_real(dtype):
         raise ValueError(
             f"{name}: {key} has dtype {dtype}, expected real numbers"
-            + ("; give real and imaginary part." if dtype.kind == "c" else ".")
+            + (
+                "; pass the real and the imaginary part separately."
+                if dtype.kind == "c"
+                else "."
+            )
         )
 
 
@@ -316,6 +320,8 @@ def missing(name: str, key: str, arrays: Iterable[str]) -> ValueError:
         note = " Fields are point data; cell data need --location=cells."
     elif Path(name).suffix.lower() in (".stl", ".ply"):
         note = " It is a surface; save one with fields as .vtp by pyvista."
+    elif Path(name).suffix.lower() == ".cas":
+        note = " Its fields are in the .dat file of the same name, next to it."
     elif key == "mesh_points":
         note = " Of fields on a grid, (h, w) or (h, w, channels), give grid_axes=2."
     file = hdf5.file_of(Path(name))
@@ -329,7 +335,7 @@ def missing(name: str, key: str, arrays: Iterable[str]) -> ValueError:
 
 
 def check_agree(first: Sample, sample: Sample) -> None:
-    """Raises ValueError, naming both files, unless two samples fit one model."""
+    """Raises ValueError, naming both files, unless one model fits both samples."""
     for field in ("mesh_points", "features", "target", "quadrature_weights"):
         shapes: list[tuple[int, ...] | None] = []
         for one in (first, sample):
@@ -343,7 +349,7 @@ def check_agree(first: Sample, sample: Sample) -> None:
                 has = [f"no {field}" if s is None else field for s in shapes]
             raise ValueError(
                 f"{first.name} has {has[0]}, but {sample.name} has {has[1]}: all "
-                "samples of a data set must agree."
+                "samples of a data set must be consistent."
             )
 
 
@@ -372,10 +378,10 @@ def check_plane(first: Built, built: Built, point_dim: int | None) -> None:
 
 
 def warn_of_layers(found: Iterable[tuple[str, int | None]]) -> None:
-    """Says which meshes that are one cell thick are read as two-dimensional.
+    """Prints which meshes of one cell thickness are read as two-dimensional.
 
     Args:
-      found: names of samples, and `Plane.layer` of each.
+      found: names of samples, and their `Plane.layer`.
     """
     axes = dict(found)
     flat = {name: axis for name, axis in axes.items() if axis is not None}
@@ -391,7 +397,7 @@ def warn_of_layers(found: Iterable[tuple[str, int | None]]) -> None:
 
 
 def warn_of_channels_first(first: Built) -> None:
-    """Warns, of files of grids without points, if their first axis may be channels."""
+    """Warns about gridded files without points whose first axis may be channels."""
     sample = first.sample
     for name, array in {"features": sample.features, "target": sample.target}.items():
         if array is not None and sample.grid_shape is not None:
@@ -401,10 +407,10 @@ def warn_of_channels_first(first: Built) -> None:
 
 
 def warn_of_duplicates(counts: Iterable[tuple[str, int]]) -> None:
-    """Warns of points that coincide.
+    """Warns about points that coincide.
 
     Args:
-      counts: what `num_duplicates` returns, of all samples.
+      counts: results of `num_duplicates` for all samples.
     """
     every = dict(counts)
     bad = {name: count for name, count in every.items() if count}
@@ -422,11 +428,11 @@ def warn_of_duplicates(counts: Iterable[tuple[str, int]]) -> None:
 def warn_of_offsets(
     found: Iterable[tuple[str, float]], told: Iterable[tuple[str, int]]
 ) -> None:
-    """Warns of coordinates that lose digits in single precision.
+    """Warns about coordinates that lose digits in single precision.
 
     Args:
-      found: names of samples, and `Built.moved` of each.
-      told: names and numbers of coinciding points, of which users are told already.
+      found: names of samples, and their `Built.moved`.
+      told: names and numbers of coinciding points that were already reported.
     """
     moves, warned = dict(found), {name for name, count in told if count}
     bad = {k: moved for k, moved in moves.items() if moved > _LOST and k not in warned}
@@ -441,7 +447,7 @@ def warn_of_offsets(
 
 
 def copies(found: Iterable[Sample | Series]) -> list[tuple[str, str]]:
-    """Returns the names of samples that are there twice: of the first and the copy."""
+    """Returns the names of identical samples: the first one and its copy."""
     seen: dict[str, str] = {}
     pairs: list[tuple[str, str]] = []
     for sample in found:
@@ -453,7 +459,7 @@ def copies(found: Iterable[Sample | Series]) -> list[tuple[str, str]]:
 
 
 def num_duplicates(sample: Sample) -> tuple[str, int]:
-    """Returns the name of a sample and its number of points that repeat another."""
+    """Returns the name of a sample and its number of duplicate points."""
     points = sample.mesh_points.astype(np.float32)
     ordered = points[np.lexsort(points.T)]
     count = np.all(ordered[1:] == ordered[:-1], axis=1).sum()

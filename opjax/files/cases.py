@@ -1,23 +1,22 @@
-"""Scalars of a case: numbers in its file, or in a table beside it.
+"""Scalars of a case: numbers in its file, or in a table of cases.
 
-A scalar is an array of one number in an `.npz` or `.h5` file, field data of one number
-in a VTK file, or a column of `cases.csv` in the folder of the files:
+A scalar is an array of one number in an `.npz` or `.h5` file, field data with one
+number in a VTK file, or a column of `cases.csv` in the folder of the files:
 
     file,angle,mach,split
     wing_001.vtu,2.5,0.30,train
     wing_002.vtu,4.0,0.35,test
 
-Of cases in folders, one table above has a row for each folder, named in a column
-`file`, `folder` or `case`:
+If each case is a folder, one table in the parent folder has a row for each, named in a
+column `file`, `folder` or `case`:
 
     case,angle,mach
     case_000,2.5,0.30
     case_001,4.0,0.35
 
-The optional column `split` says which samples are for `train`, `validation` or `test`,
-whether scalars are named or not.
-A sample that is a group of a file is `file.h5/group`. A series is a file too, or a
-folder of frames; the table of folders stands beside them.
+The optional column `split` assigns samples to `train`, `validation` or `test`, even if
+no scalars are requested. A sample in a group of a file is named `file.h5/group`. A
+series is a file or a folder of frames; a table of such folders is placed beside them.
 """
 
 import csv
@@ -40,11 +39,11 @@ _MAX_BYTES = 2**28
 
 
 class Row(NamedTuple):
-    """What a table of cases says of a sample.
+    """The row of a sample in a table of cases.
 
     Attributes:
-      table: where the table is.
-      columns: their values as text; none if the table has no row for the sample.
+      table: path of the table.
+      columns: values by column as text; empty if the table has no row for the sample.
     """
 
     table: Path
@@ -52,19 +51,19 @@ class Row(NamedTuple):
 
     @property
     def part(self) -> str:
-        """What the sample is for; empty if the table does not say."""
+        """The split of the sample; empty if the table does not define it."""
         return self.columns.get("split", "")
 
 
 def table_of(file: Path) -> Path | None:
-    """The table that is for a file: beside it, or else the nearest one above."""
+    """The table of a file: in its folder, or in the nearest parent folder."""
     folders = [file.parent, *file.absolute().parent.parents[:_ABOVE]]
     tables = (folder / TABLE for folder in folders)
     return next((table for table in tables if table.is_file()), None)
 
 
 def names_in(folder: Path) -> frozenset[str]:
-    """Names of the rows of the table in a folder; none if it has no good one."""
+    """Names of the rows of the table in a folder; empty without a valid table."""
     try:
         return frozenset(_rows(folder / TABLE))
     except (OSError, ValueError):
@@ -74,19 +73,20 @@ def names_in(folder: Path) -> frozenset[str]:
 def row_of(file: Path, group: str, *, named: bool) -> Row | None:
     """Reads the row of a sample in a table; None if there is none.
 
-    Of `flow/flow.pvd`, the row in a table above is called `flow/flow.pvd` or `flow`.
+    For `flow/flow.pvd`, the row in a table of the parent folder is named
+    `flow/flow.pvd` or `flow`.
 
     Args:
-      file: of the sample; of a series, its file or the folder of its frames.
-      group: of the file, if any.
-      named: whether scalars are asked for, so that every sample needs its row in a
-        table beside it. Otherwise a table says at most what samples are for: one
-        without a column `split` is passed over.
+      file: file of the sample; for a series, its file or the folder of its frames.
+      group: group of the file, if any.
+      named: whether scalars are requested, so that every sample needs a row in the
+        table beside it. Otherwise only the column `split` is used, and a table without
+        it is ignored.
 
     Raises:
       ValueError: if the table is damaged, has no column for files, or a row names a
-        file that does not exist, is listed twice or has an unknown `split`; or if it
-        lacks a row that is needed.
+        file that does not exist, is listed twice or has an unknown `split`; or if a
+        required row is missing.
     """
     path = table_of(file)
     if path is None or not (named or _divides(path, *_stamp(path))):
@@ -98,7 +98,9 @@ def row_of(file: Path, group: str, *, named: bool) -> Row | None:
         return Row(path, row)
     if not named or path.parent != file.parent:
         return Row(path, {})
-    raise ValueError(f"{path} has no row for {keys[0]}; add one with {keys[0]!r}.")
+    raise ValueError(
+        f"{path} has no row for {keys[0]}; add a row with the name {keys[0]!r}."
+    )
 
 
 def _keys_of(table: Path, file: Path, group: str) -> list[str]:
@@ -133,7 +135,9 @@ def _divides(path: Path, changed: int, size: int) -> bool:
 def _read(path: Path, changed: int, size: int) -> dict[str, dict[str, str]]:
     del changed
     if size > _MAX_BYTES:
-        raise ValueError(f"{path} has {size} bytes, more than {_MAX_BYTES} of a table.")
+        raise ValueError(
+            f"{path} has {size} bytes, but a table may have at most {_MAX_BYTES}."
+        )
     try:
         text = path.read_text(encoding="utf-8-sig")
         lines = list(csv.reader(text.splitlines(), strict=True))
@@ -172,7 +176,8 @@ def _check_columns(path: Path, names: list[str]) -> str:
     """
     if not names:
         raise ValueError(
-            f"{path} is empty; its first line names the columns, file and the scalars."
+            f"{path} is empty; its first line must contain the column names, file "
+            "and the scalars."
         )
     if unnamed := names.count(""):
         raise ValueError(
@@ -210,7 +215,7 @@ def _check_row(
         )
     if row.get("split", "train") not in PARTS:
         raise ValueError(
-            f"{path}: line {number} has split={row['split']!r}, not one of "
+            f"{path}: line {number} has split={row['split']!r}, expected one of "
             f"{', '.join(PARTS)}."
         )
 
@@ -226,18 +231,19 @@ def read(
     """Returns scalars of a sample, float64 of shape `(s,)`.
 
     Args:
-      name: of the sample, for messages.
-      arrays: what its file holds.
-      row: what the table says of it, if there is one.
-      names: of the scalars.
+      name: name of the sample, for messages.
+      arrays: arrays of its file.
+      row: its row in the table, if there is one.
+      names: names of the scalars.
       needed: whether a missing scalar is an error.
 
     Returns:
-      The scalars in this order; None if there are none, or one is missing and may be.
+      The scalars in this order; None if there are none, or if an optional one is
+      missing.
 
     Raises:
-      ValueError: if a scalar is missing, given twice, no number, not finite, or has
-        several values.
+      ValueError: if a scalar is missing, defined twice, not a number, not finite, or
+        has several values.
     """
     scalars: list[float] = []
     columns = {} if row is None else row.columns
@@ -265,7 +271,7 @@ def read(
 
 
 def named(names: Names, values: np.ndarray) -> dict[str, float]:
-    """Returns numbers of a case by their names."""
+    """Returns numbers of a case by name."""
     return dict(zip(names, values.tolist(), strict=True))
 
 

@@ -1,4 +1,4 @@
-"""The cells of a VTK mesh by kind, and weights of its points."""
+"""The cells of a VTK mesh by type, and weights of its points."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,14 +14,14 @@ _PADDING = 64  # cells of one kind take so many times their corners, at most
 
 
 class CellBlock(NamedTuple):
-    """Cells of one kind.
+    """Cells of one type.
 
     Attributes:
-      rows: their numbers in the file, `(t,)`.
+      rows: indices of the cells in the file, `(t,)`.
       cells: indices of their corners, `(t, corners)`; shorter cells repeat the last.
-      between: indices of their other points, where they are of higher order: on edges,
-        faces and inside, `(t, m)`; cells with fewer repeat a corner.
-      faces: of polyhedra, turned outwards.
+      between: indices of the additional points of higher-order cells, on edges, faces
+        and in the interior, `(t, m)`; cells with fewer repeat a corner.
+      faces: faces of polyhedra, oriented outwards.
     """
 
     rows: np.ndarray
@@ -37,21 +37,21 @@ class CellBlock(NamedTuple):
 
     @property
     def shape(self) -> np.ndarray | geometry.Facets:
-        """What `opjax.geometry` takes of cells."""
+        """The cells in the form that `opjax.geometry` accepts."""
         return self.cells if self.faces is None else self.faces
 
 
 def of_mesh(name: str, mesh: VtkMesh, points: np.ndarray) -> dict[str, CellBlock]:
-    """Returns cells by kind, without vertices.
+    """Returns the cells by type, without vertex cells.
 
     Args:
-      name: of the sample, for messages.
+      name: name of the sample, for messages.
       mesh: the mesh.
-      points: in double precision, on the axes of space.
+      points: coordinates in double precision, only the axes of space.
 
     Raises:
-      ValueError: if the corners of a kind are not known, or one cell has many more
-        points than others.
+      ValueError: if the corners of a type are unknown, or one cell has many more points
+        than others.
     """
     present = set(np.unique(mesh.types).tolist()) - kinds.WITHOUT_EXTENT
     if others := present - set(kinds.SHAPES):
@@ -73,8 +73,9 @@ def _block(
     sizes = np.diff(mesh.offsets)[rows]
     if sizes.max() * len(rows) > _PADDING * mesh.corners.size:
         raise ValueError(
-            f"{name} has cells of the VTK types {kinds.named(numbers)} of up to "
-            f"{sizes.max()} corners among many small ones. {_simpler(name, numbers)}."
+            f"{name} has cells of the VTK types {kinds.named(numbers)} with up to "
+            f"{sizes.max()} corners among many small cells. "
+            f"{_simpler(name, numbers)}."
         )
     columns = np.minimum(np.arange(sizes.max())[None, :], sizes[:, None] - 1)
     cells = mesh.corners[mesh.offsets[rows, None] + columns]
@@ -102,22 +103,22 @@ def _simpler(name: str, kinds_of_cells: Iterable[int]) -> str:
 
 
 def point_weights(name: str, mesh: VtkMesh) -> np.ndarray:
-    r"""Lumped masses of the points of a mesh: positive, in all its volume (area).
+    r"""Lumped masses of the points of a mesh: positive, summing to its volume (area).
 
-    Corners have the sums of `geometry.point_shares`. In a cell of second order, each
-    corner keeps `2^-d` of its share, as if the cell were divided at its middles, and
-    gives the rest in equal parts to the points on edges, on faces and inside that it
-    bounds.
+    Corners receive the sums of `geometry.point_shares`. In a second-order cell, each
+    corner keeps `2^-d` of its weight, as if the cell were subdivided at the midpoints,
+    and distributes the rest equally to the points on adjacent edges, faces and the
+    interior.
 
     Args:
-      name: of the sample, for messages.
+      name: name of the sample, for messages.
       mesh: the mesh.
 
     Returns:
-      Shape `(n,)`; zero at points of no cell of the highest dimension.
+      Shape `(n,)`; zero at points without a cell of the highest dimension.
 
     Raises:
-      ValueError: if there are no cells, or cells of other kinds.
+      ValueError: if there are no cells, or cells of unsupported types.
     """
     present = set(np.unique(mesh.types).tolist()) - kinds.WITHOUT_EXTENT
     known = {*kinds.LINEAR, *kinds.BETWEEN}

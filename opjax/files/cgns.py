@@ -1,8 +1,8 @@
-"""Meshes of CGNS files, `.cgns`, as HDF5 holds them; and the samples of PLAID.
+"""Meshes of CGNS files, `.cgns`, stored as HDF5; and samples of PLAID.
 
-A node of the tree is a group with a label, and its value the array ` data` in it. A
-sample of PLAID is a folder `sample_*` with such a file, `meshes/mesh_*.cgns`: globals
-are field data, nodal tags are boundaries. VTK's reader leaves out both.
+A node of the tree is a group with a label, whose value is the array ` data`. A sample
+of PLAID is a folder `sample_*` with such a file, `meshes/mesh_*.cgns`: its globals are
+field data, its nodal tags are boundaries. VTK's reader ignores both.
 """
 
 from collections.abc import Mapping
@@ -54,7 +54,7 @@ class _Node:
     Args:
       path: the file.
       group: the open group.
-      max_bytes: largest size of an array.
+      max_bytes: maximum size of an array.
     """
 
     def __init__(self, path: Path, group: Any, max_bytes: int):
@@ -117,17 +117,17 @@ def read(path: Path, max_bytes: int) -> VtkMesh:
 
     Args:
       path: the file.
-      max_bytes: largest size of an array.
+      max_bytes: maximum size of an array.
 
     Returns:
-      The mesh with its fields; boundary conditions as masks `boundary_NAME`; numbers of
-      the case as field data.
+      The mesh with its fields, boundary conditions as masks `boundary_NAME`, and
+      numbers of the case as field data.
 
     Raises:
       ImportError: if h5py is missing.
       OSError: if the file cannot be read.
-      ValueError: if it is damaged or too large, has several zones, or one that is
-        structured or of polyhedra or of elements of higher than second order.
+      ValueError: if the file is damaged or too large, has several zones, or its zone is
+        structured or contains polyhedra or elements above second order.
     """
     with hdf5.open_file(path) as file:
         bases = _Node(path, file, max_bytes).children("CGNSBase_t")
@@ -187,9 +187,10 @@ def _elements(path: Path, zone: _Node) -> _Elements:
         number = int(node.numbers()[:1].sum())
         if number not in _KINDS:
             raise ValueError(
-                f"{path}: the elements {name!r} are of CGNS's kind "
-                f"{_OTHERS.get(number, number)}; only sections of one element type of "
-                f"first or second order are supported.{conversion.way(path)}"
+                f"{path}: the elements {name!r} have the CGNS type "
+                f"{_OTHERS.get(number, number)}; only sections with one element "
+                "type of first or second order are "
+                f"supported.{conversion.way(path)}"
             )
         values = {k: n.numbers() for k, n in node.children("IndexRange_t").items()}
         values |= {k: n.numbers() for k, n in node.children("DataArray_t").items()}
@@ -231,8 +232,8 @@ def _add_fields(
             continue
         if location != "CellCenter":
             raise ValueError(
-                f"{path} has fields at {location}; only fields at points or cells are "
-                "supported."
+                f"{path} has fields at {location}; only point data and cell data "
+                "are supported."
             )
         for name, values in _arrays(solution).items():
             whole = values
@@ -282,17 +283,17 @@ def _members(path: Path, name: str, node: _Node, count: int) -> np.ndarray:
 
 
 def samples(folder: Path) -> list[Path]:
-    """Lists the meshes of the samples of PLAID in a folder, or of one such sample.
+    """Lists the meshes of PLAID samples in a folder, or of a single sample.
 
     Raises:
-      ValueError: if a sample has several meshes, which are those of several times.
+      ValueError: if a sample has several meshes, which belong to different times.
     """
     meshes: list[Path] = []
     for sample in (folder, *sorted(folder.glob("sample_*"))):
         files = sorted((sample / "meshes").glob("*.cgns"))
         if len(files) > 1:
             raise ValueError(
-                f"{sample} has {len(files)} meshes, one per time; name the .cgns "
+                f"{sample} has {len(files)} meshes, one per time; pass the .cgns "
                 "files of one time."
             )
         meshes += files
@@ -300,7 +301,7 @@ def samples(folder: Path) -> list[Path]:
 
 
 def stem(path: Path) -> str:
-    """What a copy of a file is called: in a sample of PLAID, as the sample."""
+    """Base name of a file's copy; for a sample of PLAID, the name of the sample."""
     sample = path.parent.parent.name
     inside = path.parent.name == "meshes" and sample.startswith("sample_")
     return sample if inside and path.suffix.lower() == ".cgns" else path.stem

@@ -1,6 +1,6 @@
-"""What a data set holds, and what would be refused of it, before anybody trains on it.
+"""Checks of a data set before training: its content, errors and warnings.
 
-Files are read and samples are built as for a training, with all fields that there are.
+Files are read and samples are built as for training, with all available fields.
 """
 
 import dataclasses
@@ -37,17 +37,17 @@ class FieldCheck:
     """A field of a data set.
 
     Attributes:
-      name: of its array.
+      name: name of its array.
       location: points or cells.
-      components: number of its channels.
+      components: number of channels.
       cases: number of cases that have it.
-      low: smallest value of each channel.
-      high: largest value.
-      mean: over all rows of all cases.
-      std: standard deviation over them.
-      constant: numbers of the channels that do not vary.
-      zero: number of cases in which it is zero everywhere.
-      zero_in: one of them.
+      low: minimum of each channel.
+      high: maximum of each channel.
+      mean: mean over all rows of all cases.
+      std: standard deviation over all rows of all cases.
+      constant: indices of the constant channels.
+      zero: number of cases in which the field is zero everywhere.
+      zero_in: name of one such case.
     """
 
     name: str
@@ -64,7 +64,7 @@ class FieldCheck:
 
     @property
     def in_spreads(self) -> list[tuple[float, float]]:
-        """Ends of the range of each channel in deviations from the mean, unit-free."""
+        """Range of each channel, in standard deviations from the mean."""
         return [
             ((low - mean) / std, (high - mean) / std) if std > 0 else (0.0, 0.0)
             for low, high, mean, std in zip(
@@ -75,14 +75,14 @@ class FieldCheck:
 
 @dataclasses.dataclass(frozen=True)
 class ScalarCheck:
-    """A number of each case.
+    """A scalar of each case.
 
     Attributes:
-      name: of the array or column.
+      name: name of the array or column.
       source: file or table.
       cases: number of cases that have it.
-      low: smallest value.
-      high: largest value.
+      low: minimum.
+      high: maximum of each channel.
     """
 
     name: str
@@ -93,7 +93,7 @@ class ScalarCheck:
 
     @property
     def constant(self) -> bool:
-        """Whether all cases have one value."""
+        """Whether the value is the same in all cases."""
         return self.low == self.high
 
 
@@ -102,8 +102,8 @@ class Problem:
     """One kind of error or warning in a data set.
 
     Attributes:
-      text: of the first message.
-      cases: number of cases with one like it; zero if it is of the whole set.
+      text: the message for the first affected case.
+      cases: number of affected cases; zero if the problem concerns the whole data set.
     """
 
     text: str
@@ -112,25 +112,25 @@ class Problem:
 
 @dataclasses.dataclass(frozen=True)
 class DataCheck:
-    """What a data set holds.
+    """The result of a check of a data set.
 
     Attributes:
-      cases: number of its cases.
-      looked_at: number of those that were read.
+      cases: number of cases.
+      looked_at: number of cases that were read.
       suffix: format of the files.
-      num_points: fewest and most points of a case.
+      num_points: minimum and maximum number of points of a case.
       point_dim: dimension of the points.
-      cells: number of cells by kind, of all that were read.
-      fields: at points and cells.
-      scalars: of the files and of the table.
-      columns: of the table that are no numbers.
-      boundaries: names of boundaries, with the number of cases that have them.
-      times: that the files say they are of, smallest and largest.
-      frames: fewest and most frames of a case, where cases have several.
-      grid_axes: as `ReadOptions.grid_axes`, of files without points.
-      divided: whether the table divides the cases.
-      refused: what would be refused.
-      doubtful: what warnings say.
+      cells: number of cells by type, in all cases that were read.
+      fields: fields at points and cells.
+      scalars: scalars from the files and from the table.
+      columns: columns of the table that are not numeric.
+      boundaries: number of cases by name of the boundary.
+      times: minimum and maximum time stored in the files.
+      frames: minimum and maximum number of frames of a case, if cases have several.
+      grid_axes: `ReadOptions.grid_axes` for files without points.
+      divided: whether the table has a column `split`.
+      refused: errors.
+      doubtful: warnings.
     """
 
     cases: int = 0
@@ -151,7 +151,7 @@ class DataCheck:
     doubtful: list[Problem] = dataclasses.field(default_factory=list)
 
     def complete(self, location: str) -> list[FieldCheck]:
-        """The fields at a location that all cases have and that vary somewhere."""
+        """The fields at a location that all cases contain and that are not constant."""
         return [
             field
             for field in self.fields
@@ -162,14 +162,14 @@ class DataCheck:
 
 
 def check(paths: Sequence[str], *, most: int = 200) -> DataCheck:
-    """Reads the cases of a data set and says what they hold.
+    """Reads the cases of a data set and reports their content.
 
     Args:
       paths: folders, files and patterns, as for `formats.find`.
-      most: number of cases that are read, spread over the set; 0 for all.
+      most: maximum number of cases to read, spread over the set; 0 reads all.
 
     Returns:
-      The check, whatever the data are like: errors are what it says.
+      The check. Errors in the data are reported in it, not raised.
     """
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
@@ -375,8 +375,7 @@ class _Look:
         if copies := building.copies(self._samples):
             first, second = copies[0]
             warnings.warn(
-                f"{len(copies)} samples are duplicates: {second} is the same as "
-                f"{first}.",
+                f"{len(copies)} samples are duplicates: {second} is equal to {first}.",
                 stacklevel=2,
             )
         tables = [

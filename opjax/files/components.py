@@ -1,11 +1,12 @@
-"""Components and invariants of fields, under names of their own: `U_x`, `S:mises`.
+"""Components and invariants of fields by name: `U_x`, `S:mises`.
 
-A vector `U` has `U_x`, `U_y`, `U_z` and `U:mag`. A symmetric tensor `S` of six channels
-has `S_xx`, `S_yy`, `S_zz`, `S_xy`, `S_yz`, `S_xz`, in this order, which is that of VTK,
-foamToVTK and CalculiX; or in that of the file, where it names its components, which
-can then be asked for by these names too: `S_Principal_Max`. A tensor of nine has
-`T_xx`, `T_xy`, `T_xz`, `T_yx`, ... row by row. Tensors also have `:mag`, `:mises`,
-`:trace` and `:pressure`, a third of the trace with the other sign.
+A vector `U` has the components `U_x`, `U_y`, `U_z` and the invariant `U:mag`. A
+symmetric tensor `S` with six channels has `S_xx`, `S_yy`, `S_zz`, `S_xy`, `S_yz`,
+`S_xz` in this order, which is the order of VTK, foamToVTK and CalculiX. If the file
+names its components, its order applies, and its names are valid too: `S_Principal_Max`.
+A tensor with nine channels has `T_xx`, `T_xy`, `T_xz`, `T_yx`, ... row by row. Tensors
+also have `:mag`, `:mises`, `:trace` and `:pressure`, which is minus a third of the
+trace.
 """
 
 import dataclasses
@@ -41,9 +42,9 @@ def listed(field: str, channels: int, labels: Labels = ()) -> tuple[str, ...]:
     """Lists the names of the components and invariants of a field.
 
     Args:
-      field: its name.
-      channels: how many it has.
-      labels: what its file calls them.
+      field: name of the field.
+      channels: number of channels.
+      labels: component names in the file.
     """
     axes = _AXES.get(channels, ())
     own = [one for one in labels if "".join(sorted(one.lower())) not in axes]
@@ -52,11 +53,11 @@ def listed(field: str, channels: int, labels: Labels = ()) -> tuple[str, ...]:
 
 
 def split(name: str, fields: Iterable[str]) -> tuple[str, str] | None:
-    """Divides `U_x` or `U:mag` into the name of one of the fields, and its part.
+    """Splits `U_x` or `U:mag` into the name of a field and its component.
 
     Returns:
-      The longest such name of a field and what follows it, as it is typed, with `:`
-      before an invariant; None if there is no such field.
+      The longest matching name of a field and the rest of the text, with `:` before an
+      invariant; None if no field matches.
     """
     whole = [f for f in fields if name.startswith((f"{f}_", f"{f}:"))]
     if not whole:
@@ -69,15 +70,16 @@ def component(values: Any, part: str, labels: Labels = ()) -> Any:
     """Computes a component or an invariant of a field.
 
     Args:
-      values: of the field, `(..., channels)`; an array of NumPy or of JAX.
-      part: `x`, `xy` or one of the labels, in letters of either case; `:mises`.
-      labels: what the file calls the channels; none is the order of the module.
+      values: values of the field, `(..., channels)`; an array of NumPy or JAX.
+      part: `x`, `xy` or one of the labels, case-insensitive; or `:mises`.
+      labels: channel names in the file; if empty, the order of the module docstring
+        applies.
 
     Returns:
-      The values `(...,)` in the type of the field; None if it has no such part.
+      The values `(...,)` in the dtype of the field; None if it has no such component.
 
     Raises:
-      ValueError: if labels do not say which channels are the axes that are needed.
+      ValueError: if the labels do not identify the required axes.
     """
     channels = values.shape[-1]
     key = part.lower()
@@ -98,12 +100,13 @@ def component(values: Any, part: str, labels: Labels = ()) -> Any:
 
 
 def with_components(arrays: Arrays, names: Iterable[str], *, axes: int = 1) -> Arrays:
-    """Returns the arrays of a file with components and invariants by their names.
+    """Returns the arrays of a file with components and invariants by name.
 
     Args:
-      arrays: of the file; one that has the name of a component comes first.
-      names: those that are asked for.
-      axes: number of axes before the channels: those of a grid, or of time.
+      arrays: arrays of the file; an array with the name of a component takes
+        precedence.
+      names: requested names.
+      axes: number of axes before the channels, such as grid axes or time.
     """
     names = set(names)
     if not isinstance(arrays, MeshArrays):
@@ -136,8 +139,7 @@ def _warn_of_order(field: str, labels: Labels) -> None:
         warnings.warn(
             f"The channels of {field} are {', '.join(labels)}. Quantities of a "
             f"predicted {field} would interpret them as {', '.join(_AXES[6])}; "
-            f"predict the components instead, {field}_xx or {field}:mises, in its "
-            "place.",
+            f"predict the components {field}_xx or {field}:mises instead.",
             stacklevel=4,
         )
 
@@ -189,14 +191,14 @@ class _Computed(Arrays):
 
 
 def note(name: str, arrays: Iterable[str]) -> str:
-    """Says what components a field has, for the error of a name that is none of them.
+    """Lists the components of a field, for the error about an unknown name.
 
     Args:
-      name: what is missing.
-      arrays: of the file; names alone say nothing.
+      name: the unknown name.
+      arrays: arrays of the file.
 
     Returns:
-      A sentence with a blank before it; empty if the name belongs to no field.
+      A sentence with a leading space; empty if the name does not start with a field.
     """
     parts = split(name, arrays) if isinstance(arrays, Mapping) else None
     if parts is None or not isinstance(arrays, Mapping) or name == "mesh_points":
@@ -232,9 +234,10 @@ def _order(channels: int, labels: Labels) -> dict[str, int]:
     ends = ["".join(sorted(end)) if channels == 6 else end for end in ends]
     if sorted(ends) != sorted(axes):
         raise ValueError(
-            f"its file calls its channels {', '.join(labels)}, expected names that "
-            f"end with {', '.join(axes)}; the axes of the channels are unknown. Use "
-            "the component names of the file, or write arrays with one channel."
+            f"its channels in the file are {', '.join(labels)}, expected names "
+            f"that end with {', '.join(axes)}, so the axes of the channels are "
+            "unknown. Use the component names of the file, or write arrays with "
+            "one channel."
         )
     return {key: ends.index(key) for key in axes}
 

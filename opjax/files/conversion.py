@@ -1,4 +1,4 @@
-"""What to type to convert a file of another format; every line can be run as it is."""
+"""Instructions to convert files of other formats; every command runs as printed."""
 
 from pathlib import Path
 
@@ -10,6 +10,10 @@ _GRID = "pyvista.read({name!r}).cast_to_unstructured_grid().save('{stem}.vtu')"
 _CGNS = (
     "r = pyvista.get_reader({name!r}); r.enable_all_point_arrays(); "
     "r.enable_all_cell_arrays(); r.read().combine(merge_points=True)"
+    ".save('{stem}.vtu')"
+)
+_CFF = (
+    "pyvista.FLUENTCFFReader('{stem}.cas.h5').read().combine(merge_points=True)"
     ".save('{stem}.vtu')"
 )
 _PYVISTA = 'python -c "import pyvista; {code}"'
@@ -59,8 +63,9 @@ _OP2 = (
     'displacement=d.data[-1, k, :3])"'
 )
 _ODB = (
-    "only Abaqus reads it: let the job write results by *FILE FORMAT, ASCII, or export "
-    "points and fields by its Python (odbAccess) as columns of a .csv file"
+    "only Abaqus' own Python (odbAccess) opens it; there, save .vtu files with the "
+    "script of github.com/Arris-Composites/ODB2VTK, or points and fields as columns of "
+    "a .csv file"
 )
 # Of version 3.2, a thread writes a step while the next is read into the same arrays.
 _FRD = (
@@ -85,6 +90,7 @@ _WAYS = {
     ".npy": _ARRAY,
     ".pt": _TORCH,
 }
+_FLUENT = (".cas.h5", ".dat.h5")  # of one case, read together
 _SERIES = (
     " It lists the frames of a series: give --time=one_step or another way to learn "
     "series, or name files of single frames."
@@ -92,19 +98,22 @@ _SERIES = (
 
 
 def way(path: Path) -> str:
-    """How to convert a file of another format; empty if we know of no way.
+    """Instructions to convert a file of another format; empty if unknown.
 
     Args:
-      path: the file or, of Zarr, the folder.
+      path: the file or, for Zarr, the folder.
 
     Returns:
-      A sentence after a blank, with a command where there is one.
+      A sentence after a space, with a command if there is one.
     """
     suffix = path.suffix.lower()
     if suffix in (".pvd", ".series"):
         return _SERIES
     if path.name == "cases.csv":
         return ""
+    if path.name.lower().endswith(_FLUENT):
+        line = _PYVISTA.format(code=_CFF.format(stem=path.name[: -len(_FLUENT[0])]))
+        return f" To convert it: pip install -U pyvista; {line}."
     line = _WAYS.get(suffix)
     if suffix == ".mat" and path.is_file() and limits.is_hdf5(path):
         line = _MATLAB_73
@@ -114,15 +123,14 @@ def way(path: Path) -> str:
 
 
 def way_in(folder: Path, *, below: bool = True) -> str:
-    """How to convert the results in a folder.
+    """Instructions to convert the results in a folder.
 
     Args:
-      folder: of a case, or of folders of cases.
-      below: whether to look into the folders in it.
+      folder: folder of a case, or of folders of cases.
+      below: whether to search its subfolders.
 
     Returns:
-      A sentence after a blank, as from `way`; empty if there are no results that we
-      know of.
+      A sentence after a space, as from `way`; empty if there are no known results.
     """
     if (folder / "system" / "controlDict").is_file():
         return f" To convert it: {_FOAM}."
@@ -139,6 +147,8 @@ def way_in(folder: Path, *, below: bool = True) -> str:
 
 
 def companion(path: Path) -> str:
-    """Says that a `.h5` file holds the arrays of an XDMF file, where it seems so."""
+    """Says whose arrays a `.h5` file holds, where it seems to be no sample's."""
     other = xdmf.companion_of(path)
-    return "" if other is None else f" It holds the arrays of {other.name}; read that."
+    if other is None:
+        return way(path)
+    return f" It holds the arrays of {other.name}; read that."

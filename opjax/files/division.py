@@ -1,4 +1,4 @@
-"""Samples of your own files, divided for training, validation and tests."""
+"""Splits of your own files into training, validation and test sets."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -18,24 +18,26 @@ def splits(
     *,
     in_memory: bool = True,
 ) -> Splits:
-    """Reads samples and divides them.
+    """Reads samples and splits them.
 
     Args:
       train: folders, files or patterns of the training samples, see `find`.
-      test: those of the test set. If empty, a part of the training samples.
-      options: what a sample is made of.
-      shares: how samples are divided. A column `split` of `cases.csv`, see
-        `files.cases`, divides them in place of the fractions, also without scalars.
+      test: the same for the test set. If empty, a fraction of the training samples is
+        held out.
+      options: content of a sample.
+      shares: fractions of the split. A column `split` of `cases.csv`, see
+        `files.cases`, takes precedence over the fractions, even if no scalars are
+        requested.
       in_memory: whether samples are kept in memory. Otherwise a sample is read from its
-        file whenever it is looked up, see `stored`.
+        file on every access, see `stored`.
 
     Returns:
       The splits, with the names of the channels.
 
     Raises:
       OSError: if there are no files.
-      ValueError: if a file is damaged, has no target or is in both lists; samples do
-        not agree; or they are too few to be divided.
+      ValueError: if a file is damaged, has no target or is in both lists, samples are
+        inconsistent, or there are too few to split.
 
     Examples:
       >>> import tempfile
@@ -71,17 +73,17 @@ def splits(
 def check_apart(
     train: Iterable[Path], test: Iterable[Path], kind: str, others: str = "samples"
 ) -> None:
-    """Raises ValueError for a file that is in two sets.
+    """Raises ValueError if a file is in both sets.
 
     Args:
       train: files of the training set.
       test: files of the test set.
-      kind: what messages call them.
-      others: what messages say that a test needs.
+      kind: name of the files in messages.
+      others: required test data, for messages.
     """
     both = {*map(Path.resolve, train)} & {*map(Path.resolve, test)}
     if both:
         raise ValueError(
-            f"{len(both)} {kind} are in train and in test, such as {min(both)}; the "
-            f"test set needs other {others}."
+            f"{len(both)} {kind} are in both train and test, such as {min(both)}; "
+            f"the test set needs different {others}."
         )

@@ -1,10 +1,10 @@
-"""Formulas that users type: `load/modulus`, `(x-5)^2 + y^2 < 1.01 and z > 0`.
+"""User-defined formulas: `load/modulus`, `(x-5)^2 + y^2 < 1.01 and z > 0`.
 
-A formula is arithmetic of numbers and names, `+ - * / ^ ( )`, with the functions of
-`FUNCTIONS` and `pi`; `**` means `^`. A condition compares such values by `< <= > >= ==
-!=`, and joins comparisons by `and`, `or`, `not`. A name with spaces or other signs is
-put into quotes: `load / "Young modulus"`. Python's grammar reads the text, but only
-what is listed here is accepted, and nothing of it is executed.
+A formula combines numbers and names with `+ - * / ^ ( )`, the functions in `FUNCTIONS`
+and `pi`; `**` equals `^`. A condition compares such values with `< <= > >= == !=`, and
+joins comparisons with `and`, `or`, `not`. A name with spaces or other characters is
+quoted: `load / "Young modulus"`. Python's grammar parses the text, but only the
+elements listed here are accepted, and nothing is executed.
 """
 
 import ast
@@ -74,9 +74,9 @@ class Expression:
     """A formula or a condition, as `parse` reads it.
 
     Attributes:
-      text: what was typed.
-      is_condition: whether its values are true and false, not numbers.
-      names: what it needs values of, in the order of first appearance; without `pi`.
+      text: text of the formula.
+      is_condition: whether its values are booleans, not numbers.
+      names: required names in order of first appearance, without `pi`.
     """
 
     text: str
@@ -120,7 +120,7 @@ class Expression:
         return np.array(np.broadcast_to(result, np.broadcast_shapes(*shapes)))
 
     def traced(self, values: Mapping[str, jax.Array]) -> jax.Array:
-        """Computes a formula of numbers that JAX traces; what is not finite passes.
+        """Evaluates a formula for numbers that JAX traces, without a check for NaN.
 
         Args:
           values: numbers or arrays of one shape, by name.
@@ -132,13 +132,12 @@ def parse(text: str, *, condition: bool = False) -> Expression:
     """Reads a formula, or a condition.
 
     Args:
-      text: at most `MAX_CHARACTERS` characters.
-      condition: whether comparisons are expected, not a number.
+      text: formula of at most `MAX_CHARACTERS` characters.
+      condition: whether a condition is expected instead of a number.
 
     Raises:
-      ValueError: if the text has something that the module does not list, with its
-        place; or if it is a number where a condition is expected, or the other way
-        round.
+      ValueError: if the text contains an unsupported element (the message gives its
+        position), or is a number instead of a condition, or the reverse.
     """
     if not text.strip():
         raise ValueError("A formula is empty; write one, such as load/modulus.")
@@ -167,18 +166,18 @@ def parse(text: str, *, condition: bool = False) -> Expression:
 def parse_named(text: str, *, condition: bool = False) -> dict[str, Expression]:
     """Reads formulas with names: `U: load/modulus, S: load` or `clamp: x < 1e-6`.
 
-    Commas or semicolons are between them. The last colon ends a name, since formulas
-    have none; a name that has a comma or a semicolon is put into quotes.
+    They are separated by commas or semicolons. The last colon ends a name, because
+    formulas contain none. A name with a comma or a semicolon is quoted.
 
     Args:
-      text: of a flag; may be empty.
-      condition: whether conditions are expected, not numbers.
+      text: value of a flag; may be empty.
+      condition: whether conditions are expected instead of numbers.
 
     Returns:
       The formulas by name, in the order of the text.
 
     Raises:
-      ValueError: if a part has no name or is no formula, or a name is there twice.
+      ValueError: if a part has no name or is not a formula, or a name is repeated.
     """
     found: dict[str, Expression] = {}
     for part in _parts(text):
@@ -188,7 +187,7 @@ def parse_named(text: str, *, condition: bool = False) -> dict[str, Expression]:
         if not name:
             example = "clamp: x < 1e-6" if condition else "U: load/modulus"
             raise ValueError(
-                f"{part.strip()!r} has no name and colon; write {example}."
+                f"{part.strip()!r} has no name followed by a colon; write {example}."
             )
         if name in found:
             raise ValueError(f"{text!r} has {name!r} twice; name it once.")
@@ -226,7 +225,7 @@ class _Source:
         for place, c in enumerate(text):
             if hidden[place] in _REFUSED:
                 instead = _REFUSED[c]
-                raise self._wrong(place, f"{c!r} has no meaning{instead}")
+                raise self._wrong(place, f"{c!r} is not allowed{instead}")
             if self._source or not c.isspace():
                 c = " " if c.isspace() else "**" if hidden[place] == "^" else c
                 self._source += c
@@ -255,7 +254,7 @@ class _Source:
             case ast.Constant(value=str(name)) if name:
                 names[name] = None
             case ast.Constant(value=bool()):
-                raise self._of(node, f"{node.value} has no meaning")
+                raise self._of(node, f"{node.value} is not allowed")
             case ast.Constant(value=int() | float() as number):
                 if not _is_finite(number):
                     raise self._of(node, "a number is too large")
@@ -285,10 +284,10 @@ class _Source:
                         f"{', '.join(FUNCTIONS)}",
                     )
                 if len(node.args) != 1 and not (name in _OF_MANY and node.args):
-                    raise self._of(node, f"{name} has {len(node.args)} values")
+                    raise self._of(node, f"{name} has {len(node.args)} arguments")
                 self._all_of(node.args, names)
             case _:
-                raise self._of(node, f"this is not supported; use {_ALLOWED}")
+                raise self._of(node, f"this is not supported; use only {_ALLOWED}")
         return False
 
     def _all_of(
@@ -299,7 +298,7 @@ class _Source:
                 kinds = ["a number", "a condition"]
                 raise self._of(
                     node,
-                    f"{kinds[not condition]}, where {kinds[condition]} is expected",
+                    f"{kinds[not condition]}, but {kinds[condition]} is expected",
                 )
 
     def _of(self, node: ast.expr, what: str) -> ValueError:

@@ -1,4 +1,4 @@
-"""Imports of libraries that are not installed with opjax by default."""
+"""Imports of optional dependencies."""
 
 import importlib
 import importlib.util
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def optional(module: str, path: Path, *, extra: str = "experiments") -> Any:
-    """Imports a library that a file needs.
+    """Imports a library that is needed for a file.
 
     Args:
       module: name of the module.
@@ -24,7 +24,7 @@ def optional(module: str, path: Path, *, extra: str = "experiments") -> Any:
 
 
 def require(module: str, path: Path, *, extra: str) -> None:
-    """Checks that a library is installed, and does not import it.
+    """Checks that a library is installed, without importing it.
 
     Args:
       module: name of the module.

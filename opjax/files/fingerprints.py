@@ -1,4 +1,4 @@
-"""What files a data set was, so that a run notices when it is another one."""
+"""Fingerprints of data sets, which detect changes between the starts of a run."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -15,13 +15,13 @@ _SHOWN = 3
 
 
 class Fingerprint(NamedTuple):
-    """Names, sizes and contents of the files of a data set.
+    """Names, sizes and a digest of the files of a data set.
 
     Attributes:
       files: number of files.
-      num_bytes: size of all.
-      digest: of the names, sizes and contents of all, 16 letters.
-      each: of every file, 8 letters; empty if there are very many.
+      num_bytes: total size.
+      digest: digest of the names, sizes and contents of all files, 16 characters.
+      each: digest of every file, 8 characters; empty if there are very many files.
     """
 
     files: int
@@ -36,12 +36,12 @@ class Fingerprint(NamedTuple):
 def fingerprint(
     paths: Sequence[str], *, stacked: bool = False, series: bool = False
 ) -> Fingerprint:
-    """Reads sizes and contents of all files that a data set is made of.
+    """Computes the fingerprint of all files of a data set.
 
     Args:
       paths: folders, files and patterns, as for `find`.
       stacked: as for `find`.
-      series: whether they are series, as for `read_series`.
+      series: whether the files are series, as for `read_series`.
 
     Raises:
       OSError: if a file is missing or cannot be read.
@@ -89,7 +89,7 @@ def _digest(file: Path) -> str:
 
 
 def difference(before: Fingerprint, now: Fingerprint) -> str:
-    """Says which files were added, removed or changed; nothing if that is not known."""
+    """Reports which files were added, removed or changed; empty if unknown."""
     if not before.each or not now.each:
         return ""
     added = sorted(now.each.keys() - before.each.keys())

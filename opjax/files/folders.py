@@ -1,10 +1,10 @@
-"""Cases in folders: which file of the folder of a case is its sample.
+"""Cases in folders: finds the file of each case.
 
     cases/cases.csv                        a row for each folder
     cases/case_000/VTK/case_000_116.vtm    the file that is found
     cases/case_001/VTK/case_001_98.vtm
 
-Of a case with files of several times, the last one is the sample.
+If a case has files of several times, the last one is its sample.
 """
 
 import os
@@ -29,18 +29,18 @@ SamplesIn = Callable[[Path], list[Path]]
 
 
 def below(root: Path, samples_in: SamplesIn) -> list[Path]:
-    """Finds the sample of each case in the folders of a folder.
+    """Finds the sample of each case in the subfolders of a folder.
 
     Args:
-      root: folder of the folders of cases.
-      samples_in: what lists the files of samples directly in a folder.
+      root: parent folder of the cases.
+      samples_in: function that lists the sample files directly in a folder.
 
     Returns:
-      A file for each case; empty if no folder has any.
+      One file per case; empty if no subfolder contains any.
 
     Raises:
       FileNotFoundError: if a table in `root` has a row for a folder without samples.
-      ValueError: if a folder has several files, and nothing says which are of one case.
+      ValueError: if a folder has several files that may be separate cases.
     """
     every = [path for path in sorted(root.iterdir()) if is_open(path)]
     found = {folder: _nearest(folder, samples_in) for folder in every}
@@ -58,7 +58,7 @@ def below(root: Path, samples_in: SamplesIn) -> list[Path]:
 
 
 def is_open(path: Path) -> bool:
-    """Whether a path is a folder in which cases may be."""
+    """Whether a path is a folder that may contain cases."""
     hidden = path.name[0] == "." or _NO_RESULTS.fullmatch(path.name)
     return path.is_dir() and not hidden
 
@@ -105,8 +105,8 @@ def _check_empty(
     what += f"{_some(folder.name for folder in bad)}.{conversion.way_in(bad[0])}"
     if named:
         raise FileNotFoundError(
-            f"{what} {cases.TABLE} has rows for them; convert their results, or remove "
-            "the rows."
+            f"{what} {cases.TABLE} has rows for them; convert their results, or "
+            "remove the rows."
         )
     warnings.warn(f"{what} They are skipped.", stacklevel=2)
 
@@ -142,11 +142,10 @@ def _one(root: Path, folder: Path, files: list[Path], *, named: bool) -> Path:
             kept = [kept[numbers.index(max(numbers))]]
     if len(kept) > 1:
         raise ValueError(
-            f"{folder} has {len(kept)} files of samples, {kept[0].name} and "
-            f"{kept[1].name} among them, and it is unknown whether they are times of "
-            "one case. If they are, add a row for the folder to "
-            f"{root / cases.TABLE}, or list them in a .pvd file. If each is a sample, "
-            f"pass '{root}/*'."
+            f"{folder} has {len(kept)} sample files, including {kept[0].name} and "
+            f"{kept[1].name}, and it is unknown whether they are time steps of one "
+            f"case. If they are, add a row for the folder to {root / cases.TABLE}, "
+            f"or list them in a .pvd file. If each is a sample, pass '{root}/*'."
         )
     return kept[0]
 
@@ -156,16 +155,16 @@ def _parents(files: Iterable[Path]) -> set[Path]:
 
 
 def latest(files: list[Path]) -> list[Path]:
-    """Keeps the last of the files that a list of times names, `case.vtm.series`.
+    """Keeps the last of the files that a time list names, such as `case.vtm.series`.
 
-    A list is one of times if all its files are named as it is. Of files with a row in
-    the table beside them, all are kept.
+    A list is one of times if all its files share its name. If files have rows in the
+    table beside them, all are kept.
 
     Args:
-      files: of a data set.
+      files: files of a data set.
 
     Returns:
-      The files without those of earlier times, of which a warning tells.
+      The files without earlier times. A warning lists the omitted ones.
 
     Raises:
       ValueError: if a list is damaged.
@@ -207,7 +206,7 @@ def _last_listed(
 
 
 def frames_of(path: Path) -> list[Path]:
-    """Returns the files that a list names, in the order of their times.
+    """Returns the files that a list names, ordered by time.
 
     Args:
       path: a `.pvd` or `.series` file.
@@ -226,10 +225,10 @@ def last_of(path: Path) -> Path:
       path: a `.pvd` or `.series` file.
 
     Returns:
-      The file; of several pieces, the list itself.
+      The file; if the frame has several pieces, the list itself.
 
     Raises:
-      FileNotFoundError: if that file is missing.
+      FileNotFoundError: if the file is missing.
       ValueError: if the list is damaged, or the file is not in its folder.
     """
     frames = lists.frames(path)
@@ -264,15 +263,15 @@ def _tell(earlier: Collection[Path], kept: Sequence[Path]) -> None:
 
 
 def places(roots: Iterable[Path], found: Sequence[Path]) -> dict[Path, Path]:
-    """Returns the folder of the results of each file, below that of the output.
+    """Returns the subfolder of the output for each file.
 
     Args:
-      roots: folders, files and patterns that were given.
+      roots: given folders, files and patterns.
       found: files that were found there.
 
     Returns:
-      For a file in a folder of cases, the name of the folder of its case. For others
-      nothing, `Path()`, unless two files have one name: then the folders in which they
+      For a file in a folder of cases, the name of its case's folder. For others
+      `Path()`, unless two files have the same name: then the folders in which they
       differ.
     """
     folders = [root for root in roots if root.is_dir()]

@@ -1,4 +1,4 @@
-"""The formats of your own data: finding files, and opening one of any format."""
+"""File formats of your own data: searches for files, and opens any format."""
 
 import glob
 import os
@@ -24,14 +24,13 @@ Paths = OnePath | Sequence[OnePath]
 
 
 def listed(paths: str | Iterable[str]) -> list[str]:
-    """Divides paths at commas; a comma inside the name of what exists divides nothing.
+    """Splits paths at commas, except commas inside the name of an existing path.
 
     Args:
-      paths: folders, files and patterns with commas between them, or the parts of such
-        a text.
+      paths: folders, files and patterns separated by commas, or a sequence of them.
 
     Returns:
-      The paths, without blanks around them.
+      The paths, without surrounding spaces.
     """
     text = paths if isinstance(paths, str) else ",".join(paths)
     parts, separate = text.split(","), list[str]()
@@ -53,25 +52,25 @@ def _exists(path: Path) -> bool:
 
 
 def find(paths: Paths, *, stacked: bool = False) -> list[Path]:
-    """Lists the files of a data set, in the order of their names.
+    """Lists the files of a data set, sorted by name.
 
-    A folder may hold a folder for each case, see `files.folders`. Of files that a list
-    of times names, `case.vtm.series`, the last one is taken, and a warning tells so.
+    A folder may contain one folder per case, see `files.folders`. If a time list such
+    as `case.vtm.series` names files, only the last one is used, with a warning.
 
     Args:
-      paths: a folder, whose files of other formats are ignored, a file, or a pattern
+      paths: a folder, in which files of other formats are ignored; a file; or a pattern
         such as `"data/*.npz"`; or several of these.
-      stacked: look for files of many samples, see `read`: a folder of `.npy` files
-        counts as one.
+      stacked: search for files with many samples, see `read`; a folder of `.npy` files
+        then counts as one file.
 
     Returns:
-      The files, each once, all of one format.
+      The files, without repetition, all of one format.
 
     Raises:
-      FileNotFoundError: if a path does not exist, a folder or pattern has no file, or
-        a link leads nowhere.
-      ValueError: if a format is unknown or there are several, or a folder of a case
-        has several files that are not known to be times.
+      FileNotFoundError: if a path does not exist, a folder or pattern has no file, or a
+        link is broken.
+      ValueError: if a format is unknown or there are several, or the folder of a case
+        has several files that are not known to be time steps.
 
     Examples:
       >>> import tempfile
@@ -96,8 +95,9 @@ def find(paths: Paths, *, stacked: bool = False) -> list[Path]:
     if len(formats) > 1:
         counts = ", ".join(f"{count} {suffix}" for suffix, count in formats.items())
         raise ValueError(
-            f"A data set has one format, but {files[0].parent} and the other paths "
-            f"have {counts} files; name those of one format, '*{files[0].suffix}'."
+            f"A data set must have one format, but {files[0].parent} and the other "
+            f"paths have {counts} files; pass only one format, "
+            f"'*{files[0].suffix}'."
         )
     return files
 
@@ -159,13 +159,16 @@ def _no_samples(root: Path) -> FileNotFoundError:
 
 
 def matching(root: Path) -> list[Path]:
-    """What a pattern finds, without tables of cases."""
+    """The files that match a pattern, ignoring tables of cases."""
     found = [Path(match) for match in glob.glob(pattern(root))]
     return [path for path in found if path.name != cases.TABLE]
 
 
 def pattern(root: Path) -> str:
-    """The pattern of a path, in which what exists is no pattern: `d [1]/s_*.npz`."""
+    """Returns a glob pattern for a path.
+
+    The part that exists is escaped, such as the folder in `d [1]/s_*.npz`.
+    """
     literal = next(parent for parent in root.parents if parent.exists())
     rest = root.relative_to(literal)
     return str(Path(glob.escape(str(literal)), rest))
@@ -183,12 +186,12 @@ def _no_match(root: Path) -> FileNotFoundError:
 
 
 def written_name(path: Path) -> str:
-    """What the copy of a file with a prediction is called."""
+    """File name of the copy with a prediction."""
     return cgns.stem(path) + written_suffix(path)
 
 
 def written_suffix(path: Path) -> str:
-    """The suffix of a copy with a prediction: its own, where that can be written."""
+    """Suffix of the copy with a prediction: the original, if it can be written."""
     suffix = path.suffix.lower()
     read_only = (".vtm", ".pvtu", ".pvd", ".cgns", *foreign.SUFFIXES)
     others = {".stl": ".vtp", ".ply": ".vtp", **dict.fromkeys(read_only, ".vtu")}
@@ -211,7 +214,7 @@ def opened(
     group: str | None = None,
     step: int | None = None,
 ) -> AbstractContextManager[Groups]:
-    """Opens a file, or one group of it, or one frame of a mesh."""
+    """Opens a file, a group of it, or a frame of a mesh."""
     suffix, max_bytes = file.suffix.lower(), options.max_bytes
     if options.stacked:
         return stacking.open_stacked(file, max_bytes)

@@ -1,7 +1,7 @@
-"""Which files are the frames of a case, and of which times they are.
+"""The files of the frames of a case, and their times.
 
-Nothing but the frames of a folder is read for a `.pvd` file in it: names with `..`,
-absolute ones and links out of the folder are refused.
+A `.pvd` file may name only frames in its folder: names with `..`, absolute paths and
+links out of the folder raise an error.
 """
 
 import re
@@ -28,11 +28,11 @@ _FIRST = re.compile(r"^(\d+)(?![\d.])")
 
 
 def find_cases(paths: Paths) -> list[Path]:
-    """Lists the files and folders of cases, in the order of their names.
+    """Lists the files and folders of cases, sorted by name.
 
     Raises:
-      FileNotFoundError: if a path does not exist or holds no case.
-      ValueError: if a file is of an unknown format.
+      FileNotFoundError: if a path does not exist or contains no case.
+      ValueError: if the format of a file is unknown.
     """
     listed = [paths] if isinstance(paths, str | Path) else list(paths)  # pyright: ignore
     cases = {case for path in listed for case in _cases_of(Path(path).expanduser())}
@@ -96,9 +96,10 @@ def _in_folder(root: Path) -> list[Path]:
 
 
 def frames_in(folder: Path) -> list[Path]:
-    """The files of frames in a folder, all of one format, in the order of their names.
+    """The files of frames in a folder, all of one format, sorted by name.
 
-    Of several formats, one is made of the others: `.vtm` lists, `.vtp` surfaces.
+    If there are several formats, the format that refers to the others is used: `.vtm`
+    lists `.vtp` surfaces.
     """
     inside = [path for path in sorted(folder.iterdir()) if path.name[0] != "."]
     inside = [path for path in inside if not path.name.startswith("log.")]
@@ -114,9 +115,9 @@ class Listed(NamedTuple):
     """A frame.
 
     Attributes:
-      file: that has it.
-      time: of the frame, where that is known.
-      step: number of the frame in the file, of files with several.
+      file: file that contains the frame.
+      time: time of the frame, if known.
+      step: index of the frame in the file, if the file has several.
     """
 
     file: Path
@@ -148,12 +149,12 @@ def listed(case: Path) -> Iterator[Listed]:
 
 
 def numbers(case: Path, files: list[Path]) -> list[float]:
-    """Times or numbers in the names of files: at the end, or else at the start.
+    """Times or numbers in file names: at the end, or otherwise at the start.
 
-    Decimals are times, `u_0.0, u_0.5, u_1`; digits alone count the frames.
+    Decimal numbers are times, `u_0.0, u_0.5, u_1`; integers count the frames.
 
     Raises:
-      ValueError: if a name has none, or two have the same.
+      ValueError: if a name contains no number, or two names contain the same number.
     """
     if len(files) == 1:
         return [0.0]
@@ -172,17 +173,17 @@ def numbers(case: Path, files: list[Path]) -> list[float]:
     if not times:
         bad = next(file for file in files if not _NUMBER.search(file.stem))
         raise ValueError(
-            f"{case}: {bad.name} has no number at the end of its name, but frames of "
-            "a series need one; number the files, or pass a .pvd file."
+            f"{case}: {bad.name} has no number at the end of its name, but the "
+            "frames of a series need one; number the files, or pass a .pvd file."
         )
     if len(set(times)) < len(times):
         first = next(n for n in times if times.count(n) > 1)
         pairs = zip(files, times, strict=True)
         same = [file.name for file, number in pairs if number == first]
         raise ValueError(
-            f"{case}: {same[0]} and {same[1]} have the same number, {first:g}: a "
-            "folder contains the frames of one series. Put each series into its own "
-            "folder, or pass .pvd files."
+            f"{case}: {same[0]} and {same[1]} have the same number, {first:g}, but "
+            "a folder must contain the frames of only one series. Put each series "
+            "into a separate folder, or pass .pvd files."
         )
     return times
 
@@ -193,8 +194,8 @@ def _check_gaps(case: Path, files: list[Path], numbers: list[float]) -> None:
     if len(steps) and (steps != steps.min()).any():
         i = int(np.argmax(steps != steps.min()))
         raise ValueError(
-            f"{case}: after {files[i].name}, {files[i + 1].name} follows, but numbers "
-            f"are {steps.min():g} apart elsewhere: frames are missing; add them, or "
+            f"{case}: {files[i + 1].name} follows {files[i].name}, but numbers are "
+            f"{steps.min():g} apart elsewhere, so frames are missing; add them, or "
             "pass a .pvd file with the times of the existing frames."
         )
 

@@ -1,4 +1,4 @@
-"""Files without points, whose fields lie on a grid."""
+"""Files without points, with fields on a grid."""
 
 import math
 from collections.abc import Iterable
@@ -10,18 +10,18 @@ from opjax.samples.from_arrays import grid_points
 
 
 def on_grid(name: str, arrays: Arrays, fields: Iterable[str], axes: int) -> Arrays:
-    """Returns the arrays of a sample, its fields by points, on a uniform grid.
+    """Returns the arrays of a sample on a uniform grid, with fields listed by point.
 
-    The grid fills the unit square (or interval, or cube), its borders included.
+    The grid covers the unit square (or interval, or cube), including its boundary.
 
     Args:
-      name: of the sample, for messages.
-      arrays: of its file.
-      fields: names of the arrays that lie on the grid, if they are there.
+      name: name of the sample, for messages.
+      arrays: arrays of its file.
+      fields: names of the arrays on the grid, if they exist.
       axes: number of axes of the grid.
 
     Raises:
-      ValueError: if the file has points, or fields are on no common grid.
+      ValueError: if the file has points, or fields are not on a common grid.
     """
     if "mesh_points" in arrays:
         raise ValueError(f"{name} has mesh_points; omit grid_axes.")
@@ -32,7 +32,7 @@ def on_grid(name: str, arrays: Arrays, fields: Iterable[str], axes: int) -> Arra
         listed = ", ".join(f"{key} {array.shape}" for key, array in present.items())
         raise ValueError(
             f"{name}: fields must have the same {axes} grid axes, and optionally a "
-            f"channel axis, not {listed or 'none'}; give another grid_axes."
+            f"channel axis, but they are {listed or 'none'}; use another grid_axes."
         )
     (shape,) = shapes
     flat = {

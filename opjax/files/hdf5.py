@@ -1,4 +1,4 @@
-"""Named arrays of HDF5 files, `.h5` and `.hdf5`, read without trusting them."""
+"""Safe reading of named arrays in HDF5 files, `.h5` and `.hdf5`."""
 
 import contextlib
 import math
@@ -26,17 +26,17 @@ _FILTERS = {2, 3, 6} | _COMPRESSIONS
 def open_hdf5(
     path: Path, max_bytes: int, *, group: str | None = None
 ) -> Generator[Groups]:
-    """Opens a file of one sample, or of one group for each sample.
+    """Opens a file of one sample, or of one group per sample.
 
     Args:
       path: the file.
-      max_bytes: largest size of an array.
-      group: name of the only group to open. None opens all groups.
+      max_bytes: maximum size of an array.
+      group: name of the group to open. None opens all groups.
 
     Raises:
       ImportError: if h5py is missing.
-      ValueError: if the file is damaged, empty, or has arrays beside groups. A look-up
-        raises it if the array is too large or stored in another file.
+      ValueError: if the file is damaged or empty, or has arrays beside groups. Reading
+        an array raises it if the array is too large or stored in another file.
     """
     with open_file(path) as file:
         groups = _groups(path, file, group)
@@ -45,11 +45,12 @@ def open_hdf5(
 
 @contextlib.contextmanager
 def open_datasets(path: Path) -> Generator[Mapping[str, "Dataset"]]:
-    """Opens a file of arrays and reads none of them.
+    """Opens a file of arrays without reading them.
 
     Raises:
       ImportError: if h5py is missing.
-      ValueError: if the file is damaged, or holds anything but arrays of its own.
+      ValueError: if the file is damaged, contains anything other than arrays, or refers
+        to arrays in other files.
     """
     with open_file(path) as file:
         yield {name: dataset(path, file, name) for name in names(path, file)}
@@ -57,7 +58,7 @@ def open_datasets(path: Path) -> Generator[Mapping[str, "Dataset"]]:
 
 @contextlib.contextmanager
 def open_groups(path: Path) -> Generator[dict[str, "h5py.Group"]]:
-    """Opens the groups of a file, one for each sample, of which no array is read.
+    """Opens the groups of a file, one per sample, without reading arrays.
 
     Raises:
       ImportError: if h5py is missing.
@@ -69,10 +70,10 @@ def open_groups(path: Path) -> Generator[dict[str, "h5py.Group"]]:
 
 @contextlib.contextmanager
 def open_writable(source: Path, path: Path) -> Generator[dict[str, "h5py.Group"]]:
-    """Opens the groups of `path`, a copy of `source`, so that arrays can be added.
+    """Opens the groups of `path`, a copy of `source`, to add arrays.
 
     Args:
-      source: the original file, which messages name.
+      source: the original file, for messages.
       path: its copy.
     """
     with reading(source):
@@ -86,10 +87,10 @@ def open_writable(source: Path, path: Path) -> Generator[dict[str, "h5py.Group"]
 
 @contextlib.contextmanager
 def open_file(path: Path) -> Generator["h5py.File"]:
-    """Opens a file, whatever it holds, for `names`, `member` and `dataset`.
+    """Opens a file with any content, for `names`, `member` and `dataset`.
 
     Raises:
-      FileNotFoundError: if there is none.
+      FileNotFoundError: if the file does not exist.
       ImportError: if h5py is missing.
       ValueError: if it is damaged.
     """
@@ -132,11 +133,11 @@ def names(path: Path, group: "h5py.Group") -> list[str]:
 
 
 class Dataset:
-    """An array of an HDF5 file that is stored in this file, read when it is indexed.
+    """An array stored in an HDF5 file, read when it is indexed.
 
     Attributes:
-      shape: of the array.
-      dtype: of the array.
+      shape: shape of the array.
+      dtype: data type of the array.
       num_bytes: size of its values, uncompressed.
     """
 
@@ -154,8 +155,8 @@ class Dataset:
         several = sum(code in _COMPRESSIONS for code in filters) > 1
         if several or not _FILTERS.issuperset(filters):
             raise ValueError(
-                f"{path}: {name!r} is compressed by filters {filters}; supported: one "
-                "of gzip, lzf and szip. Write it again."
+                f"{path}: {name!r} is compressed by the filters {filters}; "
+                "supported are gzip, lzf and szip, one at a time. Write it again."
             )
 
     def __len__(self) -> int:
@@ -172,7 +173,7 @@ def dataset(path: Path, group: "h5py.Group", name: str) -> Dataset:
     Args:
       path: the file, or the file with the name of the group appended.
       group: an open group.
-      name: of the array.
+      name: name of the array.
 
     Raises:
       ValueError: if the array is not stored in this file.
@@ -191,21 +192,21 @@ def dataset(path: Path, group: "h5py.Group", name: str) -> Dataset:
 
 
 def file_of(path: Path) -> Path:
-    """Returns the file of a sample, whose name may end with the name of its group."""
+    """Returns the file of a sample, without the name of its group."""
     while not path.is_file() and path != path.parent:
         path = path.parent
     return path
 
 
 def add(path: Path, group: str, arrays: Mapping[str, np.ndarray]) -> None:
-    """Adds arrays to a file or to one of its groups, which are created if missing."""
+    """Adds arrays to a file or to one of its groups; creates both if missing."""
     h5py = _h5py(path)
     with h5py.File(path, "a") as file:
         put(file.require_group(group) if group else file, arrays)
 
 
 def copy_group(source: Path, path: Path, group: str) -> None:
-    """Replaces a group of `path` by that of `source`; removes it if that has none."""
+    """Replaces a group of `path` by that of `source`, or removes it."""
     h5py = _h5py(path)
     with h5py.File(path, "a") as file:
         if group in file:
@@ -251,7 +252,7 @@ class _Datasets(Arrays):
 
 
 def member(path: Path, group: "h5py.Group", name: str) -> Any:
-    """Returns a group or array of this file; None for links, which may leave it."""
+    """Returns a group or array of this file; None for links."""
     with reading(file_of(path)):
         link = group.get(name, getlink=True)
         return group[name] if isinstance(link, _h5py(path).HardLink) else None

@@ -11,31 +11,31 @@ EXPANSION = 256
 
 
 def limit(path: Path) -> int:
-    """Returns the largest plausible size of the arrays of a file, in bytes.
+    """Returns the maximum plausible size of the arrays of a file, in bytes.
 
-    Compression rarely makes arrays of numbers more than a few times smaller. A file
-    that claims a much higher ratio is made to exhaust the memory.
+    Compression rarely reduces arrays of numbers by more than a small factor. A file
+    that declares a much higher ratio is probably made to exhaust the memory.
     """
     return max(EXPANDED_BYTES, EXPANSION * path.stat().st_size)
 
 
 def check_size(path: Path, what: str, size: int, max_bytes: int) -> None:
-    """Checks the size that a file claims before anything is allocated.
+    """Checks the declared size of a file before anything is allocated.
 
     Args:
       path: the file.
-      what: the claimed arrays, in the plural, for the message.
+      what: description of the declared arrays, in the plural, for the message.
       size: their size in bytes.
-      max_bytes: largest allowed size.
+      max_bytes: maximum size.
 
     Raises:
       ValueError: if the size exceeds the limit.
     """
     if size > max_bytes:
         raise ValueError(
-            f"{path} ({path.stat().st_size} bytes) says that {what} take {size} "
-            f"bytes, above the limit of {max_bytes}: it is damaged, or too large for "
-            "this machine. If you trust it, raise max_bytes."
+            f"{path} ({path.stat().st_size} bytes) declares that {what} take "
+            f"{size} bytes, above the limit of {max_bytes}: it is damaged, or too "
+            "large for this machine. If you trust it, raise max_bytes."
         )
 
 
@@ -47,7 +47,7 @@ _POINTERS = {
 
 
 def check_link(path: Path) -> None:
-    """Raises FileNotFoundError, naming its target, for a link that leads nowhere."""
+    """Raises FileNotFoundError for a broken link, with the name of its target."""
     if path.is_symlink() and not path.exists():
         target = os.readlink(path)
         note = "restore that, or remove the link"
@@ -59,7 +59,7 @@ def check_link(path: Path) -> None:
 
 
 def pointer(path: Path) -> str:
-    """What a file stands for that is a pointer to its content; empty for others."""
+    """Kind of pointer to the real content of a file; empty for other files."""
     try:
         with open(path, "rb") as file:
             start = file.read(64)
@@ -69,7 +69,7 @@ def pointer(path: Path) -> str:
 
 
 def is_hdf5(path: Path) -> bool:
-    """Whether a file is HDF5, as MATLAB 7.3 writes it behind a 512-byte header."""
+    """Whether a file is HDF5, including MATLAB 7.3 files with a 512-byte header."""
     with open(path, "rb") as file:
         start = file.read(520)
     signature = b"\x89HDF\r\n\x1a\n"
@@ -90,7 +90,7 @@ def damaged(path: Path, error: object) -> ValueError:
 
 @contextlib.contextmanager
 def reading(path: Path) -> Generator[None]:
-    """Turns every error of a library into the ValueError for a damaged file."""
+    """Converts every error of a library to the ValueError for a damaged file."""
     try:
         yield
     except Exception as error:  # a damaged file can raise any kind of error

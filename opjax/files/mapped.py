@@ -1,4 +1,4 @@
-"""Samples of `.h5` and `.vtu` files that are read and written in slices of points."""
+"""Samples of `.h5` and `.vtu` files, read and written in slices of points."""
 
 import contextlib
 import math
@@ -40,11 +40,11 @@ _OPTIONS = (
 
 
 class Array(Rows, Protocol):
-    """An array of a file, of which no value has been read."""
+    """An array in a file, not yet read."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the whole array."""
+        """Shape of the whole array."""
         ...
 
     @property
@@ -59,10 +59,10 @@ class Columns:
     Args:
       name: of the sample.
       fields: arrays of the file by name, `(n,)` or `(n, channels)`.
-      flat: whether the only field keeps its shape `(n,)`.
+      flat: whether a single field keeps its shape `(n,)`.
 
     Raises:
-      ValueError: if fields are not real numbers, or differ in axes or length.
+      ValueError: if fields are not real-valued, or differ in number of axes or length.
     """
 
     def __init__(self, name: str, fields: Mapping[str, Array], *, flat: bool = False):
@@ -74,8 +74,8 @@ class Columns:
         lengths = {array.shape[0] for array in self._fields.values()}
         if len(lengths) > 1:
             raise ValueError(
-                f"{name}: {', '.join(fields)} have different numbers of rows, "
-                f"{sorted(lengths)}."
+                f"{name}: the fields {', '.join(fields)} have different numbers of "
+                f"rows, {sorted(lengths)}."
             )
         channels = sum(math.prod(a.shape[1:]) for a in self._fields.values())
         self.shape = (lengths.pop(),) if flat else (lengths.pop(), channels)
@@ -85,7 +85,7 @@ class Columns:
 
     @property
     def channel_names(self) -> tuple[str, ...]:
-        """The name of a field for each of its channels."""
+        """The name of the field for each channel."""
         return tuple(
             name
             for name, array in self._fields.items()
@@ -101,14 +101,14 @@ class Columns:
 
 
 class Mapped(NamedTuple):
-    """A sample in a file.
+    """A sample in a file, read in slices.
 
     Attributes:
       name: the file, with the group.
-      arrays: arrays of the `Sample` by name; missing ones are left out. Scalars are
+      arrays: arrays of the `Sample` by name, without missing ones. Scalars are
         `Numbers`.
       present: names of all arrays of the file.
-      create: allocates arrays of float32 with given names and shapes in the copy.
+      create: allocates float32 arrays in the copy, from names and shapes.
     """
 
     name: str
@@ -117,13 +117,13 @@ class Mapped(NamedTuple):
     create: Callable[[dict[str, tuple[int, ...]]], Mapping[str, Any]]
 
     def add(self, names: Sequence[str]) -> "Written":
-        """Allocates fields in the copy. Call it once.
+        """Allocates fields in the copy; may be called only once.
 
         Args:
-          names: a name for each channel, as for `files.write`.
+          names: one name per channel, as for `files.write`.
 
         Returns:
-          The fields, to be written in slices.
+          The fields, which are written in slices.
 
         Raises:
           OSError: if the file cannot be written.
@@ -132,7 +132,7 @@ class Mapped(NamedTuple):
         taken = sorted(set(self.present) & set(names))
         if taken:
             raise ValueError(
-                f"{self.name} has fields {taken} already; choose other names."
+                f"{self.name} already has the fields {taken}; choose other names."
             )
         n, shapes, channels = len(self.arrays["mesh_points"]), {}, {}
         for name in dict.fromkeys(names):
@@ -144,42 +144,49 @@ class Mapped(NamedTuple):
 
 
 class Written(NamedTuple):
-    """Fields that are written in slices, and the channels of each."""
+    """Fields that are written in slices, with the channels of each."""
 
     columns: dict[str, tuple[Any, Any]]
 
-    def put(self, start: int, values: np.ndarray) -> None:
-        """Writes all channels `(m, q)` at the points `start` to `start + m`."""
+    def put(self, start: int, values: np.ndarray, *, first: int = 0) -> None:
+        """Writes channels at the points `start` to `start + m`.
+
+        Args:
+          start: the first point.
+          values: of whole fields, `(m, q)`.
+          first: channel that they begin with; fields without one of them are left out.
+        """
         for array, chosen in self.columns.values():
-            array[start : start + len(values)] = values[:, chosen]
+            channels = np.asarray(chosen) - first
+            if channels.min() >= 0 and channels.max() < values.shape[1]:
+                array[start : start + len(values)] = values[:, channels]
 
 
 @contextlib.contextmanager
 def copied(
     source: Path, path: Path, options: ReadOptions = DEFAULT
 ) -> Generator[list[Mapped]]:
-    """Copies a file and opens its samples, to which fields can be added.
+    """Copies a file and opens its samples to add fields.
 
-    The copy appears when the context ends without an error.
+    The copy is created when the context ends without an error.
 
     Args:
-      source: an `.h5` file of one sample, or of one group for each; or a `.vtu` file.
+      source: an `.h5` file of one sample or of one group per sample, or a `.vtu` file.
       path: the copy.
-      options: what a sample is made of; fields are those of points.
+      options: content of a sample; fields must be point data.
 
     Raises:
       FileNotFoundError: if the source does not exist.
       ImportError: if h5py is missing.
       OSError: if the copy cannot be written.
-      ValueError: if the source is of another format or damaged, a field is missing or
-        not what it has to be, or an option means nothing for slices. Reading a slice
-        raises it, too.
+      ValueError: if the source has another format or is damaged, a field is missing or
+        invalid, or an option does not support slices. Reading a slice raises it, too.
     """
     suffix = source.suffix.lower()
     if suffix not in _OPENED:
         suffixes = ".h5 and .vtu"
         raise ValueError(
-            f"{source} cannot be read in slices, only {suffixes} files can."
+            f"{source} cannot be read in slices; only {suffixes} files can."
         )
     if options.point_dim is not None and suffix != ".vtu":
         raise ValueError(
@@ -233,7 +240,7 @@ def _vtu(source: Path, path: Path, options: ReadOptions) -> Generator[list[Mappe
 def fields_of(
     file: Path, mesh: vtu_slices.SlicedMesh, options: ReadOptions
 ) -> Mapping[str, Array]:
-    """Arrays of the points of a `.vtu` file, of which slices are read, by name."""
+    """Point arrays of a `.vtu` file, read in slices, by name."""
     axes = vtk_fields.axes(file, *mesh.ranges(), options.point_dim)
     return mesh.fields | {"mesh_points": vtu_slices.Axes(mesh.points, axes)}
 
@@ -247,20 +254,20 @@ def columns(
     lookup: Callable[[str], Array],
     options: ReadOptions,
 ) -> dict[str, Column]:
-    """Finds the arrays of a sample among those of a file.
+    """Selects the arrays of a sample from the arrays of a file.
 
     Args:
-      place: of the sample.
+      place: location of the sample.
       present: names of all arrays of the file.
-      lookup: returns an array by its name.
-      options: what a sample is made of.
+      lookup: function that returns an array by name.
+      options: content of a sample.
 
     Returns:
-      The arrays of `Sample` that there are. Targets are left out where one is missing.
+      The available arrays of `Sample`, without targets if one is missing.
 
     Raises:
-      ValueError: if `mesh_points`, a feature or a scalar is missing, an array is not
-        what it has to be, or an option means nothing for slices.
+      ValueError: if `mesh_points`, a feature or a scalar is missing, an array is
+        invalid, or an option does not support slices.
     """
     options.check_only(_OPTIONS, "meshes that are read in slices")
     name = place.name

@@ -1,4 +1,4 @@
-"""Archives of arrays, `.npz`, whose claimed sizes are checked before reading."""
+"""Archives of arrays, `.npz`, with declared sizes checked before reading."""
 
 import contextlib
 import math
@@ -18,15 +18,15 @@ Groups = Mapping[str, Arrays]
 
 @contextlib.contextmanager
 def open_npz(path: Path, max_bytes: int) -> Generator[Groups]:
-    """Opens an archive. An array is read when it is looked up.
+    """Opens an archive. An array is read on access.
 
     Args:
       path: the file.
-      max_bytes: largest size of all arrays together, uncompressed.
+      max_bytes: maximum size of all arrays together, uncompressed.
 
     Raises:
-      ValueError: if the archive is damaged or too large. A look-up raises it if the
-        array is pickled, damaged or larger than its place in the archive.
+      ValueError: if the archive is damaged or too large. Access raises it if the array
+        is pickled, damaged or larger than its space in the archive.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -51,7 +51,7 @@ def _is_note(name: str) -> bool:
 
 
 def add(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Adds arrays to an archive, which is created if it does not exist."""
+    """Adds arrays to an archive; creates it if missing."""
     with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
@@ -94,17 +94,19 @@ def _read_member(member: IO[bytes], size: int) -> np.ndarray:
         (2, 0): npy.read_array_header_2_0,
     }
     if version not in headers:
-        raise ValueError(f"version {version} of the format is for structured arrays")
+        raise ValueError(
+            f"version {version} of the format, which is only for structured arrays"
+        )
     shape, fortran_order, dtype = headers[version](member)
     if dtype.hasobject:
         raise ValueError(
-            "it contains pickled Python objects, which could execute foreign code; "
-            "save an array of numbers"
+            "it contains pickled Python objects, which can execute code; save an "
+            "array of numbers"
         )
     length = math.prod(shape) * dtype.itemsize
     if member.tell() + length != size:
         raise ValueError(
-            f"shape {shape} of {dtype} needs {length} bytes, it has "
+            f"shape {shape} with {dtype} needs {length} bytes, but it has "
             f"{size - member.tell()}"
         )
     array = np.frombuffer(bytearray(member.read(length)), dtype)

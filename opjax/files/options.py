@@ -1,4 +1,4 @@
-"""What is read from files, and how: declared once, for all readers."""
+"""Options of reading files, declared once for all readers."""
 
 import csv
 import dataclasses
@@ -14,9 +14,9 @@ MAX_BYTES = 2**33
 
 
 def parse_names(names: Names) -> tuple[str, ...]:
-    """Turns names with commas between them into a tuple.
+    """Converts comma-separated names to a tuple.
 
-    A name that has a comma itself is put into double quotes: `"Stress, Mises",U`.
+    A name that contains a comma is put into double quotes: `"Stress, Mises",U`.
 
     Raises:
       ValueError: if a name is given twice.
@@ -30,67 +30,71 @@ def parse_names(names: Names) -> tuple[str, ...]:
         names = next(csv.reader([names], skipinitialspace=True), [])
     stripped = tuple(name.strip() for name in names if name.strip())
     if len(set(stripped)) < len(stripped):
-        raise ValueError(f"Name every field only once, not {','.join(stripped)!r}.")
+        raise ValueError(
+            f"Name every field only once: {','.join(stripped)!r} has repetitions."
+        )
     return stripped
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """Which arrays of files make a sample, and how they are read.
+    """Which arrays of files make up a sample, and how they are read.
 
-    Names are given as a sequence or as one text with commas, see `parse_names`, and are
-    kept as tuples.
+    Names are a sequence or one comma-separated text, see `parse_names`, and are stored
+    as tuples.
 
     Args:
-      features: names of fields that together are the input function, scalars and
-        vectors. By default `features`, where it exists. Of series, constant fields.
-      target: names of the fields to predict; by default `target`, where it exists. Of
-        series, the fields that evolve.
-      scalars: names of numbers that are given for the whole sample, see `files.cases`:
-        arrays of one number, in VTK files field data, or columns of a table
-        `cases.csv` in the folder of the files.
-      target_scalars: names of such numbers to predict.
-      numbers: names of such numbers that become `Sample.numbers`, for scales.
-      point_dim: of VTK files, whose points have three coordinates: the number of
-        leading axes that are space, others being constant. By default all axes on
-        which coordinates vary, so that a mesh in a plane is 2-D, and so is one that is
-        one cell thick, as OpenFOAM's of two-dimensional flows. 3 keeps all in space.
-      quadrature: make weights of the points from the cells where a file has none;
-        points of no cell get zero weight, which masks them.
-      location: `"cells"` for fields with one row for each cell: the points of a sample
-        are then the cells' centres of mass, and its quadrature weights their volumes
-        (areas). VTK files have them as cell data, others as arrays of as many rows as
-        `cells`. Of a mixed mesh, cells of the highest dimension count.
-      boundary_names: named boundaries, which become features that are one there and
-        zero elsewhere, and `Sample.boundaries`. In VTK files they are masks
-        `boundary_NAME`, or numbers `boundary` with or without names in the field data
-        `boundary_names`, at points or cells; in others, arrays `boundary_NAME` of point
-        indices or booleans, or numbers `boundary` of the points. A set of points or
-        cells may also be an array `NAME` of zeros and ones.
-      boundary: more named boundaries, by conditions: `"clamp: x < 1e-6; hole:
-        (x-5)^2 + y^2 < 1.01"`, see `files.expressions`. Names in them are coordinates,
-        fields of one channel at points, numbers of the case, or fields at cells alone.
-        Of a mesh with cells, only points of its boundary count.
-      facets: keep how to integrate over named boundaries, `Sample.patches`.
-      geometry: `"normals"`, `"distance"`, `"layers"` or several, features of the
-        shape: the outward unit normal of the nearest facet, the distance to it, and
-        functions of the distance that decay, see `geometry.layers`, of each named
-        boundary, or of the mesh's boundary if none is named.
-      grid_axes: number of axes of the grid on which fields lie in files that have no
-        points: 2 for arrays `(h, w)` or `(h, w, channels)`, on a uniform grid of the
-        unit square; of series, `(t, h, w)`. 0 for files with points.
+      features: names of the fields that make up the input function, scalars and
+        vectors. The default is `features`, if it exists. For series, these fields are
+        constant.
+      target: names of the fields to predict; by default `target`, if it exists. For
+        series, these are the evolving fields.
+      scalars: names of scalar inputs of the sample, see `files.cases`: arrays of one
+        number, field data in VTK files, or columns of a table `cases.csv` in the folder
+        of the files.
+      target_scalars: names of scalars to predict.
+      numbers: names of scalars for `Sample.numbers`, which scales use.
+      point_dim: for VTK files, whose points have three coordinates: the number of
+        leading axes that are space; the other coordinates must be constant. The default
+        is all axes on which coordinates vary, so a planar mesh is 2-D. A mesh that is
+        one cell thick is 2-D too, as in OpenFOAM's two-dimensional flows. 3 keeps all
+        axes.
+      quadrature: compute weights of the points from the cells if a file has none;
+        points without a cell get zero weight, which masks them.
+      location: `"cells"` for fields with one row per cell: the points of a sample are
+        then the cell centroids, and its quadrature weights their volumes (areas). VTK
+        files store such fields as cell data, others as arrays with as many rows as
+        `cells`. In a mixed mesh, only cells of the highest dimension are used.
+      boundary_names: named boundaries, which become `Sample.boundaries` and indicator
+        features (one on the boundary, zero elsewhere). In VTK files they are masks
+        `boundary_NAME`, or numbers `boundary` with optional names in the field data
+        `boundary_names`, at points or cells. In other files they are arrays
+        `boundary_NAME` of point indices or booleans, or numbers `boundary` of the
+        points. A set of points or cells may also be an array `NAME` of zeros and ones.
+      boundary: additional named boundaries, defined by conditions: `"clamp: x < 1e-6;
+        hole: (x-5)^2 + y^2 < 1.01"`, see `files.expressions`. A condition may contain
+        coordinates, point fields of one channel, scalars of the case, or only cell
+        fields. If the mesh has cells, only its boundary points are included.
+      facets: store the quadrature rules on named boundaries, `Sample.patches`.
+      geometry: geometric features: `"normals"`, `"distance"`, `"layers"` or several.
+        They are the outward unit normal of the nearest facet, the distance to it, and
+        decaying functions of the distance, see `geometry.layers`; for each named
+        boundary, or for the boundary of the mesh if none is named.
+      grid_axes: number of grid axes of the fields in files without points: 2 for arrays
+        `(h, w)` or `(h, w, channels)`, on a uniform grid of the unit square; for
+        series, `(t, h, w)`. 0 for files with points.
       stacked: whether every array of a file has samples along axis 0: `.npz` and `.h5`
-        files, or folders of one `.npy` file for each array. `mesh_points`, `cells`,
-        `quadrature_weights` and `grid_shape` may also be one for all samples, with an
-        axis less.
-      need_target: whether a missing field or scalar to predict is an error; samples
-        have no target otherwise.
-      max_bytes: largest size of the arrays of a file, uncompressed; of a sample, if
+        files, or folders with one `.npy` file per array. `mesh_points`, `cells`,
+        `quadrature_weights` and `grid_shape` may also be shared by all samples, with
+        one axis less.
+      need_target: whether a missing target is an error; otherwise samples have no
+        target.
+      max_bytes: maximum size of the arrays of a file, uncompressed; of one sample, if
         they are stacked.
 
     Raises:
-      ValueError: if there is no such grid, location or feature, a field is named twice,
-        or options do not go together.
+      ValueError: if a grid, location or feature is unknown, a field is named twice, or
+        options are incompatible.
 
     Examples:
       >>> from opjax import files
@@ -184,7 +188,7 @@ class ReadOptions:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """Names of all fields of points or cells that are looked for."""
+        """Names of all point or cell fields to search for."""
         return (*(self.features or ("features",)), *(self.target or ("target",)))
 
     @property
@@ -194,20 +198,20 @@ class ReadOptions:
 
     @property
     def needs_shape(self) -> bool:
-        """Whether boundaries, features of the shape or facets are asked for."""
+        """Whether boundaries, geometric features or facets are requested."""
         return bool(
             self.boundary_names or self.boundary or self.geometry or self.facets
         )
 
     @property
     def has_scalars(self) -> bool:
-        """Whether a sample has numbers of its own, which a table may hold."""
+        """Whether a sample has scalars, which a table may contain."""
         names = {name for one in self.conditions.values() for name in one.names}
         named = self.scalars or self.target_scalars or self.numbers
         return bool(named or names - {"x", "y", "z"})
 
     def given(self) -> list[str]:
-        """Names of the options that are not as by default."""
+        """Names of the options that differ from the default."""
         return [
             field.name
             for field in dataclasses.fields(self)
@@ -215,11 +219,11 @@ class ReadOptions:
         ]
 
     def check_only(self, names: Collection[str], where: str) -> None:
-        """Raises ValueError for an option that a reader does not know.
+        """Raises ValueError if an option is set that a reader does not support.
 
         Args:
-          names: of the options that it knows.
-          where: what it reads.
+          names: names of the supported options.
+          where: what the reader reads, for the message.
         """
         for name in self.given():
             if name not in names:

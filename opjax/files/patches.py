@@ -1,8 +1,8 @@
-"""Facets of named boundaries, over which fields at points or at cells are integrated.
+"""Facets of named boundaries, for integrals of point data or cell data over them.
 
-A facet of a mesh of cell data has the value of the cell it belongs to: exact where the
-normal derivative is zero, as of the pressure on a wall, and else the value half a cell
-away. One of point data takes the values of its corners.
+If fields are cell data, a facet has the value of its cell. This is exact if the normal
+derivative is zero, as for the pressure on a wall; otherwise it is the value half a cell
+away. If fields are point data, a facet uses the values at its corners.
 """
 
 import jax
@@ -14,11 +14,11 @@ from opjax.samples import Patch
 
 
 def at_points(points: np.ndarray, facets: np.ndarray) -> Patch:
-    """Gives the points of facets shares of their areas.
+    """Distributes the areas of facets to their points.
 
     Args:
-      points: of the mesh, `(n, p)`.
-      facets: point indices, `(m, corners)`; they look out of the mesh.
+      points: points of the mesh, `(n, p)`.
+      facets: point indices, `(m, corners)`, oriented out of the mesh.
     """
     points = np.asarray(points, np.float64)
     vectors = geometry.point_area_vectors(points, facets)
@@ -38,12 +38,13 @@ def at_points(points: np.ndarray, facets: np.ndarray) -> Patch:
 
 
 def moved(patch: Patch, points: np.ndarray, places: jax.Array) -> Patch:
-    """Returns the rule of `at_points` after its points have moved, in arrays of JAX.
+    """Returns the rule of `at_points` for moved points, with JAX arrays.
 
     Args:
-      patch: rule at the points of a mesh; one of cells stays as it is.
-      points: of that mesh, `(n, p)`, which say how polygons are divided.
-      places: where they are now, `(n, p)`.
+      patch: rule at the points of a mesh; a rule for cells is unchanged.
+      points: original points of that mesh, `(n, p)`, which define how polygons are
+        divided.
+      places: moved points, `(n, p)`.
     """
     if patch.facets is None:
         return patch
@@ -63,12 +64,12 @@ def moved(patch: Patch, points: np.ndarray, places: jax.Array) -> Patch:
 
 
 def at_cells(points: np.ndarray, facets: np.ndarray, rows: np.ndarray) -> Patch:
-    """Gives facets to the cells they belong to.
+    """Assigns the areas of facets to their cells.
 
     Args:
-      points: of the mesh, `(n, p)`.
-      facets: point indices, `(m, corners)`; they look out of the mesh.
-      rows: of the sample's cell that each facet belongs to, `(m,)`.
+      points: points of the mesh, `(n, p)`.
+      facets: point indices, `(m, corners)`, oriented out of the mesh.
+      rows: index of the sample's cell for each facet, `(m,)`.
     """
     points = np.asarray(points, np.float64)
     vectors = geometry.facet_area_vectors(points, facets)
@@ -86,13 +87,13 @@ def at_cells(points: np.ndarray, facets: np.ndarray, rows: np.ndarray) -> Patch:
 def of_body(
     points: np.ndarray, facets: np.ndarray, kind: str, rows: np.ndarray | None = None
 ) -> Patch:
-    """Gives the points or the cells of a body's surface their areas, into the body.
+    """Assigns the areas of a body's surface to its points or cells, oriented inwards.
 
     Args:
-      points: of the surface, `(n, p)`.
-      facets: its cells, `(m, corners)`, listed in any direction.
-      kind: of the cells.
-      rows: of the sample's cells, `(m,)`; None of one of points.
+      points: points of the surface, `(n, p)`.
+      facets: its cells, `(m, corners)`, in any orientation.
+      kind: type of the cells.
+      rows: indices of the sample's cells, `(m,)`; None for point data.
     """
     points, num_open = np.asarray(points, np.float64), 0
     try:

@@ -1,7 +1,7 @@
-"""Your own data: samples from `.npz`, `.h5` and VTK files and surfaces, and back again.
+"""Samples from `.npz`, `.h5` and VTK files and surfaces.
 
-One file holds one sample on one mesh, or, in HDF5, a group does. Arrays are found by
-their names:
+One file, or one group in HDF5, contains one sample on one mesh. Arrays are found by
+name:
 
     mesh_points         coordinates (n, p); in VTK files the points of the mesh
     features            input function (n, c), or (n,), if there is one
@@ -10,7 +10,7 @@ their names:
     cells               point indices of the cells (m, corners)
     grid_shape          points per axis, of a structured grid in row-major order
 
-and fields of other names are asked for, see `ReadOptions`.
+Fields with other names are selected with `ReadOptions`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,27 +30,27 @@ from opjax.samples.stored import Place, Stored
 
 
 def read(paths: Paths, options: ReadOptions = DEFAULT) -> list[Sample]:
-    """Reads samples, never unpickling, and checks that all fit the same model.
+    """Reads samples without unpickling, and checks that all fit the same model.
 
         samples = files.read("data", files.ReadOptions(features="k,f", target="u"))
 
-    Points that coincide (in float32, to which all is rounded) are kept, and counted in
-    a warning: meshes with cracks have them, and so have coordinates with a large
-    offset, which should be subtracted.
+    Coinciding points (in float32, to which all arrays are rounded) are kept, with a
+    warning. Meshes with cracks have them, and so do coordinates with a large offset,
+    which should be subtracted.
 
     Args:
-      paths: folder or files, see `find`; they are read in the order of their names.
-      options: what a sample is made of.
+      paths: folder or files, see `find`; they are read in order of their names.
+      options: content of a sample.
 
     Returns:
       The samples in float32; their `name` is the file, with the group or the row.
 
     Raises:
       FileNotFoundError: if there is no file.
-      ImportError: if h5py or VTK is needed and missing.
+      ImportError: if h5py or VTK is needed but missing.
       ValueError: if a file is damaged, pickled, too large or of an unknown format; an
-        array is missing, not of real numbers, not finite or of the wrong shape; cells
-        name points that do not exist; or samples differ in dimension or channels.
+        array is missing, not real-valued, not finite or of the wrong shape; cells refer
+        to points that do not exist; or samples differ in dimension or channels.
 
     Examples:
       >>> import tempfile
@@ -69,18 +69,18 @@ def read(paths: Paths, options: ReadOptions = DEFAULT) -> list[Sample]:
 
 
 def stored(paths: Paths, options: ReadOptions = DEFAULT) -> Stored:
-    """Looks at samples as `read` does, one after the other, and leaves them on disk.
+    """Checks samples one by one like `read`, but leaves them on disk.
 
     Args:
       paths: see `read`.
-      options: what a sample is made of.
+      options: content of a sample.
 
     Returns:
-      The same samples, each of which is read from its file when it is looked up.
+      The same samples, each of which is read from its file on every access.
 
     Raises:
       FileNotFoundError: if there is no file.
-      ImportError: if h5py or VTK is needed and missing.
+      ImportError: if h5py or VTK is needed but missing.
       ValueError: as for `read`.
 
     Examples:
@@ -99,11 +99,11 @@ def stored(paths: Paths, options: ReadOptions = DEFAULT) -> Stored:
 
 
 def first(paths: Paths, options: ReadOptions = DEFAULT) -> Built:
-    """Reads the first sample alone, to check before all are read what it must have.
+    """Reads only the first sample, for checks before all are read.
 
     Args:
       paths: see `read`.
-      options: what a sample is made of.
+      options: content of a sample.
 
     Raises:
       OSError: if there are no files.
@@ -111,25 +111,25 @@ def first(paths: Paths, options: ReadOptions = DEFAULT) -> Built:
     """
     for _, built in _each(find(paths, stacked=options.stacked)[:1], options):
         return built
-    raise ValueError(f"{paths} has no samples.")
+    raise ValueError(f"No samples found in {paths}.")
 
 
 def build(place: Place, arrays: Arrays, options: ReadOptions) -> Built:
-    """Builds a sample of its arrays, and of what a table of cases says of it."""
+    """Builds a sample from its arrays and its row in a table of cases."""
     row = cases.row_of(Path(place.file), place.group, named=options.has_scalars)
     return building.build(place.name, arrays, options, row)
 
 
 class Survey:
-    """What is learnt of samples one by one, and said of all at the end.
+    """Collects the checks of samples one by one, and reports them at the end.
 
     Args:
-      options: they are read with.
-      like: a sample of another set, whose plane is theirs.
+      options: options of reading.
+      like: a sample of another set, which must lie in the same plane.
 
     Attributes:
-      parts: what a table says that each sample is for.
-      seen: what is kept of each to find those that are repeated.
+      parts: split of each sample according to the table.
+      seen: digests of each sample, to find repeated samples.
     """
 
     def __init__(self, options: ReadOptions, like: Built | None):
@@ -144,15 +144,15 @@ class Survey:
 
     @property
     def first(self) -> Built:
-        """The first sample, with which all have to agree."""
+        """The first sample, with which all others must be consistent."""
         assert self._first is not None, "a sample"
         return self._first
 
     def look_at(self, built: Built) -> None:
-        """Checks that a sample agrees with the first one, and keeps what is to be said.
+        """Checks a sample against the first one, and records possible warnings.
 
         Raises:
-          ValueError: if it does not.
+          ValueError: if it is inconsistent.
         """
         first = self._first = self._first or built
         building.check_agree(first.sample, built.sample)
@@ -168,7 +168,7 @@ class Survey:
         self._layers.append((sample.name, layer))
 
     def warn(self) -> None:
-        """Warns of what is doubtful, each once."""
+        """Warns about everything doubtful, once for each kind."""
         building.warn_of_duplicates(self._duplicates)
         building.warn_of_offsets(self._moved, self._duplicates)
         layout.check_axes(self._senses)
@@ -180,7 +180,7 @@ class Survey:
 def read_all(
     paths: Paths, options: ReadOptions, *, like: Built | None = None
 ) -> tuple[list[Sample], Survey]:
-    """Reads samples, see `read`; in the plane of `like`, if that is given."""
+    """Reads samples, see `read`; in the same plane as `like`, if given."""
     every: list[Sample] = []
     survey = Survey(options, like)
     for _, built in _each(find(paths, stacked=options.stacked), options):
@@ -195,7 +195,7 @@ def read_all(
 def look_at_all(
     paths: Paths, options: ReadOptions, *, like: Built | None = None
 ) -> tuple[Stored, Survey]:
-    """Looks at samples and leaves them on disk, see `stored` and `read_all`."""
+    """Checks samples and leaves them on disk, see `stored` and `read_all`."""
     files = find(paths, stacked=options.stacked)
     if options.stacked and files[0].suffix.lower() == ".npz":
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Samples that a model cannot tell apart: frames of one run, taken as cases."""
+"""Detection of samples with equal inputs, such as frames of one run taken as cases."""
 
 import hashlib
 import math
@@ -17,13 +17,13 @@ _WAY = (
 
 
 class Seen(NamedTuple):
-    """What is kept of a sample.
+    """Digests of a sample.
 
     Attributes:
       name: of the sample.
       given: digest of its points, features and scalars.
       asked: digest of its targets; empty if there are none.
-      time: that its file says it is of; NaN if it says none.
+      time: time stored in its file; NaN if there is none.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Seen(NamedTuple):
 
 
 def seen(sample: Sample, time: float = math.nan) -> Seen:
-    """Returns what is kept of a sample."""
+    """Returns the digests of a sample."""
     inputs = _digest([sample.mesh_points, sample.features, sample.scalars])
     asked = _digest([sample.target, sample.target_scalars])
     return Seen(sample.name, inputs, asked, time)
@@ -49,12 +49,12 @@ def _digest(arrays: Sequence[np.ndarray | None]) -> bytes:
 
 
 def warn(known: Iterable[Seen]) -> None:
-    """Warns of samples with one input and several answers, and of doubtful answers.
+    """Warns about equal inputs with different targets, and about doubtful targets.
 
-    Initial values beside solutions are doubtful, and answers that are all equal.
+    Doubtful are initial states among solutions, and targets that are all equal.
 
     Args:
-      known: all samples of a data set.
+      known: digests of all samples of a data set.
     """
     groups: dict[bytes, list[Seen]] = {}
     known = [one for one in known if one.asked]
@@ -65,16 +65,16 @@ def warn(known: Iterable[Seen]) -> None:
         _warn_of_several(several, len(known))
     if len(groups) > 1 and len({one.asked for one in known}) == 1:
         warnings.warn(
-            f"The answers of all {len(known)} samples are equal, though their inputs "
-            "are not: there is nothing to learn. See how the files were written.",
+            f"The targets of all {len(known)} samples are equal, but their inputs "
+            "are not: there is nothing to learn. Check how the files were written.",
             stacklevel=4,
         )
     first = [one for one in known if one.time == 0]
     if first and any(one.time > 0 for one in known):
         warnings.warn(
-            f"{len(first)} of {len(known)} samples are at time 0, {first[0].name} for "
-            "example, and others later: fields at time 0 are initial values, not "
-            f"solutions. {_WAY}.",
+            f"{len(first)} of {len(known)} samples are at time 0, for example "
+            f"{first[0].name}, and others are later: fields at time 0 are initial "
+            f"values, not solutions. {_WAY}.",
             stacklevel=4,
         )
 
@@ -90,17 +90,18 @@ def _warn_of_several(groups: list[list[Seen]], count: int) -> None:
         early, late = sorted(timed[0], key=lambda seen: seen.time)[:2]
         warnings.warn(
             f"{number} of {count} samples are frames of {len(groups)} runs: "
-            f"{early.name} is at time {early.time:g}, {late.name} at {late.time:g}, "
-            "with the same mesh and input. Models cannot distinguish them, and "
-            f"frames of one run are in training and test. {_WAY}.",
+            f"{early.name} is at time {early.time:g}, {late.name} at "
+            f"{late.time:g}, with the same mesh and input. Models cannot "
+            "distinguish them, and frames of one run would be in both the "
+            f"training and the test set. {_WAY}.",
             stacklevel=5,
         )
         return
     warnings.warn(
         f"{number} of {count} samples have the same input as others, but different "
-        f"targets: {one.name} and {other.name}, for example. Models cannot "
-        "distinguish them. Add the differing quantity as a feature or scalar. If "
-        "they are times of one run, keep the last one, or train on series with "
-        "--time=one_step.",
+        f"targets, for example {one.name} and {other.name}. Models cannot "
+        "distinguish them. Add the quantity that differs as a feature or scalar. "
+        "If they are time steps of one run, keep the last one, or train on series "
+        "with --time=one_step.",
         stacklevel=5,
     )

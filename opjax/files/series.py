@@ -1,17 +1,17 @@
-"""Series in files: fields that evolve on one mesh, one case per file or folder.
+"""Series in files: evolving fields on one mesh, one case per file or folder.
 
 A case is
 
 - an `.npz` or `.h5` file (or a group of an `.h5` file) with an array `times (t,)` and
-  fields `(t, n)` or `(t, n, c)`; other arrays are as in `files.read`;
+  fields `(t, n)` or `(t, n, c)`; other arrays are the same as in `files.read`;
 - a `.pvd`, `.vtu.series` or `.vtm.series` file that lists `.vtu` (or `.vtm`) files of
   its folder with their times;
-- a folder of numbered `.vtu` (or `.vtm`) files, `flow_0000.vtu`, `flow_0001.vtu`, whose
-  times are the field data `TimeValue`, or else the numbers; of `flow_0.25.vtu` the
-  decimals.
+- a folder of numbered `.vtu` (or `.vtm`) files, `flow_0000.vtu`, `flow_0001.vtu`. Times
+  are the field data `TimeValue`, or otherwise the numbers in the names; decimals as in
+  `flow_0.25.vtu` are times.
 
-A folder may hold many of one kind, folders of cases among them. Scalars of a case are
-in its file, or in a table beside it, see `opjax.files.cases`.
+A folder may contain many cases of one kind, including folders of cases. Scalars of a
+case are in its file or in a table beside it, see `opjax.files.cases`.
 """
 
 import dataclasses
@@ -54,7 +54,7 @@ _OPTIONS = (
 
 
 class SeriesSplits(Divided[Sequence[Series]]):
-    """The series of a task, divided.
+    """The series of a task, split.
 
     Examples:
       >>> import tempfile
@@ -118,28 +118,28 @@ def read_series(
     min_frames: int = 2,
     in_memory: bool = True,
 ) -> Cases:
-    """Reads series, never unpickling, and checks that all fit the same model.
+    """Reads series without unpickling, and checks that all fit the same model.
 
     Args:
-      paths: folder, files, or folders of cases, see the top of this module.
-      options: what a series is made of. `target` are the fields that evolve,
-        `features` constant ones that models see beside them; cells and boundaries are
-        those of the first frame. Scalars may be field data of the first `.vtu` file.
-      min_frames: fewest frames of a series. With one, fields without an axis of time
-        are its only frame, and times may be missing.
+      paths: folder, files, or folders of cases, see the module docstring.
+      options: content of a series. `target` are the evolving fields, `features` are
+        constant input fields; cells and boundaries are taken from the first frame.
+        Scalars may be field data of the first `.vtu` file.
+      min_frames: minimum number of frames of a series. With one, a field without a time
+        axis is a single frame, and times may be missing.
       in_memory: whether frames are kept in memory. Otherwise a frame is read from its
-        file whenever it is looked up; not for `.npz` files.
+        file on every access; not supported for `.npz` files.
 
     Returns:
       The series in float32, with times in float64; their `name` is the file or folder.
 
     Raises:
       FileNotFoundError: if there is no file.
-      ImportError: if h5py is needed and missing.
+      ImportError: if h5py is needed but missing.
       ValueError: if a file is damaged or too large; an array is missing or of the wrong
         shape; numbers of files have a gap; the mesh changes within a series; an option
-        means nothing for series; or as from `samples.series.check`. The message names
-        the file, and the frame.
+        does not support series; or as from `samples.series.check`. The message names
+        the file and the frame.
 
     Examples:
       >>> import tempfile
@@ -182,21 +182,22 @@ def series_splits(
     min_frames: int = 2,
     in_memory: bool = True,
 ) -> SeriesSplits:
-    """Reads series and divides them.
+    """Reads series and splits them.
 
     Args:
       train: folders or files of the training series, see `read_series`.
-      test: those of the test set. If empty, a part of the training series.
-      options: what a series is made of.
-      shares: how series are divided. A column `split` of `cases.csv` divides them in
-        place of the fractions, also without scalars.
-      min_frames: fewest frames of a series.
+      test: the same for the test set. If empty, a fraction of the training series is
+        held out.
+      options: content of a series.
+      shares: fractions of the split. A column `split` of `cases.csv` takes precedence
+        over the fractions, even if no scalars are requested.
+      min_frames: minimum number of frames of a series.
       in_memory: whether frames are kept in memory.
 
     Raises:
       OSError: if there are no files.
       ValueError: as for `read_series`; or if a case is in both lists, or there are too
-        few to be divided.
+        few to split.
 
     Examples:
       >>> import tempfile
@@ -294,7 +295,7 @@ def _of_arrays(case: Path, group: str, arrays: Arrays, how: _How) -> _Found:
             f"{fields[key].shape}: frames or times are missing."
         )
     if not len(times):
-        raise ValueError(f"{name} has no frames; give at least one.")
+        raise ValueError(f"{name} has no frames; a series needs at least one.")
     fields = {k: building.numbers(name, k, field) for k, field in fields.items()}
     for key, field in fields.items():
         if field.ndim > 1:
@@ -399,7 +400,7 @@ def _of_frames(case: Path, listed: list[Listed], how: _How) -> _Found:
             if values and now.shape != values[0].shape:
                 raise ValueError(
                     f"{case}: frame {number} ({file.name}) has {now.shape[1]} "
-                    f"channels of the target, frame 0 has {values[0].shape[1]}."
+                    f"target channels, but frame 0 has {values[0].shape[1]}."
                 )
             values.append(now if how.in_memory or not values else values[0])
             times.append(building.time_of(arrays) if time is None else time)

@@ -1,4 +1,4 @@
-"""Writing series frame by frame, so that memory does not grow with their number."""
+"""Writing series frame by frame, in bounded memory."""
 
 import contextlib
 import dataclasses
@@ -37,11 +37,12 @@ def pvd(
     """Writes frames as `.vtu` files, and a `.pvd` file that ParaView animates.
 
     Args:
-      folder: for `name_0000.vtu`, ... and, at the end, `name.pvd`; made if missing.
-      name: of the files.
-      series: whose mesh and cells are written.
-      names: of the channels; those of the same name become one field.
-      mesh: written in place of the points and cells of the series.
+      folder: folder for `name_0000.vtu`, ... and, at the end, `name.pvd`; created if
+        missing.
+      name: base name of the files.
+      series: series that provides the mesh and cells.
+      names: names of the channels; channels of the same name become one field.
+      mesh: mesh that replaces the points and cells of the series.
       location: `"cells"` if the points of the series are the centres of its cells.
 
     Raises:
@@ -88,13 +89,13 @@ def mesh_of(
     point_dim: int | None = None,
     step: int | None = None,
 ) -> VtkMesh:
-    """Reads the mesh of a frame, without its fields at points and cells.
+    """Reads the mesh of a frame, without its point data and cell data.
 
     Args:
       file: the file.
-      max_bytes: largest size of an array.
+      max_bytes: maximum size of an array.
       point_dim: as for `layers.flattened`.
-      step: number of the frame, of files with several.
+      step: index of the frame, if the file has several.
     """
     mesh = layers.flattened(file, vtk_fields.load(file, max_bytes, step), point_dim)
     if mesh.layer is not None:
@@ -122,15 +123,15 @@ def archive(
     Scalars of the series are written too.
 
     Args:
-      path: the file, which appears at the end.
-      series: whose mesh is written beside them.
-      names: of the channels, all of one field.
-      times: of all frames that will be given.
+      path: path of the file, which is created when the animation is complete.
+      series: series whose mesh is written, too.
+      names: names of the channels, all of one field.
+      times: times of all frames.
       on_grid: write fields `(t, h, w)` on the grid of the series, without points.
 
     Raises:
       OSError: if the file cannot be written.
-      ValueError: if another number of frames is given.
+      ValueError: if the number of frames differs from the number of times.
     """
     channels = {name: [i for i, n in enumerate(names) if n == name] for name in names}
     grid = series.grid_shape if on_grid and series.grid_shape else None
@@ -155,7 +156,9 @@ def archive(
 
         yield write
         if count != len(times):
-            raise ValueError(f"{path}: {count} frames were given, not {len(times)}.")
+            raise ValueError(
+                f"{path}: {count} frames were passed, expected {len(times)}."
+            )
         arrays = {} if grid else _mesh_arrays(series)
         arrays |= {k: np.asarray(v) for k, v in (series.scalars or {}).items()}
         npz.add(temporary, arrays | {"times": np.asarray(times)})

@@ -17,22 +17,21 @@ from opjax.samples.summaries import Summary
 
 
 def read_sliced(paths: Paths, options: ReadOptions = DEFAULT) -> Sliced:
-    """Looks at files once, in slices of points, and leaves their arrays there.
+    """Scans files once in slices of points, and leaves their arrays on disk.
 
     Args:
-      paths: folder, files or patterns, as for `read`: `.h5` files, of one sample or of
-        a group for each, and `.vtu` files.
-      options: what a sample is made of; fields are those of points.
+      paths: folder, files or patterns, as for `read`: `.h5` files of one sample or one
+        group per sample, and `.vtu` files.
+      options: content of a sample; fields must be point data.
 
     Returns:
       The samples, none of which is in memory.
 
     Raises:
       FileNotFoundError: if there is no file.
-      ImportError: if h5py is needed and missing.
-      ValueError: if a file is of another format or damaged, a field is missing or not
-        what it has to be, samples differ in their channels, or an option means nothing
-        for slices.
+      ImportError: if h5py is needed but missing.
+      ValueError: if a file has another format or is damaged, a field is missing or
+        invalid, samples differ in their channels, or an option does not support slices.
 
     Examples:
       >>> import tempfile
@@ -57,8 +56,8 @@ def read_sliced(paths: Paths, options: ReadOptions = DEFAULT) -> Sliced:
                 if not {"target", "target_scalars"} & arrays.keys():
                     target = ", ".join(options.target) or "target"
                     raise ValueError(
-                        f"{name} has no field {target} to learn from; name what to "
-                        "predict, target_names=..."
+                        f"{name} has no field {target} to predict; pass "
+                        "target_names=... with the fields to predict."
                     )
                 weighted.add("quadrature_weights" in arrays)
                 summary = summarize(name, arrays)
@@ -66,19 +65,19 @@ def read_sliced(paths: Paths, options: ReadOptions = DEFAULT) -> Sliced:
             looked_at.append(summary)
             if channels(summary) != channels(looked_at[0]) or len(weighted) > 1:
                 raise ValueError(
-                    f"{name} has channels {channels(summary)}, weights: "
+                    f"{name} has the channels {channels(summary)}, weights: "
                     f"{'quadrature_weights' in arrays}; the first sample, "
-                    f"{places[0].name}, has {channels(looked_at[0])}: all samples of a "
-                    "data set must agree."
+                    f"{places[0].name}, has {channels(looked_at[0])}: all samples "
+                    "of a data set must be consistent."
                 )
     return Sliced(places, looked_at, weighted=weighted == {True}, opened=look)
 
 
 class SlicedSplits(Divided[Sliced]):
-    """Samples that are larger than memory, divided.
+    """Samples larger than memory, split into training, validation and test sets.
 
-    One mesh that does not fit into memory is often all there is: a single sample is
-    trained on and tested, and none validates.
+    If there is only one mesh that does not fit into memory, the same sample is used for
+    training and test, without validation.
 
     Examples:
       >>> import tempfile
@@ -104,14 +103,16 @@ def sliced_splits(
     options: ReadOptions = DEFAULT,
     shares: Shares = SHARES,
 ) -> SlicedSplits:
-    """Divides samples that are larger than memory.
+    """Splits samples that are larger than memory.
 
     Args:
       train: folders, files or patterns, see `read_sliced`.
-      test: those of the test set. If empty, a part of the training samples.
-      options: what a sample is made of.
-      shares: how samples are divided. A column `split` of `cases.csv`, see
-        `files.cases`, divides them in place of the fractions, also without scalars.
+      test: the same for the test set. If empty, a fraction of the training samples is
+        held out.
+      options: content of a sample.
+      shares: fractions of the split. A column `split` of `cases.csv`, see
+        `files.cases`, takes precedence over the fractions, even if no scalars are
+        requested.
 
     Returns:
       The samples, on disk.
@@ -154,7 +155,7 @@ def places_of(file: Path) -> list[Place]:
       file: an `.h5` or `.vtu` file.
 
     Raises:
-      ValueError: if it is another file, or damaged.
+      ValueError: if it is another kind of file, or damaged.
     """
     suffix = file.suffix.lower()
     if suffix == ".vtu":
@@ -172,8 +173,8 @@ def opened(place: Place, options: ReadOptions) -> Generator[Mapping[str, Column]
     """Opens the arrays of a sample.
 
     Args:
-      place: of the sample.
-      options: what a sample is made of.
+      place: location of the sample.
+      options: content of a sample.
 
     Raises:
       OSError: if the file is missing.

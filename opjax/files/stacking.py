@@ -1,6 +1,6 @@
-"""Files of many samples along axis 0: HDF5, folders of `.npy` files, and `.npz`.
+"""Files with many samples along axis 0: HDF5, folders of `.npy` files, and `.npz`.
 
-The first two are read by row, an archive as a whole.
+The first two are read row by row, an archive as a whole.
 """
 
 import contextlib
@@ -19,17 +19,17 @@ _SHARED = {"mesh_points": 2, "cells": 2, "quadrature_weights": 1, "grid_shape": 
 
 
 def is_folder(path: Path) -> bool:
-    """Whether a path is a folder of `.npy` files, one for each array."""
+    """Whether a path is a folder with one `.npy` file per array."""
     return path.is_dir() and any(path.glob("*.npy"))
 
 
 @contextlib.contextmanager
 def open_stacked(path: Path, max_bytes: int) -> Generator[Groups]:
-    """Opens a file or folder. A row of an array is read when it is looked up.
+    """Opens a file or folder. A row of an array is read on access.
 
     Args:
       path: an `.npz` or `.h5` file, or a folder of `.npy` files.
-      max_bytes: largest size of an array of a sample.
+      max_bytes: maximum size of an array of one sample.
 
     Raises:
       FileNotFoundError: if it does not exist.
@@ -48,8 +48,8 @@ def open_stacked(path: Path, max_bytes: int) -> Generator[Groups]:
         return
     if path.suffix.lower() not in hdf5.SUFFIXES:
         raise ValueError(
-            f"{path} cannot be stacked: samples along axis 0 are in .npz or .h5 files, "
-            "or in folders of .npy files."
+            f"{path} cannot be read as stacked samples: samples along axis 0 must "
+            "be in .npz or .h5 files, or in folders of .npy files."
         )
     with hdf5.open_datasets(path) as arrays:
         for name, array in arrays.items():  # as many samples as the file can hold
@@ -86,8 +86,8 @@ class _Samples(Groups):
         if len(set(lengths.values())) != 1:
             listed = ", ".join(f"{name} {n}" for name, n in sorted(lengths.items()))
             raise ValueError(
-                f"{path} must have the same number of samples along axis 0 of every "
-                f"array, not {listed or 'none'}."
+                f"{path} must have the same number of samples along axis 0 of "
+                f"every array, but it has {listed or 'none'}."
             )
         self._length = min(lengths.values())
 

@@ -1,4 +1,4 @@
-"""Frames of series that stay in their files and are read when they are looked up."""
+"""Frames of series that stay in their files and are read on access."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,12 +14,12 @@ from opjax.samples.stored import Place
 
 
 class StoredFrames:
-    """Frames `(t, n, c)` on disk, of which none is in memory.
+    """Frames `(t, n, c)` on disk, none of them in memory.
 
     Args:
-      read: `read(frame)`, the values of a frame, of any axes.
-      shape: number of frames, points and channels.
-      name: of the series, for messages.
+      read: `read(frame)` returns the values of a frame, with any axes.
+      shape: numbers of frames, points and channels.
+      name: name of the series, for messages.
     """
 
     def __init__(
@@ -45,8 +45,8 @@ class StoredFrames:
         values = self._read(range(len(self))[frame])
         if values.size != self.shape[1] * self.shape[2]:
             raise ValueError(
-                f"{self._name}: frame {frame} has different points or channels than "
-                "at the start of the run; do not change files while they are read."
+                f"{self._name}: frame {frame} has different points or channels "
+                "than at the start of the run; do not change files during a run."
             )
         return values.reshape(self.shape[1:])
 
@@ -64,14 +64,15 @@ def of_hdf5(
     for key, part in zip(names, parts, strict=True):
         if part.size % num_points:
             raise ValueError(
-                f"{name}: frame {frame} of {key} has shape {part.shape}, not that of "
-                f"{num_points} points; do not change files while they are read."
+                f"{name}: frame {frame} of {key} has shape {part.shape}, which "
+                f"does not match {num_points} points; do not change files during a "
+                "run."
             )
     return np.concatenate([part.reshape(num_points, -1) for part in parts], axis=1)
 
 
 def of_meshes(listed: Sequence[Listed], options: ReadOptions, frame: int) -> np.ndarray:
-    """Reads the fields of one of the frames of a mesh, joined along their channels."""
+    """Reads the fields of one frame of a mesh, joined along their channels."""
     file, _, step = listed[frame]
     with opened(file, options, step=step) as groups:
         values = building.build(str(file), groups[""], options).sample.target

@@ -1,4 +1,4 @@
-"""The cells of a file's mesh by kind, and fields at their centres."""
+"""The cells of a file's mesh by type, and fields at their centroids."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -23,9 +23,9 @@ class Topology(NamedTuple):
     """Points and cells of a file.
 
     Attributes:
-      points: in double precision, `(n, p)`.
-      blocks: cells of the highest dimension by kind.
-      others: cells of lower dimensions, which can mark a boundary.
+      points: coordinates in double precision, `(n, p)`.
+      blocks: cells of the highest dimension by type.
+      others: cells of lower dimensions, which may mark a boundary.
       num_cells: number of all cells.
     """
 
@@ -36,7 +36,7 @@ class Topology(NamedTuple):
 
     @property
     def rows(self) -> np.ndarray:
-        """Numbers in the file of the cells of the highest dimension, in its order."""
+        """Indices in the file of the cells of the highest dimension, in its order."""
         return np.sort(np.concatenate([b.rows for b in self.blocks.values()]))
 
     @property
@@ -45,7 +45,7 @@ class Topology(NamedTuple):
         return geometry.KINDS[next(iter(self.blocks))].dimension
 
     def boundary(self) -> geometry.Facets:
-        """Facets of the mesh's boundary, with the numbers in the file of their cells.
+        """Boundary facets of the mesh, with the index of their cell in the file.
 
         Raises:
           ValueError: if the cells have no facets.
@@ -56,24 +56,24 @@ class Topology(NamedTuple):
         return geometry.Facets(facets.corners, rows[facets.cells])
 
     def gathered(self, per_block: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Puts values of the cells of each kind into the order of the file."""
+        """Restores the order of the file for values of the cells of each type."""
         rows = np.concatenate([block.rows for block in self.blocks.values()])
         values = np.concatenate([per_block[kind] for kind in self.blocks])
         return values[np.argsort(rows)]
 
 
 def topology(name: str, arrays: Arrays) -> Topology:
-    """Finds the cells of a file; those of higher order by their corners.
+    """Finds the cells of a file; higher-order cells are reduced to their corners.
 
     Args:
-      name: of the sample, for messages.
-      arrays: of the file.
+      name: name of the sample, for messages.
+      arrays: arrays of the file.
 
     Raises:
-      ValueError: if it has no cells, or cells whose corners are not known.
+      ValueError: if it has no cells, or cells with unknown corners.
     """
     if "mesh_points" not in arrays:
-        raise ValueError(f"{name} has no mesh_points, which cells need.")
+        raise ValueError(f"{name} has no mesh_points, which cell data require.")
     points = np.asarray(arrays["mesh_points"])
     if points.ndim != 2 or points.dtype.kind != "f" or not 2 <= points.shape[1] <= 3:
         raise ValueError(
@@ -97,8 +97,8 @@ def topology(name: str, arrays: Arrays) -> Topology:
     highest = max(dimensions.values())
     if highest > points.shape[1]:
         raise ValueError(
-            f"{name} has cells of {highest} dimensions, but its points vary along "
-            f"{points.shape[1]} axes only; see point_dim."
+            f"{name} has {highest}-dimensional cells, but its points vary along "
+            f"only {points.shape[1]} axes; see point_dim."
         )
     blocks = {kind: b for kind, b in found.items() if dimensions[kind] == highest}
     others = [b for kind, b in found.items() if dimensions[kind] < highest]
@@ -106,21 +106,21 @@ def topology(name: str, arrays: Arrays) -> Topology:
 
 
 def at_cells(name: str, arrays: Arrays, fields: Iterable[str]) -> dict[str, np.ndarray]:
-    """Returns the arrays of a sample whose points are the centres of cells.
+    """Returns the arrays of a sample whose points are the cell centroids.
 
-    Cells of higher order have the centres and volumes of their corners.
+    Higher-order cells have the centroids and volumes of their corners.
 
     Args:
-      name: of the sample, for messages.
-      arrays: of the file.
-      fields: names of the arrays that are wanted, where they exist.
+      name: name of the sample, for messages.
+      arrays: arrays of the file.
+      fields: names of the requested arrays, if they exist.
 
     Returns:
-      `mesh_points`, the centres of mass; `quadrature_weights`, the volumes (areas,
-      lengths); and fields with one row for each cell of the highest dimension.
+      `mesh_points`, the centroids; `quadrature_weights`, the volumes (areas, lengths);
+      and fields with one row for each cell of the highest dimension.
 
     Raises:
-      ValueError: if cells are missing, inside out, flat, crossed or not closed.
+      ValueError: if cells are missing, inverted, flat, self-intersecting or not closed.
     """
     cells = topology(name, arrays)
     check_cells(name, cells)
@@ -149,11 +149,11 @@ def at_cells(name: str, arrays: Arrays, fields: Iterable[str]) -> dict[str, np.n
 
 
 def check_cells(name: str, found: Topology) -> None:
-    """Checks that cells have a volume, and one orientation.
+    """Checks that cells have a positive volume and a consistent orientation.
 
     Raises:
-      ValueError: if a cell is flat, inside out or crosses itself; not if all solids of
-        a kind are inside out, which is another order of their corners.
+      ValueError: if a cell is flat, inverted or self-intersecting. If all solids of a
+        type are inverted, their corners have another order, which is no error.
     """
     for kind, block in found.blocks.items():
         volumes = geometry.cell_volumes(found.points, block.shape, kind)
@@ -163,16 +163,16 @@ def check_cells(name: str, found: Topology) -> None:
         if bad.any():
             first = int(block.rows[np.argmax(bad)])
             raise ValueError(
-                f"{name}: {bad.sum()} of {len(bad)} cells of the kind {kind} are "
+                f"{name}: {bad.sum()} of {len(bad)} cells of the type {kind} are "
                 "degenerate, inverted or self-intersecting, the first one is cell "
                 f"{first}; repair the mesh or remove them."
             )
 
 
 def spread(arrays: Arrays, values: np.ndarray, name: str) -> np.ndarray:
-    """Returns values of the cells of the highest dimension as rows of all cells.
+    """Expands values of the cells of the highest dimension to rows of all cells.
 
-    Cells of lower dimensions, of which nothing is predicted, get NaN.
+    Cells of lower dimensions, for which there is no prediction, get NaN.
     """
     cells = topology(name, arrays)
     rows = cells.rows
@@ -189,7 +189,7 @@ def _of_array(
     """Cells of an array of point indices."""
     if "cells" not in arrays:
         raise ValueError(
-            f"{name} has no array 'cells', only {sorted(arrays)}; give the point "
+            f"{name} has no array 'cells', only {sorted(arrays)}; add the point "
             "indices of the cells, (m, corners)."
         )
     cells = matlab.whole(np.asarray(arrays["cells"]))
@@ -217,7 +217,7 @@ def _of_array(
 
 
 def other_location(name: str, key: str, arrays: Arrays, location: str) -> str:
-    """Says how to read a field that is at the other location of a VTK file, if so."""
+    """Explains how to read a field that exists at the other location of a VTK file."""
     if not isinstance(arrays, MeshArrays):
         return ""
     mesh = arrays.mesh

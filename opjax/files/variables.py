@@ -1,4 +1,4 @@
-"""Reading and writing single arrays of `.mat` and `.npz` files, without unpickling."""
+"""Safe reading and writing of single arrays in `.mat` and `.npz` files."""
 
 import os
 from collections.abc import Mapping
@@ -12,11 +12,11 @@ from opjax.files import apart, extras, hdf5, limits, npz
 
 
 def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes arrays to a `.mat` or `.npz` file, which appears when it is complete.
+    """Writes arrays to a `.mat` or `.npz` file atomically.
 
     Raises:
-      ValueError: if the suffix is another one.
-      ImportError: if scipy is needed and missing.
+      ValueError: if the suffix is not supported.
+      ImportError: if scipy is needed but missing.
       OSError: if the file cannot be written.
     """
     path = Path(path).expanduser()
@@ -32,7 +32,7 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> Non
 
 
 def save(folder: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes arrays to `.npy` files, each of which appears when it is complete.
+    """Writes arrays to `.npy` files, each of them atomically.
 
     Raises:
       OSError: if a file cannot be written.
@@ -44,18 +44,18 @@ def save(folder: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def read_variable(path: Path, key: str, *, source: str) -> np.ndarray:
-    """Reads one array of a `.npz` or `.mat` file, never unpickling.
+    """Reads one array of a `.npz` or `.mat` file, without unpickling.
 
     Args:
       path: the file.
       key: name of the array.
-      source: where to get the file, for messages.
+      source: where to download the file, for messages.
 
     Raises:
-      ImportError: if h5py is needed and missing.
+      ImportError: if h5py is needed but missing.
       OSError: if the file cannot be opened.
-      ValueError: if the file is damaged, lacks the array, or claims to hold more than
-        a file of its size can.
+      ValueError: if the file is damaged, lacks the array, or declares more data than a
+        file of its size can contain.
     """
     if path.suffix == ".npz":
         load = _load_npz
@@ -74,7 +74,7 @@ def read_variable(path: Path, key: str, *, source: str) -> np.ndarray:
         ) from error
     if variable.array is None:
         raise ValueError(
-            f"{path} has arrays {sorted(variable.names)}, expected {key!r}; "
+            f"{path} has the arrays {sorted(variable.names)}, expected {key!r}; "
             f"rename them, or get the file from {source}."
         )
     return variable.array

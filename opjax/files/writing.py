@@ -1,4 +1,4 @@
-"""Writing samples with predictions, beside what their files hold already."""
+"""Writing samples with predictions, in addition to the content of their files."""
 
 import contextlib
 import dataclasses
@@ -32,25 +32,25 @@ def write(
     source: str | os.PathLike[str] | None = None,
     location: str = "points",
 ) -> None:
-    """Writes a sample with a prediction beside its own arrays.
+    """Writes a sample with a prediction in addition to its own arrays.
 
-    All of the file that a sample was read from is kept: other fields, cells and, in VTK
-    files, coordinates. A group is added to, or replaced in, an `.h5` file of groups;
-    other files appear when complete.
+    The full content of the original file is kept: other fields, cells and, in VTK
+    files, coordinates. In an `.h5` file of groups, a group is added or replaced. Other
+    files are written atomically.
 
     Args:
-      path: file to write; its suffix is the format, that of `source`.
-      sample: as returned by `read`, or any other.
-      prediction: values at its points, shape `(n, q)`; None to write the sample alone.
-      names: a name for each channel, `"prediction"` for all by default; channels of
-        the same name become one field.
-      source: file (for a group, with the group) whose arrays are kept; by default
-        where the sample was read, if that file exists.
-      location: `"cells"` if the points of the sample are the centres of cells, see
-        `read`: the prediction then becomes cell data.
+      path: file to write; its suffix defines the format and must be that of `source`.
+      sample: a sample from `read`, or any other sample.
+      prediction: values at its points, shape `(n, q)`; None writes only the sample.
+      names: one name per channel, by default `"prediction"` for all; channels of the
+        same name become one field.
+      source: file (for a group, with the group) whose arrays are kept; by default the
+        file from which the sample was read, if it exists.
+      location: `"cells"` if the points of the sample are cell centroids, see `read`;
+        the prediction then becomes cell data.
 
     Raises:
-      ImportError: if h5py or VTK is needed and missing.
+      ImportError: if h5py or VTK is needed but missing.
       OSError: if the file cannot be written.
       ValueError: if the suffix is unknown or not that of the source, `path` is the
         source, the prediction does not fit the sample or its names, or a field of that
@@ -102,9 +102,9 @@ class Extended(NamedTuple):
     Attributes:
       sample: the sample, whose name is that of the original.
       path: the copy.
-      file: the original.
-      group: the group of the sample, if it has one.
-      arrays: what the original holds.
+      file: the original file.
+      group: the group of the sample, if any.
+      arrays: arrays of the original file.
       location: whether a row of the sample is a point or a cell.
     """
 
@@ -116,11 +116,11 @@ class Extended(NamedTuple):
     location: str = "points"
 
     def add(self, prediction: np.ndarray, names: Sequence[str] | None = None) -> None:
-        """Adds a prediction to the copy; once.
+        """Adds a prediction to the copy; may be called only once.
 
         Args:
           prediction: values at the points of the sample, shape `(n, q)`.
-          names: a name for each channel, as for `write`.
+          names: one name per channel, as for `write`.
 
         Raises:
           OSError: if the copy cannot be written.
@@ -142,7 +142,7 @@ def extended(
     path: str | os.PathLike[str],
     options: ReadOptions = DEFAULT,
 ) -> Generator[list[Extended]]:
-    """Reads the samples of a file once, and copies it with predictions beside them.
+    """Reads the samples of a file once, and copies it with predictions added.
 
         with files.extended("new/part.vtu", "predicted/part.vtu") as samples:
             for each in samples:
@@ -150,14 +150,13 @@ def extended(
 
     Args:
       source: the file.
-      path: its copy, which appears when the context ends without an error.
-      options: what a sample is made of. Predictions are at its points or cells; cells
-        of lower dimensions than others get NaN. Files of stacked samples are not
-        copied.
+      path: its copy, which is created when the context ends without an error.
+      options: content of a sample. Predictions are at its points or cells; cells of
+        lower dimensions get NaN. Files of stacked samples are not copied.
 
     Raises:
       FileNotFoundError: if there is no file.
-      ImportError: if h5py or VTK is needed and missing.
+      ImportError: if h5py or VTK is needed but missing.
       OSError: if the copy cannot be written.
       ValueError: as for `read`, or if `path` is the source or has another suffix.
 
@@ -253,8 +252,7 @@ def _check_place(file: Path, path: Path) -> None:
     expected = written_suffix(file)
     if path.suffix.lower() != expected.lower():
         raise ValueError(
-            f"{path} must have the suffix {expected}, with which a copy of {file} is "
-            "written."
+            f"{path} must have the suffix {expected}, because it is a copy of {file}."
         )
     if path.exists() and path.samefile(file):
         raise ValueError(f"{path} is the source file; write to another folder.")
@@ -290,8 +288,8 @@ def _check_same_points(
     if "mesh_points" in arrays and len(arrays["mesh_points"]) == sample.num_points:
         return
     raise ValueError(
-        f"{file} has a different mesh than the sample of {sample.num_points} points "
-        "that was read from it."
+        f"{file} has a different mesh than the sample with {sample.num_points} "
+        "points that was read from it."
     )
 
 
@@ -305,7 +303,7 @@ def _check_free(
                 "it is the output of a prediction. Predict on the file it was made of, "
                 "or choose other names"
             )
-        raise ValueError(f"{file} has fields {taken} already; {note}.")
+        raise ValueError(f"{file} already has the fields {taken}; {note}.")
 
 
 def _create(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
@@ -340,9 +338,9 @@ def _extend(
 
     Args:
       path: the copy.
-      file: the original.
-      group: the group of the sample, if it has one.
-      arrays: what the original holds.
+      file: the original file.
+      group: the group of the sample, if any.
+      arrays: arrays of the original file.
       fields: arrays to add.
       location: whether their rows are points or cells.
     """

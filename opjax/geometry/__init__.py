@@ -1,8 +1,8 @@
-"""Geometry of meshes: volumes and centres of cells, boundaries, normals, distances.
+"""Geometry of meshes: volumes and centroids of cells, boundaries, normals, distances.
 
-Functions of coordinates take NumPy arrays, then compute in double precision on the
-host, or JAX arrays, then keep their type and can be differentiated and compiled. What
-depends on which points a cell has, not on where they are, is computed on the host.
+Functions of coordinates accept NumPy arrays, with computation in double precision on
+the host, or JAX arrays, which keep their dtype and can be differentiated and compiled.
+Mesh topology, which does not depend on coordinates, is computed on the host.
 """
 
 from opjax.geometry.boundaries import boundary_facets, cell_facets, open_edges
@@ -21,6 +21,7 @@ from opjax.geometry.orientation import (
     surface_parts,
 )
 from opjax.geometry.polyhedra import outward_polyhedra
+from opjax.geometry.sensors import Sensors, sensors
 from opjax.geometry.shares import point_shares
 from opjax.geometry.triangles import facet_triangles
 
@@ -29,6 +30,7 @@ __all__ = [
     "Facets",
     "Nearest",
     "OpenSurfaceError",
+    "Sensors",
     "boundary_facets",
     "cell_centers",
     "cell_facets",
@@ -46,5 +48,6 @@ __all__ = [
     "point_area_vectors",
     "point_normals",
     "point_shares",
+    "sensors",
     "surface_parts",
 ]

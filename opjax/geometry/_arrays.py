@@ -14,12 +14,12 @@ Array = TypeVar("Array", np.ndarray, jax.Array)
 
 
 def namespace(points: ArrayLike) -> Any:
-    """Returns `jax.numpy` for arrays of JAX and `numpy` for all others."""
+    """Returns `jax.numpy` for JAX arrays and `numpy` for all others."""
     return jnp if isinstance(points, jax.Array) else np
 
 
 def coordinates(points: ArrayLike, name: str = "mesh_points") -> Any:
-    """Returns points in one to three dimensions, those of NumPy in float64.
+    """Returns points in one to three dimensions; NumPy arrays as float64.
 
     Raises:
       TypeError: if they are not floating point.
@@ -36,11 +36,11 @@ def coordinates(points: ArrayLike, name: str = "mesh_points") -> Any:
 
 
 def indices(name: str, array: ArrayLike, num_points: int) -> np.ndarray:
-    """Returns point indices, one row for each cell, on the host.
+    """Returns point indices, one row per cell, on the host.
 
     Raises:
       TypeError: if they are not integers.
-      ValueError: if there are no rows and columns, or a point does not exist.
+      ValueError: if the array does not have two axes, or a point does not exist.
     """
     rows = np.asarray(array)
     if not np.issubdtype(rows.dtype, np.integer):
@@ -57,7 +57,7 @@ def indices(name: str, array: ArrayLike, num_points: int) -> np.ndarray:
 
 
 def in_space(points: Array) -> Array:
-    """Returns points in three dimensions, with zeros for missing coordinates."""
+    """Returns points in 3D, with zeros for missing coordinates."""
     return namespace(points).pad(points, [(0, 0), (0, 3 - points.shape[1])])
 
 
@@ -80,13 +80,13 @@ def sums(rows: Array, numbers: np.ndarray, count: int) -> Array:
 
 
 def norm(vectors: Array) -> Array:
-    """Lengths along the last axis, with gradient zero where they are zero."""
+    """Lengths along the last axis, with zero gradient at zero vectors."""
     xp, squares = namespace(vectors), (vectors * vectors).sum(axis=-1)
     zero = squares == 0
     return xp.where(zero, 0, xp.sqrt(xp.where(zero, 1, squares)))
 
 
 def unit(vectors: Array) -> Array:
-    """Vectors of length one along the last axis; zero where they are zero."""
+    """Unit vectors along the last axis; zero for zero vectors."""
     lengths = norm(vectors)[..., None]
     return vectors / namespace(vectors).where(lengths == 0, 1, lengths)

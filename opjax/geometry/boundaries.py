@@ -1,4 +1,4 @@
-"""The boundary of a mesh: facets that belong to one cell only, and open edges."""
+"""The boundary of a mesh: facets that belong to only one cell, and open edges."""
 
 from collections.abc import Mapping
 
@@ -15,21 +15,22 @@ def boundary_facets(
 ) -> Facets:
     """Finds the facets that belong to exactly one cell, on the host.
 
-    Facets are turned away from the centre of their cell: those of solids, and sides of
-    surfaces in the plane. Sides of surfaces in space keep the direction of their cell.
+    Facets of solids, and sides of surfaces in the plane, are oriented away from the
+    centroid of their cell. Sides of surfaces in 3D keep the direction of their cell.
 
     Args:
       mesh_points: shape `(n, p)`.
-      cells_by_kind: point indices `(t, corners)` for each kind of `KINDS`, faces of
-        polyhedra, all surfaces or all solids; mixed meshes have several kinds.
+      cells_by_kind: point indices `(t, corners)` for each cell type of `KINDS`, or
+        faces of polyhedra; either all surfaces or all solids. Mixed meshes have several
+        types.
 
     Returns:
-      The facets, none if the mesh is closed.
+      The facets; empty if the mesh is closed.
 
     Raises:
       TypeError: if points are not floating point or cells not integers.
-      ValueError: if there are no cells, kinds have no facets or different dimensions,
-        or a point does not exist.
+      ValueError: if there are no cells, cell types have no facets or different
+        dimensions, or a point does not exist.
 
     Examples:
       >>> import numpy as np
@@ -53,14 +54,14 @@ def boundary_facets(
 
 
 def cell_facets(cells_by_kind: Mapping[str, cells.Cells], num_points: int) -> Facets:
-    """Lists the facets of all cells, those between two cells for each of them.
+    """Lists the facets of all cells; a facet between two cells is listed twice.
 
     Args:
       cells_by_kind: as for `boundary_facets`.
-      num_points: of the mesh.
+      num_points: number of points of the mesh.
 
     Returns:
-      The facets, one cell after the other within a kind.
+      The facets, cell by cell within a cell type.
 
     Raises:
       TypeError: if cells are not integers.
@@ -75,8 +76,8 @@ def cell_facets(cells_by_kind: Mapping[str, cells.Cells], num_points: int) -> Fa
     dimensions = {cells.dimension_of(kind) for kind in cells_by_kind}
     if len(dimensions) != 1 or not dimensions <= {2, 3}:
         raise ValueError(
-            f"cells_by_kind has {sorted(cells_by_kind)}: expected surfaces or solids "
-            "of one dimension."
+            f"cells_by_kind has {sorted(cells_by_kind)}: expected only surfaces or "
+            "only solids."
         )
     sides: list[np.ndarray] = []
     owners: list[np.ndarray] = []
@@ -112,22 +113,21 @@ def _centers(
 
 
 def open_edges(facets: Int[ArrayLike, "m corners"]) -> Int[np.ndarray, "k ends"]:
-    """Finds open edges of a boundary, which lack a facet in the other direction.
+    """Finds open edges of a boundary, which lack a facet in the opposite direction.
 
-    A boundary is closed, with one orientation, if every edge of a facet belongs to as
-    many facets in the one direction as in the other. In the plane the ends of sides
-    take the place of edges.
+    A boundary is closed and consistently oriented if every edge belongs to equally many
+    facets in both directions. In the plane, the ends of sides take the place of edges.
 
     Args:
       facets: point indices, shape `(m, 2)` in the plane, `(m, corners)` in space.
 
     Returns:
-      Point indices of the open edges, `(k, 2)`, or of the open ends, `(k, 1)`; none if
+      Point indices of the open edges, `(k, 2)`, or of the open ends, `(k, 1)`; empty if
       the boundary is closed.
 
     Raises:
       TypeError: if facets are not integers.
-      ValueError: if they have one corner.
+      ValueError: if they have only one corner.
 
     Examples:
       >>> import numpy as np
@@ -138,7 +138,10 @@ def open_edges(facets: Int[ArrayLike, "m corners"]) -> Int[np.ndarray, "k ends"]
     corners = np.asarray(facets)
     corners = _arrays.indices("facets", corners, int(corners.max(initial=-1)) + 1)
     if corners.shape[1] < 2:
-        raise ValueError(f"facets have shape {corners.shape}, expected two corners.")
+        raise ValueError(
+            f"facets have shape {corners.shape}, but a facet needs at "
+            "least two corners."
+        )
     return orientation.unbalanced_edges(corners)
 
 
@@ -152,7 +155,7 @@ def _sides(indices: np.ndarray, kind: str) -> tuple[np.ndarray, np.ndarray]:
         corners = np.stack([indices, np.roll(indices, -1, axis=1)], axis=2)
     else:
         raise ValueError(
-            f"Cells of the kind {kind!r} have no facets; triangulate them."
+            f"Cells of the type {kind!r} have no facets; triangulate them."
         )
     rows = np.repeat(np.arange(len(indices)), corners.shape[1])
     corners = corners.reshape(-1, corners.shape[2])

@@ -1,4 +1,4 @@
-"""Volumes and centres of linear cells of every kind that VTK has, and polyhedra."""
+"""Volumes and centroids of linear cells of every VTK type, and of polyhedra."""
 
 from typing import Any, NamedTuple
 
@@ -12,16 +12,16 @@ from opjax.geometry.facets import Facets
 
 
 class Kind(NamedTuple):
-    """A kind of cells, with corners in the order of VTK.
+    """A cell type, with corners in VTK's order.
 
     Attributes:
-      dimension: of the cell: 1 for lines, 2 for surfaces, 3 for solids.
-      corners: their number; the smallest one where it is free.
-      free: whether a cell may have more corners.
-      sides: corners of its facets. Facets of a solid are seen counterclockwise from
-        outside; one of three corners repeats the last.
-      order: corners in the order of the kind with the same shape whose formulas apply;
-        empty if it is its own.
+      dimension: dimension of the cell: 1 for lines, 2 for surfaces, 3 for solids.
+      corners: number of corners, or the minimum if it varies.
+      free: whether the number of corners varies.
+      sides: corners of its facets. Facets of a solid are counterclockwise when seen
+        from outside; a triangle repeats its last corner.
+      order: corners in the order of the equivalent cell type whose formulas apply;
+        empty if the type has its own.
     """
 
     dimension: int
@@ -63,33 +63,33 @@ _FLAT = 1e-12  # of the longest side to the power of the dimension
 def cell_volumes(
     mesh_points: Float[ArrayLike, "n p"], cells: Cells, kind: str
 ) -> Float[Any, " t"]:
-    r"""Lengths, areas or volumes of cells of one kind.
+    r"""Lengths, areas or volumes of cells of one type.
 
     By the divergence theorem, with the corners relative to their mean,
 
         |T| = 1/6 sum_{triangles (a, b, c) of the faces} det(a, b, c)     of solids,
         |T| = 1/2 | sum_{sides (a, b)} a x b |                            of surfaces.
 
-    Faces of four corners take the mean of both ways to divide them, which is the exact
-    integral over the bilinear face. So volumes are those of the trilinear map, also
-    with warped faces, and the volumes of a mesh add up to the volume that its boundary
-    encloses. Areas are exact for planar cells, convex or not; a warped surface has
-    the area of its projection along its mean normal.
+    A face of four corners is divided in both ways and averaged, which is the exact
+    integral over the bilinear face. So volumes are those of the trilinear map, even
+    with warped faces, and the volumes of a mesh add up to the volume enclosed by its
+    boundary. Areas are exact for planar cells, convex or not; for a warped surface, the
+    area is that of its projection along its mean normal.
 
     Args:
       mesh_points: shape `(n, p)`; solids need `p = 3`, surfaces 2 or 3.
       cells: point indices in VTK's order, shape `(t, corners)`. Shorter polygons,
-        strips and polylines repeat their last corner. Of polyhedra, all faces, see
+        strips and polylines repeat their last corner. For polyhedra, all faces, see
         `outward_polyhedra`.
-      kind: one of `KINDS`. Polylines are lines.
+      kind: one of `KINDS`. Polylines count as lines.
 
     Returns:
-      Shape `(t,)`. Solids that are inside out are negative, but for wedges, which are
-      in use with both orientations.
+      Shape `(t,)`. Inverted solids have negative volumes, except wedges, which are in
+      use with both orientations.
 
     Raises:
       TypeError: if points are not floating point or cells not integers.
-      ValueError: if the kind is unknown or does not fit the corners or the dimension,
+      ValueError: if the type is unknown or does not fit the corners or the dimension,
         or a point does not exist.
 
     Examples:
@@ -105,9 +105,9 @@ def cell_volumes(
 def cell_centers(
     mesh_points: Float[ArrayLike, "n p"], cells: Cells, kind: str
 ) -> Float[Any, "t p"]:
-    r"""Centres of mass of cells of one kind, `1 / |T| int_T x dx`.
+    r"""Centroids of cells of one type, `1 / |T| int_T x dx`.
 
-    With `cell_volumes` as quadrature weights, values at the centres integrate linear
+    With `cell_volumes` as quadrature weights, values at the centroids integrate linear
     functions exactly. A cell without volume has the mean of its corners.
 
     Args:
@@ -137,9 +137,9 @@ def invalid_cells(
 ) -> Bool[np.ndarray, " t"]:
     r"""Returns which cells are degenerate, inverted or self-intersecting.
 
-    A cell has no volume if `|T| <= 1e-12 h^k` with its longest side `h` and dimension
-    `k`. It is inside out if it is negative. Quadrilaterals cross themselves if two
-    corners turn one way and two the other. Faces of a polyhedron have to close.
+    A cell is degenerate if `|T| <= 1e-12 h^k` with its longest side `h` and dimension
+    `k`. It is inverted if its volume is negative. A quadrilateral is self-intersecting
+    if two corners turn one way and two the other. A polyhedron must be closed.
 
     Args:
       mesh_points: shape `(n, p)`.
@@ -179,7 +179,7 @@ def invalid_cells(
 
 
 def dimension_of(kind: str) -> int:
-    """Returns the dimension of a kind of cells.
+    """Returns the dimension of a cell type.
 
     Raises:
       ValueError: if it is unknown.
@@ -194,7 +194,7 @@ def _corners(points: _arrays.Array, cells: Cells, kind: str) -> _arrays.Array:
     shape, by_faces = KINDS[kind], isinstance(cells, Facets)
     if by_faces != (kind == "polyhedron"):
         raise TypeError(
-            f"Cells of the kind {kind} are given by "
+            f"Cells of the type {kind} are defined by "
             + ("their points, (t, corners)." if by_faces else "their faces, Facets.")
         )
     corners: ArrayLike = cells.corners if isinstance(cells, Facets) else cells

@@ -1,4 +1,4 @@
-"""Exact distances of points to the facets of a boundary, on the host."""
+"""Exact distances from points to the facets of a boundary, on the host."""
 
 from typing import Any, NamedTuple
 
@@ -20,10 +20,10 @@ class Nearest(NamedTuple):
     """The nearest facets of points.
 
     Attributes:
-      distance: to it, `(m,)`.
-      facet: its number, the smallest of those that are equally near, `(m,)`.
-      normal: its outward unit normal, `(m, p)`; the direction of the mean where several
-        are equally near, as at a corner, and zero where they cancel.
+      distance: distance to the nearest facet, `(m,)`.
+      facet: index of the facet, the smallest if several are equally near, `(m,)`.
+      normal: its outward unit normal, `(m, p)`. If several facets are equally near, as
+        at a corner, it is the normalised mean of their normals; zero if they cancel.
 
     Examples:
       >>> import numpy as np
@@ -45,7 +45,7 @@ def distance(
     mesh_points: Float[ArrayLike, "n p"],
     facets: Int[ArrayLike, "k corners"],
 ) -> Float[np.ndarray, " m"]:
-    """Distances of points to a boundary, exact up to rounding; see `nearest_facets`.
+    """Distances from points to a boundary, exact up to rounding; see `nearest_facets`.
 
     Args:
       points: shape `(m, p)`, `p` of 2 or 3.
@@ -57,7 +57,7 @@ def distance(
 
     Raises:
       TypeError: if points are not floating point or facets not integers.
-      ValueError: as for `nearest_facets`.
+      ValueError: as from `nearest_facets`.
 
     Examples:
       >>> import numpy as np
@@ -77,10 +77,10 @@ def nearest_facets(
 ) -> Nearest:
     """Finds the facet of a boundary that is nearest to each point.
 
-    A facet can only be the nearest if its centre is no farther than the nearest
-    distance known plus its radius. Trees over the centres, one for each size of facets,
-    list those; points are taken in chunks. Facets of more than three corners are
-    divided into triangles, see `facet_triangles`.
+    A facet can only be the nearest if the distance of its centre is at most the
+    smallest known distance plus its radius. Trees over the centres, one for each size
+    of facets, list these candidates; points are processed in chunks. Facets of more
+    than three corners are divided into triangles, see `facet_triangles`.
 
     Args:
       points: shape `(m, p)`, `p` of 2 or 3.
@@ -92,8 +92,8 @@ def nearest_facets(
 
     Raises:
       TypeError: if points are not floating point or facets not integers.
-      ValueError: if shapes are not as above, there is no facet, a point does not exist
-        or a coordinate is not finite.
+      ValueError: if shapes do not match these, there is no facet, a point does not
+        exist or a coordinate is not finite.
 
     Examples:
       >>> import numpy as np
@@ -130,16 +130,16 @@ def layers(
     mesh_points: Float[ArrayLike, "n p"],
     facets: Int[ArrayLike, "k corners"],
 ) -> dict[str, Float[np.ndarray, " m"]]:
-    """Functions of the distance to a boundary that decay from 1 at it to 0 far away.
+    """Functions that decay from 1 at a boundary to 0 far away.
 
         wide = l / (l + d),    thin = exp(-3 d / l),
 
-    where the length `l` is half of the longest side of the boundary's box: the radius
-    of a round hole. Fields change near a boundary on the scale of its size, and many
-    decay like powers of `wide`, as stresses do around a hole.
+    where the length `l` is half of the longest side of the boundary's bounding box: the
+    radius of a round hole. Fields vary near a boundary on the scale of its size, and
+    many decay like powers of `wide`, such as stresses around a hole.
 
     Args:
-      distances: of points to the boundary, `(m,)`, see `distance`.
+      distances: distances of points to the boundary, `(m,)`, see `distance`.
       mesh_points: points of the mesh, `(n, p)`.
       facets: point indices of the boundary, `(k, corners)`.
 
@@ -147,7 +147,7 @@ def layers(
       `wide` and `thin`, shape `(m,)`, between 0 and 1.
 
     Raises:
-      ValueError: if there is no facet, or all of them are in one point.
+      ValueError: if there is no facet, or all facets lie at one point.
 
     Examples:
       >>> import numpy as np

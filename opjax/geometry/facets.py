@@ -1,7 +1,7 @@
 """Areas, normals and integrals of the facets of a boundary.
 
-Facets are sides in the plane and polygons in space, seen counterclockwise from outside;
-one with fewer corners than others repeats its last one.
+Facets are sides in the plane and polygons in 3D, counterclockwise when seen from
+outside. A facet with fewer corners than others repeats its last one.
 """
 
 from typing import Any, NamedTuple
@@ -19,9 +19,9 @@ class Facets(NamedTuple):
     Attributes:
       corners: point indices, `(m, 2)` for meshes of surfaces, `(m, 4)` or more for
         solids, where facets of fewer corners repeat their last one; counterclockwise
-        from outside.
-      cells: which cell each facet belongs to, `(m,)`, counted over all kinds in their
-        order.
+        when seen from outside.
+      cells: index of the cell of each facet, `(m,)`, counted over all cell types in
+        their order.
 
     Examples:
       >>> import numpy as np
@@ -39,13 +39,13 @@ class Facets(NamedTuple):
 def facet_area_vectors(
     mesh_points: Float[ArrayLike, "n p"], facets: Int[ArrayLike, "m corners"]
 ) -> Float[Any, "m p"]:
-    r"""Outward normals of facets, times their areas (lengths in the plane).
+    r"""Outward normals of facets, multiplied by their areas (lengths in the plane).
 
         A = (b_y - a_y, a_x - b_x)              of a side (a, b) in the plane,
         A = 1/2 sum_{sides (a, b)} a x b        of a polygon in space,
 
-    exact for every polygon and also for a bilinear facet. They add up to zero over a
-    closed boundary.
+    which is exact for every polygon and for a bilinear facet. They add up to zero over
+    a closed boundary.
 
     Args:
       mesh_points: shape `(n, p)`, `p` of 2 or 3.
@@ -56,7 +56,7 @@ def facet_area_vectors(
 
     Raises:
       TypeError: if points are not floating point or facets not integers.
-      ValueError: if shapes are not as above or a point does not exist.
+      ValueError: if shapes do not match these or a point does not exist.
 
     Examples:
       >>> import numpy as np
@@ -74,7 +74,7 @@ def point_area_vectors(
     r"""Weights `a_i` of points with `sum_i f(x_i) a_i ~ int f n dA` over facets.
 
     A facet is divided into triangles around the mean of its corners, where a function
-    takes the mean of its values; each triangle (side, in the plane) gives equal shares
+    has the mean of its values. Each triangle (side, in the plane) contributes equally
     to its corners. So linear functions are integrated exactly over planar facets: the
     force of a linear pressure on a closed boundary is its gradient times the volume.
 
@@ -83,11 +83,11 @@ def point_area_vectors(
       facets: point indices, `(m, 2)` in the plane, `(m, corners)` in space.
 
     Returns:
-      Shape `(n, p)`; zero at points of no facet.
+      Shape `(n, p)`; zero at points without a facet.
 
     Raises:
       TypeError: if points are not floating point or facets not integers.
-      ValueError: if shapes are not as above or a point does not exist.
+      ValueError: if shapes do not match these or a point does not exist.
 
     Examples:
       >>> import numpy as np
@@ -121,11 +121,12 @@ def point_normals(
       facets: point indices, `(m, 2)` in the plane, `(m, corners)` in space.
 
     Returns:
-      Shape `(n, p)`; zero at points of no facet, and where facets cancel.
+      Shape `(n, p)`; zero at points without a facet, and where the normals of facets
+      cancel.
 
     Raises:
       TypeError: if points are not floating point or facets not integers.
-      ValueError: if shapes are not as above or a point does not exist.
+      ValueError: if shapes do not match these or a point does not exist.
 
     Examples:
       >>> import numpy as np
@@ -157,7 +158,7 @@ def enclosed_volume(
 
     Raises:
       TypeError: if points are not floating point or facets not integers.
-      ValueError: if shapes are not as above or a point does not exist.
+      ValueError: if shapes do not match these or a point does not exist.
 
     Examples:
       >>> import numpy as np
@@ -175,7 +176,7 @@ def enclosed_volume(
 
 
 def middles(corners: _arrays.Array, facets: np.ndarray) -> _arrays.Array:
-    """Means of the different corners `(m, corners, p)` of facets."""
+    """Means of the distinct corners `(m, corners, p)` of facets."""
     shares = _arrays.namespace(corners).asarray(corner_shares(facets), corners.dtype)
     return (corners * shares[:, :, None]).sum(axis=1)
 
@@ -192,8 +193,8 @@ def _checked(mesh_points: ArrayLike, facets: ArrayLike) -> tuple[Any, np.ndarray
     corners, p = indices.shape[1], points.shape[1]
     if not (corners == p == 2 or (corners >= p == 3)):
         raise ValueError(
-            f"facets have shape {indices.shape} and mesh_points {points.shape}: "
-            "facets have 2 corners in two dimensions, 3 or more in three."
+            f"facets have shape {indices.shape} and mesh_points {points.shape}: in "
+            "2D, facets need 2 corners, in 3D at least 3."
         )
     return points, indices
 

@@ -1,4 +1,4 @@
-"""Connected parts of surfaces, and which way they are seen from outside."""
+"""Connected parts of surfaces, and their orientation."""
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -13,10 +13,11 @@ _PAIRS = 1_000_000  # of a point and a facet, at once
 
 
 class OpenSurfaceError(ValueError):
-    """A surface (a curve, in the plane) that does not enclose anything.
+    """A surface (a curve, in the plane) that is not closed.
 
     Attributes:
-      edges: point indices `(k, 2)` of its edges, `(k, 1)` of its ends in the plane.
+      edges: point indices of its open edges, `(k, 2)`, or of its open ends in the
+        plane, `(k, 1)`.
 
     Examples:
       >>> import numpy as np
@@ -44,15 +45,15 @@ def surface_parts(
     """Numbers the connected parts of a surface (of a curve, in the plane).
 
     Facets are connected by an edge (an end, in the plane) that two of them share; its
-    points may be copies in one place, as at a trailing edge. Surfaces that touch each
-    other in edges of more facets are parts of their own if they are closed.
+    points may be duplicates at one location, as at a trailing edge. Closed surfaces
+    that touch each other in edges of more facets are separate parts.
 
     Args:
       mesh_points: shape `(n, p)`, `p` of 2 or 3.
       facets: point indices, `(m, 2)` in the plane, `(m, corners)` in space.
 
     Returns:
-      The number of the part of each facet, from 0.
+      The index of the part of each facet, from 0.
 
     Raises:
       TypeError: if points are not floating point or facets not integers.
@@ -73,23 +74,24 @@ def outward_facets(
 ) -> Int[np.ndarray, "m corners"]:
     """Orients the facets of closed surfaces outwards.
 
-    Every connected part, see `surface_parts`, is turned by itself: outwards; inwards,
-    as the wall of a cavity, if it is inside of another part; outwards again inside of
-    two. So facets look away from what is between the parts, however they are listed. A
-    part without volume, two sheets in one place, stays as it is.
+    Every connected part, see `surface_parts`, is oriented separately by its nesting:
+    outermost parts outwards; a part inside another one inwards, as the wall of a
+    cavity; a part inside two outwards again. So normals point out of the solid,
+    regardless of the original orientation of the facets. A part without volume, such as
+    two coinciding sheets, is unchanged.
 
     Args:
       mesh_points: shape `(n, p)`, `p` of 2 or 3.
       facets: point indices, `(m, 2)` in the plane, `(m, corners)` in space.
 
     Returns:
-      The facets in the same order. The corners of those that are turned are reversed.
+      The facets in the same order. The corners of reoriented facets are reversed.
 
     Raises:
       TypeError: if points are not floating point or facets not integers.
       OpenSurfaceError: if a part is open.
-      ValueError: if a part has one side only, as a Klein bottle, shapes do not match,
-        or a point does not exist.
+      ValueError: if a part is not orientable, such as a Klein bottle, shapes do not
+        match, or a point does not exist.
 
     Examples:
       >>> import numpy as np
@@ -123,7 +125,7 @@ def outward_facets(
 def unbalanced_edges(
     facets: Int[np.ndarray, "m corners"],
 ) -> Int[np.ndarray, "k ends"]:
-    """Edges whose numbers of facets in the two directions differ."""
+    """Edges with different numbers of facets in the two directions."""
     keys, numbers, signs, _ = _edges(facets)
     return keys[np.bincount(numbers, signs, minlength=len(keys)) != 0]
 
@@ -187,7 +189,8 @@ def _neighbours(facets: np.ndarray) -> tuple[np.ndarray, Bool[np.ndarray, " k"]]
 def against_neighbours(facets: np.ndarray) -> Bool[np.ndarray, " m"]:
     """Facets to flip, so that neighbouring facets have the same orientation.
 
-    A facet and its reverse are two nodes; what has to go together is connected.
+    A facet and its reverse are two nodes of a graph, in which compatible orientations
+    are connected.
     """
     count = len(facets)
     pairs, alike = _neighbours(facets)

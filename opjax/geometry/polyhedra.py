@@ -1,8 +1,9 @@
-"""Cells that are given by their faces, polygons with any number of corners.
+"""Cells that are defined by their faces, polygons with any number of corners.
 
-Polyhedra are `Facets`: all faces of all cells, and the cell of each. Formulas take the
-triangles around the mean of a face's corners, so that two cells that share a face, also
-a warped one, share its triangles, and volumes add up to what the boundary encloses.
+Polyhedra are `Facets`: all faces of all cells, with the cell of each. Formulas use the
+triangles around the mean of a face's corners. So two cells that share a face, even a
+warped one, share its triangles, and volumes add up to the volume enclosed by the
+boundary.
 """
 
 from typing import Any
@@ -21,19 +22,20 @@ _OPEN = 1e-9  # of the area of all faces, is what faces that close add up to at 
 def outward_polyhedra(mesh_points: Float[ArrayLike, "n 3"], faces: Facets) -> Facets:
     """Orients the faces of polyhedra outwards, on the host.
 
-    Faces of one cell that share an edge are turned alike, then all of them by the sign
-    of its volume. Cells whose faces do not close stay as they are, see `invalid_cells`.
+    Faces of one cell that share an edge are oriented consistently, then all of them by
+    the sign of its volume. Cells whose faces do not close are unchanged, see
+    `invalid_cells`.
 
     Args:
       mesh_points: shape `(n, 3)`.
-      faces: of all cells; shorter faces repeat their last corner.
+      faces: faces of all cells; shorter faces repeat their last corner.
 
     Returns:
       The faces in the same order.
 
     Raises:
       TypeError: if points are not floating point or corners not integers.
-      ValueError: if points are not in space or a point does not exist.
+      ValueError: if points are not in 3D or a point does not exist.
 
     Examples:
       >>> import numpy as np
@@ -64,8 +66,8 @@ def outward_polyhedra(mesh_points: Float[ArrayLike, "n 3"], faces: Facets) -> Fa
 def closed_polyhedra(points: np.ndarray, faces: Facets) -> np.ndarray:
     """Marks cells with closed, consistently oriented faces, `(t,)`.
 
-    Area vectors of faces that close add up to zero wherever their points are, others
-    do not where points are at random.
+    Area vectors of closed faces add up to zero for any points; otherwise they do not
+    for random points.
     """
     anywhere = np.random.default_rng(0).normal(size=(len(points), 3))
     vectors = areas.facet_area_vectors(anywhere, faces.corners)
@@ -76,7 +78,7 @@ def closed_polyhedra(points: np.ndarray, faces: Facets) -> np.ndarray:
 
 
 def measured(points: Any, faces: Facets) -> tuple[Any, Any]:
-    """Volumes `(t,)` and centres `(t, 3)` of polyhedra, by the divergence theorem."""
+    """Volumes `(t,)` and centroids `(t, 3)` of polyhedra, by the divergence theorem."""
     count, xp = num_polyhedra(faces), _arrays.namespace(points)
     corners = points[faces.corners]
     around = areas.middles(corners, faces.corners)
@@ -95,12 +97,12 @@ def measured(points: Any, faces: Facets) -> tuple[Any, Any]:
 
 
 def num_polyhedra(faces: Facets) -> int:
-    """Number of the cells of faces."""
+    """Number of the cells of given faces."""
     return int(faces.cells.max(initial=-1)) + 1
 
 
 def reversed_corners(corners: np.ndarray) -> np.ndarray:
-    """Faces with reversed orientation: `(b, a, d, c)`, `(b, a, c, c)` of a triangle."""
+    """Reverses the orientation of faces: `(b, a, d, c)`; triangle: `(b, a, c, c)`."""
     last = np.argmax(corners == corners[:, -1:], axis=1)[:, None]
     places = (1 - np.minimum(np.arange(corners.shape[1]), last)) % (last + 1)
     return np.take_along_axis(corners, places, axis=1)

@@ -1,4 +1,4 @@
-"""Which part of the volume of a cell each of its points has."""
+"""Distribution of the volume of a cell to its points."""
 
 from typing import Any
 
@@ -14,14 +14,14 @@ from opjax.geometry.facets import Facets
 def point_shares(
     mesh_points: Float[ArrayLike, "n p"], cells: kinds.Cells, kind: str
 ) -> Any:
-    r"""Shares of the points in the volumes of cells of one kind, on the host.
+    r"""Parts of the volumes of cells of one type that belong to points, on the host.
 
-    A cell is divided into simplices around the mean of its corners, those of solids
-    also around the mean of the corners of each face; a function takes the mean of its
-    values at these. Every corner of a simplex has an equal share of it, and what a mean
-    has is divided equally among its corners. So linear functions are integrated
-    exactly. Where a cell is so far from convex that a share would be negative, it is
-    zero and others are made smaller.
+    A cell is divided into simplices around the mean of its corners, for solids also
+    around the mean of the corners of each face; a function has the mean of its values
+    at these. Every simplex contributes equally to its corners, and the contribution of
+    a mean is divided equally among its corners. So linear functions are integrated
+    exactly. If a cell is so far from convex that a contribution would be negative, it
+    is set to zero and the others are reduced.
 
     Args:
       mesh_points: shape `(n, p)`.
@@ -29,8 +29,8 @@ def point_shares(
       kind: one of `KINDS`.
 
     Returns:
-      A sparse array of scipy, `(t, n)`, not negative. Rows add up to the volumes
-      without their signs, columns are quadrature weights of the points.
+      A non-negative sparse array of scipy, `(t, n)`. Rows add up to the absolute
+      volumes, columns to quadrature weights of the points.
 
     Raises:
       TypeError: if points are not floating point or cells not integers.

@@ -1,4 +1,4 @@
-"""Triangles of polygons, whether they are convex or not."""
+"""Triangulation of polygons, convex or not."""
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -13,22 +13,22 @@ _AGAINST = 1e-12  # of its facet's area, is the one of a triangle that is flat
 def facet_triangles(
     mesh_points: Float[ArrayLike, "n p"], facets: Int[ArrayLike, "m corners"]
 ) -> tuple[Int[np.ndarray, "t corners"], Int[np.ndarray, " t"]]:
-    """Divides facets into triangles inside them, on the host.
+    """Divides facets into triangles, on the host.
 
-    Polygons are divided at their first corner where all triangles turn as the polygon
-    does, as they do in convex ones, and by clipping ears elsewhere.
+    A polygon is divided from its first corner if all triangles have its orientation, as
+    in a convex polygon, and otherwise by ear clipping.
 
     Args:
       mesh_points: shape `(n, p)`, `p` of 2 or 3.
       facets: point indices, `(m, 2)` in the plane, `(m, corners)` in space.
 
     Returns:
-      Point indices of the triangles, and the facet of each, at least one for each;
-      sides, in the plane, as they are.
+      Point indices of the triangles, and the facet of each, with at least one triangle
+      per facet; sides, in the plane, are returned unchanged.
 
     Raises:
       TypeError: if points are not floating point or facets not integers.
-      ValueError: if shapes are not as above or a point does not exist.
+      ValueError: if shapes do not match these or a point does not exist.
 
     Examples:
       >>> import numpy as np

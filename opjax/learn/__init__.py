@@ -1,14 +1,14 @@
-"""Training, resuming, comparing and predicting with operators, on any data.
+"""Trains operators on any data, resumes, compares models and predicts.
 
-`Program` makes a command line of presets and a `Task`; `regression` is the ordinary
-task, of `Splits` of samples; `fit` trains a model on it; `load` reads what a run has
-learned. Models are named in `operators.REGISTRY`, figures in `figures.FIGURES`: a line
-for each.
+`Program` builds a command line from presets and a `Task`. `regression` is the usual
+task: it learns from `Splits` of samples. `fit` trains a model on a task. `load` reads a
+trained operator. `operators.REGISTRY` lists the models, `figures.FIGURES` the figures;
+adding one takes one line.
 
 `--devices=points:4,batch:2` of a program, `Settings.mesh`, splits the points of a
-sample and the samples of a batch over devices, see `training.sharding`: on a CPU over
-its cores, each of them a device with threads of its own. `batch` is for every model.
-These may be the devices of several processes, `--coordinator`, see `run.hosts`.
+sample and the samples of a batch over devices, see `training.sharding`. On a CPU, the
+devices are cores with separate threads. Every model supports `batch`. The devices may
+belong to several processes, see `--coordinator` and `run.hosts`.
 """
 
 from opjax.learn.cli.program import Program
@@ -47,7 +47,9 @@ from opjax.learn.predict.calibration import (
     siblings,
 )
 from opjax.learn.predict.field import Field
+from opjax.learn.predict.named import list_operators
 from opjax.learn.predict.prediction import Limits
+from opjax.learn.predict.ranking import Ranked, rank
 from opjax.learn.predict.trained import Trained, load
 from opjax.learn.report.members import Finished, Report
 from opjax.learn.run.fitting import Fitted, fit
@@ -84,6 +86,7 @@ __all__ = [
     "ModelOptions",
     "Options",
     "Program",
+    "Ranked",
     "Recipe",
     "Replicas",
     "Report",
@@ -102,11 +105,13 @@ __all__ = [
     "benchmark",
     "calibrate",
     "fit",
+    "list_operators",
     "load",
     "load_calibration",
     "option",
     "published",
     "quick",
+    "rank",
     "recipe",
     "regression",
     "siblings",

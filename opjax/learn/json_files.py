@@ -1,4 +1,4 @@
-"""Files of run folders, in one piece or not at all, and values that JSON can hold."""
+"""Atomic writing of files in run folders, and conversion to JSON values."""
 
 import contextlib
 import json
@@ -15,7 +15,7 @@ from opjax import _files
 
 
 def to_json(value: Any) -> Any:
-    """Turns arrays and tuples into JSON values; non-finite numbers become null."""
+    """Converts arrays and tuples to JSON values; non-finite numbers become null."""
     if isinstance(value, dict):
         return {str(k): to_json(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
@@ -28,7 +28,7 @@ def to_json(value: Any) -> Any:
 
 
 def tuples(value: Any) -> Any:
-    """Turns the lists of JSON values back into tuples."""
+    """Converts the lists of JSON values to tuples."""
     return tuple(map(tuples, value)) if isinstance(value, list) else value
 
 
@@ -37,7 +37,7 @@ def read_object(path: pathlib.Path) -> dict[str, Any]:
 
     Raises:
       OSError: if the file cannot be read.
-      ValueError: if it is damaged or holds another value.
+      ValueError: if it is damaged or does not contain an object.
     """
     try:
         content = json.loads(path.read_text())
@@ -49,27 +49,27 @@ def read_object(path: pathlib.Path) -> dict[str, Any]:
 
 
 def write_json(path: pathlib.Path, value: Any) -> None:
-    """Writes what `to_json` makes of a value."""
+    """Writes a value as JSON, converted by `to_json`."""
     text = json.dumps(to_json(value), indent=2, allow_nan=False)
     write_text(path, text + "\n")
 
 
 def write_text(path: pathlib.Path, text: str) -> None:
-    """Writes a text file: readers see the old file or the new one."""
+    """Writes a text file atomically: readers see either the old or the new file."""
     with replacing(path) as temporary:
         temporary.write_text(text)
 
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Generator[pathlib.Path]:
-    """Gives a temporary path to write to, which becomes `path` when complete."""
+    """Yields a temporary path, which replaces `path` when complete."""
     with writing(path), _files.replacing(path) as temporary:
         yield temporary
 
 
 @contextlib.contextmanager
 def writing(path: str | os.PathLike[str]) -> Generator[None]:
-    """Raises OSErrors of its body with the name of the file and the way out."""
+    """Adds the file name and a remedy to the OSErrors of its body."""
     try:
         yield
     except OSError as error:

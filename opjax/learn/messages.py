@@ -1,13 +1,13 @@
-"""What programs say on their way."""
+"""Output of progress messages."""
 
 import contextlib
 import sys
 
 
 def say(text: str) -> None:
-    """Writes a line to the standard error, which may be a file on a full disk.
+    """Writes a line to standard error.
 
-    What cannot be written there is no reason to stop.
+    Write errors, such as a full disk, are ignored.
     """
     with contextlib.suppress(OSError):
         print(text, file=sys.stderr, flush=True)

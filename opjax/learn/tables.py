@@ -12,7 +12,7 @@ from opjax.learn.messages import say
 
 
 def number(value: Any) -> str:
-    """Formats a number; text is kept."""
+    """Formats a number; returns text unchanged."""
     return value if isinstance(value, str) else f"{value:.3g}"
 
 
@@ -26,7 +26,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def median_and_range(
     values: Sequence[float] | np.ndarray, scale: float = 1, *, digits: int = 4
 ) -> str:
-    """Returns `median [smallest, largest]` over the seeds; one value by itself."""
+    """Returns `median [minimum, maximum]` over the seeds; no range for one seed."""
     array = scale * np.asarray(values, np.float64)
     found = np.median(array), array.min(), array.max()
     median, low, high = (f"{value:.{digits}g}" for value in found)
@@ -34,13 +34,14 @@ def median_and_range(
 
 
 def plain(text: str, width: int, *, max_rows: int = 30) -> str:
-    """Returns the tables of a Markdown page for a terminal, columns below each other.
+    """Formats the tables of a Markdown page for a terminal.
 
     Args:
-      text: the page; what is no table is left out.
-      width: of the terminal. Columns that do not fit are shown below, each time beside
-        the first one, and the second where the first is not enough.
-      max_rows: of a table.
+      text: the page; everything except tables is omitted.
+      width: width of the terminal. Columns that do not fit are shown below, repeated
+        with the first column, and with the second if the first does not identify the
+        rows.
+      max_rows: maximum number of rows of a table.
     """
     shown: list[str] = []
     cells = [_cells(line) for line in text.splitlines()]
@@ -56,7 +57,7 @@ def plain(text: str, width: int, *, max_rows: int = 30) -> str:
 
 
 def show(text: str) -> None:
-    """Says the tables of a Markdown page, as wide as the terminal."""
+    """Prints the tables of a Markdown page in the width of the terminal."""
     if shown := plain(text, shutil.get_terminal_size().columns):
         say(f"\n{shown}\n")
 

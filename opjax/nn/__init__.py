@@ -1,13 +1,13 @@
-"""Flax NNX modules that own the parameters of the pure functions.
+"""Flax NNX modules, which hold the parameters of the pure functions.
 
 Modules are plain pytrees: pass them through `jax.jit`, `jax.grad`, `jax.vmap` and optax
 like any other. Every module acts on one sample; batch with `jax.vmap`.
 
-The models and the most common attentions are here. All others are in packages by role:
-`nn.bases` and `nn.mixers` are the two parts of `BasisAttention`; `nn.attention` has all
-attentions, `nn.layers` the layers, and `nn.models` all models; `nn.schwarz` has Schwarz
-attention with free factors and their initialisation. Constructors take constructors:
-`attention=partial(nn.GalerkinAttention, num_heads=4)`.
+This package exports the models and the most common attention layers. The others are in
+subpackages: `nn.bases` and `nn.mixers` contain the two parts of `BasisAttention`;
+`nn.attention` all attention layers, `nn.layers` other layers, and `nn.models` all
+models; `nn.schwarz` Schwarz attention with free factors and its initialisation.
+Constructors take constructors: `attention=partial(nn.GalerkinAttention, num_heads=4)`.
 """
 
 from opjax.nn import attention, bases, layers, mixers, models, schwarz

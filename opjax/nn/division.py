@@ -1,8 +1,8 @@
-"""Which layers and models may have their points divided, or their products narrowed.
+"""Support for splitting points and for 16-bit products in layers and models.
 
-The parts of a model answer for themselves and ask their own parts: a model its blocks,
-a block its attention, an attention its basis. The answer is what is in the way, in
-words, or `None`.
+Each part of a model answers for itself and asks its parts: a model asks its blocks, a
+block its attention, an attention its basis. The answer is a reason in words why a use
+is not supported, or `None`.
 """
 
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -18,32 +18,32 @@ points in memory; `"narrow"` computes products of points in 16 bits.
 
 @runtime_checkable
 class Divisible(Protocol):
-    """A model or a basis that says what stands in the way of a use."""
+    """A model or a basis that reports whether it supports a use."""
 
     def obstacle(self, use: Use) -> str | None:
-        """Returns what is in the way, or `None`."""
+        """Returns why the use is not supported, or `None`."""
         ...
 
 
 @runtime_checkable
 class PointExchange(Protocol):
-    """An attention whose devices send each other what they need of their points.
+    """An attention layer whose devices exchange data of their points.
 
     Its calls take `axis_name=`, the axis of `jax.shard_map` over whose devices the
-    points are split; all else of a block is computed at every point alone.
+    points are split; the rest of a block is computed pointwise.
     """
 
     def obstacle(self, use: Use, shared: Any = None) -> str | None:
-        """Returns what is in the way of a use, or `None`."""
+        """Returns why a use is not supported, or `None`."""
         ...
 
     def exchange(self, axis_name: str, num_points: int) -> Any:
-        """Returns what a device has to know of the others."""
+        """Returns the data that a device needs about the others."""
         ...
 
 
 def obstacle(model: Any, use: Use) -> str | None:
-    """Asks any model what is in the way; one that says nothing is not divided."""
+    """Asks a model whether it supports a use; without an answer, it does not."""
     if isinstance(model, Divisible):
         return model.obstacle(use)
     if use == "narrow":
@@ -52,23 +52,23 @@ def obstacle(model: Any, use: Use) -> str | None:
 
 
 def no_narrow_products(module: Any) -> str:
-    """Says that a module computes nothing in 16 bits."""
+    """Returns the reason that a module has no products in 16 bits."""
     return f"a {name(module)} has no products in 16 bits"
 
 
 def needs_all_points(module: Any) -> str:
-    """Says that a module knows more of the points than sums over them."""
+    """Returns the reason that a module needs more than sums over points."""
     return f"a {name(module)} needs all points of a sample together"
 
 
 def redefines(module: Any, *methods: str, known_by: str) -> bool:
-    """Whether a subclass changes methods without the one that goes with them.
+    """Whether a subclass overrides methods, but not the one that depends on them.
 
     Args:
       module: any object.
       *methods: names of the methods.
-      known_by: name of the method that only knows how its own class and the bases of
-        that define the others.
+      known_by: name of the method that is valid only for the definitions of the other
+        methods in its own class and its base classes.
     """
     for cls in type(module).__mro__:
         if known_by in vars(cls):

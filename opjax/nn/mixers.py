@@ -1,7 +1,8 @@
-r"""Maps between the coefficients of a head: what attention in a basis is made of.
+r"""Mixers: maps between the coefficients of a head in basis attention.
 
-A mixer owns the parameters that the heads of one layer share, and maps coefficients
-`(k, d)` of one head to such. `own()` are parameters that every head has for itself.
+A mixer holds the parameters that the heads of one layer share, and maps coefficients
+`(k, d)` of one head to new ones. `own()` returns the parameters that each head has
+separately.
 """
 
 import abc
@@ -25,13 +26,13 @@ Own = Any
 
 
 class Mixer(nnx.Module, abc.ABC):
-    """Query, key and value maps of coefficients, and what a subclass makes of them.
+    """Query, key and value maps of coefficients; the subclass combines them.
 
     Args:
-      width: channels `d` of a head.
-      num_heads: heads.
-      fan_in_init: whether kernels start from U(-b, b), `b = d^{-1/2}`, rather than
-        N(0, 0.02^2).
+      width: number `d` of channels of a head.
+      num_heads: number of heads.
+      fan_in_init: whether kernels are initialised from U(-b, b), `b = d^{-1/2}`,
+        instead of N(0, 0.02^2).
       rngs: source of the initial parameters.
 
     Examples:
@@ -56,9 +57,9 @@ class Mixer(nnx.Module, abc.ABC):
         self.value = linear(width, width, use_bias=False, rngs=rngs)
 
     def own(self) -> Own:
-        """Returns what each head has of its own, arrays `(h, ...)`; None for nothing.
+        """Returns the separate parameters of each head, arrays `(h, ...)`, or None.
 
-        The other methods take that of one head.
+        The other methods take the entry of one head.
         """
         return None
 
@@ -71,7 +72,7 @@ class Mixer(nnx.Module, abc.ABC):
     def attend(
         self, query: jax.Array, key: jax.Array, value: jax.Array, own: Own = None
     ) -> jax.Array:
-        """Returns the coefficients `(k, d)` that attention makes of `value`."""
+        """Returns the new coefficients `(k, d)`, computed from `value`."""
 
     def matrix(self, coefficients: jax.Array, own: Own = None) -> jax.Array:
         """Returns the map `(k, k)` that is applied to the value coefficients."""
@@ -85,18 +86,17 @@ class FunctionalMap(Mixer):
 
         C = Q K^T ((1 - a) K K^T + a u I)^{-1},    a = sigmoid(ridge_logit) learned.
 
-    In the notation of the paper this is the ridge `exp(ridge_logit)` and a factor
-    `1 + exp(ridge_logit)`, with `u = 1`. Coefficients are small at the start, so that
-    this ridge outweighs `K K^T` and leaves next to nothing of the map. In the unit
-    `u = trace(K K^T) / k`, the mean of the eigenvalues that the ridge is added to, the
-    map is the same for coefficients of every scale.
+    In the notation of the paper, this is the ridge `exp(ridge_logit)` and a factor `1 +
+    exp(ridge_logit)`, with `u = 1`. Coefficients are small initially, so this ridge
+    dominates `K K^T` and the map is almost zero. With the unit `u = trace(K K^T) / k`,
+    the mean eigenvalue, the map does not depend on the scale of the coefficients.
 
     Args:
-      width: channels `d` of a head.
-      num_heads: heads.
+      width: number `d` of channels of a head.
+      num_heads: number of heads.
       ridge_logit: initial value of the learned logit.
       ridge_unit: `"one"`, as published, or `"mean"`, the mean eigenvalue.
-      ridge_per_head: whether every head learns a logit of its own.
+      ridge_per_head: whether every head learns a separate logit.
       fan_in_init: see `Mixer`.
       rngs: source of the initial parameters.
 
@@ -138,7 +138,7 @@ class FunctionalMap(Mixer):
         return jax.nn.sigmoid(self.ridge_logit[...])
 
     def own(self) -> Own:
-        """Returns the ridges `(h,)`, if every head has one of its own."""
+        """Returns the ridges `(h,)`, if every head has a separate one."""
         return self.ridge if self.ridge.ndim else None
 
     def _ridge(self, own: Own) -> jax.Array:
@@ -152,7 +152,7 @@ class FunctionalMap(Mixer):
         value: jax.Array,
         own: Own = None,
     ) -> jax.Array:
-        """Moves `value` by the functional map, see `opjax.transport`."""
+        """Applies the functional map to `value`, see `opjax.transport`."""
         ridge = self._ridge(own)
         query, key = self._in_units(query, key)
         return opjax.transport(query, key, value, ridge=opjax.Convex(ridge))
@@ -165,7 +165,7 @@ class FunctionalMap(Mixer):
         )
 
     def condition_number(self, coefficients: jax.Array, own: Own = None) -> jax.Array:
-        """Returns the condition number of the system `(k, k)` that is solved."""
+        """Returns the condition number of the linear system `(k, k)`."""
         key = self.key(coefficients)
         return opjax.condition_number(
             self._in_units(key, key)[1],
@@ -185,11 +185,11 @@ class FunctionalMap(Mixer):
 
 
 class FixedRidgeMap(FunctionalMap):
-    """A functional map whose ridge is a number, `sigmoid(ridge_logit)`, not learned.
+    """A functional map with a constant ridge, `sigmoid(ridge_logit)`, not learned.
 
     Args:
-      width: channels `d` of a head.
-      num_heads: heads.
+      width: number `d` of channels of a head.
+      num_heads: number of heads.
       ridge_logit: logit of the ridge.
       ridge_unit: see `FunctionalMap`.
       fan_in_init: see `Mixer`.
@@ -227,12 +227,13 @@ class FixedRidgeMap(FunctionalMap):
 
 
 class CrossValidatedMap(Mixer):
-    r"""A functional map whose ridge the data choose, in every head of every sample.
+    r"""A functional map with a ridge selected from the data by cross-validation.
 
         C = Q K^T (K K^T + r I)^{-1},    r = gcv_ridge(K^T, Q^T),
 
-    the weight with which `C` best predicts channels of `Q` that it was not fitted to.
-    Nothing is learned of it, and it follows the scale of the keys.
+    the weight with which `C` best predicts channels of `Q` that were left out of the
+    fit. It is selected in every head for every sample. It has no learned parameter, and
+    it scales with the keys.
 
     Examples:
       >>> from flax import nnx
@@ -250,7 +251,7 @@ class CrossValidatedMap(Mixer):
     def attend(
         self, query: jax.Array, key: jax.Array, value: jax.Array, own: Own = None
     ) -> jax.Array:
-        """Moves `value` by the functional map, see `opjax.transport`."""
+        """Applies the functional map to `value`, see `opjax.transport`."""
         del own  # there are no such parameters
         ridge = opjax.gcv_ridge(key.T, query.T)
         return opjax.transport(query, key, value, ridge=ridge)
@@ -263,14 +264,14 @@ class CrossValidatedMap(Mixer):
         return opjax.functional_map(query, key, ridge=ridge)
 
     def condition_number(self, coefficients: jax.Array, own: Own = None) -> jax.Array:
-        """Returns the condition number of the system `(k, k)` that is solved."""
+        """Returns the condition number of the linear system `(k, k)`."""
         del own  # there are no such parameters
         query, key = self.query(coefficients), self.key(coefficients)
         return opjax.condition_number(key, ridge=opjax.gcv_ridge(key.T, query.T))
 
 
 class SoftmaxMap(Mixer):
-    r"""Softmax attention among coefficients, the tokens of Transolver.
+    r"""Softmax attention between coefficients, the tokens of Transolver.
 
         C = softmax(Q K^T / sqrt(d)).
 
@@ -295,7 +296,7 @@ class SoftmaxMap(Mixer):
 
 
 class GalerkinMap(Mixer):
-    """Galerkin-type attention among coefficients, `Q (K^T V) / k`.
+    """Galerkin-type attention between coefficients, `Q (K^T V) / k`.
 
     Examples:
       >>> from flax import nnx
@@ -309,13 +310,13 @@ class GalerkinMap(Mixer):
     def attend(
         self, query: jax.Array, key: jax.Array, value: jax.Array, own: Own = None
     ) -> jax.Array:
-        """Returns inner products with the keys, expanded in the queries."""
+        """Returns the expansion in the queries of the inner products with the keys."""
         del own  # there are no such parameters
         return opjax.galerkin_attention(query, key, value) / key.shape[0]
 
 
 class ModeGains(Mixer):
-    r"""Gains of the modes of a basis, one for every coefficient.
+    r"""Gains of the modes of a basis, one per coefficient.
 
         c -> v + a * v,    a = softmax(tanh(q * k / sqrt(k_modes))),
 
@@ -337,21 +338,21 @@ class ModeGains(Mixer):
     def attend(
         self, query: jax.Array, key: jax.Array, value: jax.Array, own: Own = None
     ) -> jax.Array:
-        """Amplifies `value` by the gains of its modes."""
+        """Multiplies `value` by the gains of its modes."""
         del own  # there are no such parameters
         return opjax.mode_gains(query, key) * value
 
     def matrix(self, coefficients: jax.Array, own: Own = None) -> jax.Array:
-        """Raises ValueError: every channel has gains of its own, there is no map."""
+        """Raises ValueError: gains differ between channels, so there is no map."""
         del own  # there are no such parameters
         raise ValueError(
-            "Mode gains have no map between coefficients: they multiply each "
-            "coefficient by a gain."
+            "Mode gains have no single map between coefficients: they multiply "
+            "each coefficient by a gain."
         )
 
 
 class IdentityMap(Mixer):
-    """Value maps only: coefficients are projected and expanded again.
+    """Value map only: coefficients are projected and expanded without mixing.
 
     Examples:
       >>> from flax import nnx

@@ -1,4 +1,4 @@
-"""Pure, seeded generators of operator learning problems.
+"""Pure, seeded generators of operator-learning problems.
 
 They read and write no files: `opjax.datasets` stores their samples.
 """

@@ -1,4 +1,4 @@
-"""scikit-fem, imported when it is needed."""
+"""Import of scikit-fem on first use."""
 
 import importlib
 import logging
@@ -9,7 +9,7 @@ def skfem() -> ModuleType:
     """Imports scikit-fem.
 
     Raises:
-      ImportError: if it is missing; names the extra.
+      ImportError: if it is missing. The message names the extra.
     """
     try:
         import skfem

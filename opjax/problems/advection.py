@@ -1,10 +1,11 @@
-r"""Advection and diffusion on a mesh of triangles, by linear finite elements.
+r"""Advection and diffusion on a mesh of triangles, with linear finite elements.
 
     du/dt + a . grad u = nu Laplace u,    du/dn = 0 on the boundary,
 
 with a steady velocity `a = (d psi / dy, -d psi / dx)` of a stream function `psi` that
-is zero on the boundary. No divergence and no flow through the boundary: the integral of
-`u` is conserved, by the discrete problem too. Crank-Nicolson steps in time.
+is zero on the boundary. The velocity is divergence-free and there is no flow through
+the boundary, so the integral of `u` is conserved, also by the discrete problem. Time
+steps are Crank-Nicolson steps.
 """
 
 from typing import Any, NamedTuple
@@ -31,9 +32,16 @@ class Shape(NamedTuple):
     """A domain around the origin, of radius `1 + depth cos(waves angle + phase)`.
 
     Attributes:
-      waves: of the radius, in a turn.
-      depth: of the waves.
-      phase: of the waves, in radians.
+      waves: number of waves of the radius around the boundary.
+      depth: relative amplitude of the waves.
+      phase: phase of the waves, in radians.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems.advection import Shape
+      >>> flower = Shape(waves=5, depth=0.2)
+      >>> flower.radius(np.array([0.0, np.pi / 5])).tolist()
+      [1.2, 0.8]
     """
 
     waves: int = 2
@@ -45,7 +53,7 @@ class Shape(NamedTuple):
         return 1 + self.depth * np.cos(self.waves * angle + self.phase)
 
     def relative(self, points: Float[np.ndarray, "n 2"]) -> Float[np.ndarray, " n"]:
-        """Returns the radius of points in units of that of the boundary."""
+        """Returns the radius of points relative to the radius of the boundary."""
         angle = np.arctan2(points[:, 1], points[:, 0])
         return np.linalg.norm(points, axis=1) / self.radius(angle)
 
@@ -55,23 +63,30 @@ def mesh(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Makes an unstructured Delaunay mesh of a shape.
 
-    Nodes inside are those of a lattice of equilateral triangles, each moved at random
+    Interior nodes are those of a lattice of equilateral triangles, each moved at random
     by up to a quarter of the spacing in both coordinates.
 
     Args:
       shape: the domain.
-      spacing: of the nodes, at most 0.5.
-      seed: of the displacements.
+      spacing: spacing of the nodes, at most 0.5.
+      seed: seed of the displacements.
 
     Returns:
-      Nodes, shape `(N, 2)`, and triangles, three nodes each, counter-clockwise, shape
-      `(t, 3)`.
+      Nodes, shape `(N, 2)`, and triangles, with three nodes each, counter-clockwise,
+      shape `(t, 3)`.
 
     Raises:
-      RuntimeError: if no mesh of 20 has the boundary as its edges, as for a shape whose
-        waves are deeper than the spacing resolves.
-      ValueError: if the spacing is not within its limits, or the depth is negative or
-        not below 1.
+      RuntimeError: if 20 meshes in a row do not contain the boundary as edges, for
+        example because the waves are deeper than the spacing resolves.
+      ValueError: if the spacing is out of range, or the depth is negative or not below
+        1.
+
+    Examples:
+      >>> from opjax.problems import advection, poisson_mesh
+      >>> disc = advection.Shape()
+      >>> nodes, cells = advection.mesh(disc, spacing=0.25)
+      >>> round(float(poisson_mesh.signed_areas(nodes, cells).sum()), 2)  # near pi
+      3.11
     """
     if not 0 < spacing <= 0.5:
         raise ValueError(f"{spacing=} must be positive and at most 0.5.")
@@ -91,17 +106,25 @@ def mesh(
 def refine(
     shape: Shape, nodes: Float[ArrayLike, "N 2"], cells: Int[ArrayLike, "t 3"]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Divides every triangle into four, by the middles of its edges.
+    """Divides every triangle into four, at the midpoints of its edges.
 
-    Middles of edges on the boundary move outwards or inwards, to that of the shape.
+    Midpoints of edges on the boundary are moved to the boundary of the shape.
 
     Args:
       shape: the domain.
-      nodes: of a mesh of it, shape `(N, 2)`.
-      cells: triangles, three nodes each, shape `(t, 3)`.
+      nodes: nodes of a mesh of the shape, shape `(N, 2)`.
+      cells: triangles, with three nodes each, shape `(t, 3)`.
 
     Returns:
-      Nodes, of which the first `N` are those given, and `4 t` triangles.
+      Nodes, of which the first `N` are the given ones, and `4 t` triangles.
+
+    Examples:
+      >>> from opjax.problems import advection
+      >>> disc = advection.Shape()
+      >>> nodes, cells = advection.mesh(disc, spacing=0.5)
+      >>> fine_nodes, fine_cells = advection.refine(disc, nodes, cells)
+      >>> len(fine_cells) / len(cells)
+      4.0
     """
     nodes, cells = np.asarray(nodes, float), np.asarray(cells)
     edges, counts, which = edges_of(cells)
@@ -116,7 +139,15 @@ def refine(
 
 
 def boundary_nodes(cells: Int[ArrayLike, "t 3"]) -> np.ndarray:
-    """Returns the nodes on the boundary of a mesh, in increasing order."""
+    """Returns the nodes on the boundary of a mesh, in increasing order.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import advection
+      >>> cells = np.array([(0, 1, 4), (1, 2, 4), (2, 3, 4), (3, 0, 4)])
+      >>> advection.boundary_nodes(cells).tolist()
+      [0, 1, 2, 3]
+    """
     edges, counts, _ = edges_of(cells)
     return np.unique(edges[counts == 1])
 
@@ -126,15 +157,22 @@ def velocity(
     cells: Int[ArrayLike, "t 3"],
     stream: Float[ArrayLike, " N"],
 ) -> np.ndarray:
-    """Returns the velocity at the nodes, the mean over the triangles around each.
+    """Returns the velocity at the nodes, averaged over the adjacent triangles.
 
     Args:
-      nodes: of the mesh, shape `(N, 2)`.
-      cells: triangles, three nodes each, shape `(t, 3)`.
-      stream: the stream function at the nodes, shape `(N,)`.
+      nodes: nodes of the mesh, shape `(N, 2)`.
+      cells: triangles, with three nodes each, shape `(t, 3)`.
+      stream: stream function at the nodes, shape `(N,)`.
 
     Returns:
-      The mean of the velocities of the triangles, weighted by their areas, `(N, 2)`.
+      The mean velocity of the adjacent triangles, weighted by their areas, `(N, 2)`.
+
+    Examples:
+      >>> from opjax.problems import advection
+      >>> nodes, cells = advection.mesh(advection.Shape(), spacing=0.5)
+      >>> flow = advection.velocity(nodes, cells, nodes[:, 1])  # psi = y: along x
+      >>> print(flow[0].round(6))
+      [1. 0.]
     """
     nodes, cells = np.asarray(nodes, float), np.asarray(cells)
     flows = _turned(nodes, cells, np.asarray(stream, float))
@@ -160,23 +198,36 @@ def solve(
     """Solves for the frames after the first one.
 
     Args:
-      nodes: of the mesh, shape `(N, 2)`.
-      cells: triangles, three nodes each, shape `(t, 3)`.
-      initial: the field at the start, at the nodes, shape `(N,)`.
-      stream: the stream function at the nodes, zero on the boundary, shape `(N,)`.
-      diffusivity: `nu`, positive.
-      interval: time between frames, positive.
-      num_frames: frames after the first one.
-      substeps: steps of time between frames.
+      nodes: nodes of the mesh, shape `(N, 2)`.
+      cells: triangles, with three nodes each, shape `(t, 3)`.
+      initial: initial field at the nodes, shape `(N,)`.
+      stream: stream function at the nodes, zero on the boundary, shape `(N,)`.
+      diffusivity: positive diffusivity `nu`.
+      interval: positive time between frames.
+      num_frames: number of frames after the first one.
+      substeps: number of time steps between frames.
 
     Returns:
       The frames, shape `(num_frames, N)`.
 
     Raises:
       TypeError: if nodes are not floating point or cells not integers.
-      ValueError: if a number is not positive, a field has not one finite value for each
-        node, the stream function is not zero on the boundary, or as in
+      ValueError: if a number is not positive, a field does not have one finite value
+        per node, the stream function is not zero on the boundary, or as from
         `poisson_mesh.assemble`.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import advection
+      >>> nodes, cells = advection.mesh(advection.Shape(), spacing=0.25)
+      >>> stream = 1 - (nodes**2).sum(axis=1)  # turns around the origin
+      >>> stream[advection.boundary_nodes(cells)] = 0
+      >>> time = {"diffusivity": 0.01, "interval": 0.1, "num_frames": 3}
+      >>> frames = advection.solve(nodes, cells, np.ones(len(nodes)), stream, **time)
+      >>> bool(np.allclose(frames, 1))  # a constant stays
+      True
+      >>> frames.shape == (3, len(nodes))
+      True
     """
     from scipy.sparse.linalg import splu
 
@@ -189,8 +240,8 @@ def solve(
     most = float(np.abs(stream[boundary_nodes(cells)]).max())
     if most > 1e-12 * np.abs(stream).max(initial=0):
         raise ValueError(
-            f"stream is up to {most:g} on the boundary, expected 0 (no flow through "
-            "it)."
+            f"stream has values up to {most:g} on the boundary, expected 0 (no "
+            "flow through it)."
         )
     change = diffusivity * stiffness + _convection(nodes, cells, stream)
     half = interval / substeps / 2
@@ -262,7 +313,7 @@ def _field(values: ArrayLike, count: int, name: str) -> np.ndarray:
     field = np.asarray(values, float)
     if field.shape != (count,) or not np.isfinite(field).all():
         raise ValueError(
-            f"{name} has shape {field.shape}, expected {count} finite values, one for "
-            "each node."
+            f"{name} has shape {field.shape}, expected {count} finite values, one "
+            "per node."
         )
     return field

@@ -1,24 +1,23 @@
 r"""Transonic flow around a deformed airfoil, as published with Geo-FNO.
 
-The profile NACA 0012, `0 <= x <= 1`, lies in a box of 1.5 x 0.2. Eight points of the
-box move vertically, and the profile with them:
+The NACA 0012 profile, `0 <= x <= 1`, lies in a box of 1.5 x 0.2. Eight points of the
+box move vertically and deform the profile:
 
     y -> y + sum_k (d_k (h - y) + d_{7-k} (h + y)) / (2 h) L_k(x),    k = 0, ..., 3,
 
-with `h = 0.1` and the cubic polynomials `L_k` of Lagrange for `x = -0.25, 0.25, 0.75,
-1.25`. A gas streams along `x` with Mach number 0.8; see `opjax.problems.euler`.
+with `h = 0.1` and the cubic Lagrange polynomials `L_k` for `x = -0.25, 0.25, 0.75,
+1.25`. A gas flows along `x` with Mach number 0.8; see `opjax.problems.euler`.
 
-Deformation, distribution and C-mesh are those of the published code. The solver is our
-own: cell-centred with the flux HLLC and the limiter of van Albada, where the published
-one is centred at nodes with the flux of Roe and a minmod limiter. No published sample
-was available for comparison, so shocks may be a cell or more away from the published
-ones.
+Deformation, distribution and C-mesh are those of the published code. The solver is
+different: it is cell-centred with the HLLC flux and the van Albada limiter; the
+published one is node-centred with the Roe flux and a minmod limiter. No published
+sample was available for comparison, so shock positions may differ by one or more cells.
 
-Accuracy, for the undeformed profile at Mach 0.8 and 1.25 degrees: lift and drag are
-0.28 and 0.042 on 111 x 26 points and 0.31 and 0.030 on the published 221 x 51 points;
-fine meshes give about 0.36 and 0.023 (AGARD AR-211). The mesh is coarse at the nose.
-The numerical entropy that arises there (5 and 3 % of `p / rho^gamma` at the wall,
-shocks included) lowers the Mach number all along the wall.
+Accuracy, for the undeformed profile at Mach 0.8 and 1.25 degrees: lift and drag
+coefficients are 0.28 and 0.042 on 111 x 26 points and 0.31 and 0.030 on the published
+221 x 51 points; fine meshes give about 0.36 and 0.023 (AGARD AR-211). The mesh is
+coarse at the leading edge. The numerical entropy generated there (5 and 3 % of `p /
+rho^gamma` at the wall, including shocks) reduces the Mach number all along the wall.
 """
 
 import math
@@ -41,15 +40,24 @@ _GROWTH = 1.02  # of the spacing in the first three quarters of a stretched line
 
 
 class EulerFlow(NamedTuple):
-    """Flow at the nodes of a mesh, in units of density and pressure far away.
+    """Flow at the nodes of a mesh, in units of freestream density and pressure.
 
     Attributes:
-      density: shape `(n + 1, m + 1)`.
-      velocity: `(n + 1, m + 1, 2)`.
-      pressure: `(n + 1, m + 1)`.
+      density: density, shape `(n + 1, m + 1)`.
+      velocity: velocity, `(n + 1, m + 1, 2)`.
+      pressure: pressure, `(n + 1, m + 1)`.
       mach: local Mach number, `(n + 1, m + 1)`.
-      num_steps: time steps.
-      residual: at the end, relative to that of a uniform stream.
+      num_steps: number of time steps.
+      residual: final residual, relative to that of a uniform stream.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import airfoil
+      >>> cells = {"num_airfoil": 12, "num_wake": 4, "num_radial": 6}
+      >>> mesh = airfoil.mesh(np.zeros(8, np.float32), **cells)
+      >>> flow = airfoil.solve(mesh, num_wake=4, max_steps=20)
+      >>> flow.mach.shape, flow.velocity.shape, int(flow.num_steps)
+      ((21, 7), (21, 7, 2), 25)
     """
 
     density: jax.Array
@@ -61,13 +69,20 @@ class EulerFlow(NamedTuple):
 
 
 def random_displacements(key: jax.Array) -> jax.Array:
-    """Draws displacements like those of the published set.
+    """Draws displacements with the distribution of the published set.
 
     Args:
       key: PRNG key.
 
     Returns:
       Eight numbers: the first is zero, the others are uniform on [-0.05, 0.05].
+
+    Examples:
+      >>> import jax
+      >>> from opjax.problems import airfoil
+      >>> moves = airfoil.random_displacements(jax.random.key(0))
+      >>> moves.shape, float(moves[0]), bool(abs(moves).max() <= 0.05)
+      ((8,), 0.0, True)
 
     References:
       Li et al., "Fourier Neural Operator with Learned Deformations", JMLR 24, 2023
@@ -84,16 +99,25 @@ def profile(displacements: ArrayLike, *, num_airfoil: int = 120) -> jax.Array:
     """Points of the deformed profile, from the trailing edge over the upper side.
 
     Args:
-      displacements: of the points of the box, from left to right along its lower side
-        and from right to left along its upper side, shape `(8,)`, in chords.
-      num_airfoil: edges around the profile, even; 120 was published.
+      displacements: displacements of the points of the box, from left to right along
+        its lower side and from right to left along its upper side, shape `(8,)`, in
+        chords.
+      num_airfoil: number of edges around the profile, even; 120 was published.
 
     Returns:
-      Points, shape `(num_airfoil + 1, 2)`; the first and the last one are the same.
+      Points, shape `(num_airfoil + 1, 2)`; the first and the last point are equal.
 
     Raises:
       TypeError: if the displacements are not floating point.
-      ValueError: if there are not eight, or `num_airfoil` is odd or below six.
+      ValueError: if there are not eight displacements, or `num_airfoil` is odd or below
+        six.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import airfoil
+      >>> points = airfoil.profile(np.zeros(8, np.float32), num_airfoil=12)
+      >>> points.shape, round(float(2 * points[:, 1].max()), 2)  # NACA 0012: 12 % thick
+      ((13, 2), 0.12)
     """
     _checks.floating(displacements=displacements)
     displacements = jnp.asarray(displacements)
@@ -119,14 +143,14 @@ def mesh(
     num_radial: int = 50,
     radius: float = 40.0,
 ) -> jax.Array:
-    """The published C-mesh: straight lines from the profile and its wake outwards.
+    """The published C-mesh: straight lines outwards from the profile and its wake.
 
     Args:
-      displacements: as in `profile`.
-      num_airfoil: cells around the profile, even; 120 was published.
-      num_wake: cells along either side of the wake; 50 was published.
-      num_radial: cells outwards; 50 was published.
-      radius: of the outer half circle, and length from the leading edge to the
+      displacements: see `profile`.
+      num_airfoil: number of cells around the profile, even; 120 was published.
+      num_wake: number of cells along either side of the wake; 50 was published.
+      num_radial: number of cells outwards; 50 was published.
+      radius: radius of the outer half circle, and distance from the leading edge to the
         outlet, in chords.
 
     Returns:
@@ -135,8 +159,15 @@ def mesh(
       along the lower side of the profile, and below the wake to the outlet.
 
     Raises:
-      TypeError: as in `profile`.
-      ValueError: as in `profile`, or a number is not positive.
+      TypeError: as from `profile`.
+      ValueError: as from `profile`, or if a number is not positive.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import airfoil
+      >>> cells = {"num_airfoil": 12, "num_wake": 4, "num_radial": 6}
+      >>> airfoil.mesh(np.zeros(8, np.float32), **cells).shape
+      (21, 7, 2)
     """
     _checks.positive(num_wake=num_wake, num_radial=num_radial, radius=radius)
     body = profile(displacements, num_airfoil=num_airfoil)
@@ -170,24 +201,34 @@ def solve(
     """Solves for the steady flow around a profile.
 
     Args:
-      mesh_points: from `mesh`; the flow has their dtype.
-      num_wake: as for `mesh`.
-      mach: Mach number far away.
-      angle_of_attack: in degrees.
-      courant_number: as in `euler.steady`.
-      tolerance: residual to stop at, relative to that of a uniform stream. 1e-4 leaves
-        an error of 0.1 % of the Mach number (relative L2), 1e-5 less than 0.01 %.
+      mesh_points: points from `mesh`; the flow has the same dtype.
+      num_wake: see `mesh`.
+      mach: freestream Mach number.
+      angle_of_attack: angle of attack, in degrees.
+      courant_number: see `euler.steady`.
+      tolerance: residual at which the solver stops, relative to that of a uniform
+        stream. 1e-4 leaves an error of 0.1 % of the Mach number (relative L2), 1e-5
+        less than 0.01 %.
       max_steps: maximum number of time steps.
 
     Returns:
-      The flow at the nodes, where density and pressure far away are one. It is not
+      The flow at the nodes, in units of freestream density and pressure. It is not
       steady if its residual is above the tolerance or NaN.
 
     Raises:
       TypeError: if the points are not floating point.
-      ValueError: if there is no mesh of two dimensions, the wake leaves no wall or its
-        two sides differ, a cell is turned over (the last two if not traced), or a
+      ValueError: if the mesh is not two-dimensional, the wake leaves no wall or its two
+        sides differ, a cell is inverted (the last two are not checked if traced), or a
         number is not positive.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import airfoil
+      >>> cells = {"num_airfoil": 12, "num_wake": 4, "num_radial": 6}
+      >>> mesh = airfoil.mesh(np.zeros(8, np.float32), **cells)
+      >>> flow = airfoil.solve(mesh, num_wake=4, mach=0.5, max_steps=20)
+      >>> round(float(flow.mach[0, -1]), 2)  # far away
+      0.5
     """
     _checks.floating(mesh_points=mesh_points)
     mesh_points = jnp.asarray(mesh_points)
@@ -245,13 +286,13 @@ def _check_mesh(mesh_points: jax.Array, num_wake: int) -> None:
     shape = mesh_points.shape
     if len(shape) != 3 or shape[2] != 2 or min(shape[0] - 1, shape[1] - 1) < 2:
         raise ValueError(
-            f"mesh_points has shape {shape}, expected (n + 1, m + 1, 2) with at least "
-            "two cells each way."
+            f"mesh_points has shape {shape}, expected (n + 1, m + 1, 2) with at "
+            "least two cells along each axis."
         )
     if not 0 < 2 * num_wake < shape[0] - 1:
         raise ValueError(
-            f"{num_wake=} must be positive and leave a wall among the {shape[0] - 1} "
-            "cells around."
+            f"{num_wake=} must be positive, and smaller than half of the "
+            f"{shape[0] - 1} cells along the first axis."
         )
     if isinstance(mesh_points, jax.core.Tracer):
         return
@@ -259,13 +300,14 @@ def _check_mesh(mesh_points: jax.Array, num_wake: int) -> None:
     gap = float(jnp.max(jnp.abs(line - mesh_points[: -num_wake - 2 : -1, 0])))
     if gap > 1e-5:
         raise ValueError(
-            f"The two sides of the wake are up to {gap} apart, expected the same "
-            f"points at both ends of the first axis: is {num_wake=} that of the mesh?"
+            f"The two sides of the wake are up to {gap} apart, but both ends of "
+            f"the first axis must be the same points; check that {num_wake=} is "
+            "that of the mesh."
         )
     bad = int(jnp.sum(~(euler.metrics(mesh_points).volumes > 0)))
     if bad:
         raise ValueError(
-            f"{bad} cells of the mesh are turned over; take smaller displacements."
+            f"{bad} cells of the mesh are inverted; use smaller displacements."
         )
 
 

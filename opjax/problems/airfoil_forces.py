@@ -1,4 +1,4 @@
-"""Drag and lift of an airfoil in the plane, from pressure and velocity on a mesh."""
+"""Drag and lift of a 2D airfoil, from pressure and velocity on a mesh."""
 
 from typing import NamedTuple
 
@@ -13,13 +13,13 @@ AIR_VISCOSITY = 1.56e-5  # of the AirfRANS data, m^2 / s
 
 
 class WallStencil(NamedTuple):
-    """Corners of cells at the wall, for gradients there; `k` in all.
+    """The `k` corners of cells at the wall, for gradients there.
 
     Attributes:
-      surface: which point of the wall the corner is at, `(k,)`.
-      nodes: mesh points, `(k, 3)`: the corner, and the next and the last one around the
-        cell.
-      inverse: `(k, 2, 2)`, from differences along the two edges to derivatives.
+      surface: index of the wall point of each corner, `(k,)`.
+      nodes: indices of mesh points, `(k, 3)`: the corner, and the next and the previous
+        one around the cell.
+      inverse: matrices `(k, 2, 2)` from differences along the two edges to derivatives.
     """
 
     surface: np.ndarray
@@ -40,23 +40,24 @@ def force_coefficients(
 
         c = 2 / (v^2 A) (int p (n . d) ds + int tau . d ds),
 
-    with the normal `n` out of the fluid, into the airfoil, and the direction `d` of the
-    incoming flow for drag, a quarter turn counterclockwise from it for lift. The
-    contour is the polygon of the points. On each side, `p` and `tau` are the means of
-    its two ends, so the error is of second order in the length of the sides.
+    where `n` is the unit normal out of the fluid, into the airfoil. The direction `d`
+    is that of the incoming flow for drag, and a quarter turn counterclockwise from it
+    for lift. The contour is the polygon of the points. On each
+    side, `p` and `tau` are the means of its two ends, so the error is of second order
+    in the length of the sides.
 
     Args:
-      points: around the airfoil in either direction, shape `(m, 2)`; the last one is
-        joined to the first.
-      pressure: divided by the density, shape `(m,)`; a constant cancels.
-      speed: of the incoming flow, `v`.
-      angle: of the incoming flow with the first axis, in radians.
-      shear: stress of the fluid on the wall, divided by the density, shape `(m, 2)`, as
-        from `wall_shear`; none by default.
-      area: reference area, the chord in two dimensions.
+      points: points around the airfoil in either direction, shape `(m, 2)`; the last
+        one is connected to the first.
+      pressure: pressure divided by the density, shape `(m,)`; a constant cancels.
+      speed: speed `v` of the incoming flow.
+      angle: angle between the incoming flow and the first axis, in radians.
+      shear: shear stress of the fluid on the wall, divided by the density, shape `(m,
+        2)`, from `wall_shear`; none by default.
+      area: reference area; in two dimensions, the chord.
 
     Returns:
-      Drag and lift coefficient, shape `(2,)`.
+      Drag and lift coefficients, shape `(2,)`.
 
     Raises:
       TypeError: if an array is not floating point.
@@ -71,8 +72,8 @@ def force_coefficients(
     _checks.same_points(points=points, pressure=pressure)
     if points.ndim != 2 or points.shape[1] != 2 or len(points) < 3:
         raise ValueError(
-            f"points has shape {points.shape}, expected (m, 2) with three points or "
-            "more around the airfoil."
+            f"points has shape {points.shape}, expected (m, 2) with at least three "
+            "points around the airfoil."
         )
     after = jnp.roll(points, -1, axis=0)
     sides = after - points
@@ -97,17 +98,17 @@ def wall_shear(
     *,
     viscosity: float = AIR_VISCOSITY,
 ) -> jax.Array:
-    r"""Stress of the fluid on a wall at rest, divided by the density.
+    r"""Shear stress of the fluid on a wall at rest, divided by the density.
 
-        tau = 2 nu (S - tr(S) I / 3) n,    S = (grad u + grad u^T) / 2,
+        tau = 2 nu (S - tr(S) I / 3) n,    S = (grad u + grad u^T) / 2.
 
-    At a point of the wall, `grad u` is the mean over its cells of the gradient of the
+    At a point of the wall, `grad u` is the mean, over its cells, of the gradient of the
     bilinear interpolation in that corner. It is exact for linear velocities.
 
     Args:
-      velocity: at the points of the mesh, shape `(n, 2)`.
-      normals: of the wall, into the fluid, shape `(m, 2)`.
-      stencil: from `wall_stencil`.
+      velocity: velocity at the points of the mesh, shape `(n, 2)`.
+      normals: normals of the wall, into the fluid, shape `(m, 2)`.
+      stencil: stencil from `wall_stencil`.
       viscosity: kinematic viscosity of the fluid; turbulent viscosity is zero at the
         wall.
 
@@ -147,7 +148,7 @@ def wall_stencil(
     """Collects the corners of cells at the points of a wall.
 
     Args:
-      points: of the mesh, shape `(n, 2)`, in float64 where cells are thin.
+      points: points of the mesh, shape `(n, 2)`, in float64 if cells are thin.
       cells: point indices around every cell, shape `(m, corners)`.
       surface: point indices of the wall, shape `(k,)`.
 
@@ -155,7 +156,7 @@ def wall_stencil(
       The stencil.
 
     Raises:
-      ValueError: if a point of the wall is in no cell or a cell has no area there.
+      ValueError: if a point of the wall is in no cell, or a cell has no area there.
     """
     place = np.full(len(points), -1)
     place[surface] = np.arange(len(surface))

@@ -1,18 +1,18 @@
-r"""Potential flow around smooth bodies of any shape in space, by fundamental solutions.
+r"""Potential flow around smooth bodies of any shape in 3D, by fundamental solutions.
 
-A body is the image of the unit sphere under `x = s * (r(w) w)`, with a radius of
-smooth bumps on the sphere and a stretch of each axis,
+A body is the image of the unit sphere under `x = s * (r(w) w)`, with a radius that is a
+sum of smooth bumps on the sphere, and a stretch of each axis,
 
     r(w) = 1 + sum_j a_j exp(b_j (w . w_j - 1)).
 
-The fluid arrives along x with unit speed and slips along the body. Its velocity is the
-sum of the stream and of sources `q_j` inside the body, whose strengths minimise the
-mean square of the flow through the surface,
+The incoming flow is along x with unit speed, and the fluid slips along the body. Its
+velocity is the sum of the freestream and of sources `q_j` inside the body, whose
+strengths minimise the mean square of the flow through the surface,
 
     u(x) = e_x + sum_j q_j (x - y_j) / (4 pi |x - y_j|^3),    u . n = 0,
 
 with `sum_j q_j = 0`, and the pressure coefficient is `c_p = 1 - |u|^2`. There is no
-drag: the pressure forces on the body add up to zero.
+drag: the pressure forces on the body sum to zero.
 
 References:
   Fairweather and Karageorghis, "The method of fundamental solutions for elliptic
@@ -25,13 +25,20 @@ import numpy as np
 
 
 class Body(NamedTuple):
-    """A body without edges, star-shaped around the origin.
+    """A smooth body, star-shaped around the origin.
 
     Attributes:
-      stretch: of the axes, `s`, shape `(3,)`.
-      heights: `a_j`, shape `(m,)`; the radius must stay positive.
-      sharpness: `b_j`, shape `(m,)`.
-      centres: `w_j`, unit vectors, shape `(m, 3)`.
+      stretch: stretch `s` of the axes, shape `(3,)`.
+      heights: heights `a_j`, shape `(m,)`; the radius must stay positive.
+      sharpness: sharpness `b_j`, shape `(m,)`.
+      centres: centres `w_j`, unit vectors, shape `(m, 3)`.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import bodies
+      >>> sphere = bodies.Body(np.ones(3), np.zeros(1), np.ones(1), np.eye(3)[:1])
+      >>> bodies.surface(sphere, np.eye(3)).density.tolist()
+      [1.0, 1.0, 1.0]
     """
 
     stretch: np.ndarray
@@ -41,12 +48,20 @@ class Body(NamedTuple):
 
 
 class Surface(NamedTuple):
-    """Points of a body.
+    """Points on the surface of a body.
 
     Attributes:
-      points: shape `(n, 3)`.
-      normals: into the fluid, of unit length, shape `(n, 3)`.
-      density: area of the body over solid angle, shape `(n,)`.
+      points: coordinates, shape `(n, 3)`.
+      normals: unit normals into the fluid, shape `(n, 3)`.
+      density: area of the body per solid angle, shape `(n,)`.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import bodies
+      >>> body = bodies.random_body(np.random.default_rng(0))
+      >>> points, normals, density = bodies.surface(body, bodies.spread(50))
+      >>> points.shape, normals.shape, density.shape
+      ((50, 3), (50, 3), (50,))
     """
 
     points: np.ndarray
@@ -55,12 +70,20 @@ class Surface(NamedTuple):
 
 
 class Sources(NamedTuple):
-    """The flow around a body.
+    """The sources of the flow around a body.
 
     Attributes:
-      points: `y_j`, inside the body, shape `(m, 3)`.
-      strengths: `q_j`, shape `(m,)`.
-      leak: root of the mean square of `u . n` over further points of the body.
+      points: points `y_j` inside the body, shape `(m, 3)`.
+      strengths: strengths `q_j`, shape `(m,)`.
+      leak: root mean square of `u . n` over further points of the body.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import bodies
+      >>> sphere = bodies.Body(np.ones(3), np.zeros(1), np.ones(1), np.eye(3)[:1])
+      >>> flow = bodies.solve(sphere, num_sources=100)
+      >>> flow.points.shape, flow.leak < 0.1
+      ((100, 3), True)
     """
 
     points: np.ndarray
@@ -69,7 +92,15 @@ class Sources(NamedTuple):
 
 
 def random_body(rng: np.random.Generator, *, num_bumps: int = 4) -> Body:
-    """Draws a body: stretched by 0.7 to 1.6, with bumps and dents of up to a third."""
+    """Draws a body: stretched by 0.7 to 1.6, with bumps and dents of up to a third.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import bodies
+      >>> body = bodies.random_body(np.random.default_rng(0), num_bumps=3)
+      >>> body.heights.shape, body.centres.shape
+      ((3,), (3, 3))
+    """
     centres = rng.normal(size=(num_bumps, 3))
     return Body(
         stretch=rng.uniform([1.0, 0.7, 0.7], [1.6, 1.1, 1.1]),
@@ -80,17 +111,25 @@ def random_body(rng: np.random.Generator, *, num_bumps: int = 4) -> Body:
 
 
 def surface(body: Body, directions: np.ndarray) -> Surface:
-    """Returns the points of a body in some directions before it is stretched.
+    """Returns the surface points of a body for directions before the stretch.
 
-    With `y = r(w) w` and the slope `g` of the radius on the sphere, the normal of the
-    unstretched body is along `r w - g`, and areas stretch by `det(s) |s^-1 n|`.
+    With `y = r(w) w` and the gradient `g` of the radius on the sphere, the normal of
+    the unstretched body is along `r w - g`, and areas scale by `det(s) |s^-1 n|`.
 
     Args:
       body: the body.
       directions: unit vectors `w`, shape `(n, 3)`.
 
     Raises:
-      ValueError: if the radius is not positive somewhere.
+      ValueError: if the radius is not positive everywhere.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import bodies
+      >>> stretch = np.array([2.0, 1.0, 1.0])
+      >>> long = bodies.Body(stretch, np.zeros(1), np.ones(1), np.eye(3)[:1])
+      >>> bodies.surface(long, np.eye(3)).points.tolist()
+      [[2.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
     """
     bumps = body.heights * np.exp(
         body.sharpness * (directions @ body.centres.T - 1)
@@ -98,7 +137,8 @@ def surface(body: Body, directions: np.ndarray) -> Surface:
     radius = 1 + bumps.sum(axis=1, keepdims=True)
     if not radius.min() > 0:
         raise ValueError(
-            f"The radius of the body is {radius.min()} at one point, expected positive."
+            f"The radius of the body is {radius.min()} at one point, but must be "
+            "positive."
         )
     slope = (bumps * body.sharpness) @ body.centres
     slope -= np.sum(slope * directions, axis=1, keepdims=True) * directions
@@ -119,7 +159,16 @@ def solve(body: Body, *, num_sources: int = 1000, depth: float = 0.2) -> Sources
         the origin.
 
     Returns:
-      The sources, and the flow that leaks through the surface between the points.
+      The sources, including the flow that leaks through the surface between the points.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import bodies
+      >>> sphere = bodies.Body(np.ones(3), np.zeros(1), np.ones(1), np.eye(3)[:1])
+      >>> flow = bodies.solve(sphere, num_sources=100)
+      >>> side = bodies.velocity(flow, np.array([[0.0, 1.0, 0.0]]))
+      >>> round(float(side[0, 0]), 2)  # 3/2 of the stream, as in theory
+      1.5
     """
     places = (1 - depth) * surface(body, spread(num_sources)).points
     looked = surface(body, spread(3 * num_sources))
@@ -139,7 +188,15 @@ def solve(body: Body, *, num_sources: int = 1000, depth: float = 0.2) -> Sources
 def velocity(
     sources: Sources, points: np.ndarray, *, chunk_size: int = 4096
 ) -> np.ndarray:
-    """Returns the velocity at points `(n, 3)`, in chunks of them, `(n, 3)`."""
+    """Returns the velocity at points `(n, 3)`, computed in chunks, `(n, 3)`.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import bodies
+      >>> still = bodies.Sources(np.zeros((1, 3)), np.zeros(1), 0.0)  # no body
+      >>> bodies.velocity(still, np.ones((1, 3))).tolist()
+      [[1.0, 0.0, 0.0]]
+    """
     speeds = np.empty_like(points)
     for start in range(0, len(points), chunk_size):
         part = points[start : start + chunk_size]
@@ -151,12 +208,27 @@ def velocity(
 
 
 def pressure(velocity: np.ndarray) -> np.ndarray:
-    """Returns the pressure coefficient `1 - |u|^2` of velocities `(n, 3)`, `(n,)`."""
+    """Returns the pressure coefficient `1 - |u|^2` for velocities `(n, 3)`, `(n,)`.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import bodies
+      >>> bodies.pressure(np.array([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0]])).tolist()
+      [1.0, 0.0]
+    """
     return 1 - np.sum(velocity**2, axis=1)
 
 
 def spread(count: int) -> np.ndarray:
-    """Returns unit vectors `(count, 3)`, even along a spiral of the golden angle."""
+    """Returns unit vectors `(count, 3)`, evenly spaced on a golden-angle spiral.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import bodies
+      >>> directions = bodies.spread(100)
+      >>> directions.shape, bool(abs(directions.mean(axis=0)).max() < 0.01)
+      ((100, 3), True)
+    """
     height = 1 - (2 * np.arange(count) + 1) / count
     angle = np.pi * (1 + 5**0.5) * np.arange(count)
     radius = np.sqrt(1 - height**2)
@@ -178,13 +250,20 @@ def _cubes(points: np.ndarray, places: np.ndarray) -> np.ndarray:
 
 
 class SphereMesh(NamedTuple):
-    """Quadrilaterals of the unit sphere, those of the faces of a cube.
+    """Quadrilaterals on the unit sphere, mapped from the faces of a cube.
 
     Attributes:
-      nodes: unit vectors, those of edges of the cube twice, shape `(6 (m + 1)^2, 3)`.
-      cells: their corners, counterclockwise seen from outside, shape `(6 m^2, 4)`.
+      nodes: unit vectors, repeated on the edges of the cube, shape `(6 (m + 1)^2, 3)`.
+      cells: their corners, counterclockwise when seen from outside, shape `(6 m^2, 4)`.
       centres: unit vectors, shape `(6 m^2, 3)`.
-      solid_angles: of the cells, which add up to `4 pi`, shape `(6 m^2,)`.
+      solid_angles: solid angles of the cells, which sum to `4 pi`, shape `(6 m^2,)`.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import bodies
+      >>> sphere = bodies.cubed_sphere(4)
+      >>> round(float(sphere.solid_angles.sum() / np.pi), 6)
+      4.0
     """
 
     nodes: np.ndarray
@@ -196,15 +275,21 @@ class SphereMesh(NamedTuple):
 def cubed_sphere(resolution: int) -> SphereMesh:
     r"""Divides the sphere into `6 m^2` cells of nearly the same size.
 
-    On each face of the cube between -1 and 1 points are `(1, tan a, tan b)` with evenly
-    spaced angles. The solid angle between the corner of a face's middle and a point is
-    `atan(x y / (1 + x^2 + y^2)^{1/2})`, which gives those of the cells exactly.
+    On each face of the cube [-1, 1]^3, points are `(1, tan a, tan b)` with evenly
+    spaced angles. The solid angle between the centre of a face and a point is `atan(x y
+    / (1 + x^2 + y^2)^{1/2})`, which gives the solid angles of the cells exactly.
 
     Args:
-      resolution: cells along an edge of the cube, `m`.
+      resolution: number `m` of cells along an edge of the cube.
 
     Raises:
       ValueError: if it is not positive.
+
+    Examples:
+      >>> from opjax.problems import bodies
+      >>> sphere = bodies.cubed_sphere(4)
+      >>> sphere.nodes.shape, sphere.cells.shape
+      ((150, 3), (96, 4))
 
     References:
       Ronchi et al., "The cubed sphere", Journal of Computational Physics 124, 1996.

@@ -3,13 +3,13 @@ r"""The viscous Burgers equation on a periodic domain, as published with the FNO
     u_t + u u_x = viscosity u_xx,    u(0, x) = u_0(x),    u of period `length`,
 
 at the points `x_i = length i / n`, `i = 0, ..., n - 1`, of a periodic grid. Viscosity
-damps high wave numbers so fast that a few hundred suffice. The solver truncates the
-Fourier coefficients of the initial state to these, advances them, and evaluates the sum
-at all points.
+damps high wave numbers so fast that a few hundred modes suffice. The solver truncates
+the Fourier series of the initial state to these modes, advances them, and evaluates the
+series at all points.
 
-The published set (R10) was made with viscosity 0.1 on a domain of length `2 pi`, not 1
-as its papers say; in coordinates scaled to [0, 1] that is `u_t + u u_x / (2 pi) = 0.1 /
-(4 pi^2) u_xx`. The defaults here are those of the data.
+The published set (R10) was computed with viscosity 0.1 on a domain of length `2 pi`,
+not 1 as stated in its papers; in coordinates scaled to [0, 1] that is `u_t + u u_x / (2
+pi) = 0.1 / (4 pi^2) u_xx`. The defaults here are those of the data.
 """
 
 import math
@@ -29,7 +29,16 @@ _SERIES_TERMS = 16  # of the exponential, which then is exact to rounding below 
 
 
 class BurgersSample(NamedTuple):
-    """Initial state and solution at the same points, shape `(num_points,)`."""
+    """Initial state and solution at the same points, shape `(num_points,)`.
+
+    Examples:
+      >>> import jax
+      >>> from opjax.problems import burgers
+      >>> small = {"num_points": 64, "num_modes": 16, "stride": 2}
+      >>> sample = burgers.sample(jax.random.key(0), **small)
+      >>> sample.initial.shape, sample.solution.shape
+      ((32,), (32,))
+    """
 
     initial: jax.Array
     solution: jax.Array
@@ -51,33 +60,43 @@ def solve(
         d/dt u_k = -viscosity q^2 u_k - (i q / 2) (u^2)_k,
 
     by ETDRK4, which is exact in the first term and of fourth order in the second. The
-    product is formed on a grid of `3 num_modes` points, which avoids aliasing.
+    product is computed on a grid of `3 num_modes` points, which avoids aliasing.
 
-    For the published problem the defaults are within 2e-8 (relative L2, float64; 3e-6
-    in float32) of a solve with all 4096 wave numbers of its grid and 400 steps, in 4 ms
-    instead of 260 on a CPU. Smaller viscosity needs more: the layer of a jump `d` is `4
-    viscosity / d` wide and must span some of the shortest waves, `length / num_modes`.
-    To see the error of either, double the modes or the steps.
+    For the published problem, the defaults agree within 2e-8 (relative L2, float64;
+    3e-6 in float32) with a solution with all 4096 wave numbers of its grid and 400
+    steps, in 4 ms instead of 260 ms on a CPU. A smaller viscosity needs more modes and
+    steps: a jump of height `d` is smoothed over a width `4 viscosity / d`, which must
+    be several times the shortest wavelength, `length / num_modes`. To estimate either
+    error, double the modes or the steps.
 
     Args:
       initial: initial state at the `n >= 4` points `length i / n`. The highest wave
-        number of an even `n` is left out, since its phase is unknown.
-      viscosity: positive, in units of `length^2 / time`.
+        number of an even `n` is omitted, because its phase is unknown.
+      viscosity: positive viscosity, in units of `length^2 / time`.
       length: period of the domain.
-      time: time to advance by.
-      num_modes: wave numbers of the solve, whatever `n`.
-      num_steps: time steps.
+      time: final time.
+      num_modes: number of wave numbers of the solver, for any `n`.
+      num_steps: number of time steps.
 
     Returns:
       The solution at the same points, shape `(n,)`, in the dtype of `initial`. It is
-      differentiable in `initial` and in the three numbers. With steps that are too long
-      it oscillates and finally becomes NaN; with too few modes it oscillates.
+      differentiable in `initial` and in the three numbers. With too large steps it
+      oscillates and finally becomes NaN; with too few modes it oscillates.
 
     Raises:
       ValueError: if `initial` does not have one axis, has fewer than four points or
-        values that are not finite, or a number is not positive (the last two are
-        checked only outside of tracing).
+        non-finite values, or a number is not positive (the last two are not checked
+        while tracing).
       TypeError: if `initial` is not floating point.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import burgers
+      >>> x = 2 * np.pi * np.arange(32) / 32
+      >>> how = {"viscosity": 0.1, "length": 2 * np.pi, "num_modes": 12}
+      >>> weak = burgers.solve(1e-3 * np.sin(x), **how)  # only decays, as exp(-0.1)
+      >>> round(float(abs(weak).max() / 1e-3), 3)
+      0.905
 
     References:
       Li et al., "Fourier Neural Operator", ICLR 2021 (arXiv:2010.08895), App. A.3.1.
@@ -97,14 +116,14 @@ def initial_state(
 ) -> jax.Array:
     r"""Draws an initial state of the published Burgers set.
 
-    A periodic Gaussian field of mean zero whose coefficient of wave number `k` has
-    standard deviation `25 / (4 pi^2 k^2 + 25)`: covariance `625 (-Laplace + 25)^-2`, in
-    coordinates scaled to [0, 1].
+    It is a periodic Gaussian field with mean zero, whose coefficient of wave number `k`
+    has the standard deviation `25 / (4 pi^2 k^2 + 25)`: covariance `625 (-Laplace +
+    25)^-2`, in coordinates scaled to [0, 1].
 
     Args:
       key: PRNG key.
-      num_points: points of the periodic grid.
-      dtype: floating-point dtype; JAX's default one if left out.
+      num_points: number of points of the periodic grid.
+      dtype: floating-point dtype; JAX's default dtype if omitted.
 
     Returns:
       The state, shape `(num_points,)`.
@@ -112,6 +131,13 @@ def initial_state(
     Raises:
       ValueError: if `num_points` is not positive.
       TypeError: if `dtype` is not floating point, or is float64 while x64 is off.
+
+    Examples:
+      >>> import jax
+      >>> from opjax.problems import burgers
+      >>> state = burgers.initial_state(jax.random.key(0), num_points=64)
+      >>> state.shape, abs(float(state.mean())) < 1e-6
+      ((64,), True)
 
     References:
       Cao, "Choose a Transformer", NeurIPS 2021 (arXiv:2105.14995), App. C.2.
@@ -137,25 +163,34 @@ def sample(
     num_steps: int = 100,
     dtype: DTypeLike | None = None,
 ) -> BurgersSample:
-    """Draws one pair of the Burgers data set: random initial state, solution.
+    """Draws one pair of the Burgers data set: a random initial state and its solution.
 
     Args:
       key: PRNG key.
-      num_points: points of the periodic grid; 8192 was published.
+      num_points: number of points of the periodic grid; 8192 was published.
       stride: keep every `stride`-th point; must divide `num_points`.
-      viscosity: as in `solve`, like the options below.
+      viscosity: see `solve`, also for the options below.
       length: period of the domain.
       time: time of the solution.
-      num_modes: wave numbers of the solve.
-      num_steps: time steps.
-      dtype: floating-point dtype; JAX's default one if left out.
+      num_modes: number of wave numbers of the solver.
+      num_steps: number of time steps.
+      dtype: floating-point dtype; JAX's default dtype if omitted.
 
     Returns:
       Initial state and solution at the points `length stride i / num_points`.
 
     Raises:
-      ValueError: if `stride` does not divide `num_points`, or as in `solve`.
+      ValueError: if `stride` does not divide `num_points`, or as from `solve`.
       TypeError: if `dtype` is not floating point, or is float64 while x64 is off.
+
+    Examples:
+      >>> from functools import partial
+      >>> import jax
+      >>> from opjax.problems import burgers
+      >>> keys = jax.random.split(jax.random.key(0), 4)
+      >>> draw = partial(burgers.sample, num_points=64, num_modes=16)
+      >>> jax.vmap(draw)(keys).solution.shape  # four samples
+      (4, 64)
     """
     grids.check_stride(num_points, stride, periodic=True)
     initial = initial_state(key, num_points=num_points, dtype=dtype)

@@ -2,13 +2,15 @@ r"""Darcy flow with piecewise constant permeability, as published with the FNO.
 
 On the unit square, `-div(a grad u) = f` with `u = 0` on the boundary. Coefficient and
 solution are sampled at `K x K` cell centres `x_i = (i + 1/2) / K`, but the equation is
-solved on the `K x K` nodes `i / (K - 1)`: not-a-knot cubic splines carry coefficient
-and source from cells to nodes, extrapolating by half a cell, and the solution back.
-Between nodes lies the five-point scheme with arithmetic means of the coefficient.
+solved on the `K x K` nodes `i / (K - 1)`: not-a-knot cubic splines interpolate
+coefficient and source from cells to nodes, extrapolating by half a cell, and the
+solution back. On the nodes, the five-point scheme with arithmetic means of the
+coefficient is used.
 
 The scheme is kept with its flaws because the published arrays contain them: splines
 overshoot at the jumps of the coefficient, and on fine grids a few boundary nodes even
-get a negative one. The system stays usable; diagonal scaling would break it.
+have negative values. The linear system is still solvable, but not with diagonal
+scaling.
 """
 
 from collections.abc import Callable
@@ -28,7 +30,15 @@ class DarcySolution(NamedTuple):
     """A discrete solution, and the residual and iterations of the solver.
 
     `residual` is `|b - A u| / |b|` in the norm `|r|^2 = r^T L^-1 r` of the discrete
-    Laplacian `L`: up to the contrast of the coefficient, the relative energy error.
+    Laplacian `L`. Up to the contrast of the coefficient, it is the relative energy
+    error.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import darcy
+      >>> found = darcy.solve(np.ones((8, 8), np.float32))
+      >>> bool(found.residual < 1e-5), found.solution.shape
+      (True, (8, 8))
     """
 
     solution: jax.Array
@@ -37,7 +47,15 @@ class DarcySolution(NamedTuple):
 
 
 class DarcySample(NamedTuple):
-    """Coefficient and solution on the coarse grid; solver record as in `Solution`."""
+    """Coefficient and solution on the coarse grid, and results of the solver.
+
+    Examples:
+      >>> import jax
+      >>> from opjax.problems import darcy
+      >>> sample = darcy.sample(jax.random.key(0), num_points=9, stride=2)
+      >>> sample.coefficient.shape, sample.solution.shape
+      ((5, 5), (5, 5))
+    """
 
     coefficient: jax.Array
     solution: jax.Array
@@ -46,10 +64,10 @@ class DarcySample(NamedTuple):
 
 
 def threshold(field: ArrayLike, *, high: float = 12.0, low: float = 3.0) -> jax.Array:
-    """Turns a field into a two-phase coefficient: `high` where it is >= 0, else `low`.
+    """Converts a field to a two-phase coefficient: `high` if it is >= 0, else `low`.
 
     Args:
-      field: any shape.
+      field: field of any shape.
       high: coefficient where the field is non-negative.
       low: coefficient where the field is negative.
 
@@ -59,6 +77,12 @@ def threshold(field: ArrayLike, *, high: float = 12.0, low: float = 3.0) -> jax.
     Raises:
       ValueError: if `high` or `low` is not positive.
       TypeError: if `field` is not floating point.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems.darcy import threshold
+      >>> print(threshold(np.array([-0.5, 0.0, 2.0])))
+      [ 3. 12. 12.]
     """
     _checks.floating(field=field)
     _checks.positive(high=high, low=low)
@@ -81,18 +105,17 @@ def solve(
 
         h^-2 sum_{neighbours j of i} (a_i + a_j) / 2 (u_i - u_j) = f_i,
 
-    by conjugate gradients preconditioned with a fast Poisson solve, so that the number
-    of iterations (about 30) grows with the contrast of `a` but not with `K`. The
-    solution is differentiable in `coefficient` and `source`, at the cost of a second
-    solve.
+    by conjugate gradients, preconditioned with a fast Poisson solver. The number of
+    iterations (about 30) grows with the contrast of `a` but not with `K`. The solution
+    is differentiable in `coefficient` and `source`, at the cost of a second solve.
 
     Args:
       coefficient: permeability at the `K x K` cell centres, `K >= 4`.
       source: right-hand side, a number or an array like `coefficient`.
-      tolerance: residual (see `Solution`) to stop at; at least the rounding unit of the
-        dtype is used.
+      tolerance: residual (see `DarcySolution`) at which the solver stops; limited below
+        by the rounding unit of the dtype.
       max_iterations: maximum number of iterations; compare `residual` with `tolerance`
-        to see whether they sufficed.
+        to check whether it sufficed.
 
     Returns:
       The solution at the cell centres, shape `(K, K)`, in the dtype of `coefficient`;
@@ -103,6 +126,16 @@ def solve(
       ValueError: if `coefficient` is not square or too small, `source` is neither a
         number nor of the same shape, or a numerical option is not positive.
       TypeError: if `coefficient` is not floating point.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import darcy
+      >>> uniform = np.ones((21, 21), np.float32)
+      >>> once, twice = (darcy.solve(a * uniform).solution for a in (1, 2))
+      >>> round(float(once.max()), 3)
+      0.074
+      >>> round(float(twice.max() / once.max()), 3)  # twice as permeable
+      0.5
 
     References:
       Li et al., "Fourier Neural Operator", ICLR 2021 (arXiv:2010.08895), App. A.3.2;
@@ -152,26 +185,38 @@ def sample(
 ) -> DarcySample:
     """Draws one pair of the Darcy data set: random two-phase coefficient, solution.
 
-    Coefficients are 12 and 3 by the sign of a Gaussian field with `alpha = 2` and
-    `tau = 3`; the source is 1. The problem is solved on `num_points x num_points`
-    cells and then subsampled: solving on the coarse grid is a different operator.
+    Coefficients are 12 and 3 by the sign of a Gaussian field with `alpha = 2` and `tau
+    = 3`; the source is 1. The problem is solved on `num_points x num_points` cells and
+    then subsampled; solving on the coarse grid would be a different operator.
 
     Args:
       key: PRNG key.
-      num_points: cell centres per side of the grid of the solve; 421 was published.
-      stride: keep every `stride`-th cell centre of each axis; must divide
-        `num_points - 1`. For 421 points and stride 5 there remain 85 x 85.
-      dtype: floating-point dtype; JAX's default one if left out.
-      tolerance: as in `solve`.
-      max_iterations: as in `solve`.
+      num_points: number of cell centres per side of the solver's grid; 421 was
+        published.
+      stride: keep every `stride`-th cell centre of each axis; must divide `num_points -
+        1`. 421 points with stride 5 give 85 x 85.
+      dtype: floating-point dtype; JAX's default dtype if omitted.
+      tolerance: see `solve`.
+      max_iterations: see `solve`.
 
     Returns:
       Coefficient and solution at the points `(stride * i + 1/2) / num_points`, shape
-      `(n, n)` with `n = (num_points - 1) / stride + 1`; residual and iterations.
+      `(n, n)` with `n = (num_points - 1) / stride + 1`; residual and number of
+      iterations.
 
     Raises:
-      ValueError: if `stride` does not divide `num_points - 1`, or as in `solve`.
+      ValueError: if `stride` does not divide `num_points - 1`, or as from `solve`.
       TypeError: if `dtype` is not floating point, or is float64 while x64 is off.
+
+    Examples:
+      >>> import jax
+      >>> import numpy as np
+      >>> from opjax.problems import darcy
+      >>> sample = darcy.sample(jax.random.key(0), num_points=21, stride=5)
+      >>> sample.solution.shape
+      (5, 5)
+      >>> np.unique(sample.coefficient).tolist()
+      [3.0, 12.0]
     """
     grids.check_stride(num_points, stride, periodic=False)
     field = random_fields.gaussian_random_field(key, num_points=num_points, dtype=dtype)

@@ -4,13 +4,13 @@ r"""Darcy flow in a triangle with a notch, driven by its boundary values.
                        without the notch [0.49, 0.51] x [0, 0.4],
              u = f(x)  on the boundary, `x` the first coordinate,
 
-for a random function `f` given by its values at equidistant points, linear between
-them. The solution is affine in these values, so the equation is solved once for each of
-them and every sample is a product of a matrix and a vector.
+for a random function `f` with given values at equidistant points, linear between them.
+The solution is affine in these values, so the equation is solved once for each of them,
+and every sample is a matrix-vector product.
 
-The published generators are said to set `u = 0` on the notch. The published data have
-`u = f(x)` there too, which is the default here. Papers write permeability 0.1 and
-right-hand side 1, which is the same equation.
+According to the papers, the published generators set `u = 0` on the notch. The
+published data have `u = f(x)` there too, which is the default here. Papers state
+permeability 0.1 and right-hand side 1, which is the same equation.
 """
 
 import functools
@@ -47,11 +47,19 @@ class BoundaryOperator(NamedTuple):
     """The affine map from boundary values to the solution, at `n` points.
 
     Attributes:
-      points: shape `(n, 2)`.
-      response: solutions of Laplace's equation, `(n, m)`, column `j` for the value 1 at
+      points: coordinates, shape `(n, 2)`.
+      response: solutions of Laplace's equation, `(n, m)`; column `j` has the value 1 at
         boundary point `j` of `m` and 0 at the others.
       source: the solution for zero boundary values, `(n,)`.
-      cells: triangles of the points, `(c, 3)`; None if points are not those of a mesh.
+      cells: triangles of the points, `(c, 3)`; None if the points are not those of a
+        mesh.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import darcy_notch
+      >>> solve = darcy_notch.operator(num_columns=4, num_values=5)
+      >>> solve.response.shape, solve(np.zeros(5)).shape
+      ((31, 5), (31,))
     """
 
     points: np.ndarray
@@ -67,20 +75,26 @@ class BoundaryOperator(NamedTuple):
 def boundary_values(
     key: jax.Array, *, num_values: int = 101, length_scale: float = 0.2
 ) -> jax.Array:
-    r"""Draws the function on the boundary at equidistant points of [0, 1].
+    r"""Draws the boundary function at equidistant points of [0, 1].
 
-    A Gaussian process of mean zero and covariance `exp(-(x - y)^2 / (2 l^2))`.
+    It is a Gaussian process with mean zero and covariance `exp(-(x - y)^2 / (2 l^2))`.
 
     Args:
       key: PRNG key.
-      num_values: points, both ends among them.
-      length_scale: `l`; 0.2 was published.
+      num_values: number of points, including both ends.
+      length_scale: correlation length `l`; 0.2 was published.
 
     Returns:
       The values, shape `(num_values,)`.
 
     Raises:
       ValueError: if there are fewer than two points or `length_scale` is not positive.
+
+    Examples:
+      >>> import jax
+      >>> from opjax.problems import darcy_notch
+      >>> darcy_notch.boundary_values(jax.random.key(0), num_values=11).shape
+      (11,)
     """
     _check_num_values(num_values)
     _checks.positive(length_scale=length_scale)
@@ -98,18 +112,18 @@ def operator(
 ) -> BoundaryOperator:
     """Solves the equation for every boundary value.
 
-    Quadratic elements on the mesh of `mesh`, refined towards the tips of the notch.
-    With the default mesh solutions are within 4e-5 (relative L2) of those of a mesh
-    twice as fine; the work takes about a second.
+    It uses quadratic elements on the mesh of `mesh`, refined towards the tips of the
+    notch. With the default mesh, solutions agree within 4e-5 (relative L2) with those
+    on a mesh twice as fine; the computation takes about a second.
 
     Args:
-      points: points at which the solution is evaluated, shape `(n, 2)`; by default the
-        nodes of `mesh`. A point outside gets the value of the nearest boundary point
-        (in the published grids: of the nearest node).
-      num_columns: as for `mesh`.
-      num_values: boundary values, at equidistant points of [0, 1].
-      notch: `"boundary"` for `u = f(x)` on the notch too, `"zero"` for `u = 0` on its
-        three sides, without their two lower ends.
+      points: evaluation points of the solution, shape `(n, 2)`; by default the nodes of
+        `mesh`. A point outside gets the value of the nearest boundary point (in the
+        published grids: of the nearest node).
+      num_columns: see `mesh`.
+      num_values: number of boundary values, at equidistant points of [0, 1].
+      notch: `"boundary"` for `u = f(x)` on the notch too; `"zero"` for `u = 0` on its
+        three sides, except their two lower ends.
 
     Returns:
       The operator.
@@ -118,6 +132,14 @@ def operator(
       ImportError: if scikit-fem is missing.
       ValueError: if a number is too small, `notch` is unknown, or `points` has another
         shape.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import darcy_notch
+      >>> solve = darcy_notch.operator(num_columns=4, num_values=5)
+      >>> lifted = solve(np.ones(5)) - solve(np.zeros(5))
+      >>> bool(np.allclose(lifted, 1))  # a constant stays one
+      True
     """
     _check_num_values(num_values)
     _checks.option("notch", notch, NOTCHES)
@@ -140,8 +162,8 @@ def mesh(*, num_columns: int = 46) -> Any:
     """Makes a mesh of nearly equilateral triangles, symmetric about the notch.
 
     Args:
-      num_columns: triangles along the bottom on either side of the notch, at least 2;
-        46 give 2257 nodes (published: 2295).
+      num_columns: number of triangles along the bottom on either side of the notch, at
+        least 2; 46 gives 2257 nodes (published: 2295).
 
     Returns:
       A `skfem.MeshTri`.
@@ -149,6 +171,12 @@ def mesh(*, num_columns: int = 46) -> Any:
     Raises:
       ImportError: if scikit-fem is missing.
       ValueError: if `num_columns` is below 2.
+
+    Examples:
+      >>> from opjax.problems import darcy_notch
+      >>> mesh = darcy_notch.mesh(num_columns=4)
+      >>> mesh.p.shape, mesh.t.shape
+      ((2, 31), (3, 37))
     """
     if num_columns < 2:
         raise ValueError(f"{num_columns=} must be at least 2.")
@@ -194,7 +222,7 @@ def _covariance_root(num_values: int, length_scale: float) -> np.ndarray:
 
 def _check_num_values(num_values: int) -> None:
     if num_values < 2:
-        raise ValueError(f"{num_values=} must be at least 2, the ends of [0, 1].")
+        raise ValueError(f"{num_values=} must be at least 2, for both ends of [0, 1].")
 
 
 def _refined(mesh: Any) -> Any:

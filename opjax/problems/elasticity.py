@@ -1,15 +1,15 @@
-r"""A unit cell of rubber with a random void, pulled upwards: the Geo-FNO data.
+r"""A rubber unit cell with a random void, pulled upwards: the Geo-FNO data.
 
 The square `[0, 1]^2` has a void around its centre, of radius `r(theta)` between 0.2 and
 0.4. Its lower side is clamped, the traction `(0, 100)` acts on its upper side, and all
 other sides are free. The output is the von Mises stress. Strains stay near 1e-3, so
-kinematics are linear, `e = (grad u + grad u^T) / 2`; the law is that of the published
-code.
+kinematics are linear, `e = (grad u + grad u^T) / 2`; the constitutive law is that of
+the published code.
 
-The published points are the 972 Gauss points of 108 quadratic elements. Ours are too,
-but on a mesh of our own: rings of elements around the void. Both discretisations have
-an error of 2 to 5 % in the stress. So the two data sets agree up to this error, but not
-point by point.
+The published points are the 972 Gauss points of 108 quadratic elements. Here they are
+too, but on a different mesh: rings of elements around the void. Both discretisations
+have an error of 2 to 5 % in the stress. So the two data sets agree up to this error,
+but not point by point.
 """
 
 from typing import Any, NamedTuple
@@ -32,10 +32,16 @@ class DeformedCell(NamedTuple):
     """A deformed cell at its `n` Gauss points.
 
     Attributes:
-      points: coordinates before the deformation, shape `(n, 2)`.
+      points: initial coordinates, shape `(n, 2)`.
       stress: second Piola-Kirchhoff stress in the plane, `(n, 2, 2)`.
-      displacement: shape `(n, 2)`.
-      weights: of the quadrature over the cell without its void, `(n,)`.
+      displacement: displacement, shape `(n, 2)`.
+      weights: quadrature weights over the cell without its void, `(n,)`.
+
+    Examples:
+      >>> from opjax.problems import elasticity
+      >>> cell = elasticity.solve(elasticity.reference_mesh(num_around=8, num_across=2))
+      >>> cell.points.shape, cell.stress.shape, cell.displacement.shape
+      ((144, 2), (144, 2, 2), (144, 2))
     """
 
     points: np.ndarray
@@ -45,7 +51,14 @@ class DeformedCell(NamedTuple):
 
 
 def void_modes(key: jax.Array) -> jax.Array:
-    """Draws the standard normal numbers that define a void, shape `(2, 5)`."""
+    """Draws the standard normal numbers that define a void, shape `(2, 5)`.
+
+    Examples:
+      >>> import jax
+      >>> from opjax.problems import elasticity
+      >>> elasticity.void_modes(jax.random.key(0)).shape
+      (2, 5)
+    """
     return jax.random.normal(key, (2, _NUM_MODES))
 
 
@@ -55,18 +68,24 @@ def void_radius(modes: ArrayLike, angles: ArrayLike) -> np.ndarray:
         r(t) = 0.2 + 0.2 / (1 + exp(s(t))),
         s(t) = sum_{k=1}^5 16 / (sqrt(pi) (k^2 + 9)) (a_k cos(k t) + b_k sin(k t)).
 
-    The paper gives `s` the covariance `16 (-d^2/dt^2 + 9)^-1`. In the published data,
+    In the paper, `s` has the covariance `16 (-d^2/dt^2 + 9)^-1`. In the published data,
     and here, that operator is the standard deviation instead.
 
     Args:
-      modes: `a` and `b`, shape `(2, 5)`.
-      angles: in radians, any shape.
+      modes: coefficients `a` and `b`, shape `(2, 5)`.
+      angles: angles in radians, any shape.
 
     Returns:
-      The radii, in the shape of `angles`.
+      The radii, with the shape of `angles`.
 
     Raises:
       ValueError: if `modes` has another shape.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems.elasticity import void_radius
+      >>> print(void_radius(np.zeros((2, 5)), np.array([0.0, 1.0])))
+      [0.3 0.3]
 
     References:
       Li et al., "Fourier Neural Operator with Learned Deformations", JMLR 24, 2023
@@ -85,16 +104,23 @@ def reference_mesh(*, num_around: int = 36, num_across: int = 3) -> Any:
     """Makes a mesh of the cell with a round void of radius 0.3.
 
     Args:
-      num_around: elements around the void, a multiple of four, so that corners are
-        nodes.
-      num_across: elements between the void and the sides.
+      num_around: number of elements around the void, a multiple of four, so that
+        corners are nodes.
+      num_across: number of elements between the void and the sides.
 
     Returns:
       A `skfem.MeshQuad2` of `num_around * num_across` nine-node elements.
 
     Raises:
       ImportError: if scikit-fem is missing.
-      ValueError: if a number is not positive, or `num_around` is no multiple of four.
+      ValueError: if a number is not positive, or `num_around` is not a multiple of
+        four.
+
+    Examples:
+      >>> from opjax.problems import elasticity
+      >>> mesh = elasticity.reference_mesh(num_around=8, num_across=2)
+      >>> mesh.t.shape, mesh.doflocs.shape  # corners of 16 elements, 80 nodes
+      ((4, 16), (2, 80))
     """
     _checks.positive(num_around=num_around, num_across=num_across)
     if num_around % 4:
@@ -127,20 +153,30 @@ def reference_mesh(*, num_around: int = 36, num_across: int = 3) -> Any:
 
 
 def morphed_mesh(mesh: Any, modes: ArrayLike) -> Any:
-    """Moves the nodes of a mesh so that its round void gets another radius.
+    """Moves the nodes of a mesh so that its round void gets a different radius.
 
     At distance `rho` below 0.5 from the centre, nodes move along the ray to
 
         rho + (r(t) - 0.3) (0.5 - rho) / 0.2,
 
-    the map of the published meshes; farther ones stay.
+    which is the map of the published meshes; nodes farther away are unchanged.
 
     Args:
-      mesh: from `reference_mesh`.
-      modes: of the void, as for `void_radius`.
+      mesh: mesh from `reference_mesh`.
+      modes: coefficients of the void, see `void_radius`.
 
     Returns:
       The moved mesh.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import elasticity
+      >>> mesh = elasticity.reference_mesh(num_around=8, num_across=2)
+      >>> modes = np.zeros((2, 5))
+      >>> modes[0, 0] = 2.0  # smaller on the right, larger on the left
+      >>> moved = elasticity.morphed_mesh(mesh, modes)
+      >>> [round(float(np.hypot(*(m.doflocs - 0.5)).min()), 3) for m in (mesh, moved)]
+      [0.3, 0.228]
     """
     ray = mesh.doflocs - _CENTRE
     rho = np.hypot(*ray)
@@ -153,19 +189,27 @@ def stress(strain: ArrayLike) -> np.ndarray:
     r"""Stress of an incompressible rubber in a thin sheet.
 
     With `C = I + 2 e`, `C_33 = 1 / det C`, `I_1 = tr C + C_33`, and the pressure `p`
-    for which the stress across the sheet vanishes,
+    for which the stress across the sheet is zero,
 
         S = 2 c_1 I + 2 c_2 (C + I_1 I) - p C^-1,   c_1 = 1.863e5,   c_2 = 9.79e3.
 
-    At small strain this is `2 mu (e + tr(e) I)`, `mu = 2 c_1 + 10 c_2`, with an error
-    of 4e-4 at the strains of the data set. The Rivlin-Saunders law of the paper has
-    `I_1 I - C` instead; published data were made with the plus sign.
+    At small strains this is `2 mu (e + tr(e) I)`, `mu = 2 c_1 + 10 c_2`, with an error
+    of 4e-4 at the strains of the data set. The Rivlin-Saunders law in the paper has
+    `I_1 I - C` instead; the published data were computed with the plus sign.
 
     Args:
-      strain: symmetric, in the plane, shape `(..., 2, 2)`.
+      strain: symmetric strain in the plane, shape `(..., 2, 2)`.
 
     Returns:
-      The second Piola-Kirchhoff stress, same shape.
+      The second Piola-Kirchhoff stress, with the same shape.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems.elasticity import stress
+      >>> pulled = stress(1e-4 * np.diag([0.0, 1.0]))
+      >>> print(pulled.round(1))
+      [[ 94.1   0. ]
+       [  0.  188.1]]
     """
     identity = np.eye(2)
     stretch = identity + 2 * np.asarray(strain, np.float64)
@@ -177,13 +221,19 @@ def stress(strain: ArrayLike) -> np.ndarray:
 
 
 def von_mises(stress: ArrayLike) -> np.ndarray:
-    """Von Mises' stress, `(s_11^2 - s_11 s_22 + s_22^2 + 3 s_12^2)^(1/2)`.
+    """Von Mises stress, `(s_11^2 - s_11 s_22 + s_22^2 + 3 s_12^2)^(1/2)`.
 
     Args:
-      stress: symmetric, of a thin sheet, shape `(..., 2, 2)`.
+      stress: symmetric stress of a thin sheet, shape `(..., 2, 2)`.
 
     Returns:
       The scalar stress, shape `(...)`.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems.elasticity import von_mises
+      >>> float(von_mises(np.diag([0.0, 2.0])))  # pulled along one axis
+      2.0
     """
     s = np.asarray(stress)
     first, second, shear = s[..., 0, 0], s[..., 1, 1], s[..., 0, 1]
@@ -191,22 +241,30 @@ def von_mises(stress: ArrayLike) -> np.ndarray:
 
 
 def solve(mesh: Any, *, traction: float = 100.0) -> DeformedCell:
-    """Pulls a cell by its upper side while the lower one is clamped.
+    """Pulls a cell by its upper side while the lower side is clamped.
 
-    Quadratic displacements, three by three Gauss points for each element; about 50 ms
-    for 108 elements.
+    It uses quadratic displacements with three by three Gauss points per element, and
+    takes about 50 ms for 108 elements.
 
     Args:
-      mesh: from `reference_mesh` or `morphed_mesh`.
+      mesh: mesh from `reference_mesh` or `morphed_mesh`.
       traction: vertical force per length of the upper side.
 
     Returns:
-      Points, stress, displacement and weights, at nine points for each element.
+      Points, stress, displacement and weights, at nine points per element.
 
     Raises:
       ImportError: if scikit-fem is missing.
       RuntimeError: if Newton's method does not converge because the traction is too
         large.
+
+    Examples:
+      >>> from opjax.problems import elasticity
+      >>> mesh = elasticity.reference_mesh(num_around=8, num_across=2)
+      >>> cell = elasticity.solve(mesh, traction=100.0)
+      >>> pulled = elasticity.von_mises(cell.stress)
+      >>> pulled.shape, round(float(pulled.max() / 100), 1)  # largest at the void
+      ((144,), 5.5)
     """
     skfem = _finite_elements.skfem()
     basis = vector_basis(mesh)
@@ -226,6 +284,13 @@ def vector_basis(mesh: Any) -> Any:
     """Quadratic displacements on a mesh, with three by three points per element.
 
     The second coordinate of an element varies fastest over its points.
+
+    Examples:
+      >>> from opjax.problems import elasticity
+      >>> mesh = elasticity.reference_mesh(num_around=8, num_across=2)
+      >>> basis = elasticity.vector_basis(mesh)
+      >>> int(basis.N), basis.dx.shape  # two unknowns for each of 80 nodes
+      (160, (16, 9))
     """
     skfem = _finite_elements.skfem()
     nodes, weights = np.polynomial.legendre.leggauss(3)
@@ -240,11 +305,11 @@ def vector_basis(mesh: Any) -> Any:
 def equilibrium(basis: Any, load: np.ndarray) -> np.ndarray:
     """Finds the displacement that is zero on the lower side and balances a load.
 
-    Newton's method with the tangent at rest: at small strain it converges as well as
-    with the true tangent, and it is factorised only once.
+    It uses Newton's method with the tangent at rest: at small strains it converges as
+    well as with the true tangent, and is factorised only once.
 
     Args:
-      basis: from `vector_basis`.
+      basis: basis from `vector_basis`.
       load: virtual work of the forces for every basis function, shape `(N,)`.
 
     Returns:
@@ -252,6 +317,15 @@ def equilibrium(basis: Any, load: np.ndarray) -> np.ndarray:
 
     Raises:
       RuntimeError: if it does not converge.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import elasticity
+      >>> mesh = elasticity.reference_mesh(num_around=8, num_across=2)
+      >>> basis = elasticity.vector_basis(mesh)
+      >>> moved = elasticity.equilibrium(basis, np.zeros(basis.N))
+      >>> float(abs(moved).max())  # no load, no displacement
+      0.0
     """
     skfem = _finite_elements.skfem()
     from scipy.sparse.linalg import splu

@@ -2,14 +2,14 @@
 
     rho dv/dt = div sigma,    |dev sigma| <= (2/3)^(1/2) yield_stress,
 
-with linear elasticity in corotational rates and the associated flow of J2 plasticity
-without hardening. Strains, rotations and changes of thickness may be large. Bilinear
-quadrilaterals with one integration point, whose zero-energy modes a small stiffness
-holds; central differences in time.
+with linear elasticity in corotational rates and the associated flow rule of J2
+plasticity without hardening. Strains, rotations and changes of thickness may be large.
+Elements are bilinear quadrilaterals with one integration point, with a small stiffness
+against zero-energy modes; time integration is by central differences.
 
-Arrays over nodes have shape `(2, n, m)`, over elements `(..., n - 1, m - 1)`; corners
-`(i, j)`, `(i + 1, j)`, `(i + 1, j + 1)`, `(i, j + 1)` go counterclockwise. Units are
-mm, ms, g, N and MPa, a consistent system.
+Arrays over nodes have shape `(2, n, m)`, arrays over elements `(..., n - 1, m - 1)`;
+corners `(i, j)`, `(i + 1, j)`, `(i + 1, j + 1)`, `(i, j + 1)` are counterclockwise.
+Units are mm, ms, g, N and MPa, a consistent system.
 
 References:
   Flanagan and Belytschko, "A uniform strain hexahedron and quadrilateral with
@@ -40,13 +40,13 @@ _PADDING = (
 
 
 class Material(NamedTuple):
-    """Constants of the sheet; the defaults are those known of the published data.
+    """Constants of the sheet; the defaults are the known ones of the published data.
 
     Attributes:
-      young: modulus of elasticity, MPa.
+      young: Young's modulus, MPa.
       poisson: Poisson's ratio.
-      yield_stress: in uniaxial tension, MPa.
-      density: g / mm^3.
+      yield_stress: yield stress in uniaxial tension, MPa.
+      density: density, g / mm^3.
     """
 
     young: float = 200e3
@@ -61,7 +61,7 @@ class Material(NamedTuple):
 
     @property
     def plane(self) -> float:
-        """Stiffness `E / (1 - nu^2)` of plane stress against strain on one side."""
+        """Stiffness `E / (1 - nu^2)` for plane stress with uniaxial strain."""
         return self.young / (1 - self.poisson**2)
 
     @property
@@ -74,16 +74,17 @@ STEEL = Material()
 
 
 class State(NamedTuple):
-    """The sheet at one time; velocities are half a step behind.
+    """The state of the sheet at one time; velocities are half a step behind.
 
     Attributes:
-      displacement: mm, shape `(2, n, m)`.
-      velocity: mm / ms, shape `(2, n, m)`.
-      stress: components xx, yy and xy, MPa, shape `(3, n - 1, m - 1)`.
-      thickness: of the elements over the initial one, shape `(n - 1, m - 1)`.
+      displacement: displacement, mm, shape `(2, n, m)`.
+      velocity: velocity, mm / ms, shape `(2, n, m)`.
+      stress: stress components xx, yy and xy, MPa, shape `(3, n - 1, m - 1)`.
+      thickness: thickness of the elements relative to the initial one, shape `(n - 1, m
+        - 1)`.
       hourglass: generalised stress of the zero-energy modes, `(2, n - 1, m - 1)`.
-      rate: of the growth of area, tr D, 1 / ms, shape `(n - 1, m - 1)`.
-      dissipated: plastic work of every element, mJ, per mm of initial thickness.
+      rate: growth rate of the area, tr D, 1 / ms, shape `(n - 1, m - 1)`.
+      dissipated: plastic work of every element, mJ per mm of initial thickness.
     """
 
     displacement: jax.Array
@@ -110,13 +111,13 @@ def initial_state(mesh: jax.Array) -> State:
 
 
 def time_step(reference: np.ndarray, material: Material = STEEL) -> float:
-    """Longest stable time step, with room for elements to shrink to half, in ms."""
+    """Maximum stable time step, with a margin for elements shrinking to half, in ms."""
     sides = [np.linalg.norm(np.diff(reference, axis=a), axis=0).min() for a in (1, 2)]
     return _COURANT * float(min(sides)) / material.wave_speed
 
 
 def nodal_masses(reference: np.ndarray, material: Material = STEEL) -> np.ndarray:
-    """A quarter of the mass of every adjoining element, g per mm of thickness."""
+    """A quarter of the mass of every adjacent element, g per mm of thickness."""
     a, b, c, d = _corners(reference)
     p, q = c - a, d - b
     quarter = material.density * (p[0] * q[1] - p[1] * q[0]) / 8
@@ -136,13 +137,13 @@ def make_step(
 
     Args:
       reference: initial nodes, shape `(2, n, m)`.
-      free: 0 where a node does not move, 1 elsewhere; `(n, m)`, or `(2, n, m)`.
-      step: length of the step, ms.
+      free: 0 for fixed nodes, 1 for the others; `(n, m)`, or `(2, n, m)`.
+      step: length of the time step, ms.
       material: constants of the sheet.
-      bulk_viscosity: damping of the shortest waves, over the critical one.
+      bulk_viscosity: damping of the shortest waves, relative to critical damping.
 
     Returns:
-      `advance(state, loads)`, with forces on the nodes, N per mm, `(2, n, m)`.
+      `advance(state, loads)`, with nodal forces, N per mm, `(2, n, m)`.
     """
     masses, dtype = nodal_masses(reference, material), jnp.result_type(step)
     mesh = jnp.asarray(reference, dtype)
@@ -167,9 +168,9 @@ def internal_forces(
     """Forces of the elements on their nodes, N per mm of thickness, `(2, n, m)`.
 
     Args:
-      nodes: present nodes, shape `(2, n, m)`.
-      state: stress, thickness, hourglass stress and rate of area are read.
-      viscosity: pressure over rate, MPa ms.
+      nodes: current nodes, shape `(2, n, m)`.
+      state: state; stress, thickness, hourglass stress and area rate are used.
+      viscosity: pressure per rate, MPa ms.
     """
     a, b, c, d = _corners(nodes)
     p, q, skew = c - a, d - b, a - b + c - d
@@ -194,14 +195,14 @@ def internal_forces(
 def update_stress(
     state: State, middle: jax.Array, step: ArrayLike, material: Material
 ) -> State:
-    """Carries stress and thickness through a step.
+    """Updates stress and thickness over a step.
 
     Args:
-      state: its velocity is that of the step.
-      middle: nodes in the middle of the step, shape `(2, n, m)`. With gradients at
-        these nodes, a rotation of the whole sheet rotates the stress exactly and
-        changes nothing else.
-      step: length of the step, ms.
+      state: state with the velocity of the step.
+      middle: nodes at the middle of the step, shape `(2, n, m)`. With gradients at
+        these nodes, a rotation of the whole sheet rotates the stress exactly and has no
+        other effect.
+      step: length of the time step, ms.
       material: constants of the sheet.
 
     Returns:
@@ -251,23 +252,23 @@ def update_stress(
 def return_to_yield(
     trial: jax.Array, material: Material = STEEL
 ) -> tuple[jax.Array, jax.Array]:
-    r"""Returns stresses beyond the yield surface to it, in plane stress.
+    r"""Projects stresses beyond the yield surface back onto it, in plane stress.
 
-    For `m = (xx + yy) / 2`, `h = (xx - yy) / 2` and `t = xy`, von Mises' stress is
-    `(m^2 + 3 h^2 + 3 t^2)^(1/2)`, and the backward Euler step of the associated flow
+    For `m = (xx + yy) / 2`, `h = (xx - yy) / 2` and `t = xy`, the von Mises stress is
+    `(m^2 + 3 h^2 + 3 t^2)^(1/2)`, and the backward Euler step of the associated flow is
 
         m = m_trial / (1 + K l),    (h, t) = (h, t)_trial / (1 + 3 G l),
         K = E / (2 (1 - nu)),
 
-    with the `l >= 0` for which von Mises' stress equals the yield stress, if the trial
-    stress exceeds it.
+    with the `l >= 0` for which the von Mises stress equals the yield stress, if the
+    trial stress exceeds it.
 
     Args:
-      trial: `m`, `h` and `t`, MPa, shape `(3, ...)`.
+      trial: trial values of `m`, `h` and `t`, MPa, shape `(3, ...)`.
       material: constants of the sheet.
 
     Returns:
-      The stresses, of the same shape, and `l`, 1 / MPa, of shape `(...)`.
+      The stresses, with the same shape, and `l`, 1 / MPa, with shape `(...)`.
 
     References:
       Simo and Taylor, "A return mapping algorithm for plane stress elastoplasticity",

@@ -4,12 +4,13 @@ r"""Steady Euler equations of a perfect gas on a structured C-mesh, by finite vo
 
 with `rho E = p / (gamma - 1) + rho |u|^2 / 2`. The first index of a C-mesh runs along
 the wake, around a body and back along the wake, the second one outwards. States are
-means over cells, `(4, n, m)`: density, two velocities and pressure (primitive), or
-density, momentum and energy (conserved).
+cell averages, `(4, n, m)`: density, two velocities and pressure (primitive variables),
+or density, momentum and energy (conserved variables).
 
-Second order: slopes of primitive variables with the limiter of van Albada, the Riemann
-flux HLLC, mirrored states at walls, free stream behind the outer boundary. Local time
-steps with five stages continue until the residual has dropped.
+The scheme is of second order: slopes of primitive variables with the van Albada
+limiter, the HLLC flux, mirrored states at walls, and the freestream beyond the outer
+boundary. Local time steps with five stages continue until the residual has decreased to
+the tolerance.
 """
 
 from functools import partial
@@ -29,9 +30,10 @@ class Metrics(NamedTuple):
     """Geometry of the cells.
 
     Attributes:
-      first_faces: normals, as long as the faces, of faces between cells that differ in
-        the first index, shape `(2, n + 1, m)`.
-      second_faces: likewise, `(2, n, m + 1)`.
+      first_faces: normals of faces between cells that differ in the first index, with
+        the length of the face, shape `(2, n + 1, m)`.
+      second_faces: normals of faces between cells that differ in the second index, `(2,
+        n, m + 1)`.
       volumes: areas of the cells, `(n, m)`.
     """
 
@@ -41,12 +43,13 @@ class Metrics(NamedTuple):
 
 
 class Steady(NamedTuple):
-    """Steady state.
+    """A steady state, with the number of steps and the final residual.
 
     Attributes:
-      state: primitive, shape `(4, n, m)`.
-      num_steps: time steps, a multiple of 25.
-      residual: root mean square of the rate of density, relative to its first value.
+      state: primitive variables, shape `(4, n, m)`.
+      num_steps: number of time steps, a multiple of 25.
+      residual: root mean square of the time derivative of the density, relative to its
+        initial value.
     """
 
     state: jax.Array
@@ -55,14 +58,14 @@ class Steady(NamedTuple):
 
 
 def metrics(mesh_points: jax.Array) -> Metrics:
-    """Normals and areas of the cells of a mesh, of either orientation.
+    """Normals and areas of the cells of a mesh, in either orientation.
 
     Args:
-      mesh_points: shape `(n + 1, m + 1, 2)`.
+      mesh_points: nodes, shape `(n + 1, m + 1, 2)`.
 
     Returns:
-      The geometry; normals point to the cell of larger index. Areas are negative where
-      a cell is turned over.
+      The geometry; normals point to the cell of larger index. Areas of inverted cells
+      are negative.
     """
     x, y = mesh_points[..., 0], mesh_points[..., 1]
     dx, dy = x[1:, 1:] - x[:-1, :-1], y[1:, 1:] - y[:-1, :-1]
@@ -98,12 +101,12 @@ def flux(left: jax.Array, right: jax.Array, normals: jax.Array) -> jax.Array:
     """The HLLC flux of conserved variables through faces.
 
     Args:
-      left: primitive states that the normals point away from, `(4, ...)`.
-      right: primitive states that they point to.
-      normals: as long as the faces, `(2, ...)`.
+      left: primitive states on the side that the normals point away from, `(4, ...)`.
+      right: primitive states on the side that the normals point to.
+      normals: normals with the length of the face, `(2, ...)`.
 
     Returns:
-      Flow through the faces, `(4, ...)`.
+      Flux through the faces, `(4, ...)`.
 
     References:
       Toro, Spruce and Speares, Shock Waves 4, 1994; wave speeds of Einfeldt, SIAM J.
@@ -143,17 +146,17 @@ def flux(left: jax.Array, right: jax.Array, normals: jax.Array) -> jax.Array:
 def residual(
     state: jax.Array, geometry: Metrics, free_stream: jax.Array, *, num_wake: int
 ) -> jax.Array:
-    """Flow out of every cell.
+    """Net flux out of every cell.
 
     Args:
-      state: conserved, `(4, n, m)`.
-      geometry: of the mesh.
-      free_stream: primitive, `(4,)`.
-      num_wake: number of wake cells at either end of the first index. Those of one end
-        touch those of the other end; the cells between them are at the wall.
+      state: conserved variables, `(4, n, m)`.
+      geometry: geometry of the mesh.
+      free_stream: primitive variables of the freestream, `(4,)`.
+      num_wake: number of wake cells at either end of the first index. The two ends are
+        neighbours; the cells between them are at the wall.
 
     Returns:
-      Flow of the conserved variables, `(4, n, m)`.
+      Net flux of the conserved variables, `(4, n, m)`.
     """
     inside = primitive(state)
     far = free_stream[:, None, None]
@@ -182,15 +185,15 @@ def steady(
     tolerance: float = 1e-4,
     max_steps: int = 20000,
 ) -> Steady:
-    """Iterates from the free stream to a steady state.
+    """Iterates from the freestream to a steady state.
 
     Args:
-      geometry: of the mesh.
-      free_stream: primitive, `(4,)`, of order one.
-      num_wake: as in `residual`.
+      geometry: geometry of the mesh.
+      free_stream: primitive variables of the freestream, `(4,)`, of order one.
+      num_wake: see `residual`.
       courant_number: Courant number of the steps; in tests, 2.5 converged and 3 did
         not.
-      tolerance: residual to stop at, as in `Steady`.
+      tolerance: residual at which the iteration stops, see `Steady`.
       max_steps: maximum number of steps.
 
     Returns:
@@ -222,11 +225,11 @@ def steady(
 
 
 def at_nodes(state: jax.Array, *, num_wake: int) -> jax.Array:
-    """Means of the four cells around nodes; at the wall continued linearly.
+    """Means of the four cells around nodes, with linear extrapolation to the wall.
 
     Args:
-      state: primitive, `(4, n, m)`.
-      num_wake: as in `residual`.
+      state: primitive variables, `(4, n, m)`.
+      num_wake: see `residual`.
 
     Returns:
       Values at the nodes, `(4, n + 1, m + 1)`.

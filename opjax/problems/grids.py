@@ -1,4 +1,4 @@
-"""Structured grids: which strides keep their kind."""
+"""Checks of strides on structured grids."""
 
 import math
 
@@ -9,7 +9,7 @@ def check_stride(num_points: int, stride: int, *, periodic: bool) -> None:
     """Raises ValueError unless every `stride`-th point is a grid of the same kind.
 
     Args:
-      num_points: points per axis.
+      num_points: number of points per axis.
       stride: keep every `stride`-th point.
       periodic: whether the grid is periodic. If not, the coarse grid keeps both ends.
     """

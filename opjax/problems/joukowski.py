@@ -1,10 +1,10 @@
-r"""Potential flow around Joukowski airfoils, in closed form: a test for airfoil codes.
+r"""Potential flow around Joukowski airfoils, in closed form, to test airfoil codes.
 
-The map `z = zeta + 1 / zeta` takes a circle through `zeta = 1` to an airfoil with a
-cusped trailing edge at `z = 2`, and the flow around the circle, whose circulation makes
-the velocity at that edge finite, to the flow around the airfoil. Lengths are scaled and
-shifted so that the airfoil reaches from `x = 0` to `x = 1`. The fluid has unit density
-and no viscosity: it slips along the wall, and there is no drag.
+The map `z = zeta + 1 / zeta` maps a circle through `zeta = 1` to an airfoil with a
+cusped trailing edge at `z = 2`. It maps the flow around the circle, whose circulation
+makes the velocity at that edge finite, to the flow around the airfoil. Lengths are
+scaled and shifted so that the airfoil extends from `x = 0` to `x = 1`. The fluid has
+unit density and no viscosity: it slips along the wall, and there is no drag.
 """
 
 from functools import partial
@@ -19,11 +19,11 @@ class PotentialFlow(NamedTuple):
     """A flow at the nodes of a mesh around an airfoil of unit chord.
 
     Attributes:
-      points: `(num_radii, num_angles, 2)`, counterclockwise along the second axis; the
-        first row is on the airfoil.
-      velocity: the same shape.
-      pressure: relative to that far away, `(num_radii, num_angles)`.
-      normals: of the airfoil, into the fluid, `(num_angles, 2)`.
+      points: coordinates, `(num_radii, num_angles, 2)`, counterclockwise along the
+        second axis; the first row is on the airfoil.
+      velocity: velocity, with the same shape.
+      pressure: pressure relative to the freestream, `(num_radii, num_angles)`.
+      normals: normals of the airfoil, into the fluid, `(num_angles, 2)`.
       lift: exact lift coefficient, a scalar; the drag coefficient is zero.
     """
 
@@ -53,17 +53,17 @@ def flow(
         G = 4 pi U R sin(a + b),    b = asin(Im(mu) / R),
         p = (U^2 - u^2 - v^2) / 2,    c_l = 2 G / (U c),
 
-    by the theorem of Kutta and Joukowski, where `c` is the chord. Nodes lie between the
-    angles of the trailing edge, where the map is singular.
+    by the Kutta-Joukowski theorem, where `c` is the chord. Nodes avoid the trailing
+    edge, where the map is singular.
 
     Args:
-      speed: `U`, far away.
-      angle: `a`, of the incoming flow with the chord, in radians.
-      centre: `mu`, shape `(2,)`, left of the origin, inside the unit circle. The first
-        coordinate is about `-0.77` times the relative thickness of the airfoil, the
-        second coordinate is half its camber.
-      num_radii: circles, with radii in geometric progression.
-      num_angles: nodes of a circle.
+      speed: freestream speed `U`.
+      angle: angle `a` between the incoming flow and the chord, in radians.
+      centre: centre `mu` of the circle, shape `(2,)`, left of the origin and inside the
+        unit circle. The first coordinate is about `-0.77` times the relative thickness
+        of the airfoil, the second is half its camber.
+      num_radii: number of circles, with radii in geometric progression.
+      num_angles: number of nodes per circle.
       extent: ratio of the last radius to the first.
       dtype: floating-point dtype of the result.
 
@@ -72,7 +72,7 @@ def flow(
 
     Raises:
       TypeError: if `dtype` is not floating point.
-      ValueError: if `centre` has not shape `(2,)` or there are too few nodes.
+      ValueError: if `centre` does not have shape `(2,)` or there are too few nodes.
 
     References:
       Milne-Thomson, "Theoretical Hydrodynamics", 5th edition, 1968, chapter 7.
@@ -84,8 +84,8 @@ def flow(
     )
     if centre.shape != (2,) or num_radii < 2 or num_angles < 3:
         raise ValueError(
-            f"centre has shape {centre.shape}, expected (2,), and {num_radii=} and "
-            f"{num_angles=} must be at least 2 and 3."
+            f"centre has shape {centre.shape}, expected (2,); {num_radii=} must be "
+            f"at least 2, and {num_angles=} at least 3."
         )
     mu = jax.lax.complex(centre[0], centre[1])
     radius = jnp.abs(1 - mu)

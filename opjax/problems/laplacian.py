@@ -21,7 +21,7 @@ def laplacian_inverse(
     and zero values on the boundary; its eigenvectors are products of sines.
 
     Args:
-      grid_shape: interior points of each axis.
+      grid_shape: number of interior points per axis.
       dtype: floating-point dtype of the values.
 
     Returns:

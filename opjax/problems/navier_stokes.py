@@ -1,12 +1,12 @@
-r"""The vorticity equation of a viscous flow on a periodic square, as used for the FNO.
+r"""The vorticity equation of viscous flow on a periodic square, as used for the FNO.
 
     w_t + v . grad w = viscosity Laplace w + f,    v = (psi_y, -psi_x),
     -Laplace psi = w,    (x, y) in [0, 1)^2, periodic, w and f of mean zero.
 
-Fields are arrays `(n, n)` of the values at `(i, j) / n`, the first axis for `x`. At
-viscosity 1e-5 a grid of 64 points per side does not resolve the smallest eddies: after
-20 units of time the computed flow is wrong by 8 percent (with 128 points by 2 percent).
-So data are computed on a fine grid, and every fourth point is kept.
+Fields are arrays `(n, n)` of values at `(i, j) / n`, with `x` along the first axis. At
+viscosity 1e-5, a grid of 64 points per side does not resolve the smallest eddies: after
+20 units of time, the computed flow has an error of 8 percent (with 128 points, 2
+percent). So data are computed on a fine grid, and every fourth point is kept.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,16 @@ _FEWEST_STEPS = 8  # of a frame: a flow at rest would need none
 
 
 class NavierStokesSample(NamedTuple):
-    """Vorticity at time zero, `(n, n)`, and at the later frames, `(frames, n, n)`."""
+    """Vorticity at time zero, `(n, n)`, and at the later frames, `(frames, n, n)`.
+
+    Examples:
+      >>> import jax
+      >>> from opjax.problems import navier_stokes
+      >>> few = {"num_points": 16, "num_frames": 3, "steps_per_frame": 4}
+      >>> sample = navier_stokes.sample(jax.random.key(0), stride=2, **few)
+      >>> sample.initial.shape, sample.vorticity.shape
+      ((8, 8), (3, 8, 8))
+    """
 
     initial: jax.Array
     vorticity: jax.Array
@@ -41,7 +50,7 @@ def solve(
     steps_per_frame: int | None = None,
     courant: ArrayLike = 1.5,
 ) -> jax.Array:
-    r"""Advances one vorticity field and returns it at equal intervals of time.
+    r"""Advances a vorticity field and returns it at equal time intervals.
 
     For Fourier coefficients of wave numbers `|k_1|, |k_2| < n / 3`, `q = 2 pi k`,
 
@@ -50,35 +59,46 @@ def solve(
 
     by the classical fourth-order Runge-Kutta method for `exp(viscosity |q|^2 t) w_k`,
     so that viscosity does not limit the step. The products are free of aliasing:
-    without viscosity, forcing and errors in time, energy and enstrophy are constant.
-    Higher waves of `initial` and `forcing` and their means are left out.
+    without viscosity, forcing and time-stepping errors, energy and enstrophy are
+    constant. Higher wave numbers and the means of `initial` and `forcing` are omitted.
 
     The method is unstable for steps above about `2.8 / max |q . v|`. The forcing makes
-    the published flow eight times as fast in 20 units of time, so by default the steps
-    of every frame are chosen by the speed at its beginning: `courant / max |q . v|` or
-    shorter, which leaves room for growth. With a courant number of 2, the published
-    problem is then within 6e-5 of a solve with 160 steps for each frame at `n = 128`
-    (relative L2, every frame; 4e-4 at 64), with 1.5 within 4e-5 (2e-4), in half the
-    time; rounding to float32 adds 3e-5.
+    the published flow eight times as fast within 20 units of time. So by default, the
+    steps of every frame are chosen from the speed at its beginning: at most `courant /
+    max |q . v|`, which leaves a margin for acceleration. With a Courant number of 2,
+    the published problem agrees within 6e-5 with a solution with 160 steps per frame at
+    `n = 128` (relative L2, every frame; 4e-4 at 64); with 1.5, within 4e-5 (2e-4). Both
+    take half the time; rounding to float32 adds 3e-5.
 
     Args:
       initial: vorticity at time zero, shape `(n, n)`, `n >= 4`.
-      forcing: `f`, constant in time, of the same shape; zero if left out.
-      viscosity: non-negative, in units of `length^2 / time`.
+      forcing: forcing `f`, constant in time, with the same shape; zero by default.
+      viscosity: non-negative viscosity, in units of `length^2 / time`.
       frame_time: time between frames; the first frame is at this time.
-      num_frames: frames to return.
-      steps_per_frame: time steps between frames; None chooses them by `courant`.
+      num_frames: number of frames to return.
+      steps_per_frame: number of time steps between frames; None chooses it from
+        `courant`.
       courant: Courant number of the steps, if `steps_per_frame` is None.
 
     Returns:
-      The vorticity, shape `(num_frames, n, n)`, in the dtype of `initial`. NaN if the
-      steps were too long. If `steps_per_frame` is given, it is differentiable in all
-      arrays and numbers; otherwise in forward mode only.
+      The vorticity, shape `(num_frames, n, n)`, in the dtype of `initial`. It is NaN if
+      the steps were too long. With `steps_per_frame`, it is differentiable in all
+      arrays and numbers; otherwise only in forward mode.
 
     Raises:
       ValueError: if a field is not square, the shapes differ, there are fewer than four
         points, or a number is out of range.
       TypeError: if a field is not floating point or the two differ in dtype.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import navier_stokes
+      >>> x = np.arange(16) / 16
+      >>> wave = np.broadcast_to(np.sin(2 * np.pi * x), (16, 16))  # only decays
+      >>> how = {"viscosity": 0.01, "num_frames": 1, "steps_per_frame": 4}
+      >>> frames = navier_stokes.solve(wave, **how)
+      >>> round(float(frames.max()), 4), round(float(np.exp(-0.01 * 4 * np.pi**2)), 4)
+      (0.6738, 0.6738)
 
     References:
       Li et al., "Fourier Neural Operator", ICLR 2021 (arXiv:2010.08895), App. A.3.3;
@@ -114,13 +134,13 @@ def initial_vorticity(
         s_k = 7^(3/2) (4 pi^2 |k|^2 + 49)^(-5/4),    -n/2 <= k_1, k_2 < n/2,
 
     with independent standard normal `xi`, `eta`. It is `2^(1/2)` times a field of
-    covariance `7^3 (-Laplace + 49)^(-5/2)`: the paper has `7^(3/2)` for `7^3`, and no
-    factor; the published program has both.
+    covariance `7^3 (-Laplace + 49)^(-5/2)`: the paper has `7^(3/2)` instead of `7^3`,
+    and no factor `2^(1/2)`; the published program has both.
 
     Args:
       key: PRNG key.
-      num_points: points per side.
-      dtype: floating-point dtype; JAX's default one if left out.
+      num_points: number of points per side.
+      dtype: floating-point dtype; JAX's default dtype if omitted.
 
     Returns:
       The field, shape `(num_points, num_points)`.
@@ -128,6 +148,13 @@ def initial_vorticity(
     Raises:
       ValueError: if `num_points` is not positive.
       TypeError: if `dtype` is not floating point, or is float64 while x64 is off.
+
+    Examples:
+      >>> import jax
+      >>> from opjax.problems import navier_stokes
+      >>> field = navier_stokes.initial_vorticity(jax.random.key(0), num_points=16)
+      >>> field.shape, abs(float(field.mean())) < 1e-6
+      ((16, 16), True)
 
     References:
       Li et al., "Fourier Neural Operator", ICLR 2021 (arXiv:2010.08895), App. A.3.3.
@@ -148,8 +175,8 @@ def forcing(*, num_points: int = 256, dtype: DTypeLike | None = None) -> jax.Arr
     r"""The published forcing, `0.1 (sin(2 pi (x + y)) + cos(2 pi (x + y)))`.
 
     Args:
-      num_points: points per side.
-      dtype: floating-point dtype; JAX's default one if left out.
+      num_points: number of points per side.
+      dtype: floating-point dtype; JAX's default dtype if omitted.
 
     Returns:
       Its values, shape `(num_points, num_points)`.
@@ -157,6 +184,12 @@ def forcing(*, num_points: int = 256, dtype: DTypeLike | None = None) -> jax.Arr
     Raises:
       ValueError: if `num_points` is not positive.
       TypeError: if `dtype` is not floating point, or is float64 while x64 is off.
+
+    Examples:
+      >>> from opjax.problems import navier_stokes
+      >>> values = navier_stokes.forcing(num_points=4)
+      >>> values.shape, round(float(values[0, 0]), 3)
+      ((4, 4), 0.1)
     """
     _checks.positive(num_points=num_points)
     dtype = random_fields.available_dtype(dtype)
@@ -184,21 +217,30 @@ def sample(
 
     Args:
       key: PRNG key.
-      num_points: points per side of the solve.
+      num_points: number of points per side of the solver's grid.
       stride: keep every `stride`-th point per side; must divide `num_points`.
-      viscosity: as in `solve`, like the options below.
-      num_frames: frames, one unit of time apart.
-      steps_per_frame: time steps between frames; None chooses them by `courant`.
+      viscosity: see `solve`, also for the options below.
+      num_frames: number of frames, one unit of time apart.
+      steps_per_frame: number of time steps between frames; None chooses it from
+        `courant`.
       courant: Courant number of the steps, if `steps_per_frame` is None.
-      dtype: floating-point dtype; JAX's default one if left out.
+      dtype: floating-point dtype; JAX's default dtype if omitted.
 
     Returns:
       The initial vorticity and the frames at times 1, 2, ..., at the points `stride
       (i, j) / num_points`.
 
     Raises:
-      ValueError: if `stride` does not divide `num_points`, or as in `solve`.
+      ValueError: if `stride` does not divide `num_points`, or as from `solve`.
       TypeError: if `dtype` is not floating point, or is float64 while x64 is off.
+
+    Examples:
+      >>> import jax
+      >>> from opjax.problems import navier_stokes
+      >>> few = {"num_points": 16, "num_frames": 2, "steps_per_frame": 4}
+      >>> sample = navier_stokes.sample(jax.random.key(0), stride=4, **few)
+      >>> sample.vorticity.shape
+      (2, 4, 4)
     """
     grids.check_stride(num_points, stride, periodic=True)
     initial = initial_vorticity(key, num_points=num_points, dtype=dtype)
@@ -230,12 +272,12 @@ def _check_fields(initial: ArrayLike, forcing: ArrayLike | None) -> None:
         return
     if jnp.shape(forcing) != jnp.shape(initial):
         raise ValueError(
-            f"forcing has shape {jnp.shape(forcing)}, initial {jnp.shape(initial)}, "
-            "expected values at the same points."
+            f"forcing has shape {jnp.shape(forcing)}, but initial has shape "
+            f"{jnp.shape(initial)}; both must have the same points."
         )
     if jnp.result_type(forcing) != jnp.result_type(initial):
         raise TypeError(
-            f"forcing has dtype {jnp.result_type(forcing)}, initial "
+            f"forcing has dtype {jnp.result_type(forcing)}, but initial has dtype "
             f"{jnp.result_type(initial)}; convert one of them."
         )
 

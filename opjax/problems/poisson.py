@@ -1,8 +1,8 @@
 r"""Poisson's equation on the unit cube, with mixed Fourier right-hand sides.
 
-`-Laplace u = f`, `u = 0` on the boundary, by second-order finite differences at the
-interior points `i / (n + 1)` of each axis. The right-hand sides span few modes, so the
-mean error over all of them is a trace, see `population_moment`.
+`-Laplace u = f`, `u = 0` on the boundary, discretised by second-order finite
+differences at the interior points `i / (n + 1)` of each axis. The right-hand sides span
+few modes, so the mean error over all of them is a trace, see `population_moment`.
 """
 
 import functools
@@ -26,10 +26,16 @@ class FourierProblem(NamedTuple):
     """The space of right-hand sides, with the exact discrete solutions.
 
     Attributes:
-      modes: right-hand sides `sin(pi m x)` and `cos(pi m x)` in turn, shape `(n, k)`;
-        in several dimensions products of them.
+      modes: right-hand sides, alternating `sin(pi m x)` and `cos(pi m x)`, shape `(n,
+        k)`; in several dimensions, products of these.
       solutions: the discrete solutions, shape `(n, k)`.
       damping: factors of the modes in random combinations, shape `(k,)`.
+
+    Examples:
+      >>> from opjax.problems import poisson
+      >>> problem = poisson.fourier_problem(31, num_modes=2)
+      >>> problem.modes.shape, problem.solutions.shape, problem.damping.shape
+      ((31, 4), (31, 4), (4,))
     """
 
     modes: jax.Array
@@ -38,7 +44,16 @@ class FourierProblem(NamedTuple):
 
 
 class Samples(NamedTuple):
-    """Right-hand sides and solutions, one sample a column, shape `(n, b)`."""
+    """Right-hand sides and solutions, with samples as columns, shape `(n, b)`.
+
+    Examples:
+      >>> import jax
+      >>> from opjax.problems import poisson
+      >>> problem = poisson.fourier_problem(31, num_modes=2)
+      >>> samples = poisson.sample(jax.random.key(0), problem, num_samples=8)
+      >>> samples.right_sides.shape, samples.solutions.shape
+      ((31, 8), (31, 8))
+    """
 
     right_sides: jax.Array
     solutions: jax.Array
@@ -50,14 +65,21 @@ def solve(right_side: ArrayLike) -> jax.Array:
         sum_axes (2 u_i - u_{i-1} - u_{i+1}) / h^2 = f_i,    h = 1 / (n + 1).
 
     Args:
-      right_side: values at the interior points, one axis for each dimension.
+      right_side: values at the interior points, one axis per dimension.
 
     Returns:
       The solution at the same points.
 
     Raises:
       TypeError: if the right-hand side is not floating point.
-      ValueError: if it is a number.
+      ValueError: if it is a scalar.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import poisson
+      >>> bent = poisson.solve(np.ones(31))  # u = x (1 - x) / 2
+      >>> round(float(bent[15]), 4)
+      0.125
 
     References:
       Köhler and Rheinbach, "Hierarchical Attention via Domain Decomposition", 2026,
@@ -67,8 +89,8 @@ def solve(right_side: ArrayLike) -> jax.Array:
     _checks.floating(right_side=right_side)
     if right_side.ndim == 0 or right_side.size == 0:
         raise ValueError(
-            f"right_side has shape {right_side.shape}, expected one axis of interior "
-            "points for each dimension."
+            f"right_side has shape {right_side.shape}, expected one axis of "
+            "interior points per dimension."
         )
     return laplacian_inverse(right_side.shape, right_side.dtype)(right_side)
 
@@ -84,20 +106,30 @@ def fourier_problem(
     """Tabulates the first sine and cosine modes and their solutions.
 
     Args:
-      grid_shape: interior points per axis, in row-major order; a number for 1-D.
-      num_modes: modes `m = 1, ...` per axis; `k = (2 num_modes)^p` functions in all.
+      grid_shape: number of interior points per axis, in row-major order; a number for
+        1-D.
+      num_modes: number of modes `m = 1, ...` per axis; `k = (2 num_modes)^p` functions
+        in total.
       decay: exponent of the damping `m^-decay`, a product over the axes.
       solver: function from right-hand sides on the grid to solutions, for another
         equation.
-      dtype: floating-point dtype; JAX's default one if left out.
+      dtype: floating-point dtype; JAX's default dtype if omitted.
 
     Returns:
       The problem.
 
     Raises:
-      TypeError: if a number is not whole or the dtype not floating point.
+      TypeError: if a number is not an integer or the dtype is not floating point.
       ValueError: if a number of points or modes is not positive, the decay is negative,
         or there are more modes than points on an axis.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import poisson
+      >>> problem = poisson.fourier_problem(63, num_modes=1)
+      >>> ratio = problem.modes[31, 0] / problem.solutions[31, 0]  # of sin(pi x)
+      >>> round(float(ratio), 1), round(np.pi**2, 1)
+      (9.9, 9.9)
 
     References:
       Köhler and Rheinbach, 2026, section 5.3.
@@ -127,9 +159,8 @@ def sample(key: jax.Array, problem: FourierProblem, *, num_samples: int) -> Samp
     """Draws mixed Fourier right-hand sides of unit norm, with their solutions.
 
     Half of them, rounded down, are single modes with a random sign. The others are
-    random combinations of modes, with normal coefficients times the damping. The two
-    kinds alternate here, where the paper shuffles them; only the order in a batch
-    differs.
+    random combinations of modes, with normal coefficients times the damping. Here the
+    two kinds alternate; the paper shuffles them. Only the order in a batch differs.
 
     Args:
       key: PRNG key.
@@ -141,6 +172,15 @@ def sample(key: jax.Array, problem: FourierProblem, *, num_samples: int) -> Samp
 
     Raises:
       ValueError: if the number of samples is not positive.
+
+    Examples:
+      >>> import jax
+      >>> import numpy as np
+      >>> from opjax.problems import poisson
+      >>> problem = poisson.fourier_problem(31, num_modes=2)
+      >>> samples = poisson.sample(jax.random.key(0), problem, num_samples=3)
+      >>> print(np.linalg.norm(samples.right_sides, axis=0).round(3))
+      [1. 1. 1.]
 
     References:
       Köhler and Rheinbach, 2026, section 5.3.
@@ -171,9 +211,9 @@ def weighted_mse(
         mean_b (|p_b - u_b|^2 / n) / max(|u_b|^2 / n, floor)
 
     Args:
-      prediction: one sample a column, shape `(n, b)`.
-      solution: likewise.
-      floor: smallest mean square to divide by.
+      prediction: predictions with samples as columns, shape `(n, b)`.
+      solution: solutions with samples as columns, shape `(n, b)`.
+      floor: minimum of the mean square in the denominator.
 
     Returns:
       The scalar error.
@@ -181,6 +221,13 @@ def weighted_mse(
     Raises:
       TypeError: if an array is not floating point.
       ValueError: if shapes do not match.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import poisson
+      >>> solution = np.ones((4, 2))
+      >>> float(poisson.weighted_mse(1.5 * solution, solution))
+      0.25
 
     References:
       Köhler and Rheinbach, 2026, Eq. 21.
@@ -203,8 +250,8 @@ def population_moment(
 
         C = E[c c^T / |u|^2],    weighted MSE of M = trace(E^T E C),    E = M F - U,
 
-    for samples `f = F c`, `u = U c`. Single modes count exactly, random combinations by
-    Monte Carlo.
+    for samples `f = F c`, `u = U c`. The part of single modes is exact, that of random
+    combinations is a Monte Carlo estimate.
 
     Args:
       key: PRNG key.
@@ -216,6 +263,15 @@ def population_moment(
 
     Raises:
       ValueError: if the number of samples is not positive.
+
+    Examples:
+      >>> import jax
+      >>> from opjax.problems import poisson
+      >>> problem = poisson.fourier_problem(31, num_modes=2)
+      >>> key = jax.random.key(0)
+      >>> moment = poisson.population_moment(key, problem, num_samples=100)
+      >>> moment.shape
+      (4, 4)
     """
     _checks.positive(num_samples=num_samples)
     solutions = np.asarray(problem.solutions, np.float64)
@@ -243,12 +299,23 @@ def population_mse(
         trace(E^T E C),    E = M F - U.
 
     Args:
-      operator: linear, `M`, from `(n, c)` to `(n, c)`.
+      operator: linear operator `M`, from `(n, c)` to `(n, c)`.
       problem: modes `F` and solutions `U`.
-      moment: `C`, from `population_moment`, shape `(k, k)`.
+      moment: moment `C`, from `population_moment`, shape `(k, k)`.
 
     Returns:
       The scalar error.
+
+    Examples:
+      >>> import jax
+      >>> import jax.numpy as jnp
+      >>> from opjax.problems import poisson
+      >>> problem = poisson.fourier_problem(31, num_modes=2)
+      >>> key = jax.random.key(0)
+      >>> moment = poisson.population_moment(key, problem, num_samples=100)
+      >>> error = poisson.population_mse(jnp.zeros_like, problem, moment)
+      >>> round(float(error), 3)  # of a mean of one: the operator predicts zero
+      1.0
     """
     residual = operator(problem.modes) - problem.solutions
     return jnp.sum((residual @ jnp.linalg.cholesky(jnp.asarray(moment))) ** 2)
@@ -265,16 +332,22 @@ def operator_error(
 
         |M - A^{-1}|_F / |A^{-1}|_F,
 
-    where `A^{-1}` is the exact discrete inverse, computed some columns at a time.
+    where `A^{-1}` is the exact discrete inverse, computed a few columns at a time.
 
     Args:
-      operator: linear, `M`, from `(n, c)` to `(n, c)`.
-      grid_shape: interior points per axis.
+      operator: linear operator `M`, from `(n, c)` to `(n, c)`.
+      grid_shape: number of interior points per axis.
       solver: the inverse, a function from values on the grid to values on the grid.
-      dtype: floating-point dtype; JAX's default one if left out.
+      dtype: floating-point dtype; JAX's default dtype if omitted.
 
     Returns:
       The scalar error.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from opjax.problems import poisson
+      >>> float(poisson.operator_error(jnp.zeros_like, (7,)))  # predicts zero
+      1.0
     """
     shape = tuple(grid_shape)
     size = math.prod(shape)
@@ -290,14 +363,27 @@ def operator_error(
 
 
 def modes_at(coordinates: np.ndarray, num_modes: int) -> np.ndarray:
-    """Modes of one axis, alternating, at coordinates `(n,)`, shape `(n, 2 modes)`."""
+    """Returns interleaved sine and cosine modes `(n, 2 num_modes)` at points `(n,)`.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems.poisson import modes_at
+      >>> print(modes_at(np.array([0.5]), 2).round(3))
+      [[ 1.  0.  0. -1.]]
+    """
     angles = np.pi * np.outer(coordinates, np.arange(1, num_modes + 1))
     modes = np.stack([np.sin(angles), np.cos(angles)], axis=-1)
     return modes.reshape(len(angles), -1)
 
 
 def damping_of(num_modes: int, decay: float, *, axes: int) -> np.ndarray:
-    """Damping of the products of modes of some axes, shape `((2 modes)^axes,)`."""
+    """Damping of the products of modes over several axes, shape `((2 modes)^axes,)`.
+
+    Examples:
+      >>> from opjax.problems.poisson import damping_of
+      >>> print(damping_of(2, 1.0, axes=1))
+      [1.  1.  0.5 0.5]
+    """
     orders = np.repeat(np.arange(1, num_modes + 1), 2) ** -float(decay)
     return functools.reduce(np.multiply.outer, [orders] * axes).ravel()
 

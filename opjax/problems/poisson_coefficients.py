@@ -1,8 +1,8 @@
-r"""`-(a u')' = f` on the unit interval, with a coefficient that varies.
+r"""`-(a u')' = f` on the unit interval, with a variable coefficient.
 
-With `u = 0` at both ends, by second-order finite differences at the interior points
-`i / (n + 1)`, with coefficients between them. Where they are constant, this is
-`poisson` in one dimension.
+With `u = 0` at both ends, discretised by second-order finite differences at the
+interior points `i / (n + 1)`, with coefficients between them. If the coefficient is
+constant, this is `poisson` in one dimension.
 """
 
 import jax
@@ -32,9 +32,10 @@ def coefficient(
 
     Args:
       kind: one of `KINDS`.
-      num_points: interior points `n`.
-      contrast: largest over smallest coefficient; must be one for the constant kind.
-      seed: of a random coefficient.
+      num_points: number `n` of interior points.
+      contrast: ratio of the maximum to the minimum coefficient; must be one for the
+        constant kind.
+      seed: seed of a random coefficient.
 
     Returns:
       The values at `(i + 1/2) / (n + 1)`, `i = 0, ..., n`, shape `(n + 1,)`.
@@ -51,7 +52,7 @@ def coefficient(
         return np.ones(num_points + 1)
     if not 1 < contrast < np.inf:
         raise ValueError(
-            f"{contrast=} must be above 1 and finite where the coefficient varies; "
+            f"{contrast=} must be above 1 and finite for a variable coefficient; "
             "try 1000."
         )
     middle = (np.arange(num_points + 1) + 0.5) / (num_points + 1)
@@ -89,8 +90,8 @@ def solve(right_side: ArrayLike, coefficient: ArrayLike) -> jax.Array:
     if len(coefficient) != size + 1:
         raise ValueError(
             f"coefficient {coefficient.shape} must have one value more than "
-            f"right_side {right_side.shape}: one between neighbouring points and one "
-            "at either end."
+            f"right_side {right_side.shape}: one between neighbouring points and "
+            "one at each end."
         )
     resistance = (1 / coefficient).astype(right_side.dtype)
     sums = jnp.concatenate([jnp.zeros_like(right_side[:1]), jnp.cumsum(right_side)])

@@ -1,8 +1,9 @@
-r"""Poisson's equation on a mesh of triangles, by linear finite elements.
+r"""Poisson's equation on a mesh of triangles, with linear finite elements.
 
 `-Laplace u = f`, `u = 0` on the boundary. With stiffness matrix `A` and lumped masses
-`W` the discrete problem is `A u = W f`. In the coordinates `W^{1/2} f` and `W^{1/2} u`
-norms are those of L2, and the inverse, `W^{1/2} A^{-1} W^{1/2}`, is symmetric.
+`W`, the discrete problem is `A u = W f`. In the coordinates `W^{1/2} f` and `W^{1/2}
+u`, Euclidean norms are L2 norms, and the inverse, `W^{1/2} A^{-1} W^{1/2}`, is
+symmetric.
 """
 
 from typing import Any, NamedTuple
@@ -21,14 +22,21 @@ _MARGIN, _JITTER = 0.65, 0.25  # of interior nodes, in spacings
 
 
 class Elements(NamedTuple):
-    """The discrete problem between the interior points of a mesh.
+    """The discrete problem for the interior points of a mesh.
 
     Attributes:
       mesh_points: interior points, shape `(n, 2)`.
-      edges: pairs of them that share an edge of a triangle, shape `(e, 2)`.
+      edges: pairs of points that share an edge of a triangle, shape `(e, 2)`.
       stiffness: sparse matrix `A`, shape `(n, n)`.
       mass: sparse mass matrix, not lumped, shape `(n, n)`.
-      lumped: masses `W`, a third of the triangles around each point, shape `(n,)`.
+      lumped: masses `W`, a third of the area of the triangles around each point, shape
+        `(n,)`.
+
+    Examples:
+      >>> from opjax.problems import poisson_mesh
+      >>> elements = poisson_mesh.discretize(*poisson_mesh.l_shaped_mesh(num_columns=8))
+      >>> elements.stiffness.shape == (len(elements.mesh_points),) * 2
+      True
     """
 
     mesh_points: np.ndarray
@@ -46,15 +54,22 @@ def l_shaped_mesh(*, num_columns: int, seed: int = 0) -> tuple[np.ndarray, np.nd
     moved at random by up to a quarter of the spacing in both coordinates.
 
     Args:
-      num_columns: spacings along the longest side, even and at least 4.
-      seed: of the displacements.
+      num_columns: number of spacings along the longest side, even and at least 4.
+      seed: seed of the displacements.
 
     Returns:
-      Nodes, shape `(N, 2)`, and triangles, three nodes each, counter-clockwise, shape
-      `(t, 3)`.
+      Nodes, shape `(N, 2)`, and triangles, with three nodes each, counter-clockwise,
+      shape `(t, 3)`.
 
     Raises:
       ValueError: if `num_columns` is odd or below 4.
+
+    Examples:
+      >>> from opjax.problems import poisson_mesh
+      >>> nodes, cells = poisson_mesh.l_shaped_mesh(num_columns=8)
+      >>> area = poisson_mesh.signed_areas(nodes, cells).sum()
+      >>> nodes.shape[1], cells.shape[1], round(float(area), 6)
+      (2, 3, 0.75)
     """
     from scipy.spatial import Delaunay
 
@@ -81,7 +96,15 @@ def l_shaped_mesh(*, num_columns: int, seed: int = 0) -> tuple[np.ndarray, np.nd
 
 
 def with_area(nodes: np.ndarray, cells: np.ndarray, spacing: float) -> np.ndarray:
-    """Returns the triangles that are not flat, counter-clockwise, shape `(t, 3)`."""
+    """Returns the triangles of positive area, counter-clockwise, shape `(t, 3)`.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems.poisson_mesh import with_area
+      >>> nodes = np.array([(0, 0), (1, 0), (0, 1), (2, 0)], float)
+      >>> with_area(nodes, np.array([(0, 2, 1), (0, 1, 3)]), 1.0).tolist()
+      [[1, 2, 0]]
+    """
     cells = cells[np.abs(signed_areas(nodes, cells)) > 1e-3 * spacing**2]
     turned = signed_areas(nodes, cells) < 0
     cells[turned] = cells[turned][:, ::-1]
@@ -89,25 +112,45 @@ def with_area(nodes: np.ndarray, cells: np.ndarray, spacing: float) -> np.ndarra
 
 
 def opposite_edges(nodes: np.ndarray, cells: np.ndarray) -> np.ndarray:
-    """Returns the edge that is opposite to each node of triangles, `(t, 3, 2)`."""
+    """Returns the opposite edge of each node of triangles, `(t, 3, 2)`.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems.poisson_mesh import opposite_edges
+      >>> nodes = np.array([(0, 0), (1, 0), (0, 1)])
+      >>> opposite_edges(nodes, np.array([(0, 1, 2)])).tolist()
+      [[[-1, 1], [0, -1], [1, 0]]]
+    """
     return np.roll(nodes[cells], -2, axis=1) - np.roll(nodes[cells], -1, axis=1)
 
 
 def assemble(
     nodes: Float[ArrayLike, "N 2"], cells: Int[ArrayLike, "t 3"]
 ) -> tuple[Any, Any]:
-    """Assembles linear finite elements between all nodes, without boundary values.
+    """Assembles linear finite elements for all nodes, without boundary values.
 
     Args:
-      nodes: of the mesh, shape `(N, 2)`.
-      cells: triangles, three nodes each, shape `(t, 3)`.
+      nodes: nodes of the mesh, shape `(N, 2)`.
+      cells: triangles, with three nodes each, shape `(t, 3)`.
 
     Returns:
       The stiffness matrix and the mass matrix, sparse, shape `(N, N)`.
 
     Raises:
-      TypeError: as in `discretize`.
-      ValueError: as in `discretize`; all nodes may be on the boundary.
+      TypeError: as from `discretize`.
+      ValueError: as from `discretize`, but all nodes may be on the boundary.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import poisson_mesh
+      >>> nodes = np.array([(0, 0), (1, 0), (0, 1)], float)
+      >>> stiffness, mass = poisson_mesh.assemble(nodes, np.array([(0, 1, 2)]))
+      >>> print(stiffness.toarray())
+      [[ 1.  -0.5 -0.5]
+       [-0.5  0.5  0. ]
+       [-0.5  0.   0.5]]
+      >>> round(float(mass.sum()), 6)  # the area
+      0.5
     """
     from scipy.sparse import coo_array
 
@@ -131,16 +174,25 @@ def discretize(
     """Assembles linear finite elements with zero values on the boundary.
 
     Args:
-      nodes: of the mesh, shape `(N, 2)`.
-      cells: triangles, three nodes each, shape `(t, 3)`.
+      nodes: nodes of the mesh, shape `(N, 2)`.
+      cells: triangles, with three nodes each, shape `(t, 3)`.
 
     Returns:
-      The discrete problem between the interior points, in the order of the nodes.
+      The discrete problem for the interior points, in the order of the nodes.
 
     Raises:
       TypeError: if nodes are not floating point or cells not integers.
-      ValueError: if shapes are not as above, a node does not exist, a triangle has no
-        area, or no node is inside.
+      ValueError: if shapes do not match these, a node does not exist, a triangle has no
+        area, or there is no interior node.
+
+    Examples:
+      >>> from opjax.problems import poisson_mesh
+      >>> from scipy.sparse.linalg import spsolve
+      >>> mesh = poisson_mesh.l_shaped_mesh(num_columns=16)
+      >>> elements = poisson_mesh.discretize(*mesh)
+      >>> u = spsolve(elements.stiffness, elements.lumped)  # -Laplace u = 1
+      >>> round(float(u.max()), 3)
+      0.037
     """
     nodes, cells = _checked_mesh(nodes, cells)
     size, (stiffness, mass) = len(nodes), assemble(nodes, cells)
@@ -149,7 +201,9 @@ def discretize(
     unused = ~np.isin(np.arange(size), cells)
     inside = np.flatnonzero(~on_boundary & ~unused)
     if not inside.size:
-        raise ValueError("All nodes are on the boundary; the mesh needs some inside.")
+        raise ValueError(
+            "All nodes are on the boundary; the mesh needs interior nodes."
+        )
     number = np.cumsum(~on_boundary & ~unused) - 1
     edges = edges[np.isin(edges, inside).all(axis=1)]
     return Elements(
@@ -167,12 +221,19 @@ def edges_of(
     """Returns the edges of triangles.
 
     Args:
-      cells: triangles, three nodes each, shape `(t, 3)`.
+      cells: triangles, with three nodes each, shape `(t, 3)`.
 
     Returns:
-      Edges, two nodes each, the smaller one first, shape `(e, 2)`; the number of
-      triangles at each, one on the boundary, shape `(e,)`; and the edges of every
+      Edges, with two nodes each, the smaller one first, shape `(e, 2)`; the number of
+      triangles at each edge, one on the boundary, shape `(e,)`; and the edges of every
       triangle: from its first node to the second, to the third, and back, `(t, 3)`.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems.poisson_mesh import edges_of
+      >>> edges, counts, which = edges_of(np.array([(0, 1, 2), (1, 3, 2)]))
+      >>> edges[counts == 2].tolist()  # inside, between two triangles
+      [[1, 2]]
     """
     cells = np.asarray(cells)
     pairs = np.sort(np.stack([cells, np.roll(cells, -1, axis=1)], -1).reshape(-1, 2))
@@ -183,7 +244,16 @@ def edges_of(
 
 
 def inverse(elements: Elements) -> np.ndarray:
-    """Returns the exact inverse `W^{1/2} A^{-1} W^{1/2}`, shape `(n, n)`."""
+    """Returns the exact inverse `W^{1/2} A^{-1} W^{1/2}`, shape `(n, n)`.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import poisson_mesh
+      >>> elements = poisson_mesh.discretize(*poisson_mesh.l_shaped_mesh(num_columns=8))
+      >>> matrix = poisson_mesh.inverse(elements)
+      >>> bool(np.allclose(matrix, matrix.T))
+      True
+    """
     root = np.sqrt(elements.lumped)
     identity = np.eye(len(root))
     dense = np.linalg.solve(elements.stiffness.toarray(), identity * root)
@@ -197,15 +267,23 @@ def fourier_problem(
 
     Args:
       elements: the discrete problem.
-      num_modes: modes `m = 1, ...` per axis; `k = (2 num_modes)^2` functions in all.
+      num_modes: number of modes `m = 1, ...` per axis; `k = (2 num_modes)^2` functions
+        in total.
       decay: exponent of the damping `m^-decay`, a product over the axes.
 
     Returns:
       The problem, with modes and solutions multiplied by `W^{1/2}`. Masses are relative
-      to their mean, so that functions of size one have entries of size one.
+      to their mean, so that functions of unit size have entries of unit size.
 
     Raises:
       ValueError: if `num_modes` is not positive or the decay is negative.
+
+    Examples:
+      >>> from opjax.problems import poisson_mesh
+      >>> elements = poisson_mesh.discretize(*poisson_mesh.l_shaped_mesh(num_columns=8))
+      >>> problem = poisson_mesh.fourier_problem(elements, num_modes=2)
+      >>> problem.modes.shape[1], problem.solutions.shape == problem.modes.shape
+      (16, True)
     """
     _checks.positive(num_modes=num_modes)
     _checks.non_negative(decay=decay)
@@ -218,7 +296,15 @@ def fourier_problem(
 
 
 def signed_areas(nodes: np.ndarray, cells: np.ndarray) -> np.ndarray:
-    """Returns the areas of triangles, positive if counter-clockwise, shape `(t,)`."""
+    """Returns the areas of triangles, positive if counter-clockwise, shape `(t,)`.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems.poisson_mesh import signed_areas
+      >>> nodes = np.array([(0, 0), (1, 0), (0, 1)])
+      >>> signed_areas(nodes, np.array([(0, 1, 2), (0, 2, 1)])).tolist()
+      [0.5, -0.5]
+    """
     first, second = np.moveaxis(nodes[cells[:, 1:]] - nodes[cells[:, :1]], 1, 0)
     return (first[:, 0] * second[:, 1] - first[:, 1] * second[:, 0]) / 2
 
@@ -246,10 +332,10 @@ def _checked_mesh(nodes: ArrayLike, cells: ArrayLike) -> tuple[np.ndarray, np.nd
         raise ValueError(f"cells has shape {cells.shape}, expected (t, 3), t >= 1.")
     if cells.min() < 0 or cells.max() >= len(nodes):
         raise ValueError(
-            f"cells name nodes {cells.min()} to {cells.max()}; there are nodes 0 to "
-            f"{len(nodes) - 1}."
+            f"cells contain node indices from {cells.min()} to {cells.max()}, but "
+            f"there are nodes 0 to {len(nodes) - 1}."
         )
     flat = np.flatnonzero(signed_areas(nodes.astype(float), cells) == 0)
     if flat.size:
-        raise ValueError(f"Triangle {flat[0]} has no area: nodes {cells[flat[0]]}.")
+        raise ValueError(f"Triangle {flat[0]} has zero area: nodes {cells[flat[0]]}.")
     return nodes.astype(float), cells

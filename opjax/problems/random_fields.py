@@ -1,8 +1,8 @@
 r"""Gaussian random fields on the unit square and on the periodic unit interval.
 
-Fields on the square live on the cell centres `x_i = (i + 1/2) / num_points`, rows
-first, and have Neumann symmetry; periodic ones live on the points `i / num_points`.
-Both have zero mean: the constant mode is left out.
+Fields on the square are defined at the cell centres `x_i = (i + 1/2) / num_points`,
+rows first, and have Neumann symmetry. Periodic fields are defined at the points `i /
+num_points`. Both have zero mean: the constant mode is omitted.
 """
 
 import math
@@ -25,18 +25,19 @@ def spectral_deviations(
     r"""Standard deviations of the cosine coefficients of a Gaussian random field.
 
     For the orthonormal discrete cosine transform on `K x K` cell centres, `K =
-    num_points`, the coefficient of `cos(pi k_1 x) cos(pi k_2 y)` has deviation
+    num_points`, the coefficient of `cos(pi k_1 x) cos(pi k_2 y)` has the standard
+    deviation
 
         K tau^(alpha - 1) (pi^2 |k|^2 + tau^2)^(-alpha / 2),     zero for k = (0, 0),
 
-    so the field approximates `N(0, tau^(2 alpha - 2) (-Laplace + tau^2)^(-alpha))`
-    whatever the number of points.
+    so the field approximates `N(0, tau^(2 alpha - 2) (-Laplace + tau^2)^(-alpha))` for
+    any number of points.
 
     Args:
-      num_points: cell centres per side.
+      num_points: number of cell centres per side.
       alpha: decay of the spectrum; the field is smoother for larger values.
       tau: inverse correlation length, in reciprocal domain lengths.
-      dtype: floating-point dtype; JAX's default one if left out.
+      dtype: floating-point dtype; JAX's default dtype if omitted.
 
     Returns:
       Standard deviations, shape `(num_points, num_points)`, indexed by wave number.
@@ -44,6 +45,12 @@ def spectral_deviations(
     Raises:
       ValueError: if `num_points`, `alpha` or `tau` is not positive.
       TypeError: if `dtype` is not floating point, or is float64 while x64 is off.
+
+    Examples:
+      >>> from opjax.problems.random_fields import spectral_deviations
+      >>> deviations = spectral_deviations(num_points=8)
+      >>> float(deviations[0, 0]), bool(deviations[0, 1] > deviations[0, 2])  # decays
+      (0.0, True)
 
     References:
       Li et al., "Fourier Neural Operator", ICLR 2021 (arXiv:2010.08895), App. A.3.2.
@@ -62,8 +69,8 @@ def cosine_synthesis(coefficients: ArrayLike) -> jax.Array:
 
         u(x_i, y_j) = sum_{k, l} c_k c_l u_kl cos(pi k x_i) cos(pi l y_j),
 
-    with `x_i = (i + 1/2) / K`, `c_0 = K^(-1/2)` and `c_k = (2 / K)^(1/2)` otherwise: an
-    orthogonal map, which keeps the sum of squares.
+    with `x_i = (i + 1/2) / K`, `c_0 = K^(-1/2)` and `c_k = (2 / K)^(1/2)` otherwise.
+    This is an orthogonal map, which preserves the sum of squares.
 
     Args:
       coefficients: cosine coefficients, shape `(K, K)`.
@@ -74,6 +81,14 @@ def cosine_synthesis(coefficients: ArrayLike) -> jax.Array:
     Raises:
       ValueError: if `coefficients` is not a square matrix.
       TypeError: if `coefficients` is not floating point.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems.random_fields import cosine_synthesis
+      >>> coefficients = np.zeros((4, 4), np.float32)
+      >>> coefficients[0, 0] = 4.0
+      >>> float(cosine_synthesis(coefficients)[1, 2])  # the constant mode
+      1.0
     """
     _checks.floating(coefficients=coefficients)
     square(coefficients=coefficients)
@@ -92,14 +107,15 @@ def gaussian_random_field(
     r"""Draws a Gaussian random field with mean zero on cell centres.
 
     The field is `cosine_synthesis(spectral_deviations(...) * xi)` with independent
-    standard normal `xi`: the prior of the Darcy data of the Fourier neural operator.
+    standard normal `xi`. It is the prior of the Darcy data of the Fourier neural
+    operator.
 
     Args:
       key: PRNG key.
-      num_points: cell centres per side.
+      num_points: number of cell centres per side.
       alpha: decay of the spectrum; the field is smoother for larger values.
       tau: inverse correlation length, in reciprocal domain lengths.
-      dtype: floating-point dtype; JAX's default one if left out.
+      dtype: floating-point dtype; JAX's default dtype if omitted.
 
     Returns:
       The field at the cell centres, shape `(num_points, num_points)`.
@@ -107,6 +123,13 @@ def gaussian_random_field(
     Raises:
       ValueError: if `num_points`, `alpha` or `tau` is not positive.
       TypeError: if `dtype` is not floating point, or is float64 while x64 is off.
+
+    Examples:
+      >>> import jax
+      >>> from opjax.problems.random_fields import gaussian_random_field
+      >>> field = gaussian_random_field(jax.random.key(0), num_points=16)
+      >>> field.shape, abs(float(field.mean())) < 1e-6
+      ((16, 16), True)
 
     References:
       Li et al., "Fourier Neural Operator", ICLR 2021 (arXiv:2010.08895), App. A.3.2.
@@ -138,11 +161,11 @@ def periodic_random_field(
 
     Args:
       key: PRNG key.
-      num_points: points of the periodic grid.
+      num_points: number of points of the periodic grid.
       alpha: decay of the spectrum; the field is smoother for larger values.
       tau: inverse correlation length, in reciprocal domain lengths.
-      sigma: scale; `tau^alpha` makes the longest waves about one in size.
-      dtype: floating-point dtype; JAX's default one if left out.
+      sigma: scale; with `tau^alpha`, the longest waves have an amplitude of about one.
+      dtype: floating-point dtype; JAX's default dtype if omitted.
 
     Returns:
       The field at the points `i / num_points`, shape `(num_points,)`.
@@ -150,6 +173,13 @@ def periodic_random_field(
     Raises:
       ValueError: if `num_points`, `alpha`, `tau` or `sigma` is not positive.
       TypeError: if `dtype` is not floating point, or is float64 while x64 is off.
+
+    Examples:
+      >>> import jax
+      >>> from opjax.problems.random_fields import periodic_random_field
+      >>> field = periodic_random_field(jax.random.key(0), num_points=32)
+      >>> field.shape, abs(float(field.mean())) < 1e-6
+      ((32,), True)
 
     References:
       Li et al., "Fourier Neural Operator", ICLR 2021 (arXiv:2010.08895), App. A.3.1.
@@ -166,18 +196,23 @@ def periodic_random_field(
 
 
 def available_dtype(dtype: DTypeLike | None) -> jnp.dtype:
-    """Resolves a floating-point dtype; None is float64 or float32, as x64 is on or off.
+    """Resolves a floating-point dtype; None stands for JAX's default.
 
     Raises:
       TypeError: if `dtype` is not floating point, or is float64 while x64 is off.
+
+    Examples:
+      >>> from opjax.problems.random_fields import available_dtype
+      >>> available_dtype(None)  # float64 with jax_enable_x64
+      dtype('float32')
     """
     available = jax.dtypes.canonicalize_dtype(float if dtype is None else dtype)
     if not jnp.issubdtype(available, jnp.floating):
         raise TypeError(f"{dtype=} is not a floating-point dtype; use `jnp.float32`.")
     if dtype is not None and jnp.dtype(dtype) != available:
         raise TypeError(
-            f"dtype={jnp.dtype(dtype)} is not available, JAX would use {available}; "
-            "pass this type or enable float64 with "
+            f"dtype={jnp.dtype(dtype)} is not available, JAX would use "
+            f"{available}; pass this dtype, or enable float64 with "
             "`jax.config.update('jax_enable_x64', True)` or `with "
             "jax.enable_x64(True):`."
         )
@@ -185,7 +220,18 @@ def available_dtype(dtype: DTypeLike | None) -> jnp.dtype:
 
 
 def square(**arrays: ArrayLike) -> None:
-    """Raises ValueError unless every array is a square matrix."""
+    """Raises ValueError unless every array is a square matrix.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems.random_fields import square
+      >>> square(field=np.zeros((3, 3)))
+      >>> try:
+      ...     square(field=np.zeros((3, 4)))
+      ... except ValueError as error:
+      ...     print(str(error).partition(":")[0])
+      field has shape (3, 4), expected a square array
+    """
     _checks.rank(2, **arrays)
     for name, array in arrays.items():
         if jnp.shape(array)[0] != jnp.shape(array)[1]:

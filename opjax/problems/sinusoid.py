@@ -1,8 +1,8 @@
-r"""Few-shot regression of sine waves, each task a wave of its own.
+r"""Few-shot regression of sine waves; each task is one wave.
 
     f(x) = amplitude sin(x - phase),    x in [-6, 6],
 
-with amplitude and phase uniform in [0.1, 5] and [0, pi]. A model is given the values at
+with amplitude and phase uniform in [0.1, 5] and [0, pi]. A model receives the values at
 some points of a task, the context, and predicts the values at other points, the
 queries.
 """
@@ -28,12 +28,21 @@ class WaveTasks(NamedTuple):
     """A batch of tasks.
 
     Attributes:
-      context_points: where the wave is known, shape `(num_tasks, num_context, 1)`.
-      context_values: its values there, the same shape.
-      query_points: where it is asked for, shape `(num_tasks, num_query, 1)`.
-      query_values: its values there, the same shape.
-      amplitude: shape `(num_tasks,)`.
-      phase: shape `(num_tasks,)`, in radians.
+      context_points: points with known values, shape `(num_tasks, num_context, 1)`.
+      context_values: values of the wave there, with the same shape.
+      query_points: points of the predictions, shape `(num_tasks, num_query, 1)`.
+      query_values: values of the wave there, with the same shape.
+      amplitude: amplitude, shape `(num_tasks,)`.
+      phase: phase, shape `(num_tasks,)`, in radians.
+
+    Examples:
+      >>> import jax
+      >>> from opjax.problems import sinusoid
+      >>> tasks = sinusoid.sample(
+      ...     jax.random.key(0), num_tasks=2, num_context=5, num_query=7
+      ... )
+      >>> tasks.context_points.shape, tasks.query_values.shape, tasks.phase.shape
+      ((2, 5, 1), (2, 7, 1), (2,))
     """
 
     context_points: jax.Array
@@ -53,16 +62,16 @@ def sample(
     num_query: int,
     dtype: DTypeLike | None = None,
 ) -> WaveTasks:
-    """Draws tasks, with points uniform in [-6, 6], all of them independent.
+    """Draws tasks, with all points independent and uniform in [-6, 6].
 
     The wave and the query points of a task do not depend on `num_context`.
 
     Args:
       key: PRNG key.
-      num_tasks: tasks of the batch.
-      num_context: context points of each task.
-      num_query: query points of each task.
-      dtype: floating-point dtype; JAX's default one if left out.
+      num_tasks: number of tasks in the batch.
+      num_context: number of context points of each task.
+      num_query: number of query points of each task.
+      dtype: floating-point dtype; JAX's default dtype if omitted.
 
     Returns:
       The tasks.
@@ -70,6 +79,14 @@ def sample(
     Raises:
       ValueError: if a number is not positive.
       TypeError: if `dtype` is not floating point, or is float64 while x64 is off.
+
+    Examples:
+      >>> import jax
+      >>> from opjax.problems import sinusoid
+      >>> numbers = {"num_tasks": 2, "num_context": 5, "num_query": 7}
+      >>> tasks = sinusoid.sample(jax.random.key(0), **numbers)
+      >>> tasks.query_points.shape, bool(abs(tasks.query_points).max() <= 6)
+      ((2, 7, 1), True)
 
     References:
       Xiao et al., "Functional Attention", ICML 2026 (arXiv:2605.31559), App. C.1.
@@ -105,9 +122,9 @@ def errors_by_context(
 
     Args:
       model: a pytree that is called for one task, `model(context_points,
-        context_values, query_points, context_weights=)`, such as those of
+        context_values, query_points, context_weights=)`, such as the models of
         `experiments.sinusoid`.
-      tasks: with at least as many context points as the largest size.
+      tasks: tasks with at least as many context points as the largest size.
       sizes: numbers of context points; the first ones of every task are used.
       batch_size: number of tasks that are computed at once.
 
@@ -116,6 +133,17 @@ def errors_by_context(
 
     Raises:
       ValueError: if the tasks have fewer context points.
+
+    Examples:
+      >>> import jax
+      >>> import jax.numpy as jnp
+      >>> from opjax.problems import sinusoid
+      >>> def zero(points, values, query, *, context_weights):
+      ...     return jnp.zeros_like(query)
+      >>> numbers = {"num_tasks": 2, "num_context": 5, "num_query": 7}
+      >>> tasks = sinusoid.sample(jax.random.key(0), **numbers)
+      >>> sinusoid.errors_by_context(jax.tree_util.Partial(zero), tasks, [1, 5]).shape
+      (2, 2)
     """
     available = tasks.context_points.shape[1]
     if max(sizes) > available:

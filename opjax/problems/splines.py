@@ -1,7 +1,8 @@
 """Tensor-product cubic splines between the cell centres and the nodes of a square.
 
-Cell centres are `(i + 1/2) / K`, nodes `i / (K - 1)`, `i = 0, ..., K - 1`, along each
-axis. The outer nodes lie half a cell beyond the outer centres: splines extrapolate.
+Cell centres are `(i + 1/2) / K`, nodes are `i / (K - 1)`, `i = 0, ..., K - 1`, along
+each axis. The outer nodes lie half a cell beyond the outer centres, so splines
+extrapolate.
 """
 
 from functools import lru_cache, partial
@@ -15,13 +16,13 @@ from opjax import _checks
 
 
 def cells_to_nodes(values: ArrayLike) -> jax.Array:
-    """Carries values from cell centres to nodes by not-a-knot cubic splines.
+    """Interpolates values from cell centres to nodes by not-a-knot cubic splines.
 
     Args:
       values: floating-point values at the cell centres, shape `(K, K)`, `K >= 4`.
 
     Returns:
-      Values at the nodes, same shape and dtype.
+      Values at the nodes, with the same shape and dtype.
 
     Raises:
       TypeError: if `values` is not floating point.
@@ -56,21 +57,24 @@ def spline_matrix(num_points: int, *, to_nodes: bool) -> np.ndarray:
 
         m_{i-1} + 4 m_i + m_{i+1} = 6 (f_{i-1} - 2 f_i + f_{i+1}),
 
-    with continuous third derivatives at the second and the last but one point, `m_0 - 2
-    m_1 + m_2 = 0`. Outside the points, the polynomials of the ends are extrapolated.
+    with continuous third derivatives at the second and the second-last point, `m_0 - 2
+    m_1 + m_2 = 0`. Outside the points, the polynomials at the ends are extrapolated.
 
     Args:
-      num_points: `K >= 4` points per side, of cells and nodes alike.
-      to_nodes: from cells to nodes, or back.
+      num_points: number `K >= 4` of points per side, equal for cells and nodes.
+      to_nodes: whether to interpolate from cells to nodes, or back.
 
     Returns:
-      The matrix, float64, shape `(K, K)`; do not write to it, it is shared.
+      The matrix, float64, shape `(K, K)`; do not write to it, because it is shared.
 
     Raises:
       ValueError: if there are fewer than four points.
     """
     if num_points < 4:
-        raise ValueError(f"A not-a-knot spline needs four points, not {num_points}.")
+        raise ValueError(
+            "A not-a-knot spline needs at least four points, but "
+            f"there are {num_points}."
+        )
     n = num_points
     cells, nodes = (np.arange(n) + 0.5) / n, np.arange(n) / (n - 1)
     # In units of the spacing, counted from the first point that carries data.

@@ -2,9 +2,10 @@ r"""Steady Navier-Stokes equations on a structured mesh of quadrilaterals, on th
 
     (u . grad) u + grad p = viscosity Laplace u + force,    div u = 0,
 
-with velocity given on three sides of a deformed square and, on the fourth,
-`viscosity du/dn = p n`. Velocity is biquadratic and pressure bilinear on every element;
-its nine nodes may lie on curves. Newton's method with one sparse direct solve a step.
+with velocity given on three sides of a deformed square and, on the fourth, `viscosity
+du/dn = p n`. Velocity is biquadratic and pressure bilinear on every element; its nine
+nodes may lie on curves. The solver is Newton's method with one sparse direct solve per
+step.
 """
 
 import functools
@@ -21,11 +22,12 @@ class SteadyFlow(NamedTuple):
 
     Attributes:
       mesh_points: coordinates, shape `(2 n + 1, 2 m + 1, 2)`.
-      velocity: same shape.
-      pressure: shape `(2 n + 1, 2 m + 1)`, bilinear between the corners of elements.
-      num_iterations: Newton steps.
-      residual: of the discrete equations, relative to that of the first velocity
-        without pressure.
+      velocity: velocity, with the same shape.
+      pressure: pressure, shape `(2 n + 1, 2 m + 1)`, bilinear between the corners of
+        elements.
+      num_iterations: number of Newton steps.
+      residual: residual of the discrete equations, relative to that of the initial
+        velocity without pressure.
     """
 
     mesh_points: np.ndarray
@@ -49,11 +51,11 @@ def newton(
     Args:
       mesh_points: nodes of `n x m` elements, shape `(2 n + 1, 2 m + 1, 2)`; the axes of
         indices and coordinates must have the same orientation.
-      velocity: first guess, same shape. Its values are kept at the first entry of the
-        first axis and at both ends of the second axis.
+      velocity: initial guess, with the same shape. Its values are kept at the first
+        entry of the first axis and at both ends of the second axis.
       viscosity: kinematic viscosity.
-      force: at the nodes, same shape; zero if left out.
-      tolerance: largest residual, as in `Flow`.
+      force: force at the nodes, with the same shape; zero by default.
+      tolerance: maximum residual, see `SteadyFlow`.
       max_iterations: maximum number of Newton steps.
 
     Returns:
@@ -61,7 +63,7 @@ def newton(
 
     Raises:
       RuntimeError: if the residual does not fall below the tolerance.
-      ValueError: if shapes disagree, or an element is turned over.
+      ValueError: if shapes do not match, or an element is inverted.
     """
     expected = "(2 n + 1, 2 m + 1, 2)"
     shape = mesh_points.shape
@@ -69,8 +71,9 @@ def newton(
         raise ValueError(f"mesh_points has shape {shape}, expected {expected}.")
     if velocity.shape != shape or (force is not None and force.shape != shape):
         raise ValueError(
-            f"mesh_points has shape {shape}, velocity {velocity.shape} and force "
-            f"{None if force is None else force.shape}, expected {expected} for all."
+            f"mesh_points has shape {shape}, velocity has shape {velocity.shape} "
+            f"and force has shape {None if force is None else force.shape}, "
+            f"expected {expected} for all."
         )
     layout = _layout(shape[0] // 2, shape[1] // 2)
     elements = _Elements(mesh_points.reshape(-1, 2)[layout.nodes], viscosity)
@@ -110,8 +113,8 @@ class _Elements:
         determinant = np.linalg.det(jacobian)
         if determinant.min() <= 0:
             raise ValueError(
-                f"{np.sum(determinant.min(axis=1) <= 0)} of {len(nodes)} elements are "
-                "turned over; deform the mesh less, or exchange its axes."
+                f"{np.sum(determinant.min(axis=1) <= 0)} of {len(nodes)} elements "
+                "are inverted; deform the mesh less, or swap its axes."
             )
         self.values, self.weights = values, weights * determinant
         # (elements, 2, quadrature points, nodes)

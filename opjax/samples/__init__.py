@@ -1,7 +1,7 @@
-"""Samples: a pair of functions on a mesh of any size, checked, padded and summarised.
+"""Samples: pairs of functions on meshes, with checks, padding and summaries.
 
-Every data set is a sequence of `Sample`s, and a benchmark is `Splits` of them.
-`check` refuses what does not fit together; `stack` pads samples to a few sizes for
+Every data set is a sequence of `Sample`s, and a benchmark consists of `Splits`. `check`
+raises an error if samples are inconsistent; `stack` pads samples to a few sizes for
 training; `Stored` leaves them on disk. Normalisers and the ranges of a training set are
 in `samples.normalizers` and `samples.ranges`, sizes and sums in `samples.summaries`.
 """

@@ -1,4 +1,4 @@
-"""A sample, the splits of a benchmark, and checks that samples fit each other."""
+"""A sample, the splits of a benchmark, and consistency checks."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,19 +15,19 @@ SCALARS = ("scalars", "target_scalars")
 
 
 class Patch(NamedTuple):
-    """Rule of integration over a named boundary: `sum_i w_i f(row_i) ~ int f dA`.
+    """Quadrature rule on a named boundary: `sum_i w_i f(row_i) ~ int f dA`.
 
     Attributes:
-      rows: of the sample whose values count, `(r,)`; cells may be there twice.
-      areas: shares of the area (length in the plane), `(r,)`.
-      area_vectors: shares of `int n dA`, out of the fluid, `(r, p)`.
-      centers: where they act, `(r, p)`.
-      open_edges: number of edges (ends in the plane) that have no neighbour in the
+      rows: indices of the rows of the sample, `(r,)`; cells may be repeated.
+      areas: weights that sum to the area (length in the plane), `(r,)`.
+      area_vectors: contributions to `int n dA`, oriented out of the fluid, `(r, p)`.
+      centers: points of application, `(r, p)`.
+      open_edges: number of edges (ends in the plane) without a neighbour in the
         boundary; 0 if it is closed.
-      surface: kind of the cells of a surface, whose areas have no certain direction if
+      surface: cell type of a surface mesh, whose areas have no defined orientation if
         it is open; empty for the boundary of a mesh.
-      axes: of space that the mesh has, in their order; empty for the first ones.
-      facets: corners of the facets, `(m, corners)`, of a rule at the points of a mesh.
+      axes: axes of space that the mesh uses, in order; empty for the first ones.
+      facets: corners of the facets, `(m, corners)`, for a rule at the points of a mesh.
 
     Examples:
       >>> import numpy as np
@@ -55,27 +55,29 @@ class Sample(NamedTuple):
     Attributes:
       mesh_points: coordinates, shape `(n, p)`.
       target: values of the output function, `(n, q)`; integers, shape `(n,)`, for the
-        classes of a segmentation; None where it is to be predicted.
-      features: values of the input function, `(n, c)`; None if the mesh is the input.
-      quadrature_weights: non-negative weights of the points, `(n,)`; None for `1 / n`
-        each.
-      cells: point indices of the mesh's cells, `(m, corners)`, for drawing and writing.
-      grid_shape: points per axis if the points are a structured grid in row-major
+        classes of a segmentation; None if unknown.
+      features: values of the input function, `(n, c)`; None if the mesh is the only
+        input.
+      quadrature_weights: non-negative weights of the points, `(n,)`; None stands for `1
+        / n` each.
+      cells: point indices of the mesh's cells, `(m, corners)`, for figures and output
+        files.
+      grid_shape: points per axis, if the points are a structured grid in row-major
         order.
-      name: what messages call it.
-      target_grid: points per axis of the target, where it is not at the mesh points but
-        on a grid of its own: it then has as many rows as that grid.
-      details: what else its data set says of it, for the evaluation.
-      boundaries: indices of the points of each named boundary, sorted; of the cells
-        where the sample's points are the centres of cells.
-      scalars: numbers that are given for the whole sample, a load or an angle, `(s,)`;
-        None if there are none.
-      target_scalars: numbers of the whole sample to predict, `(t,)`; None if there are
-        none, or where they are to be predicted.
-      patches: how to integrate over each named boundary, where its facets were asked
-        for; of a surface, over the whole of it by the name `""`.
-      numbers: further numbers of the whole sample by name, such as a load, that fields
-        are scaled by; no model is given them.
+      name: name in messages.
+      target_grid: points per axis of the target, if it is not at the mesh points but on
+        a separate grid; its rows are then the points of that grid.
+      details: further data for the evaluation.
+      boundaries: sorted indices of the points of each named boundary; indices of the
+        cells if the points of the sample are cell centroids.
+      scalars: scalar inputs of the sample, such as a load or an angle, `(s,)`; None if
+        there are none.
+      target_scalars: scalars to predict, `(t,)`; None if there are none or they are
+        unknown.
+      patches: quadrature rules on each named boundary, if its facets were requested;
+        for a surface mesh, the whole surface has the name `""`.
+      numbers: further scalars of the sample by name, such as a load, that fields are
+        scaled by; they are not model inputs.
 
     Examples:
       >>> import numpy as np
@@ -108,27 +110,28 @@ class Sample(NamedTuple):
 
 
 def is_real(dtype: np.dtype[Any]) -> bool:
-    """Whether a type holds real numbers: floats of any size, integers, booleans."""
+    """Whether a dtype holds real numbers: floats of any size, integers, booleans."""
     return dtype.kind in "fiub" or np.can_cast(dtype, np.float32)  # bfloat16
 
 
 def real(name: str, values: ArrayLike) -> np.ndarray:
-    """Returns real numbers of any type in single or double precision.
+    """Converts real numbers of any dtype to single or double precision.
 
-    Integers of 32 bits or more and long doubles become double, which holds what single
-    precision would round; half precision, small integers and booleans become single.
+    Integers of 32 bits or more and long doubles become double precision, because single
+    precision would round them; half precision, small integers and booleans become
+    single precision.
 
     Args:
-      name: of the array, for messages.
-      values: the numbers, in any order of bytes.
+      name: name of the array, for messages.
+      values: the numbers, in any byte order.
 
     Raises:
-      TypeError: if they are no real numbers.
+      TypeError: if they are not real numbers.
     """
     array = np.asarray(values)
     if not is_real(array.dtype):
         note = "; give real and imaginary part" if array.dtype.kind == "c" else ""
-        raise TypeError(f"{name} has dtype {array.dtype}, not real numbers{note}.")
+        raise TypeError(f"{name} has dtype {array.dtype}, expected real numbers{note}.")
     if array.dtype in (np.dtype(np.float32), np.dtype(np.float64)):
         return array
     large = array.dtype.itemsize >= (8 if array.dtype.kind == "f" else 4)
@@ -136,15 +139,14 @@ def real(name: str, values: ArrayLike) -> np.ndarray:
 
 
 def check(samples: Sequence[Sample], *, num_classes: int | None = None) -> None:
-    """Raises an error unless every sample is complete and all agree.
+    """Raises an error unless all samples are complete and consistent.
 
     Args:
       samples: a data set.
-      num_classes: for a segmentation, the number of classes; targets are integers.
+      num_classes: number of classes for a segmentation, whose targets are integers.
 
     Raises:
-      TypeError: if an array is not of real floating-point numbers (or, for labels, of
-        integers).
+      TypeError: if an array is not real floating-point (or, for labels, integer).
       ValueError: if there is no sample, a mesh is empty or its arrays disagree on the
         number of points, a value is not finite, a weight is negative or all are zero,
         a label is out of range, the points of a grid are not in row-major order, or
@@ -161,7 +163,7 @@ def check(samples: Sequence[Sample], *, num_classes: int | None = None) -> None:
       ValueError: sample 0 (a): mesh_points has 1 non-finite values, the first ...
     """
     if not samples:
-        raise ValueError("The data set is empty; give at least one sample.")
+        raise ValueError("The data set is empty; pass at least one sample.")
     first = _channels(samples[0])
     grids: list[layout.Grid] = []
     for index, sample in enumerate(samples):
@@ -170,20 +172,21 @@ def check(samples: Sequence[Sample], *, num_classes: int | None = None) -> None:
         if _channels(sample) != first:
             raise ValueError(
                 f"{place} has {_describe(_channels(sample))}, but sample 0 has "
-                f"{_describe(first)}: all samples of a data set must agree."
+                f"{_describe(first)}: all samples of a data set must be consistent."
             )
+        check_finite(sample, place)
         _check_values(sample, place, num_classes)
         grids.append(layout.Grid(place, sample.mesh_points, sample.grid_shape))
     layout.check_order(grids)
 
 
 def check_same_channels(first: Sample, second: Sample, *, names: Sequence[str]) -> None:
-    """Raises ValueError unless two data sets fit the same model.
+    """Raises ValueError unless one model fits two data sets.
 
     Args:
-      first: a sample of the one data set, after `check`.
-      second: a sample of the other.
-      names: what the message calls the two.
+      first: a sample of the first data set, after `check`.
+      second: a sample of the second data set.
+      names: names of the two data sets in the message.
 
     Examples:
       >>> import numpy as np
@@ -200,8 +203,8 @@ def check_same_channels(first: Sample, second: Sample, *, names: Sequence[str]) 
             one, other = one | {name: None}, other | {name: None}
     if one != other:
         raise ValueError(
-            f"{names[0]} has {_describe(one)}, {names[1]} has {_describe(other)}: "
-            "both must have the same channels."
+            f"{names[0]} has {_describe(one)}, but {names[1]} has "
+            f"{_describe(other)}: both must have the same channels."
         )
 
 
@@ -243,7 +246,9 @@ def _check_shapes(sample: Sample, place: str, labels: bool) -> None:
         kinds = "iu" if labels and name == "target" else "f"
         if array.dtype.kind not in kinds:
             numbers = "integers" if kinds == "iu" else "real floating-point numbers"
-            raise TypeError(f"{place}: {name} has dtype {array.dtype}, not {numbers}.")
+            raise TypeError(
+                f"{place}: {name} has dtype {array.dtype}, expected {numbers}."
+            )
         if array.ndim != rank:
             expected = "(n,)" if rank == 1 else "(n, channels)"
             raise ValueError(
@@ -257,20 +262,20 @@ def _check_shapes(sample: Sample, place: str, labels: bool) -> None:
             )
         if grid is None and len(array) != len(sample.mesh_points):
             raise ValueError(
-                f"{place}: {name} has shape {array.shape}, but mesh_points "
-                f"{sample.mesh_points.shape}: expected one row per point."
+                f"{place}: {name} has shape {array.shape}, but mesh_points has "
+                f"shape {sample.mesh_points.shape}: expected one row per point."
             )
     _check_scalars(sample, place)
     if not sample.mesh_points.size:
         raise ValueError(
-            f"{place}: the mesh is empty, mesh_points has shape "
+            f"{place}: the mesh is empty, because mesh_points has shape "
             f"{sample.mesh_points.shape}."
         )
     shape = sample.grid_shape
     if shape is not None and math.prod(shape) != sample.num_points:
         raise ValueError(
-            f"{place}: grid_shape {shape} has {math.prod(shape)} points, mesh_points "
-            f"{sample.num_points}."
+            f"{place}: grid_shape {shape} has {math.prod(shape)} points, but "
+            f"mesh_points has {sample.num_points}."
         )
 
 
@@ -281,22 +286,23 @@ def _check_scalars(sample: Sample, place: str) -> None:
             continue
         if array.dtype.kind != "f":
             raise TypeError(
-                f"{place}: {name} has dtype {array.dtype}, not real floating-point "
-                "numbers."
+                f"{place}: {name} has dtype {array.dtype}, expected real "
+                "floating-point numbers."
             )
         if array.ndim != 1 or not len(array):
             raise ValueError(
-                f"{place}: {name} has shape {array.shape}, expected (s,), one number "
-                "for each scalar; values at the points are features."
+                f"{place}: {name} has shape {array.shape}, expected (s,), one "
+                "number per scalar; pass values at the points as features."
             )
         if not np.isfinite(array).all():
             raise ValueError(
-                f"{place}: {name} {array.tolist()} are not all finite; correct them or "
-                "remove the sample."
+                f"{place}: {name} {array.tolist()} must be finite; correct the "
+                "values or remove the sample."
             )
 
 
-def _check_values(sample: Sample, place: str, num_classes: int | None) -> None:
+def check_finite(sample: Sample, place: str) -> None:
+    """Raises ValueError if a value at a point is NaN or infinite."""
     for name in FIELDS:
         array = getattr(sample, name)
         if array is None or array.dtype.kind != "f":
@@ -308,11 +314,14 @@ def _check_values(sample: Sample, place: str, num_classes: int | None) -> None:
                 f"{place}: {name} has {bad.sum()} non-finite values, the first one at "
                 f"point {point}; remove the points or the sample."
             )
+
+
+def _check_values(sample: Sample, place: str, num_classes: int | None) -> None:
     weights = sample.quadrature_weights
     if weights is not None and (weights.min() < 0 or not weights.any()):
         raise ValueError(
-            f"{place}: quadrature_weights must be non-negative and not all zero; the "
-            f"smallest is {weights.min()}, the largest {weights.max()}."
+            f"{place}: quadrature_weights must be non-negative and not all zero; "
+            f"the minimum is {weights.min()}, the maximum {weights.max()}."
         )
     if num_classes is not None and sample.target is not None:
         low, high = sample.target.min(), sample.target.max()

@@ -1,4 +1,4 @@
-"""Digests of samples, which tell whether two of them are the same."""
+"""Digests of samples, which show whether two samples are equal."""
 
 import hashlib
 from collections.abc import Iterable
@@ -14,23 +14,25 @@ _MOST = 100_000
 
 
 def digest(sample: Sample) -> str:
-    """Returns a digest of points, features, target and scalars, 16 letters.
+    """Returns a digest of points, features, target and scalars, 16 characters.
 
-    Values count as training stores them, in single precision, so the same sample in
-    another type, byte order or layout of memory has the same letters.
+    Values are compared in single precision, as in training. So the same sample in
+    another dtype, byte order or memory layout has the same digest.
     """
     fields = (sample.mesh_points, sample.features, sample.target)
     return _of(*fields, sample.scalars, sample.target_scalars)
 
 
 def digest_of_series(series: Series) -> str:
-    """Returns a digest of points, values, lags and constants, 16 letters.
+    """Returns a digest of points, values, lags and constants, 16 characters.
 
     Raises:
-      TypeError: if its frames are in files, which would all be read for it.
+      TypeError: if its frames are in files, because all would have to be read.
     """
     if not isinstance(series.values, np.ndarray):
-        raise TypeError(f"The frames of {series.name} are in files.")
+        raise TypeError(
+            f"The frames of {series.name} are in files, so all would have to be read."
+        )
     scalars = [(series.scalars or {})[name] for name in series.scalar_names]
     fields = (series.mesh_points, series.features, series.values)
     return _of(*fields, series.times - series.times[:1], np.asarray(scalars))
@@ -46,9 +48,10 @@ def _of(*arrays: np.ndarray | None) -> str:
 
 
 def digests(*parts: Iterable[Sample]) -> list[str] | None:
-    """Returns the digests of all samples of data sets in memory, sorted.
+    """Returns the sorted digests of all samples of data sets in memory.
 
-    None where samples are on disk, which would all be read for it, or too many.
+    None if samples are on disk, because all would have to be read, or if there are too
+    many.
     """
     every: set[str] = set()
     for part in parts:

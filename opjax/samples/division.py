@@ -1,4 +1,4 @@
-"""Data sets that are divided for training, validation and tests."""
+"""Data sets split into training, validation and test sets."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence, Sized
@@ -15,16 +15,17 @@ PARTS = ("train", "validation", "test")
 
 @dataclasses.dataclass(frozen=True)
 class Shares:
-    """How a data set is divided at random.
+    """Fractions of a random split.
 
     Args:
-      validation_fraction: part of the training samples for validation, at least one.
-      test_fraction: part of all samples for the test set, at least one; unused where a
-        test set is given.
+      validation_fraction: fraction of the training samples that is used for validation,
+        at least one sample.
+      test_fraction: fraction of all samples that is used as test set, at least one
+        sample; unused if a test set is given.
       num_train: maximum number of training samples. 0 uses all of them.
       num_validation: maximum number of validation samples. 0 uses all of them.
       num_test: maximum number of test samples. 0 uses all of them.
-      seed: of the division.
+      seed: seed of the split.
 
     Raises:
       ValueError: if a fraction is not between 0 and 1, or a number is negative.
@@ -60,18 +61,18 @@ SHARES = Shares()  # the default
 
 
 class Divided(NamedTuple, Generic[_T]):
-    """A data set of any kind, divided.
+    """A split data set of any kind.
 
     Attributes:
-      train: for training.
-      validation: chooses the model.
-      test: used once.
-      source: where they come from.
-      normalizers: of "features" and "target", where the data set fixes them: features
-        are encoded with theirs already, targets are physical. None to fit them to the
-        training samples.
+      train: training set.
+      validation: validation set, which selects the model.
+      test: test set, used once.
+      source: origin of the data.
+      normalizers: normalisers of "features" and "target", if the data set provides
+        them: its features are already encoded, its targets are physical. None if they
+        are fitted to the training samples.
       channels: names of the channels of "features" and "target", and of "scalars" and
-        "target_scalars", where files name them.
+        "target_scalars", if files provide them.
 
     Examples:
       >>> from opjax import samples
@@ -100,19 +101,19 @@ class Divided(NamedTuple, Generic[_T]):
         *,
         parts: Sequence[str] = (),
     ) -> Self:
-        """Divides a data set at random, or as a table says.
+        """Splits a data set at random, or according to a table.
 
         Args:
-          data: samples for training and validation, and for the test set if there is no
-            other.
+          data: samples for training and validation, and for the test set if none is
+            given.
           test: the test set.
-          shares: how large the parts are.
-          parts: one of `PARTS` for each sample, from a table; empty, or all of them
-            empty, without.
+          shares: fractions of the split.
+          parts: one of `PARTS` for each sample, from a table; empty (or all entries
+            empty) if there is no table.
 
         Raises:
-          ValueError: if the samples are too few to be divided, or the table names no
-            sample for a part.
+          ValueError: if there are too few samples to split, or the table assigns no
+            sample to a set.
         """
         if any(parts):
             rows = _rows_of(parts, given=test is not None)
@@ -155,7 +156,7 @@ class Divided(NamedTuple, Generic[_T]):
 
 
 class Splits(Divided[Sequence[Sample]]):
-    """The samples of a benchmark, divided.
+    """The split samples of a benchmark.
 
     Examples:
       >>> import numpy as np
@@ -204,7 +205,7 @@ def _rows_of(
     for name, rows in zip(PARTS, (train, validation, test), strict=True):
         if not rows:
             raise ValueError(
-                f"The column split of cases.csv has no sample for {name}; assign at "
-                f"least one to each of {', '.join(PARTS)}."
+                f"The column split of cases.csv assigns no sample to {name}; "
+                f"assign at least one to each of {', '.join(PARTS)}."
             )
     return train, validation, test

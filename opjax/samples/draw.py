@@ -1,4 +1,4 @@
-"""Points drawn anew from a mesh at every step of training."""
+"""Random subsets of the points of a mesh, drawn anew in every training step."""
 
 from collections.abc import Mapping
 
@@ -17,22 +17,22 @@ def draw_points(
     num_points: int,
     unbiased: bool = False,
 ) -> dict[str, jax.Array]:
-    """Draws points of a sample without replacement, padding last.
+    """Draws points of a sample without replacement; padding is drawn last.
 
-    Of `r` points that are no padding, `d` are drawn. The weights `w` of these become
-    `w sum(all w) / sum(drawn w)`, which keeps their sum, or `w r / d`, which keeps the
-    expectation of every sum `sum_i w_i f_i` over points.
+    Of `r` points that are not padding, `d` are drawn. Their weights `w` become `w
+    sum(all w) / sum(drawn w)`, which preserves the sum, or `w r / d`, which preserves
+    the expectation of every sum `sum_i w_i f_i` over points.
 
     Args:
-      sample: arrays with points along axis 0, `mesh_points` and maybe
-        `quadrature_weights` among them, as from `samples.stack`; scalars stay.
+      sample: arrays with points along axis 0, including `mesh_points` and optionally
+        `quadrature_weights`, as from `samples.stack`; scalars are unchanged.
       key: PRNG key.
-      num_points: how many; all of them if there are no more.
-      unbiased: keep the expectation of sums over points rather than the sum of the
-        weights. Without weights, where models take `1 / n` each, both are the same.
+      num_points: number of drawn points; all if there are fewer.
+      unbiased: preserve the expectation of sums over points instead of the sum of the
+        weights. Without weights, when models use `1 / n` each, both are the same.
 
     Returns:
-      The sample at these points, with such weights.
+      The sample at these points, with the new weights.
 
     Raises:
       ValueError: if the number is not positive.

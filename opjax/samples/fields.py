@@ -11,14 +11,14 @@ _AXES = "xyz"
 
 
 class Field(NamedTuple):
-    """A field of the output function, which has one error.
+    """A field of the output function, which has a separate error.
 
     Attributes:
-      name: what tables and reports call it.
-      channels: numbers of its channels that vary in training; of a vector, its
+      name: name in tables and reports.
+      channels: indices of its channels that vary in training; for a vector, its
         components.
-      spread: root of the summed variances of these channels over all points of the
-        training samples, in the unit of the field.
+      spread: square root of the summed variances of these channels over all points of
+        the training samples, in the unit of the field.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Fields(NamedTuple):
     """All fields of an output function.
 
     Attributes:
-      varying: those that take part in losses and errors.
+      varying: fields that are included in losses and errors.
       constant: names of the channels that are constant in training, up to rounding.
     """
 
@@ -44,12 +44,12 @@ class Fields(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the fields that vary."""
+        """Names of the varying fields."""
         return tuple(field.name for field in self.varying)
 
     @property
     def channels(self) -> list[int]:
-        """Indices of all channels that vary."""
+        """Indices of all varying channels."""
         return [channel for field in self.varying for channel in field.channels]
 
     def sentence(self) -> str:
@@ -66,11 +66,11 @@ class Fields(NamedTuple):
 def groups(names: Sequence[str] | None, count: int) -> list[tuple[str, list[int]]]:
     """Returns names of fields and indices of their channels.
 
-    Neighbouring channels of one name are one field. Channels without a name are a field
-    each.
+    Neighbouring channels with one name are one field. Each channel without a name is a
+    separate field.
 
     Args:
-      names: of the channels; None or empty if they have none.
+      names: names of the channels; None or empty if they have none.
       count: number of channels.
     """
     if not names or set(names) == {_UNNAMED}:
@@ -80,14 +80,15 @@ def groups(names: Sequence[str] | None, count: int) -> list[tuple[str, list[int]
     fields = [(name, list(channels)) for name, channels in runs]
     if len(dict(fields)) < len(fields):
         raise ValueError(
-            f"The channels of the target are called {', '.join(names)}: channels with "
-            "the same name must be adjacent; name every field once."
+            f"The channels of the target are {', '.join(names)}: channels with the "
+            "same name must be adjacent, and each field must have a different "
+            "name."
         )
     return fields
 
 
 def component_names(names: Sequence[str] | None, count: int) -> list[str]:
-    """Returns a name for each channel: `U_x` is the first component of a vector `U`."""
+    """Returns a name for each channel; `U_x` is the first component of a vector `U`."""
     components: list[str] = []
     for name, channels in groups(names, count):
         ends = _AXES if len(channels) <= len(_AXES) else map(str, range(len(channels)))
@@ -102,12 +103,12 @@ def fields_of(
     """Returns the fields of an output function.
 
     Args:
-      names: of its channels; None or empty if they have none.
+      names: names of its channels; None or empty if they have none.
       std: standard deviation of every channel over the training points, `(q,)`.
-      varying: whether it is above the rounding of the values, `(q,)`.
+      varying: whether each channel varies by more than rounding, `(q,)`.
 
     Raises:
-      ValueError: if a name stands for channels that are no neighbours.
+      ValueError: if channels with the same name are not adjacent.
     """
     each = component_names(names, len(std))
     constant = tuple(each[i] for i in np.flatnonzero(~varying))
@@ -129,7 +130,7 @@ def to_description(fields: Fields) -> dict[str, Any]:
 
 
 def from_description(found: Mapping[str, Any]) -> Fields:
-    """Reads what `to_description` returned."""
+    """Restores the result of `to_description`."""
     varying = tuple(
         Field(str(name), tuple(map(int, channels)), float(spread))
         for name, channels, spread in found["varying"]

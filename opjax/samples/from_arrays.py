@@ -1,4 +1,4 @@
-"""Samples of stacked arrays: meshes of equal size, and grids."""
+"""Samples from stacked arrays: meshes of equal size, and grids."""
 
 from collections.abc import Mapping, Sequence
 
@@ -20,32 +20,32 @@ def from_arrays(
     target_scalars: ArrayLike | None = None,
     numbers: Mapping[str, ArrayLike] | None = None,
 ) -> list[Sample]:
-    """Divides arrays that hold many samples into samples.
+    """Converts arrays of many samples to samples.
 
-    With `mesh_points`, all meshes have `n` points. Without them the samples lie on a
-    uniform grid of the unit square (or interval, or cube), its borders included.
+    With `mesh_points`, all meshes have `n` points. Without them, the samples lie on a
+    uniform grid of the unit square (or interval, or cube), including its boundary.
 
     Args:
-      target: values to predict, shape `(b, n)` or `(b, n, q)`; on a grid of
-        `grid_axes = 2` axes `(b, h, w)` or `(b, h, w, q)`. None if scalars alone are to
-        be predicted.
-      features: input values, likewise; None if the mesh is the input.
+      target: values to predict, shape `(b, n)` or `(b, n, q)`; on a grid with
+        `grid_axes = 2`, `(b, h, w)` or `(b, h, w, q)`. None if only scalars are
+        predicted.
+      features: input values, with the same shapes; None if the mesh is the only input.
       mesh_points: coordinates, shape `(b, n, p)`, or `(n, p)` if all samples share
         them. None for a grid, which needs a target or features.
-      quadrature_weights: weights of the points, shape `(b, n)` or `(n,)`. Not for
-        grids.
+      quadrature_weights: weights of the points, shape `(b, n)` or `(n,)`. Not supported
+        for grids.
       grid_axes: number of axes of the grid.
-      scalars: numbers that are given for every sample as a whole, `(b, s)` or `(b,)`.
-      target_scalars: numbers of every sample to predict, `(b, t)` or `(b,)`.
-      numbers: further numbers of every sample by name, `(b,)` each, that scales of
-        `learn.train` are made of and no model is given.
+      scalars: scalar inputs of every sample, `(b, s)` or `(b,)`.
+      target_scalars: scalars of every sample to predict, `(b, t)` or `(b,)`.
+      numbers: further scalars of every sample by name, `(b,)` each, for the scales of
+        `learn.train`; they are not model inputs.
 
     Returns:
-      The samples, in their order. Arrays are not copied where they need not be.
+      The samples, in order. Arrays are copied only if necessary.
 
     Raises:
-      TypeError: if an array has no real numbers.
-      ValueError: if shapes do not fit each other, or there is nothing to predict.
+      TypeError: if an array is not real-valued.
+      ValueError: if shapes are inconsistent, or there is nothing to predict.
 
     Examples:
       >>> import numpy as np
@@ -61,9 +61,11 @@ def from_arrays(
     arrays = {k: _stacked(k, array) for k, array in fields.items() if array is not None}
     if mesh_points is None:
         if quadrature_weights is not None:
-            raise ValueError("quadrature_weights need mesh_points; grids have none.")
+            raise ValueError(
+                "quadrature_weights need mesh_points; they are not supported for grids."
+            )
         if not arrays:
-            raise ValueError("Give mesh_points, or a target or features on a grid.")
+            raise ValueError("Pass mesh_points, or a target or features on a grid.")
         samples = _with_numbers(_on_grid(arrays, grid_axes), numbers or {})
         return _with_scalars(samples, scalars=scalars, target_scalars=target_scalars)
     points = _stacked("mesh_points", mesh_points)
@@ -105,7 +107,7 @@ def _with_numbers(
         if array.shape != (len(found),) or not np.isfinite(array).all():
             raise ValueError(
                 f"The numbers {name} have shape {array.shape}, expected "
-                f"({len(found)},), a finite one for each sample."
+                f"({len(found)},) with one finite number per sample."
             )
         for row, value in zip(rows, array.tolist(), strict=True):
             row[name] = value
@@ -123,8 +125,8 @@ def _with_scalars(found: list[Sample], **given: ArrayLike | None) -> list[Sample
         array = array[:, None] if array.ndim == 1 else array
         if array.ndim != 2 or len(array) != len(found):
             raise ValueError(
-                f"{name} has shape {np.shape(values)}, expected (b, s), a row for each "
-                f"of the {len(found)} samples."
+                f"{name} has shape {np.shape(values)}, expected (b, s) with one "
+                f"row for each of the {len(found)} samples."
             )
         found = [
             one._replace(**{name: row}) for one, row in zip(found, array, strict=True)
@@ -135,10 +137,10 @@ def _with_scalars(found: list[Sample], **given: ArrayLike | None) -> list[Sample
 def columns(sample: Sample) -> Sample:
     """Returns a sample with values `(n, channels)`; a single channel may be `(n,)`.
 
-    Real numbers of any type become floating point, see `real`; labels stay integers.
+    Real numbers of any dtype become floating point, see `real`; labels stay integers.
 
     Raises:
-      TypeError: if an array has no real numbers.
+      TypeError: if an array is not real-valued.
 
     Examples:
       >>> import numpy as np
@@ -171,8 +173,8 @@ def grid_points(
 
     Args:
       shape: points per axis.
-      low: lower corner of the box that they fill, zeros by default.
-      high: upper corner, ones by default.
+      low: lower corner of the grid; zeros by default.
+      high: upper corner of the grid; ones by default.
 
     Examples:
       >>> from opjax import samples
@@ -191,8 +193,8 @@ def _stacked(name: str, values: ArrayLike) -> np.ndarray:
         array = np.asarray(values)
     except ValueError as error:
         raise ValueError(
-            f"{name} has arrays of different shapes; for meshes of different sizes, "
-            "pass a list of samples.Sample."
+            f"{name} contains arrays of different shapes; for meshes of different "
+            "sizes, pass a list of samples.Sample."
         ) from error
     return real(name, array)
 
@@ -205,9 +207,10 @@ def _on_grid(arrays: dict[str, np.ndarray], grid_axes: int) -> list[Sample]:
         if not fits or array.shape[: 1 + grid_axes] != first.shape[: 1 + grid_axes]:
             beside = "" if name == role else f", but {role} has {first.shape}"
             raise ValueError(
-                f"{name} has shape {array.shape}{beside}. Without mesh_points it must "
-                f"be (samples, {grid_axes} axes of the grid) or (samples, {grid_axes} "
-                f"axes, channels){', the same for both' * bool(beside)}. Give "
+                f"{name} has shape {array.shape}{beside}. Without mesh_points it "
+                f"must be (samples, {grid_axes} axes of the grid) or (samples, "
+                f"{grid_axes} axes, "
+                f"channels){', the same for both' * bool(beside)}. Pass "
                 "mesh_points, or another grid_axes."
             )
         if array.ndim == grid_axes + 2:

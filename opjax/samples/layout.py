@@ -1,4 +1,4 @@
-"""Whether arrays are laid out as they say: order of points, axis of channels."""
+"""Checks of the layout of arrays: order of points, axis of channels."""
 
 import itertools
 import math
@@ -14,7 +14,7 @@ _SMOOTHER = 0.01
 
 
 class Grid(NamedTuple):
-    """Points of a sample, its grid if it has one, and its name in messages."""
+    """Points of a sample, its grid if it has one, and its name for messages."""
 
     place: str
     points: np.ndarray
@@ -22,10 +22,10 @@ class Grid(NamedTuple):
 
 
 def check_order(found: Iterable[Grid]) -> None:
-    """Checks that points of grids are in row-major order, the last axis first.
+    """Checks that points of grids are in row-major order (last axis fastest).
 
     Args:
-      found: of all samples.
+      found: grids of all samples.
 
     Raises:
       ValueError: if the points of a sample are a grid in another order.
@@ -35,13 +35,13 @@ def check_order(found: Iterable[Grid]) -> None:
 
 
 def check_axes(senses: Iterable[tuple[str, tuple[int, ...]]]) -> None:
-    """Warns of square grids with x as the fastest axis, which may be transposed.
+    """Warns about square grids with x as the fastest axis, which may be transposed.
 
     Args:
-      senses: names of samples, and `sense` of each.
+      senses: names of samples, and the result of `sense` for each.
 
     Raises:
-      ValueError: if the grids of two samples have other axes.
+      ValueError: if the grids of two samples have different axes.
     """
     found: dict[tuple[int, ...], str] = {}
     for place, sense in senses:
@@ -50,16 +50,17 @@ def check_axes(senses: Iterable[tuple[str, tuple[int, ...]]]) -> None:
     if len(found) > 1:
         (one, first), (other, second) = list(found.items())[:2]
         raise ValueError(
-            f"{first}: axis 0 of grid_shape runs along {_AXES[one[0]]}, but in "
-            f"{second} along {_AXES[other[0]]}; use the same axes for all grids."
+            f"{first}: axis 0 of grid_shape is along {_AXES[one[0]]}, but in "
+            f"{second} it is along {_AXES[other[0]]}; use the same axes for all "
+            "grids."
         )
     for sense, place in found.items():
         if sense != tuple(sorted(sense)):
             warnings.warn(
-                f"{place}: axis 0 of grid_shape runs along {_AXES[sense[0]]}, because "
-                f"mesh_points run first along {_AXES[sense[-1]]}; in row-major order "
-                "axis 0 is x. If the fields are not in the order of mesh_points, they "
-                "are transposed.",
+                f"{place}: axis 0 of grid_shape is along {_AXES[sense[0]]}, "
+                f"because {_AXES[sense[-1]]} varies fastest in mesh_points; in "
+                "row-major order axis 0 is x. If the fields do not have the order "
+                "of mesh_points, they are transposed.",
                 stacklevel=4,
             )
 
@@ -86,10 +87,10 @@ def _check_order(place: str, points: np.ndarray, shape: tuple[int, ...]) -> None
         if _roughness(points, shape, order) < _SMOOTHER * own:
             true = tuple(shape[axis] for axis in order)
             raise ValueError(
-                f"{place}: grid_shape {shape} does not fit the order of mesh_points, "
-                "which has to be row-major, the last axis running first. The points "
-                f"are a grid of {true}: give grid_shape={true}, or the arrays in the "
-                "other order."
+                f"{place}: grid_shape {shape} does not match the order of "
+                "mesh_points, which must be row-major (last axis fastest). The "
+                f"points are a grid of {true}: pass grid_shape={true}, or the "
+                "arrays in the other order."
             )
 
 
@@ -122,18 +123,19 @@ def sense(points: np.ndarray, shape: tuple[int, ...] | None) -> tuple[int, ...]:
 def warn_of_channels_first(
     what: str, grid_shape: Sequence[int], channels: int, *, axis: int = 0
 ) -> None:
-    """Warns if the first axis of a grid is so short that it may be the channels.
+    """Warns if the first axis of a grid is so short that it may be the channel axis.
 
     Args:
       what: name and shape of the array, for the message.
-      grid_shape: points per axis, as they are understood.
-      channels: number of channels, likewise.
-      axis: of the array, on which the grid begins.
+      grid_shape: points per axis, as interpreted.
+      channels: number of channels, as interpreted.
+      axis: axis of the array at which the grid starts.
     """
     if all(2 * grid_shape[0] <= size for size in (*grid_shape[1:], channels)):
         warnings.warn(
-            f"{what} is interpreted as a grid of {' x '.join(map(str, grid_shape))} "
-            f"points with {channels} channels. If axis {axis} holds the channels, "
-            f"give np.moveaxis(array, {axis}, -1).",
+            f"{what} is interpreted as a grid of "
+            f"{' x '.join(map(str, grid_shape))} points with {channels} channels. "
+            f"If axis {axis} is the channel axis, pass np.moveaxis(array, {axis}, "
+            "-1).",
             stacklevel=3,
         )

@@ -1,4 +1,4 @@
-"""Mirrored copies of training cases, where the problem has a symmetry."""
+"""Mirrored copies of training cases, for problems with a symmetry."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -21,11 +21,11 @@ _COPY = " mirrored in "  # in the name of a copy
 
 
 class Mirror(NamedTuple):
-    """A reflection of one axis.
+    """A reflection along one axis.
 
     Attributes:
       axis: one of `AXES`.
-      odd: names of scalars, and of fields of one channel, that change their sign.
+      odd: names of scalars, and of fields of one channel, that change sign.
       turned: names of scalars that are angles with the first axis in the plane of the
         first two, and half a turn in their unit.
     """
@@ -40,34 +40,34 @@ def mirrored(
 ) -> list[Sample]:
     """Returns a mirrored copy of every case.
 
-    Coordinates are mirrored at the middle of the box of all meshes, so that copies lie
-    in it. Components of vectors and tensors along the axis change their sign: a field
-    of 3 channels, or of as many as there are dimensions, is a vector, one of 6 a
-    symmetric tensor, one of 9 (in the plane 4) a tensor; a channel with a name such as
-    `U_y`, `S_xy` or `normal_y_wall` is a component.
+    Coordinates are mirrored at the centre of the bounding box of all meshes, so that
+    copies stay inside. Components of vectors and tensors along the axis change sign. A
+    field of 3 channels, or of as many as there are dimensions, is a vector; one of 6 is
+    a symmetric tensor; one of 9 (in the plane 4) is a tensor; a channel with a name
+    such as `U_y`, `S_xy` or `normal_y_wall` is a component.
 
     Args:
       train: training cases, in physical units.
       mirror: the reflection.
-      names: of the channels, by array.
+      names: names of the channels, by array.
 
     Raises:
       ValueError: if the axis or a name is unknown, a case is on a structured grid, a
-        field has other numbers of channels, or a named boundary is never where the
-        copies have it.
+        field has another number of channels, or no case has a named boundary at its
+        mirrored location.
     """
     dim = train[0].mesh_points.shape[1]
     axis = AXES.index(mirror.axis)
     if axis >= dim:
         raise ValueError(
-            f"mirror={mirror.axis} is not an axis of the points, which have {dim} "
-            "coordinates."
+            f"mirror={mirror.axis} is not an axis of the points, which have only "
+            f"{dim} coordinates."
         )
     gridded = [one.name for one in train if one.grid_shape is not None]
     if gridded:
         raise ValueError(
             f"mirror={mirror.axis}: {gridded[0]} is on a structured grid, and a "
-            "mirrored copy would not keep the order of points; omit mirror, or pass "
+            "mirrored copy would change the order of points; omit mirror, or pass "
             "points without grid_shape."
         )
     _check_names(mirror, names)
@@ -83,7 +83,7 @@ def mirrored(
 
 
 def original(name: str) -> str:
-    """Returns the name of the case that a case of this name is a copy of, or its own.
+    """Returns the name of a copy's original case, or the given name.
 
     Examples:
       >>> from opjax.samples.mirror import original
@@ -214,9 +214,10 @@ def _check_boundaries(
         if low + high - first < first - slack or low + high - last > last + slack:
             raise ValueError(
                 f"mirror={axis}: the boundary {name} lies at {axis} = {first:g} to "
-                f"{last:g} in all cases, and would lie at {low + high - last:g} to "
-                f"{low + high - first:g} in the copies, where your cases never have "
-                "it. Use one name for boundaries that change places, or omit mirror."
+                f"{last:g} in all cases, but would lie at {low + high - last:g} to "
+                f"{low + high - first:g} in the mirrored copies, which occurs in "
+                "no case. Give boundaries that mirroring swaps the same name, or "
+                "omit mirror."
             )
 
 
@@ -229,8 +230,9 @@ def _warn_of_signs(
             values = [float(getattr(one, role)[place]) for one in train]
             if name in mirror.odd and (min(values) > 0 or max(values) < 0):
                 warnings.warn(
-                    f"mirror={mirror.axis}: {name} is {min(values):g} to "
-                    f"{max(values):g} in training, but has the other sign in the "
-                    "copies, unlike all your cases. Check that it changes its sign.",
+                    f"mirror={mirror.axis}: {name} ranges from {min(values):g} to "
+                    f"{max(values):g} in training, but has the opposite sign in "
+                    "the mirrored copies, which occurs in no case. Check that it "
+                    "changes its sign.",
                     stacklevel=2,
                 )

@@ -1,8 +1,8 @@
-"""Double precision is kept where single precision would lose digits of what varies.
+"""Keeps double precision where single precision would lose the variation of values.
 
-An absolute pressure of 101325 that varies by 0.05 has no digit left in single precision
-once its mean is off. Of most data it loses nothing that anybody could learn, and takes
-half of the memory.
+An absolute pressure of 101325 that varies by 0.05 loses all digits in single precision
+after its mean is subtracted. For most data, single precision loses nothing relevant,
+and needs half the memory.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,14 +15,14 @@ from opjax.samples.base import FIELDS, SCALARS, Sample
 
 
 def narrow(array: np.ndarray) -> np.ndarray:
-    """Returns an array in single precision if this keeps the variation of each channel.
+    """Returns an array in single precision if this preserves each channel's variation.
 
-    That is if it holds the values as they are, or if the mean is not large beside the
-    deviation, see `normalize.is_single`.
+    This is so if it represents the values exactly, or if the mean is not large compared
+    with the standard deviation, see `normalize.is_single`.
 
     Args:
-      array: numbers in double precision, with the channels along the last axis,
-        `(..., n, c)`, or `(n,)` of one; others are returned as they are.
+      array: numbers in double precision, with the channels along the last axis, `(...,
+        n, c)`, or `(n,)` for one channel; others are returned unchanged.
     """
     if array.dtype != np.float64 or not array.size:
         return array

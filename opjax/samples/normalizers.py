@@ -1,4 +1,4 @@
-"""Normalisers of the arrays of samples, fitted to those for training."""
+"""Normalisers of the arrays of samples, fitted to the training samples."""
 
 from collections.abc import Mapping, Sequence
 
@@ -29,26 +29,27 @@ def fit_normalizers(
 ) -> dict[str, Normalizer]:
     """Fits a normaliser to every requested array, over the points of all samples.
 
-    All is computed in float64. A channel that is constant, see `varies`, keeps its
-    scale: it would be divided by rounding errors.
+    Everything is computed in float64. A constant channel, see `varies`, keeps its
+    scale, because it would be divided by rounding errors.
 
     Args:
       train: training samples.
-      points: map the box of the meshes to [-1, 1] along its longest side.
-      features: normalise every channel of the features, where there are any.
-      target: likewise, of the target.
-      scalars: likewise, of the scalars and target scalars, over the samples.
-      pointwise: normalise every point by itself, on grids that all samples share.
-      names: of the channels, by array; channels without are a field each.
-      published: add 1e-8 to every deviation, as programs of papers do, which spoils
-        data in units so large that they are about as small.
+      points: map the bounding box of the meshes to [-1, 1] along its longest side.
+      features: normalise every channel of the features, if there are any.
+      target: normalise every channel of the target.
+      scalars: normalise scalars and target scalars, over the samples.
+      pointwise: normalise every point separately, on a grid that all samples share.
+      names: names of the channels, by array; each channel without a name is a separate
+        field.
+      published: add 1e-8 to every standard deviation, as in published programs. This
+        distorts data whose values are of that size.
 
     Returns:
-      Normalisers by the names of the arrays, NumPy arrays in float64.
+      Normalisers by array name, as NumPy arrays in float64.
 
     Raises:
-      ValueError: if a channel varies, but by little more than its type rounds its
-        values. The message names it.
+      ValueError: if a channel varies only by little more than the rounding of its
+        dtype. The message names it.
     """
     each = summaries.of(train)
     normalized = {"features": features, "target": target} | dict.fromkeys(
@@ -79,16 +80,17 @@ def varies(
 ) -> np.ndarray:
     """Whether the channels of an array vary by more than rounding, `(c,)` booleans.
 
-    That is the rounding of the type that the values came in, at the size of the field,
-    which are the channels of the same name: `U_z = 1e-17` beside `U_x = 1` is constant.
+    Rounding is that of the original dtype of the values, relative to the size of the
+    field, which consists of the channels with the same name: `U_z = 1e-17` beside `U_x
+    = 1` is constant.
 
     Args:
       train: training samples.
-      name: of the array.
-      channels: names of its channels; without, each is a field.
+      name: name of the array.
+      channels: names of its channels; each channel without a name is a separate field.
 
     Raises:
-      ValueError: if a channel varies by so little that rounding takes much of it.
+      ValueError: if a channel varies by so little that rounding dominates.
     """
     each = summaries.of(train)
     low, high = (np.asarray(end, np.float64) for end in summaries.limits(each, name))
@@ -127,9 +129,9 @@ def _of_box(known: Sequence[Summary]) -> Normalizer:
     if 0 < width < _FEWEST * rounding * size:
         raise ValueError(
             f"The coordinates lie between {low} and {high}, where their data type "
-            f"rounds to {rounding * size:.1g}, a large part of the width {width:.3g} "
-            "of the meshes. Save them in float64, or subtract their offset before "
-            "saving."
+            f"rounds by {rounding * size:.1g}, a large fraction of the width "
+            f"{width:.3g} of the meshes. Save them in float64, or subtract their "
+            "offset before saving."
         )
     half = np.full_like(low, width / 2 or 1)
     return Normalizer(np.asarray((low + high) / 2, np.float64), half.astype(np.float64))
@@ -141,14 +143,14 @@ _FEWEST = 64  # places that coordinates can be told apart at
 def encode(
     arrays: Mapping[str, jax.Array], normalizers: Mapping[str, Normalizer]
 ) -> dict[str, jax.Array]:
-    """Encodes the arrays of a sample, or of many; targets stay in physical units.
+    """Encodes the arrays of one or many samples; targets stay in physical units.
 
-    For traced arrays, in the precision of JAX; of those on the host see
+    It computes in JAX's precision, for traced arrays; for arrays on the host, see
     `encode_stored`.
 
     Args:
-      arrays: by their names, as from `samples.stack`.
-      normalizers: of some of them.
+      arrays: arrays by name, as from `samples.stack`.
+      normalizers: normalisers of some of them.
     """
     return {
         name: normalize.encode(normalizers[name], array)
@@ -164,15 +166,15 @@ def encode_stored(
     *,
     target: bool = False,
 ) -> dict[str, np.ndarray]:
-    """Encodes arrays on the host, see `normalize.encode_host`: nothing is compiled.
+    """Encodes arrays on the host, without compilation; see `normalize.encode_host`.
 
     Args:
-      arrays: by their names, of samples after `samples.check`.
-      normalizers: of some of them.
-      target: encode targets, too, whose constant channels become zero.
+      arrays: arrays by name, of samples after `samples.check`.
+      normalizers: normalisers of some of them.
+      target: also encode targets; constant channels become zero.
 
     Returns:
-      NumPy arrays, in the dtype that JAX would give them.
+      NumPy arrays, in the dtype that JAX would use.
     """
     encoded = {name: np.asarray(array) for name, array in arrays.items()}
     for name in normalizers.keys() & encoded.keys():
@@ -187,7 +189,7 @@ def encode_target(values: np.ndarray, normalizer: Normalizer) -> np.ndarray:
     """Encodes a target in double precision, for a loss in normalised units, float32.
 
     A channel without spread, `std = 0`, is constant and becomes zero. Several frames
-    side by side, `(..., frames c)`, have the normaliser `(c,)` of one.
+    side by side, `(..., frames c)`, use the normaliser `(c,)` of one frame.
     """
     frames = values.shape[-1] // len(normalizer.mean)
     mean, std = (np.tile(np.asarray(part, np.float64), frames) for part in normalizer)

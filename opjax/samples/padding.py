@@ -1,10 +1,10 @@
 """Samples on meshes of any size, checked, and padded to a few sizes for training.
 
-Every data set is a sequence of `Sample`s, and a benchmark is `Splits` of them. XLA
+Every data set is a sequence of `Sample`s, and a benchmark consists of `Splits`. XLA
 compiles a program for each shape, so samples are padded to a small number of sizes and
-stacked: one batch for each size. Padded points have zero quadrature weight, which
-removes them from attention, loss and metric; their coordinates and values are those of
-the sample's first point, so that nothing computed there can overflow.
+stacked: one batch per size. Padded points have zero quadrature weight, which removes
+them from attention, loss and metric. Their coordinates and values are those of the
+sample's first point, so that no computation there can overflow.
 """
 
 from collections.abc import Sequence
@@ -21,8 +21,8 @@ def coarsen(found: Sequence[Sample], stride: int) -> list[Sample]:
     """Keeps every `stride`-th point of structured grids, from the first one on.
 
     Args:
-      found: samples on grids; mesh points that they share stay shared.
-      stride: along every axis.
+      found: samples on grids; shared mesh points stay shared.
+      stride: stride along every axis.
 
     Raises:
       ValueError: if a sample has no `grid_shape`, or a target on another grid.
@@ -67,20 +67,20 @@ def coarsen(found: Sequence[Sample], stride: int) -> list[Sample]:
 
 
 def bucket_sizes(counts: Sequence[int], *, num_buckets: int = 4) -> tuple[int, ...]:
-    """Chooses sizes to pad to, so that few points are wasted.
+    """Chooses padded sizes that waste few points.
 
     The sizes minimise the number of padded points, `sum_i (size(i) - counts[i])`, over
     all choices of at most `num_buckets` sizes among the counts.
 
     Args:
-      counts: points of every sample.
-      num_buckets: largest number of sizes.
+      counts: numbers of points of all samples.
+      num_buckets: maximum number of sizes.
 
     Returns:
-      At most `num_buckets` sizes in rising order; the last is the largest count.
+      At most `num_buckets` sizes in ascending order; the last is the largest count.
 
     Raises:
-      ValueError: if there is no count or one is not positive, or `num_buckets` is not.
+      ValueError: if there is no count, or a count or `num_buckets` is not positive.
 
     Examples:
       >>> from opjax import samples
@@ -89,7 +89,7 @@ def bucket_sizes(counts: Sequence[int], *, num_buckets: int = 4) -> tuple[int, .
     """
     if num_buckets < 1 or not len(counts) or min(counts) < 1:
         raise ValueError(
-            f"{num_buckets=} and all of the {len(counts)} counts must be positive."
+            f"{num_buckets=} and all {len(counts)} counts must be positive."
         )
     sizes, numbers = np.unique(np.asarray(counts, np.int64), return_counts=True)
     if len(sizes) > 512:  # quadratic below: take quantiles of the samples
@@ -130,19 +130,19 @@ def cheapest_num_buckets(
 
         cost(k) = num_epochs * (points after padding to k sizes) + 250,000 k
 
-    A function of its arguments alone, and not of measured seconds, so that a resumed
-    run has the same batches.
+    It depends only on its arguments, not on measured times, so that a resumed run has
+    the same batches.
 
     Args:
-      counts: points of every sample.
+      counts: numbers of points of all samples.
       batch_size: as for `stack`.
-      num_epochs: how often every sample is seen.
+      num_epochs: number of epochs.
 
     Returns:
       The number of sizes with the smallest cost, from one to four.
 
     Raises:
-      ValueError: as `bucket_sizes`.
+      ValueError: as from `bucket_sizes`.
 
     Examples:
       >>> from opjax import samples
@@ -164,12 +164,12 @@ def fitting_sizes(
     """Returns sizes for other samples, reusing given sizes if they fit.
 
     Args:
-      counts: points of every sample.
-      sizes: that samples of the same kind are padded to, in rising order.
+      counts: numbers of points of all samples.
+      sizes: padded sizes of similar samples, in ascending order.
 
     Returns:
-      Those of `sizes` that are needed, and the largest count if it is above them all;
-      None if that would more than double the points.
+      The required ones of `sizes`, and the largest count if it exceeds them all; None
+      if padding would more than double the points.
 
     Examples:
       >>> from opjax import samples
@@ -202,13 +202,13 @@ def pad(sample: Sample, size: int) -> dict[str, np.ndarray]:
     """Pads the arrays of a sample to `size` points.
 
     Args:
-      sample: after `check`.
-      size: number of points afterwards.
+      sample: a sample, after `check`.
+      size: number of points after padding.
 
     Returns:
-      `mesh_points`, `quadrature_weights` (`1 / n` each, if the sample has none, which
-      models take for the same, and zero for padding), and `features`, `target` and
-      scalars where the sample has them; scalars have no points, so no padding.
+      `mesh_points`; `quadrature_weights` (`1 / n` each if the sample has none, which is
+      equivalent for models, and zero for padding); and `features`, `target` and scalars
+      if the sample has them. Scalars are not padded.
 
     Raises:
       ValueError: if the sample has more points.
@@ -222,7 +222,7 @@ def pad(sample: Sample, size: int) -> dict[str, np.ndarray]:
     """
     missing = size - sample.num_points
     if missing < 0:
-        raise ValueError(f"A sample of {sample.num_points} points exceeds {size=}.")
+        raise ValueError(f"A sample with {sample.num_points} points exceeds {size=}.")
     weights = sample.quadrature_weights
     if weights is None:
         weights = np.full(
@@ -243,7 +243,7 @@ def pad(sample: Sample, size: int) -> dict[str, np.ndarray]:
 def join(arrays: Sequence[np.ndarray]) -> np.ndarray:
     """Stacks arrays along axis 0, without a copy if possible.
 
-    That is where all are the same array, or lie in one, each behind the last.
+    No copy is needed if all are the same array, or successive parts of one array.
 
     Returns:
       The arrays, read-only unless they were copied.
@@ -287,17 +287,17 @@ def stack(
     """Pads and stacks samples of similar size.
 
     Args:
-      samples: after `check`; none give no bucket.
-      batch_size: every bucket holds at least so many samples, if there are so many:
-        smaller ones join the next larger size.
-      num_buckets: largest number of sizes.
-      sizes: the sizes to pad to, in place of the best choice.
+      samples: samples after `check`; an empty sequence gives no bucket.
+      batch_size: minimum number of samples per bucket, if there are so many: smaller
+        buckets are merged with the next larger size.
+      num_buckets: maximum number of sizes.
+      sizes: padded sizes, instead of the best choice.
 
     Returns:
-      A pytree of arrays for every size, in rising order, with the samples along axis 0,
-      in their order; `bucket_rows` says where a sample went. Without weights, where
-      all samples have the same number of points, there are no `quadrature_weights`:
-      models are faster without. Arrays may be read-only, see `join`.
+      A pytree of arrays for every size, in ascending order, with the samples in order
+      along axis 0; `bucket_rows` returns the bucket of each sample. If no sample has
+      weights and all have the same number of points, there are no `quadrature_weights`,
+      because models are faster without them. Arrays may be read-only, see `join`.
 
     Examples:
       >>> import numpy as np
@@ -333,13 +333,13 @@ def bucket_rows(
     """Assigns samples to padded sizes.
 
     Args:
-      counts: points of every sample.
+      counts: numbers of points of all samples.
       batch_size: as for `stack`.
       num_buckets: as for `stack`.
       sizes: as for `stack`.
 
     Returns:
-      Size and rows of the samples, in rising order, for every size.
+      Size and rows of the samples, in ascending order, for every size.
 
     Examples:
       >>> from opjax import samples
@@ -368,12 +368,12 @@ def unstack(
     batch_size: int = 1,
     num_buckets: int = 4,
 ) -> list[Any]:
-    """Returns results for the buckets of `stack` in the order of the samples.
+    """Returns results for the buckets of `stack`, in the order of the samples.
 
     Args:
-      buckets: for every size a pytree of arrays with the samples along axis 0 and,
-        where an array has more axes, the points along axis 1.
-      counts: points of every sample.
+      buckets: for every size, a pytree of arrays with the samples along axis 0 and, if
+        an array has more axes, the points along axis 1.
+      counts: numbers of points of all samples.
       batch_size: as for `stack`.
       num_buckets: as for `stack`.
 

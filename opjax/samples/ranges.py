@@ -1,9 +1,10 @@
-"""How far a sample is from the training samples of an operator."""
+"""Distance of a sample from the training samples of an operator."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from opjax.samples import summaries
 from opjax.samples.base import Sample
@@ -12,20 +13,21 @@ from opjax.samples.summaries import Summarized
 # What `compare` calls the scalars outside the training range.
 BEYOND = "scalars_beyond"
 
+Ranges = Mapping[str, Any]  # what `measure` returns, or a row of it
+
 
 def measure(train: Sequence[Sample] | Summarized) -> dict[str, Any]:
-    """Measures the ranges of the training samples.
+    """Computes the ranges of the training samples.
 
     Args:
       train: training samples.
 
     Returns:
-      `num_points`, fewest and most, and `ranges`, the smallest and the largest value of
-      every channel of `mesh_points`, `features`, `target`, `scalars` and
-      `target_scalars`, where there are any; `rounding`, the `eps` of the type that they
-      came in; and,
-      of samples that were seen whole, `quantiles`, the smallest and the largest of each
-      of those of a sample's coordinates, see `summaries.SHARES`.
+      `num_points`, minimum and maximum; `ranges`, minimum and maximum of every channel
+      of `mesh_points`, `features`, `target`, `scalars` and `target_scalars`, if they
+      exist; `rounding`, the `eps` of their original dtype; and, for samples that were
+      read as a whole, `quantiles`, minimum and maximum over the samples of each
+      quantile of the coordinates, see `summaries.SHARES`.
     """
     each = summaries.of(train)
     limits = {n: list(summaries.limits(each, n)) for n in each[0].ranges}
@@ -42,24 +44,25 @@ def measure(train: Sequence[Sample] | Summarized) -> dict[str, Any]:
     return measured
 
 
-def compare(measured: Mapping[str, Any], sample: Sample) -> dict[str, Any]:
+def compare(measured: Ranges, sample: Sample) -> dict[str, Any]:
     """Measures how far a sample lies outside the ranges of the training samples.
 
-    A sample inside all ranges may still be unlike any training sample; one outside
-    surely is.
+    A sample inside all ranges may still be out of distribution; a sample outside
+    certainly is.
 
     Args:
-      measured: as from `measure`.
-      sample: any, of the same channels.
+      measured: ranges from `measure`.
+      sample: any sample with the same channels.
 
     Returns:
-      `points_outside`, the share of points outside the box of the training meshes;
-      `points_distance`, the largest distance from the box along an axis, over its
-      width; `features_outside` and `features_distance`, likewise for the values at the
-      points (zero without features), and for scalars, if the operator takes some, with
-      `scalars_beyond`, value and training range of each scalar outside by its name;
-      `num_points_factor`, how many times as many points as the largest training mesh,
-      or as few as the smallest (1 in between).
+      `points_outside`, the fraction of points outside the bounding box of the training
+      meshes; `points_distance`, the largest distance from the box along an axis,
+      divided by its width; `features_outside` and `features_distance`, the same for the
+      values at the points (zero without features); the same for scalars, if the
+      operator has scalar inputs, with `scalars_beyond`, value and training range of
+      each scalar outside, by name; `num_points_factor`, the number of points relative
+      to the largest training mesh, or that of the smallest relative to it (1 if in
+      between).
     """
     distances = {}
     for name, label in (("mesh_points", "points"), ("features", "features")):
@@ -95,25 +98,26 @@ def compare(measured: Mapping[str, Any], sample: Sample) -> dict[str, Any]:
     return distances
 
 
-def _scalar_names(measured: Mapping[str, Any]) -> Sequence[str]:
+def _scalar_names(measured: Ranges) -> Sequence[str]:
     listed = measured.get("names", {}).get("scalars")
     count = len(measured["ranges"]["scalars"][0])
     return listed or [f"scalars_{i}" for i in range(count)]
 
 
-def crowding(measured: Mapping[str, Any], sample: Sample) -> float:
+def crowding(measured: Ranges, sample: Sample) -> float:
     """Measures whether points are locally denser than in training.
 
-    Refining a mesh moves no quantile of its coordinates, moving its points does.
+    Refining a mesh does not change the quantiles of its coordinates; moving its points
+    does.
 
     Args:
-      measured: as from `measure`.
-      sample: any, of the same dimension, whole.
+      measured: ranges from `measure`.
+      sample: any sample of the same dimension, read as a whole.
 
     Returns:
-      How far a quantile of the coordinates lies outside those of the training samples,
-      over the width of their box; zero if that is less than a tenth and what chance
-      explains, or is not known.
+      How far a quantile of the coordinates lies outside the range in training, divided
+      by the width of their box; zero if it is less than a tenth, explained by chance,
+      or unknown.
     """
     if "quantiles" not in measured:
         return 0.0
@@ -126,11 +130,11 @@ def crowding(measured: Mapping[str, Any], sample: Sample) -> float:
     return distance if distance > 0.1 + sample.num_points**-0.5 else 0.0
 
 
-def sentence(row: Mapping[str, Any]) -> str:
+def sentence(row: Ranges) -> str:
     """Describes the result of `compare`; empty if everything is inside.
 
     Args:
-      row: as from `compare`, and `points_crowding` as from `crowding`.
+      row: result of `compare`, with `points_crowding` from `crowding`.
     """
     words = [
         f"{100 * row[f'{label}_outside']:.3g} % of the {label} lie outside the "
@@ -150,7 +154,7 @@ def sentence(row: Mapping[str, Any]) -> str:
     return "; ".join(words)
 
 
-def _named(row: Mapping[str, Any]) -> str:
+def _named(row: Ranges) -> str:
     """The scalars outside the training range, by name and value."""
     words = [
         "{} = {:.6g} ({:.6g} to {:.6g} in training)".format(
@@ -162,7 +166,7 @@ def _named(row: Mapping[str, Any]) -> str:
 
 
 def ends(sample: Sample) -> Sample:
-    """Returns the smallest and largest inputs of a sample, as one of two points."""
+    """Returns minimum and maximum of a sample's inputs, as two points."""
     points, features = (
         None if array is None else np.stack([array.min(axis=0), array.max(axis=0)])
         for array in (sample.mesh_points, sample.features)
@@ -175,21 +179,21 @@ _UNITS = 100  # times as large, or as small: other units, it seems
 
 
 def other_units(
-    measured: Mapping[str, Any],
+    measured: Ranges,
     given: Sequence[Sample],
     names: Mapping[str, Sequence[str]],
 ) -> list[str]:
     """Names the inputs whose magnitude differs from training, as with other units.
 
     Args:
-      measured: as from `measure`.
-      given: samples to predict on, or the `ends` of each.
-      names: of the channels of `features` and `scalars`.
+      measured: ranges from `measure`.
+      given: samples to predict, or the `ends` of each.
+      names: names of the channels of `features` and `scalars`.
 
     Returns:
       A sentence with both ranges for the coordinates and for each feature and scalar
-      whose largest size is a hundred times that of the training samples, or a
-      hundredth. Features that are zero everywhere are no matter of units.
+      whose maximum size is at least a hundred times that in training, or at most a
+      hundredth. Features that are zero everywhere are ignored.
     """
     notes: list[str] = []
     for role in ("mesh_points", "features", "scalars"):
@@ -228,7 +232,7 @@ def _other_sizes(
     return notes
 
 
-def _rounding(measured: Mapping[str, Any], name: str, array: np.ndarray) -> float:
+def _rounding(measured: Ranges, name: str, array: np.ndarray) -> float:
     """The `eps` that ranges and an array are known to; that of float32 in opjax 0.2."""
     eps = measured.get("rounding", {}).get(name, _SINGLE)
     return max(eps, float(np.finfo(array.dtype).eps))
@@ -238,7 +242,7 @@ _SINGLE = float(np.finfo(np.float32).eps)
 
 
 def _outside(
-    array: np.ndarray, low: Any, high: Any, rounding: float
+    array: np.ndarray, low: ArrayLike, high: ArrayLike, rounding: float
 ) -> tuple[float, float]:
     """Share of rows outside a box, and the largest distance over the box's width.
 

@@ -1,8 +1,8 @@
-"""Series: fields that evolve on one mesh, checked, and cut into windows.
+"""Series: evolving fields on one mesh, checked, and cut into windows.
 
-A window is a few frames of a series: those that a model sees, and those that it is to
-predict. Windows are cut when they are looked up. Only their places are in memory, so a
-data set does not grow with the number of windows.
+A window consists of a few frames of a series: input frames of the model, and frames to
+predict. Windows are cut on access. Only their positions are in memory, so memory does
+not grow with the number of windows.
 """
 
 import warnings
@@ -25,12 +25,12 @@ class Frames(Protocol):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Number of frames, points and channels."""
+        """Numbers of frames, points and channels."""
         ...
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Type of the values."""
+        """Data type of the values."""
         ...
 
     def __len__(self) -> int: ...
@@ -39,20 +39,20 @@ class Frames(Protocol):
 
 
 class Series(NamedTuple):
-    """Fields that evolve on one mesh, on the host.
+    """Fields on one mesh that evolve in time, on the host.
 
     Attributes:
       mesh_points: coordinates, shape `(n, p)`, the same at all times.
       times: increasing times of the frames, `(t,)`.
-      values: the fields that evolve, `(t, n, c)`, an array or frames in files.
+      values: the evolving fields, `(t, n, c)`, an array or frames in files.
       features: input fields that are constant in time, `(n, k)`; None for none.
-      quadrature_weights: non-negative weights of the points, `(n,)`; None for `1 / n`
-        each.
+      quadrature_weights: non-negative weights of the points, `(n,)`; None stands for `1
+        / n` each.
       cells: point indices of the mesh's cells, `(m, corners)`.
-      grid_shape: points per axis if the points are a structured grid in row-major
+      grid_shape: points per axis, if the points are a structured grid in row-major
         order.
-      scalars: numbers of the case by their names, such as a viscosity.
-      name: what messages call it.
+      scalars: scalars of the case by name, such as a viscosity.
+      name: name in messages.
 
     Examples:
       >>> import numpy as np
@@ -90,10 +90,10 @@ class Series(NamedTuple):
         return tuple(sorted(self.scalars or {}))
 
     def seen(self, frames: Iterable[int]) -> Sample:
-        """Returns the model inputs of these frames, with all constants.
+        """Returns the model inputs for the given frames, with all constant inputs.
 
-        `features` are the fields of the frames in their order, then those that are
-        constant, `(n, u c + k)`; `scalars` are in the order of `scalar_names`.
+        `features` are the fields of the frames in order, followed by the constant
+        fields, `(n, u c + k)`; `scalars` are in the order of `scalar_names`.
         """
         parts = [self.values[frame] for frame in frames]
         if self.features is not None:
@@ -110,21 +110,21 @@ class Series(NamedTuple):
 
 
 def check(found: Sequence[Series], *, min_frames: int = 2) -> None:
-    """Raises an error unless every series is complete and all agree.
+    """Raises an error unless all series are complete and consistent.
 
     Args:
       found: a data set.
-      min_frames: fewest frames of a series.
+      min_frames: minimum number of frames of a series.
 
     Raises:
-      TypeError: if an array is not of real floating-point numbers.
+      TypeError: if an array is not real floating-point.
       ValueError: if there is no series; frames and times differ in number, or there are
         too few; times do not increase; an array does not fit the mesh; a value is not
-        finite; or series differ in dimension, channels or in which arrays they have.
-        The message names the series and the frame.
+        finite; or series differ in dimension, channels or available arrays. The message
+        names the series and the frame.
     """
     if not found:
-        raise ValueError("The data set is empty; give at least one series.")
+        raise ValueError("The data set is empty; pass at least one series.")
     for index, series in enumerate(found):
         place = f"series {index}" + (f" ({series.name})" if series.name else "")
         _check_frames(series, place, min_frames)
@@ -140,21 +140,21 @@ def check(found: Sequence[Series], *, min_frames: int = 2) -> None:
 
 
 def warn_of_still(found: Sequence[Series], names: Sequence[str] = ()) -> None:
-    """Warns of series whose frames are all equal, and of fields that never change.
+    """Warns about series whose frames are all equal, and fields that never change.
 
     Frames are compared from the last one on, until all channels have changed.
 
     Args:
       found: the series of a data set.
-      names: of the channels of `values`, if they have some.
+      names: names of the channels of `values`, if they have any.
     """
     known = [(one.name, _still(one)) for one in found if one.num_frames > 1]
     equal = [name for name, still in known if still.all()]
     if equal:
         warnings.warn(
-            f"All frames are equal in {len(equal)} of {len(found)} series, in "
-            f"{equal[0]} for one: nothing evolves. See how they were written, or leave "
-            "them out.",
+            f"All frames are equal in {len(equal)} of {len(found)} series, for "
+            f"example in {equal[0]}: nothing evolves. Check how they were written, "
+            "or omit them.",
             stacklevel=3,
         )
     moving = [still for _, still in known if not still.all()]
@@ -164,8 +164,8 @@ def warn_of_still(found: Sequence[Series], names: Sequence[str] = ()) -> None:
     for name in dict.fromkeys(names):
         if always[[i for i, other in enumerate(names) if other == name]].all():
             warnings.warn(
-                f"The field {name} is the same in all frames of every series. Give it "
-                f"as an input, --feature_names={name}, or leave it out.",
+                f"The field {name} is the same in all frames of every series. Pass "
+                f"it as an input, --feature_names={name}, or omit it.",
                 stacklevel=3,
             )
 
@@ -198,13 +198,13 @@ def _check_frames(series: Series, place: str, min_frames: int) -> None:
     values, count = series.values, series.num_points
     if values.dtype.kind != "f":
         raise TypeError(
-            f"{place}: values has dtype {values.dtype}, not real floating-point "
-            "numbers."
+            f"{place}: values has dtype {values.dtype}, expected real "
+            "floating-point numbers."
         )
     if len(values.shape) != 3 or values.shape[1] != count:
         raise ValueError(
             f"{place}: values has shape {values.shape}, expected (frames, {count}, "
-            "channels): a row for each point in every frame."
+            "channels) with one row per point in every frame."
         )
     if series.times.shape != values.shape[:1]:
         raise ValueError(
@@ -213,7 +213,7 @@ def _check_frames(series: Series, place: str, min_frames: int) -> None:
         )
     if len(values) < min_frames:
         raise ValueError(
-            f"{place} has {len(values)} frames, fewer than the {min_frames} that are "
+            f"{place} has {len(values)} frames, but at least {min_frames} are "
             "needed; use a longer series."
         )
     for number in range(len(values)):
@@ -231,15 +231,16 @@ def _check_times(series: Series, place: str) -> None:
     times = series.times
     if times.dtype.kind != "f" or not np.isfinite(times).all():
         raise ValueError(
-            f"{place}: times must be finite floating-point numbers, not {times.dtype} "
-            f"from {times.min(initial=0)} to {times.max(initial=0)}."
+            f"{place}: times must be finite floating-point numbers, but they are "
+            f"{times.dtype} from {times.min(initial=0)} to {times.max(initial=0)}."
         )
     back = np.flatnonzero(np.diff(times) <= 0)
     if len(back):
         i = int(back[0])
         raise ValueError(
-            f"{place}: frame {i + 1} is at time {times[i + 1]:g}, not after frame {i} "
-            f"at {times[i]:g}: times must increase; sort the frames or drop repeats."
+            f"{place}: frame {i + 1} is at time {times[i + 1]:g}, not after frame "
+            f"{i} at {times[i]:g}: times must increase; sort the frames or remove "
+            "repetitions."
         )
 
 
@@ -261,7 +262,7 @@ def equal_interval(found: Sequence[Series]) -> float:
     """Returns the time between frames, equal in all series.
 
     Raises:
-      ValueError: if it is not the same. The message names the series and the frame.
+      ValueError: if it varies. The message names the series and the frame.
     """
     intervals = np.concatenate([np.diff(series.times) for series in found])
     usual = float(np.median(intervals))
@@ -283,9 +284,9 @@ class Window(NamedTuple):
     """Position of a window.
 
     Attributes:
-      series: number of the series.
-      start: first frame that the model sees.
-      targets: frames to be predicted, in their order.
+      series: index of the series.
+      start: index of the first input frame.
+      targets: indices of the frames to predict, in order.
     """
 
     series: int
@@ -300,11 +301,11 @@ def places(
 
     Args:
       found: the series.
-      mode: `"one_step"`: the next frame of every frame; `"unrolled"`: the next `unroll`
-        frames; `"time_conditional"`: one of the next `unroll` frames; `"one_shot"`: any
-        later frame from the first ones.
-      history: number of frames that the model sees; zero only with `"one_shot"`, for
-        any frame from what is constant.
+      mode: `"one_step"`: predicts the frame after each frame; `"unrolled"`: the next
+        `unroll` frames; `"time_conditional"`: one of the next `unroll` frames;
+        `"one_shot"`: any later frame from the first ones.
+      history: number of input frames; zero, only with `"one_shot"`, predicts any frame
+        from the constant inputs.
       unroll: number of frames, see `mode`.
     """
     for number, series in enumerate(found):
@@ -325,14 +326,14 @@ def places(
 class Windows(Stored):
     """Windows of series as samples, extracted on access.
 
-    Of a window, `features` are the frames that the model sees, oldest first, and the
-    constant fields of the series, `(n, history c + k)`; `target` are the frames to
-    predict, `(n, u c)`; scalars are those of the series.
+    For a window, `features` are the input frames, oldest first, and the constant fields
+    of the series, `(n, history c + k)`; `target` are the frames to predict, `(n, u c)`;
+    scalars are those of the series.
 
     Args:
       found: the series.
-      where: the windows, all of as many targets.
-      history: number of frames that the model sees; with zero, constant fields alone.
+      where: the windows, all with the same number of targets.
+      history: number of input frames; with zero, only constant fields are inputs.
     """
 
     def __init__(
@@ -364,14 +365,14 @@ class Windows(Stored):
         return self._cut(self.where[index])
 
     def take(self, rows: Iterable[int]) -> "Windows":
-        """Returns some of the windows, in this order."""
+        """Returns some of the windows, in the given order."""
         chosen = [self.where[row] for row in rows]
         return Windows(self.series, chosen, history=self.history)
 
     def lags(self, row: int) -> np.ndarray:
-        """Times of the targets after the last input frame, float32.
+        """Times of the targets relative to the last input frame, float32.
 
-        After the first frame of the window, where the model sees none.
+        Without input frames, they are relative to the first frame of the window.
         """
         window = self.where[row]
         times = self.series[window.series].times
@@ -388,7 +389,7 @@ class Windows(Stored):
 
 
 def _refuse(place: Place) -> Sample:
-    raise AssertionError(f"{place} is no file.")
+    raise AssertionError(f"{place} is not a file.")
 
 
 def _summary(series: Series, history: int, targets: int) -> Summary:

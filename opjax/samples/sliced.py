@@ -1,4 +1,4 @@
-"""Samples that are larger than memory: arrays that are read in slices of points."""
+"""Samples larger than memory: arrays that are read in slices of points."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -25,23 +25,23 @@ class Column(Rows, Protocol):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the whole array, `(n, c)` or `(n,)`."""
+        """Shape of the whole array, `(n, c)` or `(n,)`."""
         ...
 
     @property
     def channel_names(self) -> tuple[str, ...]:
-        """The name of a field for each of its channels."""
+        """The name of the field for each channel."""
         ...
 
     def __len__(self) -> int: ...
 
 
 class Numbers:
-    """Scalars of a sample, stored with the arrays of its points.
+    """Scalars of a sample, stored with its point arrays.
 
     Args:
-      values: of the scalars, `(s,)`.
-      names: of the scalars.
+      values: values of the scalars, `(s,)`.
+      names: names of the scalars.
     """
 
     def __init__(self, values: np.ndarray, names: Sequence[str]):
@@ -49,7 +49,7 @@ class Numbers:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The number of scalars, `(s,)`."""
+        """The shape of the scalars, `(s,)`."""
         return self._values.shape
 
     def __len__(self) -> int:
@@ -63,9 +63,10 @@ class WithConstants:
     """Features with constant scalars appended to every row.
 
     Args:
-      features: rows `(n, c)`, of any kind that can be sliced; None if there are none.
-      scalars: `(s,)`.
-      num_points: `n`.
+      features: rows `(n, c)`, of any type that supports slicing; None if there are
+        none.
+      scalars: scalars, `(s,)`.
+      num_points: number `n` of points.
     """
 
     def __init__(self, features: "Rows | None", scalars: np.ndarray, num_points: int):
@@ -83,13 +84,13 @@ class WithConstants:
 
 
 class Sliced(OnDisk):
-    """A data set whose samples need not fit into memory.
+    """A data set whose samples may be larger than memory.
 
     Args:
-      places: of the samples.
+      places: locations of the samples.
       known: their summaries, from one pass over all files.
-      weighted: whether they have quadrature weights.
-      opened: `opened(place)`, a context with the arrays of `Sample` of a place, by
+      weighted: whether the samples have quadrature weights.
+      opened: `opened(place)`, a context with the arrays of `Sample` at a location, by
         name; scalars are `Numbers`.
     """
 
@@ -124,17 +125,17 @@ def summarize(
 ) -> Summary:
     r"""Summarises the arrays of a sample in one pass, in slices of points.
 
-    Means and squares of the parts are put together as those of samples are,
+    Means and squares of the slices are combined in the same way as those of samples,
 
         m = sum_j n_j m_j / n,    q = sum_j (q_j + n_j (m_j - m)^2).
 
     Args:
-      name: what messages call the sample.
-      arrays: as from `Sliced.open`.
-      chunk_size: points that are looked at at once.
+      name: name of the sample in messages.
+      arrays: arrays from `Sliced.open`.
+      chunk_size: number of points that are read at once.
 
     Returns:
-      What `summaries.summarize` finds of a sample in memory.
+      The same summary as `summaries.summarize` returns for a sample in memory.
 
     Raises:
       ValueError: if there is no point, lengths differ, a value is not finite, a weight

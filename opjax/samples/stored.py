@@ -1,4 +1,4 @@
-"""Samples that stay in their files and are read when they are looked up."""
+"""Samples that stay in their files and are read on access."""
 
 import copy
 import math
@@ -33,7 +33,7 @@ class OnDisk:
     """A data set on disk. Only locations and summaries of samples are in memory.
 
     Args:
-      places: of the samples.
+      places: locations of the samples.
       known: their summaries, from one pass over all files.
 
     Examples:
@@ -56,7 +56,7 @@ class OnDisk:
         return len(self.places)
 
     def take(self, rows: Iterable[int]) -> Self:
-        """Returns some of the samples, in this order."""
+        """Returns some of the samples, in the given order."""
         chosen, part = list(rows), copy.copy(self)
         part.places = [self.places[row] for row in chosen]
         part.summaries = [self.summaries[row] for row in chosen]
@@ -67,7 +67,7 @@ class Stored(OnDisk, Sequence[Sample]):
     """A data set on disk whose samples are read completely.
 
     Args:
-      places: of the samples.
+      places: locations of the samples.
       known: their summaries, from one pass over all files.
       read: `read(place)` returns the sample.
 

@@ -1,7 +1,8 @@
-"""Summaries of samples: sizes, ranges and sums, known without their arrays.
+"""Summaries of samples: sizes, ranges and sums, available without their arrays.
 
-Normalisers, ranges and sizes of a data set are made from the summaries of its samples,
-so that each is looked at once, and samples in memory and on disk have the same numbers.
+Normalisers, ranges and sizes of a data set are computed from the summaries of its
+samples, so each sample is read once, and samples in memory and on disk give the same
+numbers.
 """
 
 from collections.abc import Sequence
@@ -21,13 +22,13 @@ class Summary(NamedTuple):
     Attributes:
       num_points: number of mesh points.
       grid_shape: as in `Sample`.
-      ranges: smallest and largest value of every channel of `mesh_points`, `features`
-        and `target`, and of `scalars` and `target_scalars`, where there are any.
-      sums: of `features`, `target` and scalars, the number of rows, one for scalars,
-        and of every channel the mean and the sum of squared deviations from it, in
+      ranges: minimum and maximum of every channel of `mesh_points`, `features` and
+        `target`, and of `scalars` and `target_scalars`, if they exist.
+      sums: for `features`, `target` and scalars, the number of rows (one for scalars),
+        and for every channel the mean and the sum of squared deviations from it, in
         double precision.
-      quantiles: of the coordinates, those of `SHARES` by axis, `(shares, p)`; None
-        where the points were not seen at once.
+      quantiles: quantiles `SHARES` of the coordinates by axis, `(shares, p)`; None if
+        the points were not read at once.
     """
 
     num_points: int
@@ -69,14 +70,14 @@ class Summarized(Protocol):
 
     @property
     def summaries(self) -> Sequence[Summary]:
-        """Of the samples, in their order."""
+        """Summaries of the samples, in order."""
         ...
 
     def __len__(self) -> int: ...
 
 
 def of(samples: Sequence[Sample] | Summarized) -> Sequence[Summary]:
-    """Returns the summaries of samples, precomputed for files."""
+    """Returns the summaries of samples; for files, they are precomputed."""
     if isinstance(samples, Summarized):
         return samples.summaries
     return [summarize(sample) for sample in samples]
@@ -95,7 +96,7 @@ def limits(known: Sequence[Summary], name: str) -> tuple[np.ndarray, np.ndarray]
 
 
 def rounding(known: Sequence[Summary], name: str) -> float:
-    """Returns the largest `eps` of the original types of an array."""
+    """Returns the largest `eps` of the original dtypes of an array."""
     types = {summary.ranges[name][0].dtype for summary in known}
     # Labels are integers, which are exact.
     floating = [dtype for dtype in types if dtype.kind == "f"]
@@ -119,7 +120,9 @@ def mean_and_std(known: Sequence[Summary], name: str) -> tuple[np.ndarray, np.nd
     counts = counts[:, None].astype(np.float64)
     total = counts.sum()
     if total < 2:
-        raise ValueError("A standard deviation needs two points, but there is one.")
+        raise ValueError(
+            "A standard deviation needs at least two points, but there is one."
+        )
     mean = np.sum(counts * means, axis=0) / total
     square = np.sum(squares + counts * (means - mean) ** 2, axis=0)
     return mean, np.sqrt(square / (total - 1))

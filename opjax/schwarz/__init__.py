@@ -1,14 +1,16 @@
 r"""Overlapping Schwarz decompositions: covers, coarse spaces, two-level attention.
 
-A `Cover` holds subdomains with a partition of unity. A coarse space is a `Cover` too:
-its weights are the values of its functions. Operators take local and coarse solvers as
-callables; the only attention they know is the low-rank one, `Q (K^T f)`.
+A `Cover` contains subdomains with a partition of unity. A coarse space is a `Cover`
+too: its weights are the values of its functions. Operators take local and coarse
+solvers as callables; the only built-in one is low-rank attention, `Q (K^T f)`.
 
-`split_cover` splits subdomains over the devices of an axis of `jax.shard_map`. Then
-operators are called in the same way, exchange overlaps and add up coarse values.
+`split_cover` splits subdomains over the devices of an axis of `jax.shard_map`.
+Operators are then called in the same way; they exchange overlaps and add up coarse
+values.
 
-Scope. Mathematical: subdomains and coarse functions are fixed sets of points, so moving
-a mesh point does not move them. Convenience: covers are built with NumPy on the host.
+Scope. Mathematical: subdomains and coarse functions are fixed sets of points, so they
+do not change if a mesh point moves. Convenience: covers are built with NumPy on the
+host.
 """
 
 from opjax.schwarz.boxes import (

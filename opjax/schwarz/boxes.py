@@ -14,16 +14,16 @@ _Shape = int | Sequence[int]
 
 
 def box_cover(grid_shape: _Shape, num_boxes: _Shape, *, overlap: int) -> Cover:
-    """Covers a tensor grid of any dimension by overlapping boxes.
+    """Covers a tensor grid of any dimension with overlapping boxes.
 
     Every axis is split into consecutive intervals of equal size, the first ones longer
-    by one point if the division leaves a rest, and each is grown by `overlap` points
-    into its neighbours, which then share `2 overlap` points.
+    by one point if there is a remainder. Each interval is extended by `overlap` points
+    into its neighbours, so neighbours share `2 overlap` points.
 
     Args:
-      grid_shape: points per axis, numbered in row-major order; a number for 1-D.
-      num_boxes: intervals per axis.
-      overlap: points by which an interval grows on either side.
+      grid_shape: number of points per axis, in row-major order; a number for 1-D.
+      num_boxes: number of intervals per axis.
+      overlap: number of points by which an interval is extended on either side.
 
     Returns:
       The cover with its partition of unity.
@@ -66,16 +66,17 @@ def interface_hats(grid_shape: _Shape, num_boxes: _Shape) -> Cover:
     """Returns the coarse space of hats on the interfaces of a `box_cover`.
 
     A hat is one at the first point after the boundary of two intervals (the larger of
-    the two points at the centre of the overlap), and falls linearly to zero at the
+    the two points at the centre of the overlap), and decreases linearly to zero at the
     neighbouring maxima and, at the ends, at the boundary one spacing outside the grid.
-    In several dimensions hats are products: multilinear on boxes.
+    In several dimensions, hats are products, which are multilinear on boxes.
 
     Args:
-      grid_shape: interior points per axis, in row-major order; a number for 1-D.
-      num_boxes: intervals per axis, at least two.
+      grid_shape: number of interior points per axis, in row-major order; a number for
+        1-D.
+      num_boxes: number of intervals per axis, at least two.
 
     Returns:
-      The coarse space of `prod(num_boxes - 1)` functions.
+      The coarse space with `prod(num_boxes - 1)` functions.
 
     Raises:
       ValueError: if the axes do not match or an axis has a single interval or more
@@ -102,16 +103,18 @@ def interface_hats(grid_shape: _Shape, num_boxes: _Shape) -> Cover:
 
 
 def uniform_hats(grid_shape: _Shape, num_hats: _Shape) -> Cover:
-    """Returns the coarse space of hats on a uniform grid, whatever the subdomains.
+    """Returns the coarse space of hats on a uniform grid, independent of subdomains.
 
-    On the unit cube with zero boundary values, maxima at `i / (num_hats + 1)` per axis.
+    The domain is the unit cube with zero boundary values; maxima are at `i / (num_hats
+    + 1)` per axis.
 
     Args:
-      grid_shape: interior points per axis, in row-major order; a number for 1-D.
-      num_hats: hats per axis.
+      grid_shape: number of interior points per axis, in row-major order; a number for
+        1-D.
+      num_hats: number of hats per axis.
 
     Returns:
-      The coarse space of `prod(num_hats)` functions.
+      The coarse space with `prod(num_hats)` functions.
 
     Raises:
       ValueError: if the axes do not match or an axis has more hats than points.
@@ -135,15 +138,15 @@ def uniform_hats(grid_shape: _Shape, num_hats: _Shape) -> Cover:
 def partition_hats(grid_shape: _Shape, num_hats: _Shape) -> Cover:
     """Returns the coarse space of hats on a uniform grid with nodes on the boundary.
 
-    Maxima are at equal distances from the first to the last point of each axis. The
-    hats are a partition of unity, so that the space contains the constants.
+    Maxima are equally spaced from the first to the last point of each axis. The hats
+    are a partition of unity, so the space contains the constants.
 
     Args:
-      grid_shape: points per axis, in row-major order; a number for 1-D.
-      num_hats: hats per axis, at least two.
+      grid_shape: number of points per axis, in row-major order; a number for 1-D.
+      num_hats: number of hats per axis, at least two.
 
     Returns:
-      The coarse space of `prod(num_hats)` functions.
+      The coarse space with `prod(num_hats)` functions.
 
     Raises:
       ValueError: if the axes do not match or an axis has a single hat or more hats than
@@ -157,7 +160,7 @@ def partition_hats(grid_shape: _Shape, num_hats: _Shape) -> Cover:
     """
     shape, counts = _axes(grid_shape=grid_shape, num_hats=num_hats)
     if min(counts) < 2:
-        raise ValueError(f"{num_hats=} must be at least 2 per axis, one at either end.")
+        raise ValueError(f"{num_hats=} must be at least 2 per axis, one at each end.")
     peaks = [
         np.arange(count) * (size - 1) / (count - 1)
         for size, count in zip(shape, counts, strict=True)
@@ -166,7 +169,7 @@ def partition_hats(grid_shape: _Shape, num_hats: _Shape) -> Cover:
 
 
 def interval_starts(size: int, count: int) -> np.ndarray:
-    """First points of `count` consecutive intervals, and `size` itself at the end."""
+    """Returns the first points of `count` consecutive intervals, followed by `size`."""
     lengths = np.full(count, size // count)
     lengths[: size % count] += 1
     return np.concatenate([[0], np.cumsum(lengths)])
@@ -209,8 +212,8 @@ def _axes(**lengths: _Shape) -> list[tuple[int, ...]]:
     )
     if not grid or len(grid) != len(counts):
         raise ValueError(
-            f"{grid_name}={grid} and {count_name}={counts} must have the same axes, "
-            "at least one."
+            f"{grid_name}={grid} and {count_name}={counts} must have the same "
+            "number of axes, at least one."
         )
     for size, count in zip(grid, counts, strict=True):
         if not 1 <= count <= size:

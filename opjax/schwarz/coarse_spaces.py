@@ -1,4 +1,4 @@
-"""Coarse spaces of any functions, and those that know the operator."""
+"""Coarse spaces from given functions, and operator-dependent ones."""
 
 from typing import Any
 
@@ -13,18 +13,18 @@ from opjax.schwarz.meshes import checked_labels
 
 
 def coarse_space_of(basis: Float[ArrayLike, "n n0"]) -> Cover:
-    """Returns the coarse space of any functions, such as hats at points of a cloud.
+    """Returns the coarse space of given functions, such as hats at points of a cloud.
 
     Args:
       basis: values of the functions at the points, shape `(n, n0)`, such as
-        `opjax.hat_basis(mesh_points, num_nodes=4)`; each is kept where it is not zero.
+        `opjax.hat_basis(mesh_points, num_nodes=4)`; only nonzero values are stored.
 
     Returns:
-      The coarse space of `n0` functions.
+      The coarse space with `n0` functions.
 
     Raises:
       TypeError: if the basis is not floating point.
-      ValueError: if it has not two axes, or a function is zero at all points.
+      ValueError: if it does not have two axes, or a function is zero at all points.
 
     Examples:
       >>> import numpy as np
@@ -61,11 +61,11 @@ def harmonic_hats(coefficient: Float[ArrayLike, " e"], num_boxes: int) -> Cover:
 
     Args:
       coefficient: positive values `a` between neighbouring points and at both ends,
-        shape `(e,)`, one more than points.
-      num_boxes: intervals, at least two.
+        shape `(e,)`, one more than the number of points.
+      num_boxes: number of intervals, at least two.
 
     Returns:
-      The coarse space of `num_boxes - 1` functions.
+      The coarse space with `num_boxes - 1` functions.
 
     Raises:
       TypeError: if the coefficient is not floating point.
@@ -88,7 +88,7 @@ def harmonic_hats(coefficient: Float[ArrayLike, " e"], num_boxes: int) -> Cover:
     _checks.floating(coefficient=coefficient)
     if coefficient.ndim != 1 or not np.all(coefficient > 0):
         raise ValueError(
-            f"coefficient has shape {coefficient.shape} and least value "
+            f"coefficient has shape {coefficient.shape} and minimum "
             f"{coefficient.min(initial=np.inf)}; expected (n + 1,), all positive."
         )
     size = len(coefficient) - 1
@@ -109,26 +109,26 @@ def harmonic_hats(coefficient: Float[ArrayLike, " e"], num_boxes: int) -> Cover:
 def smoothed_aggregates(
     labels: Int[ArrayLike, " n"], matrix: Any, *, num_steps: int
 ) -> Cover:
-    r"""Returns the parts of a partition, smoothed by steps of the damped Jacobi method.
+    r"""Returns the parts of a partition, smoothed by damped Jacobi steps.
 
         phi_i = (I - (2/3) diag(A)^{-1} A)^num_steps 1_i,
 
-    where `1_i` is one on part `i`. A step widens the supports by a layer of neighbours.
-    Away from the boundary the functions are a partition of unity.
+    where `1_i` is one on part `i`. Each step extends the supports by one layer of
+    neighbours. Away from the boundary the functions are a partition of unity.
 
     Args:
-      labels: the number of the part of every point, from zero, shape `(n,)`.
-      matrix: sparse `A` with positive diagonal and no positive entry beside it, such as
-        that of linear elements on a Delaunay mesh, shape `(n, n)`.
-      num_steps: steps, zero for the parts themselves.
+      labels: index of the part of every point, from zero, shape `(n,)`.
+      matrix: sparse matrix `A` with positive diagonal and no positive off-diagonal
+        entry, such as that of linear elements on a Delaunay mesh, shape `(n, n)`.
+      num_steps: number of steps; zero returns the parts themselves.
 
     Returns:
-      The coarse space of as many functions as parts.
+      The coarse space with one function per part.
 
     Raises:
       TypeError: if labels are not integers.
-      ValueError: if shapes do not match, labels are negative or leave out a number, an
-        entry has the wrong sign, or `num_steps` is negative.
+      ValueError: if shapes do not match, labels are negative or skip a number, an entry
+        has the wrong sign, or `num_steps` is negative.
 
     Examples:
       >>> import numpy as np
@@ -159,8 +159,9 @@ def smoothed_aggregates(
     # Rounding leaves entries of right angles on either side of zero.
     if diagonal.min() <= 0 or beside.max() > 1e-12 * diagonal.max():
         raise ValueError(
-            f"matrix needs a positive diagonal, least entry {diagonal.min():.3g}, and "
-            f"none above zero beside it, largest {beside.max():.3g}."
+            "matrix needs a positive diagonal (its minimum is "
+            f"{diagonal.min():.3g}) and no positive off-diagonal entry (the "
+            f"maximum is {beside.max():.3g})."
         )
     functions = coo_array((np.ones(size), (np.arange(size), labels))).tocsr()
     step = diags_array(-2 / 3 / diagonal) @ beside

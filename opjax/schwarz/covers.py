@@ -17,12 +17,12 @@ from opjax._jitted import jitted, pytree
 @pytree
 @dataclasses.dataclass(frozen=True, eq=False)
 class Exchange:
-    """Points that the devices of an axis send each other, see `split_cover`.
+    """Points that the devices of an axis send to each other, see `split_cover`.
 
     Attributes:
-      sends: for every offset, the points that a device sends to the device that many
-        places after it, shape `(m_o,)`; padding repeats a point.
-      offsets: the offsets; a negative one is a device before it.
+      sends: for every offset, the points that a device sends to the device at this
+        offset, shape `(m_o,)`; padding repeats a point.
+      offsets: the offsets; negative ones are previous devices.
 
     Examples:
       >>> from opjax import schwarz
@@ -41,18 +41,19 @@ class Exchange:
 class Cover:
     """Subdomains `I_i` of `n` points, padded to one size, with weights on them.
 
-    Covers are built once, outside `jax.jit`, by the functions of this package. A cover
-    is a pytree: pass it to compiled functions like any array, and stack covers of equal
+    The functions of this package build covers once, outside `jax.jit`. A cover is a
+    pytree: pass it to compiled functions like any array, and stack covers of equal
     shapes for `jax.vmap`.
 
     Attributes:
-      indices: points of the subdomains, shape `(s, m)`; padding repeats a point.
-      weights: weights of these points, positive, but zero on padding, shape `(s, m)`:
-        the partition of unity `D_i` of a cover, or the values of the functions of a
-        coarse space.
-      num_points: number `n` of all points; number of points of a device, if they are
+      indices: indices of the points of the subdomains, shape `(s, m)`; padding repeats
+        a point.
+      weights: positive weights of these points, zero for padding, shape `(s, m)`: the
+        partition of unity `D_i` of a cover, or the values of the functions of a coarse
+        space.
+      num_points: number `n` of all points, or of the points of a device if they are
         split.
-      exchange: points that the devices send each other, if they are split.
+      exchange: points that the devices send to each other, if they are split.
       axis_name: axis of `jax.shard_map` over whose devices the points are split, if
         any.
 
@@ -78,7 +79,7 @@ class Cover:
 
     @property
     def sizes(self) -> np.ndarray:
-        """Points of each subdomain, without padding, shape `(s,)`."""
+        """Number of points of each subdomain, without padding, shape `(s,)`."""
         return np.count_nonzero(self.weights, axis=1)
 
     def weights_as(self, dtype: DTypeLike) -> jax.Array:
@@ -95,7 +96,7 @@ def cover(subdomains: Sequence[ArrayLike], *, num_points: int) -> Cover:
 
         D_i = diag(1 / m_j : j in I_i),    sum_i R_i^T D_i R_i = I,
 
-    where `m_j` counts the subdomains that contain point `j`.
+    where `m_j` is the number of subdomains that contain point `j`.
 
     Args:
       subdomains: indices of the points of each subdomain; sizes may differ.
@@ -106,8 +107,8 @@ def cover(subdomains: Sequence[ArrayLike], *, num_points: int) -> Cover:
 
     Raises:
       TypeError: if indices are not integers.
-      ValueError: if there is no subdomain, one is empty, repeats a point or contains
-        one that does not exist, or a point is in no subdomain.
+      ValueError: if there is no subdomain, one is empty, repeats a point or contains a
+        point that does not exist, or a point is in no subdomain.
 
     Examples:
       >>> from opjax import schwarz
@@ -127,8 +128,8 @@ def cover(subdomains: Sequence[ArrayLike], *, num_points: int) -> Cover:
     if not multiplicity.all():
         missing = np.flatnonzero(multiplicity == 0)
         raise ValueError(
-            f"{missing.size} of {num_points} points are not in any subdomain, first "
-            f"ones {missing[:8].tolist()}; every point needs one."
+            f"{missing.size} of {num_points} points are not in any subdomain, the "
+            f"first ones are {missing[:8].tolist()}; every point needs one."
         )
     return padded(
         sets, [1 / multiplicity[indices] for indices in sets], num_points=num_points
@@ -152,14 +153,14 @@ def restrict(values: Float[ArrayLike, "n c"], cover: Cover) -> Float[Array, "s m
 
     Args:
       values: values at all points, shape `(n, c)`.
-      cover: subdomains.
+      cover: the cover.
 
     Returns:
       Local values, shape `(s, m, c)`.
 
     Raises:
       TypeError: if `values` is not floating point.
-      ValueError: if there are not `n` of them.
+      ValueError: if the number of values is not `n`.
 
     Examples:
       >>> import numpy as np
@@ -178,18 +179,18 @@ def restrict(values: Float[ArrayLike, "n c"], cover: Cover) -> Float[Array, "s m
 def prolong(local: Float[ArrayLike, "s m c"], cover: Cover) -> Float[Array, "n c"]:
     """Returns the sum of local values extended by zero, `sum_i R_i^T u_i`.
 
-    The exact adjoint of `restrict`: values on padding are ignored.
+    It is the exact adjoint of `restrict`: values on padding are ignored.
 
     Args:
       local: values on every subdomain, shape `(s, m, c)`.
-      cover: subdomains.
+      cover: the cover.
 
     Returns:
       Values at all points, shape `(n, c)`.
 
     Raises:
       TypeError: if `local` is not floating point.
-      ValueError: if its shape is not that of the cover.
+      ValueError: if its shape does not match the cover.
 
     Examples:
       >>> import numpy as np
@@ -227,7 +228,7 @@ def sum_to_points(local: Float[Array, "s m c"], cover: Cover) -> Float[Array, "n
 
 
 def gather(values: Float[Array, "n c"], cover: Cover) -> Float[Array, "s m c"]:
-    """`restrict` with whatever values on padding."""
+    """`restrict` with arbitrary values on padding."""
     parts = [values]
     for points, offset in zip(*_exchange(cover), strict=True):
         parts.append(_shifted(values[points], offset, cover.axis_name))
@@ -252,7 +253,7 @@ def _shifted(values: jax.Array, offset: int, axis_name: str | None) -> jax.Array
 
 
 def checked_values(cover: Cover, **values: ArrayLike) -> Float[Array, "n c"]:
-    """Checks values at the points of a cover and returns them as array."""
+    """Checks values at the points of a cover and returns them as an array."""
     ((name, given),) = values.items()
     array = jnp.asarray(given)
     _checks.floating(**{name: array})
@@ -276,8 +277,8 @@ def _check_subdomains(sets: Sequence[np.ndarray], num_points: int) -> None:
             )
         if not np.issubdtype(indices.dtype, np.integer):
             raise TypeError(
-                f"Subdomain {number} has dtype {indices.dtype}; indices of points "
-                "must be integers."
+                f"Subdomain {number} has dtype {indices.dtype}; expected integer "
+                "indices."
             )
         if indices.min() < 0 or indices.max() >= num_points:
             raise ValueError(

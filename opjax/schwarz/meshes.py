@@ -1,4 +1,4 @@
-"""Covers of meshes and point clouds: parts of a partition, grown by overlap."""
+"""Covers of meshes and point clouds: parts of a partition, extended by an overlap."""
 
 from typing import Any
 
@@ -17,15 +17,15 @@ def partition_cover(
     edges: Int[ArrayLike, "e 2"] | None = None,
     mesh_points: Float[ArrayLike, "n p"] | None = None,
 ) -> Cover:
-    """Grows the parts of a partition by overlap, and covers the points with them.
+    """Extends the parts of a partition by an overlap; together they cover the points.
 
     Args:
-      labels: the number of the part of every point, from zero, shape `(n,)`, such as
-        those of `partition_points` or of a mesh partitioner.
-      overlap: if edges are given, the number of layers of neighbours to add; if mesh
-        points are given, the distance up to which points are added, in domain lengths.
-      edges: pairs of neighbours in either order, shape `(e, 2)`.
-      mesh_points: points, shape `(n, p)`, in domain lengths.
+      labels: index of the part of every point, from zero, shape `(n,)`, for example
+        from `partition_points` or a mesh partitioner.
+      overlap: with edges, the number of layers of neighbours to add; with mesh points,
+        the distance within which points are added, in domain lengths.
+      edges: pairs of neighbours in any order, shape `(e, 2)`.
+      mesh_points: points, shape `(n, p)`, in the units of `lengths`.
 
     Returns:
       The cover with its partition of unity.
@@ -33,10 +33,10 @@ def partition_cover(
     Raises:
       TypeError: if labels or edges are not integers, or `mesh_points` is not floating
         point.
-      ValueError: if shapes are not as above, labels are negative or leave out a number,
-        a point of an edge does not exist, a coordinate is not finite, the overlap is
-        negative or a fraction of a layer, or not exactly one of edges and mesh points
-        is given.
+      ValueError: if shapes do not match, labels are negative or skip a number, a
+        point of an edge does not exist, a coordinate is not finite, the overlap is
+        negative or not a whole number of layers, or not exactly one of edges and mesh
+        points is given.
 
     Examples:
       >>> import numpy as np
@@ -53,8 +53,8 @@ def partition_cover(
     if edges is not None and mesh_points is None:
         if overlap != int(overlap):
             raise ValueError(
-                f"{overlap=} counts layers of neighbours, so it must be an integer; "
-                "give mesh_points for an overlap in domain lengths."
+                f"{overlap=} is a number of layers of neighbours, so it must be an "
+                "integer; pass mesh_points for an overlap in domain lengths."
             )
         graph = adjacency(edges, len(labels))
         subdomains = _grown_by_layers(labels, graph, int(overlap))
@@ -65,7 +65,7 @@ def partition_cover(
     else:
         given = "neither" if edges is None else "both"
         raise ValueError(
-            "Give exactly one of edges, to extend parts by layers of neighbours, and "
+            "Pass either edges, to extend parts by layers of neighbours, or "
             f"mesh_points, to extend them by a distance; got {given}."
         )
     return cover(subdomains, num_points=len(labels))
@@ -128,14 +128,14 @@ def checked_points(mesh_points: Float[ArrayLike, "n p"]) -> Float[np.ndarray, "n
     bad = np.flatnonzero(~np.isfinite(points).all(axis=1))
     if bad.size:
         raise ValueError(
-            f"{bad.size} of {len(points)} mesh_points are not finite, first ones "
-            f"{bad[:8].tolist()}."
+            f"{bad.size} of {len(points)} mesh_points are not finite, the first "
+            f"ones are {bad[:8].tolist()}."
         )
     return points.astype(float)
 
 
 def checked_labels(given: ArrayLike) -> np.ndarray:
-    """Checks numbers of parts and returns them as integers."""
+    """Checks indices of parts and returns them as integers."""
     labels = np.asarray(given)
     _check_integers(labels=labels)
     if labels.ndim != 1 or labels.size == 0:
@@ -148,8 +148,8 @@ def checked_labels(given: ArrayLike) -> np.ndarray:
     empty = np.flatnonzero(present != np.arange(present.size))
     if empty.size:
         raise ValueError(
-            f"Subdomain {empty[0]} is empty: labels are {present.size} numbers up to "
-            f"{present[-1]}. Renumber them with `np.unique(labels, "
+            f"Subdomain {empty[0]} is empty: labels contain {present.size} numbers "
+            f"up to {present[-1]}. Renumber them with `np.unique(labels, "
             "return_inverse=True)[1]`."
         )
     return labels.astype(int)

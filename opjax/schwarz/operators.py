@@ -30,10 +30,10 @@ def low_rank_attention(
     Args:
       query: factor at the query points, shape `(m, r)`.
       key: factor at the mesh points, shape `(n, r)`.
-      value: functions to apply the operator to, shape `(n, c)`.
+      value: input functions, shape `(n, c)`.
 
     Returns:
-      The images, shape `(m, c)`.
+      The output functions, shape `(m, c)`.
 
     Raises:
       TypeError: if an array is not floating point.
@@ -65,25 +65,25 @@ def additive(
     *arguments: ArrayLike,
     weighting: str = "symmetric",
 ) -> Float[Array, "n o"]:
-    r"""Sums local operators over subdomains, glued by the partition of unity.
+    r"""Sums local operators over subdomains, combined by the partition of unity.
 
         symmetric:   sum_i R_i^T D_i^{1/2} G_i(D_i^{1/2} R_i f),
         restricted:  sum_i R_i^T D_i G_i(R_i f).
 
-    Symmetric weighting keeps symmetric operators symmetric. Restricted weighting does
-    not scale the input, which nonlinear operators need.
+    Symmetric weighting preserves the symmetry of operators. Restricted weighting does
+    not scale the input, as nonlinear operators require.
 
     Args:
       values: the function `f`, shape `(n, c)`.
       cover: subdomains with their partition of unity.
       local: `local(*arguments_i, f_i)`, the operator `G_i` on one subdomain, from local
         values `(m, c)` to `(m, c')`. On padding its input is zero and its output has no
-        effect. It runs as it is given, between compiled functions.
-      *arguments: arrays with one slice for each subdomain, shape `(s, ...)`.
+        effect. It is not compiled.
+      *arguments: arrays with one slice per subdomain, shape `(s, ...)`.
       weighting: `"symmetric"` or `"restricted"`.
 
     Returns:
-      The image, shape `(n, c')`.
+      The output function, shape `(n, c')`.
 
     Raises:
       TypeError: if `values` is not floating point.
@@ -157,7 +157,7 @@ def coarse_restrict(
 
     Raises:
       TypeError: if `values` is not floating point.
-      ValueError: if there are not `n` of them.
+      ValueError: if the number of values is not `n`.
 
     Examples:
       >>> import numpy as np
@@ -182,7 +182,7 @@ def coarse_prolong(
 ) -> Float[Array, "n c"]:
     """Returns the function with given coarse coefficients, `Phi c`.
 
-    The exact adjoint of `coarse_restrict`.
+    It is the exact adjoint of `coarse_restrict`.
 
     Args:
       coefficients: shape `(n0, c)`.
@@ -193,7 +193,7 @@ def coarse_prolong(
 
     Raises:
       TypeError: if the coefficients are not floating point.
-      ValueError: if there are not `n0` of them.
+      ValueError: if their number is not `n0`.
 
     Examples:
       >>> from opjax import schwarz
@@ -228,26 +228,26 @@ def two_level_attention(
 
         M f = Phi G_0(Phi^T f) + sum_i R_i^T D_i^{1/2} Q_i K_i^T D_i^{1/2} R_i f.
 
-    Factors belong to subdomains, functions to all points: `restrict(q, cover)` makes
-    factors of features `q`. There are no quadrature weights: multiply `f` by them.
-    Linear in `f`, so columns of `value` may be channels or a whole batch. Without a
-    coarse space the operator has one level; with another two-level operator as `G_0` it
+    Factors belong to subdomains, functions to all points: `restrict(q, cover)` converts
+    features `q` to factors. There are no quadrature weights: multiply `f` by them. The
+    operator is linear in `f`, so columns of `value` may be channels or a whole batch.
+    Without a coarse space it has one level; with another two-level operator as `G_0` it
     has three.
 
-    Complexity: `O(sum_i n_i r c)` and memory likewise.
+    Complexity: `O(sum_i n_i r c)`, also for memory.
 
     Args:
-      query: local factors `Q_i`, shape `(s, m, r)`, such as `restrict(q, cover)` of
+      query: local factors `Q_i`, shape `(s, m, r)`, such as `restrict(q, cover)` for
         features `(n, r)`; finite padding has no effect.
       key: local factors `K_i`, shape `(s, m, r)`.
-      value: functions to apply the operator to, shape `(n, c)`.
+      value: input functions, shape `(n, c)`.
       cover: subdomains with their partition of unity.
-      coarse_space: the functions `Phi`, such as interface hats.
+      coarse_space: functions `Phi`, such as interface hats.
       coarse: the operator `G_0` from coarse values `(n0, c)` to coefficients `(n0, c)`,
         such as `functools.partial(low_rank_attention, query, key)`.
 
     Returns:
-      The images, shape `(n, c)`.
+      The output functions, shape `(n, c)`.
 
     Raises:
       TypeError: if an array is not floating point.
@@ -281,7 +281,7 @@ def two_level_attention(
 
 
 def total(values: jax.Array, coarse_space: Cover) -> jax.Array:
-    """Adds sums over the points of a device up, if devices share the points."""
+    """Adds up the sums of all devices, if devices share the points."""
     axis_name = coarse_space.axis_name
     return values if axis_name is None else lax.psum(values, axis_name)
 
@@ -295,9 +295,10 @@ def matrix_of(
     """Returns the dense matrix of a linear operator, for inspection.
 
     Args:
-      operator: linear, from `(n, c)` to `(m, c)`, one column like the other.
-      num_points: number `n`.
-      dtype: floating-point dtype; JAX's default one if left out.
+      operator: linear operator, from `(n, c)` to `(m, c)`, which acts on each column
+        separately.
+      num_points: number `n` of points.
+      dtype: floating-point dtype; JAX's default dtype if omitted.
 
     Returns:
       The matrix, shape `(m, n)`.

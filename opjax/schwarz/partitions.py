@@ -21,19 +21,19 @@ def partition_points(
     """Splits points into equal parts by recursive coordinate bisection.
 
     A set of points is cut across the longest side of its bounding box, until every part
-    is one subdomain. Points with equal coordinates are cut in the order of their index.
+    is one subdomain. Points with equal coordinates are ordered by index.
 
     Args:
-      mesh_points: points, shape `(n, p)`, in domain lengths.
+      mesh_points: points, shape `(n, p)`, in the units of `lengths`.
       num_subdomains: number of parts, at most `n`; their sizes differ by at most one.
 
     Returns:
-      The number of the part of every point, shape `(n,)`.
+      The index of the part of every point, shape `(n,)`.
 
     Raises:
       TypeError: if `mesh_points` is not floating point.
-      ValueError: if its shape is not as above, a coordinate is not finite, or there are
-        more parts than points.
+      ValueError: if its shape is not the one given above, a coordinate is not finite,
+        or there are more parts than points.
 
     Examples:
       >>> import numpy as np
@@ -62,24 +62,25 @@ def partition_graph(
 ) -> Int[np.ndarray, " n"]:
     """Splits points into equal parts by recursive bisection of their graph.
 
-    Breadth-first searches from two points far apart number the points of a set. The
-    difference of the numbers, smoothed by averages over neighbours, is a height that
-    rises from one end to the other. The set is cut at its median height, and so on
-    until every part is one subdomain. Connected components are stacked. No coordinates
-    are needed; parts are compact, though not always connected.
+    Two breadth-first searches from points far apart assign distances to the points of a
+    set. The difference of the distances, smoothed by averages over neighbours, is a
+    height that increases from one end to the other. The set is cut at its median
+    height, recursively, until every part is one subdomain. Connected components are
+    processed one after another. No coordinates are needed; parts are compact, though
+    not always connected.
 
     Args:
-      edges: pairs of neighbours in either order, shape `(e, 2)`.
+      edges: pairs of neighbours in any order, shape `(e, 2)`.
       num_points: number `n` of all points.
       num_subdomains: number of parts, at most `n`; their sizes differ by at most one.
 
     Returns:
-      The number of the part of every point, shape `(n,)`.
+      The index of the part of every point, shape `(n,)`.
 
     Raises:
       TypeError: if edges are not integers.
-      ValueError: if their shape is not as above, a point does not exist, or there are
-        more parts than points.
+      ValueError: if their shape is not the one given above, a point does not exist, or
+        there are more parts than points.
 
     Examples:
       >>> import numpy as np

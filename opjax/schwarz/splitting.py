@@ -4,9 +4,9 @@
     functions = split_coarse_space(coarse_space, 4)
     query, key = parts.arrange(model.query[...]), parts.arrange(model.key[...])
 
-With these four, `two_level_attention` inside `jax.shard_map` computes what the module
-`model` computes, on points that `sharding.place` has put on four devices. Every device
-has the whole coarse block.
+With these four objects, `two_level_attention` inside `jax.shard_map` computes the same
+as the module `model`, on points that `sharding.place` has distributed over four
+devices. Every device has the whole coarse block.
 """
 
 import dataclasses
@@ -26,10 +26,10 @@ class SplitCover(NamedTuple):
 
     Attributes:
       cover: arrays of all devices, concatenated along their first axis, for
-        `jax.shard_map` with `PartitionSpec(axis_name)`. Inside `jax.shard_map` it is
+        `jax.shard_map` with `PartitionSpec(axis_name)`. Inside `jax.shard_map`, it is
         the cover of the points of one device.
-      subdomains: numbers that the subdomains have in the whole cover, shape `(d s,)`;
-        -1 for padding, on devices that have fewer subdomains than others.
+      subdomains: indices of the subdomains in the whole cover, shape `(d s,)`; -1 for
+        padding, on devices with fewer subdomains than others.
 
     Examples:
       >>> import numpy as np
@@ -45,14 +45,14 @@ class SplitCover(NamedTuple):
     subdomains: np.ndarray
 
     def arrange(self, array: ArrayLike) -> jax.Array:
-        """Reorders an array with a slice for each subdomain, for the devices.
+        """Reorders an array with one slice per subdomain for the devices.
 
         Args:
-          array: in the order of the whole cover, shape `(s, ...)`.
+          array: array in the order of the whole cover, shape `(s, ...)`.
 
         Returns:
           The array in the order of `subdomains`, shape `(d s, ...)`, zero for padding.
-          Gradients flow back to the order of the whole cover.
+          Gradients have the order of the whole cover.
         """
         array = jnp.asarray(array)
         there = (self.subdomains >= 0).reshape(-1, *(1,) * (array.ndim - 1))
@@ -69,25 +69,25 @@ def split_cover(
     r"""Splits subdomains over devices that have consecutive points.
 
     Device `i` of `d` has `ceil(n / d)` of the `n` points, from `i ceil(n / d)` on, as
-    `sharding.place` puts them. On grids, where devices have whole rows,
-    `points_of_device` says how many points they have. A subdomain belongs to the device
-    that has most of its points. The other devices send it their values at the remaining
-    points and get back what it adds there. With points sorted by `order_by_subdomain`,
-    every operator sends twice the overlap. Operators and their gradients are those of
-    the whole cover.
+    `sharding.place` distributes them. On grids, where devices have whole rows,
+    `points_of_device` is the number of points of a device. A subdomain belongs to the
+    device that has most of its points. The other devices send it their values at the
+    remaining points and receive the contributions to these. If points are sorted by
+    `order_by_subdomain`, every operator sends twice the overlap. Operators and their
+    gradients are the same as for the whole cover.
 
     Args:
       cover: subdomains of all points, with their partition of unity.
-      num_devices: number `d`.
+      num_devices: number `d` of devices.
       axis_name: name of the axis of `jax.shard_map`.
-      points_of_device: points of each device, `ceil(n / d)` by default.
+      points_of_device: number of points of each device, `ceil(n / d)` by default.
 
     Returns:
-      The cover of the devices, and the order of its subdomains.
+      The cover for the devices, and the order of its subdomains.
 
     Raises:
-      ValueError: if the cover is split already, there are more devices than points, or
-        devices have fewer points than the cover.
+      ValueError: if the cover is already split, there are more devices than points, or
+        the devices together have fewer points than the cover.
 
     Examples:
       >>> from opjax import schwarz
@@ -149,11 +149,11 @@ def split_coarse_space(
     axis_name: str = "points",
     points_of_device: int | None = None,
 ) -> Cover:
-    """Splits the supports of coarse functions over devices, as `split_cover`.
+    """Splits the supports of coarse functions over devices, like `split_cover`.
 
     Every device has the values of all functions at its own points. `coarse_restrict`
-    adds up inner products over the devices, so that they exchange coarse values only,
-    whatever the number of points.
+    adds up inner products over the devices, so they exchange only coarse values, for
+    any number of points.
 
     Args:
       coarse_space: functions on all points.
@@ -203,8 +203,8 @@ def split_coarse_space(
 def order_by_subdomain(cover: Cover) -> np.ndarray:
     """Sorts points by the first subdomain that contains them.
 
-    Where subdomains with neighbouring numbers are neighbours, devices that share
-    `values[order_by_subdomain(cover)]` send each other no more than the overlaps.
+    If subdomains with successive numbers are neighbours, devices that share
+    `values[order_by_subdomain(cover)]` exchange only the overlaps.
 
     Args:
       cover: subdomains of all points.
@@ -231,12 +231,14 @@ def _points_of_a_device(cover: Cover, num_devices: int, given: int | None) -> in
         raise ValueError(f"The cover is already split over {cover.axis_name!r}.")
     if num_devices > cover.num_points:
         raise ValueError(
-            f"{num_devices} devices cannot share {cover.num_points} points: use fewer."
+            f"{num_devices} devices cannot share {cover.num_points} points: use "
+            "fewer devices."
         )
     if given is not None and given * num_devices < cover.num_points:
         raise ValueError(
-            f"{num_devices} devices of {given} points are too few for the "
-            f"{cover.num_points} points of the cover."
+            f"{num_devices} devices with {given} points each cannot hold the "
+            f"{cover.num_points} points of the cover; use more devices, or more "
+            "points per device."
         )
     return -(-cover.num_points // num_devices) if given is None else given
 

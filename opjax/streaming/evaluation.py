@@ -1,4 +1,4 @@
-"""Values of an operator at any number of points: coefficients first, then points."""
+"""Evaluation of an operator at any points: first coefficients, then values."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -37,19 +37,19 @@ def coefficients(
     """Returns the coefficients of all layers, the only coupling between points.
 
     Args:
-      model: an operator transformer that has chunks.
+      model: an operator transformer that supports chunks.
       source: the mesh, as for `value_and_grad`, without `target`.
-      chunks: how it is gone over. Features of all points are stored, `n c` numbers;
-        with `store_every=0` they are computed again for every layer, `l (l + 1) / 2`
-        evaluations rather than `l`.
-      time: as for the model.
+      chunks: chunk size and storage. Features of all points are stored, `n c` numbers;
+        with `store_every=0` they are recomputed for every layer, with `l (l + 1) / 2`
+        layer evaluations instead of `l`.
+      time: time, if the model has a time embedding.
 
     Returns:
       Coefficients after the mixer, shape `(l, h, k, d)`.
 
     Raises:
       OSError: if the folder cannot be written or is full.
-      TypeError: if an array is not of real numbers.
+      TypeError: if an array is not real-valued.
       ValueError: as from `value_and_grad`.
 
     Examples:
@@ -78,21 +78,21 @@ def evaluate(
     chunk_size: int,
     time: ArrayLike | None = None,
 ) -> Iterator[np.ndarray]:
-    """Evaluates an operator at points, given the coefficients of a mesh.
+    """Evaluates an operator at points from the coefficients of a mesh.
 
     Args:
-      model: an operator transformer that has chunks.
-      coefficients: of the mesh, from the function of that name.
-      source: the points where values are wanted, as for `coefficients`; with features
-        of their own, where the model takes any. Weights have no meaning for them.
-      chunk_size: points that are computed at once.
-      time: as for the model, the same as for the coefficients.
+      model: an operator transformer that supports chunks.
+      coefficients: coefficients of the mesh, from the function `coefficients`.
+      source: evaluation points, in the form of `coefficients`, with features at these
+        points if the model has input features. Weights have no effect.
+      chunk_size: number of points that are computed at once.
+      time: time, the same as for the coefficients.
 
     Yields:
       Values of the output function, `(m, q)`, chunk by chunk.
 
     Raises:
-      TypeError: if an array is not of real numbers.
+      TypeError: if an array is not real-valued.
       ValueError: as from `value_and_grad`.
 
     Examples:
@@ -125,17 +125,17 @@ def predict(
     """Evaluates an operator on a mesh of any size.
 
     Args:
-      model: see `coefficients`; likewise the other arguments.
+      model: see `coefficients`, also for the other arguments.
       source: the mesh.
-      chunks: how it is gone over.
-      time: as for the model.
+      chunks: chunk size and storage.
+      time: time, if the model has a time embedding.
 
     Yields:
       Values of the output function, `(m, q)`, chunk by chunk.
 
     Raises:
       OSError: if the folder cannot be written or is full.
-      TypeError: if an array is not of real numbers.
+      TypeError: if an array is not real-valued.
       ValueError: as from `value_and_grad`.
 
     Examples:

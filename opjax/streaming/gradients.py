@@ -1,13 +1,15 @@
 """Loss and gradients of a whole mesh, in passes over its chunks.
 
-Forward, a pass for each layer sums its moments. Backward, a pass for each layer, from
-the last one, takes the cotangent of the features behind it to that of its coefficients,
-which by the small system give that of its moments; with these the next pass can go
-through the layer. Points whose features are not kept are computed again from the last
-layer in front whose input is; where it was, the cotangent is kept.
+In the forward direction, one pass per layer sums its moments. In the backward
+direction, one pass per layer, from the last one, converts the cotangent of the layer's
+output features to that of its coefficients, from which the small linear system gives
+the cotangent of its moments; with these the next pass continues through the layer.
+Features that are not stored are recomputed from the last earlier layer whose input is
+stored; there, the cotangent is stored too.
 """
 
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +20,7 @@ from opjax._trees import PyTree
 from opjax.nn import OperatorTransformer
 from opjax.nn.attention.sums import Sums
 from opjax.nn.models import block_parts
+from opjax.quadrature import active
 from opjax.streaming import programs
 from opjax.streaming.losses import RELATIVE_L2, SumLoss
 from opjax.streaming.passes import (
@@ -31,6 +34,25 @@ from opjax.streaming.passes import (
 from opjax.streaming.plan import Chunks, Plan
 from opjax.streaming.programs import Fixed, Leaves
 from opjax.streaming.source import Chunk, Reader, Source
+
+
+class InputCotangents(NamedTuple):
+    """Cotangents of the inputs at the points of a chunk, on the host.
+
+    Attributes:
+      mesh_points: cotangents of the coordinates, `(m, p)`.
+      features: cotangents of the features, `(m, c)`; None for a model without features.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import streaming
+      >>> streaming.InputCotangents(np.zeros((4, 2)), None).mesh_points.shape
+      (4, 2)
+    """
+
+    mesh_points: np.ndarray
+    features: np.ndarray | None
+
 
 _Model = TypeVar("_Model", bound=OperatorTransformer)
 _Parameters = TypeVar("_Parameters")
@@ -46,40 +68,42 @@ def value_and_grad(
 ) -> tuple[jax.Array, _Model]:
     r"""Returns the loss of a whole mesh and its gradients, in bounded memory.
 
-    They are those of `jax.value_and_grad` of all points at once. In memory are arrays
-    of a chunk, parameters, moments, and what is stored: of `n` points, `c` channels and
-    `l` layers,
+    They equal those of `jax.value_and_grad` for all points at once. Memory contains the
+    arrays of a chunk, parameters, moments, and the stored data: for `n` points, `c`
+    channels and `l` layers,
 
         n c ceil(l / store_every)    numbers, in memory or on disk, or none.
 
-    In 16 bits, features and cotangents that are stored are rounded; tests bound the
-    change of the loss by a unit roundoff, 2^-8 of bfloat16 and 2^-11 of float16, and
-    that of the gradients by one for each layer, relative to their norm. Moments,
-    solves, norms and the loss are in the type of the parameters, and sums over chunks
-    in double precision.
+    In 16 bits, stored features and cotangents are rounded. Tests bound the relative
+    change of the loss by one unit roundoff, 2^-8 for bfloat16 and 2^-11 for float16,
+    and the change of the gradients by one per layer, relative to their norm. Moments,
+    solves, norms and the loss have the dtype of the parameters, and sums over chunks
+    are in double precision.
 
-    The source is read `2 l + 2` times. Layers are evaluated about six times each if the
-    input of every one is stored, and about `l (l + 1)` times in all if none is.
+    The source is read `2 l + 2` times. Each layer is evaluated about six times if the
+    input of every layer is stored; in total there are about `l (l + 1)` evaluations if
+    none is.
 
     Args:
-      model: an operator transformer that has chunks.
-      source: named arrays `mesh_points` `(n, p)`, `target` `(n, q)` and, where the
-        model takes them, `features`, `quadrature_weights`, `basis_functions`, of any
-        kind that can be sliced; or an object that yields such of the next points, as
-        often as it is asked to begin. They are cast to the type of the parameters.
-      chunks: points that are computed at once, and what is stored.
-      loss: of the whole mesh.
-      time: as for the model.
+      model: an operator transformer that supports chunks.
+      source: named arrays `mesh_points` `(n, p)`, `target` `(n, q)` and, if the model
+        uses them, `features`, `quadrature_weights`, `basis_functions`, of any type that
+        supports slicing; or an object whose iterators yield such arrays for successive
+        points. They are cast to the dtype of the parameters.
+      chunks: chunk size, and the stored data.
+      loss: loss of the whole mesh.
+      time: time, if the model has a time embedding.
 
     Returns:
-      The loss, a scalar, and gradients like the model.
+      The loss, a scalar, and gradients in the structure of the model.
 
     Raises:
-      MemoryError: if the memory limit is too small, with a size of chunks that fits.
+      MemoryError: if the memory limit is too small. The message states a chunk size
+        that fits.
       OSError: if the folder cannot be written or is full.
-      TypeError: if an array is not of real numbers.
-      ValueError: if the model has no chunks, an option or an array is not what it has
-        to be, a value is not finite, or the source changes while it is read.
+      TypeError: if an array is not real-valued.
+      ValueError: if the model does not support chunks, an option or an array is
+        invalid, a value is not finite, or the source changes while it is read.
 
     Examples:
       >>> from functools import partial
@@ -111,24 +135,25 @@ def value_and_grads(
     loss: SumLoss,
     time: ArrayLike | None = None,
 ) -> tuple[jax.Array, tuple[_Model, _Parameters]]:
-    """Returns a loss with parameters of its own, and the gradients of both.
+    """Returns a loss with separate parameters, and the gradients of both.
 
         loss.value(sum_i s_i, parameters)
 
-    Such a loss reads numbers of the whole mesh off the sums, see
+    Such a loss computes scalars of the whole mesh from the sums, see
     `nn.models.ScalarHead`.
 
     Args:
-      model: see `value_and_grad`; likewise the others.
-      parameters: pytree of the arrays that the value of the loss takes behind the sums;
+      model: see `value_and_grad`, also for the other arguments.
+      parameters: pytree of the arrays that the value of the loss takes after the sums;
         None if it takes none.
       source: named arrays.
-      chunks: how it is gone over.
-      loss: of the whole mesh.
-      time: as for the model.
+      chunks: chunk size and storage.
+      loss: loss of the whole mesh.
+      time: time, if the model has a time embedding.
 
     Returns:
-      The loss, a scalar, and gradients like the model and like the parameters.
+      The loss, a scalar, and gradients in the structures of the model and of the
+      parameters.
 
     Raises:
       MemoryError: as from `value_and_grad`.
@@ -179,13 +204,110 @@ def value_and_grads(
         return value, (backward.gradients(model), of_parameters)
 
 
+def input_cotangents(
+    model: OperatorTransformer,
+    source: Source,
+    chunks: Chunks,
+    *,
+    time: ArrayLike | None = None,
+) -> Iterator[InputCotangents]:
+    r"""Pulls cotangents of the predicted values back to the inputs, chunk by chunk.
+
+        x_i' = sum_j (d v_j / d x_i)^T v_j',    f_i' = sum_j (d v_j / d f_i)^T v_j',
+
+    equal to `jax.vjp` of all points at once. If `v' = dQ / dv` for a scalar `Q` of the
+    whole mesh, these are the derivatives of `Q` with respect to the coordinates and the
+    features of every point. This needs as much memory as `value_and_grad` and reads the
+    source `2 l + 2` times. Weights and basis functions do not change when points move.
+
+    Args:
+      model: an operator transformer that supports chunks.
+      source: the mesh, see `value_and_grad`; its `target` contains the cotangents,
+        `(n, q)`. Points with zero weight are ignored.
+      chunks: chunk size and storage.
+      time: time, if the model has a time embedding.
+
+    Yields:
+      Cotangents of the inputs, chunk by chunk.
+
+    Raises:
+      MemoryError: as from `value_and_grad`.
+      OSError: as from `value_and_grad`.
+      TypeError: as from `value_and_grad`.
+      ValueError: as from `value_and_grad`.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> import numpy as np
+      >>> from opjax import nn, streaming
+      >>> attention = partial(nn.FunctionalAttention, num_heads=2, num_basis=4)
+      >>> sizes = {"feature_dim": 0, "out_features": 1, "features": 8, "num_layers": 2}
+      >>> build = partial(nn.OperatorTransformer, attention=attention, **sizes)
+      >>> model = build(position=nn.Coordinates(2), rngs=nnx.Rngs(0))
+      >>> mesh = np.random.default_rng(0).uniform(size=(9, 2))
+      >>> of_mean = np.full((9, 1), 1 / 9)
+      >>> source = {"mesh_points": mesh, "target": of_mean}
+      >>> parts = streaming.input_cotangents(model, source, streaming.Chunks(4))
+      >>> np.concatenate([part.mesh_points for part in parts]).shape
+      (9, 2)
+    """
+    check_model(model)
+
+    def plan(reader: Reader) -> Plan:
+        return chunks.plan(model, reader.num_points, reader.size)
+
+    mesh = open_mesh(model, source, chunks, time, plan=plan, names=("target",))
+    with mesh.storage:
+        mixed, found = forward(mesh)
+        fixed = jnp.asarray(mixed)
+        if mesh.plan.kept:
+            mesh.run(_Loss(mesh, fixed, _PAIRING))
+        of_sum = jnp.ones((), mesh.dtype)
+        backward = _Backward(mesh, fixed, found, _PAIRING, of_sum)
+        backward.to_sums()
+        known, last = backward.fixed(), None
+        for chunk in mesh.reader:
+            pulled = chunk.size, _to_inputs(mesh, known, chunk)
+            if last is not None:
+                yield _rows(*last)
+            last = pulled
+        assert last is not None
+        yield _rows(*last)
+
+
+def _to_inputs(
+    mesh: Mesh, known: Fixed, chunk: Chunk
+) -> tuple[jax.Array, jax.Array | None]:
+    arrays = chunk.arrays
+    inputs = arrays["mesh_points"], arrays.get("features")
+    cotangent = jnp.asarray(arrays["target"] * (chunk.weights > 0)[:, None])
+    weights = mesh.weights(chunk)
+    return programs.pull_inputs(
+        mesh.flat, known, inputs, mesh.time, chunk.given, weights, cotangent
+    )
+
+
+def _rows(size: int, pulled: tuple[jax.Array, jax.Array | None]) -> InputCotangents:
+    points, features = pulled
+    of_features = None if features is None else np.asarray(features)[:size]
+    return InputCotangents(np.asarray(points)[:size], of_features)
+
+
+def _pairing(values: jax.Array, target: jax.Array, weights: jax.Array) -> jax.Array:
+    return jnp.sum(jnp.where(active(weights)[:, None], target * values, 0))
+
+
+_PAIRING = SumLoss(_pairing, lambda total: total)
+
+
 class _Loss(Pass[tuple[jax.Array, Any]]):
     """Adds up the sums of the loss; what leaves the last layer is kept.
 
     Args:
       mesh: that is gone over.
       mixed: coefficients of all layers.
-      loss: of the whole mesh.
+      loss: loss of the whole mesh.
     """
 
     def __init__(self, mesh: Mesh, mixed: jax.Array, loss: SumLoss):
@@ -216,7 +338,7 @@ class _Backward:
       mesh: that is gone over.
       mixed: coefficients of all layers.
       found: sums of all layers.
-      loss: of the whole mesh.
+      loss: loss of the whole mesh.
       of_sums: cotangent of its sums.
     """
 
@@ -243,6 +365,12 @@ class _Backward:
 
     def gradients(self, model: _Model) -> _Model:
         """Passes over the mesh and returns gradients structured like the model."""
+        self.to_sums()
+        self.mesh.run(_ToEncoder(self))
+        return _gradients(model, self.outer, self.shared, self.blocks)
+
+    def to_sums(self) -> None:
+        """Passes over the mesh for the cotangents of the sums of all layers."""
         layers = self.mesh.plan.num_layers
         loss = _FromLoss(self)
         self.mesh.run(loss)
@@ -251,8 +379,6 @@ class _Backward:
             one = _ThroughLayer(self, layer)
             self.mesh.run(one)
             self._combine_back(layer - 1, one.of_mixed)
-        self.mesh.run(_ToEncoder(self))
-        return _gradients(model, self.outer, self.shared, self.blocks)
 
     def _combine_back(self, layer: int, of_mixed: Total[jax.Array]) -> None:
         """Takes cotangents of a layer's coefficients to those of its sums."""

@@ -17,10 +17,11 @@ class SumLoss:
 
     Attributes:
       sums: `sums(values, target, weights)`, from arrays `(m, q)`, `(m, r)` and `(m,)`
-        of some of the points to a pytree of their sums. A point of zero weight must not
-        count: there are such in the last chunk. Weights are ones if the mesh has none.
-      value: maps the sums of all points to the loss, a scalar; behind them it takes
-        the parameters of `value_and_grads`, where these are given.
+        of some of the points to a pytree of their sums. Points of zero weight must not
+        count, because the last chunk is padded with them. Weights are ones if the mesh
+        has none.
+      value: maps the sums of all points to the loss, a scalar; it also takes the
+        parameters of `value_and_grads`, if there are any.
 
     Examples:
       >>> import jax.numpy as jnp

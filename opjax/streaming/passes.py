@@ -1,4 +1,4 @@
-"""Passes over all points of a mesh, and the forward ones of a model."""
+"""Passes over all points of a mesh, and the forward passes of a model."""
 
 import abc
 import dataclasses
@@ -23,19 +23,19 @@ _Tree = TypeVar("_Tree")
 
 
 class Total(Generic[_Tree]):
-    """A sum over chunks, of pytrees of arrays, in double precision on the host."""
+    """A sum over chunks of pytrees of arrays, in double precision on the host."""
 
     def __init__(self) -> None:
         self._tree: _Tree | None = None
 
     @property
     def tree(self) -> _Tree:
-        """The sum, of at least one chunk."""
+        """The sum; at least one chunk must have been added."""
         assert self._tree is not None
         return self._tree
 
     def add(self, tree: _Tree) -> None:
-        """Adds arrays of a chunk."""
+        """Adds the arrays of a chunk."""
         new = jax.tree.map(_in_double, tree)
         self._tree = new if self._tree is None else self._plus(self._tree, new)
 
@@ -48,7 +48,7 @@ class Total(Generic[_Tree]):
 
 
 class TotalSums(Total[Sums]):
-    """The sums over all points that an attention uses."""
+    """The sums over all points that an attention layer uses."""
 
     def _plus(self, one: Sums, other: Sums) -> Sums:
         return one + other
@@ -63,7 +63,7 @@ class Pass(abc.ABC, Generic[_Found]):
 
     @abc.abstractmethod
     def work(self, chunk: Chunk) -> _Found:
-        """Returns the results of the device."""
+        """Returns the results of the device for a chunk."""
 
     @abc.abstractmethod
     def take(self, chunk: Chunk, found: _Found) -> None:
@@ -72,15 +72,15 @@ class Pass(abc.ABC, Generic[_Found]):
 
 @dataclasses.dataclass(frozen=True)
 class Mesh:
-    """A model and a mesh that is read in chunks, with its stored arrays.
+    """A model and a mesh that is read in chunks, with the stored arrays.
 
     Attributes:
       model: the operator transformer.
-      flat: the same for programs.
-      reader: of the source.
-      plan: which layers' inputs are kept.
-      time: as for the model.
-      storage: where they are.
+      flat: the model in the form of the compiled programs.
+      reader: reader of the source.
+      plan: the layers whose inputs are stored.
+      time: time, if the model has a time embedding.
+      storage: the stored arrays.
     """
 
     model: OperatorTransformer
@@ -92,25 +92,26 @@ class Mesh:
 
     @property
     def dtype(self) -> np.dtype:
-        """The type of all arrays of a chunk."""
+        """The dtype of all arrays of a chunk."""
         return dtype_of(self.model)
 
     @property
     def totals(self) -> tuple[jax.Array, jax.Array]:
-        """Sum of the weights of attention, and how many are positive."""
+        """Sum of the attention weights, and number of positive weights."""
         weight, count = self.scale * self.reader.weight, self.reader.num_active
         return jnp.asarray(weight, self.dtype), jnp.asarray(count, self.dtype)
 
     @property
     def scale(self) -> float:
-        """Of the weights of a mesh that has none: 1 / n, unless they cancel."""
+        """Scale of the weights of a mesh without weights: 1 / n, or 1."""
         cancel = attention_of(self.model).equal_weights_cancel(self.model.basis)
         return 1.0 if self.reader.weighted or cancel else 1 / self.reader.num_points
 
     def run(self, one: Pass[Any]) -> None:
         """Passes once over all chunks.
 
-        While the device works on one, the host takes what it found of the last.
+        While the device works on a chunk, the host processes the results of the
+        previous one.
         """
         last: tuple[Chunk, Any] | None = None
         for chunk in self.reader:
@@ -130,7 +131,7 @@ class Mesh:
         return programs.encode(self.flat, arrays["mesh_points"], features, self.time)
 
     def inputs(self, layer: int, chunk: Chunk) -> programs.Inputs:
-        """Features as from `load`, and the arguments of the attention."""
+        """Features from `load`, and the arguments of the attention."""
         return programs.Inputs(self.load(layer, chunk), chunk.given)
 
     def keep(self, layer: int, chunk: Chunk, z: jax.Array) -> None:
@@ -139,12 +140,12 @@ class Mesh:
             self.storage.put(self.plan.slot(layer), chunk.number, np.asarray(z))
 
     def weights(self, chunk: Chunk) -> Any:
-        """Weights of attention."""
+        """The weights for the attention."""
         return chunk.weights * self.dtype.type(self.scale)
 
 
 def check_model(model: Model) -> None:
-    """Raises ValueError if a mesh cannot be streamed through a model."""
+    """Raises ValueError if a model does not support streaming of a mesh."""
     if reason := division.obstacle(model, "stream"):
         raise ValueError(f"A mesh cannot be streamed: {reason}.")
 
@@ -163,15 +164,15 @@ def open_mesh(
     Args:
       model: the operator transformer.
       source: the mesh.
-      chunks: how it is gone over.
-      time: as for the model.
-      plan: which layers' inputs are kept of a mesh.
-      names: arrays beside those of the model.
+      chunks: chunk size and storage.
+      time: time, if the model has a time embedding.
+      plan: function that returns the storage plan of a mesh.
+      names: required arrays in addition to those of the model.
 
     Raises:
       OSError: if the folder of the storage cannot be written or is full.
-      TypeError: if parameters or arrays have other types.
-      ValueError: if the model has no chunks, or the source is not what it takes.
+      TypeError: if the dtypes of parameters or arrays are not supported.
+      ValueError: if the model does not support chunks, or the source does not fit it.
     """
     check_model(model)
     wanted = ["mesh_points", *(["features"] if model.feature_dim else []), *names]
@@ -222,7 +223,7 @@ class _Accumulate(Pass[tuple[jax.Array, Sums]]):
 
 
 def forward(mesh: Mesh) -> tuple[np.ndarray, list[Sums]]:
-    """Computes the coefficients of all layers, with one pass over the mesh each.
+    """Computes the coefficients of all layers, with one pass over the mesh per layer.
 
     Returns:
       The coefficients `(l, h, k, d)`, and the sums of every layer.

@@ -1,4 +1,4 @@
-"""What is kept of a mesh between passes, and how much memory that takes."""
+"""Storage of a mesh's data between passes, and its memory."""
 
 import dataclasses
 import os
@@ -20,17 +20,17 @@ class Chunks:
     """Chunk size of the passes over a mesh, and storage between passes.
 
     Attributes:
-      size: points that are computed at once; 512 to 4096 are fast on a core.
-      store_every: inputs of every so many-th layer are stored, one by default; zero for
-        nothing, so that memory does not depend on the number of points.
-      memory_limit: bytes, from which `store_every` is chosen instead, the fastest, for
-        gradients.
-      storage: folder for what is stored, in a file that disappears; None for memory.
-      storage_dtype: "bfloat16" or "float16", what is stored in half the memory; None
-        for the type of the parameters.
+      size: number of points computed at once; 512 to 4096 are fast on a core.
+      store_every: the inputs of every `store_every`-th layer are stored, one by
+        default. Zero stores nothing, so memory does not depend on the number of points.
+      memory_limit: memory limit in bytes, from which the fastest `store_every` for
+        gradients is chosen.
+      storage: folder for a temporary file with the stored data; None for memory.
+      storage_dtype: "bfloat16" or "float16", which halves the stored data; None for the
+        dtype of the parameters.
 
     Raises:
-      ValueError: if these contradict each other.
+      ValueError: if these are inconsistent.
 
     Examples:
       >>> from opjax import streaming
@@ -60,8 +60,8 @@ class Chunks:
             store_every is not None or storage is not None
         ):
             raise ValueError(
-                "memory_limit determines what is stored in memory; omit either "
-                "memory_limit or store_every and storage."
+                "memory_limit determines what is stored in memory; omit "
+                "memory_limit, or store_every and storage."
             )
         for name in ("storage", "storage_dtype"):
             if store_every == 0 and getattr(self, name) is not None:
@@ -72,17 +72,19 @@ class Chunks:
 
         Args:
           model: the operator transformer.
-          num_points: of the mesh.
-          size: of its chunks.
+          num_points: number of points of the mesh.
+          size: chunk size.
 
         Raises:
           MemoryError: if the memory limit is too small.
-          ValueError: if `store_every` is not what it has to be.
+          ValueError: if `store_every` is out of range.
         """
         layers, _, _ = sizes(model)
         store_every = 1 if self.store_every is None else self.store_every
         if not 0 <= store_every <= layers:
-            raise ValueError(f"{store_every=} must lie between 0 and {layers} layers.")
+            raise ValueError(
+                f"{store_every=} must lie between 0 and {layers}, the number of layers."
+            )
         if self.memory_limit is not None:
             store_every = choose_store_every(
                 model,
@@ -99,9 +101,9 @@ class Plan:
     """The layers whose inputs are stored.
 
     Attributes:
-      num_layers: of the model.
-      store_every: the inputs of every so many-th layer are kept, and what leaves the
-        last one; zero for none.
+      num_layers: number of layers of the model.
+      store_every: if positive, the inputs of every `store_every`-th layer and the
+        output of the last layer are stored; zero stores none.
     """
 
     num_layers: int
@@ -124,24 +126,24 @@ class Plan:
         return min((k for k in self.kept if k > layer), default=self.num_layers)
 
     def slot(self, layer: int) -> int:
-        """Slot of the input of a layer."""
+        """Storage slot of the input of a layer."""
         return self.kept.index(layer)
 
     @property
     def depth(self) -> int:
-        """Largest distance between stored layers."""
+        """Maximum distance between stored layers."""
         return min(self.store_every or self.num_layers, self.num_layers)
 
 
 def sizes(model: OperatorTransformer) -> tuple[int, int, int]:
-    """Returns layers, channels and bytes of a number of an operator transformer."""
+    """Returns number of layers, channels, and bytes per number of a model."""
     scale = model.blocks.attention_norm.scale[...]
     layers, channels = scale.shape
     return layers, channels, scale.dtype.itemsize
 
 
 def attention_of(model: OperatorTransformer) -> PointSums:
-    """Returns the attention of the blocks of a model whose points may be streamed."""
+    """Returns the attention of the blocks of a model that supports streaming."""
     attention = model.blocks.attention
     assert isinstance(attention, PointSums)
     return attention
@@ -156,18 +158,18 @@ def needed_bytes(
     storage_dtype: str | None = None,
     backward: bool = True,
 ) -> int:
-    """Estimates the memory of `value_and_grad`, beyond that of its program.
+    """Estimates the memory of `value_and_grad`, without that of its programs.
 
     Args:
       model: the operator transformer.
-      num_points: points of the mesh.
-      chunk_size: points that are computed at once.
-      store_every: as for `value_and_grad`; zero if nothing is kept, or on disk.
-      storage_dtype: what features are stored in.
-      backward: whether gradients are taken.
+      num_points: number of points of the mesh.
+      chunk_size: number of points that are computed at once.
+      store_every: as for `value_and_grad`; zero if nothing is stored, or on disk.
+      storage_dtype: dtype in which features are stored.
+      backward: whether gradients are computed.
 
     Returns:
-      Bytes of what is kept, of a chunk's arrays and of parameters.
+      Bytes of the stored data, of the arrays of a chunk and of the parameters.
 
     Examples:
       >>> from functools import partial
@@ -240,10 +242,10 @@ def advice(
 
     Args:
       model: the operator transformer.
-      num_points: points of the mesh.
-      chunk_size: points that are computed at once.
-      memory_limit: bytes that there are.
-      backward: whether gradients are taken.
+      num_points: number of points of the mesh.
+      chunk_size: number of points that are computed at once.
+      memory_limit: available bytes.
+      backward: whether gradients are computed.
 
     Examples:
       >>> from functools import partial

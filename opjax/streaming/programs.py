@@ -1,9 +1,9 @@
-"""The compiled programs of a chunk: one of each kind, for all layers and chunks.
+"""The compiled programs for a chunk: one of each kind, for all layers and chunks.
 
-Features are `(c, m)`, points last. `model` is an operator transformer whose blocks are
-stacked, `mixed` the coefficients `(l, h, k, d)` that the attentions make of all points.
-Programs are called with a `Flat` model, and cotangents of parameters are lists: modules
-would be taken apart for every chunk, which takes as long as a hundred points.
+Features are `(c, m)`, points last. `model` is an operator transformer with stacked
+blocks, `mixed` are the coefficients `(l, h, k, d)` of the attention layers, from all
+points. Programs are called with a `Flat` model, and cotangents of parameters are lists:
+flattening modules for every chunk would take as long as computing a hundred points.
 """
 
 import functools
@@ -56,7 +56,7 @@ class Inputs(NamedTuple):
 
     Attributes:
       z: features, `(c, m)`.
-      given: what calls of the attention take.
+      given: further arguments of the attention.
     """
 
     z: ArrayLike
@@ -69,7 +69,7 @@ class Fixed(NamedTuple):
     Attributes:
       mixed: coefficients, `(l, h, k, d)`.
       of_added: cotangents of the sums, `(l, h, ...)`.
-      highest: the exponents that sums are relative to, `(l, h, k)`, or None.
+      highest: exponents that the sums are relative to, `(l, h, k)`, or None.
     """
 
     mixed: jax.Array
@@ -108,7 +108,7 @@ def _program(
 
 
 def block_of(model: OperatorTransformer, layer: ArrayLike) -> Block:
-    """One block of a model."""
+    """Returns one block of a model."""
     return _row(model.blocks, layer)
 
 
@@ -137,7 +137,7 @@ def encode(
     features: ArrayLike | None,
     time: jax.Array | None,
 ) -> jax.Array:
-    """Inputs of the first layer."""
+    """Returns the inputs of the first layer."""
     return _encoded(model, points, features, time)
 
 
@@ -160,7 +160,7 @@ def accumulate(
     start: ArrayLike,
     layer: ArrayLike,
 ) -> tuple[jax.Array, Sums]:
-    """Inputs of a layer and its sums, from the inputs of layer `start`."""
+    """Returns inputs of a layer and its sums, from the inputs of layer `start`."""
     step = partial(_advance, model, mixed, here.given)
     z: jax.Array = lax.fori_loop(start, layer, step, jnp.asarray(here.z))
     block = block_of(model, layer)
@@ -171,7 +171,7 @@ def accumulate(
 def finish(
     model: OperatorTransformer, mixed: jax.Array, here: Inputs, start: ArrayLike
 ) -> tuple[jax.Array, jax.Array]:
-    """Features after the last layer, and values `(m, q)` of the output function."""
+    """Returns the features after the last layer, and output values `(m, q)`."""
     step = partial(_advance, model, mixed, here.given)
     behind: jax.Array = lax.fori_loop(start, len(mixed), step, jnp.asarray(here.z))
     return behind, model.decode(behind.T)
@@ -181,7 +181,7 @@ def finish(
 def combine(
     model: OperatorTransformer, layer: ArrayLike, added: Added, totals: Totals
 ) -> jax.Array:
-    """Coefficients of a layer's attention from the sums over all points."""
+    """Returns the coefficients of a layer's attention from the sums over all points."""
     return block_parts.combine(block_of(model, layer), model.basis, added, totals)
 
 
@@ -193,7 +193,7 @@ def pull_combine(
     totals: Totals,
     cotangent: jax.Array,
 ) -> tuple[Leaves, Leaves, Added]:
-    """Cotangents of a block, the shared basis and sums, from coefficients'."""
+    """Returns cotangents of a block, the shared basis and sums, from coefficients'."""
     block = block_of(model, layer)
     _, pull = jax.vjp(
         partial(block_parts.combine, totals=totals), block, model.basis, added
@@ -212,7 +212,7 @@ def states(
     *,
     depth: int,
 ) -> jax.Array:
-    """Inputs of the layers `start` to `stop`, `(depth + 1, c, m)`."""
+    """Returns the inputs of the layers `start` to `stop`, `(depth + 1, c, m)`."""
     z = jnp.asarray(here.z)
 
     def body(
@@ -228,7 +228,7 @@ def states(
 
 @jax.jit
 def state(found: jax.Array, place: ArrayLike) -> jax.Array:
-    """One of `states`."""
+    """Returns one of `states`."""
     return _row(found, place)
 
 
@@ -236,7 +236,7 @@ def state(found: jax.Array, place: ArrayLike) -> jax.Array:
 def sums(
     values: jax.Array, target: jax.Array, weights: jax.Array, *, loss: SumLoss
 ) -> Any:
-    """Sums of the loss."""
+    """Returns the sums of the loss."""
     return loss.sums(values, target, weights)
 
 
@@ -250,7 +250,7 @@ def pull_loss(
     *,
     loss: SumLoss,
 ) -> tuple[Leaves, jax.Array]:
-    """Cotangents of the decoder and of features after the last layer."""
+    """Returns the cotangents of the decoder and of features after the last layer."""
 
     def found(outer: OperatorTransformer, z: jax.Array) -> Any:
         return loss.sums(outer.decode(z.T), target, weights)
@@ -268,7 +268,7 @@ def pull_encoder(
     time: jax.Array | None,
     g: jax.Array,
 ) -> Leaves:
-    """Cotangents of the encoder."""
+    """Returns the cotangents of the encoder."""
 
     def found(outer: OperatorTransformer) -> jax.Array:
         return _encoded(outer, points, features, time)
@@ -289,22 +289,22 @@ def pull(
     low: int,
     end: int,
 ) -> tuple[Leaves, Leaves, jax.Array]:
-    """Pulls the cotangent back through layers.
+    """Propagates the cotangent backward through layers.
 
     Args:
       model: the operator transformer.
-      fixed: what is known of all layers.
+      fixed: quantities of all layers.
       found: `states` from the layer `start` on.
-      g: cotangent of the features in front of the layer `end`.
-      given: what calls of the attention take.
-      weights: of the points.
+      g: cotangent of the features before the layer `end`.
+      given: further arguments of the attention.
+      weights: weights of the points.
       start: first layer of `found`.
-      low: the layer to go back to.
-      end: the layer to go back from.
+      low: the layer at which propagation ends.
+      end: the layer at which propagation starts.
 
     Returns:
-      Cotangents of the block `low` and of the shared basis in it, lists, and of the
-      features in front of it.
+      Cotangents of the block `low` and of its shared basis, as lists, and of the
+      features before it.
     """
 
     def back(
@@ -340,7 +340,55 @@ def pull_rest(
     g: jax.Array,
     layer: ArrayLike,
 ) -> jax.Array:
-    """Cotangents of a layer's coefficients, from the layers after it."""
+    """Returns cotangents of a layer's coefficients, from the layers after it."""
     block, z = block_of(model, layer), jnp.asarray(here.z)
     found = partial(block_parts.advance, block, model.basis, z, here.given)
     return jax.vjp(found, _row(mixed, layer))[1](g)[0]
+
+
+@_program
+def pull_inputs(
+    model: OperatorTransformer,
+    fixed: Fixed,
+    inputs: tuple[ArrayLike, ArrayLike | None],
+    time: jax.Array | None,
+    given: Given,
+    weights: jax.Array,
+    cotangent: jax.Array,
+) -> tuple[jax.Array, jax.Array | None]:
+    """Cotangents of points and features of a chunk, through all layers.
+
+    Args:
+      model: the operator transformer.
+      fixed: quantities of all layers.
+      inputs: coordinates `(m, p)`, and features `(m, c)` or None.
+      time: time, if the model has a time embedding.
+      given: what calls of the attention take; coordinates among it are those of
+        `inputs`.
+      weights: of the points, in attention.
+      cotangent: of the values `(m, q)`, zero where there is no point.
+    """
+
+    def evaluate(
+        inputs: tuple[jax.Array, jax.Array | None],
+    ) -> tuple[jax.Array, Added]:
+        points, features = inputs
+        here = {k: points if k == "mesh_points" else a for k, a in given.items()}
+
+        # Kept of a layer is its input alone, and the rest is computed again.
+        @jax.checkpoint
+        def layer(z: jax.Array, row: tuple[Block, Any]) -> tuple[jax.Array, Added]:
+            block, (mine, highest) = row
+            local = block_parts.local(block, model.basis, z, here)
+            added = block.attention.sums(local, weights, highest).added
+            return block_parts.rest(
+                block, z, block.attention.spread(mine, local)
+            ), added
+
+        z = _encoded(model, points, features, time)
+        rows = model.blocks, (fixed.mixed, fixed.highest)
+        behind, added = lax.scan(layer, z, rows)
+        return model.decode(behind.T), added
+
+    arrays = jax.tree.map(jnp.asarray, inputs)
+    return jax.vjp(evaluate, arrays)[1]((cotangent, fixed.of_added))[0]

@@ -1,4 +1,4 @@
-"""Reading a mesh from its source in chunks, as often as it takes."""
+"""Reading a mesh from its source in chunks, any number of times."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -20,10 +20,10 @@ class Chunk(NamedTuple):
     """Points that are processed together, on the host.
 
     Attributes:
-      number: place among the chunks.
-      size: points of the mesh; all behind them repeat the last one.
-      arrays: by the names of the source, `(m, ...)`, without the weights.
-      weights: `(m,)`, ones for a mesh without, and zero for what is no point.
+      number: index of the chunk.
+      size: number of points of the mesh; padding repeats the last one.
+      arrays: arrays by the names of the source, `(m, ...)`, without the weights.
+      weights: `(m,)`, ones for a mesh without weights, zero for padding.
     """
 
     number: int
@@ -33,7 +33,7 @@ class Chunk(NamedTuple):
 
     @property
     def given(self) -> dict[str, np.ndarray]:
-        """Arguments of the calls of a basis."""
+        """Returns the arguments of the calls of a basis."""
         names = ("mesh_points", "basis_functions")
         return {name: self.arrays[name] for name in names if name in self.arrays}
 
@@ -42,16 +42,16 @@ class Reader:
     """Passes over a source.
 
     Args:
-      source: named arrays `(n, ...)` of all points, of any kind that can be sliced,
+      source: named arrays `(n, ...)` of all points, of any type that supports slicing,
         such as `np.memmap` or an HDF5 data set; or an object whose every iterator
-        yields named arrays of the next points, as many as it likes. Names are `NAMES`.
-      chunk_size: points of a chunk; all, if there are fewer.
-      dtype: of the arrays of chunks.
-      names: arrays that are wanted; others of the source are left alone. Weights are
-        taken where there are any.
+        yields named arrays of the next points, any number at a time. Names are `NAMES`.
+      chunk_size: number of points of a chunk; all if there are fewer.
+      dtype: dtype of the arrays of chunks.
+      names: required arrays; other arrays of the source are ignored. Weights are used
+        if they exist.
 
     Raises:
-      TypeError: if the source is no source, or an array is not of real numbers.
+      TypeError: if the source is of neither type, or an array is not real-valued.
       ValueError: if the chunk size is not positive, an array is missing or unknown,
         lengths differ, there is no point, or a weight is negative or not finite.
     """
@@ -133,8 +133,8 @@ class Reader:
             new = {k: self._array(k, a[:]) for k, a in chosen.items()}
             if waiting and set(waiting) != set(new):
                 raise ValueError(
-                    f"One piece of the source has {sorted(waiting)}, another one "
-                    f"{sorted(new)}; all must have the same arrays."
+                    f"One chunk of the source has the arrays {sorted(waiting)}, "
+                    f"another one {sorted(new)}; all must have the same arrays."
                 )
             waiting = {
                 k: np.concatenate([waiting[k], a]) if waiting else a
@@ -226,15 +226,15 @@ def _length(arrays: Columns) -> int:
 
 
 def dtype_of(model: Model) -> np.dtype:
-    """The type of the parameters of a model.
+    """Returns the dtype of the parameters of a model.
 
     Raises:
-      TypeError: if they are of several types, or not real.
+      TypeError: if they have different dtypes, or are not real.
     """
     types = {np.dtype(leaf.dtype) for leaf in jax.tree.leaves(model)}
     if len(types) != 1 or not np.issubdtype(min(types, key=str), np.floating):
         raise TypeError(
-            f"Parameters have types {sorted(map(str, types))}; streaming needs real "
-            "parameters of one type."
+            f"Parameters have the dtypes {sorted(map(str, types))}; streaming "
+            "needs real parameters of one dtype."
         )
     return types.pop()

@@ -4,14 +4,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import optax
 from jax import Array
 from jax.typing import ArrayLike
 
 from opjax import training
-from opjax._trees import PyTree
 from opjax.streaming.gradients import value_and_grad
 from opjax.streaming.losses import RELATIVE_L2, SumLoss
 from opjax.streaming.plan import Chunks
@@ -25,12 +22,12 @@ def make_step(
     *,
     loss: SumLoss = RELATIVE_L2,
 ) -> Callable[..., tuple[TrainState, dict[str, Array]]]:
-    """Builds the update of one mesh, of `training.make_step`, with a streamed gradient.
+    """Builds the update for one mesh, like `training.make_step`, with streaming.
 
     Args:
       optimizer: gradient transformation.
-      chunks: how a mesh is gone over, as in `value_and_grad`.
-      loss: of the whole mesh.
+      chunks: chunk size and storage, as in `value_and_grad`.
+      loss: loss of the whole mesh.
 
     Returns:
       `step(state, source, time=None) -> (state, metrics)`, with the metrics "loss",
@@ -70,13 +67,13 @@ def make_step(
 def make_update(
     optimizer: optax.GradientTransformation,
 ) -> Callable[[TrainState, Array, Any], tuple[TrainState, dict[str, Array]]]:
-    """Builds the update for a given loss and its gradients.
+    """Builds the update for a loss and gradients that are already computed.
 
     Args:
       optimizer: gradient transformation.
 
     Returns:
-      `update(state, value, gradients) -> (state, metrics)`, as of `make_step`.
+      `update(state, value, gradients) -> (state, metrics)`, as from `make_step`.
 
     Examples:
       >>> from functools import partial
@@ -96,21 +93,4 @@ def make_update(
       >>> int(state.step)
       1
     """
-    return training.jit_with(optimizer, _update_of)
-
-
-def _update_of(rule: optax.GradientTransformation) -> Callable[..., Any]:
-    """The update of a rule, whose numbers may be arguments of a compiled program."""
-
-    def update(
-        state: TrainState, value: Array, gradients: PyTree
-    ) -> tuple[TrainState, dict[str, Array]]:
-        norm = optax.tree.norm(gradients)
-        finite = jnp.isfinite(value) & jnp.isfinite(norm)
-        model, old = state.model, state.optimizer_state
-        updates, new = rule.update(gradients, old, model)
-        new = TrainState(optax.apply_updates(model, updates), new, state.step + 1)
-        state = jax.tree.map(partial(jnp.where, finite), new, state)
-        return state, {"loss": value, "gradient_norm": norm, "finite": finite}
-
-    return update
+    return training.jit_with(optimizer, lambda rule: partial(training.updated, rule))

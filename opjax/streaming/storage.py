@@ -1,7 +1,7 @@
-"""Where features of all points are kept between passes: in memory or on disk.
+"""Storage of the features of all points between passes: in memory or on disk.
 
-In 16 bits they are rounded, by the bounds of `opjax.precision`: float16 is
-scaled by a power of two, for every array.
+In 16 bits they are rounded, with the bounds of `opjax.precision`; float16 is scaled by
+a power of two per array.
 """
 
 import os
@@ -20,19 +20,20 @@ from opjax.streaming.plan import Folder
 class Storage:
     """Arrays of chunks in numbered slots, in memory or in an anonymous file.
 
-    A file is read and written, not mapped: pages of a mapped file count as memory of
-    the process. It disappears with the process.
+    A file is read and written instead of memory-mapped, because pages of a mapped file
+    count as memory of the process. It is deleted with the process.
 
     Args:
-      slots: how many arrays are kept of a chunk.
-      num_chunks: how many chunks there are.
-      shape: of an array.
-      dtype: of an array.
-      folder: for a file on disk; None for memory.
-      storage_dtype: what arrays are kept in, see `precision`; None for their own type.
+      slots: number of arrays stored per chunk.
+      num_chunks: number of chunks.
+      shape: shape of an array.
+      dtype: dtype of an array.
+      folder: folder for a file on disk; None for memory.
+      storage_dtype: dtype in which arrays are stored, see `precision`; None for their
+        own dtype.
 
     Raises:
-      OSError: if the folder cannot be written or has not enough space.
+      OSError: if the folder cannot be written or does not have enough space.
     """
 
     def __init__(
@@ -116,12 +117,13 @@ def _open(folder: str | os.PathLike[str], needed: int) -> Any:
     except OSError as error:
         raise OSError(
             f"The scratch folder {os.fspath(folder)!r} cannot be written: {error}. "
-            "Name a folder that exists, on a disk rather than in memory."
+            "Use an existing folder on a disk, not in memory."
         ) from error
     if needed > free:
         file.close()
         raise OSError(
-            f"The scratch folder {os.fspath(folder)!r} has {free / 2**30:.1f} GiB free "
-            f"and {needed / 2**30:.1f} GiB are needed; raise store_every."
+            f"The scratch folder {os.fspath(folder)!r} has {free / 2**30:.1f} GiB "
+            f"of free space, but {needed / 2**30:.1f} GiB are needed; raise "
+            "store_every."
         )
     return file

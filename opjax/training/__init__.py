@@ -1,10 +1,10 @@
 """Training of any pytree model: steps, optimizers, devices, replicas, checkpoints.
 
-`init`, `make_step` and `make_epoch` are pure functions from states to states. The
-optimizers in `training.optimizers` and the averages in `training.averages` are optax
-transformations. Import the other modules by name: `training.sharding` splits points and
-samples over devices, `training.replicas` trains many models at once, and
-`training.checkpoint`, which needs Orbax, saves and restores.
+`init`, `make_step` and `make_epoch` are pure functions of states. The optimizers in
+`training.optimizers` and the averages in `training.averages` are optax transformations.
+Import the other modules by name: `training.sharding` splits points and samples over
+devices, `training.replicas` trains many models at once, and `training.checkpoint`,
+which needs Orbax, saves and restores.
 """
 
 from opjax.training.averages import average_of, averaged
@@ -20,6 +20,7 @@ from opjax.training.optimizers import (
 )
 from opjax.training.step import (
     Epoch,
+    Gradient,
     NonFiniteError,
     TrainState,
     averaged_model,
@@ -33,10 +34,13 @@ from opjax.training.step import (
     make_update,
     over_samples,
     sample_order,
+    updated,
+    value_and_grad,
 )
 
 __all__ = [
     "Epoch",
+    "Gradient",
     "NonFiniteError",
     "TrainState",
     "adamw",
@@ -60,4 +64,6 @@ __all__ = [
     "over_samples",
     "sample_order",
     "scale_updates",
+    "updated",
+    "value_and_grad",
 ]

@@ -1,14 +1,15 @@
 """Named NumPy arrays in a directory, written and read by Orbax.
 
-All that opjax needs of Orbax is in this module, and it is Orbax's public interface. The
-calling process works alone, and in the foreground: no other process is waited for, no
-thread is left, and errors reach the caller.
+All uses of Orbax are in this module, through its public interface. The calling process
+works alone and in the foreground: it waits for no other process, leaves no thread
+behind, and errors reach the caller.
 
-Processes other than the first cannot write. `ocp.type_handlers.NumpyHandler` writes in
-process 0 alone, whatever `MultiprocessingOptions` say: elsewhere `Checkpointer.save`
-returns as if all were well, and the arrays are missing. The handler of `jax.Array`
-refuses arrays of one process. So `check_process` refuses;
-`tests/test_checkpoint.py` fails as soon as Orbax writes there, and the refusal can go.
+Only the first process can write. `ocp.type_handlers.NumpyHandler` writes only in
+process 0, regardless of `MultiprocessingOptions`: in other processes,
+`Checkpointer.save` returns without an error, but the arrays are missing. The handler of
+`jax.Array` rejects arrays of one process. Therefore `check_process` raises an error;
+`tests/test_checkpoint.py` fails as soon as Orbax supports writing there, and the check
+can be removed.
 """
 
 import contextlib
@@ -27,27 +28,29 @@ def check_process() -> None:
     """Checks that this process can write.
 
     Raises:
-      RuntimeError: if it is one of several, and not the first.
+      RuntimeError: if it is one of several processes, and not the first one.
     """
     if jax.process_index():
         raise RuntimeError(
-            f"Process {jax.process_index()} of {jax.process_count()} cannot save: "
-            "Orbax writes NumPy arrays in process 0 only. Save in process 0."
+            f"Process {jax.process_index()} of {jax.process_count()} cannot save, "
+            "because Orbax writes NumPy arrays only in process 0. Save in process "
+            "0."
         )
 
 
 def write(path: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes arrays to a directory: their folder in it appears when it is complete.
+    """Writes arrays to a directory; their subfolder is created atomically.
 
-    `ocp.CompositeCheckpointHandler` would make both folders, but in the background: if
-    one cannot be made, threads wait for it for five minutes, and the process with them.
+    `ocp.CompositeCheckpointHandler` would create both folders, but in the background:
+    if one cannot be created, threads and the process wait for five minutes.
 
     Args:
-      path: the directory, which is made; it does not exist, or has no arrays.
+      path: the directory, which is created; it must not exist or must not contain
+        arrays.
       arrays: arrays by name, none of them empty.
 
     Raises:
-      Exception: whatever Orbax and TensorStore raise, if the disk is full for example.
+      Exception: any error of Orbax and TensorStore, for example if the disk is full.
     """
     path.mkdir(exist_ok=True)
     with _quiet(), _checkpointer() as checkpointer:
@@ -55,13 +58,13 @@ def write(path: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def read(path: pathlib.Path) -> dict[str, np.ndarray]:
-    """Reads all arrays of a directory, of this version or of 0.1 and 0.2.
+    """Reads all arrays of a directory, from this version or from 0.1 and 0.2.
 
     Args:
       path: the directory.
 
     Raises:
-      Exception: whatever Orbax and TensorStore raise, if files are damaged.
+      Exception: any error of Orbax and TensorStore, if files are damaged.
     """
     with _quiet(), _checkpointer() as checkpointer:
         return checkpointer.restore(path / _FOLDER, args=ocp.args.PyTreeRestore())

@@ -1,4 +1,4 @@
-"""The leaves of a pytree as NumPy arrays by name, and back."""
+"""Conversion between the leaves of a pytree and named NumPy arrays."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -26,10 +26,10 @@ def arrays(tree: PyTree) -> dict[str, np.ndarray]:
 
 
 def shapes(tree: PyTree) -> dict[str, jax.ShapeDtypeStruct]:
-    """Returns shape and dtype of what `arrays` gives of a tree with such leaves.
+    """Returns shape and dtype of the arrays that `arrays` returns for a tree.
 
     Args:
-      tree: pytree as for `arrays`; leaves may be `jax.ShapeDtypeStruct`, too.
+      tree: pytree as for `arrays`; leaves may also be `jax.ShapeDtypeStruct`.
 
     Raises:
       TypeError: if a leaf is anything else.
@@ -45,8 +45,8 @@ def rebuild(found: Mapping[str, np.ndarray], like: PyTree) -> Any:
     """Builds a tree from arrays.
 
     Args:
-      found: the arrays by name, see `arrays`.
-      like: template: the tree has its structure, types and devices.
+      found: arrays by name, from `arrays`.
+      like: template, which provides the structure, types and devices of the tree.
     """
     leaves, structure = jax.tree.flatten(like)
     values = (found[name] for name, _ in _named(like, abstract=True))
@@ -60,8 +60,8 @@ def _named(tree: PyTree, *, abstract: bool = False) -> Iterator[tuple[str, Any]]
         name = jax.tree_util.keystr(path).replace("/", "|") or "value"
         if not isinstance(leaf, (*kinds, jax.ShapeDtypeStruct) if abstract else kinds):
             raise TypeError(
-                f"Leaf {name} is a {type(leaf).__name__}; checkpoints contain arrays "
-                "and numbers, store anything else in `metadata`."
+                f"Leaf {name} is a {type(leaf).__name__}, but checkpoints can only "
+                "contain arrays and numbers; store anything else in `metadata`."
             )
         whole = isinstance(leaf, jax.Array | jax.ShapeDtypeStruct)
         yield name, leaf if whole else np.asarray(leaf)

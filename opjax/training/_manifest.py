@@ -13,11 +13,11 @@ _KEYS = {"step", "metadata", "crc32"}  # the first manifests had no "own" and "f
 
 
 def text(path: pathlib.Path, step: int, metadata: Json) -> str:
-    """Returns the text of the manifest of a checkpoint that is on the disk.
+    """Returns the text of the manifest for a checkpoint on disk.
 
     Args:
       path: folder of the checkpoint.
-      step: its number.
+      step: step of the checkpoint.
       metadata: JSON object.
     """
     return signed(
@@ -33,27 +33,30 @@ def text(path: pathlib.Path, step: int, metadata: Json) -> str:
 def signed(values: Json) -> str:
     """Returns the text of a manifest, with the CRC-32 of its values under `own`."""
     stored = json.loads(json.dumps(values))  # as they will be read
-    own = zlib.crc32(json.dumps(stored, sort_keys=True).encode())
-    return json.dumps(stored | {"own": own}, indent=1)
+    return json.dumps(stored | {"own": own(stored)}, indent=1)
+
+
+def own(values: Json) -> int:
+    """Returns the CRC-32 of values that were read from JSON."""
+    return zlib.crc32(json.dumps(values, sort_keys=True).encode())
 
 
 def read(path: pathlib.Path) -> dict[str, Any]:
-    """Reads a manifest: `step`, `metadata` and `crc32`, those of the files by name.
+    """Reads a manifest: `step`, `metadata` and `crc32`, the checksums of the files.
 
-    Its own checksum is compared first, whatever the format: damage is no newer format.
+    Its own checksum is compared first, for any format, so that damage is not reported
+    as a newer format.
 
     Args:
       path: folder of the checkpoint.
 
     Raises:
       OSError: if its values have changed since they were written.
-      ValueError: if it is no JSON, or of a newer format.
+      ValueError: if it is not JSON, or has a newer format.
     """
     file = path / NAME
     values = json.loads(file.read_text())
-    own = values.pop("own", None)
-    found = zlib.crc32(json.dumps(values, sort_keys=True).encode())
-    if own not in (None, found):
+    if values.pop("own", None) not in (None, own(values)):
         raise OSError("its manifest has changed")
     known = values.pop("format", 0)
     _formats.check(file, known, _formats.CHECKPOINT, what="checkpoints")
@@ -63,7 +66,7 @@ def read(path: pathlib.Path) -> dict[str, Any]:
 
 
 def checksums(path: pathlib.Path) -> dict[str, int]:
-    """Returns the CRC-32 of every file; Orbax itself notices only some damage.
+    """Returns the CRC-32 of every file, because Orbax detects only some damage.
 
     Args:
       path: folder of the checkpoint.

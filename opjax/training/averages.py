@@ -1,7 +1,7 @@
-"""The exponential moving average of the weights of a training, kept by its optimizer.
+"""Exponential moving average of the weights, as part of the optimizer.
 
-It is part of the optimizer's state, so that a resumed run has the same average, and an
-update that is not applied leaves it as it was.
+It is part of the optimizer's state, so a resumed run has the same average, and a
+skipped update leaves it unchanged.
 """
 
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ class AverageState(NamedTuple):
     """State of `averaged`.
 
     Attributes:
-      inner: of the optimizer.
+      inner: state of the optimizer.
       total: weighted sum of the parameters of all steps.
       weight: sum of the weights, `1 - decay^t` after `t` steps.
 
@@ -41,22 +41,23 @@ class AverageState(NamedTuple):
 def averaged(
     optimizer: optax.GradientTransformation, decay: float
 ) -> optax.GradientTransformation:
-    r"""Makes an optimizer keep an average of the parameters; updates stay as they are.
+    r"""Adds an average of the parameters to an optimizer; updates do not change.
 
         a_t = (1 - decay) sum_{s=1}^t decay^{t-s} p_s / (1 - decay^t),
 
-    where `p_s` are the parameters after step `s`: an average without the start, whose
-    weights add up to one from the first step on. `average_of` reads it.
+    where `p_s` are the parameters after step `s`. The initial parameters are not
+    included, and the weights sum to one from the first step on. `average_of` returns
+    the average.
 
     Args:
       optimizer: any gradient transformation whose updates are added to the parameters.
-      decay: in [0, 1); the average is over about `1 / (1 - decay)` steps.
+      decay: decay in [0, 1); the average is over about `1 / (1 - decay)` steps.
 
     Returns:
       The gradient transformation; its state is an `AverageState`.
 
     Raises:
-      ValueError: if `decay` is not in [0, 1); from `update`, without parameters.
+      ValueError: if `decay` is not in [0, 1); from `update`, if parameters are missing.
 
     Examples:
       >>> import jax.numpy as jnp
@@ -105,13 +106,13 @@ def _update(
 
 
 def average_of(optimizer_state: PyTree, params: PyTree) -> Any:
-    """Returns the average that an optimizer keeps, or the parameters if it keeps none.
+    """Returns the average in an optimizer state, or the parameters if there is none.
 
-    Before the first step these are the parameters too.
+    Before the first step, it also returns the parameters.
 
     Args:
-      optimizer_state: of `averaged`, or of a chain with it, or of another optimizer;
-        of several replicas along axis 0 too.
+      optimizer_state: state of `averaged`, of a chain that contains it, or of another
+        optimizer; also of several replicas along axis 0.
       params: the parameters after the last step.
 
     Examples:

@@ -1,19 +1,18 @@
-"""Checkpoints that are complete or ignored, restored into exactly the types saved.
+"""Checkpoints that are complete or ignored, and restored with their exact types.
 
-A checkpoint is a directory, one for each step. Orbax writes the arrays into it. When
-all files are on disk, a manifest is written last: it holds the checksum of every file,
-and its own. A checkpoint without a manifest does not exist, and one that does not agree
-with its manifest is ignored. So a killed run, a power cut or a bad disk leaves the
-previous checkpoint usable.
+A checkpoint is a directory, one per step. Orbax writes the arrays into it. When all
+files are on disk, a manifest is written last: it contains the checksum of every file,
+and its own. A checkpoint without a manifest does not count, and one that does not match
+its manifest is ignored. So after a crash, a power failure or disk errors, the previous
+checkpoint is usable.
 
-Leaves are stored by their path in the pytree, and put back into the structure of a
-template. Modules and optimizer states come back as what they were, every bit the same,
-typed PRNG keys too.
+Leaves are stored by their path in the pytree, and restored into the structure of a
+template. Modules, optimizer states and typed PRNG keys are restored bit for bit.
 
-Scope: the calling process reads and writes alone, also if it is one of several. Only
-the first of several can write. Arrays that are split over the devices of other
-processes cannot be saved. Restored arrays are placed like the template's, whatever
-devices they were on.
+Scope: the calling process reads and writes alone, even if it is one of several. Only
+the first of several processes can write. Arrays that are split over devices of other
+processes cannot be saved. Restored arrays are placed like the template's, independently
+of their original devices.
 """
 
 import contextlib
@@ -37,7 +36,7 @@ _NAME = re.compile(r"step_(\d{10})")
 
 
 class CheckpointError(OSError):
-    """A checkpoint could not be written or read; others are untouched.
+    """A checkpoint could not be written or read; others are unchanged.
 
     Examples:
       >>> from opjax.training import checkpoint
@@ -52,10 +51,10 @@ class Restored(NamedTuple):
     """A checkpoint in memory.
 
     Attributes:
-      step: the step it was saved at.
-      payload: the pytree, of the template's types.
+      step: the step at which it was saved.
+      payload: the pytree, with the types of the template.
       metadata: the JSON object saved with it.
-      path: where it was read.
+      path: path from which it was read.
 
     Examples:
       >>> import tempfile
@@ -82,24 +81,24 @@ def save(
     metadata: dict[str, Any] | None = None,
     keep: int = 2,
 ) -> pathlib.Path:
-    """Writes a checkpoint, then deletes the ones no longer needed.
+    """Writes a checkpoint, then deletes the ones that are no longer needed.
 
-    Checkpoints of later steps are deleted, too: the run went back behind them, because
-    they were damaged or not wanted.
+    Checkpoints of later steps are deleted, too: if they exist, the run was restarted
+    from an earlier step because they were damaged or rejected.
 
     Args:
       directory: folder of all checkpoints of a run; created if missing.
-      step: number of the checkpoint; an existing one is replaced.
+      step: step of the checkpoint; an existing one is replaced.
       payload: pytree of arrays and numbers: states, keys, normalisers, positions.
       metadata: JSON object, such as the configuration.
-      keep: number of latest checkpoints to keep, this one included.
+      keep: number of latest checkpoints to keep, including this one.
 
     Returns:
       The path of the complete checkpoint.
 
     Raises:
       CheckpointError: if the directory cannot be written or the disk is full.
-      RuntimeError: if the process is one of several, and not the first.
+      RuntimeError: if the process is one of several, and not the first one.
       TypeError: if a leaf is neither array, number nor PRNG key.
       ValueError: if `keep` or `step` is out of range.
 
@@ -113,7 +112,9 @@ def save(
       [100]
     """
     if keep < 1 or not 0 <= step < 10**10:
-        raise ValueError(f"{keep=} must be at least 1, {step=} between 0 and 10^10.")
+        raise ValueError(
+            f"{keep=} must be at least 1, and {step=} must lie between 0 and 10^10."
+        )
     _arrays.check_process()
     directory = pathlib.Path(directory).absolute()
     path = directory / f"step_{step:010d}"
@@ -145,22 +146,23 @@ def save(
 def restore(
     directory: str | os.PathLike[str], like: PyTree, *, step: int | None = None
 ) -> Restored | None:
-    """Reads the newest complete checkpoint, passing over damaged ones with a warning.
+    """Reads the newest complete checkpoint; skips damaged ones with a warning.
 
     Args:
       directory: folder of all checkpoints of a run.
-      like: template pytree of the same structure; arrays, numbers or
-        `jax.ShapeDtypeStruct` leaves (values are ignored). Arrays are placed on the
+      like: template pytree of the same structure, with arrays, numbers or
+        `jax.ShapeDtypeStruct` as leaves (values are ignored). Arrays are placed on the
         template's devices.
-      step: read this one and raise if it cannot be read.
+      step: step of the checkpoint to read; it is an error if it cannot be read.
 
     Returns:
       The checkpoint, or None if there is none.
 
     Raises:
-      CheckpointError: if checkpoints exist and none can be read, or not the wanted one.
-      ValueError: if the structure, a shape or a dtype differs from the template: the
-        configuration has changed; or if a later opjax wrote it.
+      CheckpointError: if checkpoints exist but none can be read, or the requested one
+        cannot.
+      ValueError: if the structure, a shape or a dtype differs from the template,
+        because the configuration has changed; or if a later opjax wrote it.
 
     Examples:
       >>> import tempfile
@@ -205,11 +207,11 @@ def restore(
 
 
 def tidy(directory: str | os.PathLike[str], step: int, *, keep: int) -> None:
-    """Deletes incomplete checkpoints, and old ones that a killed `save` has left.
+    """Deletes incomplete checkpoints, and old ones that a killed `save` left behind.
 
     Args:
       directory: folder of all checkpoints of a run.
-      step: of a checkpoint that is known to be good; later ones stay.
+      step: step of a checkpoint that is known to be valid; later ones are kept.
       keep: number of latest checkpoints to keep, up to this one.
 
     Examples:
@@ -230,7 +232,7 @@ def tidy(directory: str | os.PathLike[str], step: int, *, keep: int) -> None:
 
 
 def read_metadata(directory: str | os.PathLike[str], step: int) -> dict[str, Any]:
-    """Reads the metadata of a checkpoint, to build a template for `restore` from.
+    """Reads the metadata of a checkpoint, to build a template for `restore`.
 
     Raises:
       CheckpointError: if there is none, or it is damaged.
@@ -260,11 +262,11 @@ def read_metadata(directory: str | os.PathLike[str], step: int) -> dict[str, Any
 def mapped(
     function: Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]], tree: PyTree
 ) -> Any:
-    """Applies a function to the arrays of a payload, by their names in a checkpoint.
+    """Applies a function to the named arrays of a payload.
 
     Args:
-      function: returns arrays of the same names, shapes and dtypes.
-      tree: payload, whose types and devices the result has.
+      function: function that returns arrays of the same names, shapes and dtypes.
+      tree: payload, which provides the types and devices of the result.
 
     Examples:
       >>> import numpy as np
@@ -278,7 +280,7 @@ def mapped(
 
 
 def all_steps(directory: str | os.PathLike[str]) -> list[int]:
-    """Lists the steps of the complete checkpoints in a directory, in rising order.
+    """Lists the steps of the complete checkpoints in a directory, in ascending order.
 
     Examples:
       >>> import tempfile
@@ -340,8 +342,8 @@ def _read(
     if missing or extra:
         raise _MismatchError(
             f"{path} was saved with another structure: missing {missing[:5]}, "
-            f"unexpected {extra[:5]}. Use the configuration and version it was "
-            "saved with (config.json, environment.json), or another directory."
+            f"unexpected {extra[:5]}. Use the configuration and version with which "
+            "it was saved (config.json, environment.json), or another directory."
         )
     for name, array in arrays.items():
         leaf = expected[name]
@@ -351,8 +353,8 @@ def _read(
         if (array.shape, array.dtype) != (leaf.shape, leaf.dtype):
             raise _MismatchError(
                 f"{path}: {name} was saved with shape {array.shape} and dtype "
-                f"{array.dtype}, expected {leaf.shape} and {leaf.dtype}. Use "
-                "the configuration and version it was saved with, or another "
+                f"{array.dtype}, expected {leaf.shape} and {leaf.dtype}. Use the "
+                "configuration and version with which it was saved, or another "
                 "directory."
             )
     return arrays | empty, info

@@ -1,4 +1,4 @@
-"""Muon for the matrices of a model, which may be stacked, and AdamW for the rest."""
+"""Muon for the (possibly stacked) matrices of a model, and AdamW for the rest."""
 
 from typing import Any
 
@@ -25,29 +25,30 @@ def muon(
     b2: float = 0.999,
     eps: float = 1e-8,
 ) -> optax.GradientTransformation:
-    r"""Muon on the kernels of linear and convolutional maps, AdamW on all else.
+    r"""Muon for the kernels of linear and convolutional maps, AdamW for the rest.
 
         p = p - r (0.2 max(m, n)^{1/2} U V^T + weight_decay p),
 
     for a kernel with `m` inputs and `n` outputs, where `U S V^T` is the momentum of its
-    gradient (0.95, Nesterov), whose singular values five Newton-Schulz steps make about
-    one. The last two axes are those of a matrix: every layer of a stack `(l, m, n)` and
-    every point of a stencil `(3, 3, m, n)` has a `U V^T` of its own. The factor makes
-    updates as large as those of AdamW, so that rates are too. See `is_matrix` for what
-    is a kernel.
+    gradient (0.95, Nesterov), and five Newton-Schulz steps bring its singular values
+    close to one. The last two axes are those of a matrix: every layer of a stack `(l,
+    m, n)` and every point of a stencil `(3, 3, m, n)` has its own `U V^T`. The factor
+    gives updates the same size as AdamW's, so learning rates are comparable.
+    `is_matrix` defines which leaves are kernels.
 
     Args:
       learning_rate: number, or function of the step counted from zero.
-      weight_decay: decoupled decay of all parameters, multiplied by the rate.
-      b1: decay of the mean of the gradient, of AdamW.
-      b2: decay of the mean of its square, of AdamW.
-      eps: added to the root mean square, of AdamW.
+      weight_decay: decoupled weight decay of all parameters, multiplied by the learning
+        rate.
+      b1: AdamW's decay of the mean of the gradient.
+      b2: AdamW's decay of the mean of its square.
+      eps: AdamW's offset of the root mean square.
 
     Returns:
       The gradient transformation.
 
     Raises:
-      ValueError: as `adamw`.
+      ValueError: as from `adamw`.
 
     Examples:
       >>> import jax.numpy as jnp
@@ -113,12 +114,12 @@ def _lenient(rule: optax.GradientTransformation) -> optax.GradientTransformation
 
 
 def is_matrix(path: tuple[Any, ...], leaf: Array) -> bool:
-    """Whether a leaf is a kernel, or a stack of kernels, to `muon`.
+    """Whether a leaf is a kernel, or a stack of kernels, for `muon`.
 
-    Its name ends in `kernel`, and it has at least two inputs and two outputs. Kernels
-    with four axes or more of which the last has two are spectral, with two parts of
-    complex numbers, and not meant. Biases, scales and temperatures are not, nor what a
-    layer stores under other names.
+    Its name must end in `kernel`, and it must have at least two inputs and two outputs.
+    Kernels with four or more axes whose last axis has length two are spectral kernels,
+    with real and imaginary parts, and are excluded. Biases, scales, temperatures and
+    leaves with other names are excluded too.
 
     Examples:
       >>> import jax
@@ -128,15 +129,25 @@ def is_matrix(path: tuple[Any, ...], leaf: Array) -> bool:
       >>> jax.tree_util.tree_map_with_path(is_matrix, params)
       {'bias': False, 'kernel': True}
     """
+    return is_kernel(path, leaf) and min(leaf.shape[-2:]) >= 2
+
+
+def is_kernel(path: tuple[Any, ...], leaf: Array) -> bool:
+    """Whether a leaf is a kernel as for `is_matrix`, with any number of channels.
+
+    Examples:
+      >>> import jax
+      >>> import jax.numpy as jnp
+      >>> from opjax.training.matrix_optimizers import is_kernel
+      >>> params = {"kernel": jnp.ones((8, 1)), "bias": jnp.ones(1)}
+      >>> jax.tree_util.tree_map_with_path(is_kernel, params)
+      {'bias': False, 'kernel': True}
+    """
     keys = [str(getattr(k, "name", getattr(k, "key", ""))) for k in path]
     names = [key for key in keys if key not in ("", "value")]
     spectral = leaf.ndim >= 4 and leaf.shape[-1] == 2
     return (
-        bool(names)
-        and names[-1].endswith("kernel")
-        and leaf.ndim >= 2
-        and min(leaf.shape[-2:]) >= 2
-        and not spectral
+        bool(names) and names[-1].endswith("kernel") and leaf.ndim >= 2 and not spectral
     )
 
 

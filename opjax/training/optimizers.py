@@ -1,12 +1,12 @@
-"""Optimizers of published operator-learning runs: torch's AdamW under OneCycleLR.
+"""Optimizers of published operator-learning runs: torch's AdamW with OneCycleLR.
 
-optax has both words and neither number: its one-cycle schedule peaks a step later, and
-torch also cycles beta1. These follow torch to rounding error, so learning curves can be
-compared, and stay accurate in float32.
+optax has functions with these names, but with other values: its one-cycle schedule has
+its maximum one step later, and torch also cycles beta1. These functions follow torch up
+to rounding error, so learning curves are comparable, and are accurate in float32.
 
-Schedules and rules are pytrees: their numbers, such as rates and lengths, are leaves.
-What `training.jit_with` compiles takes them as arguments, so that a training with other
-numbers finds its program in the compilation cache.
+Schedules and optimizers are pytrees: their numbers, such as learning rates and lengths,
+are leaves. Programs compiled by `training.jit_with` take them as arguments, so that a
+training with other numbers finds its program in the compilation cache.
 """
 
 import math
@@ -33,18 +33,20 @@ def onecycle(
     div_factor: float = 25.0,
     final_div_factor: float = 1e4,
 ) -> Schedule:
-    r"""The learning rate of torch's `OneCycleLR`, step for step.
+    r"""Learning-rate schedule equal to torch's `OneCycleLR`, step for step.
 
         r(i) = a cos^2(pi t / 2) + b sin^2(pi t / 2),
 
     with (a, b, t) = (peak / div, peak, i / u) for i <= u = pct_start * total - 1, then
-    (peak, peak / (div * final_div), (i - u) / (total - 1 - u)). This is not
-    `optax.cosine_onecycle_schedule`: its peak is a step later and its floor differs.
+    (peak, peak / (div * final_div), (i - u) / (total - 1 - u)). It differs from
+    `optax.cosine_onecycle_schedule`, whose maximum is one step later and whose final
+    value is different.
 
     Args:
-      peak: largest learning rate.
-      total_steps: number of optimizer steps of the run; the last value is kept after.
-      pct_start: fraction of the run spent rising.
+      peak: maximum learning rate.
+      total_steps: number of optimizer steps of the run; afterwards the last value is
+        kept.
+      pct_start: fraction of the run with increasing rate.
       div_factor: ratio of the peak to the first value.
       final_div_factor: ratio of the first value to the last.
 
@@ -81,16 +83,16 @@ def onecycle_momentum(
     base: float = 0.85,
     largest: float = 0.95,
 ) -> Schedule:
-    """Adam's beta1 under torch's `OneCycleLR`: `largest`, down to `base`, and back.
+    """Adam's beta1 with torch's `OneCycleLR`: from `largest` to `base` and back.
 
-    torch cycles beta1 by default (`cycle_momentum`), overriding the value AdamW was
-    given, so published one-cycle runs did not use beta1 = 0.9.
+    torch cycles beta1 by default (`cycle_momentum`), overriding the value passed to
+    AdamW, so published one-cycle runs did not use beta1 = 0.9.
 
     Args:
       total_steps: number of optimizer steps of the run.
-      pct_start: fraction of the run spent falling.
-      base: smallest beta1, met when the learning rate peaks.
-      largest: first and last beta1.
+      pct_start: fraction of the run with decreasing beta1.
+      base: minimum of beta1, reached when the learning rate has its maximum.
+      largest: first and last value of beta1.
 
     Returns:
       A function of the step, counted from zero.
@@ -171,17 +173,17 @@ def adamw(
     b2: float = 0.999,
     eps: float = 1e-8,
 ) -> optax.GradientTransformation:
-    r"""AdamW as in torch, with a learning rate and a beta1 that may vary.
+    r"""AdamW as in torch, with learning rate and beta1 that may depend on the step.
 
         m = b1 m + (1 - b1) g,   v = b2 v + (1 - b2) g^2,
         p = p - r (m / (1 - b1^t)) / ((v / (1 - b2^t))^{1/2} + eps) - r weight_decay p,
 
-    for all parameters alike, biases and scales included, with the current b1 in the
-    bias correction b1^t.
+    for all parameters, including biases and scales, with the current b1 in the bias
+    correction b1^t.
 
     Args:
       learning_rate: number, or function of the step counted from zero.
-      weight_decay: decoupled decay, multiplied by the learning rate.
+      weight_decay: decoupled weight decay, multiplied by the learning rate.
       b1: decay of the mean of the gradient; number or function of the step.
       b2: decay of the mean of its square.
       eps: positive, added to the root mean square.
@@ -190,7 +192,7 @@ def adamw(
       The gradient transformation; its state is an `AdamWState`.
 
     Raises:
-      ValueError: if `b1` (when a number) or `b2` is not in [0, 1), `eps` is not
+      ValueError: if `b1` (if it is a number) or `b2` is not in [0, 1), `eps` is not
         positive or `weight_decay` is negative.
 
     Examples:
@@ -280,10 +282,10 @@ def _update_adamw(
 
 
 def clip_gradient_norm(max_norm: float) -> optax.GradientTransformation:
-    """Scales gradients by `min(1, max_norm / (norm + 1e-6))`, as torch's clipping does.
+    """Scales gradients by `min(1, max_norm / (norm + 1e-6))`, like torch's clipping.
 
     Args:
-      max_norm: largest global Euclidean norm over all leaves.
+      max_norm: maximum global Euclidean norm over all leaves.
 
     Returns:
       A stateless gradient transformation.
@@ -319,13 +321,13 @@ def _clip(
 
 
 def chain(*rules: optax.GradientTransformation) -> optax.GradientTransformation:
-    """Applies rules one after the other, as `optax.chain`, and keeps their numbers.
+    """Applies transformations in sequence, like `optax.chain`, with numbers as leaves.
 
     Args:
-      *rules: gradient transformations; their numbers stay leaves, where they are.
+      *rules: gradient transformations; their numbers stay leaves if they are.
 
     Returns:
-      The gradient transformation; its state is a tuple of theirs.
+      The gradient transformation; its state is a tuple of their states.
 
     Examples:
       >>> from opjax import training
@@ -356,9 +358,9 @@ def _update_chain(
 
 
 def scale_updates(sizes: PyTree) -> optax.GradientTransformation:
-    """Multiplies updates by given sizes, so that rates are relative to them.
+    """Multiplies updates by given sizes, so that learning rates are relative to them.
 
-    Chained after Adam, a rate of 0.1 moves every parameter by a tenth of its size.
+    After Adam in a chain, a rate of 0.1 changes every parameter by a tenth of its size.
 
     Args:
       sizes: numbers or arrays in the structure of the parameters, such as the second
@@ -397,19 +399,19 @@ def adamw_onecycle(
     div_factor: float = 25.0,
     final_div_factor: float = 1e4,
 ) -> optax.GradientTransformation:
-    """Gradient clipping, then AdamW under a one-cycle schedule, as torch runs them.
+    """Gradient clipping, then AdamW with a one-cycle schedule, as in torch.
 
     Args:
-      peak: largest learning rate.
+      peak: maximum learning rate.
       total_steps: number of optimizer steps of the run.
-      weight_decay: decoupled decay of all parameters.
-      clip_norm: largest global gradient norm; None for no clipping.
+      weight_decay: decoupled weight decay of all parameters.
+      clip_norm: maximum global gradient norm; None for no clipping.
       b1: beta1 if it is not cycled; ignored otherwise, as in torch.
       b2: decay of the mean squared gradient.
-      eps: added to the root mean square.
-      cycle_momentum: cycle beta1 0.95, 0.85, 0.95, torch's default.
-      pct_start: fraction of the run spent rising.
-      div_factor: ratio of the peak to the first learning rate.
+      eps: offset of the root mean square.
+      cycle_momentum: cycle beta1 through 0.95, 0.85, 0.95, torch's default.
+      pct_start: fraction of the run with increasing rate.
+      div_factor: ratio of the maximum to the first learning rate.
       final_div_factor: ratio of the first learning rate to the last.
 
     Returns:

@@ -1,7 +1,8 @@
-"""Training on samples that are drawn anew in every step, of one model or of many.
+"""Training of one or many models on samples that are drawn anew in every step.
 
-Many are trained at once, stacked along axis 0. What a step draws depends on its number
-and on a seed alone, so that training in parts is training as a whole.
+Many models are trained at once, stacked along axis 0. The samples of a step depend only
+on its number and on a seed, so training in parts gives the same result as training as a
+whole.
 """
 
 from collections.abc import Callable
@@ -13,21 +14,18 @@ from jax import Array
 from jax.sharding import Mesh
 
 from opjax._trees import Batch, PyTree
-from opjax.training.step import (
-    TrainState,
-    make_update,
-)
+from opjax.training.step import Gradient, TrainState, make_update
 from opjax.training.step import init as init_state
 
 
 class Replicas(NamedTuple):
     """Models that are trained at once, stacked along axis 0.
 
-    Replica `i * len(seeds) + j` sees the batches that are drawn for seed `j`, once for
+    Replica `i * len(seeds) + j` uses the batches of seed `j`, which are drawn once for
     all `i`.
 
     Attributes:
-      seeds: of the batches.
+      seeds: seeds of the batches.
       hyper: hyper-parameters of every replica, a pytree with leaves `(r, ...)`, such as
         its learning rate.
 
@@ -44,11 +42,12 @@ class Replicas(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many models; raises ValueError unless they share the seeds evenly."""
+        """Number of models; raises ValueError unless the seeds divide it."""
         (size,) = {len(leaf) for leaf in jax.tree.leaves(self.hyper)}
         if size % len(self.seeds):
             raise ValueError(
-                f"{size} replicas do not share {len(self.seeds)} seeds evenly."
+                f"{size} replicas cannot be divided equally among "
+                f"{len(self.seeds)} seeds."
             )
         return size
 
@@ -56,11 +55,11 @@ class Replicas(NamedTuple):
 def init(
     model: PyTree, optimizer: Callable[..., Any], replicas: Replicas | None = None
 ) -> TrainState:
-    """Builds the state before the first step, of every replica.
+    """Builds the initial state of every replica.
 
     Args:
       model: pytree of arrays; replicas along axis 0.
-      optimizer: `optimizer()`, or `optimizer(hyper)` of one replica.
+      optimizer: `optimizer()`, or `optimizer(hyper)` for one replica.
       replicas: None for a single model.
 
     Examples:
@@ -89,7 +88,7 @@ def init(
 
 def make_steps(
     sample: Callable[[Array, Array], Any],
-    loss: Callable[..., Any],
+    gradient: Gradient,
     optimizer: Callable[..., Any],
     *,
     seed: int = 0,
@@ -101,10 +100,10 @@ def make_steps(
     """Builds steps on batches drawn anew; jit them with a static length.
 
     Args:
-      sample: `sample(key, step)`, a batch; pure.
-      loss: as for `training.make_step`.
+      sample: `sample(key, step)` returns a batch; a pure function.
+      gradient: loss and gradients of a batch, as from `training.value_and_grad`.
       optimizer: as for `init`.
-      seed: of the batches, where there are no replicas.
+      seed: seed of the batches, if there are no replicas.
       replicas: None for a single model.
       needs_key: whether the loss draws random numbers.
       microbatch: as for `training.make_step`.
@@ -113,7 +112,7 @@ def make_steps(
     Returns:
       `steps(length, state, good, first) -> (state, history)`, from step `first` on,
       with histories `(length, ...)` as in `training.make_epoch`. A model that is not
-      `good`, or meets a loss or gradient that is not finite, stays as it is from then.
+      `good`, or has a non-finite loss or gradient, is not changed from then on.
 
     Examples:
       >>> import jax
@@ -124,7 +123,7 @@ def make_steps(
       ...     return training.adamw(0.1, weight_decay=0.0)
       >>> steps = replicas.make_steps(
       ...     lambda key, step: jax.random.normal(key, (4,)),
-      ...     lambda model, batch: jnp.sum((model["w"] * batch) ** 2),
+      ...     training.value_and_grad(lambda model, x: jnp.sum((model["w"] * x) ** 2)),
       ...     optimizer,
       ... )
       >>> state = replicas.init({"w": jnp.array(1.0)}, optimizer)
@@ -144,7 +143,7 @@ def make_steps(
         noise: Array | None,
     ) -> Any:
         rule = optimizer(*own)
-        advance = make_update(loss, rule, microbatch=microbatch, mesh=mesh)
+        advance = make_update(gradient, rule, microbatch=microbatch, mesh=mesh)
         return advance(state, batch, good, noise)
 
     def update(state: PyTree, good: Array, step: Array) -> Any:

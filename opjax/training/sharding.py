@@ -1,13 +1,14 @@
-"""Points and samples over devices: where arrays are, and what is added up.
+"""Points and samples split over devices: placement of arrays, and sums over devices.
 
     mesh = sharding.device_mesh(points=4, batch=2)
     epoch = training.make_epoch(loss, optimizer, mesh=mesh)
 
 Every device has all parameters, a part of the samples of a batch, and a part of their
-points. Gradients of samples add up: that asks nothing of a model. Points of a sample
-need each other: a loss that is split over them adds up itself, `axis_name="points"`,
-and so does its model. Losses and gradients are those of one device but for rounding,
-and so are the bytes that devices exchange in a step, whatever the number of points.
+points. Gradients add up over samples, for any model. The points of a sample depend on
+each other: a loss that is split over points must compute its sums with
+`axis_name="points"`, and so must its model. Losses and gradients equal those of one
+device except for rounding. The number of bytes that devices exchange in a step does not
+depend on the number of points.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,10 +32,10 @@ OF_SAMPLES = ("scalars", "target_scalars")
 
 
 def parse(text: str) -> dict[str, int]:
-    """Returns the sizes of a mesh of devices: `points:4,batch:2`, or one of the two.
+    """Parses the sizes of a device mesh: `points:4,batch:2`, or one of the two.
 
     Raises:
-      ValueError: if that is not what the text says.
+      ValueError: if the text does not have this form.
 
     Examples:
       >>> from opjax.training import sharding
@@ -47,24 +48,26 @@ def parse(text: str) -> dict[str, int]:
         fits = name in (POINTS, BATCH) and name not in sizes
         if not (fits and count.isdecimal() and int(count)):
             raise ValueError(
-                f"mesh={text!r} must be the numbers of devices for points and for "
-                "batch, such as points:4,batch:2 or batch:2."
+                f"mesh={text!r} must contain the numbers of devices for points and "
+                "for batch, such as points:4,batch:2 or batch:2."
             )
         sizes[name] = int(count)
     return sizes
 
 
 def device_mesh(*, points: int = 1, batch: int = 1) -> Mesh:
-    """Returns a mesh of devices, the first ones, with the axes `points` and `batch`.
+    """Returns a mesh of the first devices, with the axes `points` and `batch`.
 
-    Of several processes, see `jax.distributed`, each has as many of them.
+    With several processes, see `jax.distributed`, each contributes the same number of
+    devices.
 
     Args:
-      points: devices that share the points of a sample.
-      batch: devices, or groups of them, that share the samples of a batch.
+      points: number of devices that share the points of a sample.
+      batch: number of devices, or groups of devices, that share the samples of a batch.
 
     Raises:
-      ValueError: if there are not as many devices, or not as many of each process.
+      ValueError: if there are too few devices, or the processes have different numbers
+        of them.
 
     Examples:
       >>> from opjax.training import sharding
@@ -105,7 +108,7 @@ def size(mesh: Mesh | None, name: str) -> int:
 
 
 def given(mesh: Mesh | None) -> dict[str, str]:
-    """Returns the argument `axis_name` of what is split over points, if it is.
+    """Returns the argument `axis_name` for functions split over points, if they are.
 
     Examples:
       >>> from opjax.training import sharding
@@ -116,7 +119,7 @@ def given(mesh: Mesh | None) -> dict[str, str]:
 
 
 def check_batch(mesh: Mesh | None, samples: int, microbatch: int | None = None) -> None:
-    """Raises ValueError unless devices get equal parts of a batch.
+    """Raises ValueError unless the devices get equal parts of a batch.
 
     Examples:
       >>> from opjax.training import sharding
@@ -124,7 +127,7 @@ def check_batch(mesh: Mesh | None, samples: int, microbatch: int | None = None) 
       >>> sharding.check_batch(mesh, samples=4, microbatch=3)
       Traceback (most recent call last):
           ...
-      ValueError: microbatch=3 must divide the 4 samples of a batch that each of ...
+      ValueError: microbatch=3 must divide 4, the number of samples of a batch ...
     """
     shards, parts = size(mesh, BATCH), microbatch or 1
     if samples % shards:
@@ -134,22 +137,24 @@ def check_batch(mesh: Mesh | None, samples: int, microbatch: int | None = None) 
         )
     if samples // shards % parts:
         raise ValueError(
-            f"{microbatch=} must divide the {samples // shards} samples of a batch "
-            f"that each of batch:{shards} gets."
+            f"{microbatch=} must divide {samples // shards}, the number of samples "
+            f"of a batch for each of batch:{shards}."
         )
 
 
 def specs(data: Batch, mesh: Mesh, *, samples: str | None = BATCH) -> Any:
-    """Returns how arrays of samples are split, a `PartitionSpec` for each.
+    """Returns how arrays of samples are split, one `PartitionSpec` for each.
 
     Args:
-      data: pytree of arrays with samples along axis 0; if points are split, a dict of
-        arrays among `OF_POINTS`, with points along axis 1.
-      mesh: of devices.
-      samples: axis that samples are split over; None for all samples on each device.
+      data: pytree of arrays with samples along axis 0; if points are split, a
+        dictionary of arrays with names in `OF_POINTS`, with points along axis 1.
+      mesh: device mesh.
+      samples: device axis over which samples are split; None for all samples on each
+        device.
 
     Raises:
-      ValueError: if points are split and an array has another name, or other points.
+      ValueError: if points are split and an array has another name, or another number
+        of points.
 
     Examples:
       >>> import numpy as np
@@ -164,17 +169,18 @@ def specs(data: Batch, mesh: Mesh, *, samples: str | None = BATCH) -> Any:
     names = data if isinstance(data, Mapping) else {"the batch": None}
     if unknown := [name for name in names if name not in (*OF_POINTS, *OF_SAMPLES)]:
         raise ValueError(
-            f"points:{shards} of the device mesh splits only {', '.join(OF_POINTS)}; "
-            f"the axis of points in {', '.join(unknown)} is not known."
+            f"points:{shards} of the device mesh can split only "
+            f"{', '.join(OF_POINTS)}; it is unknown which axis of "
+            f"{', '.join(unknown)} contains the points."
         )
     for name, array in data.items():
         if name in OF_SAMPLES:
             continue
         if np.ndim(array) < 2 or array.shape[1] % shards:
             raise ValueError(
-                f"points:{shards} of the device mesh must divide the points, axis 1 "
-                f"of {name} {np.shape(array)}; use `pad_points` to add points with "
-                "weight zero."
+                f"points:{shards} of the device mesh must divide the number of "
+                f"points, axis 1 of {name} with shape {np.shape(array)}; use "
+                "`pad_points` to add points with weight zero."
             )
     whole, split = PartitionSpec(samples), PartitionSpec(samples, POINTS)
     return {name: whole if name in OF_SAMPLES else split for name in data}
@@ -185,13 +191,13 @@ def pad_points(data: Batch, mesh: Mesh, *, row: int = 1) -> Any:
 
     Args:
       data: see `specs`.
-      mesh: of devices.
-      row: points that stay together: those of a row of a grid, its size divided by that
-        of its first axis.
+      mesh: device mesh.
+      row: number of points that stay together: those of a grid row, its size divided by
+        that of its first axis.
 
     Returns:
-      The data; padded, if need be, with `quadrature_weights` of `1 / n` where there
-      were none, which models take for the same.
+      The data, padded if necessary, with `quadrature_weights` of `1 / n` if there were
+      none, which is equivalent for models.
 
     Examples:
       >>> import numpy as np
@@ -223,9 +229,10 @@ def pad_points(data: Batch, mesh: Mesh, *, row: int = 1) -> Any:
 
 
 def replicate(tree: PyTree, mesh: Mesh) -> Any:
-    """Puts all of a tree on every device; inside `jax.jit`, says that it is there.
+    """Replicates a tree on every device; inside `jax.jit`, declares it replicated.
 
-    Of several processes each must have the same tree, and puts it on its own devices.
+    With several processes, each must have the same tree, and places it on its own
+    devices.
 
     Examples:
       >>> import numpy as np
@@ -238,10 +245,10 @@ def replicate(tree: PyTree, mesh: Mesh) -> Any:
 
 
 def place(data: Batch, mesh: Mesh, *, row: int = 1) -> Any:
-    """Puts samples on the devices: all of them on each, with its part of the points.
+    """Places all samples on each device, with the device's part of the points.
 
-    `row` is that of `pad_points`. Of several processes each must have the same samples,
-    and puts what belongs on its own devices there.
+    `row`: see `pad_points`. With several processes, each must have the same samples,
+    and places the data of its own devices.
 
     Examples:
       >>> import numpy as np
@@ -259,11 +266,11 @@ def place(data: Batch, mesh: Mesh, *, row: int = 1) -> Any:
 
 
 def own_samples(mesh: Mesh, count: int) -> np.ndarray:
-    """Returns the places in a batch of the samples that devices of this process have.
+    """Returns the indices in a batch of the samples on devices of this process.
 
     Args:
-      mesh: of devices.
-      count: samples of the batch, see `check_batch`.
+      mesh: device mesh.
+      count: number of samples of the batch, see `check_batch`.
 
     Examples:
       >>> from opjax.training import sharding
@@ -278,13 +285,13 @@ def own_samples(mesh: Mesh, count: int) -> np.ndarray:
 
 
 def place_batch(data: Batch, mesh: Mesh, *, samples: int, row: int = 1) -> Any:
-    """Puts the samples of a batch on the devices: each has its own, and its points.
+    """Places the samples of a batch on the devices: each has its own, and its points.
 
     Args:
       data: the samples of `own_samples`, in this process.
-      mesh: of devices.
-      samples: how many the batch has in all processes.
-      row: that of `pad_points`.
+      mesh: device mesh.
+      samples: number of samples of the batch over all processes.
+      row: see `pad_points`.
 
     Examples:
       >>> import numpy as np
@@ -305,7 +312,7 @@ def place_batch(data: Batch, mesh: Mesh, *, samples: int, row: int = 1) -> Any:
 
 
 def fetch(tree: PyTree) -> Any:
-    """Returns a tree that every device has, on one device of this process.
+    """Returns a replicated tree on one device of this process.
 
     Examples:
       >>> import numpy as np
@@ -340,38 +347,37 @@ def _put_part(sharding: NamedSharding, leaf: PyTree) -> jax.Array:
 def add_gradients(
     gradient: Callable[..., Any], mesh: Mesh, microbatch: int | None
 ) -> Callable[..., Any]:
-    """Makes a function of a batch the sum of its values on the devices' samples.
+    """Converts a function of a batch to a sum over the samples of all devices.
 
     Args:
-      gradient: `gradient(trained, carried, batch, key)`, a value that all devices with
-        points of the same samples have, and gradients, see below.
-      mesh: of devices.
-      microbatch: samples that `gradient` divides the samples of a device into.
+      gradient: `gradient(model, batch, key)` returns a value, which is equal on all
+        devices with points of the same samples, and gradients, see below.
+      mesh: device mesh.
+      microbatch: number of samples into which `gradient` divides the samples of a
+        device.
 
     Returns:
-      A function of the same arguments, the batch being whole. Devices along `batch`
-      have keys of their own.
+      A function of the same arguments, with the whole batch. Devices along `batch` have
+      different keys.
 
     Examples:
       >>> import jax
       >>> import jax.numpy as jnp
       >>> from opjax.training import sharding
-      >>> def gradient(weight, carried, batch, key):
+      >>> def gradient(weight, batch, key):
       ...     return jax.value_and_grad(lambda w: w * batch["features"].sum())(weight)
       >>> total = sharding.add_gradients(gradient, sharding.device_mesh(batch=1), None)
       >>> batch = {"features": jnp.ones((4, 9, 1))}
-      >>> value, slope = total(jnp.array(2.0), None, batch, None)
+      >>> value, slope = total(jnp.array(2.0), batch, None)
       >>> float(value), float(slope)
       (72.0, 36.0)
     """
     shards = size(mesh, BATCH)
 
-    def local(
-        trained: PyTree, carried: PyTree, batch: Batch, key: jax.Array | None
-    ) -> Any:
+    def local(model: PyTree, batch: Batch, key: jax.Array | None) -> Any:
         if key is not None and shards > 1:
             key = jax.random.split(key, shards)[lax.axis_index(BATCH)]
-        found = gradient(trained, carried, batch, key)
+        found = gradient(model, batch, key)
         values, gradients = found if shards == 1 else lax.psum(found, BATCH)
         if size(mesh, POINTS) > 1:
             # Every device asks for the gradient of the same loss, and what it gets
@@ -379,20 +385,18 @@ def add_gradients(
             gradients = lax.pmean(gradients, POINTS)
         return values, gradients
 
-    def total(
-        trained: PyTree, carried: PyTree, batch: Batch, key: jax.Array | None
-    ) -> Any:
+    def total(model: PyTree, batch: Batch, key: jax.Array | None) -> Any:
         check_batch(mesh, jax.tree.leaves(batch)[0].shape[0], microbatch)
         whole = PartitionSpec()
         # Unchecked: models need not know of devices.
         run = jax.shard_map(
             local,
             mesh=mesh,
-            in_specs=(whole, whole, specs(batch, mesh), whole),
+            in_specs=(whole, specs(batch, mesh), whole),
             out_specs=whole,
             check_vma=False,
         )
-        return run(trained, carried, batch, key)
+        return run(model, batch, key)
 
     return total
 
@@ -407,7 +411,7 @@ def map_samples(
 ) -> Any:
     """Applies a function of model and sample to every sample, on all devices.
 
-    All of them get all values. See `training.evaluate`; inside `jax.jit`.
+    All devices get all values. See `training.evaluate`; call it inside `jax.jit`.
 
     Examples:
       >>> import jax.numpy as jnp

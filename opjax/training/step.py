@@ -1,11 +1,12 @@
-"""Training any pytree model: a step, an epoch on the device, and an honest stop at NaN.
+"""Training of any pytree model: a step, an epoch on the device, and a stop at NaN.
 
-Everything here is a pure function of its arguments, the order of the samples included,
-so the position of a run is its `TrainState` alone: `state.step` says which batch comes
-next, and a run continued from a saved state equals the uninterrupted one bit for bit.
+Everything here is a pure function of its arguments, including the order of the samples.
+So the position of a run is its `TrainState`: `state.step` determines the next batch,
+and a run continued from a saved state equals the uninterrupted one bit for bit.
 
 Every real floating-point leaf of a model is trained; other leaves (integers, PRNG keys)
-are carried along. So keep constants such as mesh coordinates out of a model's arrays.
+and parts marked by `tuning.Frozen` are carried along. So do not store constants, such
+as mesh coordinates, in a model's arrays.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,13 +23,18 @@ from jax.sharding import Mesh
 from opjax._trees import Batch, PyTree
 from opjax.training import sharding
 from opjax.training.averages import average_of
+from opjax.training.tuning import Frozen
+
+# `gradient(model, batch, key=None) -> ((value, numbers), gradients)`, see
+# `value_and_grad`.
+Gradient = Callable[..., Any]
 
 
 class TrainState(NamedTuple):
-    """All that changes during training.
+    """Everything that changes during training.
 
     Attributes:
-      model: any pytree, e.g. a Flax NNX module.
+      model: any pytree, for example a Flax NNX module.
       optimizer_state: the optimizer's state for the trained leaves of `model`.
       step: number of updates applied so far, int32.
 
@@ -62,10 +68,10 @@ class NonFiniteError(FloatingPointError):
 
 
 def init(model: PyTree, optimizer: optax.GradientTransformation) -> TrainState:
-    """Builds the state before the first step.
+    """Builds the initial state.
 
     Args:
-      model: pytree of arrays, copied so that donating the state leaves it alone.
+      model: pytree of arrays, copied so that donating the state does not delete it.
       optimizer: gradient transformation.
 
     Returns:
@@ -97,9 +103,10 @@ def _first(optimizer: optax.GradientTransformation, model: PyTree) -> TrainState
 
 
 def averaged_model(state: TrainState) -> Any:
-    """Returns the model with the average of its weights that `averaged` keeps.
+    """Returns the model with the average of its weights from `averaged`.
 
-    Without one it is the model; leaves that are not trained are those of the model.
+    Without an average, it returns the model. Leaves that are not trained are those of
+    the model.
 
     Examples:
       >>> import jax.numpy as jnp
@@ -114,14 +121,14 @@ def averaged_model(state: TrainState) -> Any:
 
 
 def over_samples(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Makes a function of one sample a function of a batch, as `jax.vmap` does.
+    """Converts a function of one sample to a function of a batch, like `jax.vmap`.
 
-    A batch of one sample has no batch axis inside: with an axis of size one in front,
-    sums over other axes than the last take XLA 5 to 13 times as long on a CPU (jaxlib
-    0.10.2), and a training step 1.3 to 1.6 times as long.
+    A batch of one sample has no batch axis inside. With a leading axis of size one,
+    sums over other axes than the last are 5 to 13 times slower in XLA on a CPU (jaxlib
+    0.10.2), and a training step is 1.3 to 1.6 times slower.
 
     Args:
-      function: of pytrees of arrays.
+      function: function of pytrees of arrays.
 
     Returns:
       A function of the same pytrees with samples along axis 0 of every array.
@@ -149,27 +156,27 @@ def make_step(
     microbatch: int | None = None,
     mesh: Mesh | None = None,
 ) -> Callable[..., tuple[TrainState, dict[str, Array]]]:
-    """Builds the update of one batch; jit it, or use `make_epoch`, which does.
+    """Builds the update for one batch; jit it, or use `make_epoch`, which does.
 
-    An update with a non-finite loss or gradient is not applied: the state comes back as
-    it was, its step included, and `metrics["finite"]` is False.
+    An update with a non-finite loss or gradient is not applied: the state is returned
+    unchanged, including its step, and `metrics["finite"]` is False.
 
     Args:
       loss: `loss(model, batch)` returns a scalar, or a scalar and a dict of scalars.
       optimizer: gradient transformation.
-      microbatch: samples whose gradients are computed at once, a divisor of the batch;
-        the whole batch by default. Losses, gradients and metrics of the parts are
-        added, so `loss` must be a sum over samples. Takes the memory of one part, and
-        on CPU, where its arrays stay in cache, less time.
+      microbatch: number of samples whose gradients are computed at once, a divisor of
+        the batch size; the whole batch by default. Losses, gradients and metrics of the
+        parts are added, so `loss` must be a sum over samples. It needs the memory of
+        one part, and on CPU, where its arrays stay in cache, less time.
       mesh: devices that share the samples of a batch, so `loss` must be a sum over
-        samples, and their points, see `training.sharding`: then `loss` is called with
-        `axis_name=`, the axis over which it has to add up points.
+        samples; and their points, see `training.sharding`: `loss` is then called with
+        `axis_name=`, the axis over which it must sum over points.
 
     Returns:
       `step(state, batch, key=None) -> (state, metrics)`, with the metrics "loss",
       "gradient_norm" (before clipping) and "finite", and those of `loss`. With a PRNG
-      key, `loss` is called with `key=` that key folded with the step, for dropout; the
-      same step then draws the same numbers in a resumed run.
+      key, `loss` is called with `key=`, this key combined with the step, for dropout;
+      so a resumed run draws the same numbers.
 
     Raises:
       ValueError: from `step`, if `microbatch` or the mesh do not divide the batch.
@@ -188,7 +195,9 @@ def make_step(
       >>> round(float(state.model["w"]), 3), float(metrics["loss"])
       (1.1, 4.0)
     """
-    update = make_update(loss, optimizer, microbatch=microbatch, mesh=mesh)
+    update = make_update(
+        value_and_grad(loss), optimizer, microbatch=microbatch, mesh=mesh
+    )
 
     def step(
         state: TrainState, batch: Batch, key: Array | None = None
@@ -198,17 +207,50 @@ def make_step(
     return step
 
 
+def value_and_grad(loss: Callable[..., Any]) -> Gradient:
+    """Makes a loss the function of its value and its gradients.
+
+    Args:
+      loss: as for `make_step`.
+
+    Returns:
+      `gradient(model, batch, key=None) -> ((value, numbers), gradients)`, with the
+      scalars that `loss` returns besides, and None for the gradient of every leaf that
+      is not trained. `axis_name=` is passed on to the loss.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from opjax import training
+      >>> gradient = training.value_and_grad(lambda w, batch: jnp.sum(w * batch))
+      >>> (value, numbers), slope = gradient(jnp.array(2.0), jnp.ones(4))
+      >>> float(value), numbers, float(slope)
+      (8.0, {}, 4.0)
+    """
+
+    def gradient(
+        model: PyTree, batch: Batch, key: Array | None = None, **axis: str
+    ) -> Any:
+        def objective(trained: PyTree, carried: PyTree) -> Any:
+            keys = {} if key is None else {"key": key}
+            value = loss(_merge(trained, carried), batch, **keys, **axis)
+            return value if isinstance(value, tuple) else (value, {})
+
+        return jax.value_and_grad(objective, has_aux=True)(*_partition(model))
+
+    return gradient
+
+
 def make_update(
-    loss: Callable[..., Any],
+    gradient: Gradient,
     optimizer: optax.GradientTransformation,
     *,
     microbatch: int | None = None,
     mesh: Mesh | None = None,
 ) -> Callable[..., tuple[TrainState, dict[str, Array]]]:
-    """Builds the update of `make_step` with an argument that says whether to apply it.
+    """Builds the update of `make_step` with an argument that decides to apply it.
 
     Args:
-      loss: as for `make_step`.
+      gradient: of a batch, as from `value_and_grad`.
       optimizer: gradient transformation.
       microbatch: as for `make_step`.
       mesh: as for `make_step`.
@@ -222,43 +264,25 @@ def make_update(
       >>> optimizer = training.adamw(0.1, weight_decay=0.0)
       >>> def loss(model, x):
       ...     return jnp.sum(model["w"] * x)
-      >>> update = training.make_update(loss, optimizer)
+      >>> update = training.make_update(training.value_and_grad(loss), optimizer)
       >>> state = training.init({"w": jnp.array(1.0)}, optimizer)
       >>> state, _ = update(state, jnp.ones(4), jnp.array(False))  # do not apply
       >>> int(state.step), float(state.model["w"])
       (0, 1.0)
     """
-
-    def objective(
-        trained: PyTree, carried: PyTree, batch: Batch, key: Array | None
-    ) -> Any:
-        model = _merge(trained, carried)
-        keys = {} if key is None else {"key": key}
-        value = loss(model, batch, **keys, **sharding.given(mesh))
-        return value if isinstance(value, tuple) else (value, {})
+    of_batch = partial(gradient, **sharding.given(mesh))
+    if microbatch is not None:
+        of_batch = _in_parts(of_batch, microbatch)
+    if mesh is not None:
+        of_batch = sharding.add_gradients(of_batch, mesh, microbatch)
 
     def update(
         state: TrainState, batch: Batch, good: Array, key: Array | None = None
     ) -> tuple[TrainState, dict[str, Array]]:
-        trained, carried = _partition(state.model)
-        gradient = jax.value_and_grad(objective, has_aux=True)
-        if microbatch is not None:
-            gradient = _in_parts(gradient, microbatch)
-        if mesh is not None:
-            gradient = sharding.add_gradients(gradient, mesh, microbatch)
         step_key = None if key is None else jax.random.fold_in(key, state.step)
-        (value, aux), gradients = gradient(trained, carried, batch, step_key)
-        norm = optax.tree.norm(gradients)
-        finite = jnp.isfinite(value) & jnp.isfinite(norm)
-        updates, new = optimizer.update(gradients, state.optimizer_state, trained)
-        new = (jax.tree.map(jnp.add, trained, updates), new, state.step + 1)
-        # Selecting leaf by leaf fuses with the update; `lax.cond` would not, and take
-        # another pass over the state.
-        old = (trained, state.optimizer_state, state.step)
-        select = partial(jnp.where, good & finite)
-        trained, opt_state, count = jax.tree.map(select, new, old)
-        state = TrainState(_merge(trained, carried), opt_state, count)
-        metrics = {**aux, "loss": value, "gradient_norm": norm, "finite": finite}
+        (value, numbers), gradients = of_batch(state.model, batch, step_key)
+        state, metrics = updated(optimizer, state, value, gradients, good)
+        metrics = {**numbers, **metrics}
         if mesh is not None:
             state, metrics = sharding.replicate((state, metrics), mesh)
         return state, metrics
@@ -266,15 +290,59 @@ def make_update(
     return update
 
 
-def _in_parts(gradient: Callable[..., Any], microbatch: int) -> Callable[..., Any]:
+def updated(
+    optimizer: optax.GradientTransformation,
+    state: TrainState,
+    value: Array,
+    gradients: PyTree,
+    good: Array | bool = True,
+) -> tuple[TrainState, dict[str, Array]]:
+    """Applies gradients, unless they or the loss are not finite.
+
+    Args:
+      optimizer: gradient transformation.
+      state: before the update.
+      value: of the loss.
+      gradients: of its trained leaves, as from `value_and_grad`.
+      good: whether to apply them at all.
+
+    Returns:
+      The state, and the metrics of `make_step`.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from opjax import training
+      >>> optimizer = training.adamw(0.1, weight_decay=0.0)
+      >>> state = training.init({"w": jnp.array(1.0)}, optimizer)
+      >>> slopes = {"w": jnp.array(2.0)}
+      >>> state, metrics = training.updated(optimizer, state, jnp.array(4.0), slopes)
+      >>> round(float(state.model["w"]), 3), float(metrics["gradient_norm"])
+      (0.9, 2.0)
+    """
+    trained, carried = _partition(state.model)
+    norm = optax.tree.norm(gradients)
+    finite = jnp.isfinite(value) & jnp.isfinite(norm)
+    updates, new = optimizer.update(gradients, state.optimizer_state, trained)
+    new = (jax.tree.map(jnp.add, trained, updates), new, state.step + 1)
+    # Selecting leaf by leaf fuses with the update; `lax.cond` would not, and take
+    # another pass over the state.
+    old = (trained, state.optimizer_state, state.step)
+    trained, opt_state, count = jax.tree.map(
+        partial(jnp.where, good & finite), new, old
+    )
+    metrics = {"loss": value, "gradient_norm": norm, "finite": finite}
+    return TrainState(_merge(trained, carried), opt_state, count), metrics
+
+
+def _in_parts(gradient: Gradient, microbatch: int) -> Gradient:
     """Makes a function of a batch the sum of its values on the parts of the batch."""
 
-    def total(trained: PyTree, carried: PyTree, batch: Batch, key: Array | None) -> Any:
+    def total(model: PyTree, batch: Batch, key: Array | None) -> Any:
         sizes = {jnp.shape(x)[0] for x in jax.tree.leaves(batch)}
         if len(sizes) > 1 or min(sizes) % microbatch:
             raise ValueError(
                 f"{microbatch=} must divide the number of samples, axis 0 of every "
-                f"array of the batch; these have {sorted(sizes)}."
+                f"array of the batch, which is {sorted(sizes)}."
             )
         size = min(sizes)
         count = size // microbatch
@@ -284,7 +352,7 @@ def _in_parts(gradient: Callable[..., Any], microbatch: int) -> Callable[..., An
         keys = None if key is None else jax.random.split(key, count)
 
         def evaluate(part: PyTree) -> Any:
-            return gradient(trained, carried, *part)
+            return gradient(model, *part)
 
         def add(sum_so_far: PyTree, part: PyTree) -> Any:
             return jax.tree.map(jnp.add, sum_so_far, evaluate(part)), None
@@ -304,18 +372,18 @@ def jit_with(
 ) -> "WithNumbers":
     """Compiles `make(optimizer)` with the numbers of the optimizer as arguments.
 
-    Rates, decays and lengths of schedules that are leaves of the optimizer, as those of
-    `opjax.training.optimizers` are, are then no constants of the program: a training
-    that differs in them alone finds it in the compilation cache. What is not a number,
-    such as the functions of other optimizers, stays part of the program.
+    Rates, decays and schedule lengths that are leaves of the optimizer, as in
+    `opjax.training.optimizers`, are then not constants of the program, so a training
+    run with other numbers finds the program in the compilation cache. Everything else,
+    such as functions of other optimizers, stays part of the program.
 
     Args:
       optimizer: gradient transformation.
-      make: returns the function to compile.
+      make: function that returns the function to compile.
       donate: whether to donate the first argument of that function.
 
     Returns:
-      The compiled function, called as that of `make(optimizer)`.
+      The compiled function, with the arguments of `make(optimizer)`.
 
     Examples:
       >>> import jax.numpy as jnp
@@ -371,12 +439,12 @@ class WithNumbers:
         return self._arrays[dtype]
 
     def lower(self, *given: Any) -> jax.stages.Lowered:
-        """Returns the program of a call with such arguments, and calls nothing."""
+        """Returns the lowered program of a call with such arguments."""
         return self._call.lower(self._numbers, *given)
 
 
 class Epoch:
-    """The updates of many batches, as made by `make_epoch`.
+    """The updates for many batches, built by `make_epoch`.
 
     Examples:
       >>> import jax.numpy as jnp
@@ -389,7 +457,7 @@ class Epoch:
 
     def __init__(
         self,
-        loss: Callable[..., Any],
+        gradient: Gradient,
         optimizer: optax.GradientTransformation,
         *,
         microbatch: int | None = None,
@@ -399,7 +467,7 @@ class Epoch:
         self.on_device_scan = on_device_scan
 
         def make(rule: optax.GradientTransformation) -> Callable[..., Any]:
-            update = make_update(loss, rule, microbatch=microbatch, mesh=mesh)
+            update = make_update(gradient, rule, microbatch=microbatch, mesh=mesh)
 
             def one(carry: PyTree, data: Batch, rows: Array, key: Array | None) -> Any:
                 state, good = carry
@@ -442,7 +510,7 @@ class Epoch:
         order: Array | np.ndarray,
         key: Array | None = None,
     ) -> None:
-        """Compiles ahead what a call with such arguments needs; trains nothing."""
+        """Compiles the program of a call with such arguments, without running it."""
         rows = order if self.on_device_scan else order[0]
         self._advance.lower((state, jnp.array(True)), data, rows, key).compile()
 
@@ -455,18 +523,19 @@ def make_epoch(
     on_device_scan: bool = True,
     mesh: Mesh | None = None,
 ) -> Epoch:
-    """Builds the updates of many batches, gathered from data kept on the device.
+    """Builds the updates for many batches, gathered from data on the device.
 
-    After the first non-finite loss or gradient the state is frozen, so the last good
-    one is returned; `first_non_finite` tells whether and where that happened.
+    After the first non-finite loss or gradient the state is frozen, so the last finite
+    one is returned; `first_non_finite` returns whether and where that happened.
 
     Args:
       loss: as for `make_step`.
-      optimizer: gradient transformation; of those in `opjax.training.optimizers` the
-        numbers are arguments of the compiled program, see `jit_with`.
+      optimizer: gradient transformation; the numbers of optimizers in
+        `opjax.training.optimizers` are arguments of the compiled program, see
+        `jit_with`.
       microbatch: as for `make_step`.
       on_device_scan: one `lax.scan` for all batches, or one dispatch for each, for
-        losses that XLA handles badly inside loops. The two may differ in rounding.
+        losses that are slow in XLA's loops. The two may differ by rounding.
       mesh: as for `make_step`; see `sharding.place` for the data.
 
     Returns:
@@ -492,7 +561,7 @@ def make_epoch(
       (2, (2,))
     """
     return Epoch(
-        loss,
+        value_and_grad(loss),
         optimizer,
         microbatch=microbatch,
         on_device_scan=on_device_scan,
@@ -504,7 +573,7 @@ def first_non_finite(history: dict[str, Array]) -> int | None:
     """Finds the first step of an epoch whose update was not applied.
 
     Args:
-      history: per-step metrics of `make_epoch`.
+      history: metrics of `make_epoch`, per step.
 
     Returns:
       Its row in the order, or None if all losses and gradients were finite.
@@ -524,15 +593,15 @@ def sample_order(
 ) -> Array:
     """Draws the sample order of an epoch, a pure function of seed and epoch.
 
-    Samples left over by the last full batch are left out of this epoch; the next one
-    shuffles anew. (torch's loaders keep a smaller last batch by default; choose a batch
-    size that divides the number of samples to agree with them.)
+    Samples that do not fill the last batch are omitted in this epoch; the next epoch is
+    shuffled anew. (torch's loaders keep a smaller last batch by default; to agree with
+    them, choose a batch size that divides the number of samples.)
 
     Args:
       seed: seed of the run.
       epoch: number of the epoch.
       num_samples: number of training samples.
-      batch_size: samples in a batch.
+      batch_size: number of samples per batch.
 
     Returns:
       Sample indices, int32, shape `(num_samples // batch_size, batch_size)`.
@@ -566,19 +635,19 @@ def bucket_order(
 ) -> tuple[Array, Array]:
     """Draws the sample order of an epoch over samples in several buckets.
 
-    A batch holds samples of one bucket, whose arrays have one shape; buckets follow
-    each other at random. As in `sample_order`, the samples of a bucket that are left
-    over by its last full batch are left out of this epoch.
+    A batch contains samples of one bucket, whose arrays have one shape; the order of
+    buckets is random. As in `sample_order`, samples that do not fill the last batch of
+    a bucket are omitted in this epoch.
 
     Args:
       seed: seed of the run.
       epoch: number of the epoch.
-      sizes: samples in every bucket.
-      batch_size: samples in a batch.
+      sizes: number of samples in every bucket.
+      batch_size: number of samples per batch.
 
     Returns:
-      Buckets of the batches, int32, shape `(steps,)`, and sample indices within them,
-      `(steps, batch_size)`.
+      Bucket of each batch, int32, shape `(steps,)`, and sample indices within the
+      buckets, `(steps, batch_size)`.
 
     Raises:
       ValueError: if a bucket has too few samples for one batch.
@@ -591,8 +660,8 @@ def bucket_order(
     """
     if not sizes or not 1 <= batch_size <= min(sizes):
         raise ValueError(
-            f"{batch_size=} must lie between 1 and the samples of the smallest "
-            f"bucket, {sizes=}; use a smaller batch or fewer buckets."
+            f"{batch_size=} must lie between 1 and the number of samples of the "
+            f"smallest bucket, {sizes=}; use a smaller batch or fewer buckets."
         )
     # One bucket is what `sample_order` draws, so that both are the same run.
     key = jax.random.fold_in(jax.random.key(seed), epoch)
@@ -619,13 +688,14 @@ def evaluate(
     """Applies a metric of one sample to every sample of a data set.
 
     Args:
-      metric: `metric(model, sample)` returns a scalar or a pytree of arrays. Reuse the
-        same function object: each new one is compiled anew.
+      metric: `metric(model, sample)` returns a scalar or a pytree of arrays. Pass the
+        same function object every time: each new one is compiled anew.
       model: any pytree.
       data: pytree of arrays with samples along axis 0.
-      batch_size: samples evaluated at once; need not divide their number.
-      mesh: devices that share the samples and their points; then `metric` is called as
-        the loss of `make_step`.
+      batch_size: number of samples evaluated at once; need not divide the number of
+        samples.
+      mesh: devices that share the samples and their points; `metric` is then called
+        like the loss of `make_step`.
 
     Returns:
       The values, stacked along a new axis 0.
@@ -649,6 +719,8 @@ def _partition(model: PyTree) -> tuple[Any, Any]:
     """Splits into trained and carried leaves, None standing for those of the other."""
 
     def is_trained(leaf: PyTree) -> bool:
+        if isinstance(leaf, Frozen):
+            return False
         if jnp.issubdtype(leaf.dtype, jnp.complexfloating):
             raise TypeError(
                 f"The model has a {leaf.dtype} leaf of shape {leaf.shape}; store "
@@ -656,9 +728,14 @@ def _partition(model: PyTree) -> tuple[Any, Any]:
             )
         return bool(jnp.issubdtype(leaf.dtype, jnp.floating))
 
-    trained = jax.tree.map(lambda leaf: leaf if is_trained(leaf) else None, model)
-    carried = jax.tree.map(lambda leaf: None if is_trained(leaf) else leaf, model)
-    return trained, carried
+    def part(keep: bool) -> Any:
+        return jax.tree.map(
+            lambda leaf: leaf if is_trained(leaf) is keep else None,
+            model,
+            is_leaf=lambda leaf: isinstance(leaf, Frozen),
+        )
+
+    return part(True), part(False)
 
 
 def _merge(trained: PyTree, carried: PyTree) -> Any:

@@ -1,8 +1,8 @@
-"""Error bars of fields: conformal bands, scores, and whether a case is like others.
+"""Error bars of fields: conformal bands, scores, and out-of-distribution tests.
 
-All functions are pure and act on one case, or on the scores of several; a band says in
-how many cases a whole field lies inside, see `conformal_quantile` for the theorem and
-for what it assumes.
+All functions are pure and act on one case, or on the scores of several. The coverage of
+a band is the fraction of cases whose whole field lies inside; `conformal_quantile`
+states the theorem and its assumptions.
 """
 
 from opjax.uncertainty.conformal import (
@@ -16,7 +16,12 @@ from opjax.uncertainty.conformal import (
     pointwise_scores,
 )
 from opjax.uncertainty.detection import detectable_shifts
-from opjax.uncertainty.groups import Group, GroupedLikeness, likeness_of_groups
+from opjax.uncertainty.groups import (
+    Group,
+    GroupedLikeness,
+    alarm_margin,
+    likeness_of_groups,
+)
 from opjax.uncertainty.likeness import (
     Likeness,
     area_under_curve,
@@ -26,6 +31,8 @@ from opjax.uncertainty.likeness import (
     shrunk_distances,
     wave_means,
 )
+from opjax.uncertainty.posterior import Normal, laplace
+from opjax.uncertainty.ranking import Choice, greedy_choice
 from opjax.uncertainty.regression import ridge_variance
 from opjax.uncertainty.scores import (
     calibration_curve,
@@ -38,9 +45,12 @@ from opjax.uncertainty.scores import (
 
 __all__ = [
     "Band",
+    "Choice",
     "Group",
     "GroupedLikeness",
     "Likeness",
+    "Normal",
+    "alarm_margin",
     "area_under_curve",
     "band",
     "calibration_curve",
@@ -52,6 +62,8 @@ __all__ = [
     "field_moments",
     "field_score",
     "gaussian_nll",
+    "greedy_choice",
+    "laplace",
     "least_cases",
     "likeness",
     "likeness_of_groups",

@@ -28,18 +28,18 @@ def fields(**arrays: Any) -> list[Array]:
     for name, other in others:
         if other.shape != one.shape:
             raise ValueError(
-                f"{first} has shape {one.shape} but {name} has shape {other.shape}; "
-                "they must be equal."
+                f"{first} has shape {one.shape}, but {name} has shape "
+                f"{other.shape}; they must be equal."
             )
     return list(fields.values())
 
 
 def weights_of(field: Array, quadrature_weights: ArrayLike | None) -> Array:
-    """Returns a weight for every value of a field, ones by default.
+    """Returns one weight per value of a field, ones by default.
 
     Raises:
       TypeError: if the weights are not floating point.
-      ValueError: if there is not one for each point.
+      ValueError: if there is not one weight per point.
     """
     if quadrature_weights is None:
         return jnp.ones_like(field)
@@ -48,7 +48,7 @@ def weights_of(field: Array, quadrature_weights: ArrayLike | None) -> Array:
     if weights.shape != field.shape[:1]:
         raise ValueError(
             f"quadrature_weights has shape {weights.shape}, expected "
-            f"{field.shape[:1]}: one weight for each point."
+            f"{field.shape[:1]}: one weight per point."
         )
     weights = weights.reshape(weights.shape + (1,) * (field.ndim - 1))
     return jnp.broadcast_to(weights, field.shape)

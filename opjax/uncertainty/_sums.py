@@ -1,4 +1,4 @@
-"""Sums with twice the digits of their terms, for many terms in single precision."""
+"""Sums in doubled precision, for many terms in single precision."""
 
 import math
 from fractions import Fraction

@@ -13,16 +13,17 @@ from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from opjax import _checks
+from opjax._explicit import split_by_compiler
 from opjax.quadrature import active
 from opjax.uncertainty import _arguments, _sums
 
 
 class Band(NamedTuple):
-    """The two fields that enclose a prediction.
+    """Lower and upper field around a prediction.
 
     Attributes:
-      lower: lower end at every point, in the shape of the prediction.
-      upper: upper end.
+      lower: lower bound at every point, in the shape of the prediction.
+      upper: upper bound at every point, `(n, q)`.
 
     Examples:
       >>> import numpy as np
@@ -47,13 +48,13 @@ def pointwise_scores(
 
         s_i = |e_i| / h_i,
 
-    and zero at points of zero weight, whatever their values.
+    and zero at points of zero weight, for any values there.
 
     Args:
       error: prediction minus target at the `n` points, shape `(n,)` or `(n, c)`.
-      width: half the width of the band before calibration, of the same shape and unit;
-        it must not depend on the target. A width of zero yields inf, or NaN if the
-        error is zero too.
+      width: half-width of the band before calibration, with the same shape and unit; it
+        must not depend on the target. A width of zero gives inf, or NaN if the error is
+        zero too.
       quadrature_weights: weights of the points; zero masks a point.
 
     Returns:
@@ -86,13 +87,14 @@ def field_score(
 
         s = max_i |e_i| / h_i    over points of positive weight and all channels,
 
-    the smallest factor `s` by which `prediction +- s h` encloses the target everywhere.
+    which is the smallest factor `s` for which `prediction +- s h` contains the target
+    everywhere.
 
     Args:
       error: prediction minus target, shape `(n,)` or `(n, c)`.
-      width: half the width of the band before calibration, see `pointwise_scores`.
-      quadrature_weights: weights of the points; zero masks a point. Their size does
-        not matter: the maximum is over all points that count.
+      width: half-width of the band before calibration, see `pointwise_scores`.
+      quadrature_weights: weights of the points; zero masks a point. Positive weights
+        have no other effect: the score is the maximum over all unmasked points.
 
     Returns:
       The score, a scalar.
@@ -121,10 +123,10 @@ def least_cases(coverage: float) -> int:
 
         n >= c / (1 - c) = 1 / alpha - 1,    alpha = 1 - c.
 
-    Below that, even the largest score of all calibration cases is no bound.
+    With fewer cases, even the largest of all calibration scores is not a bound.
 
     Args:
-      coverage: `c`, between 0 and 1, without the ends.
+      coverage: target coverage `c`, inside (0, 1).
 
     Returns:
       The number: 9 for 90 %, 19 for 95 %, 99 for 99 %.
@@ -149,8 +151,8 @@ def check_cases(num_cases: int, *, coverage: float) -> None:
       coverage: see `least_cases`.
 
     Raises:
-      ValueError: if there are too few, with the least number, or the coverage is not
-        inside (0, 1).
+      ValueError: if there are too few (the message states the minimum), or the coverage
+        is not inside (0, 1).
 
     Examples:
       >>> from opjax.uncertainty import check_cases
@@ -163,43 +165,44 @@ def check_cases(num_cases: int, *, coverage: float) -> None:
     if num_cases < least:
         possible = num_cases / (num_cases + 1)
         raise ValueError(
-            f"{num_cases} calibration cases are too few for {coverage=:g}: at least "
-            f"{least} are needed. Give more cases, or use a coverage of at most "
+            f"{num_cases} calibration cases are too few for {coverage=:g}: at "
+            f"least {least} are needed. Use more cases, or a coverage of at most "
             f"{math.floor(1000 * possible) / 1000:g}."
         )
 
 
 @partial(jax.jit, static_argnames="coverage")
+@split_by_compiler
 def conformal_quantile(
     scores: Float[ArrayLike, " b"], *, coverage: float
 ) -> Float[Array, ""]:
-    r"""The factor of the widths in a band for whole fields.
+    r"""The factor of the width in a band for whole fields.
 
         the k-th smallest of the n scores,    k = ceil((n + 1) c),
 
-    a quantile at the level `k / n`, slightly above `c` because the number of cases is
-    finite.
+    which is a quantile at the level `k / n`, slightly above `c` because the number of
+    cases is finite.
 
     Theorem. Let the scores of the `n` calibration cases and of a new case be
     exchangeable: any order of the `n + 1` of them is equally probable. Then the new
     score is at most this factor with probability at least `c`, and, if scores never
-    tie, at most `c + 1 / (n + 1)`. Nothing else is assumed, neither of the operator
-    nor of the distribution of its errors.
+    tie, at most `c + 1 / (n + 1)`. There are no other assumptions, neither on the
+    operator nor on the distribution of its errors.
 
-    The probability is over the draw of calibration cases and of the new one, together.
-    With the calibration cases held fixed, the share of new cases inside varies around
-    it: it has the distribution Beta(k, n + 1 - k), with a standard deviation of 0.03
-    for 100 cases and 90 %. Nothing is said of one given case, of cases of a kind that
-    was rare in calibration, nor of cases from elsewhere: a new shape, a new range of
-    loads, or cases that the training has seen are not exchangeable with the others.
+    The probability is over the joint draw of calibration cases and of the new one. For
+    fixed calibration cases, the coverage of new cases varies around it: it has the
+    distribution Beta(k, n + 1 - k), with a standard deviation of 0.03 for 100 cases and
+    90 %. The theorem makes no statement about a single given case, about kinds of cases
+    that were rare in calibration, or about cases from another distribution: a new
+    shape, a new range of loads, or training cases are not exchangeable with the others.
 
     Args:
-      scores: of the calibration cases, which the operator must not have been trained
-        on, nor the width been chosen by; shape `(n,)`.
-      coverage: promised share `c` of the cases, inside (0, 1).
+      scores: scores of the calibration cases, shape `(n,)`. These cases must be used
+        neither to train the operator nor to choose the width.
+      coverage: target coverage `c` of the cases, inside (0, 1).
 
     Returns:
-      The factor, a scalar; NaN if a score is.
+      The factor, a scalar; NaN if a score is NaN.
 
     Raises:
       TypeError: if the scores are not floating point.
@@ -226,37 +229,38 @@ def conformal_quantile(
     return jnp.where(jnp.any(jnp.isnan(scores)), jnp.nan, quantile)
 
 
+@split_by_compiler
 def pointwise_quantile(
     scores: Float[ArrayLike, "b n"],
     *,
     coverage: float,
     quadrature_weights: Float[ArrayLike, "b n"] | None = None,
 ) -> Float[Array, ""]:
-    r"""The factor of the widths in a band for points.
+    r"""The factor of the width in a band for points.
 
         min { t : (1/b) sum_j F_j(t) >= (b + 1) c / b },
         F_j(t) = sum_i w_ji [s_ji <= t] / sum_i w_ji,
 
-    where `F_j(t)` is the weighted share of case `j` inside `t` times the width. The
+    where `F_j(t)` is the weighted fraction of case `j` inside `t` times the width. The
     cases are exchangeable, their points are not: so the correction is that of `b`
-    cases, however many points they have. Shares are compared exactly, in any precision
-    and of any number of points: without weights they are counted, with weights their
-    sums have twice the digits.
+    cases, for any number of points. Fractions are compared exactly, in any precision
+    and for any number of points: without weights they are counted, with weights their
+    sums have doubled precision.
 
     Theorem. If the calibration cases and a new case are exchangeable, the expected
-    share of the new case inside is at least `c`. The share of a single case may be
-    anything between 0 and 1, and the field as a whole is mostly not inside.
+    fraction of the new case inside is at least `c`. The fraction for a single case may
+    be anything between 0 and 1, and the whole field is usually not inside.
 
     Args:
-      scores: of the `n` points of `b` cases, as from `pointwise_scores`, shape
-        `(b, n)`; smaller cases are padded with points of zero weight.
-      coverage: promised share `c` of the points, inside (0, 1).
-      quadrature_weights: weights of the points, shape `(b, n)`; each case counts the
-        same, whatever the sum of its weights. Equal ones if left out.
+      scores: scores at the `n` points of `b` cases, from `pointwise_scores`, shape `(b,
+        n)`; smaller cases are padded with points of zero weight.
+      coverage: target coverage `c` of the points, inside (0, 1).
+      quadrature_weights: weights of the points, shape `(b, n)`; each case counts
+        equally, regardless of the sum of its weights. Equal weights by default.
 
     Returns:
-      The factor, a scalar of the scores' type; NaN if a score of positive weight is, or
-      a case has no point of positive weight.
+      The factor, a scalar in the dtype of the scores; NaN if a score of positive weight
+      is NaN, or a case has no point of positive weight.
 
     Raises:
       TypeError: if an array is not floating point.
@@ -283,8 +287,8 @@ def pointwise_quantile(
     _checks.floating(quadrature_weights=quadrature_weights)
     if np.shape(quadrature_weights) != array.shape:
         raise ValueError(
-            f"quadrature_weights has shape {np.shape(quadrature_weights)}, but scores "
-            f"{array.shape}: one weight for each score."
+            f"quadrature_weights has shape {np.shape(quadrature_weights)}, but "
+            f"scores has shape {array.shape}: expected one weight per score."
         )
     return _weighted_quantile(array, quadrature_weights, coverage=coverage)
 
@@ -353,9 +357,9 @@ def band(
 
     Args:
       prediction: values at the points, shape `(n,)` or `(n, c)`.
-      width: `h`, in the unit of the prediction and of the same shape, as in
+      width: half-width `h`, with the unit and shape of the prediction, as in
         calibration.
-      factor: `t`, from `conformal_quantile` for whole fields, or from
+      factor: factor `t`, from `conformal_quantile` for whole fields, or from
         `pointwise_quantile`; not negative. A traced value is not checked.
 
     Returns:
@@ -387,6 +391,7 @@ def _exact(coverage: float) -> Fraction:
     """
     if not 0 < coverage < 1:
         raise ValueError(
-            f"{coverage=} must be inside (0, 1), for example 0.9 for nine of ten cases."
+            f"{coverage=} must be inside (0, 1), for example 0.9 for nine out of "
+            "ten cases."
         )
     return Fraction(repr(float(coverage)))

@@ -1,4 +1,4 @@
-"""What a comparison with few cases is able to tell apart."""
+"""Smallest shifts that an out-of-distribution test can detect."""
 
 import math
 from collections.abc import Sequence
@@ -32,33 +32,34 @@ def detectable_shifts(
                        >= power},
 
     for each group `g`, in standard deviations of the feature over the reference cases.
-    The probability is that over 96 trials on these cases themselves: each takes a case
-    in turn from the others, moves a random feature of it up or down, and compares it
-    with the `b - 1` others. It is an alarm if fewer than `a (b + 1)` of them are at
-    least as unlike, as for a new case at `p <= a`. Nothing is assumed of the
-    distribution, and correlated features count as they are: a small shift that makes a
-    combination which no other case has is noticed.
+    The probability is estimated from 96 trials on these cases themselves: each removes
+    one case in turn, moves a random feature of it up or down, and compares it with the
+    `b - 1` others. The result is an alarm if fewer than `a (b + 1)` of them have at
+    least its score, as for a new case at `p <= a`. There is no assumption on the
+    distribution, and correlations of features are taken into account: a small shift to
+    a combination that no other case has is detected.
 
-    The probability is found at 16 shifts from 0.5 to 78, and in between by linear
-    interpolation over the logarithm of the shift. From 96 trials it is known to 0.04,
-    and the shift to about a tenth.
+    The probability is computed at 16 shifts from 0.5 to 78, with linear interpolation
+    in the logarithm of the shift between them. With 96 trials, its standard error is
+    0.04, and the shift is accurate to about a tenth.
 
-    A difference in several features at once may be noticed when it is smaller; one that
-    is in no feature is never noticed.
+    A difference in several features at once may be detected if it is smaller; a
+    difference in no feature is never detected.
 
     Args:
-      groups: as for `likeness_of_groups`; the new case of each plays no part.
-      false_alarms: `a`, the share of cases that are alike and raise an alarm.
-      power: probability to notice a shift, inside (0, 1).
+      groups: as for `likeness_of_groups`; the new case of each is ignored.
+      false_alarms: false-alarm rate `a`: the fraction of in-distribution cases that
+        raise an alarm.
+      power: probability of detecting the shift, inside (0, 1).
       ridge: see `shrunk_distances`.
 
     Returns:
-      The shifts, one for each group; infinite where none is noticed so often.
+      The shifts, one per group; infinite if no shift is detected with this probability.
 
     Raises:
       TypeError: if an array is not floating point.
-      ValueError: if reference cases are too few for an alarm, `power` is not inside
-        (0, 1), or see `likeness_of_groups`.
+      ValueError: if there are too few reference cases for an alarm, `power` is not
+        inside (0, 1), or as from `likeness_of_groups`.
 
     Examples:
       >>> import numpy as np

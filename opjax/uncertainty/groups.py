@@ -1,5 +1,6 @@
-"""Whether a case is like others, by several groups of features at once."""
+"""Out-of-distribution test with several groups of features."""
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from jaxtyping import Float
 
 from opjax import _checks
 from opjax.uncertainty import _distances
+from opjax.uncertainty.conformal import least_cases
 from opjax.uncertainty.likeness import conformal_p_value
 
 # Reference cases are a little beyond, too: what counts is a tenth of the unit size, see
@@ -20,16 +22,16 @@ _BEYOND = 0.1
 
 
 class Group(NamedTuple):
-    """Features of one kind, such as moments, or waves over the points.
+    """Features of one kind, such as moments, or wave means over the points.
 
     Attributes:
-      features: of the new case, shape `(f,)`.
-      reference: of the `b` reference cases, shape `(b, f)`.
-      noise: variance of the features of the new case because its points are few, such
-        as `1 / n` for means over `n` points; a scalar.
-      reference_noise: the same of the reference cases, `(b,)`, or one for all.
-      limits: smallest and largest features of training, `(2, f)`. How far a feature
-        lies beyond them is compared as a feature of its own; None for no limits.
+      features: features of the new case, shape `(f,)`.
+      reference: features of the `b` reference cases, shape `(b, f)`.
+      noise: variance of the new case's features due to its finite number of points,
+        such as `1 / n` for means over `n` points; a scalar.
+      reference_noise: the same for the reference cases, `(b,)`, or one number for all.
+      limits: minimum and maximum of each feature in training, `(2, f)`. The distance of
+        a feature beyond them becomes an additional feature; None for no limits.
 
     Examples:
       >>> import numpy as np
@@ -66,14 +68,14 @@ class GroupedLikeness(NamedTuple):
     """Result of an out-of-distribution test.
 
     Attributes:
-      p_value: probability of a case at least as unlike, if the case is drawn as the
-        others are; at least `1 / (b + 1)` for `b` others.
-      score: how unlike it is: standard deviations of the logarithm of the distance
-        above the median, of the group where they are most.
-      distance: from the mean of the others, over their own median distance, in the
-        group below.
-      group: number of the group in which it is most unlike, as for the p-value: with
-        the new case among the others.
+      p_value: probability of a score at least as large for an in-distribution case; at
+        least `1 / (b + 1)` for `b` reference cases.
+      score: out-of-distribution score: standard deviations of the logarithm of the
+        distance above the median, the maximum over the groups.
+      distance: distance from the mean of the reference cases, relative to their median
+        distance, in the group below.
+      group: index of the group with the largest score, as for the p-value: with the new
+        case among the others.
 
     Examples:
       >>> import numpy as np
@@ -94,7 +96,7 @@ class GroupedLikeness(NamedTuple):
 def likeness_of_groups(
     groups: Sequence[Group], *, ridge: ArrayLike = 0.1
 ) -> GroupedLikeness:
-    r"""Tests a case against reference cases, by several groups of features.
+    r"""Tests a case against reference cases, with several groups of features.
 
         d_gi^2 = z_gi (Z_g^T Z_g / b + ridge I)^{-1} z_gi^T,
         z_gi = (x_gi - mean) / (std^2 + floor^2 + max(v_gi - median_j v_gj, 0))^{1/2},
@@ -103,30 +105,31 @@ def likeness_of_groups(
         p = conformal_p_value(s_1, ..., s_b; s).
 
     `d` are the distances of `shrunk_distances`, and `e` those from the other cases,
-    each case left out of the covariance, so that many features may be compared with few
-    cases. Features of a case with fewer points than the others are noisier by `v`, and
-    count for less. Groups are brought to one scale by the spread of `l`, and a case is
-    as unlike as it is in its most unusual group.
+    with each case left out of the covariance, so that many features can be used with
+    few cases. Features of a case with fewer points than the others are noisier by `v`,
+    and have less weight. Groups are brought to one scale by the spread of `l`, and the
+    score of a case is the maximum over its groups.
 
-    For the p-value all of this is done with the new case among the others, so that all
-    `b + 1` scores change in the same way if two cases are exchanged. The theorem of
-    `conformal_p_value` holds for any number of groups: no correction for several tests
-    is needed. Score and distance leave the new case out, and have no bound.
+    For the p-value, all of this is computed with the new case among the others, so that
+    all `b + 1` scores change in the same way if two cases are exchanged. The theorem of
+    `conformal_p_value` therefore holds for any number of groups: no correction for
+    multiple tests is needed. Score and distance leave the new case out, and are
+    unbounded.
 
     In a group with `limits`, `x` is followed by `max(x - high, low - x, 0) / 10`. These
-    are smaller than the floor in nearly all reference cases, so that a case far beyond
-    the limits of training is far away, however few cases there are.
+    values are smaller than the floor in nearly all reference cases, so that a case far
+    beyond the training limits has a large distance, even with few cases.
 
-    What differs in no feature is not seen, however wrong the prediction is. What few
-    cases can tell apart at all is `detectable_shifts`.
+    A difference in no feature is not detected, however wrong the prediction is.
+    `detectable_shifts` returns what a number of cases can detect.
 
     Args:
-      groups: at least one, all with the same number of reference cases. No operator
-        was trained on these, if the features depend on the operator.
+      groups: at least one group, all with the same number of reference cases. If the
+        features depend on the operator, these cases must not be used for its training.
       ridge: see `shrunk_distances`.
 
     Returns:
-      p-value, score, distance and the number of the group; NaN if a feature is.
+      p-value, score, distance and index of the group; NaN if a feature is NaN.
 
     Raises:
       TypeError: if an array is not floating point.
@@ -138,7 +141,7 @@ def likeness_of_groups(
       >>> from opjax.uncertainty import Group, likeness_of_groups
       >>> reference = np.random.default_rng(0).normal(size=(40, 3))
       >>> group = Group(features=np.full(3, 9.0), reference=reference)
-      >>> bool(likeness_of_groups([group]).p_value < 0.05)  # unlike the others
+      >>> bool(likeness_of_groups([group]).p_value < 0.05)  # out of distribution
       True
 
     References:
@@ -164,6 +167,58 @@ def _compared(groups: list[Rows], count: int) -> GroupedLikeness:
     return GroupedLikeness(p_value, jnp.max(new), ratios[group], group)
 
 
+def alarm_margin(
+    groups: Sequence[Group], *, false_alarms: float, ridge: ArrayLike = 0.1
+) -> Float[Array, ""]:
+    r"""Returns the margin of the out-of-distribution test, positive for an alarm.
+
+        s - (the k-th largest of s_1, ..., s_b),    k = floor(a (b + 1)),
+
+    with the scores `s` of `likeness_of_groups`, the new case among the others, and
+    `a = false_alarms`. It is positive exactly if `p <= a`. The p-value has no useful
+    gradient, but the margin has one: it can be a constraint that keeps an optimiser
+    close to the reference cases.
+
+    Args:
+      groups: as for `likeness_of_groups`.
+      false_alarms: `a`, inside (0, 1).
+      ridge: see `shrunk_distances`.
+
+    Returns:
+      The margin, in standard deviations of the logarithm of the distance; NaN if a
+      feature is NaN.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: see `likeness_of_groups`; or if there are too few cases for an alarm.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.uncertainty import Group, alarm_margin
+      >>> reference = np.random.default_rng(0).normal(size=(40, 3))
+      >>> group = Group(features=np.full(3, 9.0), reference=reference)
+      >>> bool(alarm_margin([group], false_alarms=0.05) > 0)  # out of distribution
+      True
+    """
+    rows = rows_of(groups, ridge)
+    count = len(rows[0].noise) - 1
+    least = least_cases(round(1 - false_alarms, 12))
+    if count < least:
+        raise ValueError(
+            f"{count} reference cases are too few for {false_alarms=:g}: at least "
+            f"{least} are needed."
+        )
+    # Rounded first: 0.05 of 20 is one, and not a little less.
+    return _margin(rows, count, math.floor(round(false_alarms * (count + 1), 9)))
+
+
+@partial(jax.jit, static_argnames=("count", "place"))
+def _margin(groups: list[Rows], count: int, place: int) -> Array:
+    each = [score(left_out(rows, count=count + 1), count + 1) for rows in groups]
+    everywhere = jnp.max(jnp.stack(each), axis=0)
+    return everywhere[-1] - jnp.sort(everywhere[:-1])[count - place]
+
+
 def rows_of(groups: Sequence[Group], ridge: ArrayLike) -> list[Rows]:
     """Returns the features of all cases, the new one last, for each group.
 
@@ -186,15 +241,16 @@ def _checked(number: int, group: Group, ridge: ArrayLike) -> Rows:
     new = jnp.asarray(group.features, reference.dtype)
     if new.shape != reference.shape[1:]:
         raise ValueError(
-            f"features of group {number} has shape {new.shape}, but reference "
-            f"{reference.shape}: expected one number per column."
+            f"features of group {number} has shape {new.shape}, but reference has "
+            f"shape {reference.shape}: expected one number per column."
         )
     own = jnp.asarray(group.noise, reference.dtype)
     others = jnp.asarray(group.reference_noise, reference.dtype)
     if own.shape != () or others.shape not in ((), reference.shape[:1]):
         raise ValueError(
-            f"noise and reference_noise of group {number} have shapes {own.shape} and "
-            f"{others.shape}, expected () and {reference.shape[:1]}: one per case."
+            f"noise and reference_noise of group {number} have shapes {own.shape} "
+            f"and {others.shape}, expected () and {reference.shape[:1]}: one "
+            "number per case."
         )
     limits = group.limits
     if limits is not None:
@@ -202,7 +258,7 @@ def _checked(number: int, group: Group, ridge: ArrayLike) -> Rows:
         if limits.shape != (2, *new.shape):
             raise ValueError(
                 f"limits of group {number} has shape {limits.shape}, expected "
-                f"{(2, *new.shape)}: a smallest and a largest value of each feature."
+                f"{(2, *new.shape)}: minimum and maximum of each feature."
             )
     noise = jnp.append(jnp.broadcast_to(others, reference.shape[:1]), own)
     return Rows(jnp.concatenate([reference, new[None, :]]), noise, weight, limits)

@@ -1,4 +1,4 @@
-"""Whether a case is like others: its moments and waves, distances, p-values."""
+"""Out-of-distribution tests of cases: moments and waves, distances, p-values."""
 
 from typing import NamedTuple
 
@@ -10,6 +10,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from opjax import _checks
+from opjax._explicit import split_by_compiler
 from opjax.uncertainty import _arguments, _distances
 
 
@@ -17,9 +18,10 @@ class Likeness(NamedTuple):
     """Result of an out-of-distribution test.
 
     Attributes:
-      p_value: probability of a case at least as far away, if the case is drawn as the
-        others are; at least `1 / (b + 1)` for `b` others.
-      distance: distance from the mean of the others over their own median distance.
+      p_value: probability of a distance at least as large for an in-distribution case;
+        at least `1 / (b + 1)` for `b` reference cases.
+      distance: distance from the mean of the reference cases, relative to their median
+        distance.
 
     Examples:
       >>> import numpy as np
@@ -35,6 +37,7 @@ class Likeness(NamedTuple):
 
 
 @jax.jit
+@split_by_compiler
 def field_moments(
     fields: Float[ArrayLike, "n m"],
     *,
@@ -45,15 +48,15 @@ def field_moments(
         mu = sum_i w_i x_i / sum_i w_i,
         S = sum_i w_i (x_i - mu) (x_i - mu)^T / sum_i w_i.
 
-    With the coordinates of the points among the channels they describe the shape: its
-    centre, extent and orientation. With an input and an output function they describe
-    their sizes, their gradients and how they go together.
+    If the coordinates of the points are among the channels, they describe the shape:
+    its centre, extent and orientation. With input and output functions, they describe
+    the sizes, gradients and correlations of these.
 
     Args:
       fields: channels at the `n` points, shape `(n, m)`: coordinates, input and output
-        function, each over its spread in training.
-      quadrature_weights: weights of the points; zero masks a point. Equal ones if left
-        out.
+        function, each divided by its spread in training.
+      quadrature_weights: weights of the points; zero masks a point. Equal weights by
+        default.
 
     Returns:
       The `m` means and the `m (m + 1) / 2` covariances of the upper triangle, row by
@@ -87,6 +90,7 @@ def field_moments(
 
 
 @jax.jit
+@split_by_compiler
 def wave_means(
     points: Float[ArrayLike, "n d"],
     waves: Float[ArrayLike, "d k"],
@@ -98,17 +102,17 @@ def wave_means(
         C_k = sum_i w_i cos(x_i . a_k) / sum_i w_i,
         S_k = sum_i w_i sin(x_i . a_k) / sum_i w_i,
 
-    the Fourier transform of the domain at the wave vectors `a_k`, divided by its
-    measure. `field_moments` are its derivatives at zero, and hardly change with a
-    wavy edge; at `|a| ~ 8` over the spread of the coordinates it does. With random wave
-    vectors these are random features of a kernel mean embedding.
+    which is the Fourier transform of the domain at the wave vectors `a_k`, divided by
+    its measure. `field_moments` are its derivatives at zero, which hardly change with a
+    wavy edge; at `|a| ~ 8` relative to the spread of the coordinates it does change.
+    With random wave vectors, these are random features of a kernel mean embedding.
 
     Args:
-      points: coordinates of the `n` points, over their spread in training, `(n, d)`.
-      waves: one wave vector in each column, in radians over the unit of the points,
-        shape `(d, k)`.
-      quadrature_weights: weights of the points; zero masks a point. Equal ones if left
-        out.
+      points: coordinates of the `n` points, divided by their spread in training, `(n,
+        d)`.
+      waves: wave vectors as columns, in radians per unit of the points, shape `(d, k)`.
+      quadrature_weights: weights of the points; zero masks a point. Equal weights by
+        default.
 
     Returns:
       The `k` cosines and the `k` sines, between -1 and 1.
@@ -134,8 +138,8 @@ def wave_means(
     vectors = jnp.asarray(waves, points.dtype)
     if vectors.shape[0] != points.shape[1]:
         raise ValueError(
-            f"waves has shape {vectors.shape}, but points {points.shape}: expected "
-            "one number per coordinate."
+            f"waves has shape {vectors.shape}, but points has shape "
+            f"{points.shape}: expected one number per coordinate."
         )
     weights = _arguments.weights_of(points, quadrature_weights)[:, 0]
     keep = weights > 0
@@ -152,6 +156,7 @@ def wave_means(
     return jnp.concatenate([cosines, sines])
 
 
+@split_by_compiler
 def shrunk_distances(
     features: Float[ArrayLike, "b f"], *, ridge: ArrayLike = 0.1
 ) -> Float[Array, " b"]:
@@ -160,13 +165,13 @@ def shrunk_distances(
         d_i^2 = z_i (Z^T Z / b + ridge I)^{-1} z_i^T,
         Z = (X - mean) / (std^2 + floor^2)^{1/2},    floor = 0.01,
 
-    where mean and std are those of the columns over the cases. The ridge makes it
-    defined for more features than cases, and the floor keeps columns in which all
-    cases agree from counting their rounding errors. No order of the cases matters.
+    with the mean and standard deviation of the columns over the cases. The ridge allows
+    more features than cases. The floor prevents rounding errors from dominating in
+    columns in which all cases agree. The order of the cases has no effect.
 
     Args:
-      features: of `b` cases, shape `(b, f)`, each of about unit size.
-      ridge: positive; in units of the variance of a column. A traced value is not
+      features: features of `b` cases, shape `(b, f)`, each of about unit size.
+      ridge: positive ridge, in units of the variance of a column. A traced value is not
         checked.
 
     Returns:
@@ -174,7 +179,7 @@ def shrunk_distances(
 
     Raises:
       TypeError: if the features are not floating point.
-      ValueError: if they have not two axes, or the ridge is not positive.
+      ValueError: if they do not have two axes, or the ridge is not positive.
 
     Examples:
       >>> import numpy as np
@@ -198,19 +203,20 @@ def conformal_p_value(
         p = (1 + #{i : s_i >= s}) / (b + 1).
 
     Theorem. If the `b` scores and the new one are exchangeable, `p` is at most `a` with
-    probability at most `a`, for every `a`. An alarm at `p <= a` is false in at most
-    this share of cases, averaged over the draw of all `b + 1`.
+    probability at most `a`, for every `a`. The false-alarm rate of alarms at `p <= a`
+    is at most `a`, averaged over the draw of all `b + 1` cases.
 
     Args:
-      scores: of cases that are alike, shape `(b,)`.
-      score: of the new case, a scalar; larger means less alike.
+      scores: scores of the in-distribution cases, shape `(b,)`.
+      score: score of the new case, a scalar; larger values are less likely in
+        distribution.
 
     Returns:
-      The p-value, from `1 / (b + 1)` to one; NaN if a score is.
+      The p-value, from `1 / (b + 1)` to one; NaN if a score is NaN.
 
     Raises:
       TypeError: if a score is not floating point.
-      ValueError: if the shapes are others.
+      ValueError: if shapes do not match.
 
     Examples:
       >>> import numpy as np
@@ -231,6 +237,7 @@ def conformal_p_value(
     return jnp.where(bad, jnp.nan, p_value)
 
 
+@split_by_compiler
 def likeness(
     features: Float[ArrayLike, " f"],
     reference: Float[ArrayLike, "b f"],
@@ -243,21 +250,21 @@ def likeness(
         distance = |x|_M / median_i |x_i|_M.
 
     The p-value counts the new case among the others, so that all `b + 1` distances
-    change in the same way if two cases are exchanged: the theorem of
-    `conformal_p_value` holds with all reference cases, and none are set apart for a
-    threshold. The distance leaves the new case out of mean and covariance (`M`), and
-    has no bound.
+    change in the same way if two cases are exchanged. So the theorem of
+    `conformal_p_value` holds with all reference cases, and none are needed for a
+    threshold. The distance leaves the new case out of mean and covariance (`M`), and is
+    unbounded.
 
-    What differs in no feature is not seen, however wrong the prediction is.
+    A difference in no feature is not detected, however wrong the prediction is.
 
     Args:
-      features: of the new case, shape `(f,)`, such as `field_moments`.
-      reference: the same of the `b` reference cases, shape `(b, f)`. No operator was
-        trained on them, if the features depend on the operator.
+      features: features of the new case, shape `(f,)`, such as `field_moments`.
+      reference: features of the `b` reference cases, shape `(b, f)`. If the features
+        depend on the operator, these cases must not be used for its training.
       ridge: see `shrunk_distances`.
 
     Returns:
-      The p-value and the distance; NaN if a feature is.
+      The p-value and the distance; NaN if a feature is NaN.
 
     Raises:
       TypeError: if an array is not floating point.
@@ -279,8 +286,8 @@ def likeness(
     new = jnp.asarray(features, rows.dtype)
     if new.shape != rows.shape[1:]:
         raise ValueError(
-            f"features has shape {new.shape}, but reference {rows.shape}: expected "
-            "one number per column."
+            f"features has shape {new.shape}, but reference has shape "
+            f"{rows.shape}: expected one number per column."
         )
     both = jnp.concatenate([rows, new[None, :]])
     together = _distances.distances(both, weight)
@@ -289,6 +296,7 @@ def likeness(
     return Likeness(p_value, apart[-1] / jnp.median(apart[:-1]))
 
 
+@split_by_compiler
 def area_under_curve(
     alike: Float[ArrayLike, " b"], unlike: Float[ArrayLike, " e"]
 ) -> Float[Array, ""]:
@@ -296,20 +304,21 @@ def area_under_curve(
 
         mean over all pairs of [s_unlike > s_alike] + [s_unlike = s_alike] / 2,
 
-    the statistic of Mann and Whitney over the number of pairs, and the area under the
-    receiver operating characteristic: 1 if every threshold between them separates the
-    kinds, 0.5 if the score knows nothing.
+    which is the statistic of Mann and Whitney divided by the number of pairs, and the
+    area under the receiver operating characteristic: 1 if a threshold separates the two
+    classes, 0.5 if the score contains no information.
 
     Args:
-      alike: scores of the one kind, such as distances, shape `(b,)`.
-      unlike: scores of the other kind, which should be larger, shape `(e,)`.
+      alike: scores of the in-distribution cases, such as distances, shape `(b,)`.
+      unlike: scores of the out-of-distribution cases, which should be larger, shape
+        `(e,)`.
 
     Returns:
-      The area, a scalar; NaN if a score is.
+      The area, a scalar; NaN if a score is NaN.
 
     Raises:
       TypeError: if the scores are not floating point.
-      ValueError: if they have not one axis.
+      ValueError: if an array does not have one axis.
 
     Examples:
       >>> import numpy as np

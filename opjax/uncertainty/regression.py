@@ -19,25 +19,25 @@ def ridge_variance(
 
         sigma^2 q_j (K K^T + ridge I_k)^{-1} q_j^T,
 
-    one number for each row `q_j` of the query. With `n` observations `y = K^T c + e` of
-    `k` coefficients, noise `e` of variance `sigma^2` and coefficients of variance
-    `sigma^2 / ridge` before the observations, it is the variance of `q_j c` after them:
-    the ridge regression `ridge_solve(K^T, y, ridge=ridge)` is the mean of the same
-    posterior. An observation to come has `sigma^2` more.
+    with one number for each row `q_j` of the query. With `n` observations `y = K^T c +
+    e` of `k` coefficients, noise `e` of variance `sigma^2` and a prior variance
+    `sigma^2 / ridge` of the coefficients, it is the posterior variance of `q_j c`: the
+    ridge regression `ridge_solve(K^T, y, ridge=ridge)` is the mean of the same
+    posterior. A new observation has an additional variance `sigma^2`.
 
-    It depends on where observations are, not on what they say: it is as right as the
-    linear model, its ridge and its noise. `K` may be the coefficients that the
-    attention of a layer regresses on, `(k, d)`, with its ridge.
+    It depends on the locations of the observations, not on their values: it is only as
+    accurate as the linear model, its ridge and its noise. To use it for an
+    attention layer, pass the coefficients `(k, d)` of its keys as `key`, and its ridge.
 
     Args:
-      query: basis functions or features where values are predicted, shape `(m, k)`.
+      query: basis functions or features at the prediction points, shape `(m, k)`.
       key: the same at the `n` observations, shape `(k, n)`.
-      ridge: Tikhonov weight, in squared units of `key`; positive, or the key must have
+      ridge: Tikhonov weight, in squared units of `key`; positive, unless the key has
         full rank. A traced value is not checked.
-      noise_variance: `sigma^2`, in squared units of the values.
+      noise_variance: noise variance `sigma^2`, in squared units of the values.
 
     Returns:
-      The variances, not negative, shape `(m,)`; NaN where the system is singular.
+      The non-negative variances, shape `(m,)`; NaN if the system is singular.
 
     Raises:
       TypeError: if an array is not floating point.
@@ -58,8 +58,8 @@ def ridge_variance(
     _checks.rank(2, query=query, key=key)
     if query.shape[1] != key.shape[0]:
         raise ValueError(
-            f"query {query.shape} must have a column for each row of key {key.shape}, "
-            "with the same k functions in both."
+            f"query {query.shape} must have one column for each row of key "
+            f"{key.shape}, for the same k functions."
         )
     _checks.single_numbers(ridge=ridge, noise_variance=noise_variance)
     _checks.non_negative(ridge=ridge, noise_variance=noise_variance)

@@ -1,4 +1,4 @@
-"""Scores of error bars on cases whose targets are known."""
+"""Scores of error bars on cases with known targets."""
 
 import jax
 import jax.numpy as jnp
@@ -7,6 +7,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from opjax import _checks
+from opjax._explicit import split_by_compiler
 from opjax.quadrature import active
 from opjax.uncertainty import _arguments
 
@@ -27,8 +28,8 @@ def field_inside(
 
     Args:
       target: the true field, shape `(n,)` or `(n, c)`.
-      lower: lower end of the band, of the same shape.
-      upper: upper end.
+      lower: lower bound of the band, with the same shape.
+      upper: upper bound at every point, `(n, q)`.
       quadrature_weights: weights of the points; zero masks a point.
 
     Returns:
@@ -65,12 +66,12 @@ def pointwise_coverage(
 
     Args:
       target: the true field, shape `(n,)` or `(n, c)`.
-      lower: lower end of the band, of the same shape.
-      upper: upper end.
+      lower: lower bound of the band, with the same shape.
+      upper: upper bound at every point, `(n, q)`.
       quadrature_weights: weights of the points.
 
     Returns:
-      The share, a scalar.
+      The fraction, a scalar.
 
     Raises:
       TypeError: if an array is not floating point.
@@ -100,11 +101,11 @@ def mean_width(
 
         sum_i w_i (u_i - l_i) / sum_i w_i,    over all channels.
 
-    Of two bands of the same coverage the narrower one says more.
+    Of two bands with the same coverage, the narrower one is better.
 
     Args:
-      lower: lower end of the band, shape `(n,)` or `(n, c)`.
-      upper: upper end.
+      lower: lower bound of the band, shape `(n,)` or `(n, c)`.
+      upper: upper bound at every point, `(n, q)`.
       quadrature_weights: weights of the points.
 
     Returns:
@@ -138,8 +139,8 @@ def gaussian_nll(
 
     Args:
       error: prediction minus target, shape `(n,)` or `(n, c)`.
-      deviation: `s`, the standard deviation that is claimed, of the same shape;
-        positive. Zero yields NaN or inf.
+      deviation: predicted standard deviation `s`, with the same shape; positive. Zero
+        gives NaN or inf.
       quadrature_weights: weights of the points.
 
     Returns:
@@ -166,6 +167,7 @@ def gaussian_nll(
 
 
 @jax.jit
+@split_by_compiler
 def sparsification_curve(
     error: Float[ArrayLike, " n"], width: Float[ArrayLike, " n"]
 ) -> Float[Array, " n"]:
@@ -173,13 +175,13 @@ def sparsification_curve(
 
         r_j = (mean of e_i^2 over all but the j points of largest width)^{1/2},
 
-    for `j = 0, ..., n - 1`. A width that knows where the error is makes it fall; with
-    `width = |error|` it falls as fast as it can, and a width without any knowledge
-    leaves it flat, on average.
+    for `j = 0, ..., n - 1`. It decreases if the width is correlated with the error;
+    with `width = |error|` it decreases as fast as possible, and with an uninformative
+    width it is constant on average.
 
     Args:
       error: prediction minus target, at points or of cases, shape `(n,)`.
-      width: of the band there; of equal ones the first is taken away last.
+      width: width of the band there; of equal widths the first is removed last.
 
     Returns:
       The curve, shape `(n,)`.
@@ -203,6 +205,7 @@ def sparsification_curve(
 
 
 @jax.jit
+@split_by_compiler
 def calibration_curve(
     calibration_scores: Float[ArrayLike, " b"],
     test_scores: Float[ArrayLike, " e"],
@@ -213,21 +216,21 @@ def calibration_curve(
         share of test scores <= the k-th smallest calibration score,
         k = ceil((b + 1) level),
 
-    with an infinite factor where `b` cases are too few for a level. A reliability
-    diagram draws it over the levels: above the diagonal bands are too wide, below it
+    with an infinite factor if there are too few cases `b` for a level. A reliability
+    diagram shows it against the levels: above the diagonal bands are too wide, below it
     too narrow.
 
     Args:
       calibration_scores: as for `conformal_quantile`, shape `(b,)`.
-      test_scores: of other cases, shape `(e,)`.
-      levels: coverages asked for, inside (0, 1), shape `(t,)`.
+      test_scores: scores of other cases, shape `(e,)`.
+      levels: nominal coverages, inside (0, 1), shape `(t,)`.
 
     Returns:
-      The shares reached, shape `(t,)`.
+      The empirical coverages, shape `(t,)`.
 
     Raises:
       TypeError: if an array is not floating point.
-      ValueError: if an array has not one axis.
+      ValueError: if an array does not have one axis.
 
     Examples:
       >>> import numpy as np

@@ -59,7 +59,7 @@ def check_all_masked_is_zero(attention, query, key, value):
     """The output is zero, and no gradient with respect to data is NaN."""
 
     def energy(q, k, v):
-        output = attention(q, k, v, key_weights=jnp.zeros(len(key)))
+        output = attention(q, k, v, key_weights=np.zeros(len(key)))
         return jnp.sum((output + 1) ** 2), output
 
     grad = jax.jit(jax.grad(energy, argnums=(0, 1, 2), has_aux=True))

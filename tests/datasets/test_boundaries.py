@@ -206,7 +206,7 @@ def test_files_without_the_options_are_read_as_before(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "names", "message"),
     [
-        ({}, "wall", "no boundary 'wall'; it has none"),
+        ({}, "wall", "no boundary 'wall'; it has no named boundary"),
         ({"boundary_inlet": INLET}, "wall", "no boundary 'wall'; it has inlet"),
         ({"boundary": NUMBERS}, "3", "no boundary '3'; it has 1, 2"),
         ({"boundary": NUMBERS[1:]}, "1", "expected 25 integers"),

@@ -103,14 +103,14 @@ def test_a_missing_file_is_named_with_its_source(tmp_path):
 def test_wrong_contents_are_named(pairs, tmp_path):
     path = tmp_path / "burgers_data_R10.npz"
     burgers.save(path, burgers.to_samples(*pairs))
-    with pytest.raises(ValueError, match="7 samples, 8 were requested"):
+    with pytest.raises(ValueError, match="7 samples, but 8 were requested"):
         read(tmp_path, num_train=6)
     with pytest.raises(ValueError, match=r"\(7, 24\), expected \(any, 48\)"):
         read(tmp_path, num_points=48)
     pairs[1, 6, 0] = np.nan
     burgers.save(path, burgers.to_samples(*pairs))
     with pytest.raises(
-        ValueError, match=r"u in .* 1 non-finite values, in 1 rows.*\[6\]"
+        ValueError, match=r"u in .* 1 non-finite values in 1 samples.*\[6\]"
     ):
         read(tmp_path)
     np.savez(path, coeff=pairs[0])
@@ -129,7 +129,7 @@ def test_wrong_arguments_are_named_in_the_error(pairs, tmp_path):
         burgers.generate(1, seed=-1, cache_dir=tmp_path)
     with pytest.raises(ValueError, match="num_test"):
         read(tmp_path, num_test=0)
-    with pytest.raises(ValueError, match=r"\(7, 24\) and u \(6, 24\)"):
+    with pytest.raises(ValueError, match=r"\(7, 24\) and u has shape \(6, 24\)"):
         burgers.to_samples(pairs[0], pairs[1, 1:])
     with pytest.raises(ValueError, match="num_points"):
         burgers.positions(0)

@@ -210,7 +210,7 @@ def test_of_two_racing_processes_one_builds_and_both_read(tmp_path):
 def test_wrong_arguments_are_named_in_the_error(build, tmp_path):
     with pytest.raises(ValueError, match="name='../x'"):
         cache.cached(build, name="../x", recipe=RECIPE, cache_dir=tmp_path)
-    with pytest.raises(ValueError, match=r"\['seed'\], expected 'version'"):
+    with pytest.raises(ValueError, match=r"\['seed'\], but 'version' is missing"):
         cache.cached(build, name="x", recipe={"seed": 1}, cache_dir=tmp_path)
     with pytest.raises(TypeError, match="JSON"):
         call(build, tmp_path, seed=np.int64(1))

@@ -71,7 +71,7 @@ def test_missing_files_are_named(surfaces, shapenet, tmp_path):
 
 
 def test_damaged_files_and_missing_fields_are_named(surfaces, shapenet):
-    with pytest.raises(ValueError, match=r"boundary_1.vtp has fields.*pMeanTrim"):
+    with pytest.raises(ValueError, match=r"boundary_1.vtp has the fields.*pMeanTrim"):
         cars.drivaerml(surfaces, num_train=1, num_test=1)
     path = next(shapenet.glob("training_data/param0/*/*.vtk"))
     path.write_bytes(path.read_bytes()[:60])

@@ -118,7 +118,7 @@ def linked(tree):
     ("change", "message"),
     [
         (structured, "structured zone"),
-        (replaced("Elements_TRI_3", [22, 0]), "kind NGON_n;.*To convert it: python"),
+        (replaced("Elements_TRI_3", [22, 0]), "type NGON_n;.*To convert it: python"),
         (replaced("Elements_TRI_3", [6, 0]), "has 54 corners"),
         (replaced("Elements_TRI_3/ElementRange", [1, 17]), "has 54 corners"),
         (replaced("Elements_TRI_3/ElementRange", [2, 19]), "not consecutive"),

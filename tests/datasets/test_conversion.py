@@ -48,10 +48,11 @@ def write(folder, name):
     elif suffix == ".pt":
         torch = pytest.importorskip("torch")
         torch.save({k: torch.tensor(a) for k, a in arrays.items()}, path)
-    elif suffix in (".msh", ".inp", ".bdf", ".med"):
+    elif suffix in (".msh", ".inp", ".bdf", ".med", ".fem"):
         meshio = pytest.importorskip("meshio")
         cells = [("triangle", np.array([[0, 1, 2], [1, 3, 2]]))]
-        known = {".msh": "gmsh", ".bdf": "nastran", ".inp": "abaqus"}
+        known = {".msh": "gmsh", ".inp": "abaqus"}
+        known |= dict.fromkeys((".bdf", ".fem"), "nastran")
         mesh = meshio.Mesh(np.pad(points, [(0, 0), (0, 1)]), cells)
         meshio.write(path, mesh, file_format=known.get(suffix))
     return path
@@ -96,7 +97,7 @@ NAMES = [
     "a.msh",
     "a.inp",
 ]
-NAMES += ["a.bdf", "a.med"]
+NAMES += ["a.bdf", "a.med", "a.fem"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -116,7 +117,7 @@ def test_the_line_that_converts_a_file_makes_one_that_is_read(
 
 @pytest.mark.parametrize(
     "name",
-    [*NAMES, "a.frd", "a.odb", "a.rst", "a.op2", "a.fem", "a.foam"],
+    [*NAMES, "a.frd", "a.odb", "a.rst", "a.op2", "a.foam"],
 )
 def test_a_folder_of_another_format_has_the_hint_that_a_file_has(name, tmp_path):
     path = tmp_path / "data" / name
@@ -127,6 +128,65 @@ def test_a_folder_of_another_format_has_the_hint_that_a_file_has(name, tmp_path)
     with pytest.raises(FileNotFoundError, match="has no .npz") as said:
         files.find(path.parent)
     assert line in str(said.value)
+
+
+# Two points and the cells on both sides of each face of 2 x 2 squares, from one.
+FACES = "1210 2320 4531 5642 8730 9840 4110 7430 5221 8543 3620 6940"
+
+
+def save_of_fluent(folder):
+    """Writes a file as VTK's reader of `.cas.h5` expects it; Fluent is not at hand."""
+    faces = np.array([[*map(int, face)] for face in FACES.split()], np.uint32)
+
+    def section(parent, name, values, last):
+        parent.attrs["nSections"] = parent.attrs["nZones"] = np.uint64(1)
+        parent[name] = values
+        parent[name].attrs["minId"] = np.uint64(1)
+        parent[name].attrs["maxId"] = np.uint64(last)
+
+    with h5py.File(folder / "a.cas.h5", "w") as file:
+        file.create_group("settings")
+        mesh = file.create_group("meshes/1")
+        mesh.attrs["dimension"] = np.int32(2)
+        for name, count in (("node", 9), ("cell", 4), ("face", 12)):
+            mesh.attrs[f"{name}Offset"] = np.uint64(1)
+            mesh.attrs[f"{name}Count"] = np.uint64(count)
+            zone = mesh.create_group(f"{name}s/zoneTopology")
+            zone.attrs["nZones"] = np.uint64(1)
+            zone["cellType"], zone["maxId"] = [3], [count]
+            for key in ("minId", "id", "dimension", "zoneType", "faceType"):
+                zone[key] = [1]
+            for key in ("childZoneId", "shadowZoneId", "flags"):
+                zone[key] = [0]
+        points = np.stack(np.meshgrid([0.0, 1, 2], [0.0, 1, 2]), -1).reshape(9, 2)
+        section(mesh.create_group("nodes/coords"), "1", points, 9)
+        nodes = mesh.create_group("faces/nodes/1")
+        nodes["nodes"], nodes["nnodes"] = faces[:, :2].ravel(), np.full(12, 2)
+        nodes.attrs["minId"], nodes.attrs["maxId"] = np.uint64(1), np.uint64(12)
+        nodes.parent.attrs["nSections"] = np.uint64(1)
+        for side in (0, 1):
+            section(mesh.create_group(f"faces/c{side}"), "1", faces[:, 2 + side], 12)
+    with h5py.File(folder / "a.dat.h5", "w") as file:
+        cells = file.create_group("results/1/phase-1/cells")
+        cells["fields"] = np.array([b"SV_P;"], "S8")  # which ends with zeros
+        section(cells.create_group("SV_P"), "1", np.arange(4.0), 4)
+
+
+@pytest.mark.parametrize("name", ["a.cas.h5", "a.dat.h5", ""])
+def test_both_files_of_fluent_are_converted_together(name, tmp_path, monkeypatch):
+    save_of_fluent(tmp_path)
+    with pytest.raises(ValueError, match="To convert it") as said:
+        files.read(tmp_path / name)
+    run(advice(str(said.value)), tmp_path, monkeypatch)
+    options = files.ReadOptions(target="SV_P", location="cells")
+    (sample,) = files.read(tmp_path / "a.vtu", options)
+    assert sample.mesh_points.tolist() == [
+        [0.5, 0.5],
+        [1.5, 0.5],
+        [0.5, 1.5],
+        [1.5, 1.5],
+    ]
+    assert sample.target.ravel().tolist() == [0, 1, 2, 3]
 
 
 def test_the_arrays_of_an_xdmf_file_are_not_taken_for_samples(tmp_path):

@@ -199,7 +199,9 @@ def test_a_missing_array_is_named(kind, pairs, tmp_path):
 def test_wrong_contents_are_named(pairs, tmp_path):
     path = tmp_path / f"{TRAIN}.npz"
     save(path, *pairs)
-    with pytest.raises(ValueError, match="5 samples, 6 were requested.*num_validation"):
+    with pytest.raises(
+        ValueError, match="5 samples, but 6 were requested.*num_validation"
+    ):
         read(tmp_path, num_train=6)
     save(path, *pairs[:, :, :6, :6])
     with pytest.raises(ValueError, match=r"\(5, 6, 6\), expected \(any, 21, 21\)"):
@@ -207,7 +209,7 @@ def test_wrong_contents_are_named(pairs, tmp_path):
     pairs[1, 1, 0, 0] = pairs[1, 2, 5, 5] = np.inf
     save(path, *pairs)
     with pytest.raises(
-        ValueError, match=r"sol in .* 2 non-finite values, in 2 rows.*\[1, 2\]"
+        ValueError, match=r"sol in .* 2 non-finite values in 2 samples.*\[1, 2\]"
     ):
         read(tmp_path)
     np.savez(path, coeff=pairs[0].astype(str), sol=pairs[1])
@@ -248,7 +250,9 @@ def test_wrong_arguments_are_named_in_the_error(pairs, tmp_path):
         darcy.generate(1, seed=-1, cache_dir=tmp_path)
     with pytest.raises(ValueError, match="num_test"):
         darcy.load(tmp_path, num_test=0)
-    with pytest.raises(ValueError, match=r"\(5, 21, 21\) and sol \(4, 21, 21\)"):
+    with pytest.raises(
+        ValueError, match=r"\(5, 21, 21\) and sol has shape \(4, 21, 21\)"
+    ):
         darcy.to_samples(pairs[0], pairs[1, 1:])
     with pytest.raises(ValueError, match="'.mat' or '.npz'"):
         save(tmp_path / "x.pkl", *pairs)

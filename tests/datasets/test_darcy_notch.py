@@ -156,7 +156,7 @@ def test_wrong_files_and_arguments_are_named(pairs, tmp_path):
     with pytest.raises(ValueError, match="num_points=1"):
         darcy_notch.generate(1, seed=0, num_points=1, cache_dir=tmp_path)
     moved = found[1]._replace(mesh_points=found[1].mesh_points + 1)
-    with pytest.raises(ValueError, match="points of the first one"):
+    with pytest.raises(ValueError, match="points as the first one"):
         darcy_notch.save(tmp_path, [found[0], moved])
     with pytest.raises(ValueError, match="no samples"):
         darcy_notch.save(tmp_path, [])

@@ -88,7 +88,7 @@ def test_wrong_files_and_arguments_are_named(cells, tmp_path):
         elasticity.generate(0, seed=0, cache_dir=tmp_path)
     with pytest.raises(ValueError, match="seed"):
         elasticity.generate(1, seed=-1, cache_dir=tmp_path)
-    with pytest.raises(ValueError, match="the same for all"):
+    with pytest.raises(ValueError, match="equal for all"):
         elasticity.save(tmp_path, [cells[0], samples.Sample(*np.ones((2, 3, 2)))])
-    with pytest.raises(ValueError, match="the same for all"):
+    with pytest.raises(ValueError, match="equal for all"):
         elasticity.save(tmp_path, [])

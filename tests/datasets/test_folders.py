@@ -60,7 +60,7 @@ def test_rows_of_files_say_which_times_are_read(tmp_path):
 def test_files_that_may_be_samples_are_no_times_unless_the_table_says_so(tmp_path):
     solved(tmp_path, listed=False, stems=False)
     with pytest.raises(
-        ValueError, match=r"case_0 has 3 files .* flow_0.vtm and flow_1"
+        ValueError, match=r"case_0 has 3 sample files.* flow_0.vtm and flow_1"
     ):
         files.find(tmp_path)
     table(tmp_path)

@@ -174,7 +174,7 @@ def test_real_numbers_of_any_type_are_one_rule_for_files_and_arrays(dtype, tmp_p
 @pytest.mark.parametrize("dtype", ["c8", "U3", "O", "M8[s]"])
 def test_what_are_no_real_numbers_is_refused_by_name(dtype):
     values = np.zeros((3, 5)).astype(dtype)
-    with pytest.raises(TypeError, match="features has dtype .*, not real numbers"):
+    with pytest.raises(TypeError, match="features has dtype .*, expected real numbers"):
         samples.from_arrays(target=np.zeros((3, 5)), features=values, grid_axes=1)
 
 
@@ -312,10 +312,10 @@ def test_points_in_another_order_than_grid_shape_says_are_refused(
     on_grid(tmp_path / "a.npz", shape, order)
     true = tuple(shape[axis] for axis in order)
     with pytest.raises(
-        ValueError, match="a.npz.*grid_shape .* does not fit the order"
+        ValueError, match="a.npz.*grid_shape .* does not match the order"
     ) as said:
         files.read(tmp_path)
-    assert f"give grid_shape={true}" in str(said.value)
+    assert f"pass grid_shape={true}" in str(said.value)
     on_grid(tmp_path / "a.npz", shape, order)
     arrays = dict(np.load(tmp_path / "a.npz"))
     np.savez(tmp_path / "a.npz", **arrays | {"grid_shape": true})
@@ -335,7 +335,7 @@ def test_curved_stretched_and_noisy_grids_are_in_their_order():
             points = turned.reshape(2, -1).T
             layout.check_order([layout.Grid("a", points, turned.shape[1:])])
     scrambled = noisy.swapaxes(1, 2).reshape(2, -1).T
-    with pytest.raises(ValueError, match="does not fit the order"):
+    with pytest.raises(ValueError, match="does not match the order"):
         layout.check_order([layout.Grid("a", scrambled, (21, 8))])
 
 
@@ -343,12 +343,12 @@ def test_square_grids_that_run_first_along_x_are_noticed_once(tmp_path):
     for name in "abc":
         on_grid(tmp_path / f"{name}.npz", (6, 6), (1, 0), k=np.arange(36.0))
     with pytest.warns(
-        UserWarning, match="a.npz: axis 0 of grid_shape runs along y"
+        UserWarning, match="a.npz: axis 0 of grid_shape is along y"
     ) as said:
         files.read(tmp_path)
     assert len(said) == 1
     on_grid(tmp_path / "b.npz", (6, 6), (0, 1))
-    with pytest.raises(ValueError, match="runs along y, but in .*b.npz along x"):
+    with pytest.raises(ValueError, match="is along y, but in .*b.npz it is along x"):
         files.read(tmp_path)
 
 
@@ -357,7 +357,7 @@ def test_channels_first_are_warned_of_with_what_is_understood(tmp_path, rng):
     said = r"features of shape \(5, 3, 8, 8\) is interpreted as a grid of 3 x 8 points"
     with pytest.warns(UserWarning, match=said) as found:
         samples.from_arrays(target=array[..., 0], features=array)
-    line = str(found[0].message).split("give ")[1].rstrip(".")
+    line = str(found[0].message).split("pass ")[1].rstrip(".")
     moved = eval(line, {"np": np, "array": array})
     assert moved.shape == (5, 8, 8, 3)
     for fine in (moved, array[:, :, :, :2], rng.normal(size=(5, 6, 8, 8)), array[:, 0]):

@@ -253,7 +253,7 @@ def test_xdmf_of_fenics_is_a_series_and_its_last_time_a_sample(field, tmp_path):
         (("square.h5:", "/etc/a.h5:"), "'/etc/a.h5', which is not in its folder"),
         (("<xi:include ", "<xi:include href='b.xdmf' "), "includes other documents"),
         (('Xdmf.dtd" []', "Xdmf.dtd\" [<!ENTITY a 'b'>]"), "entities are not allowed"),
-        (('Format="HDF"', 'Format="MySQL"'), "of the format MYSQL"),
+        (('Format="HDF"', 'Format="MySQL"'), "in the format MYSQL"),
         (('Dimensions="12 1"', 'Dimensions="11 1"'), "Cannot read"),
         (("</Xdmf>", ""), "Cannot read"),
         (("Xdmf", "Other"), "it is Other, not Xdmf"),
@@ -277,6 +277,34 @@ def test_a_case_of_fluent_has_the_fields_of_its_cells():
     centres = np.stack([x, y, z], -1).transpose(2, 1, 0, 3).reshape(-1, 3)
     np.testing.assert_allclose(sample.mesh_points, centres)
     np.testing.assert_allclose(sample.quadrature_weights, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        ("box.cas", lambda text: text[: len(text) // 2], "Cannot read"),
+        ("box.cas", lambda text: "not a case\n" * 50, "Cannot read"),
+        ("box.cas", lambda text: text.replace("1 24 1 3", "1 20 1 3"), "name points"),
+        ("box.cas", lambda text: text.replace("1 24 0 3", "1 ffffffff 0 3"), "Cannot"),
+        ("box.cas", lambda text: text.replace("4 2 6 12 e", "4 99 6 12 e"), "name poi"),
+        ("box.cas", lambda text: text.replace("e 2 1\n", "e ff 1\n"), "Cannot read"),
+        ("box.cas", lambda text: text.replace("(12 (", "(99 ("), "only points"),
+        ("box.dat", lambda text: "", "in the .dat file of the same name"),
+        ("box.dat", lambda text: text[: len(text) // 5], "Cannot read"),
+        ("box.dat", lambda text: text.replace("0 1 12)", "0 1 6)"), "has 6 rows, not"),
+        ("box.dat", lambda text: text.replace("\n1\n", "\n-nan\n"), "value '-nan'"),
+        ("box.dat", lambda text: text.replace("\n1\n", "\nA\n"), "the value 'A'"),
+    ],
+)
+def test_a_damaged_case_of_fluent_is_refused(name, change, said, tmp_path):
+    for each in ("box.cas", "box.dat"):
+        text = (SOLVERS / each).read_text()
+        broken = change(text) if each == name else text
+        assert (broken == text) == (each != name)
+        (tmp_path / each).write_text(broken)
+    options = files.ReadOptions(target="PRESSURE", location="cells")
+    with pytest.raises(ValueError, match=said):
+        files.read(tmp_path / "box.cas", options)
 
 
 def test_own_formats_go_before_others_of_a_folder(tmp_path):

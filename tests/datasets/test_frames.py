@@ -62,7 +62,7 @@ def test_frames_of_two_series_in_one_folder_are_refused(tmp_path):
     for case in "ab":
         for number in range(2):
             frame(tmp_path / f"{case}_{number}.vtu")
-    with pytest.raises(ValueError, match="have the same number, 0: a folder contains"):
+    with pytest.raises(ValueError, match="have the same number, 0, but a folder must"):
         files.series.read_series(tmp_path, files.ReadOptions(target="u"))
 
 

@@ -79,7 +79,7 @@ def test_a_file_of_one_sample_has_a_grid_of_any_axes(rng, tmp_path, axes):
             {"grid_axes": 2},
             r"the same 2 grid axes.* x \(4, 3\), y \(3, 4\)",
         ),
-        ({"y": (5, 4)}, {"grid_axes": 2}, r"give another grid_axes"),
+        ({"y": (5, 4)}, {"grid_axes": 2}, r"use another grid_axes"),
         ({"mesh_points": (5, 12, 2)}, {"grid_axes": 2}, "mesh_points; omit grid_axes"),
         ({}, {}, r"no array 'mesh_points', .* give grid_axes=2"),
         (
@@ -140,5 +140,5 @@ def test_from_a_stacked_archive_to_predictions_on_the_grid(arrays, tmp_path):
 def test_meshes_of_different_sizes_are_named_with_the_way_out(name):
     arrays = {"target": np.ones((2, 3)), "mesh_points": np.ones((2, 3, 2))}
     arrays[name] = [np.ones((3, 2)), np.ones((4, 2))]
-    with pytest.raises(ValueError, match=f"{name} has arrays .* samples.Sample"):
+    with pytest.raises(ValueError, match=f"{name} contains arrays .* samples.Sample"):
         from_arrays(**arrays)

@@ -150,5 +150,5 @@ def test_no_steady_flow_is_an_error_and_no_sample(tmp_path, monkeypatch):
     monkeypatch.setattr(lift, "_MAX_STEPS", 25)
     monkeypatch.setattr(lift, "_ATTEMPTS", 2)
     exact = dataclasses.replace(TINY, tolerance=1e-4)
-    with pytest.raises(RuntimeError, match="none of 2 flows drawn became steady"):
+    with pytest.raises(RuntimeError, match="none of 2 random flows became steady"):
         lift.generate(1, seed=0, cache_dir=tmp_path, solver=exact)

@@ -119,7 +119,7 @@ def test_saved_samples_are_loaded_again(suffix, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda u: np.moveaxis(u, 3, 1), "the frames come last"),
+        (lambda u: np.moveaxis(u, 3, 1), "the frames must be last"),
         (lambda u: u[..., 0], "expected \\(any, any, any, any\\)"),
         (lambda u: u[..., :19], "19 frames"),
         (lambda u: u[:4], "4 samples"),

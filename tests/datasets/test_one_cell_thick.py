@@ -170,7 +170,7 @@ def test_two_layers_are_a_mesh_of_three_dimensions(tmp_path):
     mesh.cast_to_unstructured_grid().save(tmp_path / "a.vtu")
     (sample,) = files.read(tmp_path / "a.vtu")
     assert sample.mesh_points.shape == (75, 3)
-    with pytest.raises(ValueError, match="or the mesh one cell thick and read whole"):
+    with pytest.raises(ValueError, match="or the mesh must be one cell thick and read"):
         files.read(tmp_path / "a.vtu", files.ReadOptions(point_dim=2))
 
 

@@ -153,10 +153,10 @@ def test_what_is_not_as_it_says_is_refused(mesh, tmp_path):
         (b'NumberOfComponents="3"', b'NumberOfComponents="7"', "not rows of 7 Float"),
         (b'offset="0"', b'offset="999999999"', "'time' is at '999999999'"),
         (b"   _", b"   -", "no underscore"),
-        (b'type="Uns', b'type="uns', "holds 'unstructuredGrid', expected"),
-        (b'"raw"', b'"hex"', "appended data as 'hex'"),
+        (b'type="Uns', b'type="uns', "contains 'unstructuredGrid', expected"),
+        (b'"raw"', b'"hex"', "appended data with the encoding 'hex'"),
         (b"LittleEndian", b"MiddleEndian", "types are unknown"),
-        (b"<VTKFile", b"<!DOCTYPE a><VTKFile", "declares entities"),
+        (b"<VTKFile", b"<!DOCTYPE a><VTKFile", "declares XML entities"),
         (b'<Array type="S', b'<Array TimeStep="0" type="S', "several time steps"),
     ]
     for old, new, words in lies:
@@ -200,7 +200,7 @@ def test_files_without_slices_are_refused_with_a_way_out(mesh, tmp_path):
         refused(path, words)
     mesh.extract_surface(algorithm="dataset_surface").save(tmp_path / "b.vtp")
     (tmp_path / "b.vtp").rename(path)
-    refused(path, "holds 'PolyData'")
+    refused(path, "contains 'PolyData'")
     save(mesh, path)
     refused(path, "no array 'v'", features=("v",))
     refused(path, "no array 'area', only .* --location=cells", features=("area",))

@@ -52,7 +52,11 @@ def test_axes_of_a_constant_are_no_space_and_point_dim_overrules(mesh, tmp_path)
     mesh.save(path)
     x = files.read(path)[0].mesh_points
     np.testing.assert_allclose(x, mesh.points[:, [0, 2]], rtol=1e-6)
-    raises(path, "point_dim=2 must be .* axes beyond it constant", point_dim=2)
+    raises(
+        path,
+        "point_dim=2 must be .* coordinates beyond it must be constant",
+        point_dim=2,
+    )
     raises(path, "point_dim=4", point_dim=4)
     mesh.points = mesh.points[:, [0, 2, 1]] + np.array([0, 0, 1.0])
     mesh.save(path)
@@ -92,7 +96,7 @@ def test_a_prediction_is_attached_to_the_mesh(suffix, mesh, tmp_path):
     np.testing.assert_array_equal(written["u"], prediction[:, :2])
     np.testing.assert_array_equal(written.points, mesh.points)
     np.testing.assert_array_equal(written.cells, mesh.cells)
-    with pytest.raises(ValueError, match=r"has fields \['k'\] already"):
+    with pytest.raises(ValueError, match=r"already has the fields \['k'\]"):
         files.write(out, sample, prediction[:, :1], names=("k",))
 
 
@@ -118,7 +122,7 @@ def test_meshes_that_vtk_cannot_hold_are_refused(rng, tmp_path):
     with pytest.raises(ValueError, match="points in 4 dimensions cannot be written"):
         files.write(tmp_path / "a.vtu", Sample(points))
     cells = np.arange(5)[None]
-    with pytest.raises(ValueError, match="Cells of 5 corners in 2 dimensions"):
+    with pytest.raises(ValueError, match="Cells with 5 corners in 2 dimensions"):
         files.write(tmp_path / "a.vtu", Sample(points[:, :2], cells=cells))
 
 

@@ -104,7 +104,7 @@ def test_vectors_and_forces_have_the_axes_of_their_plane(tmp_path):
     assert found == pytest.approx(3.5 * 4)
     data["U"][:, 1] = 2
     write(path, points, cells, [_QUAD] * len(cells), at_cells=data)
-    with pytest.raises(ValueError, match="out of the plane of the mesh.* axes x, z"):
+    with pytest.raises(ValueError, match="normal to the plane of the mesh.* axes x, z"):
         one(path, "flux:U@top", ["U"] * 3, **top)
 
 
@@ -192,7 +192,7 @@ def test_a_surface_of_cell_data_has_the_force_on_its_body(tmp_path):
     assert one(path, "force_z:p", ["p"], location="cells") == pytest.approx(2)
     top = {"location": "cells", "boundary": "top: z > 0.9"}
     assert one(path, "mean:p@top", ["p"], **top) == pytest.approx(3)
-    with pytest.raises(ValueError, match=r"quads of a surface, is open at 4 edges"):
+    with pytest.raises(ValueError, match=r"quads of a surface and is open at 4 edges"):
         one(path, "force_z:p@top:reference=0", ["p"], **top)
 
 

@@ -92,7 +92,7 @@ def test_the_published_axes_are_expected(made, tmp_path):
     for letter in "XYQ":
         path = tmp_path / f"Pipe_{letter}.npy"
         np.save(path, np.load(path).swapaxes(-1, -2))
-    with pytest.raises(ValueError, match="exchange the axes"):
+    with pytest.raises(ValueError, match="swap the axes"):
         pipe.load(tmp_path, num_train=3, num_test=2)
     np.save(tmp_path / "Pipe_Q.npy", np.zeros((7, 3, 5, 3)))
     with pytest.raises(ValueError, match=r"\(7, 3, 5, 3\), expected \(7, 3, 3, 5\)"):

@@ -176,7 +176,7 @@ def test_a_cell_whose_faces_do_not_close_is_refused_by_number(tmp_path):
     grid = mesh_of(points, faces[:5])
     fields.extend(path, path, grid, {"T": np.ones(1)}, "cells")
     options = files.ReadOptions(location="cells", target="T")
-    with pytest.raises(ValueError, match=r"a.vtu: 1 of 1 cells of the kind polyhedron"):
+    with pytest.raises(ValueError, match=r"a.vtu: 1 of 1 cells of the type polyhedron"):
         files.read(path, options)
 
 
@@ -206,7 +206,7 @@ def test_damaged_faces_are_refused(name, change, message, tmp_path):
 def test_faces_of_points_that_do_not_exist_are_refused(tmp_path):
     (tmp_path / "a.vtu").write_text("")
     faces = polyhedra.read(tmp_path / "a.vtu", stored(cube()[1]), np.array([42]), 100)
-    with pytest.raises(ValueError, match="name points from 0 to 7, there are 7"):
+    with pytest.raises(ValueError, match="name points from 0 to 7, but there are 7"):
         faces.check(tmp_path / "a.vtu", 7, np.array([42]))
     with pytest.raises(ValueError, match="fewer than four faces"):
         faces.check(tmp_path / "a.vtu", 8, np.array([12]))

@@ -80,7 +80,7 @@ def test_only_the_surfaces_asked_for_are_read(folder):
     (folder / "off" / "15_A.off").unlink()
     train, test = load(folder, num_train=2, num_test=1)
     assert [s.name for s in [*train, *test]] == ["12_A", "20_A", "13_A"]
-    with pytest.raises(ValueError, match="3 surfaces, 4 were requested"):
+    with pytest.raises(ValueError, match="3 surfaces, but 4 were requested"):
         load(folder, num_train=4)
 
 
@@ -128,10 +128,10 @@ def test_off_files_of_any_layout_are_read(text, folder):
         ("OFF\n2 x 0\n", "'2 x 0' after OFF"),
         ("OFF\n2", "'2' after OFF"),
         ("OFF\n0 0 0\n", "has no vertices"),
-        ("OFF\n2 0 0\n0 0 0\n1 0\n", "ends early.*5 of 6 coordinates"),
-        ("OFF\n1 1 0\n0 0 0\n3 0 0", "ends early.*3 of at least 4"),
+        ("OFF\n2 0 0\n0 0 0\n1 0\n", "truncated.*5 of 6 coordinates"),
+        ("OFF\n1 1 0\n0 0 0\n3 0 0", "truncated.*3 of at least 4"),
         ("OFF\n1 0 0\n0 0 zero\n", "not a number.*zero"),
-        ("OFF\n2 0 0\n0 0 0\n0 nan 0\n", "1 non-finite vertices.*number 1"),
+        ("OFF\n2 0 0\n0 0 0\n0 nan 0\n", "1 non-finite vertices.*vertex 1"),
         ("OFF\n1 0 0\n0 0 1e60\n", "1 non-finite vertices.*1e\\+60"),
     ],
 )
@@ -146,8 +146,8 @@ def test_damaged_surfaces_are_refused(text, message, folder):
     ("text", "message"),
     [
         ("0\n" * 12, "13 vertices, but .* has 12 labels"),
-        ("0\n" * 12 + "259\n", "outside -1 to 258, the first one 259 at vertex 12"),
-        ("-2\n" + "0\n" * 12, "the first one -2 at vertex 0"),
+        ("0\n" * 12 + "259\n", "outside -1 to 258, the first one is 259 at vertex 12"),
+        ("-2\n" + "0\n" * 12, "the first one is -2 at vertex 0"),
         ("0.5\n" + "0\n" * 12, "not an integer.*0.5"),
     ],
 )
@@ -178,10 +178,10 @@ def test_missing_files_are_named(folder, tmp_path):
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ("13_A.off\n13_A.off\n", r"twice \['13_A'\]"),
+        ("13_A.off\n13_A.off\n", r"duplicates \['13_A'\]"),
         ("../13_A.off\n", "with folders"),
         ("\n", "0 lines"),
-        ("12_A.off\n", "1 surfaces both for training and for tests: 12_A"),
+        ("12_A.off\n", "1 surfaces in both the training and the test set: 12_A"),
     ],
 )
 def test_bad_lists_are_refused(lines, message, folder):
@@ -213,8 +213,8 @@ def test_sampled_files_are_loaded_from_the_start(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "options", "message"),
     [
-        ({}, {"num_points": 9}, "8 points of each surface, num_points=9"),
-        ({}, {"num_test": 3}, "2 surfaces, 3 were requested"),
+        ({}, {"num_points": 9}, "8 points per surface, but num_points=9"),
+        ({}, {"num_test": 3}, "2 surfaces, but 3 were requested"),
         ({"points": np.zeros((3, 3, 8))}, {}, "shape"),
         ({"labels": np.zeros((3, 7), int)}, {}, "shape"),
         ({"labels": np.full((3, 8), 259)}, {}, "below 260"),
@@ -231,7 +231,7 @@ def test_damaged_sampled_files_are_refused(changes, options, message, tmp_path):
 
 
 def test_bad_samples_are_not_saved(tmp_path, surfaces):
-    with pytest.raises(ValueError, match="both for training and for tests"):
+    with pytest.raises(ValueError, match="both the training and the test set"):
         rna.save(tmp_path, surfaces, surfaces[:1])
 
 

@@ -107,8 +107,8 @@ def test_impossible_signatures_are_refused(tmp_path):
     ("faces", "message"),
     [
         ("3 0 1 2 9", "5 numbers for its 1 faces"),
-        ("4 0 1 2", "not triangles of its vertices"),
-        ("3 0 1 3", "not triangles of its vertices"),
+        ("4 0 1 2", "not triangles with valid vertices"),
+        ("3 0 1 3", "not triangles with valid vertices"),
         ("3 0 1 x", "not a number"),
     ],
 )

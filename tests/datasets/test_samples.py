@@ -212,7 +212,9 @@ def test_samples_are_divided_in_their_order(grids):
     found = requests.divide([*grids, *grids], (3, 1, 2), "here")
     assert found.train == grids
     assert [s.name for s in found.test] == [s.name for s in grids[1:]]
-    with pytest.raises(ValueError, match=r"3 samples to divide into \(1, 1, 3\)"):
+    with pytest.raises(
+        ValueError, match=r"3 samples, but they should be divided into \(1, 1, 3\)"
+    ):
         requests.divide(grids, (1, 1, 3), "here")
 
 
@@ -225,10 +227,13 @@ NAN = np.full((4, 1), np.nan, np.float32)
         ({"target": np.zeros((5, 1), np.float32)}, r"target has shape \(5, 1\), but"),
         ({"target": np.zeros(4, np.float32)}, r"target has shape \(4,\), expected"),
         ({"target": NAN}, "4 non-finite values, the first one at point 0"),
-        ({"features": np.zeros((4, 3), np.float32)}, "3 channels of features.*agree"),
-        ({"features": None}, "no channels of features.*must agree"),
+        (
+            {"features": np.zeros((4, 3), np.float32)},
+            "3 channels of features.*consistent",
+        ),
+        ({"features": None}, "no channels of features.*must be consistent"),
         ({"mesh_points": np.zeros((0, 2), np.float32)}, "one row per point"),
-        ({"grid_shape": (3, 2)}, "has 6 points, mesh_points 4"),
+        ({"grid_shape": (3, 2)}, "has 6 points, but mesh_points has 4"),
     ],
 )
 def test_a_bad_sample_is_named(rng, changes, message):
@@ -257,7 +262,7 @@ def test_labels_are_integers_in_range(rng):
     samples.check([Sample(points, np.array([0, 1, 4]))], num_classes=5)
     with pytest.raises(ValueError, match="between 0 and 5.*below 5"):
         samples.check([Sample(points, np.array([0, 1, 5]))], num_classes=5)
-    with pytest.raises(TypeError, match="not integers"):
+    with pytest.raises(TypeError, match="expected integers"):
         samples.check([Sample(points, np.zeros(3, np.float32))], num_classes=5)
 
 

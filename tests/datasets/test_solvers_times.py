@@ -39,7 +39,7 @@ def test_a_steady_case_is_its_last_time(tmp_path):
     samples = []
     for kind, said in (
         ("VTK", "4 files of earlier times"),
-        ("EnSight", "at the last one"),
+        ("EnSight", "at the last time"),
     ):
         with pytest.warns(UserWarning, match=said):
             samples.append(files.read(tmp_path / kind, OPTIONS))

@@ -12,8 +12,10 @@ import shlex
 import shutil
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.test_docs import BLOCK, DOCS, ROOT
@@ -100,20 +102,91 @@ def test_calculix(tmp_path):
     assert len([*(tmp_path / "predicted").rglob("*.vtu")]) == 2
 
 
+def saves(word):
+    """The lines of the page on finite elements that have a word: they save a case."""
+    (block,) = (b for b in shown("fenics.md", "python") if word in b)
+    return block
+
+
+def trained_on_ten(solve, suffix, folder):
+    """Walks along the page on finite elements.
+
+    Args:
+      solve: `solve(name, i)` saves case `i` in the folder `name`.
+      suffix: of its files.
+      folder: the place of all.
+    """
+    for name, first, last in (("cases", 0, 10), ("new", 10, 12)):
+        (folder / name).mkdir()
+        for i in range(first, last):
+            solve(name, i)
+        assert len([*(folder / name).glob(f"*{suffix}")]) == last - first
+    result = walk("fenics.md", folder)
+    assert "relative_l2" in result
+    assert len([*(folder / "predicted").rglob("*.vtu")]) == 2
+
+
 @pytest.mark.skipif(shutil.which("FreeFem++") is None, reason="no FreeFEM here")
 def test_freefem(tmp_path):
-    """The lines of the page that write a solution, and its commands."""
-    (block,) = (b for b in shown("fenics.md", "python") if "savevtk" in b)
-    for name, first, last in (("cases", 0, 10), ("new", 10, 12)):
-        (tmp_path / name).mkdir()
-        for i in range(first, last):
-            before = "mesh Th = square(6, 6); fespace Vh(Th, P1); "
-            before += f"Vh k = 1 + {i} * x, u = sin(k * y);"
-            saved = block.replace("cases/case_000", f"{name}/case_{i:03d}")
-            loads, _, rest = saved.partition("\n")
-            script = tmp_path / f"{name}_{i}.edp"
-            script.write_text(f"{loads}\n{before}\n{rest}")
-            run(["FreeFem++", "-nw", "-v", "0", script.name], tmp_path)
-    result = walk("fenics.md", tmp_path)
-    assert "relative_l2" in result
-    assert len([*(tmp_path / "predicted").rglob("*.vtu")]) == 2
+    loads, _, rest = saves("savevtk").partition("\n")
+
+    def solve(name, i):
+        before = "mesh Th = square(6, 6); fespace Vh(Th, P1); "
+        before += f"Vh k = 1 + {i} * x, u = sin(k * y);"
+        saved = rest.replace("cases/case_000", f"{name}/case_{i:03d}")
+        script = tmp_path / f"{name}_{i}.edp"
+        script.write_text(f"{loads}\n{before}\n{saved}")
+        run(["FreeFem++", "-nw", "-v", "0", script.name], tmp_path)
+
+    trained_on_ten(solve, ".vtu", tmp_path)
+
+
+DOLFINX = """
+from dolfinx import fem, mesh as meshes
+from mpi4py import MPI
+import numpy as np
+
+mesh = meshes.create_unit_square(MPI.COMM_WORLD, 6, 6)
+spaces = getattr(fem, "functionspace", None) or fem.FunctionSpace
+V = spaces(mesh, ("CG", 1))
+k, u = fem.Function(V, name="k"), fem.Function(V, name="u")
+for i in [{number}]:
+    k.interpolate(lambda x: 1 + i * x[0])
+    u.interpolate(lambda x: np.sin((1 + i * x[0]) * x[1]))
+"""
+
+
+def test_dolfinx(tmp_path):
+    pythons = [sys.executable, "/usr/bin/python3"]  # Debian has its own
+    for python in filter(os.path.exists, pythons):
+        asked = [python, "-c", "import dolfinx"]
+        if not subprocess.run(asked, capture_output=True).returncode:
+            break
+    else:
+        pytest.skip("no dolfinx here")
+    block = textwrap.indent(saves("XDMFFile"), "    ")
+
+    def solve(name, i):
+        script = DOLFINX.format(number=i) + block
+        run([python, "-c", script.replace("cases/", f"{name}/")], tmp_path)
+
+    trained_on_ten(solve, ".xdmf", tmp_path)
+
+
+@pytest.mark.skipif(
+    not all(map(importlib.util.find_spec, ("skfem", "meshio"))),
+    reason="no scikit-fem with meshio here",
+)
+def test_scikit_fem(tmp_path, monkeypatch):
+    skfem = importlib.import_module("skfem")
+    monkeypatch.chdir(tmp_path)
+    code = saves("point_data")
+
+    def solve(name, i):
+        mesh = skfem.MeshTri().refined(3)
+        x, y = mesh.p
+        k = 1 + i * x
+        given = {"mesh": mesh, "i": i, "k": k, "u": np.sin(k * y)}
+        exec(code.replace("cases/", f"{name}/"), given)
+
+    trained_on_ten(solve, ".vtu", tmp_path)

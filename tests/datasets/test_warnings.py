@@ -117,5 +117,5 @@ def test_crowding_is_the_same_in_any_unit():
 
 def test_answers_that_are_all_equal_are_told(tmp_path):
     train = write(tmp_path / "train", 5, target=np.arange(40.0))
-    with pytest.warns(UserWarning, match="answers of all 5 samples are equal"):
+    with pytest.warns(UserWarning, match="targets of all 5 samples are equal"):
         program.load(program.Config(train=str(train), models=("functional",)))

@@ -121,7 +121,7 @@ test_bad_settings_are_refused = refused.settings(
             "studies='ridges' is unknown; choose from bases, choice, projection, "
             "ridge, sharing, adaptive, initialization",
         ),
-        ({"seeds": (0, 0)}, "has 0 twice"),
+        ({"seeds": (0, 0)}, "contains 0 twice"),
         ({"base": "tiny"}, "choose from smoke, quick, fast, paper"),
         ({"base": "fast"}, "base='fast' is no preset of experiments.burgers"),
         ({"problem": "pipe"}, "problem='pipe' is unknown; choose from darcy, elastic"),

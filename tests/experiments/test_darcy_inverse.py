@@ -165,7 +165,7 @@ def test_presets_have_the_published_grids():
         ),
         ({"noises": (0.0, -0.1)}, "noises=-0.1 must be .*at least 0"),
         ({"noises": (float("nan"),)}, "must be finite"),
-        ({"noises": (0.1, 0.1)}, "has 0.1 twice"),
+        ({"noises": (0.1, 0.1)}, "contains 0.1 twice"),
         ({"num_heads": 5}, "num_heads=5 must divide width=48"),
         ({"batch_size": 400}, "batch_size=400 must be at most num_train=300"),
         ({"num_train": 1}, "batch_size=4 must be at most num_train=1"),

@@ -95,7 +95,7 @@ def trained(tmp_path_factory, user_session):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"seeds": (0, 0)}, "seeds=0,0 has 0 twice"),
+        ({"seeds": (0, 0)}, "seeds=0,0 contains 0 twice"),
         ({"seeds": ()}, "seeds is empty"),
         ({"seeds": (0, -1)}, "seeds=-1 must be .*at least 0"),
         ({"init": "big"}, "init='big' is unknown; choose from paper, small, whitened"),
@@ -198,7 +198,7 @@ def test_what_the_paper_leaves_open_has_the_models_it_names():
             at = np.asarray(model.coarse_space.indices)[np.arange(count), top]
             assert np.abs(at - peaks).max() <= 0.5
     parameters = {k: one.num_parameters() for k, one in found["mesh"].items()}
-    ours = parameters["Schwarz, 49 smoothed aggregates, our start"]
+    ours = parameters["Schwarz, 49 smoothed aggregates, our initialisation"]
     matched = next(v for k, v in parameters.items() if k.startswith("global"))
     assert ours <= matched < 1.05 * ours
 
@@ -345,8 +345,8 @@ def test_what_the_paper_leaves_open_has_its_tables_and_a_figure(tmp_path, rng):
     text = "\n".join(tables_further.lines(rows))
     assert text.count("## ") == 1 + 1 + 4 + 1
     assert "| 1024 | none (the paper) | 0.01 |" in text
-    assert "| 31 uniform hats, our start | 4194 | 0.1 |" in text
-    assert "random 2, contrast 1000, n = 256" in text
+    assert "| 31 uniform hats, our initialisation | 4194 | 0.1 |" in text
+    assert "random, draw 2, contrast 1000, n = 256" in text
     assert text.count("closed form, nothing trained") == 4
     assert "mean rel. L2, mass matrix" in text
     figures_further.draw(tmp_path / "all.png", rows)

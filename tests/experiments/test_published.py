@@ -180,7 +180,7 @@ def test_a_model_with_a_published_set_up_of_its_own_gets_it():
     assert fields.preset_of(presets, "paper", ["galerkin"]) == presets["paper"]
     assert fields.preset_of(presets, "paper", []) == presets["paper"]
     assert fields.preset_of(presets, "paper_fno", ["galerkin"]).width == 32
-    with pytest.raises(ValueError, match="models=functional,fno: there is paper_fno"):
+    with pytest.raises(ValueError, match="models=functional,fno, only paper_fno"):
         fields.preset_of(presets, "paper", ["functional", "fno"])
 
 

@@ -50,7 +50,7 @@ def member(name, seed, **changes):
 test_bad_hyper_parameters_are_refused_before_any_work = refused.settings(
     TINY,
     [
-        ({"seeds": (0, 0)}, "seeds=0,0 has 0 twice"),
+        ({"seeds": (0, 0)}, "seeds=0,0 contains 0 twice"),
         ({"seeds": ()}, "seeds is empty"),
         ({"seeds": (2**32,)}, "seeds=.* must be .*below 2"),
         (
@@ -58,7 +58,7 @@ test_bad_hyper_parameters_are_refused_before_any_work = refused.settings(
             "models='magic' is unknown; choose from attention, linear, transolver, "
             "intention, functional, functional_learned, functional_gcv",
         ),
-        ({"models": ("linear", "linear")}, "has linear twice"),
+        ({"models": ("linear", "linear")}, "contains linear twice"),
         ({"num_context": 0}, "num_context=0 must be .*at least 1"),
         ({"ridges": (0.0,)}, "ridges=0.0 must be .*above 0"),
         ({"ridges": (1.0,)}, "ridges=1.0 must be .*below 1"),

@@ -72,9 +72,30 @@ RUNS = (
     Mutation(
         "no checksum of the manifest",
         "opjax/training/_manifest.py",
-        "own not in (None, found)",
-        "False",
+        'values.pop("own", None) not in (None, own(values))',
+        'values.pop("own", None) and False',
         f"{_FAULTS}test_disks.py -k manifest_of",
+    ),
+    Mutation(
+        "no checksums of the files of published operators",
+        "opjax/learn/predict/published.py",
+        "if (found := _stamp(path)) != stamps.get(name):",
+        "if (found := None) is not None:",
+        f"{_FAULTS}test_published.py -k bit_flips",
+    ),
+    Mutation(
+        "no checksum of the description of published operators",
+        "opjax/learn/predict/published.py",
+        'changed = config.pop("own", None) != _manifest.own(config)',
+        'changed = config.pop("own", None) is False',
+        f"{_FAULTS}test_published.py -k bit_flips",
+    ),
+    Mutation(
+        "tensors of any type",
+        "opjax/learn/predict/published.py",
+        "if (array.shape, array.dtype) != (shape.shape, kind):",
+        "if array.shape != shape.shape:",
+        f"{_FAULTS}test_published.py -k tensors",
     ),
     Mutation(
         "what a failed save leaves stays",

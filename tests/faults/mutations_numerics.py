@@ -84,8 +84,8 @@ NUMERICS = (
         ),
         (
             "triangle on the wrong side",
-            "symmetrize_input=False)\n    return",
-            "symmetrize_input=False).T\n    return",
+            "symmetrize_input=False)\n    return _tri",
+            "symmetrize_input=False).T\n    return _tri",
         ),
     ),
     *_of(

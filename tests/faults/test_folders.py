@@ -79,7 +79,7 @@ def test_a_damaged_result_is_said_and_made_anew(tmp_path, capsys, damage):
     assert once() == {"error": 0.5}
     assert "damaged result.json" in capsys.readouterr().err
     assert once() == {"error": 0.5}
-    assert "holds a finished run" in capsys.readouterr().err
+    assert "contains a finished run" in capsys.readouterr().err
 
 
 class Full(io.StringIO):

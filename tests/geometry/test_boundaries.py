@@ -167,9 +167,12 @@ def test_sides_of_a_surface_in_space_are_its_border():
 @pytest.mark.parametrize(
     ("cells", "message"),
     [
-        ({}, "of one dimension"),
-        ({"line": [[0, 1]]}, "of one dimension"),
-        ({"triangle": [[0, 1, 2]], "tetra": [[0, 1, 2, 3]]}, "of one dimension"),
+        ({}, "only surfaces or only solids"),
+        ({"line": [[0, 1]]}, "only surfaces or only solids"),
+        (
+            {"triangle": [[0, 1, 2]], "tetra": [[0, 1, 2, 3]]},
+            "only surfaces or only solids",
+        ),
         ({"strip": [[0, 1, 2]]}, "triangulate"),
         ({"triangle": [[0, 1, 9]]}, "contain point 9"),
     ],
@@ -180,9 +183,9 @@ def test_cells_without_a_boundary_are_refused(cells, message):
 
 
 def test_facets_that_do_not_fit_the_space_are_refused():
-    with pytest.raises(ValueError, match="2 corners in two dimensions"):
+    with pytest.raises(ValueError, match="in 2D, facets need 2 corners"):
         geometry.facet_area_vectors(np.ones((3, 2)), [[0, 1, 2]])
-    with pytest.raises(ValueError, match="2 corners in two dimensions"):
+    with pytest.raises(ValueError, match="in 2D, facets need 2 corners"):
         geometry.point_normals(np.ones((3, 3)), [[0, 1]])
     with pytest.raises(TypeError, match="integers"):
         geometry.open_edges(np.ones((3, 2)))

@@ -128,7 +128,7 @@ def test_surfaces_of_one_side_are_refused_by_name():
 
 
 def test_bad_facets_are_refused():
-    with pytest.raises(ValueError, match="2 corners in two dimensions"):
+    with pytest.raises(ValueError, match="in 2D, facets need 2 corners"):
         geometry.outward_facets(np.ones((3, 3)), [[0, 1]])
     with pytest.raises(TypeError, match="integers"):
         geometry.surface_parts(np.ones((3, 2)), np.ones((3, 2)))

@@ -5,7 +5,6 @@ import io
 import json
 import struct
 import zlib
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -232,6 +231,26 @@ def legacy(rng: np.random.Generator) -> bytes:
     return f"# vtk DataFile Version 4.2\nmade\n{kind}\n{text}".encode()
 
 
+_FLUENT = [
+    "(10 (0 1 ffffffff 0 3))\n(12 (0 1 1 0 0))\n(13 (0 1 1 0 0))\n",
+    "(10 (1 1 2 1 3)(\n0 0 0\n))\n(12 (1 1 ffffff 1 4)())\n",
+    "(13 (2 1 1 2 0)(\n4 1 2 3 ffffffff 1 0\n))\n(12 (1 1 1 1 4)())\n",
+    "(13 (2 1 7fffffff 2 0)(\n7fffffff 1 2 3 4 1 0\n))\n",
+    "(12 (1 1 3 1 0)(\n9 -1 ffffffff))\n",
+    "(10 (1 5 1 1 3)(\n0 0 0\n))\n",
+    "(39 (1 fluid " + "a" * 100_000 + ")())\n",
+    "(" * 100_000,
+    "(3010 (1 1 10 1 3)(\n\x00\x01",
+    "(2013 (2 1 10 2 0)(\nEnd of Binary Section   2013)\n",
+]
+
+
+def fluent(rng: np.random.Generator) -> bytes:
+    """Counts without end, faces of points and cells that are not there, depth."""
+    picks = rng.integers(len(_FLUENT), size=2)
+    return "".join(['(0 "made")\n(2 3)\n', *(_FLUENT[int(i)] for i in picks)]).encode()
+
+
 def off(rng: np.random.Generator) -> bytes:
     """Numbers of vertices without end, and numbers that are none."""
     texts = ["OFF 1000000000000 1 0 1 2 3", f"OFF {'9' * 5000} 0 0", "OFF", ""]
@@ -254,18 +273,3 @@ def config(rng: np.random.Generator) -> bytes:
     texts += ['{"models": ["builtins:exec"]}']
     texts += [json.dumps({"train": "\0"}), json.dumps({"models": {"a": 1}})]
     return texts[int(rng.integers(len(texts)))].encode()
-
-
-CRAFTED: dict[str, Callable[[np.random.Generator], bytes]] = {
-    "npz": npz,
-    "npy": npy,
-    "mat v5": mat5,
-    "mat v7.3": mat73,
-    "h5": h5,
-    "vtu": xml,
-    "vtp": xml,
-    "vtk": legacy,
-    "off": off,
-    "labels": labels,
-    "config": config,
-}

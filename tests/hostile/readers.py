@@ -305,6 +305,16 @@ def _save_square(path: Path) -> None:
         shutil.copy(_SOLVERS / name, path.parent)
 
 
+def _save_box(path: Path) -> None:
+    """Puts a mesh of Fluent there, and its values."""
+    for name in ("box.cas", "box.dat"):
+        shutil.copy(_SOLVERS / name, path.parent)
+
+
+def _own_fluent(path: Path) -> None:
+    _own_cells(path.with_suffix(".cas"))
+
+
 def _series_of_u(path: Path) -> None:
     read_series([str(path)], files.ReadOptions(max_bytes=MAX_BYTES, target="u"))
 
@@ -458,6 +468,14 @@ FORMATS: dict[str, Format] = {
         lambda _: (_SOLVERS / "box.cas").read_bytes(),
         mutations.TEXT,
         (_own_cells,),
+        crafted.fluent,
+    ),
+    "dat": Format(
+        "box.dat",
+        _manifest,
+        mutations.TEXT,
+        (_own_fluent,),
+        prepare=_save_box,
     ),
     "stl": Format(
         "a.stl",

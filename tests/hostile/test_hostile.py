@@ -182,7 +182,9 @@ def test_matlab_arrays_are_as_they_were_written(rng, tmp_path):
             np.testing.assert_array_equal(found, expected[name])
             np.testing.assert_array_equal(found, array)
             assert found.dtype == array.dtype
-        with pytest.raises(ValueError, match=r"has arrays \['a', 'b', 'c', 'empty'"):
+        with pytest.raises(
+            ValueError, match=r"has the arrays \['a', 'b', 'c', 'empty'"
+        ):
             variables.read_variable(path, "absent", source="x")
 
 
@@ -234,7 +236,7 @@ def test_chunks_are_compressed_once_at_most(tmp_path):
         properties.set_deflate(9)
         space, kind = h5py.h5s.create_simple((12,)), h5py.h5t.IEEE_F32LE
         h5py.h5d.create(file.id, b"target", kind, space, properties)
-    refused(tmp_path / "a.h5", "compressed by filters")
+    refused(tmp_path / "a.h5", "compressed by the filters")
 
 
 _MINUS_ONE = (
@@ -247,9 +249,9 @@ def test_entities_depth_and_other_data_of_vtk_are_refused(tmp_path):
     path = tmp_path / "a.vtu"
     for text, message in (
         ('<!DOCTYPE a [<!ENTITY b "c">]><VTKFile/>', "entities"),
-        ('<VTKFile type="PolyData">' + "<a>" * 50, "elements in"),
-        ('<VTKFile type="ImageData"/>', "holds 'ImageData'"),
-        ('<VTKFile type="PolyData"/>', "holds 'PolyData'"),
+        ('<VTKFile type="PolyData">' + "<a>" * 50, "nested elements"),
+        ('<VTKFile type="ImageData"/>', "contains 'ImageData'"),
+        ('<VTKFile type="PolyData"/>', "contains 'PolyData'"),
         (_MINUS_ONE, "'-1'"),
     ):
         for encoding in ("utf-8", "utf-16"):

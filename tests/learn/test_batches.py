@@ -105,13 +105,15 @@ def test_what_replicas_cannot_do_is_refused(tmp_path):
     settings = learn.Settings(**STEPS)
     three = learn.Replicas((0, 1), {"rate": jnp.ones(3)})
     task = learn.FreshTask(draw=sample, loss=loss, replicas=three)
-    with pytest.raises(ValueError, match="3 replicas do not share 2 seeds"):
+    with pytest.raises(
+        ValueError, match="3 replicas cannot be divided equally among 2 seeds"
+    ):
         learn.fit(task, start(3), settings, folder=tmp_path / "a")
     validation = (sample(jax.random.key(0), 0),)
     task = dataclasses.replace(task, metric=loss, validation=validation)
     one = learn.Replicas((0,), {"rate": jnp.ones(1)})
     task = dataclasses.replace(task, replicas=one)
-    with pytest.raises(ValueError, match="Replicas are not validated"):
+    with pytest.raises(ValueError, match="Replicas cannot be validated"):
         learn.fit(task, start(1), settings, folder=tmp_path / "b")
 
 

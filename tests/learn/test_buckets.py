@@ -190,5 +190,5 @@ def test_summaries_know_what_arrays_have(tmp_path):
         np.testing.assert_array_equal(low, values.min(axis=0))
         np.testing.assert_array_equal(high, values.max(axis=0))
     alone = summaries.of([found[0]._replace(target=np.ones((1, 1)))])
-    with pytest.raises(ValueError, match="needs two points"):
+    with pytest.raises(ValueError, match="needs at least two points"):
         summaries.mean_and_std([alone[0]._replace(num_points=1)], "target")

@@ -271,7 +271,7 @@ def test_a_combined_width_is_saved_and_refused_without_its_seeds(rng, tmp_path):
     with pytest.raises(ValueError, match="is damaged.*shape.*opjax-calibrate"):
         calibration.load_calibration(loaded)
     few = ",".join(str(new / f"{i:02d}.npz") for i in range(10)).split(",")
-    with pytest.raises(ValueError, match="width='combined', whose fit takes a third"):
+    with pytest.raises(ValueError, match="width='combined', whose fit uses a third"):
         program.run(program.CalibrateOptions(tmp_path, input=few, width="combined"))
     (tmp_path / "functional-1" / "result.json").rename(tmp_path / "away")
     with pytest.raises(ValueError, match="no other seeds.*--seeds"):
@@ -292,7 +292,7 @@ def test_a_residual_width_of_an_earlier_commit_is_read(rng, tmp_path):
     now = widths.restore("residual", found, members=(), arrays={"residual": wide})
     values = found(sample)
     np.testing.assert_allclose(model(sample, values), now(sample, values), rtol=1e-6)
-    with pytest.raises(ValueError, match="no coefficients of shape"):
+    with pytest.raises(ValueError, match="no coefficients with shape"):
         widths.restore("combined", found, members=(), arrays=given)
 
 
@@ -329,7 +329,7 @@ def test_calibrations_of_other_operators_or_formats_are_refused(run, tmp_path):
         kept = {name: arrays[name] for name in arrays.files}
     description = json.loads(str(kept["description"]))
     for change, words in (
-        ({"format": 7}, "has format 7 of calibrations.*reads formats up to 1"),
+        ({"format": 7}, "has format 7 of calibrations.*reads only formats up to 1"),
         ({"operator": "0"}, "belongs to an earlier operator.*opjax-calibrate again"),
         ({"factors": {"whole_field": -1.0, "pointwise": 1.0}}, "is damaged"),
         ({"width": "residual"}, "is damaged.*coefficients"),

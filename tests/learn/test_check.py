@@ -91,7 +91,7 @@ def test_constants_zeros_copies_and_planes_are_told(tmp_path):
     assert fields["c"]["constant"] == [0]
     assert (fields["u"]["zero"], fields["u"]["zero_in"]) == (1, str(tmp_path / "0.npz"))
     (said,) = (p["text"] for p in found["doubtful"] if "copies" in p["text"])
-    assert "copy.npz is the same as" in said
+    assert "copy.npz is equal to" in said
     assert command(found["command"]).target_names == "u"
     text = check.text(checking.check([str(tmp_path)]), ["data"], "", "")
     assert "zero everywhere in 1 cases, such as 0.npz" in text
@@ -148,6 +148,14 @@ def test_a_large_set_is_looked_at_in_part(tmp_path):
     found = of(tmp_path, most=4)
     assert (found["cases"], found["looked_at"]) == (9, 4)
     assert found["scalars"][0]["high"] == 8  # the last one
+
+
+@pytest.mark.parametrize(("count", "few"), [(19, False), (20, True)])
+def test_the_recipe_for_few_cases_is_proposed_for_as_many(count, few, tmp_path):
+    save(tmp_path, count)
+    words = shlex.split(of(tmp_path)["command"])
+    assert ("--preset=small" in words) == few
+    assert (101 in train.FEW, 100 in train.FEW) == (False, True)
 
 
 def test_fields_on_grids_and_names_with_commas(tmp_path):

@@ -93,8 +93,8 @@ def test_one_model_of_several_has_another_number_of_basis_functions():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("num_experts", "must be like gnot.num_experts=4"),
-        ("gnot.=4", "must be like gnot.num_experts=4"),
+        ("num_experts", "must have the form gnot.num_experts=4"),
+        ("gnot.=4", "must have the form gnot.num_experts=4"),
         ("gnot.experts=4", "'experts' is unknown; choose from"),
         ("gnot.num_experts=four", "num_experts=four must be an integer"),
         ("temperature=warm", "temperature=warm must be a number"),

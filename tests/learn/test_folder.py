@@ -112,7 +112,7 @@ def test_a_study_goes_on_only_with_the_files_it_began_with(tmp_path):
     assert once(run, one, **given)["models"]  # finished: it is read
     for _ in range(2):  # a refusal leaves the folder as it was
         with pytest.raises(
-            ValueError, match="holds a run on other files of --train"
+            ValueError, match="contains a run on other files of --train"
         ) as s:
             once(run, two, **given)
         assert "3 files of" in str(s.value)

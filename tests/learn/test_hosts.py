@@ -162,7 +162,10 @@ def test_values_are_those_of_the_first_process(found):
 def test_what_processes_cannot_share_is_refused(found):
     first, second = (of_process["refusals"] for of_process in found[:2])
     for said in (first, second):
-        assert "2 processes would do the same work; set --devices" in said["nothing"]
+        assert (
+            "2 processes would do the same work; split it with --devices"
+            in said["nothing"]
+        )
         assert "needs 3 devices, but there are 2" in said["three"]
         assert (
             "the same number from each of the 2 processes, which have [1, 1]"
@@ -180,8 +183,8 @@ def test_what_processes_cannot_share_is_refused(found):
     [
         (("localhost:1", 2, None), "also needs num_processes and process_id"),
         (("localhost:1", None, 0), "also needs num_processes and process_id"),
-        (("", 2, 0), "num_processes and process_id without the coordinator's"),
-        (("auto", 2, None), "num_processes without the coordinator's HOST:PORT"),
+        (("", 2, 0), "num_processes and process_id need the coordinator's"),
+        (("auto", 2, None), "num_processes need the coordinator's HOST:PORT"),
         (("localhost", 2, 0), "must be HOST:PORT or auto"),
         (("localhost:http", 2, 0), "must be HOST:PORT or auto"),
         (

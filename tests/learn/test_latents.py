@@ -42,9 +42,9 @@ def test_dead_channels_are_no_part_of_a_span(unit):
 
 
 def test_what_does_not_fit_is_refused(unit):
-    with pytest.raises(ValueError, match="must have the 20 points"):
+    with pytest.raises(ValueError, match="must have 20 rows"):
         latents.compare(unit[None], unit[1:, :2])
-    with pytest.raises(ValueError, match="no more columns than points or channels"):
+    with pytest.raises(ValueError, match="at most as many columns"):
         latents.compare(unit[None, :, :2], unit[:, :3])
 
 

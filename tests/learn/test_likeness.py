@@ -252,7 +252,7 @@ def test_a_calibration_keeps_what_its_cases_are_like(run, tmp_path):
             learn.load_calibration(trained)
     bad = {"likeness_means": kept["likeness_means"][1:]}
     np.savez(path, **kept | bad)
-    with pytest.raises(ValueError, match="is damaged.*shapes of other"):
+    with pytest.raises(ValueError, match="is damaged.*shapes belong to other"):
         learn.load_calibration(trained)
     bare = dict(kept)
     del bare["likeness_means"]
@@ -338,7 +338,9 @@ def test_few_cases_give_no_warning_but_a_note(run, tmp_path, capsys):
     few = ",".join(str(new / f"{i:02d}.npz") for i in range(10))
     line = program.run(program.CalibrateOptions(folder, input=few.split(",")))
     assert "false_alarms" not in line
-    assert "10 cases are too few to warn" in "".join(capsys.readouterr())
+    assert "10 cases are too few for out-of-distribution warnings" in "".join(
+        capsys.readouterr()
+    )
     found = predict.run(
         predict.PredictOptions(folder, input=few.split(","), output=tmp_path / "out")
     )

@@ -128,7 +128,7 @@ def test_processes_that_do_not_agree_are_refused(process, count):
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(meeting.host, server, 2, SECONDS)
         other = pool.submit(meeting.join, [address], process, count, SECONDS)
-        with pytest.raises(ValueError, match=f"process {process} of {count} came"):
+        with pytest.raises(ValueError, match=f"process {process} of {count} tried"):
             first.result()
         assert isinstance(other.exception(), meeting.LostError | TimeoutError)
 

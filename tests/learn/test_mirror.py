@@ -99,7 +99,7 @@ def test_a_boundary_that_would_change_places_is_refused():
 
 def test_a_scalar_of_one_sign_is_told():
     with pytest.warns(
-        UserWarning, match="swirl is 1 to 2 in training, but has the oth"
+        UserWarning, match="swirl ranges from 1 to 2 in training, but has the opp"
     ):
         mirrored([case(6, swirl=1.0), case(7, swirl=2.0)], Y, NAMES)
 
@@ -108,7 +108,7 @@ def test_a_scalar_of_one_sign_is_told():
 @pytest.mark.parametrize(
     ("mirror", "changes", "names", "message"),
     [
-        (Mirror("z"), {}, NAMES, "not an axis of the points, which have 2"),
+        (Mirror("z"), {}, NAMES, "not an axis of the points, which have only 2"),
         (Mirror("y", ("load",)), {}, NAMES, "'load' is neither a scalar nor a field"),
         (
             Mirror("y", ("alpha",), {"alpha": 180.0}),

@@ -73,6 +73,12 @@ def test_losses_with_random_numbers_of_their_own_keep_them():
     assert first[1]["drawn"] != second[1]["drawn"]
 
 
+def test_a_task_without_a_loss_of_arrays_is_refused():
+    of_files = learn.tasks.streamed.StreamedTask(train=[], gradient=loss)
+    with pytest.raises(ValueError, match="read in slices does not support"):
+        noise.prepared(of_files, Noisy())
+
+
 def test_runs_draw_by_their_seed(tmp_path):
     losses = [
         learn.fit(

@@ -278,7 +278,7 @@ def test_what_cannot_be_your_own_is_said(own):
         "missing_module:build": "cannot be imported .*missing_module.*search path",
         f"{own}:nothing": "has no 'nothing'",
         f"{own}:number": "is a int; a model is `build",
-        f"{own}:neither": "neither: a model is `build",
+        f"{own}:neither": "neither a model nor an attention: a model is `build",
         f"{own}:": "must be package.module:function",
         ":build": "must be package.module:function",
         "os:system": "neither",

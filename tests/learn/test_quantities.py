@@ -73,8 +73,8 @@ def test_a_quantity_is_read_as_an_object():
     ("text", "words"),
     [
         ("largest:p", "choose from max, min"),
-        ("max", "names no field"),
-        ("max:p@", "names no field"),
+        ("max", "has no field"),
+        ("max:p@", "has no field"),
         ("max:p,max:p", "twice"),
         ("lift:p@wall", "angle_deg=VALUE in degrees"),
         ("lift:p@wall:angle_deg=1:angle_rad=2", "once"),
@@ -85,7 +85,7 @@ def test_a_quantity_is_read_as_an_object():
         ("force_x:p@wall:area=-1", "positive"),
         ("force_x:p@wall:area=nan", "finite"),
         ("force_x:p@wall:kinematic=0", "positive"),
-        ("flux:U", "names no boundary"),
+        ("flux:U", "has no boundary"),
         ("max:S@wall:mises", "write max:S:mises@wall"),
         ("moment_z:p@wall:about=1", "not a point"),
         ("moment_z:p@wall:about=1,x", "not a point|unknown"),
@@ -93,9 +93,9 @@ def test_a_quantity_is_read_as_an_object():
         ("force_z:p@wall:about=0,0", "not a moment"),
         ("moment_z:p@wall:about=0,0:about=1,1", "twice"),
         ("sum:RF@clamp:area=1", "not a force"),
-        ("shear_x:U@wall", "with viscosity=VALUE"),
-        ("shear_x:U@wall:viscosity=1:reference=0", "without reference"),
-        ("force_x:p@wall:viscosity=1", "or another force without it"),
+        ("shear_x:U@wall", "need viscosity=VALUE"),
+        ("shear_x:U@wall:viscosity=1:reference=0", "do not support reference"),
+        ("force_x:p@wall:viscosity=1", "quantities do not support viscosity"),
     ],
 )
 def test_what_is_no_quantity_is_refused(text, words):
@@ -361,7 +361,9 @@ def test_forces_on_surfaces_in_space_do_not_depend_on_other_parts(quads, turned)
     assert one("force_z:p@body", sample, **names) == pytest.approx(1, rel=1e-5)
     assert one("force_z:p@both", sample, **names) == pytest.approx(9, rel=1e-5)
     assert one("integral:p@ground", sample, **names) == pytest.approx(64, rel=1e-5)
-    with pytest.raises(ValueError, match=r"boxes.npz: .*s of a surface, is open at 4"):
+    with pytest.raises(
+        ValueError, match=r"boxes.npz: .*s of a surface and is open at 4"
+    ):
         one("force_z:p@ground", sample, **names)
 
 

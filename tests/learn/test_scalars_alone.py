@@ -306,9 +306,9 @@ def test_arrays_of_nothing_to_predict_are_refused():
         from_arrays(mesh_points=points)
     with pytest.raises(ValueError, match="contain no target; add the array to predict"):
         learn.train({"mesh_points": points}, config=SMALL)
-    with pytest.raises(ValueError, match="Give mesh_points, or a target or features"):
+    with pytest.raises(ValueError, match="Pass mesh_points, or a target or features"):
         from_arrays(target_scalars=np.ones(9))
-    with pytest.raises(ValueError, match="a row for each of the 1 samples"):
+    with pytest.raises(ValueError, match="one row for each of the 1 samples"):
         from_arrays(mesh_points=points[:1], target_scalars=np.float32(1.0))
 
 

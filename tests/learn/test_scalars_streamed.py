@@ -118,10 +118,9 @@ def _whole(normalizers, model, sample):
     return error(model, sample)
 
 
-def _encoded(normalizers, arrays):
-    """The same arrays for the whole mesh, and to be sliced."""
-    whole = encode_stored(arrays, normalizers, target=True)
-    return whole, streamed._encode(normalizers, arrays)
+def _data(normalizers, chunk_size=8):
+    how = streamed.Streaming(chunk_size, 1.0)
+    return streamed.StreamedData(normalizers, how, *_fields(normalizers), names={})
 
 
 @pytest.mark.parametrize(
@@ -129,37 +128,43 @@ def _encoded(normalizers, arrays):
 )
 def test_loss_and_gradients_are_those_of_the_whole_mesh(field):
     model, normalizers, arrays = _model(field), _normalizers(field), _arrays(field)
-    how = streamed.Streaming(8, 1.0)
-    whole, encoded = _encoded(normalizers, arrays)
-    of_field, _ = _fields(normalizers)
-    loss = streamed._loss(normalizers, of_field)
-    found = streamed._gradient(loss, how, model, encoded)
+    whole = encode_stored(arrays, normalizers, target=True)
+    found = _data(normalizers).gradient(model, arrays)
     oracle = jax.jit(jax.value_and_grad(partial(_whole, normalizers)))
     value, gradients = oracle(model, whole)
     np.testing.assert_allclose(found[0], value, rtol=1e-5)
     assert jax.tree.structure(found[1]) == jax.tree.structure(model)
     for one, other in zip(*map(jax.tree.leaves, (found[1], gradients)), strict=True):
         np.testing.assert_allclose(one, other, atol=2e-5, rtol=1e-3)
-    seen = streamed._look(normalizers, *_fields(normalizers), how, model, encoded)
+    seen = _data(normalizers).look(model, arrays)
     assert seen.metric == pytest.approx(float(value), rel=1e-5)
     scalars = in_units(normalizers, "target_scalars", call_both(model, whole).scalars)
     np.testing.assert_allclose(seen.read[0], scalars, rtol=1e-4, atol=1e-5)
     assert seen.shown.shape == (37, int(field))
 
 
+def test_a_training_asks_for_the_same_dense_or_in_slices():
+    model, normalizers, arrays = _model(False), _normalizers(False), _arrays(False)
+    other = arrays | {"target_scalars": np.array([3, 1], np.float32)}
+    data = _data(normalizers)
+    slices = streamed.StreamedTask(train=[], gradient=data.gradient)
+    whole = [encode_stored(a, normalizers, target=True) for a in (arrays, other)]
+
+    def loss(model, batch):
+        return jnp.sum(jax.vmap(partial(_whole, normalizers, model))(batch))
+
+    dense = learn.Task(train=(), loss=loss)
+    batch = {name: np.stack([one[name] for one in whole]) for name in whole[0]}
+    expected = jax.jit(dense.value_and_grad)(model, batch)
+    found = slices.value_and_grad(model, iter([arrays, other]))
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    for one, two in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
+        np.testing.assert_allclose(one, two, atol=4e-5, rtol=1e-3)
+
+
 def test_sums_over_chunks_do_not_depend_on_their_size():
     model, normalizers, arrays = _model(True), _normalizers(True), _arrays(True)
-    encoded = streamed._encode(normalizers, arrays)
-    found = [
-        streamed._look(
-            normalizers,
-            *_fields(normalizers),
-            streamed.Streaming(size, 1.0),
-            model,
-            encoded,
-        )
-        for size in (5, 37)
-    ]
+    found = [_data(normalizers, size).look(model, arrays) for size in (5, 37)]
     np.testing.assert_allclose(found[0].read[0], found[1].read[0], rtol=1e-4)
     assert found[0].metric == pytest.approx(found[1].metric, rel=1e-5)
 

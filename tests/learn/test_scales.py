@@ -93,7 +93,7 @@ def test_coordinates_are_scaled_together_or_one_by_one():
     np.testing.assert_allclose(
         one[:, 1], sample.mesh_points[:, 1] / sample.numbers["load"]
     )
-    with pytest.raises(ValueError, match="have 2 coordinates"):
+    with pytest.raises(ValueError, match="its points have 2 coordinates"):
         scaling({"z": "load"}, "").reduce(sample)
 
 
@@ -127,14 +127,14 @@ def test_names_that_nothing_has_are_refused():
         scaling({"V": "load"})
     with pytest.raises(ValueError, match="'beta' is not an input scalar"):
         scaling(angles="beta")
-    with pytest.raises(ValueError, match="alpha is an angle, which has no scale"):
+    with pytest.raises(ValueError, match="alpha is an angle, which cannot be scaled"):
         scaling({"alpha": "load"})
 
 
 def test_flags_that_say_nothing_are_refused():
     with pytest.raises(ValueError, match="the same for all cases"):
         parse_scales("U: 2 * pi")
-    with pytest.raises(ValueError, match="scales: .*no name and colon"):
+    with pytest.raises(ValueError, match="scales: .*no name followed by a colon"):
         parse_scales("load")
     with pytest.raises(ValueError, match="a unit other than deg or rad"):
         parse_angles("alpha:turns")
@@ -216,7 +216,7 @@ def test_fields_and_chunks_are_in_physical_units(workdir):
 def test_a_number_in_other_units_is_told(workdir):
     trained, case = learn.load(workdir), plate(11)
     other = case._replace(numbers=case.numbers | {"modulus": 150.0})
-    with pytest.warns(UserWarning, match="modulus is 150, and .* Check its units"):
+    with pytest.warns(UserWarning, match="modulus is 150, but .* Check its units"):
         trained(other)
 
 

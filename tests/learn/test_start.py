@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import types
 
 import chex
 import jax
@@ -12,7 +13,10 @@ import pytest
 from opjax import files, learn
 from opjax.datasets import heat
 from opjax.learn.cli import train as program
+from opjax.learn.predict.scaling import Scaling
 from opjax.learn.run.stopping import Stopped
+from opjax.learn.tasks.start import check_scaling
+from opjax.training import tuning
 from tests.compatibility.__main__ import stop_after
 from tests.learn.tiny import TINY
 
@@ -42,7 +46,7 @@ def test_without_steps_to_speak_of_it_is_the_operator_it_started_from(first, cap
     start = learn.load(first)
     rng = np.random.default_rng(1)  # other samples, of another scale
     shapes = {"mesh_points": (9, 12, 2), "features": (9, 12, 1), "target": (9, 12, 1)}
-    arrays = {name: 3 * rng.normal(size=shape) for name, shape in shapes.items()}
+    arrays = {name: 0.8 * rng.normal(size=shape) for name, shape in shapes.items()}
     found = learn.train(arrays, config=STILL, init_from=start)
     jax.tree.map(np.testing.assert_array_equal, found.normalizers, start.normalizers)
     mesh = arrays["mesh_points"][0], arrays["features"][0]
@@ -64,13 +68,26 @@ def test_renewed_normalisers_are_those_of_the_new_samples(first, data, capsys):
     assert "normalisers are fitted anew" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "scales", [("U: load, T: q", "T: q"), ("T: q", "U: load, T: q")]
+)
+def test_kept_fields_have_the_same_scales(scales):
+    names = {"target": ["U", "T"]}
+    before, now = (Scaling.of({"scales": each}, names) for each in scales)
+    start = types.SimpleNamespace(scaling=before, folder="f")
+    with pytest.raises(ValueError, match="other scales or angles"):
+        check_scaling(start, now, channels=False)
+    other = Scaling.of({"scales": "T: q"}, {"target": ["T"]})
+    check_scaling(start, other, channels=False)  # without U, and so without its scale
+
+
 def test_normalisers_are_renewed_of_an_operator_alone(data):
     with pytest.raises(ValueError, match="has no effect without init_from"):
         learn.train(
             files.read(data),
             config=dataclasses.replace(TINY, init_normalizers="renew"),
         )
-    with pytest.raises(ValueError, match="is for samples that are read whole"):
+    with pytest.raises(ValueError, match="needs samples that are read as a whole"):
         dataclasses.replace(TINY, init_normalizers="renew", time="unrolled")
 
 
@@ -102,10 +119,10 @@ def test_a_stopped_run_goes_on_to_the_same_bits(first, data, tmp_path):
     [
         ({"width": 16}, "is different: width=8 there and 16 here"),
         ({"num_layers": 2}, "num_layers=1 there and 2 here"),
-        ({"models": ("galerkin",)}, "models=functional, and this run has models=galer"),
+        ({"models": ("galerkin",)}, "models=functional, but this run has models=galer"),
         (
             {"models": ("functional", "lno")},
-            "init_from starts one operator, not models",
+            "init_from starts one operator, but models",
         ),
         ({"init_from": "nowhere"}, "contains no trained operator"),
     ],
@@ -119,9 +136,9 @@ def test_another_model_is_refused_by_what_differs(first, data, changes, message)
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [
-        ({"mesh_points": (9, 12, 3)}, "point_dim is 2 in .* and 3 in these samples"),
-        ({"features": (9, 12, 2)}, "feature_dim is 1 in .* and 2 in these samples"),
-        ({"target": (9, 12, 2)}, "out_features is 1 in .* and 2 in these samples"),
+        ({"mesh_points": (9, 12, 3)}, "point_dim is 2 in .*, but 3 in these samples"),
+        ({"features": (9, 12, 2)}, "feature_dim is 1 in .*, but 2 in these samples"),
+        ({"target": (9, 12, 2)}, "out_features is 1 in .*, but 2 in these samples"),
     ],
 )
 def test_samples_with_other_channels_are_refused_by_name(first, shapes, message):
@@ -140,6 +157,22 @@ def test_options_that_cost_memory_only_may_differ(first, data):
     jax.tree.map(
         np.testing.assert_array_equal, jax.tree.leaves(model), jax.tree.leaves(start)
     )
+
+
+def test_a_tuned_model_starts_as_the_operator_and_says_what_is_trained(
+    first, data, capsys
+):
+    changes = {"init_from": str(first), "rank": 1, "train_only": ("blocks", "head")}
+    config = dataclasses.replace(TINY, train=data, **changes)
+    task = program.make_task(config)
+    model = learn.cli.study.build(config, task)
+    assert "Trained by updates of rank 1: " in capsys.readouterr().err
+    assert {name.split(".")[0] for name in model.parts} == {"blocks", "decoder"}
+    chex.assert_trees_all_equal(tuning.merged(model), learn.load(first).model)
+    assert "updates of rank 1" in task.notes
+    config = dataclasses.replace(config, train_only=("norms",))
+    with pytest.raises(ValueError, match="rank=1 has no effect on train_only=norms"):
+        learn.cli.study.build(config, program.make_task(config))
 
 
 def test_more_epochs_of_a_finished_run_name_the_way(first, data):

@@ -115,7 +115,7 @@ def test_a_run_with_other_numbers_compiles_nothing(config, tmp_path, capfd):
     assert misses[0] > 3
     assert misses[1] == 0
     said = capfd.readouterr().err
-    assert "10 samples: 7 to train on, 1 to validate, 2 to test." in said
+    assert "10 samples: 7 for training, 1 for validation, 2 for the test." in said
     assert "Compiling training step 1 of 1 (9 points)." in said
     assert "Compiled in " in said
 

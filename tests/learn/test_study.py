@@ -245,9 +245,9 @@ test_bad_configurations_are_refused_at_once = refused.settings(
         ({"width": 9}, "must divide width=9"),
         ({"batch_size": 9}, "must be at most num_train=8"),
         ({"microbatch": 3}, "must divide batch_size=2"),
-        ({"seeds": (0, 0)}, "seeds=0,0 has 0 twice"),
+        ({"seeds": (0, 0)}, "seeds=0,0 contains 0 twice"),
         ({"seeds": (0, -1)}, "seeds=-1 must be finite and at least 0"),
-        ({"models": ("a", "a")}, "models=a,a has a twice"),
+        ({"models": ("a", "a")}, "models=a,a contains a twice"),
         ({"models": ()}, "models is empty"),
         ({"beta1": 0.8}, "has no effect while beta1 is cycled"),
         ({"projection": "sum"}, "unknown; choose from mean, transpose"),
@@ -262,7 +262,7 @@ def test_bad_samples_name_their_split(rng):
     bad = [data.test[0]._replace(target=data.test[0].target * np.nan)]
     with pytest.raises(ValueError, match="test samples: sample 0: target has"):
         supervised.regression(TINY, data._replace(test=bad))
-    with pytest.raises(ValueError, match="validation samples: there are no targets"):
+    with pytest.raises(ValueError, match="validation samples have no targets"):
         supervised.regression(
             TINY, data._replace(validation=[data.test[0]._replace(target=None)])
         )

@@ -40,7 +40,7 @@ def test_test_samples_may_be_files_of_their_own(folder, tmp_path):
     splits, _ = load(folder, test=str(test), num_train=4, num_test=2)
     assert [len(part) for part in splits[:3]] == [4, 1, 2]
     assert all("test" in sample.name for sample in splits.test)
-    with pytest.raises(ValueError, match="10 files are in train and in test"):
+    with pytest.raises(ValueError, match="10 files are in both train and test"):
         load(folder, test=str(folder))
 
 

@@ -1,6 +1,7 @@
 """`learn.train`: arrays in, an operator out, with the bits of the program."""
 
 import dataclasses
+import re
 
 import jax
 import numpy as np
@@ -10,6 +11,7 @@ from opjax import files, learn
 from opjax.datasets import heat
 from opjax.learn.cli import train as program
 from opjax.learn.cli import train_samples
+from opjax.normalize import Normalizer
 from opjax.samples import Sample, from_arrays, grid_points
 from tests.learn.tiny import TINY
 
@@ -108,8 +110,37 @@ def test_what_does_not_fit_is_refused(trained, grids):
         trained(np.zeros((6, 5), complex))
     with pytest.raises(ValueError, match="one row per point"):
         trained(np.zeros((6, 2)), np.zeros((5, 1)))
-    with pytest.raises(ValueError, match="features need an array"):
+    with pytest.raises(ValueError, match="features can only be passed with an array"):
         trained(features[..., None], features[0])
+
+
+def test_grids_far_from_those_of_training_are_named(trained, grids):
+    assert trained(np.zeros((3, 12, 10))).shape == (3, 12, 10)  # resolution, no shape
+    for shape in (8, 8, 2), (4, 5, 6), (2, 6, 20):
+        said = rf"{re.escape(str(shape))}, read as grids .*trained on grids of \(6, 5\)"
+        with pytest.raises(ValueError, match=said):
+            trained(np.zeros(shape))
+    for shape in (5, 6), (30, 1), (2, 6, 20, 1):
+        with pytest.warns(UserWarning, match=r"trained on grids of \(6, 5\).*order of"):
+            assert trained(np.zeros(shape)).shape == shape
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_inputs_that_are_not_finite_are_named(bad, trained, grids):
+    given = grids[0][:2].copy()
+    given[1, 0, 3] = bad
+    with pytest.raises(ValueError, match="grid 1: features has 1 .* at point 3"):
+        trained(given)
+    points = np.array(grid_points((6, 5)))
+    points[2, 0] = bad
+    with pytest.raises(
+        ValueError, match="the mesh given: mesh_points has 1 .* point 2"
+    ):
+        trained(points, given[0].reshape(-1))
+    endless = Normalizer(np.full(1, bad), np.ones(1))
+    wild = trained._replace(normalizers=trained.normalizers | {"target": endless})
+    with pytest.raises(ValueError, match="The prediction for grid 0 is not finite"):
+        wild(grids[0][0])
 
 
 def test_samples_of_arrays_are_their_rows(rng):
@@ -160,11 +191,15 @@ def test_operators_are_called_with_real_numbers_of_any_type(dtype, trained, grid
     given = (4 * grids[0][0]).astype(dtype)
     expected = trained(np.asarray(given, np.float64))
     np.testing.assert_allclose(trained(given), expected, rtol=1e-6)
+    if dtype in ("i4", "?"):
+        with jax.enable_x64(False):
+            traced = jax.jit(lambda x: trained(x))(given)
+        np.testing.assert_allclose(traced, expected, rtol=1e-4)
     points = grid_points((6, 5))
     sample = Sample(points, features=given.reshape(-1, 1), grid_shape=(6, 5))
     np.testing.assert_allclose(trained(sample), expected.reshape(-1, 1), rtol=1e-4)
     with pytest.raises(
-        TypeError, match=r"values on a grid has dtype complex\d+, not real"
+        TypeError, match=r"values on a grid has dtype complex\d+, expected real"
     ):
         trained(given * 1j)
 
@@ -203,7 +238,7 @@ def test_a_model_of_one_grid_refuses_another_with_as_many_points(grids, capsys):
     sample = Sample(other, features=features[0].reshape(-1, 1), grid_shape=(5, 6))
     with pytest.raises(ValueError, match=r"on a grid of \(5, 6\)"):
         found(sample)
-    with pytest.raises(ValueError, match="does not fit the order of mesh_points"):
+    with pytest.raises(ValueError, match="does not match the order of mesh_points"):
         found(other, features[0].reshape(-1))
     np.testing.assert_array_equal(
         found(own, features[0].reshape(-1))[:, 0], found(features[0]).reshape(-1)

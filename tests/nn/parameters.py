@@ -1,5 +1,7 @@
 """Parameters at which tests see every part of a module, and what it computes."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +17,26 @@ def enlarged(module, dtype=jnp.float64):
     return jax.tree.map(enlarge, module)
 
 
-@jax.jit
+def built_once(build):
+    """Equal modules are built once, and every call gets a copy."""
+    built = functools.lru_cache(maxsize=None, typed=True)(build)
+
+    @functools.wraps(build)
+    def copied(*args, **options):
+        try:
+            module = built(*args, **options)
+        except TypeError:  # of what has no hash, or of the module
+            module = build(*args, **options)
+        return jax.tree.map(lambda leaf: leaf, module)
+
+    return copied
+
+
 def evaluate(module, *args, **given):
-    """The module by one program, where by itself it is one for every operation."""
+    """Arrays of NumPy from one program, where a module is one for every operation."""
+    return jax.tree.map(np.asarray, _evaluate(module, *args, **given))
+
+
+@jax.jit
+def _evaluate(module, *args, **given):
     return module(*args, **given)

@@ -43,7 +43,7 @@ DAY = ["functional", "lno", "gnot"]
 def test_padding_order_and_samples_of_a_batch_change_nothing(name, rng):
     config = dataclasses.replace(TINY, models=(name,))
     model = enlarged(operators.build(config, SIZES, rngs=nnx.Rngs(0)))
-    cotangent = jnp.asarray(rng.normal(size=(N, 2)))
+    cotangent = rng.normal(size=(N, 2))
 
     def observed(model, points, features, weights, back):
         def loss(model):

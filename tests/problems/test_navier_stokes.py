@@ -205,7 +205,10 @@ def test_what_is_not_finite_stays_so_and_ends():
         ({"initial": np.ones((4, 5))}, "expected a square array"),
         ({"initial": np.ones((2, 8, 8))}, "vmap"),
         ({"initial": np.ones((3, 3))}, r"at least \(4, 4\)"),
-        ({"forcing": np.ones((6, 6))}, r"forcing has shape \(6, 6\), initial \(8, 8\)"),
+        (
+            {"forcing": np.ones((6, 6))},
+            r"forcing has shape \(6, 6\), but initial has shape \(8, 8\)",
+        ),
         ({"viscosity": -1.0}, "viscosity=-1.0"),
         ({"frame_time": 0.0}, "frame_time=0.0"),
         ({"num_frames": 0}, "num_frames=0"),

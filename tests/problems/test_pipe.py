@@ -79,9 +79,11 @@ def test_wrong_arguments_are_named_in_the_error():
         pipe.solve(BENT, viscosity=0)
     with pytest.raises(ValueError, match="num_elements"):
         pipe.solve(BENT, num_elements=0)
-    with pytest.raises(ValueError, match=r"positions has shape \(5,\), slopes \(4,\)"):
+    with pytest.raises(
+        ValueError, match=r"positions has shape \(5,\) and slopes has shape \(4,\)"
+    ):
         pipe.height(pipe.Centreline(np.zeros(5), np.zeros(4)), 0.0)
     with pytest.raises(ValueError, match="must be finite"):
         pipe.height(pipe.Centreline(np.full(5, np.nan), np.zeros(5)), 0.0)
-    with pytest.raises(ValueError, match=r"outside \[0, 10.0\]"):
+    with pytest.raises(ValueError, match=r"must lie in \[0, 10.0\]"):
         pipe.height(BENT, 11.0)

@@ -35,7 +35,7 @@ def test_dtype_is_kept():
 
 
 def test_too_few_points_are_named_in_the_error():
-    with pytest.raises(ValueError, match="four points, not 3"):
+    with pytest.raises(ValueError, match="at least four points, but there are 3"):
         splines.cells_to_nodes(np.ones((3, 3)))
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from flax import nnx
 from jax.sharding import PartitionSpec as P
 
-import tests.conftest  # noqa: F401 - the strict session of all tests
+import tests.strict  # noqa: F401 - the strict session of all tests
 from benchmarks.communication import exchanged
 from opjax import nn, schwarz
 from opjax.nn.attention import Subdomains

@@ -54,7 +54,7 @@ def test_the_galerkin_solution_is_exact_at_maxima(rng):
     ("coefficient", "boxes", "message"),
     [
         (np.ones((3, 3)), 2, r"coefficient has shape \(3, 3\)"),
-        (np.array([1.0, 0.0, 1.0]), 2, "least value 0.0; expected .* all positive"),
+        (np.array([1.0, 0.0, 1.0]), 2, "minimum 0.0; expected .* all positive"),
         (np.array([1.0, np.nan, 1.0]), 2, "expected .* all positive"),
         (np.ones(9), 1, "at least 2 per axis"),
         (np.ones(4), 5, "between 1 and the number of points"),
@@ -120,7 +120,10 @@ BAD_CALLS = {
     "steps": (([0, 0, 1, 1], PATH, -1), "num_steps=-1 must be non-negative"),
     "shape": (([0, 0, 1], PATH, 1), r"shape \(4, 4\), expected \(3, 3\)"),
     "diagonal": (([0, 0, 1, 1], -1 * PATH, 1), "needs a positive diagonal"),
-    "sign": (([0, 0, 1, 1], abs(PATH), 1), "none above zero beside it, largest 1"),
+    "sign": (
+        ([0, 0, 1, 1], abs(PATH), 1),
+        "no positive off-diagonal entry .the maximum is 1",
+    ),
     "empty part": (([0, 0, 2, 2], PATH, 1), "Subdomain 1 is empty"),
 }
 

@@ -129,8 +129,12 @@ def test_partition_of_unity_sums_to_the_identity(case, rng):
     identity = sum(r.T @ d @ r for r, d in matrices)
     np.testing.assert_allclose(identity, np.eye(n), rtol=1e-14, atol=1e-14)
     values = rng.normal(size=(n, 2))
-    local = cover.weights[..., None] * restrict(values, cover)
-    np.testing.assert_allclose(prolong(local, cover), values, rtol=1e-14)
+
+    @jax.jit
+    def there_and_back(values):
+        return prolong(cover.weights[..., None] * restrict(values, cover), cover)
+
+    np.testing.assert_allclose(there_and_back(values), values, rtol=1e-14)
 
 
 def test_weights_count_the_subdomains_of_a_point(case):
@@ -349,7 +353,7 @@ BAD_CALLS = {
     ),
     "cover uncovered": (
         lambda: schwarz.cover([[0, 3]], num_points=5),
-        r"3 of 5 points are not in any subdomain, first ones \[1, 2, 4\]",
+        r"3 of 5 points are not in any subdomain, the first ones are \[1, 2, 4\]",
     ),
     "box overlap": (
         lambda: schwarz.box_cover(11, 3, overlap=4),
@@ -365,7 +369,7 @@ BAD_CALLS = {
     ),
     "box axes": (
         lambda: schwarz.box_cover((8, 8), 2, overlap=1),
-        r"grid_shape=\(8, 8\) and num_boxes=\(2,\) must have the same axes",
+        r"grid_shape=\(8, 8\) and num_boxes=\(2,\) must have the same number of axes",
     ),
     "box number": (
         lambda: schwarz.box_cover((8, 2), (2, 3), overlap=0),

@@ -63,7 +63,11 @@ def test_a_number_stands_for_one_axis():
 @pytest.mark.parametrize(
     ("shape", "counts", "message"),
     [
-        ((8, 8), 2, r"grid_shape=\(8, 8\) and num_hats=\(2,\) must have the same axes"),
+        (
+            (8, 8),
+            2,
+            r"grid_shape=\(8, 8\) and num_hats=\(2,\) must have the same number",
+        ),
         (4, 5, r"num_hats=\(5,\) must be between 1 and.*grid_shape=\(4,\)"),
         ((8, 8), (2, 1), r"num_hats=\(2, 1\) must be at least 2 per axis"),
     ],

@@ -206,13 +206,13 @@ def test_other_bad_input_is_named(rng):
     for coverage in (0.0, 1.0, -0.1, 90.0, math.nan):
         with pytest.raises(ValueError, match="coverage=.* inside"):
             uncertainty.conformal_quantile(np.ones(20), coverage=coverage)
-    with pytest.raises(ValueError, match=r"error .*\(5,\) but width .*\(4,\)"):
+    with pytest.raises(ValueError, match=r"error .*\(5,\), but width .*\(4,\)"):
         uncertainty.field_score(np.ones(5), np.ones(4))
     with pytest.raises(ValueError, match="one case"):
         uncertainty.field_score(np.ones((2, 3, 1)), np.ones((2, 3, 1)))
-    with pytest.raises(ValueError, match="one weight for each point"):
+    with pytest.raises(ValueError, match="one weight per point"):
         uncertainty.field_score(np.ones(5), np.ones(5), quadrature_weights=np.ones(4))
-    with pytest.raises(ValueError, match="one weight for each score"):
+    with pytest.raises(ValueError, match="one weight per score"):
         uncertainty.pointwise_quantile(
             np.ones((9, 2)), coverage=0.9, quadrature_weights=np.ones((9, 3))
         )

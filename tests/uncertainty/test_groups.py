@@ -235,3 +235,16 @@ def test_bad_input_is_refused(rng):
         uncertainty.wave_means(reference, np.ones((3, 4)))
     with pytest.raises(TypeError, match="points"):
         uncertainty.wave_means(np.ones((3, 2), int), np.ones((2, 4)))
+
+
+def test_the_margin_is_positive_exactly_where_there_is_an_alarm(rng):
+    reference = rng.normal(size=(39, 3))
+    with jax.enable_x64(True):
+        for size in np.linspace(1, 4, 13):
+            groups = [Group(size * np.ones(3), reference), Group(np.ones(3), reference)]
+            for rate in (0.05, 0.1):
+                p_value = uncertainty.likeness_of_groups(groups).p_value
+                margin = uncertainty.alarm_margin(groups, false_alarms=rate)
+                assert (margin > 0) == (p_value <= rate)
+    with pytest.raises(ValueError, match="39 reference cases are too few"):
+        uncertainty.alarm_margin(groups, false_alarms=0.01)

@@ -1,4 +1,4 @@
-"""Meshes of several blocks, `.vtm`: a mesh, and boundaries with names."""
+"""Meshes of several blocks, `.vtm`: a mesh, and named boundaries."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -24,11 +24,11 @@ _DIMENSIONS = {
 
 
 def read(path: Path, max_bytes: int) -> VtkMesh:
-    """Reads the block of the highest dimension; others are boundaries of it.
+    """Reads the block of the highest dimension; other blocks are its boundaries.
 
     Args:
-      path: the file, which names those of the blocks.
-      max_bytes: largest size of all arrays of a block.
+      path: the file, which names the files of the blocks.
+      max_bytes: maximum size of all arrays of a block.
 
     Returns:
       The mesh of that block, with a mask `boundary_NAME` of its points for every other
@@ -36,9 +36,9 @@ def read(path: Path, max_bytes: int) -> VtkMesh:
 
     Raises:
       OSError: if a file cannot be read.
-      ValueError: if a file is damaged, too large or outside of the folder; if several
-        blocks have the highest dimension; or a point of a boundary is no point of the
-        mesh.
+      ValueError: if a file is damaged, too large or outside the folder; if several
+        blocks have the highest dimension; or if a point of a boundary is not a point of
+        the mesh.
     """
     root = lists.read(path, _KIND)
     named: list[tuple[str, VtkMesh]] = []
@@ -59,10 +59,10 @@ def assembled(
     Args:
       path: the file, for messages.
       named: blocks with their names.
-      pieces: whether several of the highest dimension are pieces of one mesh.
+      pieces: whether several blocks of the highest dimension are pieces of one mesh.
 
     Raises:
-      ValueError: if several are and may not; or as `read`.
+      ValueError: if there are several, and they are not pieces; or as from `read`.
     """
     named = [(name, mesh) for name, mesh in named if mesh.num_cells]
     dimensions = [_dimension(mesh) for _, mesh in named]
@@ -70,9 +70,9 @@ def assembled(
     solid = [m for (_, m), d in zip(named, dimensions, strict=True) if d == highest]
     if not solid or (len(solid) > 1 and not pieces):
         raise ValueError(
-            f"{path} has {len(named)} blocks of cells, of dimensions {dimensions}: "
-            "expected exactly one of the highest dimension, the mesh; save "
-            "pyvista.read(old).combine() as .vtu."
+            f"{path} has {len(named)} blocks of cells, with the dimensions "
+            f"{dimensions}: exactly one must have the highest dimension, the mesh; "
+            "save pyvista.read(old).combine() as .vtu."
         )
     mesh = joining.joined(path, solid)
     masks: dict[str, np.ndarray] = {}
@@ -82,7 +82,7 @@ def assembled(
         mask = masks.setdefault(f"boundary_{name}", np.zeros(mesh.num_points, np.uint8))
         mask[_points_of(path, name, block, mesh)] = 1
     if taken := sorted(set(masks) & set(mesh.point_data.arrays)):
-        raise ValueError(f"{path}: the mesh already has fields {taken}.")
+        raise ValueError(f"{path}: the mesh already has the fields {taken}.")
     data = mesh.point_data
     data = dataclasses.replace(data, arrays=data.arrays | masks)
     mesh = dataclasses.replace(mesh, point_data=data)

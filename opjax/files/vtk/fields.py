@@ -1,4 +1,4 @@
-"""Named arrays of meshes in VTK's files and files of surfaces, read and written."""
+"""Named arrays of VTK files and surface files, read and written."""
 
 import contextlib
 import dataclasses
@@ -34,14 +34,13 @@ _SIMPLICES = (10, 5, 3)
 
 
 class Plane(NamedTuple):
-    """Where points are in space.
+    """Position of a mesh in three-dimensional space.
 
     Attributes:
-      axes: on which they vary.
-      constants: their coordinate on each other axis.
-      width: of their box.
-      layer: the axis along which the mesh is one cell thick, if it was read as a mesh
-        of two dimensions for that.
+      axes: axes along which the points vary.
+      constants: the common coordinate on each other axis.
+      width: width of the bounding box of the points.
+      layer: the thickness axis, if a mesh one cell thick was read as two-dimensional.
     """
 
     axes: tuple[int, ...]
@@ -54,12 +53,12 @@ class MeshArrays(dict[str, np.ndarray]):
     """Arrays of a mesh by name, and the mesh.
 
     Args:
-      mesh: all that the file holds.
-      arrays: its arrays at the points, with `mesh_points` and `cells`.
+      mesh: the full content of the file.
+      arrays: its point arrays, with `mesh_points` and `cells`.
 
     Attributes:
-      plane: where the points are, where the file was read with its points.
-      blocks: its cells by kind, once they were looked for.
+      plane: position of the points in space, if the points were read from the file.
+      blocks: its cells by type, computed on first use.
     """
 
     def __init__(self, mesh: VtkMesh, arrays: Mapping[str, np.ndarray]):
@@ -82,16 +81,16 @@ def open_vtk(
 
     Args:
       path: the file.
-      max_bytes: largest size of an array.
-      point_dim: number of leading axes that are space. None chooses all axes on which
-        coordinates vary; of a mesh that is one cell thick, the two others.
-      quadrature: whether to make `quadrature_weights` from the cells.
-      step: number of the frame, of files with several.
+      max_bytes: maximum size of an array.
+      point_dim: number of leading axes that are space. None selects all axes on which
+        coordinates vary; for a mesh that is one cell thick, the two other axes.
+      quadrature: whether to compute `quadrature_weights` from the cells.
+      step: index of the frame, if the file has several.
 
     Raises:
-      ImportError: if VTK is needed and missing.
-      ValueError: if the file is damaged or too large, has no points, or the axes left
-        out vary.
+      ImportError: if VTK is needed but missing.
+      ValueError: if the file is damaged or too large, has no points, or coordinates
+        vary on the omitted axes.
     """
     mesh = load(path, max_bytes, step)
     if not mesh.num_points:
@@ -117,14 +116,14 @@ def load(path: Path, max_bytes: int, step: int | None = None) -> VtkMesh:
     """Reads a mesh with all its data.
 
     Args:
-      path: a `.vtk` file of the legacy format; an XML file, `.vtu` or `.vtp`; a
-        surface, `.stl` or `.ply`; blocks, `.vtm`; pieces, `.pvtu` or `.pvd`; `.cgns`;
-        or a file of the formats of `foreign`.
-      max_bytes: largest size of an array.
-      step: number of the frame, of files with several; by default the last one.
+      path: a legacy file `.vtk`; an XML file, `.vtu` or `.vtp`; a surface, `.stl` or
+        `.ply`; blocks, `.vtm`; pieces, `.pvtu` or `.pvd`; `.cgns`; or a file with one
+        of the formats of `foreign`.
+      max_bytes: maximum size of an array.
+      step: index of the frame, if the file has several; by default the last one.
 
     Raises:
-      ImportError: if VTK is needed and missing.
+      ImportError: if VTK is needed but missing.
       OSError: if the file cannot be read.
       ValueError: if the file is damaged or too large.
     """
@@ -145,12 +144,12 @@ def extend(
     fields: Mapping[str, np.ndarray],
     location: str,
 ) -> None:
-    """Writes a mesh that was read from a file, with more fields.
+    """Writes a mesh that was read from a file, with additional fields.
 
     Args:
-      path: file to write, of the suffix of the source.
+      path: file to write, with the suffix of the source.
       source: the file that was read.
-      mesh: what it holds.
+      mesh: content of the source.
       fields: arrays to add, by name.
       location: whether their rows are points or cells.
     """
@@ -170,17 +169,17 @@ def extend(
 
 
 def create(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes arrays at points: `mesh_points`, `cells` if there are any, and fields.
+    """Writes point arrays: `mesh_points`, `cells` if there are any, and fields.
 
     Raises:
-      ImportError: if VTK is needed and missing.
-      ValueError: if VTK has no such points or cells.
+      ImportError: if VTK is needed but missing.
+      ValueError: if VTK does not support the points or cells.
     """
     points = arrays["mesh_points"]
     if points.shape[1] > 3:
         raise ValueError(
-            f"{path}: points in {points.shape[1]} dimensions cannot be written to a "
-            "VTK file, which has three; write .npz."
+            f"{path}: points in {points.shape[1]} dimensions cannot be written to "
+            "a VTK file, which needs three; write .npz."
         )
     cells, kind = _cells_of(arrays.get("cells"), points)
     offsets = cells.shape[1] * np.arange(len(cells) + 1)
@@ -201,12 +200,12 @@ def create(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 def axes(
     path: Path, low: np.ndarray, high: np.ndarray, point_dim: int | None
 ) -> list[int]:
-    """Returns the axes of space of points between two corners.
+    """Returns the axes of space for points between two corners.
 
-    An axis on which coordinates are constant, up to rounding, is none of space.
+    An axis on which coordinates are constant, up to rounding, is not an axis of space.
 
     Raises:
-      ValueError: if coordinates vary on an axis that is left out.
+      ValueError: if coordinates vary on an omitted axis.
     """
     extent = high.astype(np.float64) - low
     rounding = 4 * np.finfo(low.dtype).eps * np.maximum(np.abs(low), np.abs(high))
@@ -218,8 +217,9 @@ def axes(
         return [a for a in range(3) if not flat[a]]
     if not 1 <= point_dim <= 3 or not flat[point_dim:].all():
         raise ValueError(
-            f"{path}: {point_dim=} must be 1, 2 or 3, and axes beyond it constant, or "
-            f"the mesh one cell thick and read whole; it reaches from {low} to {high}."
+            f"{path}: {point_dim=} must be 1, 2 or 3, and coordinates beyond it "
+            "must be constant, or the mesh must be one cell thick and read as a "
+            f"whole; it extends from {low} to {high}."
         )
     return list(range(point_dim))
 
@@ -257,8 +257,8 @@ def _cells_of(cells: Any, points: np.ndarray) -> tuple[np.ndarray, int]:
     fitting = [d for d in dimensions if d <= points.shape[1]]
     if not fitting:
         raise ValueError(
-            f"Cells of {cells.shape[1]} corners in {points.shape[1]} dimensions are "
-            "not linear VTK cells."
+            f"Cells with {cells.shape[1]} corners in {points.shape[1]} dimensions "
+            "are not linear VTK cells."
         )
     dimension = fitting[-1]
     if dimension == 3 and cells.shape[1] == 4 and len(cells):

@@ -1,6 +1,6 @@
-"""Meshes of formats that VTK reads, in another process: images, Ensight, Exodus, XDMF.
+"""Meshes read by VTK in a separate process: images, Ensight, Exodus, XDMF.
 
-Some hold several times; one of them is read, the last one by default.
+If a file contains several times, one of them is read, by default the last one.
 """
 
 import re
@@ -28,6 +28,9 @@ SUFFIXES = tuple(_READERS)
 _ENSIGHT, _EXODUS = (".case", ".encas"), (".e", ".exo", ".ex2")
 _FLUENT = (".cas",)
 _FACES = re.compile(r":(?!fluid$|solid$)[^:]*$")  # names of zones have their type
+# Lines of values of a .dat file. VTK reads others as zero, and those behind them.
+_VALUES = re.compile(rb"[\s\d.eE+-]*[\s)]*")
+_TEXT, _BINARY = b"(300", (b"(2300", b"(3300")  # how sections of values begin
 TIMED = (".vtkhdf", *_ENSIGHT, *_EXODUS, *xdmf.SUFFIXES)  # may have several times
 _MAX_BYTES = 2**24
 _OUTSIDE = re.compile(r"\s(\.\.[/\\]|[/\\]|[A-Za-z]:[/\\])\S+")
@@ -50,19 +53,19 @@ def read(path: Path, max_bytes: int, step: int | None = None) -> VtkMesh:
 
     Args:
       path: the file.
-      max_bytes: largest size of all arrays together.
-      step: number of the frame. By default the last one, of which a warning tells.
+      max_bytes: maximum size of all arrays together.
+      step: index of the frame. By default the last one, with a warning.
 
     Raises:
       ImportError: if VTK is missing.
-      ValueError: if the file is damaged or too large, or names files outside of its
+      ValueError: if the file is damaged or too large, or names files outside its
         folder.
     """
     answer = _ask(path, max_bytes, -1 if step is None else step)
     if step is None and len(answer.times) > 1:
         warnings.warn(
-            f"{path.suffix} files with several times are read at the last one. Use "
-            "--time for transient fields.",
+            f"{path.suffix} files with several times are read at the last time. "
+            "Use --time for transient fields.",
             stacklevel=2,
         )
     if len(answer.named) == 1:
@@ -71,7 +74,7 @@ def read(path: Path, max_bytes: int, step: int | None = None) -> VtkMesh:
 
 
 def times(path: Path) -> list[float]:
-    """Returns the times of the frames of a file; none if it has no times.
+    """Returns the times of the frames of a file; empty if it has no times.
 
     Raises:
       ImportError: if VTK is missing.
@@ -88,6 +91,8 @@ def _ask(path: Path, max_bytes: int, step: int | None) -> _Answer:
     if suffix in _EXODUS:
         _check_writer(path)
     beside = [path.with_suffix(".dat")] if suffix in _FLUENT else []
+    if beside and beside[0].is_file():
+        _check_numbers(beside[0])
     beside = xdmf.arrays_of(path) if suffix in xdmf.SUFFIXES else beside
     request = {
         "reader": f"vtkmodules.{_READERS[suffix]}",
@@ -119,12 +124,26 @@ def _ask(path: Path, max_bytes: int, step: int | None) -> _Answer:
 def _check_names(path: Path) -> None:
     """Raises ValueError for a case of Ensight with files outside of its folder."""
     if path.stat().st_size > _MAX_BYTES:
-        raise limits.damaged(path, f"a text of more than {_MAX_BYTES} bytes")
+        raise limits.damaged(path, f"a text with more than {_MAX_BYTES} bytes")
     if found := _OUTSIDE.search(path.read_text(errors="replace")):
         raise ValueError(
             f"{path} names {found[0].strip()[:80]!r}, which is not in its folder; its "
             "files must be in the same folder or in subfolders."
         )
+
+
+def _check_numbers(path: Path) -> None:
+    """Raises ValueError for values in a text of Fluent that are no finite numbers."""
+    inside = False
+    with path.open("rb") as file:
+        for line in file:
+            if line.startswith(_BINARY):
+                return
+            if line.startswith(b"("):
+                inside = line.startswith(_TEXT)
+            elif inside and not _VALUES.fullmatch(line):
+                value = line.strip()[:20].decode(errors="replace")
+                raise limits.damaged(path, f"the value {value!r}")
 
 
 def _check_writer(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Pieces of a mesh, of parallel solvers or parts of a file, joined to one mesh."""
+"""Joining pieces of a mesh from parallel solvers."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ _GHOSTS = ("vtkGhostType", "vtkGhostLevels")  # not zero for cells of other piec
 
 
 def read(path: Path, max_bytes: int) -> VtkMesh:
-    """Reads a `.pvtu` file and the `.vtu` files of its folder that it names.
+    """Reads a `.pvtu` file and the `.vtu` files in its folder that it names.
 
     Raises:
       OSError: if a file cannot be read.
-      ValueError: if a file is damaged, too large or outside of the folder, or pieces
-        have not the same arrays.
+      ValueError: if a file is damaged, too large or outside the folder, or the pieces
+        have different arrays.
     """
     meshes = [xml_files.read(file, max_bytes) for file in pieces(path)]
     return joined(path, meshes)
@@ -32,8 +32,8 @@ def pieces(path: Path) -> list[Path]:
 
     Raises:
       OSError: if it cannot be read.
-      ValueError: if it is damaged, names no file, or one that is missing or outside of
-        its folder.
+      ValueError: if it is damaged, names no file, or names a file that is missing or
+        outside its folder.
     """
     elements = lists.read(path, _KIND).findall(f"{_KIND}/Piece")
     if not 0 < len(elements) <= _MAX_PIECES:
@@ -52,13 +52,13 @@ def read_frame(path: Path, max_bytes: int, step: int | None = None) -> VtkMesh:
 
     Args:
       path: the file.
-      max_bytes: largest size of all arrays of a piece.
-      step: number of the frame; by default the last one.
+      max_bytes: maximum size of all arrays of a piece.
+      step: index of the frame; by default the last one.
 
     Raises:
       OSError: if a file cannot be read.
-      ValueError: if a file is damaged, too large or outside of the folder, or pieces
-        have not the same arrays.
+      ValueError: if a file is damaged, too large or outside the folder, or the pieces
+        have different arrays.
     """
     frames = lists.frames(path)
     time, names = frames[-1 if step is None else step]
@@ -75,14 +75,14 @@ def read_frame(path: Path, max_bytes: int, step: int | None = None) -> VtkMesh:
 
 
 def joined(path: Path, several: Sequence[VtkMesh]) -> VtkMesh:
-    """Joins pieces; points that they have in common become one.
+    """Joins pieces; shared points are merged.
 
     Args:
       path: the file, for messages.
       several: the pieces, at least one.
 
     Raises:
-      ValueError: if pieces have not the same arrays.
+      ValueError: if pieces have different arrays.
     """
     if len(several) == 1:
         return several[0]

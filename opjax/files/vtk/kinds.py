@@ -1,4 +1,4 @@
-"""VTK's kinds of cells: their numbers, names, points and shapes."""
+"""VTK's cell types: numbers, names, points and shapes."""
 
 from collections.abc import Iterable
 
@@ -84,7 +84,7 @@ BETWEEN: dict[int, tuple[tuple[int, ...], ...]] = {
 
 
 def named(kinds: Iterable[int]) -> str:
-    """Numbers kinds of cells, with their names: `[7, 9] (VTK_POLYGON, VTK_QUAD)`."""
+    """Formats cell type numbers with their names: `[7, 9] (VTK_POLYGON, VTK_QUAD)`."""
     numbers = sorted(kinds)
     names = (f"VTK_{_NAMES.get(kind, 'unknown')}" for kind in numbers)
     return f"{numbers} ({', '.join(names)})"

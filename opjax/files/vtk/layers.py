@@ -1,8 +1,8 @@
-"""Meshes that are one cell thick, as two-dimensional flows of OpenFOAM are solved on.
+"""Meshes that are one cell thick, such as OpenFOAM's meshes of two-dimensional flows.
 
-Both sides are one mesh of polygons: a point and the one opposite are one point, a cell
-is its polygon. Sides are no boundary, volumes become areas, and what is predicted at a
-point is written to both.
+They are read as one mesh of polygons: a point and the opposite point are merged, and a
+cell becomes a polygon. The two sides are not a boundary, volumes become areas, and
+predictions at a point are written to both sides.
 """
 
 import dataclasses
@@ -23,23 +23,23 @@ _THIN = 0.25  # of the other widths, is the thickness at most unless asked for
 
 
 def flattened(path: Path, mesh: VtkMesh, point_dim: int | None) -> VtkMesh:
-    """Returns the polygons of a mesh that is one cell thick; others as they are.
+    """Returns the polygons of a mesh that is one cell thick; other meshes unchanged.
 
-    Every cell has one face on one side and one on the other, where all points are, each
-    opposite of another with the same values. Unless it is asked for, the mesh is also
-    thin.
+    Every cell must have one face on each side. All points lie on the two sides, each
+    opposite a point with the same values. Unless two dimensions are requested, the mesh
+    must also be thin.
 
     Args:
       path: the file, for messages.
       mesh: the mesh.
-      point_dim: 2 for a mesh that has to be flat along the last axis, None for any. All
-        others stay as they are.
+      point_dim: 2 if the mesh must be flat along the last axis, None for any axis. With
+        other values, meshes are returned unchanged.
 
     Returns:
-      A mesh with `layer`, whose points are those of one side; or the mesh.
+      A mesh with `layer` and the points of one side; or the given mesh.
 
     Raises:
-      ValueError: if two dimensions are asked for, but opposite values differ.
+      ValueError: if two dimensions are requested, but opposite values differ.
     """
     present = set(np.unique(mesh.types).tolist())
     if point_dim not in (None, 2) or not present or not present <= _PRISMS:
@@ -56,8 +56,9 @@ def flattened(path: Path, mesh: VtkMesh, point_dim: int | None) -> VtkMesh:
                 differing = _differing(mesh, sides)
                 if point_dim and differing:
                     raise ValueError(
-                        f"{path}: {point_dim=}, and the mesh is one cell thick, but "
-                        f"{differing} differ on its two sides; omit it."
+                        f"{path}: {point_dim=} was requested and the mesh is one "
+                        f"cell thick, but {differing} differ on its two sides; "
+                        "omit it."
                     )
                 return mesh if differing else _flat(mesh, axis, sides, faces)
     return mesh

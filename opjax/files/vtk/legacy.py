@@ -1,4 +1,4 @@
-"""Meshes of legacy files, `.vtk`, which VTK reads and writes in another process."""
+"""Meshes of legacy files, `.vtk`, read and written by VTK in a separate process."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,11 +18,11 @@ def read(path: Path, max_bytes: int) -> VtkMesh:
 
     Args:
       path: the file.
-      max_bytes: largest size of all arrays together.
+      max_bytes: maximum size of all arrays together.
 
     Raises:
       ImportError: if VTK is missing.
-      ValueError: if the file is damaged, too large or holds anything but one mesh.
+      ValueError: if the file is damaged, too large or contains anything but one mesh.
     """
     extras.require("vtkmodules", path, extra="vtk")
     values, arrays = apart.ask("read_vtk", path, max_bytes=max_bytes)
@@ -34,14 +34,14 @@ def read(path: Path, max_bytes: int) -> VtkMesh:
 
 
 def mesh_of(path: Path, arrays: Mapping[str, np.ndarray]) -> VtkMesh:
-    """Returns the mesh that the other process has read.
+    """Returns the mesh from the arrays of the separate process.
 
     Args:
       path: the file.
-      arrays: geometry and fields, as `_parse_apart` names them.
+      arrays: geometry and fields, named as in `_parse_apart`.
 
     Raises:
-      ValueError: if they do not fit each other.
+      ValueError: if they are inconsistent.
     """
     with limits.reading(path):
         mesh = _mesh(path, arrays)
@@ -59,13 +59,13 @@ def write(
     source: Path | None,
     location: str = "points",
 ) -> None:
-    """Writes the mesh of a file, or a mesh of arrays, with more fields.
+    """Writes the mesh of a file, or a given mesh, with additional fields.
 
     Args:
       path: file to write.
       mesh: the mesh, if there is no source.
       fields: arrays at the points or cells.
-      source: file whose mesh is kept.
+      source: file that provides the mesh.
       location: whether rows of the fields are points or cells.
 
     Raises:
@@ -102,6 +102,6 @@ def _mesh(path: Path, arrays: Mapping[str, np.ndarray]) -> VtkMesh:
 
 
 def with_prefix(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-    """Arrays whose names begin with a prefix, without it."""
+    """Arrays whose names start with a prefix, with the prefix removed."""
     names = [name for name in arrays if name.startswith(prefix)]
     return {name.removeprefix(prefix): arrays[name] for name in names}

@@ -1,7 +1,7 @@
-"""Files that list other files: collections and series of times, blocks of a mesh.
+"""Files that list other files: collections, time series, blocks of a mesh.
 
-Nothing but what lies in the folder of a list is read: names with `..`, absolute ones
-and links out of the folder are refused.
+Only files in the folder of the list are read: names with `..`, absolute paths and links
+out of the folder raise an error.
 """
 
 import json
@@ -19,12 +19,12 @@ SUFFIXES = (".pvd", ".series")
 
 
 class Entry(NamedTuple):
-    """A file that a list names, as text.
+    """An entry of a list, as text.
 
     Attributes:
-      file: its name, from the folder of the list.
-      time: that it is of.
-      part: number of the piece of the mesh.
+      file: its name, relative to the folder of the list.
+      time: its time.
+      part: index of the piece of the mesh.
     """
 
     file: str
@@ -33,11 +33,11 @@ class Entry(NamedTuple):
 
 
 def entries(path: Path) -> list[Entry]:
-    """Reads a `.pvd` file, or a `.series` file, ParaView's list of files by time.
+    """Reads a `.pvd` file, or a `.series` file (ParaView's list of files by time).
 
     Raises:
       OSError: if it cannot be read.
-      ValueError: if it is damaged or too large, or lists nothing.
+      ValueError: if it is damaged or too large, or lists no file.
     """
     found = _of_json(path) if path.suffix.lower() == ".series" else _of_xml(path)
     if not found:
@@ -47,14 +47,15 @@ def entries(path: Path) -> list[Entry]:
 
 
 def frames(path: Path) -> list[tuple[float, list[str]]]:
-    """Returns times of a list, in their order, and the files of each, its pieces.
+    """Returns the sorted times of a list, and the files (pieces) of each.
 
     Args:
       path: a `.pvd` or `.series` file.
 
     Raises:
       OSError: if it cannot be read.
-      ValueError: if it is damaged or too large, lists nothing, or a time is no number.
+      ValueError: if it is damaged or too large, lists no file, or a time is not a
+        number.
     """
     every = entries(path)
     times: list[float] = []
@@ -82,7 +83,7 @@ def _of_xml(path: Path) -> list[Entry]:
 def _of_json(path: Path) -> list[Entry]:
     try:
         if path.stat().st_size > _MAX_BYTES:
-            raise ValueError(f"a list of more than {_MAX_BYTES} bytes")
+            raise ValueError(f"a list with more than {_MAX_BYTES} bytes")
         known = json.loads(path.read_text())["files"]
         return [Entry(str(one["name"]), str(one["time"])) for one in known]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -94,27 +95,27 @@ def read(path: Path, kind: str) -> Element:
 
     Args:
       path: the file.
-      kind: what it has to be a list of, as VTK calls it.
+      kind: required type of the list, as VTK names it.
 
     Raises:
       OSError: if it cannot be read.
-      ValueError: if it is damaged, too large or something else.
+      ValueError: if it is damaged, too large or of another type.
     """
     root = tree(path)
     if root.tag != "VTKFile" or root.get("type") != kind:
-        raise limits.damaged(path, f"it is {root.tag}, not a {kind.lower()} of VTK")
+        raise limits.damaged(path, f"it is {root.tag}, not a VTK {kind.lower()}")
     return root
 
 
 def tree(path: Path) -> Element:
-    """Reads a small XML file. Entities, with which small files grow, are refused.
+    """Parses a small XML file; entities, which can expand, raise an error.
 
     Raises:
       OSError: if it cannot be read.
       ValueError: if it is damaged or too large.
     """
     if path.stat().st_size > _MAX_BYTES:
-        raise limits.damaged(path, f"a list of more than {_MAX_BYTES} bytes")
+        raise limits.damaged(path, f"a list with more than {_MAX_BYTES} bytes")
     builder, parser = TreeBuilder(), expat.ParserCreate()
     count = 0
 
@@ -140,16 +141,16 @@ def tree(path: Path) -> Element:
 
 
 def beside(path: Path, name: str, suffixes: tuple[str, ...], what: str) -> Path:
-    """Returns a file that a list names, in its own folder or below it.
+    """Returns a file that a list names, in the folder of the list or below.
 
     Args:
       path: the list.
-      name: of the file.
-      suffixes: which it may have.
-      what: files of the list, in the plural, for messages.
+      name: name of the file.
+      suffixes: allowed suffixes.
+      what: description of the files, in the plural, for messages.
 
     Raises:
-      ValueError: if the file is elsewhere or of another format.
+      ValueError: if the file is outside the folder or has another format.
     """
     place = Path(name)
     if not name or "\0" in name or place.is_absolute() or ".." in place.parts:
@@ -165,6 +166,6 @@ def beside(path: Path, name: str, suffixes: tuple[str, ...], what: str) -> Path:
 
 
 def is_inside(path: Path, file: Path) -> bool:
-    """Whether a file exists in the folder of a list, and not by a link out of it."""
+    """Whether a file exists in the folder of a list, and is not a link out of it."""
     inside = file.resolve().is_relative_to(path.parent.resolve())
     return inside and file.is_file()

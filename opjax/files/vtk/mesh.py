@@ -1,4 +1,4 @@
-"""Unstructured meshes with fields, as arrays that are checked to fit each other."""
+"""Unstructured meshes with fields, as arrays that are checked for consistency."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping
@@ -20,9 +20,9 @@ class NamedArrays:
     """Named arrays.
 
     Attributes:
-      arrays: by name.
-      active: names of the arrays that are the `Scalars`, the `Vectors` and so on.
-      labels: names of the channels of an array, where the file has them.
+      arrays: arrays by name.
+      active: names of the arrays marked as `Scalars`, `Vectors` and so on.
+      labels: names of the channels of an array, if the file has them.
     """
 
     arrays: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
@@ -30,25 +30,24 @@ class NamedArrays:
     labels: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     def add(self, name: str, array: np.ndarray) -> None:
-        """Adds an array, under a name of its own if it has none."""
+        """Adds an array, with a generated name if it has none."""
         self.arrays[name or f"Unnamed_{len(self.arrays)}"] = array
 
 
 @dataclasses.dataclass
 class VtkMesh:
-    """A mesh of cells of any kinds.
+    """A mesh of cells of any type.
 
     Attributes:
       points: coordinates, `(n, 3)`.
-      offsets: where each cell begins in `corners`, and where the last one ends,
-        `(m + 1,)`.
-      corners: point indices of the cells, one cell after the other.
-      types: VTK's numbers of the kinds of the cells, `(m,)`.
+      offsets: start of each cell in `corners`, and the end of the last one, `(m + 1,)`.
+      corners: point indices of the cells, concatenated.
+      types: VTK's numbers of the cell types, `(m,)`.
       point_data: arrays with one row for each point.
       cell_data: arrays with one row for each cell.
       field_data: arrays of any length.
-      polyhedra: faces of the cells that are given by them, if there are any.
-      layer: what the mesh was in space, if it is one of polygons made of solids.
+      polyhedra: faces of the polyhedral cells, if there are any.
+      layer: the original mesh of solids, if the mesh is its layer of polygons.
     """
 
     points: np.ndarray
@@ -72,7 +71,7 @@ class VtkMesh:
         return len(self.types)
 
     def cells(self) -> dict[int, np.ndarray]:
-        """Returns point indices `(m, corners)` by kind, of kinds of one size."""
+        """Returns point indices `(m, corners)` by type, for types of fixed size."""
         by_kind: dict[int, np.ndarray] = {}
         for kind in np.unique(self.types).tolist():
             if size := kinds.POINTS.get(kind):
@@ -82,12 +81,12 @@ class VtkMesh:
 
 
 class Layer(NamedTuple):
-    """A mesh of solids that is one cell thick, of which another one is a side.
+    """A mesh of solids that is one cell thick; another mesh is one side of it.
 
     Attributes:
-      solid: the mesh, whose cells are those of the other one in the same order.
-      numbers: the point of the other mesh of each of its points.
-      axis: along which it is one cell thick.
+      solid: the mesh of solids; its cells have the same order as in the other mesh.
+      numbers: index in the other mesh of each of its points.
+      axis: axis along which it is one cell thick.
     """
 
     solid: VtkMesh
@@ -104,7 +103,7 @@ def integers(path: Path, name: str, array: np.ndarray) -> np.ndarray:
     """Returns an array of indices as int64.
 
     Raises:
-      ValueError: if it is no list of whole numbers.
+      ValueError: if it is not a list of integers.
     """
     if array.dtype.kind not in "iu" or array.ndim != 1:
         raise limits.damaged(path, f"{name} is not a list of integers")
@@ -114,10 +113,10 @@ def integers(path: Path, name: str, array: np.ndarray) -> np.ndarray:
 
 
 def check(path: Path, mesh: VtkMesh) -> None:
-    """Checks that the arrays of a mesh fit each other.
+    """Checks that the arrays of a mesh are consistent.
 
     Raises:
-      ValueError: if they do not. The message names the file.
+      ValueError: if they are inconsistent. The message names the file.
     """
     if mesh.points.ndim != 2 or mesh.points.shape[1] != 3:
         raise limits.damaged(path, f"points of shape {mesh.points.shape}")
@@ -165,10 +164,10 @@ def _check_types(path: Path, mesh: VtkMesh) -> None:
 def joined(
     path: Path, several: Iterable[Mapping[str, np.ndarray]]
 ) -> dict[str, np.ndarray]:
-    """Returns the arrays of pieces, one after the other.
+    """Returns the concatenated arrays of pieces.
 
     Raises:
-      ValueError: if pieces have not the same arrays.
+      ValueError: if pieces have different arrays.
     """
     pieces = list(several)
     shapes = [{k: (a.shape[1:], a.dtype) for k, a in p.items()} for p in pieces]

@@ -1,6 +1,6 @@
-"""Surfaces of `.ply` files with the properties of their points and faces.
+"""Surfaces of `.ply` files, with the properties of their points and faces.
 
-VTK's reader leaves out all properties but those that it knows, so fields are lost.
+VTK's reader ignores all properties except those that it knows, so fields are lost.
 """
 
 import re
@@ -60,11 +60,11 @@ class _Rows(NamedTuple):
 
 
 def read(path: Path, max_bytes: int) -> VtkMesh:
-    """Reads a surface; its properties are point data and cell data.
+    """Reads a surface; its properties become point data and cell data.
 
     Args:
       path: the file, text or binary.
-      max_bytes: largest size of the file.
+      max_bytes: maximum size of the file.
 
     Raises:
       OSError: if the file cannot be read.

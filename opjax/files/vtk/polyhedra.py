@@ -1,10 +1,10 @@
-"""Polyhedra of VTK's files: cells that are given by their faces.
+"""Polyhedra of VTK files: cells that are defined by their faces.
 
-Files up to VTK 9.3, and those of most solvers, hold one list of whole numbers, `faces`:
-of each cell the number of its faces, and of each face the number of its points and the
-points; `faceoffsets` are the ends of cells in it, -1 of other kinds. Newer ones hold
-faces by `face_connectivity` and `face_offsets`, and cells, as numbers of faces, by
-`polyhedron_to_faces` and `polyhedron_offsets`.
+Files up to VTK 9.3, and those of most solvers, contain one list of integers, `faces`:
+for each cell the number of its faces, and for each face the number of its points and
+the points. `faceoffsets` are the ends of the cells in it, -1 for other types. Newer
+files define faces by `face_connectivity` and `face_offsets`, and cells, as indices of
+faces, by `polyhedron_to_faces` and `polyhedron_offsets`.
 """
 
 from collections.abc import Sequence
@@ -31,11 +31,10 @@ class Polyhedra(NamedTuple):
     """Faces of the polyhedra of a mesh.
 
     Attributes:
-      offsets: where each face begins in `corners`, and where the last one ends,
-        `(f + 1,)`.
-      corners: point indices of the faces, one face after the other.
-      cells: where the faces of each cell of the mesh begin, and where those of the last
-        one end, `(m + 1,)`. Cells of other kinds have none.
+      offsets: start of each face in `corners`, and the end of the last one, `(f + 1,)`.
+      corners: point indices of the faces, concatenated.
+      cells: start of the faces of each cell of the mesh, and the end of the last one,
+        `(m + 1,)`. Cells of other types have no faces.
     """
 
     offsets: np.ndarray
@@ -43,11 +42,11 @@ class Polyhedra(NamedTuple):
     cells: np.ndarray
 
     def facets(self, path: object, rows: np.ndarray) -> geometry.Facets:
-        """Faces of some cells, with the place of each cell in `rows`.
+        """Faces of some cells, with the position of each cell in `rows`.
 
         Args:
-          path: for messages.
-          rows: numbers of the cells.
+          path: the file, for messages.
+          rows: indices of the cells.
 
         Raises:
           ValueError: if one face has many more corners than others.
@@ -58,15 +57,15 @@ class Polyhedra(NamedTuple):
         widest = sizes.max(initial=0)
         if widest * len(sizes) > _PADDING * self.corners.size:
             raise ValueError(
-                f"{path} has polyhedra with faces of up to {widest} corners beside "
-                "many small ones; repair the mesh."
+                f"{path} has polyhedra with faces of up to {widest} corners among "
+                "many small faces; repair the mesh."
             )
         columns = np.minimum(np.arange(widest)[None, :], sizes[:, None] - 1)
         corners = self.corners[self.offsets[chosen, None] + columns]
         return geometry.Facets(corners, np.repeat(np.arange(len(rows)), counts))
 
     def of(self, rows: np.ndarray) -> "Polyhedra":
-        """Returns the faces of some cells alone."""
+        """Returns the faces of some cells."""
         counts = np.diff(self.cells)[rows]
         chosen = spans(self.cells[rows], counts)
         sizes = np.diff(self.offsets)[chosen]
@@ -77,7 +76,7 @@ class Polyhedra(NamedTuple):
         )
 
     def stored(self) -> dict[str, np.ndarray]:
-        """The arrays of a file that all versions of VTK read."""
+        """The arrays in the form that all versions of VTK read."""
         counts, sizes = np.diff(self.cells), np.diff(self.offsets)
         # Before every face its size, and before the first one their number.
         first = self.cells[:-1][counts > 0]
@@ -91,10 +90,10 @@ class Polyhedra(NamedTuple):
         return dict(zip(_OLD, (stream, np.where(counts > 0, ends, -1)), strict=True))
 
     def check(self, path: Path, num_points: int, types: np.ndarray) -> None:
-        """Checks that faces fit the mesh.
+        """Checks that faces are consistent with the mesh.
 
         Raises:
-          ValueError: if they do not. The message names the file.
+          ValueError: if they are inconsistent. The message names the file.
         """
         counts, sizes, corners = (
             np.diff(self.cells),
@@ -107,22 +106,24 @@ class Polyhedra(NamedTuple):
             raise limits.damaged(path, what)
         if len(corners) and not (corners.min() >= 0 and corners.max() < num_points):
             what = f"faces of polyhedra name points from {corners.min()} to "
-            raise limits.damaged(path, f"{what}{corners.max()}, there are {num_points}")
+            raise limits.damaged(
+                path, f"{what}{corners.max()}, but there are {num_points}"
+            )
 
 
 def read(
     path: Path, stored: dict[str, np.ndarray], types: np.ndarray, max_size: int
 ) -> Polyhedra | None:
-    """Finds the faces among the arrays of the cells of a file; None if it has none.
+    """Reads faces from the cell arrays of a file; None if it has none.
 
     Args:
       path: the file.
-      stored: arrays of whole numbers by name.
-      types: VTK's numbers of the kinds of the cells.
-      max_size: largest number of corners of all faces.
+      stored: integer arrays by name.
+      types: VTK's numbers of the cell types.
+      max_size: maximum number of corners of all faces.
 
     Raises:
-      ValueError: if polyhedra have no faces, or arrays do not fit each other.
+      ValueError: if polyhedra have no faces, or arrays are inconsistent.
     """
     own = types == kinds.POLYHEDRON
     if not own.any():
@@ -194,12 +195,12 @@ def joined(
     first_points: Sequence[int],
     num_cells: Sequence[int],
 ) -> Polyhedra | None:
-    """Joins the polyhedra of pieces; None if none has any.
+    """Joins the polyhedra of pieces; None if no piece has any.
 
     Args:
-      pieces: of each its polyhedra.
-      first_points: number of the first point of each.
-      num_cells: of each.
+      pieces: polyhedra of each piece.
+      first_points: index of the first point of each piece.
+      num_cells: number of cells of each piece.
     """
     if not any(pieces):
         return None
@@ -218,6 +219,6 @@ def joined(
 
 
 def spans(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """The indices of spans, one after the other: 3, 4 and 8 of (3, 8) and (2, 1)."""
+    """Concatenated index ranges: 3, 4 and 8 for (3, 8) and (2, 1)."""
     before = np.cumsum(sizes) - sizes
     return np.repeat(starts - before, sizes) + np.arange(sizes.sum())

@@ -1,4 +1,4 @@
-"""Surfaces of `.stl` files: triangles alone, whose equal corners become one point."""
+"""Surfaces of `.stl` files: triangles, whose equal corners are merged."""
 
 from pathlib import Path
 
@@ -16,11 +16,11 @@ _TRIANGLES = 5  # VTK's number of the kind
 
 
 def read(path: Path, max_bytes: int) -> VtkMesh:
-    """Reads a surface, binary or text.
+    """Reads a surface, in binary or text form.
 
     Args:
       path: the file.
-      max_bytes: largest size of the file.
+      max_bytes: maximum size of the file.
 
     Raises:
       OSError: if the file cannot be read.

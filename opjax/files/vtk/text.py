@@ -1,13 +1,13 @@
-"""Numbers that VTK's XML files hold as text."""
+"""Numbers that are stored as text in VTK's XML files."""
 
 import numpy as np
 
 
 def parse(text: bytes, dtype: np.dtype) -> np.ndarray:
-    """Reads numbers with white space between them.
+    """Parses numbers separated by white space.
 
     Raises:
-      ValueError: if a word is no number, or too large for its type.
+      ValueError: if a word is not a number, or too large for its type.
     """
     words = count(text)
     if not words:
@@ -20,7 +20,7 @@ def parse(text: bytes, dtype: np.dtype) -> np.ndarray:
     except DeprecationWarning as error:
         raise ValueError("a word that is not a number") from error
     if len(numbers) != words:
-        raise ValueError(f"{words} words, of which {len(numbers)} are numbers")
+        raise ValueError(f"{words} words, but {len(numbers)} numbers")
     last = text.rsplit(maxsplit=1)[-1][:400]  # its end may be anything, so far
     if wide(last) != numbers[-1] and numbers[-1] == numbers[-1]:
         raise ValueError(f"{last[:40]!r} is not a number")
@@ -33,12 +33,12 @@ def parse(text: bytes, dtype: np.dtype) -> np.ndarray:
 
 
 def ends(text: bytes) -> np.ndarray:
-    """Returns where words end."""
+    """Returns the end positions of words."""
     space = np.frombuffer(text, np.uint8) <= 32
     inside = np.concatenate([~space, [False]])
     return np.flatnonzero(inside[:-1] & ~inside[1:]) + 1
 
 
 def count(text: bytes) -> int:
-    """Counts the words."""
+    """Returns the number of words."""
     return len(ends(text))

@@ -1,10 +1,10 @@
-"""Bytes of the arrays of an XML file of VTK, read on request.
+"""Bytes of the arrays in a VTK XML file, read on request.
 
     plain        length in bytes, values
     compressed   number of blocks, length of a block, of the last one if it is shorter,
                  lengths of the compressed blocks; the blocks
 
-Both are raw or in base64, where lengths and blocks are encoded separately.
+Both are raw or in base64; in base64, lengths and blocks are encoded separately.
 """
 
 import binascii
@@ -54,7 +54,7 @@ class ByteFormat(NamedTuple):
     """How a file stores values.
 
     Attributes:
-      header: type of the lengths.
+      header: data type of the lengths.
       compressor: VTK's name of the compressor, or None.
     """
 
@@ -72,23 +72,23 @@ class ByteFormat(NamedTuple):
 
 
 class StoredBytes:
-    """A file whose bytes are read by any thread."""
+    """A file that any thread can read."""
 
     def __init__(self, path: Path, file: BinaryIO):
         self.path, self._file, self._lock = path, file, threading.Lock()
 
     def read(self, span: Span, first: int, last: int) -> bytes:
-        """Reads the bytes `first` to `last` of a span, decoded.
+        """Reads the decoded bytes `first` to `last` of a span.
 
         Raises:
-          ValueError: if they are not there, or are no base64.
+          ValueError: if they are missing, or are not valid base64.
         """
         start, stop = first, last
         if span.base64:
             start, stop = 4 * (first // 3), 4 * -(-last // 3)
         if not 0 <= first <= last or span.first + stop > span.last:
             wanted = f"bytes {span.first + start} to {span.first + stop}"
-            raise self.damaged(f"{wanted} are beyond its data, {span.last}")
+            raise self.damaged(f"{wanted} are beyond the end of its data, {span.last}")
         with self._lock:
             self._file.seek(span.first + start)
             found = self._file.read(stop - start)
@@ -102,7 +102,9 @@ class StoredBytes:
             raise self.damaged(f"at byte {span.first + start}: {error}") from error
         wanted = decoded[first - 3 * (first // 3) :][: last - first]
         if len(wanted) < last - first:
-            raise self.damaged(f"at byte {span.first + start}: base64 ends")
+            raise self.damaged(
+                f"at byte {span.first + start}: the base64 text is truncated"
+            )
         return wanted
 
     def between(self, span: Span) -> bytes:
@@ -131,7 +133,7 @@ class Plain:
 
 
 class Compressed:
-    """Values in blocks, each of which is compressed."""
+    """Values in separately compressed blocks."""
 
     def __init__(self, stored: StoredBytes, span: Span, encoding: ByteFormat):
         self._stored, word = stored, encoding.header
@@ -159,7 +161,7 @@ class Compressed:
     def read(self, first: int, last: int) -> bytes:
         """Reads bytes `first` to `last` of the values."""
         if not 0 <= first <= last <= self.size:
-            raise self._stored.damaged(f"{self.size} bytes of values, not {last}")
+            raise self._stored.damaged(f"{self.size} bytes of values, expected {last}")
         if first == last:
             return b""
         begin = first // self._block

@@ -1,4 +1,4 @@
-"""A copy of a `.vtu` file with more fields, written in slices."""
+"""A copy of a `.vtu` file with additional fields, written in slices."""
 
 from collections.abc import Mapping
 from typing import BinaryIO
@@ -13,10 +13,10 @@ _HEADER = np.dtype("<u8")
 
 
 class Copy:
-    """A file with all arrays of a mesh, and room for more fields.
+    """A file with all arrays of a mesh, and space for additional fields.
 
     Args:
-      file: an empty file. It is complete when every row of every field is written.
+      file: an empty file, which is complete when every row of every field is written.
       mesh: the mesh to copy.
     """
 
@@ -27,14 +27,15 @@ class Copy:
     def create(
         self, shapes: Mapping[str, tuple[int, ...]]
     ) -> dict[str, "WrittenField"]:
-        """Writes the copy with room for fields. Call it once.
+        """Writes the copy with space for fields; may be called only once.
 
         Args:
           shapes: shapes of the fields by name, `(n,)` or `(n, channels)`.
 
         Raises:
           OSError: if the disk is full.
-          ValueError: if a value cannot be read, or cells name points that do not exist.
+          ValueError: if a value cannot be read, or cells refer to points that do not
+            exist.
         """
         root, piece = self._mesh.head.root, self._mesh.head.piece
         version = root.get("version", "0.1")
@@ -96,7 +97,7 @@ class Copy:
 
 
 class WrittenField:
-    """A field of float32 whose rows are written in any order."""
+    """A float32 field whose rows can be written in any order."""
 
     def __init__(self, file: BinaryIO, start: int, shape: tuple[int, ...]):
         self._file, self._row = file, 4 * int(np.prod(shape[1:]))

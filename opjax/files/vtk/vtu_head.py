@@ -1,4 +1,4 @@
-"""The structure of an XML file of VTK, read without the values of its arrays."""
+"""The structure of a VTK XML file, read without the values of its arrays."""
 
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -19,9 +19,9 @@ class Span(NamedTuple):
 
     Attributes:
       first: its first byte.
-      last: the byte behind it.
-      base64: whether it is base64, four bytes of which encode three.
-      text: whether it is numbers as text.
+      last: the byte after its last byte.
+      base64: whether it is base64, in which four bytes encode three.
+      text: whether it contains numbers as text.
     """
 
     first: int
@@ -34,8 +34,8 @@ class Head(NamedTuple):
     """A file without the values of its arrays.
 
     Attributes:
-      root: its tree, without the values of arrays; small arrays in text keep them.
-      spans: where the values of an array begin, and where they end at the latest.
+      root: its XML tree, without the values of arrays, except small text arrays.
+      spans: start of the values of each array, and their latest possible end.
       kind: the kind of mesh.
     """
 
@@ -57,16 +57,16 @@ class Head(NamedTuple):
 def read_head(
     path: Path, *, kind: str = "UnstructuredGrid", sliced: bool = True
 ) -> Head:
-    """Reads a file up to its appended data and finds where the values of arrays are.
+    """Reads a file up to its appended data and locates the values of arrays.
 
     Args:
       path: the file.
-      kind: the kind of mesh that it has to hold.
+      kind: required type of the mesh.
       sliced: whether its arrays will be read in slices.
 
     Raises:
-      ValueError: if it is damaged or holds something else. With `sliced` also if it
-        has several pieces or arrays as text.
+      ValueError: if it is damaged or has another type. With `sliced`, also if it has
+        several pieces or text arrays.
     """
     events = _Events(path, sliced=sliced)
     with open(path, "rb") as file:
@@ -81,8 +81,8 @@ def read_head(
         root = events.tree()
         if root.tag != "VTKFile" or root.get("type") != kind:
             raise ValueError(
-                f"{path} holds {root.get('type') or root.tag!r}, expected one mesh, "
-                f"{kind!r}; write every block to a separate file."
+                f"{path} contains {root.get('type') or root.tag!r}, expected one "
+                f"mesh, {kind!r}; write every block to a separate file."
             )
         spans = events.inline | _appended(path, file, events)
     head = Head(root, spans, kind)
@@ -132,14 +132,16 @@ class _Events:
         if tag == "AppendedData":
             encoding = attributes.get("encoding", "base64")
             if encoding not in ("raw", "base64"):
-                raise limits.damaged(self._path, f"appended data as {encoding!r}")
+                raise limits.damaged(
+                    self._path, f"appended data with the encoding {encoding!r}"
+                )
             self.start, self.base64 = self._parser.CurrentByteIndex, encoding != "raw"
             raise _AppendedError
         element = self._builder.start(tag, attributes)
         self._open.append(tag)
         self._count += 1
         if len(self._open) > _DEEPEST:
-            raise limits.damaged(self._path, f"elements in {_DEEPEST} others")
+            raise limits.damaged(self._path, f"more than {_DEEPEST} nested elements")
         if self._count > _MAX_ELEMENTS:
             what = f"more than {_MAX_ELEMENTS} elements"
             raise limits.damaged(self._path, what)
@@ -189,7 +191,7 @@ class _Events:
         self._parser.CharacterDataHandler = self._characters
 
     def _refuse_entities(self, *_: object) -> None:
-        raise limits.damaged(self._path, "it declares entities of XML")
+        raise limits.damaged(self._path, "it declares XML entities")
 
 
 def _appended(path: Path, file: BinaryIO, events: _Events) -> dict[Element, Span]:
@@ -202,7 +204,7 @@ def _appended(path: Path, file: BinaryIO, events: _Events) -> dict[Element, Span
     tag, _, begin = file.read(2**12).partition(b">")
     spaces = len(begin) - len(begin.lstrip())
     if begin[spaces : spaces + 1] != b"_":
-        raise limits.damaged(path, "no underscore in front of its appended data")
+        raise limits.damaged(path, "no underscore before its appended data")
     origin = events.start + len(tag) + 1 + spaces + 1
     tail = max(origin, file.seek(0, 2) - 2**10)
     file.seek(tail)

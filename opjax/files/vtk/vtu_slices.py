@@ -1,4 +1,4 @@
-"""Meshes of `.vtu` files of any size. Their arrays are read in slices."""
+"""Meshes of `.vtu` files of any size, with arrays read in slices."""
 
 import contextlib
 from collections.abc import Generator, Iterator, Sequence
@@ -24,11 +24,11 @@ TYPES = {
 
 
 class Slices:
-    """An array of a file, read in slices of its first axis.
+    """An array of a file, read in slices along its first axis.
 
     Attributes:
-      dtype: type in the byte order of the file.
-      shape: `(n,)` or `(n, channels)`.
+      dtype: data type, with the byte order of the file.
+      shape: shape, `(n,)` or `(n, channels)`.
       size: size in bytes.
     """
 
@@ -54,7 +54,7 @@ class Slices:
 
 
 class Axes:
-    """Some columns of an array: the axes of space."""
+    """Selects columns of an array of coordinates, one for each axis of the mesh."""
 
     def __init__(self, array: Slices, axes: Sequence[int]):
         self._array, self._axes = array, list(axes)
@@ -68,15 +68,15 @@ class Axes:
 
 
 class SlicedMesh(NamedTuple):
-    """A file, open.
+    """An open file.
 
     Attributes:
-      path: of the file.
+      path: path of the file.
       head: its structure.
-      arrays: arrays by their elements in the tree.
-      points: `(n, 3)`.
-      fields: numbers at the points, by name.
-      corners: points of the cells, one cell after the other.
+      arrays: arrays by their elements in the XML tree.
+      points: coordinates, `(n, 3)`.
+      fields: numeric point arrays, by name.
+      corners: point indices of the cells, concatenated.
     """
 
     path: Path
@@ -87,7 +87,7 @@ class SlicedMesh(NamedTuple):
     corners: Slices
 
     def ranges(self) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the smallest and the largest coordinate on each axis."""
+        """Returns the minimum and maximum coordinate on each axis."""
         of_parts = [(p.min(axis=0), p.max(axis=0)) for p in self.points.parts()]
         low, high = zip(*of_parts, strict=True)
         return np.min(low, axis=0), np.max(high, axis=0)
@@ -114,7 +114,7 @@ def open_mesh(path: Path) -> Generator[SlicedMesh]:
 
 
 def encoding_of(path: Path, root: Element) -> tuple[str, ByteFormat]:
-    """Returns the byte order of a file, as NumPy writes it, and how it stores values.
+    """Returns the byte order of a file, in NumPy's notation, and its byte format.
 
     Raises:
       ValueError: if they are unknown.
@@ -122,7 +122,7 @@ def encoding_of(path: Path, root: Element) -> tuple[str, ByteFormat]:
     order = _ORDERS.get(root.get("byte_order", "LittleEndian"))
     header = root.get("header_type", "UInt32")
     if order is None or header not in ("UInt32", "UInt64"):
-        raise limits.damaged(path, f"its types are unknown: {root.attrib}")
+        raise limits.damaged(path, f"its data types are unknown: {root.attrib}")
     encoding = ByteFormat(np.dtype(order + TYPES[header]), root.get("compressor"))
     encoding.check(path)
     return order, encoding

@@ -1,4 +1,4 @@
-"""Writing a mesh with fields to a `.vtu` or `.vtp` file, compressed by zlib."""
+"""Writing a mesh with fields to a `.vtu` or `.vtp` file, compressed with zlib."""
 
 import zlib
 from collections.abc import Mapping
@@ -27,13 +27,14 @@ def write(path: Path, mesh: VtkMesh, fields: Mapping[str, np.ndarray]) -> None:
     """Writes a mesh with all its data.
 
     Args:
-      path: file to write: of any cells, or a surface, `.vtp`.
+      path: file to write: `.vtu` for any cells, `.vtp` for a surface.
       mesh: the mesh.
-      fields: more arrays at the points, by name.
+      fields: additional point arrays, by name.
 
     Raises:
       OSError: if the file cannot be written.
-      ValueError: if an array has a type that VTK lacks, or the mesh no surface.
+      ValueError: if VTK does not support the type of an array, or the mesh is not a
+        surface.
     """
     kind = "PolyData" if path.suffix.lower() == ".vtp" else "UnstructuredGrid"
     root = Element("VTKFile", type=kind, version="1.0")

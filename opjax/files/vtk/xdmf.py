@@ -1,4 +1,4 @@
-"""XDMF: a text that names meshes and fields, whose arrays are in files beside it."""
+"""XDMF: a text file that describes meshes and fields, with arrays in other files."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -20,15 +20,15 @@ def arrays_of(path: Path) -> list[Path]:
 
     Raises:
       OSError: if it cannot be read.
-      ValueError: if it is damaged, or names files outside of its folder or that are
-        missing.
+      ValueError: if it is damaged, or names files that are missing or outside its
+        folder.
     """
     found = dict.fromkeys(_named(path))
     for file in found:
         if not lists.is_inside(path, file):
             raise ValueError(
-                f"{path} has its arrays in {file.name}, which is missing; copy it "
-                "beside the other."
+                f"{path} stores its arrays in {file.name}, which is missing; copy "
+                "it to the same folder."
             )
     return list(found)
 
@@ -48,11 +48,11 @@ def _named(path: Path) -> Iterator[Path]:
         elif form == "BINARY":
             yield lists.beside(path, text, _BINARY, "arrays")
         elif form != "XML":
-            raise limits.damaged(path, f"arrays of the format {form[:20]}")
+            raise limits.damaged(path, f"arrays in the format {form[:20]}")
 
 
 def companion_of(path: Path) -> Path | None:
-    """Returns the XDMF file in the folder that names a file of arrays, if one does."""
+    """Returns the XDMF file in the folder that refers to a file of arrays, if any."""
     for suffix in SUFFIXES:
         for other in sorted(path.parent.glob(f"*{suffix}")):
             if other.stem == path.stem or path.name in other.read_text(errors="ignore"):
@@ -61,16 +61,16 @@ def companion_of(path: Path) -> Path | None:
 
 
 def whole(files: Sequence[Path]) -> list[Path]:
-    """Leaves out files of arrays of an XDMF file that is among the files."""
+    """Removes array files of an XDMF file that is among the files."""
     texts = [one for one in files if one.suffix.lower() in SUFFIXES]
     named = {file for one in texts for file in _named(one)}
     return [one for one in files if one not in named]
 
 
 def united(named: Sequence[tuple[str, VtkMesh]]) -> list[tuple[str, VtkMesh]]:
-    """Returns blocks on one mesh as one block with the fields of all.
+    """Combines blocks on one mesh into one block with all fields.
 
-    FEniCS writes a block for the mesh, and one for each field on it.
+    FEniCS writes one block for the mesh, and one for each field on it.
     """
     (name, first), *others = named
     keys = ("points", "offsets", "corners", "types")

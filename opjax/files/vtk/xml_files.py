@@ -1,7 +1,7 @@
-"""Unstructured grids and surfaces of VTK's XML files, read whole.
+"""Unstructured grids and surfaces in VTK's XML files, read as a whole.
 
-Values are text, or binary in base64 or appended, compressed or not: `vtu_head` finds
-and `vtu_bytes` reads them.
+Values are text, or binary (base64 or appended, optionally compressed): `vtu_head`
+locates and `vtu_bytes` reads them.
 """
 
 from collections.abc import Sequence
@@ -34,11 +34,11 @@ def read(path: Path, max_bytes: int) -> VtkMesh:
 
     Args:
       path: a `.vtu` file of a grid, or a `.vtp` file of a surface.
-      max_bytes: largest size of an array.
+      max_bytes: maximum size of an array.
 
     Raises:
       OSError: if the file cannot be read.
-      ValueError: if it is damaged, too large or holds something else.
+      ValueError: if it is damaged, too large or of another type.
     """
     kind = _KINDS[path.suffix.lower()]
     head = read_head(path, kind=kind, sliced=False)
@@ -52,11 +52,11 @@ def read(path: Path, max_bytes: int) -> VtkMesh:
 
 
 def field_data(path: Path, max_bytes: int = 2**20) -> dict[str, np.ndarray]:
-    """Reads the field data of a `.vtu` file, and nothing else of it.
+    """Reads only the field data of a `.vtu` file.
 
     Args:
       path: the file.
-      max_bytes: largest size of an array.
+      max_bytes: maximum size of an array.
 
     Raises:
       OSError: if the file cannot be read.
@@ -139,7 +139,7 @@ def _piece(path: Path, kind: str, piece: Element, arrays: _Arrays) -> VtkMesh:
     arrays.spend(12 * count)
     points = list(arrays.of(piece.find("Points"), count).values())
     if count and [p.shape for p in points] != [(count, 3)]:
-        raise limits.damaged(path, f"not {count} points in space")
+        raise limits.damaged(path, f"expected {count} points in 3D")
     coordinates = meshes.coordinates(points[0] if points else np.zeros((0, 3)))
     read = _grid if kind == "UnstructuredGrid" else _surface
     mesh = read(path, piece, arrays, coordinates)
@@ -208,7 +208,7 @@ def _cells(
     empty = np.zeros(0, np.int64)
     ends, corners = stored.get("offsets", empty), stored.get("connectivity", empty)
     if len(ends) != count:
-        raise limits.damaged(path, f"{len(ends)} offsets of {count} cells")
+        raise limits.damaged(path, f"{len(ends)} offsets for {count} cells")
     ends = meshes.integers(path, "offsets of cells", ends)
     offsets = np.concatenate([np.zeros(1, np.int64), ends])
     corners = meshes.integers(path, "corners of cells", corners)
@@ -228,7 +228,7 @@ def _follow(
 
 
 def one(path: Path, pieces: list[VtkMesh], fields: NamedArrays) -> VtkMesh:
-    """Returns pieces as one mesh."""
+    """Joins pieces into one mesh."""
     first, *others = pieces
     if not others:
         first.field_data = fields

@@ -1,4 +1,5 @@
-"""What predicts without an operator: mean field, nearest case, POD with RBF.
+"""Baselines without an operator: mean field, nearest case, and POD with RBF.
 
-All are fitted in seconds to the training cases, and say whether an operator is needed.
+All are fitted to the training cases in seconds. They show whether an operator is
+needed.
 """

@@ -1,7 +1,7 @@
-"""Fits of fields on a common mesh to the inputs of cases, and errors of unseen cases.
+"""Fits of fields on a common mesh to the inputs of cases, and held-out errors.
 
-Every error is one of cases that were left out of the fit, so that the training cases
-alone choose among several.
+Every error is a cross-validation error, so the training cases alone select among
+several fits.
 """
 
 import math
@@ -27,10 +27,10 @@ class Modes(NamedTuple):
     """Proper orthogonal decomposition of a field of the training cases.
 
     Attributes:
-      mean: of the training cases, `(d,)`.
-      roots: of the weights of all values, `(d,)`.
-      modes: orthonormal after multiplication with the roots, `(k, d)`.
-      coefficients: of the training cases, `(b, k)`.
+      mean: mean over the training cases, `(d,)`.
+      roots: square roots of the weights of all values, `(d,)`.
+      modes: modes, orthonormal after multiplication with the roots, `(k, d)`.
+      coefficients: coefficients of the training cases, `(b, k)`.
       sizes: norms of the fields of the training cases, `(b,)`.
     """
 
@@ -42,7 +42,7 @@ class Modes(NamedTuple):
 
     @classmethod
     def of(cls, fields: np.ndarray, weights: np.ndarray) -> "Modes":
-        """Decomposes fields `(b, m, c)`, with a weight for every point, `(m,)`."""
+        """Decomposes fields `(b, m, c)`, with one weight per point, `(m,)`."""
         flat = fields.reshape(len(fields), -1)
         roots = np.sqrt(np.repeat(weights, fields.shape[2]))
         mean = flat.mean(axis=0)
@@ -53,14 +53,14 @@ class Modes(NamedTuple):
         return cls(mean, roots, modes[kept], coefficients, norms)
 
     def field(self, coefficients: np.ndarray) -> np.ndarray:
-        """Returns the field of `k` coefficients, or fewer, `(d,)`."""
+        """Returns the field, `(d,)`, from its first `k` coefficients."""
         modes = self.modes[: len(coefficients)]
         return self.mean + coefficients @ modes / np.where(
             self.roots > 0, self.roots, 1
         )
 
     def relative(self, squares: np.ndarray) -> float:
-        """Mean over cases of the root of squared errors, over the size of the field."""
+        """Mean over the cases of the RMS error relative to the size of the field."""
         varying = self.sizes > 1e-9 * self.sizes.max(initial=0)
         if not varying.any():  # a scalar that is constant in training
             return 0.0
@@ -68,14 +68,14 @@ class Modes(NamedTuple):
 
 
 class Radial(NamedTuple):
-    """Radial basis functions over some inputs.
+    """Radial basis functions of selected inputs.
 
     Attributes:
-      kernel: of `scipy.interpolate.RBFInterpolator`.
-      smoothing: of it; zero interpolates the training cases.
-      inputs: which, see `Inputs.chosen`.
-      components: of the shape, how many.
-      scaled: whether each is divided by its deviation.
+      kernel: kernel of `scipy.interpolate.RBFInterpolator`.
+      smoothing: its smoothing; zero interpolates the training cases.
+      inputs: kind of the inputs, see `Inputs.chosen`.
+      components: number of shape components.
+      scaled: whether each component is divided by its standard deviation.
     """
 
     kernel: str
@@ -85,13 +85,13 @@ class Radial(NamedTuple):
     scaled: bool = False
 
     def chosen(self, inputs: Inputs) -> np.ndarray:
-        """Returns the inputs that these functions take, `(b, k)`."""
+        """Returns the selected inputs, `(b, k)`."""
         return inputs.chosen(self.inputs, self.components, scaled=self.scaled)
 
     def predict(
         self, known: np.ndarray, values: np.ndarray, asked: np.ndarray
     ) -> np.ndarray:
-        """Fits to known inputs and values, and returns the values of other inputs."""
+        """Fits values at given inputs, and returns the values at other inputs."""
         from scipy.interpolate import RBFInterpolator
 
         with warnings.catch_warnings():
@@ -106,7 +106,7 @@ class Radial(NamedTuple):
         return np.asarray(fitted(asked))
 
     def degree(self, cases: int, dim: int) -> int:
-        """Returns the degree of the polynomial; that of fewer terms for few cases."""
+        """Returns the degree of the polynomial, reduced if there are few cases."""
         degree = _DEGREES[self.kernel]
         while degree > 0 and 2 * math.comb(dim + degree, degree) > cases:
             degree -= 1
@@ -114,7 +114,7 @@ class Radial(NamedTuple):
 
     @property
     def words(self) -> str:
-        """Says which functions these are, in a table."""
+        """Describes the functions in words, for a table."""
         kernel = self.kernel.replace("_", " ")
         smoothed = f", smoothing {self.smoothing:g}" if self.smoothing else ""
         shape = f"{self.components} components of the shape and inputs"
@@ -128,7 +128,7 @@ class Choice(NamedTuple):
     Attributes:
       radial: kernel and inputs.
       rank: number of modes.
-      error: mean relative error of cases that were left out.
+      error: mean relative cross-validation error.
     """
 
     radial: Radial
@@ -137,7 +137,7 @@ class Choice(NamedTuple):
 
 
 def folds(origins: np.ndarray) -> Iterator[np.ndarray]:
-    """Yields the cases of every fold, as a mask; a case and its copies are in one."""
+    """Yields the mask of every fold; a case and its mirrored copies share a fold."""
     count = len(np.unique(origins))
     number = count if count <= _ALL_LEFT_OUT else _FOLDS
     for place in range(number):
@@ -145,7 +145,7 @@ def folds(origins: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def left_out(radial: Radial, inputs: Inputs, values: np.ndarray) -> np.ndarray:
-    """Returns the values of every case by a fit to those of other folds, `(b, k)`."""
+    """Returns cross-validation predictions for all cases, `(b, k)`."""
     predicted, chosen = np.zeros_like(values), radial.chosen(inputs)
     for fold in folds(inputs.origins):
         predicted[fold] = radial.predict(chosen[~fold], values[~fold], chosen[fold])
@@ -169,10 +169,10 @@ def _candidates(inputs: Inputs) -> list[Radial]:
 
 
 def choose(inputs: Inputs, fields: Sequence[Modes]) -> list[Choice]:
-    """Chooses inputs, then kernel and rank of each field, by cases left out.
+    """Chooses the inputs, then kernel and rank of each field, by cross-validation.
 
     Returns:
-      A choice for each field; none at all without inputs, or if no fit is possible.
+      A choice for each field; empty without inputs, or if no fit is possible.
     """
     candidates, best = _candidates(inputs), list[Choice]()
     if not candidates or not fields or len(inputs.scalars) < 3:
@@ -217,20 +217,21 @@ def _judged(radial: Radial, inputs: Inputs, fields: Sequence[Modes]) -> list[Cho
 
 
 class Nearest(NamedTuple):
-    """Which inputs the nearest case is nearest in.
+    """The inputs in which the nearest case is searched.
 
     Attributes:
-      inputs: which, see `Inputs.chosen`.
-      error: mean relative error of cases that were left out, over all fields.
+      inputs: kind of the inputs, see `Inputs.chosen`.
+      error: mean relative leave-one-out error over all fields.
     """
 
     inputs: str
     error: float
 
     def places(self, known: Inputs, asked: Inputs, *, own: bool = False) -> np.ndarray:
-        """Returns the places of the nearest cases; with `own`, of another case each.
+        """Returns the indices of the nearest cases.
 
-        A mirrored copy of a case is no other case.
+        With `own`, each case itself is excluded. A mirrored copy of a case counts as
+        the same case.
         """
         one, other = (
             each.chosen(self.inputs, MOST_COMPONENTS, scaled=False)
@@ -243,13 +244,13 @@ class Nearest(NamedTuple):
 
     @property
     def words(self) -> str:
-        """Says in what the nearest case is nearest."""
+        """Describes in words in which inputs the nearest case is searched."""
         of = {"shape": "shape and inputs", "both": "scalars, shape and inputs"}
         return f"nearest in {of.get(self.inputs, self.inputs)}"
 
 
 def choose_nearest(inputs: Inputs, fields: Sequence[Modes]) -> Nearest | None:
-    """Chooses the inputs of the nearest case, by the nearest other training case."""
+    """Chooses the inputs of the nearest-case baseline by leave-one-out errors."""
     candidates: list[Nearest] = []
     for kind in inputs.kinds():
         places = Nearest(kind, 0.0).places(inputs, inputs, own=True)

@@ -1,4 +1,4 @@
-"""Baselines, fitted to training cases, saved beside an operator and read again."""
+"""Baselines that are fitted to training cases and saved beside an operator."""
 
 import functools
 import json
@@ -42,20 +42,20 @@ class Of(NamedTuple):
 
 
 class Baselines:
-    """Predictions without an operator, from training cases with one mesh for all.
+    """Predictions without an operator, from training cases on a common mesh.
 
     Args:
       mesh: the common mesh.
       cases: the training cases, with points and targets.
-      reader: of the inputs of other cases.
-      inputs: of the training cases.
-      weights: of the points of the mesh, `(m,)`.
-      fields: of the target.
-      choices: of POD, one for each field and then one for each target scalar; none
-        where it does not apply.
-      nearest: of the nearest case; None where nothing tells cases apart.
-      notes: sentences, why something is left out or how meshes are brought together.
-      rows: places of the training cases among those that were given.
+      reader: computes the inputs of other cases.
+      inputs: inputs of the training cases.
+      weights: weights of the points of the mesh, `(m,)`.
+      fields: fields of the target.
+      choices: choices for POD, one for each field, then one for each target scalar;
+        empty if POD does not apply.
+      nearest: choice for the nearest case; None if no input distinguishes the cases.
+      notes: sentences on omitted baselines and on the common mesh.
+      rows: indices of the training cases among the given cases.
     """
 
     def __init__(
@@ -79,15 +79,16 @@ class Baselines:
 
     @classmethod
     def fit(cls, train: Sequence[Sample], fields: Fields | None = None) -> "Baselines":
-        """Fits to training cases, in seconds; of very many, to a part of them.
+        """Fits baselines to training cases in seconds; uses a subset if there are many.
 
-        Mirrored copies of cases take part where meshes do not correspond. Where they
-        do, point by point, the points of a copy are in another order.
+        Mirrored copies of cases are used if the meshes do not correspond point by
+        point. Otherwise they are omitted, because the points of a copy are in a
+        different order.
 
         Args:
           train: the training cases, with targets `(n, q)`.
-          fields: of the target, each of which has its own choices; all channels are one
-            field if None.
+          fields: fields of the target, each with its own choices; if None, all channels
+            are one field.
         """
         rows, notes = _part(train)
         mesh, different = CommonMesh.of([train[row] for row in rows])
@@ -127,12 +128,12 @@ class Baselines:
 
     @property
     def correspond(self) -> bool:
-        """Whether the meshes of the training cases correspond, point by point."""
+        """Whether the meshes of the training cases correspond point by point."""
         return not self._mesh.subset
 
     @property
     def names(self) -> list[str]:
-        """Those that apply."""
+        """Names of the available baselines."""
         names = [MEAN] + [NEAREST] * (self.nearest is not None)
         return names + [POD] * bool(self.choices)
 
@@ -173,7 +174,7 @@ class Baselines:
 
     @functools.cached_property
     def errors(self) -> dict[str, list[float]]:
-        """Mean relative error of each field of training cases that are left out."""
+        """Mean relative cross-validation error of each field on the training cases."""
         count, errors = len(self._cases), dict[str, list[float]]()
         others = count / max(count - 1, 1)  # a case without itself in the mean
         squares = [np.sum(m.coefficients**2, axis=1) * others**2 for m in self._modes]
@@ -192,14 +193,14 @@ class Baselines:
 
     @property
     def best(self) -> list[str]:
-        """The best of each field, by training cases that are left out."""
+        """The best baseline of each field, by cross-validation errors."""
         return [
             min(self.errors, key=lambda name: self.errors[name][place])
             for place in range(len(self.fields))
         ]
 
     def words(self, name: str) -> str:
-        """Says how a baseline predicts, for each field where they differ."""
+        """Describes a baseline in words, per field if they differ."""
         if name == NEAREST and self.nearest is not None:
             return self.nearest.words
         if name != POD:
@@ -213,10 +214,10 @@ class Baselines:
         return "; ".join(f"{field.name}: {text}" for field, text in named)
 
     def predict(self, name: str, sample: Sample) -> np.ndarray:
-        """Predicts the target of a case, `(n, q)`, in its units.
+        """Predicts the target of a case, `(n, q)`, in the units of the target.
 
         Args:
-          name: one of `names`, or `"best"`, the best of each field.
+          name: one of `names`, or `"best"` for the best baseline of each field.
           sample: the case, with mesh and inputs.
         """
         if name == BEST:
@@ -268,7 +269,7 @@ class Baselines:
         return np.array(scalars).reshape(-1)
 
     def left_out(self) -> list[np.ndarray]:
-        """Returns what `"best"` predicts of every training case that is left out."""
+        """Returns cross-validation predictions of `"best"` for all training cases."""
         made = {name: self._left_out(name) for name in set(self.best)}
         return [
             self._joined(lambda name, row=row: made[name][row])
@@ -323,7 +324,7 @@ class Baselines:
     def save(
         self, folder: pathlib.Path, further: Mapping[str, np.ndarray] | None = None
     ) -> None:
-        """Writes the file of the baselines into a folder, maybe with further arrays."""
+        """Writes the file of the baselines to a folder, with optional extra arrays."""
         mesh, inputs = self._mesh, self._inputs
         arrays: dict[str, np.ndarray] = {
             "text": np.asarray(json.dumps(self._text())),
@@ -360,14 +361,14 @@ class Baselines:
 
     @classmethod
     def load(cls, folder: pathlib.Path) -> "Baselines":
-        """Reads what `save` has written, see `load_with`."""
+        """Reads the file that `save` writes, see `load_with`."""
         return cls.load_with(folder, [])[0]
 
     @classmethod
     def load_with(
         cls, folder: pathlib.Path, further: Sequence[str]
     ) -> "tuple[Baselines, dict[str, np.ndarray]]":
-        """Reads what `save` has written, with further arrays by their names.
+        """Reads the file that `save` writes, with its extra arrays by name.
 
         Raises:
           FileNotFoundError: if there is no such file.
@@ -449,16 +450,19 @@ def _check(stored: Mapping[str, np.ndarray], text: Mapping[str, Any]) -> None:
     if text["subset"]:
         shapes["case_points"] = (sum(rows), dim)
     elif len(set(rows)) > 1:
-        raise ValueError(f"its cases have {sorted(set(rows))} points")
+        raise ValueError(
+            f"its cases have different numbers of points, {sorted(set(rows))}"
+        )
     for name, shape in shapes.items():
         if stored[name].shape != shape or not np.isfinite(stored[name]).all():
             raise ValueError(
-                f"{name} has shape {stored[name].shape}, expected {shape}, finite"
+                f"{name} has shape {stored[name].shape}, expected finite values of "
+                f"shape {shape}"
             )
 
 
 def obstacle(train: Sequence[Sample]) -> str:
-    """Says why no baselines can be fitted to cases, if so."""
+    """Returns why baselines cannot be fitted to cases; empty if they can."""
     if isinstance(train, Stored):
         return "samples are read from disk batch by batch"
     target = train[0].target

@@ -1,4 +1,4 @@
-"""What tells one case from another: its scalars, and its shape and inputs."""
+"""Inputs that distinguish cases: scalars, and components of shape and features."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -15,13 +15,13 @@ _ROUNDING = 1e-5  # of the largest singular value: components below are rounding
 
 
 class Shape(NamedTuple):
-    """Principal components of what the points of cases have.
+    """Principal components of the point data of cases.
 
     Attributes:
-      scale: of every column, `(d,)`; zero for columns that are constant.
-      mean: of the scaled columns, `(d,)`.
-      modes: of the scaled columns, `(k, d)`, the largest first.
-      deviations: of the components of the training cases, `(k,)`.
+      scale: scale of every column, `(d,)`; zero for constant columns.
+      mean: mean of the scaled columns, `(d,)`.
+      modes: principal directions of the scaled columns, `(k, d)`, largest first.
+      deviations: standard deviations of the components in training, `(k,)`.
     """
 
     scale: np.ndarray
@@ -31,7 +31,7 @@ class Shape(NamedTuple):
 
     @classmethod
     def of(cls, columns: np.ndarray, blocks: Sequence[int], most: int) -> "Shape":
-        """Fits to columns `(b, d)`, whose blocks have equal shares of the variance."""
+        """Fits columns `(b, d)`, whose blocks have equal parts of the variance."""
         spread, size = columns.std(axis=0), np.abs(columns).max(axis=0)
         spread = np.where(spread > 1e-6 * size, spread, 0)
         ends = np.cumsum([0, *blocks])
@@ -51,11 +51,12 @@ class Shape(NamedTuple):
 
 
 def columns(mesh: CommonMesh, sample: Sample) -> tuple[np.ndarray, list[int]]:
-    """Returns what the points of a case have, `(d,)`, and the lengths of its blocks.
+    """Returns the point data of a case, `(d,)`, and the lengths of its blocks.
 
-    Of meshes that correspond the coordinates are one block; of others, the corners of
-    the box, and distances of places in the common box to the nearest point, which tell
-    where a hole is. Each channel of the features is a block.
+    If meshes correspond, the coordinates are one block. Otherwise a block consists of
+    the corners of the bounding box and the distances from places in the common box to
+    the nearest point, which reveal holes. Each channel of the features is one more
+    block.
     """
     points = np.asarray(sample.mesh_points, float)
     if mesh.subset:
@@ -80,13 +81,13 @@ def _distances(mesh: CommonMesh, points: np.ndarray) -> np.ndarray:
 
 
 class Inputs(NamedTuple):
-    """Inputs of cases.
+    """Inputs of cases: scalars and components.
 
     Attributes:
-      scalars: standardised, `(b, s)`, those that vary in training.
-      shape: components, `(b, k)`.
-      deviations: of these components in training, `(k,)`.
-      origins: a number of every case, `(b,)`, that its mirrored copies have too.
+      scalars: standardised scalars that vary in training, `(b, s)`.
+      shape: principal components, `(b, k)`.
+      deviations: standard deviations of these components in training, `(k,)`.
+      origins: number of every case, `(b,)`, which its mirrored copies share.
     """
 
     scalars: np.ndarray
@@ -99,8 +100,9 @@ class Inputs(NamedTuple):
 
         Args:
           name: `"scalars"`, `"shape"`, or `"both"`.
-          count: largest number of components of the shape.
-          scaled: divide each component by its deviation, rather than by the largest.
+          count: maximum number of shape components.
+          scaled: divide each component by its standard deviation, instead of all by the
+            largest.
         """
         parts: list[np.ndarray] = []
         if name != "shape":
@@ -111,19 +113,20 @@ class Inputs(NamedTuple):
         return np.concatenate(parts, axis=1)
 
     def kinds(self) -> list[str]:
-        """Returns the kinds that there are."""
+        """Returns the available kinds of inputs."""
         kinds = ["scalars"] * bool(self.scalars.shape[1])
         kinds += ["shape"] * bool(self.shape.shape[1])
         return [*kinds, "both"] if len(kinds) == 2 else kinds
 
 
 class Reader:
-    """Reads inputs of cases, as those of the training cases were read.
+    """Computes the inputs of new cases in the same way as for the training cases.
 
     Args:
-      mean: of the scalars, `(s,)`.
-      std: of the scalars; zero for those that are constant or follow from others.
-      shape: of the training cases.
+      mean: mean of the scalars, `(s,)`.
+      std: standard deviations of the scalars; zero for scalars that are constant or
+        depend linearly on others.
+      shape: the `Shape` of the training cases.
     """
 
     def __init__(self, mean: np.ndarray, std: np.ndarray, shape: Shape):
@@ -133,7 +136,7 @@ class Reader:
     def of(
         cls, mesh: CommonMesh, train: Sequence[Sample], most: int
     ) -> "tuple[Reader, Inputs]":
-        """Makes a reader, and reads the training cases."""
+        """Fits a reader to the training cases, and returns their inputs too."""
         scalars = np.stack([_scalars(one) for one in train])
         mean, std = scalars.mean(axis=0), scalars.std(axis=0)
         std = np.where(std > 1e-6 * np.abs(scalars).max(axis=0, initial=0), std, 0)
@@ -145,7 +148,7 @@ class Reader:
         return reader, reader._inputs(scalars, rows)._replace(origins=_origins(train))
 
     def read(self, mesh: CommonMesh, sample: Sample) -> Inputs:
-        """Returns the inputs of one case, a row each."""
+        """Returns the inputs of one case, as one row."""
         row = np.zeros((1, len(self.shape.scale)))
         if len(self.shape.modes):
             row = columns(mesh, sample)[0][None]
@@ -158,13 +161,13 @@ class Reader:
         return Inputs(standard, shape, self.shape.deviations, origins)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Returns all that `from_arrays` needs."""
+        """Returns the arrays for `from_arrays`."""
         own = {"scalar_mean": self.mean, "scalar_std": self.std}
         return own | {f"shape_{k}": v for k, v in self.shape._asdict().items()}
 
     @classmethod
     def from_arrays(cls, stored: Mapping[str, np.ndarray]) -> "Reader":
-        """Makes the reader again."""
+        """Restores the reader from its arrays."""
         shape = Shape(*(stored[f"shape_{name}"] for name in Shape._fields))
         return cls(stored["scalar_mean"], stored["scalar_std"], shape)
 

@@ -1,4 +1,4 @@
-"""Whether the meshes of cases correspond, and values on one mesh for all of them."""
+"""Correspondence of the meshes of cases, and values on a common mesh."""
 
 import functools
 import pathlib
@@ -18,16 +18,16 @@ _MOST_POINTS = 20_000  # of the common mesh, where meshes do not correspond
 class CommonMesh:
     """A mesh on which all cases have values.
 
-    Point `i` of a mesh that corresponds to it is its point `i`. On another mesh, boxes
-    around both are laid over each other, and values are interpolated between nearest
-    points, weighted by the inverse square of their distances.
+    If a mesh corresponds to the common mesh, point `i` is its point `i`. Otherwise the
+    bounding boxes of both are aligned, and values are interpolated from the nearest
+    points with inverse squared distance weights.
 
     Args:
-      points: of the mesh, `(m, p)`.
-      cells: of the mesh, where it has some.
-      size: of the box to which all boxes are stretched, `(p,)`.
-      subset: whether the mesh has a part of the points of a case only, so that no mesh
-        corresponds to it.
+      points: points of the mesh, `(m, p)`.
+      cells: cells of the mesh, if it has any.
+      size: size of the box to which all bounding boxes are scaled, `(p,)`.
+      subset: whether the mesh contains only a subset of the points of a case, so that
+        no mesh corresponds to it.
     """
 
     def __init__(
@@ -43,9 +43,9 @@ class CommonMesh:
 
     @classmethod
     def of(cls, train: Sequence[Sample]) -> "tuple[CommonMesh, str]":
-        """Returns the common mesh of cases, and why they do not correspond.
+        """Returns the common mesh of cases, and why their meshes do not correspond.
 
-        The second is empty if they do.
+        The reason is empty if they correspond.
         """
         first = train[0]
         widths = [np.ptp(np.asarray(one.mesh_points, float), axis=0) for one in train]
@@ -64,7 +64,7 @@ class CommonMesh:
         return mesh, ""
 
     def obstacle(self, sample: Sample) -> str:
-        """Says why a mesh does not correspond to this one; empty if it does."""
+        """Returns why a mesh does not correspond to this one; empty if it does."""
         if self.subset:
             return "the meshes differ"
         if sample.num_points != len(self.points):
@@ -102,11 +102,11 @@ class CommonMesh:
 
     @functools.cached_property
     def stretched(self) -> np.ndarray:
-        """The points in the common box."""
+        """The points, scaled to the common box."""
         return self.in_box(self.points)
 
     def in_box(self, points: np.ndarray) -> np.ndarray:
-        """Returns points of a mesh in the common box, `(n, p)`."""
+        """Returns points of a mesh, scaled to the common box, `(n, p)`."""
         points = np.asarray(points, float)
         low, width = points.min(axis=0), np.ptp(points, axis=0)
         return (points - low) / np.where(width > 0, width, 1) * self.size
@@ -125,9 +125,9 @@ class CommonMesh:
 
 
 def interpolated(points: np.ndarray, values: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """Returns values at other points, from the nearest `p + 1` of those that have some.
+    """Interpolates values to other points from their nearest `p + 1` points.
 
-    Weights are inverse squares of distances; a point that has values keeps them.
+    The weights are inverse squared distances; values at coinciding points are kept.
     """
     from scipy.spatial import KDTree
 

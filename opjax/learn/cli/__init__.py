@@ -1,1 +1,1 @@
-"""Command lines: programs, their flags, and those that are installed."""
+"""Command lines: programs, their flags, and the installed commands."""

@@ -1,4 +1,4 @@
-"""Memory of a program that runs for days: few pools of the C library's allocator."""
+"""Memory of long runs: limits the memory pools of the C library's allocator."""
 
 import ctypes
 import os
@@ -8,15 +8,15 @@ _ARENAS = 2
 
 
 def limit() -> bool:
-    """Lets the threads of a process share two pools of glibc's allocator.
+    """Limits glibc's allocator to two memory pools for all threads of the process.
 
-    Every checkpoint is saved by new threads. glibc gives threads pools of their own, up
-    to eight a core, and what is free in them stays with the process: 4 % more memory
-    after 20,000 steps. `MALLOC_ARENA_MAX` of the environment wins. Other C libraries
-    are left alone.
+    New threads save every checkpoint. glibc creates up to eight pools per core for
+    threads, and the process keeps their free memory: 4 % more memory after 20,000
+    steps. The environment variable `MALLOC_ARENA_MAX` takes precedence. Other C
+    libraries are not changed.
 
     Returns:
-      Whether the pools are limited now, by this call.
+      Whether this call limited the pools.
     """
     if "MALLOC_ARENA_MAX" in os.environ:
         return False

@@ -2,9 +2,9 @@
 
     opjax-calibrate --workdir=runs/mine --input=data/calibration --coverage=0.9
 
-Reads unseen cases with targets, measures the errors of the operator on them, and writes
-`calibration.npz` into the operator's folder. `opjax-predict` then writes lower and
-upper fields. If new cases come from the distribution of the calibration cases, the
+Reads held-out cases with targets, measures the errors of the operator on them, and
+writes `calibration.npz` into the operator's folder. `opjax-predict` then writes lower
+and upper fields. If new cases come from the distribution of the calibration cases, the
 whole field lies inside with the chosen coverage, see `opjax.uncertainty`.
 
 `--width` selects how the width varies over the field. `constant` does not vary.
@@ -82,10 +82,10 @@ class CalibrateOptions(Options):
 
 
 def run(options: CalibrateOptions) -> dict[str, Any]:
-    """Calibrates an operator and saves the calibration beside it.
+    """Calibrates an operator and saves the calibration in its folder.
 
     Returns:
-      What the last line of the program says.
+      The content of the last line of output.
 
     Raises:
       FileNotFoundError: if there is no finished run, or no case.
@@ -113,7 +113,7 @@ def run(options: CalibrateOptions) -> dict[str, Any]:
         if result.reference is None:
             least = likeness.least_cases(likeness.RATE)
             say(
-                f"{len(cases)} cases are too few to warn of cases that are unlike them "
+                f"{len(cases)} cases are too few for out-of-distribution warnings "
                 f"with 5 % false alarms: at least {least} are needed, or another "
                 "--false_alarms."
             )
@@ -155,12 +155,12 @@ def _siblings(operator: Trained, options: CalibrateOptions) -> list[Trained]:
 
 
 class Bands(NamedTuple):
-    """The bands that a prediction is written with.
+    """The error bands that are written with a prediction.
 
     Attributes:
       found: the calibration.
       kind: one of `calibration.BANDS`.
-      pictures: of cases with their band and their error, if they are asked for.
+      pictures: figures of cases with band and error, if requested.
     """
 
     found: Calibration
@@ -170,17 +170,16 @@ class Bands(NamedTuple):
     def beside(
         self, sample: Sample, values: np.ndarray, names: Sequence[str]
     ) -> tuple[tuple[np.ndarray, list[str]], dict[str, Any]]:
-        """Returns the prediction with its band, and what the report says of it.
+        """Returns the prediction with its band, and the entries for the report.
 
         Args:
           sample: the case.
           values: the prediction, `(n, q)`.
-          names: of its channels.
+          names: names of the predicted channels.
 
         Returns:
-          Prediction, lower and upper field side by side with the names of all their
-          channels, none where scalars alone are predicted; and keys for the row of the
-          case.
+          Prediction, lower and upper field side by side with the names of all channels
+          (no channels if only scalars are predicted), and entries for the report.
         """
         fields, ends = values, list[str]()
         row: dict[str, Any] = {"band_coverage": self.found.coverage}
@@ -236,7 +235,7 @@ class Bands(NamedTuple):
         return f"out of distribution (p = {p_value:.2g}, {far}): its band is not valid"
 
     def intervals(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the ends of the intervals of the numbers in a row of the report."""
+        """Returns the interval bounds of the scalars and quantities in a report row."""
         return intervals.row_of(self.found.half_widths, row)
 
 
@@ -249,19 +248,19 @@ def bands_of(
     own_model: str | None,
     figures: int = 0,
 ) -> Bands | None:
-    """Returns the bands to write: None for an operator that is not calibrated.
+    """Returns the bands to write, or None if the operator is not calibrated.
 
     Args:
       operator: from `trained.load`.
-      kind: the band that is asked for, if any is.
-      strict: whether cases that are unlike the calibration cases are an error.
-      stream: whether meshes are read in slices, for which there are no bands.
+      kind: requested band, if any.
+      strict: raise an error for an out-of-distribution case.
+      stream: whether meshes are read in slices, which does not support bands.
       own_model: see `learn.load`.
-      figures: number of figures that are asked for.
+      figures: number of requested figures.
 
     Raises:
-      ValueError: if a band, `strict` or figures are asked for and there is no
-        calibration for them, or it cannot be read.
+      ValueError: if a band, `strict` or figures are requested but the operator has no
+        calibration, or the calibration cannot be read.
     """
     exists = (operator.folder / calibration.FILE).is_file()
     asked = ["--strict"] if strict else []
@@ -281,7 +280,7 @@ def bands_of(
             "predicts only scalars, which have intervals instead of bands."
         )
     if stream and exists:
-        say("Slices of points (--stream) are predicted without bands.")
+        say("Predictions in slices of points (--stream) have no bands.")
         return None
     stored = calibration.load_calibration(operator, own_model=own_model)
     if stored is None:
@@ -299,7 +298,7 @@ def bands_of(
 
 
 def main() -> None:
-    """Runs the program on its flags."""
+    """Runs the program with the flags of the command line."""
     command_line.launch(CalibrateOptions, run, doc=__doc__)
 
 

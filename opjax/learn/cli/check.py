@@ -25,7 +25,7 @@ from opjax.files import ReadOptions, building, cases, checking, components, form
 from opjax.files.checking import DataCheck, FieldCheck, Problem, ScalarCheck
 from opjax.files.formats import Paths
 from opjax.learn.cli import command_line, shared
-from opjax.learn.cli.train import PRESETS
+from opjax.learn.cli.train import FEW, PRESETS
 from opjax.learn.config import Options, option
 from opjax.samples import Splits
 from opjax.samples.division import Shares
@@ -44,7 +44,7 @@ _LONGEST = 600  # letters of a message that are shown
 
 @dataclasses.dataclass(frozen=True)
 class CheckOptions(Options):
-    """What to look at."""
+    """What to check."""
 
     train: Paths = option(
         (), "Folder, files or patterns of the samples, separated by commas"
@@ -64,11 +64,11 @@ class CheckOptions(Options):
 
 
 def run(options: CheckOptions) -> dict[str, Any] | None:
-    """Looks at the data.
+    """Checks the data.
 
     Returns:
-      What the last line of the program says, with `json`; otherwise the text is
-      printed.
+      The content of the last line of output with `json`; otherwise the text is printed
+      and nothing returned.
     """
     paths = shared.divided(options.train)
     found = checking.check(paths, most=options.most)
@@ -84,13 +84,13 @@ def run(options: CheckOptions) -> dict[str, Any] | None:
 
 
 def text(found: DataCheck, paths: Sequence[str], line: str, note: str) -> str:
-    """Returns what is printed of a check.
+    """Returns the printed text of a check.
 
     Args:
-      found: the check.
-      paths: that were given.
-      line: the command to type next; empty if there is none.
-      note: what to say of it.
+      found: the result of the check.
+      paths: the given paths.
+      line: the suggested next command; empty if there is none.
+      note: a comment on this command.
     """
     parts = [_head(found, paths)]
     if found.fields:
@@ -200,14 +200,14 @@ def _listed(title: str, problems: Sequence[Problem]) -> list[str]:
 
 
 def next_command(found: DataCheck, paths: Sequence[str]) -> tuple[str, str]:
-    """Returns a training that these data allow, and what to say of it.
+    """Returns a training command for these data, and a comment on it.
 
     Args:
-      found: the check.
+      found: the result of the check.
       paths: folders, files and patterns of the data.
 
     Returns:
-      A line for the shell, empty if nothing can be trained on, and a sentence.
+      A shell command, empty if training is not possible, and a sentence.
     """
     if not found.looked_at:
         return "", "Nothing can be trained on yet."
@@ -220,6 +220,7 @@ def next_command(found: DataCheck, paths: Sequence[str]) -> tuple[str, str]:
     if not fields and not asked:
         return "", "No field varies in all cases, so there is nothing to predict yet."
     flags = {
+        "preset": PRESETS["small"].preset if found.cases in FEW else "",
         "location": location if location == "cells" else "",
         "grid_axes": str(found.grid_axes or ""),
         "target_names": _joined(fields),
@@ -324,7 +325,7 @@ def _note(
 
 
 def main() -> None:
-    """Runs the program on its flags, or on folders without a flag."""
+    """Runs the program with its flags, or on folders given without a flag."""
     command_line.launch(CheckOptions, run, doc=__doc__, operands="train")
 
 

@@ -1,7 +1,8 @@
-"""Command lines from configurations: flags, presets, help, and errors in a sentence.
+"""Command lines from configurations: flags, presets, help and error messages.
 
-A program lists its hyper-parameters in a frozen dataclass of `option` fields and names
-a few of its instances in `presets`. Flags without a value leave the preset as it is.
+A program defines its hyper-parameters in a frozen dataclass of `option` fields, and
+names some instances of it in `presets`. A flag that is not given keeps the value of the
+preset.
 """
 
 import contextlib
@@ -100,19 +101,19 @@ def define_flags(
     program: str = "",
     flag_values: flags.FlagValues = flags.FLAGS,
 ) -> dict[str, list[str]]:
-    """Defines one flag for each field, and those of every program.
+    """Defines one flag per field, and the flags that all programs share.
 
-    Call it under `if __name__ == "__main__"`: two programs imported by one process
-    would otherwise define the same flags twice.
+    Call it under `if __name__ == "__main__"`. Otherwise a process that imports two
+    programs defines the same flags twice.
 
     Args:
-      presets: configurations by name, all of one class with a field `preset`; the
-        default is `fast`, where there is one, or else the class's own.
-      program: its name, as in its folder.
-      flag_values: where to define them.
+      presets: configurations by name, all of one class with a field `preset`. The
+        default is `fast` if there is one, otherwise the default of the class.
+      program: name of the program, as in its folder.
+      flag_values: the absl flag values to define them in.
 
     Returns:
-      Names of the flags by titles of groups, both in the order of `--help`.
+      Names of the flags by group title, both in the order of `--help`.
     """
     cls = _class(presets)
     hints, groups = typing.get_type_hints(cls), dict[str, list[str]]()
@@ -161,7 +162,7 @@ class _Place(typing.NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class RunFlags:
-    """Values of the flags that every program has, see `Program.run`."""
+    """Values of the flags that all programs share, see `Program.run`."""
 
     workdir: str | None
     cache_dir: str | None
@@ -216,7 +217,7 @@ def _define_run_flags(folder: str, place: _Place) -> list[str]:
 
 
 def read_run_flags(*, flag_values: flags.FlagValues = flags.FLAGS) -> RunFlags:
-    """Returns the values of the flags that every program has."""
+    """Returns the values of the flags that all programs share."""
 
     def value(name: str) -> Any:
         return flag_values[name].value
@@ -313,9 +314,9 @@ def _of_model(name: str, preset: fields.Preset) -> bool:
 def read_flags(
     presets: Mapping[str, _Config], *, flag_values: flags.FlagValues = flags.FLAGS
 ) -> _Config:
-    """Returns the preset that flags name, with their values, see `fields.preset_of`.
+    """Returns the preset with the values of the flags, see `fields.preset_of`.
 
-    If --workdir alone was given, it is the configuration that is stored there.
+    If only --workdir is given, returns the configuration that the folder contains.
     """
     cls = _class(presets)
     named = [f.name for f in dataclasses.fields(cls) if not f.metadata["within"]]
@@ -341,11 +342,12 @@ def launch(
     """Runs a program without presets on its flags; does not return.
 
     Args:
-      cls: its options.
-      run: what it does with them; prints the result as JSON, if there is one.
-      doc: what --help says at its start.
-      continues: whether the same command goes on with what was stopped.
-      operands: the option that arguments without a flag are for, if there is one.
+      cls: class of the options.
+      run: the function to run with the options. Its result is printed as JSON, unless
+        it is None.
+      doc: first paragraph of --help.
+      continues: whether the same command resumes a stopped run.
+      operands: name of the option that receives arguments without a flag, if any.
     """
     names = define_options(cls)
     start(
@@ -363,8 +365,8 @@ def define_options(
     """Defines one flag for each option of a program without presets.
 
     Args:
-      cls: the options.
-      flag_values: where to define them.
+      cls: class of the options.
+      flag_values: the absl flag values to define them in.
 
     Returns:
       Names of the flags, in the order of `--help`.
@@ -404,17 +406,16 @@ def start(
     continues: bool = True,
     operands: str = "",
 ) -> None:
-    """Parses the flags, works, prints the result as JSON; or prints --help.
+    """Parses the flags, runs, and prints the result as JSON; or prints --help.
 
     Args:
-      work: what the program does.
-      groups: names of flags by titles of groups, for --help.
-      doc: what --help says at its start; by default that of the module that was
-        started.
-      notes: what --help says at its end.
-      within: options that --model_options gives.
-      continues: whether the same command goes on with what was stopped.
-      operands: name of the flag that arguments without one are for.
+      work: the function to run.
+      groups: flag names by group title, for --help.
+      doc: first paragraph of --help; by default the docstring of the main module.
+      notes: last paragraph of --help.
+      within: options that are set with --model_options.
+      continues: whether the same command resumes a stopped run.
+      operands: name of the flag that receives arguments without a flag.
     """
     full = any(argument in _HELP_FULL for argument in sys.argv[1:])
     if full or any(argument in _HELP for argument in sys.argv[1:]):
@@ -444,15 +445,15 @@ def parse(
     within: Collection[str] = (),
     flag_values: flags.FlagValues = flags.FLAGS,
 ) -> list[str]:
-    """Reads the flags; ends with a sentence on one that is wrong.
+    """Parses the flags; exits with an error message if one is wrong.
 
     Args:
-      arguments: name of the program, and its arguments.
-      within: options that --model_options gives.
+      arguments: name of the program and its arguments.
+      within: options that are set with --model_options.
       flag_values: the flags.
 
     Returns:
-      What is left of the arguments.
+      The remaining arguments.
     """
     try:
         return flag_values(arguments)
@@ -467,13 +468,13 @@ def parse(
 
 @contextlib.contextmanager
 def console(*, continues: bool = True) -> Generator[None]:
-    """Makes the output of a program readable: plain progress, errors in a sentence.
+    """Makes the output readable: short progress lines and one-sentence errors.
 
-    Bad input and failing disks are reported in full by the messages of their errors;
-    --verbosity=1 shows the traceback as well, and what JAX has to say.
+    Bad input and disk errors are reported by their message. --verbosity=1 also shows
+    the traceback and JAX's log.
 
     Args:
-      continues: whether the same command goes on with what was stopped.
+      continues: whether the same command resumes a stopped run.
     """
     again = stopping.again(continues)
     verbose = absl_logging.level_debug()

@@ -1,4 +1,4 @@
-"""Compiled programs, kept on disk, so that a program starts at once next time."""
+"""Stores compiled programs on disk, so that the next run starts faster."""
 
 import contextlib
 import hashlib
@@ -15,12 +15,12 @@ _SHORTEST = 0.2  # seconds of compilation that are worth a file
 
 
 def keep() -> None:
-    """Lets JAX keep what it compiles in `compiled/` of the cache folder.
+    """Enables JAX's compilation cache in `compiled/` of the cache folder.
 
-    Programs are kept apart by processor, because what is compiled for one may not run
-    on another that shares the folder, and by version of jaxlib. The oldest are deleted
-    beyond 1 GiB. A folder that JAX was told of stays: `$JAX_COMPILATION_CACHE_DIR`, of
-    which an empty one keeps nothing.
+    There is one cache per processor type and jaxlib version, because a program compiled
+    for one processor may not run on another one that shares the folder. Beyond 1 GiB,
+    the oldest files are deleted. A folder that was configured for JAX, such as
+    `$JAX_COMPILATION_CACHE_DIR`, is not changed; an empty value disables the cache.
     """
     if jax.config.values["jax_compilation_cache_dir"] is not None:
         return
@@ -33,7 +33,7 @@ def keep() -> None:
 
 
 def prune(folder: pathlib.Path, largest: int) -> None:
-    """Deletes the oldest files in a folder until they have at most `largest` bytes."""
+    """Deletes the oldest files of a folder until at most `largest` bytes remain."""
     entries = []
     for path in folder.rglob("*"):
         with contextlib.suppress(OSError):  # another process deletes, too

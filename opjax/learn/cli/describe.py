@@ -1,4 +1,4 @@
-"""What a run would do: data, models, parameters, steps, memory and time."""
+"""Describes a run before it starts: data, models, parameters, steps, memory, time."""
 
 import dataclasses
 import functools
@@ -18,21 +18,22 @@ from opjax.learn.run import batches, buckets, devices, hosts, noise, points
 from opjax.learn.run.devices import Devices
 from opjax.learn.run.sources import make_batches
 from opjax.learn.tasks.task import BaseTask
+from opjax.training import tuning
 
 _Config = TypeVar("_Config", bound=fields.Configuration)
 
 
 class Cost(NamedTuple):
-    """What the training of one model takes.
+    """Cost of the training of one model.
 
     Attributes:
-      parameters: of the model.
-      steps: of its training.
-      memory_mib: of a step, and of the samples on the device.
-      compile_seconds: of the compilation of a step. That of the evaluation comes while
-        the first epoch runs.
-      step_seconds: of a step.
-      seconds: of the compilation, all steps, validations and the test.
+      parameters: number of parameters.
+      steps: number of training steps.
+      memory_mib: memory of a step and of the samples on the device.
+      compile_seconds: time to compile a step. The evaluation is compiled while the
+        first epoch runs.
+      step_seconds: time of a step.
+      seconds: total time of the compilation, all steps, validations and the test.
     """
 
     parameters: int
@@ -49,20 +50,20 @@ def describe(
     cache_dir: str | None,
     shared: Devices,
 ) -> dict[str, Any]:
-    """Builds every model and times one step of its training.
+    """Builds every model and measures one training step.
 
-    Where samples are generated, only a few are: as many as a batch.
+    If samples are generated, only one batch of them is.
 
     Args:
-      config: of a study.
-      make_task: makes the task of a member.
+      config: configuration of a study.
+      make_task: builds the task of a member.
       cache_dir: folder of generated data.
-      shared: the devices that would train.
+      shared: devices that the training would use.
 
     Returns:
-      JSON values. `parameters` and `steps` are those of the first model, `memory_mib`
-      is the most that one takes, `seconds` what compilation, steps, validations and
-      test take together, without figures. `samples` are counted.
+      JSON values. `parameters` and `steps` belong to the first model, `memory_mib` is
+      the maximum over the models, and `seconds` is the total time of compilation,
+      steps, validations and test, without figures. `samples` is a count.
     """
     tasks, source = study.Tasks(make_task, cache_dir), ""
     costs: dict[str, Cost] = {}
@@ -99,7 +100,7 @@ def describe(
 
 
 def fewest(config: _Config) -> _Config:
-    """Returns a configuration with just enough generated samples for one batch."""
+    """Returns a configuration with only as many generated samples as a batch needs."""
     options = {field.name: field.metadata for field in dataclasses.fields(config)}
     if getattr(config, "data_dir", "") or "data_dir" not in options:
         return config
@@ -138,7 +139,7 @@ def _cost(config: Any, few: Any, task: BaseTask, mesh: Mesh | None) -> Cost:
         data *= config.num_train / few.num_train
         steps = config.num_epochs * (config.num_train // config.batch_size)
     lowered, state, arguments = how.one_step(model)
-    size = sum(leaf.size for leaf in jax.tree.leaves(model))
+    size = tuning.num_parameters(model)
     size //= how.shape[0] if how.shape else 1
     counts = _samples(config, few, task)
     # The step that is timed has the largest share.
@@ -182,18 +183,18 @@ def _say_soon(
 
 
 def estimated_seconds(lowered: jax.stages.Lowered) -> float:
-    """Estimates how long a program takes, without compiling it.
+    """Estimates the run time of a program without compiling it.
 
-    seconds = operations / rate + bytes / bandwidth, where XLA counts operations and
-    bytes before it fuses them, and a matrix product and a sum of arrays give the rates
-    of the device.
+    seconds = operations / rate + bytes / bandwidth. XLA counts operations and bytes
+    before fusion. The rates of the device are measured with a matrix product and a sum
+    of arrays.
 
     Args:
       lowered: the program.
 
     Returns:
-      Seconds. Rather too few: small operations and convolutions are slower than these
-      rates. NaN where XLA does not count.
+      Seconds, usually an underestimate: small operations and convolutions run below
+      these rates. NaN if XLA does not count operations.
     """
     counted = lowered.cost_analysis() or {}
     operations, moved = counted.get("flops"), counted.get("bytes accessed")
@@ -226,7 +227,7 @@ def _best_seconds(
 
 
 def memory_mib(call: jax.stages.Compiled) -> float:
-    """Arguments, outputs and temporary arrays of a compiled program; 0 if unknown."""
+    """Memory of arguments, outputs and temporary arrays of a program; 0 if unknown."""
     sizes = call.memory_analysis()
     if sizes is None:
         return 0.0

@@ -1,4 +1,4 @@
-"""Flags that do not exist: what was meant, what they are called now."""
+"""Suggestions for unknown flags: similar names and new names of renamed flags."""
 
 import difflib
 from collections.abc import Collection, Iterable, Sequence
@@ -14,7 +14,7 @@ _ELSEWHERE = {
     "init_from": ("pretrained", "finetune", "fine_tune", "checkpoint", "load"),
     "learning_rate": ("lr", "max_lr"),
     "models": ("architecture", "arch", "net", "network"),
-    "num_basis": ("basis", "k", "slice_num", "rank"),
+    "num_basis": ("basis", "k", "slice_num"),
     "num_epochs": ("epoch",),
     "num_layers": ("depth", "blocks", "num_blocks"),
     "preset": ("config", "recipe"),
@@ -31,15 +31,15 @@ _ELSEWHERE = {
 
 
 def meant(name: str, known: Collection[str], within: Collection[str] = ()) -> str:
-    """Returns a sentence on what to write in place of a flag.
+    """Returns a sentence that suggests what to write instead of an unknown flag.
 
     Args:
-      name: of the flag that there is not.
-      known: all flags.
-      within: options that --model_options gives.
+      name: the unknown flag.
+      known: names of all flags.
+      within: options that are set with --model_options.
 
     Returns:
-      The sentence; empty if nothing is near.
+      The sentence; empty if no flag is similar.
     """
     plain = name.replace("-", "_").strip("_")
     if plain.removeprefix("no") in within:
@@ -59,11 +59,11 @@ def meant(name: str, known: Collection[str], within: Collection[str] = ()) -> st
 
 
 def unexpected(arguments: Sequence[str], line: Sequence[str]) -> str:
-    """Returns a sentence on arguments that are no flags.
+    """Returns a sentence about arguments that are not flags.
 
     Args:
-      arguments: those that are left.
-      line: all of the command line.
+      arguments: the remaining arguments.
+      line: the full command line.
     """
     first = line.index(arguments[0]) if arguments[0] in line else 0
     before = line[first - 1] if first else ""

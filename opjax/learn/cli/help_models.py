@@ -1,4 +1,4 @@
-"""What --help says of models, and of the options that only some of them have."""
+"""The part of --help on models and model-specific options."""
 
 import dataclasses
 import textwrap
@@ -10,13 +10,13 @@ from opjax.learn.registry.operators import BASES, MIXERS, REGISTRY
 
 
 def of_few() -> list[str]:
-    """Returns the options that --model_options gives and no flag of their own."""
+    """Returns the options that are set with --model_options and have no flag."""
     options = dataclasses.fields(ModelOptions)
     return [f.name for f in options if f.metadata["within"] == model_options.FLAG]
 
 
 def sections() -> str:
-    """Returns the models by kinds, and the options of single models."""
+    """Returns the models by category, and the model-specific options."""
     kinds = {_kind(registered): list[str]() for registered in REGISTRY.values()}
     for name, registered in REGISTRY.items():
         kinds[_kind(registered)].append(name)

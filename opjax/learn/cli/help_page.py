@@ -1,4 +1,4 @@
-"""What --help and --helpfull print: usage, groups of flags in order, and the models."""
+"""Prints --help and --helpfull: usage, groups of flags, and the models."""
 
 import os
 import re
@@ -31,13 +31,13 @@ def page(
     *,
     full: bool = True,
 ) -> str:
-    """Returns the help of a program.
+    """Returns the help page of a program.
 
     Args:
-      doc: what it does, with an example.
-      groups: names of flags by titles of groups, in the order to show.
-      flag_values: where the flags are.
-      full: whether flags that are seldom needed are explained too, and not only named.
+      doc: description of the program, with an example.
+      groups: flag names by group title, in the order of the page.
+      flag_values: the absl flag values.
+      full: explain rarely used flags too, instead of only listing them.
     """
     sections = [doc.strip(), f"Usage: {_command()} [--flag=value ...]"]
     for title, names in groups.items():
@@ -51,7 +51,7 @@ def page(
 
 
 def show(text: str) -> None:
-    """Prints a text to a reader who may have read enough, such as `head`."""
+    """Prints a text; ignores a reader that closes the pipe early, such as `head`."""
     try:
         print(text, flush=True)
     except BrokenPipeError:  # nor is there one when Python ends
@@ -59,7 +59,7 @@ def show(text: str) -> None:
 
 
 def listed(title: str, rows: Mapping[str, str]) -> str:
-    """Returns a section of names with texts."""
+    """Returns a section that lists names with descriptions."""
     parts = [_wrapped(f"  {name}:", text) for name, text in rows.items()]
     return "\n".join([f"{title}:", *parts])
 

@@ -24,6 +24,9 @@ If targets are known, the errors of the run's baselines are reported too: mean f
 nearest case and, if it applies, proper orthogonal decomposition with radial basis
 functions. `--baseline=pod_rbf` predicts with a baseline.
 
+`--rank=12` orders candidates without targets instead, and writes the twelve to solve
+next to `ranking.csv`: uncertain ones that are far from solved cases and each other.
+
 With `--stream`, `.vtu` and `.h5` files of any size are read and written in slices of
 points. `--export=FILE` writes the operator to a file that runs without opjax, see
 `opjax.export`.
@@ -43,14 +46,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from opjax import export, files
+from opjax import export, files, onnx_files
 from opjax._files import remove_leftovers
 from opjax.files import folders
 from opjax.files.building import time_of
 from opjax.files.formats import OnePath, Paths, written_name
 from opjax.learn import tables
 from opjax.learn.baselines.fitted import NAMES
-from opjax.learn.cli import command_line, predict_series, shared
+from opjax.learn.cli import command_line, predict_rank, predict_series, shared
 from opjax.learn.cli.calibrate import Bands, bands_of
 from opjax.learn.config import Options, option
 from opjax.learn.config.quantities import Quantity, parse
@@ -60,16 +63,15 @@ from opjax.learn.predict import (
     beside,
     calibration,
     case_table,
-    functions,
     in_slices,
     sensitivity,
     trained,
 )
+from opjax.learn.predict.exportable import Exportable
 from opjax.learn.predict.field_errors import Sums, numbers_of
 from opjax.learn.predict.prediction import Limits
 from opjax.learn.predict.quantities import measure
 from opjax.learn.predict.sensitivity import Sensitivity
-from opjax.learn.registry import operators
 from opjax.learn.report.figures_bands import Pictures
 from opjax.learn.tasks import scalars
 from opjax.samples import Sample, ranges
@@ -87,7 +89,11 @@ class PredictOptions(Options):
         None, "Folder for the files with predictions and for report.json"
     )
     own_model: str | None = shared.own_model()
-    export: OnePath | None = option(None, "File to write the exported operator to")
+    export: OnePath | None = option(
+        None,
+        "File to write the exported operator to: for ONNX Runtime if it ends in .onnx, "
+        "for JAX otherwise",
+    )
     derivatives: int = option(
         0, "How often the exported operator can be differentiated, with --export"
     )
@@ -98,13 +104,30 @@ class PredictOptions(Options):
     quantities: str | None = option(
         None,
         "Quantities of interest of the predicted fields, written into report.json, "
-        "as in opjax-train. By default, the quantities of the training run",
+        "as in opjax-train. By default, the quantities of the training run. With "
+        "--export, the exported operator returns those that this option lists",
     )
     sensitivity: str | None = option(
         None,
         "Quantity whose derivatives are written: with respect to coordinates (also "
         "along the normal) and input fields as fields, with respect to scalars into "
         "sensitivity.csv",
+    )
+    rank: int = option(
+        0,
+        "Number of cases to solve next: writes ranking.csv with the candidates of the "
+        "input that are uncertain and far from solved cases, instead of predictions",
+        minimum=0,
+    )
+    ranges: str | None = option(
+        None,
+        "Ranges of scalars, with --rank, as in 'angle: 0..10, mach: 0.3..0.6': "
+        "candidates are drawn from them, on the meshes of the input",
+    )
+    solved: Paths = option(
+        (),
+        "Folder, files or patterns of solved cases, with --rank. By default, the "
+        "files of the training run",
     )
     steps: int = option(
         0,
@@ -168,6 +191,12 @@ class PredictOptions(Options):
         for name in ("derivatives", "batched"):
             if getattr(self, name) and not self.export:
                 raise ValueError(f"--{name} has no effect without --export.")
+        if self.derivatives and self.exports_onnx:
+            raise ValueError(
+                f"--derivatives={self.derivatives} has no effect on the ONNX file "
+                f"{self.export}: ONNX has no derivatives. Export to a file that ends "
+                "in .jax."
+            )
         if self.derivatives < 0:
             raise ValueError(f"--derivatives={self.derivatives} must not be negative.")
         if self.input and self.output is None:
@@ -180,10 +209,8 @@ class PredictOptions(Options):
             raise ValueError(
                 f"--sensitivity={self.sensitivity!r} must be one quantity, as in max:S."
             )
-        if self.sensitivity and (self.stream or self.steps):
-            raise ValueError(
-                "--sensitivity needs whole meshes; omit --stream and --steps."
-            )
+        if self.sensitivity and self.steps:
+            raise ValueError("--sensitivity has no effect on series; omit --steps.")
         of_operator = ("stream", "steps", "export", "band", "strict", "band_figures")
         for name in (*of_operator, "sensitivity"):
             if instead and getattr(self, name):
@@ -191,12 +218,39 @@ class PredictOptions(Options):
                     f"--{name} has no effect with {instead}, which replaces the "
                     "operator; omit one of them."
                 )
+        self._check_rank(instead)
         if not self.steps and (self.time_step or self.gif):
             raise ValueError("--time_step and --gif have no effect without --steps.")
 
+    def _check_rank(self, instead: str) -> None:
+        """Raises ValueError for options that mean nothing with or without a ranking."""
+        if not self.rank:
+            for name in ("ranges", "solved"):
+                if getattr(self, name):
+                    raise ValueError(f"--{name} has no effect without --rank.")
+            return
+        if instead:
+            raise ValueError(f"--rank has no effect with {instead}; omit one of them.")
+        if not self.input:
+            raise ValueError("--rank has no effect without --input.")
+        predicting = ("stream", "steps", "band", "strict", "band_figures")
+        for name in (*predicting, "sensitivity", "quantities"):
+            if getattr(self, name):
+                raise ValueError(
+                    f"--{name} has no effect with --rank, which writes no predictions; "
+                    "omit one of them."
+                )
+        if self.ranges is not None:
+            predict_rank.parse_ranges(self.ranges)
+
+    @property
+    def exports_onnx(self) -> bool:
+        """Whether the exported operator is an ONNX file."""
+        return pathlib.Path(self.export or "").suffix == ".onnx"
+
     @property
     def limits(self) -> Limits:
-        """Bounds of the memory of an evaluation."""
+        """Memory limits of the evaluation."""
         return Limits(self.chunk_size, self.memory_gib, self.scratch)
 
 
@@ -204,7 +258,7 @@ def run(options: PredictOptions) -> dict[str, Any]:
     """Predicts on all samples of the input, and exports the operator if asked.
 
     Returns:
-      What the last line of the program says.
+      The content of the last line of output.
     """
     begin = time.monotonic()
     with jax.enable_x64(False):
@@ -213,8 +267,7 @@ def run(options: PredictOptions) -> dict[str, Any]:
         whole = not (options.steps or options.stream)
         asked = _quantities(operator, options.quantities, whole=whole)
         if options.export is not None:
-            _export(operator, options)
-            result["export"] = str(options.export)
+            result |= _export(operator, options, parse(options.quantities or ""))
         if options.input:
             result |= _predict(operator, options, asked)
     return to_json(result | {"seconds": time.monotonic() - begin})
@@ -227,6 +280,17 @@ def _predict(
     assert options.output is not None  # checked by the options
     place = pathlib.Path(options.output)
     inputs = shared.divided(options.input)
+    if options.rank:
+        return predict_rank.rank(
+            operator,
+            inputs,
+            place,
+            count=options.rank,
+            ranges=options.ranges,
+            solved=shared.divided(options.solved),
+            own_model=options.own_model,
+            point_dim=options.point_dim,
+        )
     bands = None
     if not (options.baseline or options.mean_of_seeds):  # for the operator alone
         bands = bands_of(
@@ -262,7 +326,7 @@ def _predict(
     _remove_former(place, inputs)
     seeds = _seeds(operator, options)
     if options.stream:
-        rows = _stream_all(operator, inputs, place, options.point_dim, options.limits)
+        rows = _stream_all(operator, inputs, place, options)
     else:
         rows = _predict_all(
             operator, inputs, place, options, asked, bands, seeds, others
@@ -338,7 +402,7 @@ def _quantities(
         return parse(asked)
     of_training = parse(operator.description.config.get("quantities", ""))
     if of_training and not whole:
-        say("The quantities of training need whole meshes; they are left out.")
+        say("The quantities of the training run need whole meshes; they are omitted.")
         return ()
     return of_training
 
@@ -365,14 +429,19 @@ def _stream_all(
     operator: trained.Trained,
     inputs: Sequence[str],
     output: pathlib.Path,
-    point_dim: int | None,
-    limits: Limits,
+    options: PredictOptions,
 ) -> list[dict[str, Any]]:
     rows, names = [], _names(operator)
     for file, name in _places(inputs).items():
         place = output / name.with_name(file.name)
         rows += in_slices.predict_file(
-            operator, file, place, names, limits, point_dim=point_dim
+            operator,
+            file,
+            place,
+            names,
+            options.limits,
+            point_dim=options.point_dim,
+            slopes_of=options.sensitivity,
         )
     for row in rows:
         if note := ranges.sentence(row):
@@ -380,6 +449,8 @@ def _stream_all(
     output.mkdir(parents=True, exist_ok=True)
     write_json(output / "report.json", rows)
     case_table.write(output / case_table.FILE, rows)
+    if options.sensitivity:
+        sensitivity.write(output / sensitivity.FILE, rows)
     return [to_json(row) for row in rows]
 
 
@@ -394,7 +465,9 @@ def _predict_all(
     others: beside.Beside | None = None,
 ) -> list[dict[str, Any]]:
     rows, names = [], _names(operator)
-    slopes = Sensitivity(operator, options.sensitivity) if options.sensitivity else None
+    slopes = None
+    if options.sensitivity:
+        slopes = Sensitivity(operator, options.sensitivity, options.limits)
     reduced: list[Sample] = []
     output.mkdir(parents=True, exist_ok=True)
     of_slopes = parse(options.sensitivity or "")
@@ -532,44 +605,51 @@ def _of_scalars(rows: list[dict[str, Any]]) -> dict[str, float]:
     return scalars.errors(*case_table.known(rows), names[0]) if names else {}
 
 
-def _export(operator: trained.Trained, options: PredictOptions) -> None:
+def _export(
+    operator: trained.Trained, options: PredictOptions, quantities: Sequence[Quantity]
+) -> dict[str, Any]:
+    """Writes the exported operator; returns what the last line says of it."""
     assert options.export is not None
-    description, entry = operator.description, operators.entry(operator.name)
-    if description.time is not None:
-        raise ValueError(
-            f"The operator in {operator.folder} was trained on series, and time steps "
-            "cannot be exported; roll it out with --steps, or train without --time."
-        )
-    if description.sizes.target_scalars:
-        raise ValueError(
-            f"The operator in {operator.folder} predicts scalars, but exported "
-            "operators return only fields; use opjax-predict, or train without "
-            "--target_scalars."
-        )
-    if operator.start is not None:
-        raise ValueError(
-            f"The operator in {operator.folder} uses a baseline, which cannot be "
-            "exported; use opjax-predict, or train without --start_from."
-        )
-    least = description.config[entry.min_points] if entry.min_points else 1
-    inputs = export.Inputs(
-        point_dim=description.channels.mesh_points,
-        feature_dim=description.channels.features,
-        scalar_dim=description.channels.scalars,
-        weighted=description.weighted,
-        num_points=description.sizes.num_points if operator.fixed_points else None,
-        min_points=least,
-        batched=options.batched,
+    found = Exportable(operator, quantities)
+    inputs = found.inputs._replace(batched=options.batched)
+    path = pathlib.Path(options.export).expanduser()
+    if options.exports_onnx:
+        try:
+            text = onnx_files.save(
+                path, found, inputs, about=found.about, provenance=found.provenance
+            )
+        except ValueError as error:
+            raise ValueError(f"Model {operator.name!r}: {error}") from error
+        size = path.stat().st_size
+        say(_of_file(options.export, text))
+        say(f"It has {size / 1e6:.1f} MB.")
+        return {"export": str(options.export), "export_bytes": size}
+    exported = export.save(
+        path, found, inputs, derivatives=options.derivatives, about=found.about
     )
-    if names := functions.scalars_of(operator):
-        say(f"Calls of the exported operator take the scalars {', '.join(names)}.")
-        inputs = inputs._replace(scalar_dim=len(names))
-    function = functions.of_features(operator, operator.parameters)
-    export.save(options.export, function, inputs, derivatives=options.derivatives)
+    size = path.stat().st_size
+    num_points = operator.description.num_points[1]
+    seconds = export.compile_seconds(
+        exported, num_points, derivatives=options.derivatives > 0
+    )
+    say(_of_file(options.export, exported.fun_name))
+    say(
+        f"It has {size / 1e6:.1f} MB. Compiling it here for {num_points} points took "
+        f"{seconds:.1f} s" + (" with derivatives." if options.derivatives else ".")
+    )
+    return {
+        "export": str(options.export),
+        "export_bytes": size,
+        "export_compile_seconds": seconds,
+    }
+
+
+def _of_file(path: OnePath, signature: str) -> str:
+    return f"{path} takes and returns, in the units of the training data:\n{signature}"
 
 
 def main() -> None:
-    """Runs the program on its flags."""
+    """Runs the program with the flags of the command line."""
     command_line.launch(PredictOptions, run, doc=__doc__)
 
 

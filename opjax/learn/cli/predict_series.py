@@ -1,4 +1,4 @@
-"""Rollouts from files: what `opjax-predict --steps` does."""
+"""Rollouts from files: implements `opjax-predict --steps`."""
 
 import contextlib
 import dataclasses
@@ -36,24 +36,24 @@ def predict(
     gif: bool = False,
     point_dim: int | None = None,
 ) -> list[dict[str, Any]]:
-    """Rolls out all series of the input, and writes each as it goes.
+    """Rolls out all series of the input, and writes each one when it is complete.
 
     Args:
-      operator: trained on series.
-      inputs: series, see `files.series.read_series`, of the first frames at least.
-      output: folder for the files and `report.json`.
+      operator: operator that was trained on series.
+      inputs: series, see `files.series.read_series`, with at least the first frames.
+      output: folder of the files and of `report.json`.
       steps: number of steps.
-      time_step: time of a step; by default, as in training.
-      gif: draw an animation too.
-      point_dim: as for `files.read`; as in training by default.
+      time_step: time step; by default, that of the training data.
+      gif: also draw an animation.
+      point_dim: as for `files.read`; by default, as in training.
 
     Returns:
-      What `report.json` says of the series.
+      The entries of `report.json` for the series.
 
     Raises:
       OSError: if a file cannot be read or written.
-      ValueError: if the input is damaged or does not fit the operator, the operator
-        was not trained on series, or a rollout is not finite.
+      ValueError: if the input is damaged or does not fit the operator, the operator was
+        not trained on series, or a rollout contains NaN or infinity.
     """
     how = operator.stepping
     lags = in_time.lags_of(operator, steps, time_step)

@@ -1,4 +1,4 @@
-"""A program: presets, a task, and everything around them.
+"""Programs: presets, a task, a command line and a run folder.
 
 PROGRAM = learn.Program("elasticity", PRESETS, make_task)
 
@@ -37,20 +37,23 @@ _Config = TypeVar("_Config", bound=fields.Preset)
 
 @dataclasses.dataclass(frozen=True)
 class Program(Generic[_Config]):
-    """What runs a configuration in its folder, and its command line.
+    """Runs a configuration in a run folder, with a command line.
 
     Attributes:
-      name: of the program and of its folders.
+      name: name of the program and of its folders.
       presets: configurations by name.
-      make_task: `make_task(config, cache_dir)`, for a study of trained models.
-      title: of its tables; the name with a capital letter by default.
-      report: `report(finished)`, what it adds to the standard report of a study.
-      work: `work(config, directory, cache_dir)`, in place of a study.
-      describe_work: `describe_work(config)`, what that would do, as JSON values.
-      command: how it is started; `python -m experiments.<name>` by default.
-      grid_axes: axes of the grid that samples are on, zero for none; or a function of
-        the configuration. None where it is not known before they are read.
-      data: `data(config)`, which of the user's files the run is trained on; None if
+      make_task: `make_task(config, cache_dir)` builds the task, for a study of trained
+        models.
+      title: title of its tables; by default the capitalised name.
+      report: `report(finished)` returns additions to the standard report of a study.
+      work: `work(config, directory, cache_dir)`, which runs instead of a study.
+      describe_work: `describe_work(config)` describes what `work` would do, as JSON
+        values.
+      command: command that starts the program; `python -m experiments.<name>` by
+        default.
+      grid_axes: number of grid axes of the samples, zero for none; or a function of the
+        configuration. None if it is unknown before the samples are read.
+      data: `data(config)` returns the user's files that the run is trained on; None if
         there are none.
 
     Examples:
@@ -81,32 +84,32 @@ class Program(Generic[_Config]):
         tensorboard: bool = False,
         devices: str = "",
     ) -> dict[str, Any]:
-        """Runs a configuration, or continues, or reads a finished run.
+        """Runs or resumes a configuration, or reads the result of a finished run.
 
-        Trains in float32 whatever the caller's settings, and prints the result as one
-        line of JSON. Several processes, see `hosts.joined`, call it alike.
+        Trains in float32 regardless of the caller's settings, and prints the result as
+        one line of JSON. If there are several processes, see `hosts.joined`, each of
+        them makes the same call.
 
         Args:
-          config: all that the numbers depend on.
-          workdir: folder of the run; by default one in `runs` with the name of program
-            and preset and of what differs from the preset.
+          config: everything that affects the numbers.
+          workdir: folder of the run. The default is a folder in `runs`, named after
+            program, preset and differences from the preset.
           cache_dir: folder of generated data.
-          tensorboard: write TensorBoard files too.
-          devices: that share points and samples, see `sharding.parse`; one, if empty.
-            No part of the configuration: a run may go on with others.
+          tensorboard: also write TensorBoard files.
+          devices: devices that share points and samples, see `sharding.parse`; one if
+            empty. They are not part of the configuration: a resumed run may use others.
 
         Returns:
-          What the last line of the program says: the numbers of `Task.evaluate`, of the
-          first model by their own names, of every model as `<number>_<model>`, medians
-          over the seeds with their ranges; parameters, seconds, and how they came
-          about.
+          The content of the last line of output: the numbers of `Task.evaluate` for the
+          first model, and as `<number>_<model>` for every model (medians over the seeds
+          with their ranges); parameters, seconds and provenance.
 
         Raises:
           ImportError: if matplotlib is missing.
           OSError: if data cannot be read or a folder cannot be written.
-          RuntimeError: if another process works in the folder.
-          ValueError: if the folder holds another configuration, data are damaged or
-            the devices are not there, or fit neither batch nor model.
+          RuntimeError: if another process uses the folder.
+          ValueError: if the folder contains another configuration, data are damaged, or
+            the devices are missing or do not fit the batch or the model.
           opjax.training.NonFiniteError: if a loss diverges.
         """
         drawing.require_matplotlib()
@@ -189,7 +192,7 @@ class Program(Generic[_Config]):
         cache_dir: str | None = None,
         devices: str = "",
     ) -> dict[str, Any]:
-        """Says what `run` would do, without training.
+        """Describes what `run` would do, without training.
 
         Args:
           config: as for `run`.
@@ -198,8 +201,8 @@ class Program(Generic[_Config]):
           devices: as for `run`.
 
         Returns:
-          JSON values, `models`, `parameters`, `steps`, `data`, `memory_mib` and
-          `seconds` among them.
+          JSON values, including `models`, `parameters`, `steps`, `data`, `memory_mib`
+          and `seconds`.
         """
         config, base = self._ready(config)
         shared = self._devices(devices, config)
@@ -217,7 +220,7 @@ class Program(Generic[_Config]):
         }
 
     def launch(self) -> None:
-        """Runs the program on its flags; does not return."""
+        """Runs the program with the flags of the command line; does not return."""
         groups = command_line.define_flags(self.presets, program=self.name)
 
         def work() -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-r"""Puts finished runs on one page: tables, provenance and figures.
+r"""Combines finished runs on one page: tables, provenance and figures.
 
     opjax-report --runs=runs/darcy-quick,runs/rna-quick --page=results/page.md --html
 
@@ -61,14 +61,14 @@ def report(
 
     Args:
       page: Markdown file; created if missing.
-      runs: folders with a `tables.md`.
-      html: write `<page>.html` beside it too, with figures.
-      figures: show figures in the Markdown page too, from the folder
+      runs: folders that contain a `tables.md`.
+      html: also write `<page>.html`, with figures.
+      figures: also show figures in the Markdown page. They are stored in the folder
         `<page>-figures` beside it.
-      shown: names of the figures to show, in this order; all if there is none.
+      shown: names of the figures to show, in this order; all if empty.
 
     Returns:
-      What the last line of the program says.
+      The content of the last line of output.
     """
     text = page.read_text() if page.exists() else f"{MARK}\n"
     if text.count(MARK) != 1:
@@ -113,7 +113,9 @@ def _tables(run: pathlib.Path) -> str:
     """The tables of a run, its headings one level deeper: the page has a title."""
     tables = run / "tables.md"
     if not tables.is_file():
-        raise FileNotFoundError(f"{tables} does not exist: the run is unfinished.")
+        raise FileNotFoundError(
+            f"{tables} does not exist, because the run is unfinished."
+        )
     return re.sub("^#", "##", tables.read_text().rstrip(), flags=re.MULTILINE) + "\n"
 
 
@@ -162,11 +164,11 @@ def _figures(folder: pathlib.Path, shown: Sequence[str]) -> list[pathlib.Path]:
 
 
 def to_html(text: str, images: Mapping[str, pathlib.Path]) -> str:
-    """Returns Markdown as one HTML page without outside resources.
+    """Converts Markdown to one HTML page without external resources.
 
-    What is text stays text: every character of it is escaped, and nothing in a file
-    becomes a tag or a script. Images with a name in `images`, `.png` files, become part
-    of the page; of others the captions are left.
+    All text is escaped, so nothing in a file becomes a tag or a script. `.png` images
+    whose name is in `images` are embedded in the page. Other images are replaced by
+    their captions.
     """
     from markdown_it import MarkdownIt
 
@@ -195,7 +197,7 @@ def to_html(text: str, images: Mapping[str, pathlib.Path]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class ReportOptions(Options):
-    """Which page to write, of which runs."""
+    """Options of the report: the page and its runs."""
 
     page: OnePath = required("Markdown page to write")
     runs: tuple[OnePath, ...] = required(
@@ -210,7 +212,7 @@ class ReportOptions(Options):
 
 
 def run(options: ReportOptions) -> dict[str, Any]:
-    """Writes the page that options ask for, see `report`."""
+    """Writes the page according to the options, see `report`."""
     page, *runs = (pathlib.Path(p).expanduser() for p in (options.page, *options.runs))
     return report(
         page, runs, html=options.html, figures=options.figures, shown=options.shown
@@ -218,7 +220,7 @@ def run(options: ReportOptions) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Writes the page that the flags ask for."""
+    """Writes the page according to the flags."""
     command_line.launch(ReportOptions, run, doc=__doc__)
 
 

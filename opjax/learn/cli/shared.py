@@ -1,4 +1,4 @@
-"""Options that several programs have."""
+"""Options that several programs share."""
 
 import os
 from typing import Any
@@ -9,11 +9,14 @@ from opjax.learn.config.fields import option, required
 
 def workdir() -> Any:
     """Folder of a run."""
-    return required("Folder of a finished run")
+    return required(
+        "Folder of a finished run or of a published operator, or the name of one that "
+        "ships with opjax, such as darcy"
+    )
 
 
 def own_model() -> Any:
-    """Name of a model of the user."""
+    """Name of a user-defined model."""
     return option(
         None,
         "Import path of your own model, package.module:function, if the run trained "
@@ -46,6 +49,6 @@ def scratch() -> Any:
 
 
 def divided(paths: Paths) -> list[str]:
-    """Returns the paths of an input, divided at commas, see `files.formats.listed`."""
+    """Returns the comma-separated paths of an input, see `files.formats.listed`."""
     several = [paths] if isinstance(paths, str | os.PathLike) else paths
     return listed([os.fspath(path) for path in several])

@@ -1,4 +1,4 @@
-"""Models, variants and seeds of one program, each in a folder of its own."""
+"""Studies: models, variants and seeds of one program, each in a separate folder."""
 
 import pathlib
 import time
@@ -21,6 +21,7 @@ from opjax.learn.run.fitting import Fitted, fit
 from opjax.learn.run.folder import RunDirectory, run_once
 from opjax.learn.run.settings import Settings
 from opjax.learn.tasks.task import BaseTask, MemberOptions
+from opjax.training import tuning
 
 # `make_task(config, cache_dir)`, of a member's configuration.
 MakeTask = Callable[[Any, str | None], BaseTask]
@@ -28,7 +29,7 @@ MakeTask = Callable[[Any, str | None], BaseTask]
 
 @runtime_checkable
 class StudyOptions(fields.Preset, Protocol):
-    """What is asked of the configuration of a study."""
+    """The interface of a study's configuration."""
 
     def members(self) -> Mapping[tuple[str, Any], Any]:
         """Configurations of single models and seeds, by name and seed."""
@@ -36,7 +37,7 @@ class StudyOptions(fields.Preset, Protocol):
 
 
 class Tasks:
-    """The task of a member, kept while members differ in model and seed only."""
+    """Builds the tasks of members; reuses a task if only model or seed changes."""
 
     def __init__(self, make_task: MakeTask, cache_dir: str | None):
         self._make, self._cache_dir = make_task, cache_dir
@@ -64,22 +65,22 @@ def run(
     cache_dir: str | None = None,
     tensorboard: bool = False,
 ) -> Finished:
-    """Trains all members of a study, or reads those that are finished.
+    """Trains all members of a study, or reads the results of finished members.
 
     Args:
-      config: of the study.
-      make_task: makes the task of a member.
-      folder: of the study, open.
-      shared: the devices that train.
-      command: repeats the run.
+      config: configuration of the study.
+      make_task: builds the task of a member.
+      folder: the open folder of the study.
+      shared: devices for the training.
+      command: command that repeats the run.
       cache_dir: folder of generated data.
-      tensorboard: write TensorBoard files too.
+      tensorboard: also write TensorBoard files.
 
     Returns:
-      What the members have found.
+      The results of the members.
 
     Raises:
-      ValueError: if devices do not fit the task or the model of a member.
+      ValueError: if the devices do not fit the task or the model of a member.
     """
     begin = time.monotonic()
     members, tasks = config.members(), Tasks(make_task, cache_dir)
@@ -88,8 +89,8 @@ def run(
     if task.num_train and hosts.first():
         parts = task.num_train, task.num_validation, task.num_test
         say(
-            f"{sum(parts)} samples: {parts[0]} to train on, {parts[1]} to validate, "
-            f"{parts[2]} to test."
+            f"{sum(parts)} samples: {parts[0]} for training, {parts[1]} for "
+            f"validation, {parts[2]} for the test."
         )
     mesh = shared.mesh(lambda: share_points(members.values(), tasks))
     if mesh is not None:  # the first member is checked when it is trained, at once
@@ -133,7 +134,7 @@ def _draw(folder: pathlib.Path) -> None:
 
 
 def share_points(members: Iterable[MemberOptions], tasks: Tasks) -> bool:
-    """Whether devices can share the points of the samples of all members."""
+    """Whether devices can share the points of samples for all members."""
     for member in members:
         task = tasks(member)
         if devices.obstacle(task, _shapes(member, task)) is not None:
@@ -147,13 +148,15 @@ def _shapes(config: MemberOptions, task: BaseTask) -> object:
 
 
 def build(config: MemberOptions, task: BaseTask) -> Any:
-    """Returns the model of a member before its training.
+    """Returns the untrained model of a member.
 
     Raises:
-      ValueError: if the task says not how.
+      ValueError: if the task does not define how to build it.
     """
     if task.build is None:
-        raise ValueError("The task of a program needs `build`, which makes its model.")
+        raise ValueError(
+            "The task of a program needs `build`, a function that returns its model."
+        )
     return task.build(config, nnx.Rngs(config.seed))
 
 
@@ -162,33 +165,37 @@ def train(
 ) -> dict[str, Any]:
     """Trains one model with one seed and evaluates it on the test samples.
 
-    Of several processes the first one evaluates, on one of its devices.
+    With several processes, the first one evaluates on one of its devices.
 
     Args:
-      config: of the member.
-      task: what it learns.
-      directory: its folder.
-      settings: as from `BaseTask.settings`.
+      config: configuration of the member.
+      task: the task to learn.
+      directory: folder of the member.
+      settings: settings from `BaseTask.settings`.
 
     Returns:
-      The numbers of `Task.evaluate`, `validation` if there are such samples,
-      `best_epoch`, without them the last one, `parameters`, `seconds` and the last
-      numbers of `Task.probe`; or "diverged" with the message, if that is a result.
+      The numbers of `Task.evaluate`; `validation` if there are validation samples;
+      `best_epoch` (otherwise the last epoch); `parameters`, and `trained_parameters` if
+      some are frozen; `seconds`; the last numbers of `Task.probe`. If the task treats
+      divergence as a result: "diverged" with the message.
 
     Raises:
-      ValueError: if the task says not how to build or evaluate a model.
+      ValueError: if the task does not define how to build or evaluate a model.
     """
     model = build(config, task)
-    parameters = sum(leaf.size for leaf in jax.tree.leaves(model))
+    parameters = tuning.num_parameters(model)
     try:
         fitted = fit(task, model, settings, folder=directory)
     except training.NonFiniteError as error:
         if not task.diverge:
             raise
         return {"diverged": str(error), "parameters": 0}
-    return hosts.tell(
+    found = hosts.tell(
         lambda: _finished(task, fitted, directory.path, settings, parameters)
     )
+    if isinstance(model, tuning.Tuned):
+        found["trained_parameters"] = tuning.num_trained(model)
+    return found
 
 
 def _finished(
@@ -200,7 +207,10 @@ def _finished(
 ) -> dict[str, Any]:
     """Leaves the files of a trained member in its folder, and returns its numbers."""
     if task.evaluate is None:
-        raise ValueError("The task of a program needs `evaluate`, for its numbers.")
+        raise ValueError(
+            "The task of a program needs `evaluate`, a function that "
+            "returns its numbers."
+        )
     if task.keeps_losses:
         with replacing(folder / "losses.npz") as path:
             np.savez(

@@ -42,9 +42,10 @@ from opjax.learn.config.presets import FAST, PAPER, SMOKE, quick, recipe
 from opjax.learn.config.quantities import parse
 from opjax.learn.config.reading import read_options
 from opjax.learn.config.scales import ScaleOptions, mirrors_of
+from opjax.learn.config.start import StartOptions
 from opjax.learn.config.time import TimeOptions
 from opjax.learn.messages import say
-from opjax.learn.predict import trained
+from opjax.learn.predict import named, trained
 from opjax.learn.predict.scaling import Scaling
 from opjax.learn.predict.trained import Trained
 from opjax.learn.run.folder import DataFiles
@@ -209,7 +210,7 @@ class FileOptions(Options):
 
     @property
     def shares(self) -> Shares:
-        """How samples are divided."""
+        """Options of the split into training, validation and test sets."""
         return Shares(
             self.validation_fraction,
             self.test_fraction,
@@ -218,34 +219,6 @@ class FileOptions(Options):
             self.num_test,
             self.data_seed,
         )
-
-
-@dataclasses.dataclass(frozen=True)
-class StartOptions(Options):
-    """Start."""
-
-    start_from: str = option(
-        "nothing",
-        "Starting point of predictions. baseline: the model learns the residual of "
-        "the best baseline (mean field, nearest case or POD with RBF, selected for "
-        "each field on held-out training cases), and the validation set determines "
-        "how much of the model is added",
-        choices=("nothing", "baseline"),
-    )
-
-    init_from: str = option(
-        "",
-        "Folder of a finished run that supplies the initial parameters and the "
-        "normalisers. The model must have the same options. If empty, parameters are "
-        "initialised from --seeds",
-    )
-    init_normalizers: str = option(
-        "keep",
-        "Normalisers of a training that starts with --init_from. keep: those of the "
-        "operator, so that it predicts the same before the first step. renew: fitted "
-        "to the new training samples, for data in other units or of other ranges",
-        choices=("keep", "renew"),
-    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -280,7 +253,7 @@ class Config(
     TimeOptions,
     StartOptions,
 ):
-    """All that the numbers of a run depend on.
+    """Everything that affects the numbers of a run.
 
     Examples:
       >>> from opjax import learn
@@ -320,20 +293,31 @@ class Config(
                 f"num_epochs={self.num_epochs}; each needs at least one epoch."
             )
         self._refuse_with_baseline()
-        if self.init_normalizers == "renew" and (
-            self.time != "none" or self.stream_points
-        ):
-            raise ValueError(
-                "init_normalizers=renew is for samples that are read whole: with time "
-                "or stream_points, leave it out."
-            )
+        self._refuse_with_init()
         if self.init_from and len(self.models) > 1:
             raise ValueError(
-                f"init_from starts one operator, not models={','.join(self.models)}; "
-                "give one model."
+                "init_from starts one operator, but "
+                f"models={','.join(self.models)}; pass one model."
             )
         for name in ("train", "test", "init_from"):
-            object.__setattr__(self, name, _absolute(getattr(self, name)))
+            if name != "init_from" or not named.is_name(self.init_from):
+                object.__setattr__(self, name, _absolute(getattr(self, name)))
+
+    def _refuse_with_init(self) -> None:
+        """Raises ValueError for options of `init_from` that do not go with others."""
+        whole = {
+            "init_normalizers": self.init_normalizers != "keep",
+            "init_channels": self.init_channels != "same",
+        }
+        freezes = {"train_only": bool(self.train_only), "rank": self.rank > 0}
+        for name, is_given in (whole | freezes).items():
+            series = self.time != "none" and name in whole
+            if is_given and (series or self.stream_points):
+                raise ValueError(
+                    f"{name}={fields.spell(getattr(self, name))} needs samples that "
+                    "are read as a whole; omit it with stream_points, and "
+                    f"{', '.join(whole)} also with time."
+                )
 
     def _refuse_with_baseline(self) -> None:
         """Raises ValueError for options that do not go with a start from a baseline."""
@@ -349,8 +333,8 @@ class Config(
                 raise ValueError(
                     f"start_from={self.start_from} has no effect with "
                     f"{name}={getattr(self, name)}: baselines need cases in memory "
-                    "and a loss with one error per field, and the model must be "
-                    "trained from the beginning; omit one of them."
+                    "and a loss with one error per field, and an untrained model; "
+                    "omit one of them."
                 )
 
     def _refuse_with_scales(self) -> None:
@@ -443,7 +427,7 @@ SMALL = recipe(
     num_buckets=1,
     eval_every=5,
 )
-_FEW = 100  # samples, below which `SMALL` is advised
+FEW = range(20, 101)  # samples that `SMALL` is the recipe for
 PRESETS = {
     "smoke": (
         SMOKE | recipe(Config, num_epochs=30, train=DEMONSTRATION, num_buckets=1)
@@ -476,9 +460,15 @@ def task_of(
     names: Mapping[str, Sequence[str]],
     start: Trained | None,
 ) -> Task:
-    """Builds the task of samples or series that were read; `names` are of channels."""
+    """Builds the training task; `names` lists the channel names by role."""
     if isinstance(splits, SeriesSplits):
-        return rollouts(config, splits, start=start, form=FORMS.get(config.loss))
+        return rollouts(
+            config,
+            splits,
+            start=start,
+            form=FORMS.get(config.loss),
+            start_options=fields.part(StartOptions, config),
+        )
     splits = _with_mirrored(config, splits, names)
     return regression(
         config,
@@ -486,7 +476,7 @@ def task_of(
         encoding=Encoding(points=True),
         names=names,
         start=start,
-        renew=config.init_normalizers == "renew",
+        start_options=fields.part(StartOptions, config),
         evaluation=evaluation_of(config),
         loss=Loss(form=_form_of(config, summaries.of(splits.train[:1])[0])),
         scaling=Scaling.of(vars(config), names),
@@ -495,25 +485,25 @@ def task_of(
 
 
 def evaluation_of(config: Config) -> Evaluation:
-    """Returns what is said of the test samples."""
+    """Returns what to evaluate on the test samples."""
     return Evaluation(quantities=parse(config.quantities), baselines=True)
 
 
 def say_recipe(config: Config, num_samples: int) -> None:
-    """Says what the recipe for few samples does, or that there is one."""
+    """Prints what the recipe for few samples does, or suggests it."""
     if config.preset == SMALL.values["preset"]:
         points = fields.spell(config.train_points)
         say(
-            f"Recipe for 20 to 100 samples, of which there are {num_samples}: "
+            f"Recipe for 20 to 100 samples (there are {num_samples}): "
             f"{config.num_steps} steps of {config.batch_size} samples with "
             f"train_points={points}, full_points={config.full_points}; "
             f"{config.optimizer}, learning rate {config.learning_rate}."
         )
-    elif config.preset == Config.preset and num_samples < _FEW:
+    elif config.preset == Config.preset and num_samples < FEW[-1]:
         say(
-            f"{num_samples} samples are few: --preset=small is the recipe for 20 to "
-            f"{_FEW} of them, and --scales, --geometry and --mirror help, see the page "
-            "on cases."
+            f"{num_samples} samples are few: --preset=small is the recipe for "
+            f"{FEW[0]} to {FEW[-1]} of them, and --scales, --geometry and --mirror "
+            "help, see the page on cases."
         )
 
 
@@ -546,14 +536,14 @@ def _form_of(config: Config, sample: Summary) -> Form | None:
 
 
 def start_of(config: Config) -> Trained | None:
-    """Reads the operator that the training starts with, if there is one.
+    """Reads the operator that the training starts from, if any.
 
     Raises:
-      FileNotFoundError: if the folder holds no finished run.
-      ValueError: if its model is another one.
+      FileNotFoundError: if the folder contains no finished run.
+      ValueError: if it is a different model.
     """
     if not config.init_from:
-        refuse_renewal(config)
+        config.check_operator()
         return None
     if config.init_from.startswith(OPERATOR):
         raise ValueError(
@@ -568,7 +558,7 @@ def start_of(config: Config) -> Trained | None:
 
 
 def refuse_baseline(start: Trained) -> None:
-    """Raises ValueError for an operator that adds to a baseline of other cases."""
+    """Raises ValueError if the operator was trained on top of another baseline."""
     if start.start is not None:
         raise ValueError(
             f"init_from: the operator in {start.folder} uses a baseline of its own "
@@ -577,24 +567,19 @@ def refuse_baseline(start: Trained) -> None:
         )
 
 
-def refuse_renewal(config: Config) -> None:
-    """Raises ValueError if normalisers are to be renewed, but there are none."""
-    if config.init_normalizers != "keep":
-        raise ValueError(
-            f"init_normalizers={config.init_normalizers} has no effect without "
-            "init_from; give the operator to start with, or leave it out."
-        )
-
-
 def tell(start: Trained, config: Config) -> None:
-    """Says what a training starts from."""
+    """Prints the operator that the training starts from."""
     known = ", ".join(start.normalizers) or "none"
-    what = "kept" if config.init_normalizers == "keep" else "fitted anew"
+    what = {
+        "keep": "kept",
+        "renew": "fitted anew",
+        "blend": "blended with those of the new samples",
+    }[config.init_normalizers]
     say(f"Starting from {start.folder}; its normalisers are {what}: {known}.")
 
 
 def make_streamed_task(config: Config) -> StreamedTask:
-    """Looks at the samples in slices and builds the task of streaming them."""
+    """Reads the samples in slices and builds the streaming task."""
     if not config.train or config.train == DEMONSTRATION:
         raise ValueError(
             "Pass the training meshes for stream_points, --train=FOLDER or files."
@@ -627,7 +612,7 @@ def make_streamed_task(config: Config) -> StreamedTask:
 
 
 def load_series(config: Config) -> SeriesSplits:
-    """Reads and divides series."""
+    """Reads the series and splits them."""
     with _training_paths(config, series=True) as paths:
         splits = series_splits(
             paths,
@@ -664,7 +649,7 @@ def _training_paths(config: Config, *, series: bool = False) -> Generator[list[s
 
 
 def load(config: Config) -> tuple[Splits, dict[str, tuple[str, ...]]]:
-    """Reads and divides the samples; names the channels of `features` and `target`."""
+    """Reads and splits the samples; names the channels of `features` and `target`."""
     shown = config.train == DEMONSTRATION
     options = read_options(vars(config))
     with _training_paths(config) as paths:
@@ -697,14 +682,14 @@ def _warn_of_copies(splits: Splits | SeriesSplits) -> None:
         first, second = pairs[0]
         kind = "series" if isinstance(splits, SeriesSplits) else "samples"
         warnings.warn(
-            f"{len(pairs)} {kind} are duplicates: {second} equals {first}. A "
-            "duplicate in another set makes the error too small; remove it.",
+            f"{len(pairs)} {kind} are duplicates: {second} equals {first}. "
+            "Duplicates in different sets make the error too small; remove them.",
             stacklevel=2,
         )
 
 
 def data_files(config: Config) -> DataFiles:
-    """Which files a run is trained and tested on; none of arrays and our own."""
+    """The training and test files of a run; none for arrays and built-in data."""
     if not config.train or config.train.startswith((ARRAYS, DEMONSTRATION)):
         return {}
     paths = {"train": listed(config.train), "test": listed(config.test)}

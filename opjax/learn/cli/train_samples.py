@@ -1,4 +1,4 @@
-"""`learn.train`: what `opjax-train` does, for samples in memory.
+"""`learn.train`: trains like `opjax-train`, on samples in memory.
 
 samples = opjax.samples.from_arrays(mesh_points=x, features=f, target=u)
 trained = learn.train(samples, preset="fast")
@@ -57,6 +57,7 @@ from opjax.samples import (
 from opjax.samples import series as rules
 from opjax.samples.base import real
 from opjax.samples.narrowing import narrow_samples
+from opjax.training import tuning
 
 Data = Sequence[Sample] | Splits | Sequence[Series] | SeriesSplits
 
@@ -81,44 +82,46 @@ def train(
     init_from: Trained | str | os.PathLike[str] | None = None,
     workdir: str | os.PathLike[str] | None = None,
 ) -> Trained:
-    """Trains an operator on samples or arrays, as `opjax-train` does on files.
+    """Trains an operator on samples or arrays, like `opjax-train` on files.
 
     Args:
-      data: samples; splits of them; arrays by the names of the arguments of
-        `samples.from_arrays`, of which features, target and scalars may be several by
-        their names, `{"U": u, "p": p}`; or, with `time`, series, or splits of them.
-      preset: of `opjax-train`, with the values of all that is not given.
-      model: name of the model, see `opjax-train --help`.
-      num_epochs: passes over the training samples.
-      batch_size: samples in a batch.
+      data: samples; splits of samples; a dictionary of arrays, with the arguments of
+        `samples.from_arrays` as keys, in which features, target and scalars may be
+        dictionaries of named arrays, `{"U": u, "p": p}`; or, with `time`, series or
+        splits of series.
+      preset: preset of `opjax-train`, which provides all values that are not passed.
+      model: name of a model, see `opjax-train --help`.
+      num_epochs: number of epochs.
+      batch_size: number of samples per batch.
       learning_rate: maximum of the learning-rate schedule.
-      seed: of the initial parameters and the order of the samples.
-      time: how a model learns fields that evolve, see `opjax-train --help`.
-      validation_fraction: part of the training samples that selects the best epoch.
-      test_fraction: part of the samples that is held out for the test error. Neither
-        fraction is for `Splits`.
-      scales: what fields, scalars or coordinates of a case are divided by before
-        anything is learned: formulas of its scalars and `numbers` by name,
-        `{"U": "load / modulus"}`. Predictions are in physical units again.
-      angles: names of scalars that are angles in degrees, or `"alpha:rad"`, of which
-        the model is given cosine and sine.
-      mirror: axis that training cases are mirrored in, `"y"`, or `"y: circulation"`
-        with what changes its sign, see `opjax-train --help`.
-      config: all options, in place of a preset; the arguments above change it.
-      start_from: `"baseline"` for a model that learns the difference to the best
+      seed: seed of the initial parameters and of the sample order.
+      time: training method for time series, see `opjax-train --help`.
+      validation_fraction: fraction of the training samples that is used to select the
+        best epoch.
+      test_fraction: fraction of the samples that is held out for the test error.
+        Neither fraction applies to `Splits`.
+      scales: divisors of fields, scalars or coordinates, applied before training:
+        formulas of the case's scalars and `numbers` by name, `{"U": "load / modulus"}`.
+        Predictions are in physical units.
+      angles: names of scalars that are angles in degrees, or `"alpha:rad"`. The model
+        receives their cosine and sine.
+      mirror: axis along which training cases are mirrored, `"y"`, or `"y: circulation"`
+        with the names of fields that change sign, see `opjax-train --help`.
+      config: all options, instead of a preset; the arguments above override it.
+      start_from: `"baseline"` if the model learns the difference from the best
         baseline, see `opjax-train --help`.
-      init_from: trained operator, or the folder of its run, whose parameters and
-        normalisers the training starts with; the model must have the same options.
-      workdir: folder of the run, with its report, from which a stopped run continues
-        if the same samples are given. None keeps nothing on the disk.
+      init_from: trained operator that provides the initial parameters and normalisers,
+        or its folder or name, as for `load`; the model must have the same options.
+      workdir: folder of the run and its report. A stopped run continues there if the
+        same samples are passed. None writes nothing to disk.
 
     Returns:
-      The operator of the best epoch, with its normalisers, as from `learn.load`.
+      The operator of the best epoch with its normalisers, as from `learn.load`.
 
     Raises:
       TypeError: if an array is not floating point.
-      ValueError: if samples, options or the content of the folder do not fit.
-      opjax.learn.Stopped: after Ctrl-C; with a folder, the same call continues.
+      ValueError: if samples, options or the content of the folder do not match.
+      opjax.learn.Stopped: after Ctrl-C. With a folder, the same call continues.
       opjax.training.NonFiniteError: if a loss diverges.
 
     Examples:
@@ -149,15 +152,15 @@ def train(
     config = dataclasses.replace(base, **chosen, train="", test="")
     if len(config.models) != 1 or len(config.seeds) != 1:
         raise ValueError(
-            f"learn.train trains one operator, not models={config.models} with "
-            f"seeds={config.seeds}; give one of each."
+            f"learn.train trains one operator, but models={config.models} and "
+            f"seeds={config.seeds}; pass one of each."
         )
     operators.check_options(config, _preset(config.preset))
     config = config.of_model(config.model)
     fractions = {"validation_fraction", "test_fraction"} & chosen.keys()
     if isinstance(data, Splits | SeriesSplits) and fractions:
         raise ValueError(
-            f"{min(fractions)} has no effect on Splits, which are already divided."
+            f"{min(fractions)} has no effect on Splits, which are already split."
         )
     splits = _divided(data, config)
     if isinstance(splits, Splits):
@@ -216,7 +219,9 @@ def _divided(data: Data | Mapping[str, Any], config: Config) -> Splits | SeriesS
             source=data.source or "own samples",
         )
     if isinstance(data, Sample):
-        raise ValueError("One sample is too few for training; pass a list of samples.")
+        raise ValueError(
+            "One sample is not enough for training; pass a list of samples."
+        )
     listed: Any = data
     channels: dict[str, tuple[str, ...]] = {}
     if isinstance(data, Mapping):
@@ -241,7 +246,7 @@ def _divided_series(
 ) -> SeriesSplits:
     """Checks series and divides them, unless they are divided already."""
     if config.time == "none":
-        raise ValueError("Series need a value of time, such as time='unrolled'.")
+        raise ValueError("Series need the argument time, such as time='unrolled'.")
     rules.check(series, min_frames=config.history + 1)
     rules.warn_of_still(series)
     if splits is not None:
@@ -407,7 +412,7 @@ def _start(
         return start_of(config), config
     if config.init_from:
         raise ValueError(
-            f"config has init_from={config.init_from} too; omit one of them."
+            f"config also has init_from={config.init_from}; omit one of them."
         )
     if not isinstance(operator_or_folder, Trained):
         config = dataclasses.replace(config, init_from=os.fspath(operator_or_folder))
@@ -448,7 +453,7 @@ def _in_memory(
             ) from stopped
         numbers = task.evaluate(fitted.best_model, directory.path)
         operator.finish(directory.path, {"validation": fitted.best_metric, **numbers})
-        parameters = sum(leaf.size for leaf in jax.tree.leaves(model))
+        parameters = tuning.num_parameters(model)
     shown = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
     say(f"Test samples: {shown}")
     compared = task.baselines() if task.baselines else None

@@ -1,4 +1,4 @@
-"""Options: declared once as fields of frozen dataclasses, in groups for programs."""
+"""Options: fields of frozen dataclasses, declared once, in groups for programs."""
 
 from opjax.learn.config.fields import option
 from opjax.learn.config.groups import (

@@ -1,4 +1,4 @@
-"""Options of the length of a training, in steps."""
+"""Options of the length of the training, in steps."""
 
 import dataclasses
 

@@ -1,7 +1,7 @@
-"""Fields of configurations: declared once, with limits and choices, and spelled.
+"""Fields of configurations: declaration with limits and choices, and spelling.
 
-A configuration is a frozen dataclass of `option` fields. From them come the flags of
-a program, the checks, the name of its folder and the command that repeats a run.
+A configuration is a frozen dataclass of `option` fields. They define the flags of a
+program, the checks, the name of the run folder and the command that repeats a run.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ class Configuration(Protocol):
 
 
 class Preset(Configuration, Protocol):
-    """A configuration that says which preset it began as."""
+    """A configuration that stores the name of its preset."""
 
     @property
     def preset(self) -> str:
@@ -54,18 +54,19 @@ def option(
     """Declares a field of a configuration.
 
     Args:
-      default: a bool, int, float or str, or a tuple of them, or None for no value; the
-        type of the flag is that of the annotation, `int | None` or `tuple[int, ...]`.
+      default: a bool, int, float, str, a tuple of them, or None for no value. The
+        annotation defines the type of the flag, for example `int | None` or `tuple[int,
+        ...]`.
       text: help text of the flag.
-      minimum: smallest value of a number.
-      above: a number must be larger than this.
-      maximum: largest value of a number.
-      below: a number must be smaller than this.
-      choices: all values that a text may have.
-      members: whether the field chooses members of a study, each of which has a folder
-        of its own, so that it may change in the folder of the study.
-      within: name of the field whose flag gives this one too, as option=value; empty
-        for a field with a flag of its own.
+      minimum: lower bound of a number.
+      above: exclusive lower bound of a number.
+      maximum: upper bound of a number.
+      below: exclusive upper bound of a number.
+      choices: all valid values of a text.
+      members: whether the field selects members of a study. Each member has its own
+        folder, so the field may change when the study is resumed.
+      within: name of the field whose flag also sets this one, as option=value; empty
+        for a field with its own flag.
 
     Returns:
       A dataclass field.
@@ -97,17 +98,17 @@ def option(
 
 
 def required(text: str) -> Any:
-    """Declares a field without a default, whose flag must be given, see `option`."""
+    """Declares a field without a default, whose flag is required, see `option`."""
     return dataclasses.field(metadata=option(None, text).metadata)
 
 
 def repeating(field: Any) -> Any:
-    """Returns an `option` whose elements may be equal."""
+    """Returns an `option` whose elements may repeat."""
     return _marked(field, "repeats", True)
 
 
 def added(field: Any, *, before: Default) -> Any:
-    """Returns an `option` that runs of earlier versions lack; they did as `before`."""
+    """Returns an `option` that runs of earlier versions lack; they used `before`."""
     return _marked(field, "before", before)
 
 
@@ -117,12 +118,13 @@ def _marked(field: dataclasses.Field[Any], mark: str, value: Default) -> Any:
 
 
 def part(cls: type[_Part], config: Configuration, **own: object) -> _Part:
-    """Returns an object of another class with the fields that a configuration has.
+    """Returns an object of another class with the matching fields of a configuration.
 
     Args:
       cls: the class, a dataclass.
       config: the configuration.
-      **own: fields of the object that have other values, or that only it has.
+      **own: fields of the object that have different values, or that the configuration
+        lacks.
     """
     common = {field.name for field in dataclasses.fields(config)} - own.keys()
     values = {
@@ -134,17 +136,19 @@ def part(cls: type[_Part], config: Configuration, **own: object) -> _Part:
 
 
 def check(config: Configuration) -> None:
-    """Raises ValueError if a value is not finite, out of range or not to be chosen."""
+    """Raises ValueError if a value is not finite, out of range or not a choice."""
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         several = isinstance(value, tuple)
         if several and field.default and not value:
-            raise ValueError(f"{field.name} is empty; name at least one.")
+            raise ValueError(f"{field.name} is empty; it needs at least one entry.")
         for element in value if several else (value,):
             _check_value(field, element)
             repeats = field.metadata["repeats"]
             if several and not repeats and value.count(element) > 1:
-                raise ValueError(f"{field.name}={spell(value)} has {element} twice.")
+                raise ValueError(
+                    f"{field.name}={spell(value)} contains {element} twice."
+                )
 
 
 def _check_value(field: dataclasses.Field[Any], value: object) -> None:
@@ -164,11 +168,11 @@ def _check_value(field: dataclasses.Field[Any], value: object) -> None:
 
 
 def check_types(cls: type[Configuration], values: Mapping[str, object]) -> None:
-    """Raises ValueError if a value that was read is of another type than its field.
+    """Raises ValueError if a stored value has a different type than its field.
 
     Args:
       cls: a configuration.
-      values: by the names of its fields, all or some; others are passed over.
+      values: values by field name; missing fields and unknown names are ignored.
     """
     for field in dataclasses.fields(cls):
         if field.name not in values:
@@ -176,7 +180,7 @@ def check_types(cls: type[Configuration], values: Mapping[str, object]) -> None:
         value, default = values[field.name], field.default
         if isinstance(default, tuple) != isinstance(value, tuple):
             raise ValueError(
-                f"{field.name}={repr(value)[:80]} must be like {default!r}."
+                f"{field.name}={repr(value)[:80]} must have the form of {default!r}."
             )
         elements = value if isinstance(value, tuple) else (value,)
         of = default[0] if isinstance(default, tuple) and default else default
@@ -186,7 +190,8 @@ def check_types(cls: type[Configuration], values: Mapping[str, object]) -> None:
             kinds = (float, int) if type(of) is float else (type(of),)
             if type(element) not in kinds or _is_too_large(element):
                 raise ValueError(
-                    f"{field.name}={repr(value)[:80]} must be like {default!r}."
+                    f"{field.name}={repr(value)[:80]} must have the form of "
+                    f"{default!r}."
                 )
 
 
@@ -195,25 +200,25 @@ def _is_too_large(value: object) -> bool:
 
 
 def base_of(config: _Preset, presets: Mapping[str, _Preset]) -> _Preset:
-    """Returns the preset that a configuration names, the defaults if there is none."""
+    """Returns the preset that a configuration names, or the defaults."""
     return presets.get(config.preset) or type(config)()
 
 
 def preset_of(
     presets: Mapping[str, _Preset], name: str, models: Collection[str]
 ) -> _Preset:
-    """Returns the preset of a name, or that of the only model, which may have its own.
+    """Returns a preset by name, or its variant for the selected model.
 
-    `paper_fno` is that of the model `fno` to the name `paper`. Several models have no
-    preset together if one has its own.
+    For the preset `paper`, the variant for the model `fno` is `paper_fno`. If a model
+    has a variant, it cannot be combined with other models.
     """
     own = [f"{name}_{model}" for model in models if f"{name}_{model}" in presets]
     if own and len(models) > 1:
         raise ValueError(
             f"preset={name} is not available for all of "
-            f"models={spell(tuple(models))}: there is {spell(tuple(own))}. Train "
-            f"these separately, as --preset={name} with one model, or name a preset "
-            "that all of them have."
+            f"models={spell(tuple(models))}, only {spell(tuple(own))}. Train these "
+            f"separately, with --preset={name} and one model, or use a preset that "
+            "all models have."
         )
     return presets[own[0] if own else name]
 
@@ -227,12 +232,12 @@ def _differences(config: _Preset, base: _Preset) -> dict[str, Default]:
 
 
 def spell(value: Default) -> str:
-    """Spells a value as on the command line."""
+    """Formats a value as on the command line."""
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def command(program: str, config: _Preset, base: _Preset) -> str:
-    """Returns the command that makes a configuration from its preset `base`."""
+    """Returns the command line that produces a configuration from its preset `base`."""
     flags = [f"--preset={config.preset}"]
     for name, value in _spelled(config, _differences(config, base)).items():
         if isinstance(value, bool):
@@ -254,7 +259,7 @@ def _spelled(config: Preset, found: dict[str, Default]) -> dict[str, Default]:
 
 
 def run_name(program: str, config: _Preset, base: _Preset) -> str:
-    """Returns the name of a run's folder: program, preset and what differs from it."""
+    """Returns the name of a run folder: program, preset and differences from it."""
     parts = [program, config.preset]
     parts += [_short(*pair) for pair in _differences(config, base).items()]
     name = "-".join(parts)

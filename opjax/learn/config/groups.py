@@ -1,11 +1,11 @@
-"""Groups of options, from which the configuration of a program is composed.
+"""Groups of options, which make up the configuration of a program.
 
     @dataclasses.dataclass(frozen=True)
     class Config(RunOptions, DataOptions, ModelOptions, TrainingOptions):
         stride: int = option(2, "Subsampling factor of the grid", minimum=1)
 
-A program inherits only the groups that it uses. Its presets say what differs from the
-defaults here.
+A program inherits only the groups that it uses. Its presets override the defaults of
+the groups.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ _RULES = {"adamw": training.adamw, "muon": training.muon}
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What every configuration does.
+    """The base class of configurations.
 
     Examples:
       >>> import dataclasses
@@ -80,23 +80,23 @@ class RunOptions(Options):
 
     @property
     def model(self) -> str:
-        """The first model, the only one of a member."""
+        """The first model; for a member, its only model."""
         return self.models[0]
 
     @property
     def seed(self) -> int:
-        """The first seed, the only one of a member."""
+        """The first seed; for a member, its only seed."""
         return self.seeds[0]
 
     def variants(self) -> Mapping[str, Self]:
-        """Configurations that every model is trained with, by their labels."""
+        """Configurations that every model is trained with, by label."""
         return {"": self}
 
     def members(self) -> dict[tuple[str, Any], Any]:
         """Configurations of single models and seeds, by name and seed.
 
-        A program that has others, of other classes too, replaces this. A seed that is
-        None stands for a member with several seeds inside.
+        A program whose members are different, or of other classes, overrides this. The
+        seed None marks a member that contains several seeds.
         """
         return {
             (f"{model}_{label}" if label else model, seed): dataclasses.replace(
@@ -170,7 +170,7 @@ class SizeOptions(Options):
 class SingleModelOptions(Options):
     """Options of single models.
 
-    They have no flags of their own but are given as --model_options.
+    They have no flags; `--model_options` sets them.
     """
 
     mlp_layers: int = _of_single(
@@ -351,11 +351,11 @@ class ModelOptions(SizeOptions, SingleModelOptions):
         self.model_choices()
 
     def model_choices(self) -> list[single.Choice]:
-        """What `model_options` says."""
+        """The parsed value of `model_options`."""
         return single.parse(self.model_options, _model_defaults())
 
     def of_model(self, model: str) -> Self:
-        """Returns the options of one model, with what `model_options` says of it."""
+        """Returns the options for one model, including its `model_options`."""
         values = single.values(self.model_choices(), model)
         return dataclasses.replace(self, model_options="", **values)  # pyright: ignore
 
@@ -393,13 +393,13 @@ class UpdateOptions(Options):
 
     @property
     def updates(self) -> "UpdateOptions":
-        """These options alone, for a program that passes them on."""
+        """Only these options, for a program that passes them on."""
         return fields.part(UpdateOptions, self)
 
     def around(
         self, optimizer: optax.GradientTransformation
     ) -> optax.GradientTransformation:
-        """Returns the optimizer with what these options add to it."""
+        """Wraps the optimizer as these options require."""
         if self.clip_norm:
             clip = training.clip_gradient_norm(self.clip_norm)
             optimizer = training.chain(clip, optimizer)
@@ -518,14 +518,14 @@ class TrainingOptions(UpdateOptions):
             )
 
     def make_optimizer(self, total_steps: int) -> optax.GradientTransformation:
-        """Clipping, then AdamW or Muon under a one-cycle schedule, as torch runs it.
+        """Clipping, then AdamW or Muon with a one-cycle schedule, as in PyTorch.
 
         Args:
-          total_steps: updates of the whole run.
+          total_steps: number of updates of the whole run.
 
         Returns:
-          The gradient transformation, the same object for the same numbers, so that
-          members that differ in their seeds share what is compiled.
+          The gradient transformation. Equal arguments return the same object, so that
+          members that differ only in their seeds share compiled programs.
         """
         return _onecycle(fields.part(TrainingOptions, self), total_steps)
 
@@ -557,7 +557,7 @@ def _onecycle(
 
 @dataclasses.dataclass(frozen=True)
 class StepOptions(UpdateOptions):
-    """Training on fresh samples in every step.
+    """Training on new samples in every step.
 
     Examples:
       >>> from opjax import learn

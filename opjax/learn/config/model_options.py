@@ -1,4 +1,4 @@
-"""--model_options: values of options of single models, as gnot.num_experts=4."""
+"""--model_options: values of model-specific options, such as gnot.num_experts=4."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -9,12 +9,12 @@ FLAG = "model_options"
 
 
 class Choice(NamedTuple):
-    """A value of an option.
+    """The value of one model-specific option.
 
     Attributes:
-      model: that it is for; empty for all models that have the option.
-      option: its name.
-      value: of the type of the option.
+      model: name of the model; empty for all models that have the option.
+      option: name of the option.
+      value: value, of the type of the option.
     """
 
     model: str
@@ -23,15 +23,15 @@ class Choice(NamedTuple):
 
 
 def parse(text: str, defaults: Mapping[str, Value]) -> list[Choice]:
-    """Returns what the flag says.
+    """Parses the value of the flag.
 
     Args:
       text: `model.option=value` or `option=value`, separated by commas.
-      defaults: of all options, by name.
+      defaults: default values of all options, by name.
 
     Raises:
-      ValueError: if a part is not of this form, an option is unknown or given twice, or
-        a value is of another type.
+      ValueError: if a part does not have this form, an option is unknown or set twice,
+        or a value has the wrong type.
     """
     choices = [_choice(part.strip(), defaults) for part in text.split(",") if part]
     names = [choice[:2] for choice in choices]
@@ -42,7 +42,7 @@ def parse(text: str, defaults: Mapping[str, Value]) -> list[Choice]:
 
 
 def values(choices: list[Choice], model: str) -> dict[str, Value]:
-    """Returns the values for a model by option; those for it alone take precedence."""
+    """Returns the values for a model by option; model-specific ones take precedence."""
     ordered = sorted(choices, key=lambda choice: bool(choice.model))
     return {
         choice.option: choice.value for choice in ordered if choice.model in ("", model)
@@ -54,7 +54,7 @@ def _choice(part: str, defaults: Mapping[str, Value]) -> Choice:
     model, _, option = name.rpartition(".")  # models may have dots in their names
     if not equals or not text or not option:
         raise ValueError(
-            f"{FLAG}={part!r} must be like gnot.num_experts=4 or num_experts=4."
+            f"{FLAG}={part!r} must have the form gnot.num_experts=4 or num_experts=4."
         )
     if option not in defaults:
         raise ValueError(

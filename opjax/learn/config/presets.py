@@ -1,4 +1,4 @@
-"""Presets: configurations composed of recipes, whose options a type checker checks.
+"""Presets: configurations composed of recipes with type-checked options.
 
 SMALL = recipe(Config, width=16, num_layers=2)
 PRESETS = {
@@ -27,12 +27,12 @@ _Preset = TypeVar("_Preset", bound=fields.Preset)
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """Values of some options, for every configuration that has them.
+    """Values of some options, for every configuration that has these options.
 
-    `recipe` makes it, so that names and types of the options are checked.
+    Use `recipe` to create one, so that a type checker checks the names and types.
 
     Attributes:
-      values: by option.
+      values: values by option name.
 
     Examples:
       >>> from opjax import learn
@@ -61,8 +61,8 @@ def recipe(
 
     Args:
       cls: class of the configuration.
-      *args: none; options are named.
-      **values: by option.
+      *args: not supported; pass options by name.
+      **values: values by option name.
 
     Examples:
       >>> from opjax import learn
@@ -71,13 +71,15 @@ def recipe(
       16
     """
     if args:
-        raise TypeError(f"{args} have no names; pass options as name=value.")
+        raise TypeError(
+            f"{args} were passed without names; pass options as name=value."
+        )
     return Recipe(values)
 
 
 @dataclasses.dataclass(frozen=True)
 class BenchmarkOptions(RunOptions, DataOptions, ModelOptions, TrainingOptions):
-    """All options that benchmarks have in common.
+    """Options that all benchmarks share.
 
     Examples:
       >>> from opjax import learn
@@ -164,10 +166,10 @@ GNOT_RECIPE = recipe(BenchmarkOptions, width=128, batch_size=4, clip_norm=0.0)
 
 
 def quick(config: _Preset) -> dict[str, _Preset]:
-    """Returns the preset `quick`, and `fast`, the same with the recipe `FAST`.
+    """Returns the presets `quick` and `fast`; `fast` also uses the recipe `FAST`.
 
     Args:
-      config: the preset, of the name `quick`.
+      config: the preset named `quick`.
 
     Examples:
       >>> from opjax import learn
@@ -179,15 +181,15 @@ def quick(config: _Preset) -> dict[str, _Preset]:
 
 
 def published(paper: _Preset, models: Mapping[str, Recipe]) -> dict[str, _Preset]:
-    """Returns the preset of a paper, and one for every model that differs from it.
+    """Returns the preset of a paper, and one for each model that deviates from it.
 
     Args:
-      paper: the preset, called as it says.
-      models: by the name of a model, what its published set-up has otherwise.
+      paper: the preset; its name is in its field `preset`.
+      models: deviations of the published set-up, by model name.
 
     Returns:
-      Presets by name; `--preset=paper --models=fno` takes `paper_fno` where there is
-      one, see `fields.preset_of`.
+      Presets by name. `--preset=paper --models=fno` uses `paper_fno` if it exists, see
+      `fields.preset_of`.
 
     Examples:
       >>> from opjax import learn

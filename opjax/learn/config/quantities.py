@@ -1,4 +1,4 @@
-"""Quantities of interest as a flag names them.
+"""Quantities of interest, as the flag `--quantities` spells them.
 
     KIND:FIELD[@BOUNDARY][:KEY=VALUE]...
 
@@ -13,11 +13,11 @@
     lift:p@wall:angle_deg=4:speed=2:area=0.5
     drag:p@wall:angle_rad=alpha
 
-`angle_deg` or `angle_rad` is the angle of the incoming flow with the first axis, which
-drag and lift need. With `density`, `speed` or `area`, forces are divided by
-`density * speed**2 * area / 2`, where those left out are one. `reference` is taken off
-the pressure, `kinematic` is the density that multiplies a pressure over density, or a
-kinematic viscosity. A value is a number, or the name of a scalar of the case, or of an
+`angle_deg` or `angle_rad` is the angle between the incoming flow and the first axis,
+which drag and lift need. If `density`, `speed` or `area` is given, forces are divided
+by `density * speed**2 * area / 2`; omitted factors are one. `reference` is subtracted
+from the pressure. `kinematic` is a density, which multiplies a kinematic pressure or
+viscosity. A value is a number, the name of a scalar of the case, or the name of an
 input field that is constant in every case.
 """
 
@@ -48,18 +48,18 @@ Value = float | str  # a number, or the name of a scalar or an input
 
 @dataclasses.dataclass(frozen=True)
 class Quantity:
-    """A number that is asked of a field.
+    """A quantity of interest, computed from a field.
 
     Attributes:
-      text: what the flag says, its name in tables.
+      text: spelling in the flag, and name in tables.
       kind: one of `KINDS`.
       field: name of the field, or of a component or invariant of one.
       boundary: name of the boundary; empty for the whole mesh.
-      references: density, speed and area of a coefficient, reference and density of a
-        pressure, viscosity, those that are given.
-      angle: of the incoming flow; None where it has no meaning.
+      references: given values among density, speed and area of a coefficient, reference
+        and density of a pressure, and viscosity.
+      angle: angle of the incoming flow; None if it does not apply.
       degrees: whether the angle is in degrees.
-      about: point of a moment; empty for the origin.
+      about: reference point of a moment; empty for the origin.
     """
 
     text: str
@@ -73,31 +73,31 @@ class Quantity:
 
     @property
     def is_force(self) -> bool:
-        """Whether it is a force or a moment."""
+        """Whether the quantity is a force or a moment."""
         return self.kind in _PRESSED + SHEARS
 
     @property
     def is_over_facets(self) -> bool:
-        """Whether it needs the facets of a boundary."""
+        """Whether the quantity needs the facets of a boundary."""
         over_boundary = self.kind in MEANS and bool(self.boundary)
         return self.is_force or self.kind == FLUX or over_boundary
 
     @property
     def needs_closed(self) -> bool:
-        """Whether the boundary must be closed: no pressure of the other side is given.
+        """Whether the boundary must be closed, because no reference pressure is given.
 
-        A constant pressure has no force on a closed wall.
+        The force of a constant pressure on a closed wall is zero.
         """
         return self.kind in _PRESSED and "reference" not in dict(self.references)
 
     @property
     def is_coefficient(self) -> bool:
-        """Whether a force is divided by that of a dynamic pressure."""
+        """Whether a force is divided by the dynamic pressure force."""
         return any(key in _COEFFICIENT for key, _ in self.references)
 
     @property
     def key(self) -> str:
-        """Its name as the ending of a key, letters, digits and underscores."""
+        """The name as part of a key: only letters, digits and underscores."""
         return "".join(c if c.isalnum() else "_" for c in self.text)
 
 
@@ -105,14 +105,15 @@ def parse(text: str) -> tuple[Quantity, ...]:
     """Reads the quantities of a flag, separated by commas.
 
     Raises:
-      ValueError: if one is not as the module says, or is there twice.
+      ValueError: if one does not follow the syntax in the module docstring, or is
+        listed twice.
     """
     listed = [part.strip() for part in _COMMA.split(text) if part.strip()]
     quantities = tuple(_one(part) for part in listed)
     keys = [one.key for one in quantities]
     for one in quantities:
         if keys.count(one.key) > 1:
-            raise ValueError(f"quantities={text!r} has {one.text!r} twice.")
+            raise ValueError(f"quantities={text!r} contains {one.text!r} twice.")
     return quantities
 
 
@@ -128,7 +129,7 @@ def _one(text: str) -> Quantity:
     field, at, boundary = named.partition("@")
     if not field or bool(at) != bool(boundary):
         raise ValueError(
-            f"quantities: {text!r} names no field before @; write {kind}:FIELD or "
+            f"quantities: {text!r} has no field before @; write {kind}:FIELD or "
             f"{kind}:FIELD@BOUNDARY."
         )
     if ":" in boundary:
@@ -139,7 +140,7 @@ def _one(text: str) -> Quantity:
         )
     if kind == FLUX and not boundary:
         raise ValueError(
-            f"quantities: {text!r} names no boundary; write {kind}:{field}@BOUNDARY."
+            f"quantities: {text!r} has no boundary; write {kind}:{field}@BOUNDARY."
         )
     abouts = [part for part in given if part.startswith(f"{_ABOUT}=")]
     others = [part for part in given if part not in abouts]
@@ -187,8 +188,8 @@ def _option(text: str, part: str) -> tuple[str, Value]:
     positive = key in _REFERENCES and key != "reference"
     if not math.isfinite(number) or (positive and number <= 0):
         raise ValueError(
-            f"quantities: {part!r} in {text!r} must be finite, and reference values "
-            "positive."
+            f"quantities: {part!r} in {text!r} must be finite, and reference "
+            "values must be positive."
         )
     return key, number
 
@@ -197,8 +198,8 @@ def _check_options(text: str, kind: str, given: list[str]) -> None:
     angles = [key for key in _ANGLES if key in given]
     if given and kind not in _PRESSED + SHEARS:
         raise ValueError(
-            f"quantities: {given[0]} has no effect in {text!r}, which is not a force; "
-            "omit it."
+            f"quantities: {given[0]} has no effect in {text!r}, which is not a "
+            "force; omit it."
         )
     if angles and kind not in ACROSS_FLOW:
         raise ValueError(
@@ -214,12 +215,13 @@ def _check_options(text: str, kind: str, given: list[str]) -> None:
         kind in SHEARS and "reference" in given
     ):
         raise ValueError(
-            f"quantities: {text!r} must be a shear_x, shear_y or shear_z with "
-            "viscosity=VALUE, and without reference, or another force without it."
+            f"quantities: {text!r}: shear_x, shear_y and shear_z need "
+            "viscosity=VALUE and do not support reference; other quantities do "
+            "not support viscosity."
         )
     if kind in ACROSS_FLOW and len(angles) != 1:
         raise ValueError(
-            f"quantities: {text!r} needs the angle of the incoming flow, once: "
-            "angle_deg=VALUE in degrees or angle_rad=VALUE in radians; 0 for flow "
-            "along the first axis."
+            f"quantities: {text!r} needs the angle of the incoming flow exactly "
+            "once: angle_deg=VALUE in degrees or angle_rad=VALUE in radians; 0 "
+            "for flow along the first axis."
         )

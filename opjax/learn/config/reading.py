@@ -1,4 +1,4 @@
-"""How the files of a run are read, from the values of its flags."""
+"""File reading options of a run, from the values of its flags."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -17,11 +17,11 @@ _FLAGS = {
 
 
 def read_options(config: Mapping[str, Any]) -> ReadOptions:
-    """Returns how files are read.
+    """Returns the reading options of a run.
 
     Args:
-      config: values by the names of flags. Options are as by default where there is no
-        value, as in the runs of earlier versions, or an empty one.
+      config: values by flag name. A missing value, as in runs of earlier versions, or
+        an empty one stands for the default.
 
     Raises:
       ValueError: as from `ReadOptions`.

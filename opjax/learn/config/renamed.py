@@ -1,6 +1,6 @@
-"""Names that options had before, in folders that are read and flags that are refused.
+"""Former names of options, for stored configurations and error messages.
 
-No other place knows them.
+This is the only place that uses the former names.
 """
 
 from collections.abc import Collection, Mapping
@@ -19,12 +19,12 @@ FLAGS = {**FIELDS, "mesh": "devices"}
 def current(
     values: Mapping[str, Any], names: Collection[str] | None = None
 ) -> dict[str, Any]:
-    """Returns a stored configuration by the names that options have now.
+    """Converts a stored configuration to the current names of options.
 
     Args:
-      values: that any version stored.
-      names: of all options of the program. If None they are not known: then the old
-        names are kept beside the new ones, for models of your own.
+      values: configuration stored by any version.
+      names: names of all options of the program. If None, they are unknown: the old
+        names are then kept in addition, for user-defined models.
     """
     current = dict(values)
     for old, new in FIELDS.items():

@@ -19,8 +19,8 @@ class Angle(NamedTuple):
     """A scalar that is an angle.
 
     Attributes:
-      name: of the scalar.
-      degrees: whether it is in degrees, not in radians.
+      name: name of the scalar.
+      degrees: whether the unit is degrees, not radians.
     """
 
     name: str
@@ -61,10 +61,10 @@ class ScaleOptions(Options):
 
 
 def parse_scales(text: str) -> dict[str, Expression]:
-    """Reads formulas by the name of what they scale.
+    """Parses scaling formulas, by the name of the scaled variable.
 
     Raises:
-      ValueError: if a part has no name or is no formula, or a name is there twice.
+      ValueError: if a part has no name or is not a formula, or a name is repeated.
     """
     try:
         scales = expressions.parse_named(text)
@@ -73,17 +73,18 @@ def parse_scales(text: str) -> dict[str, Expression]:
     for name, formula in scales.items():
         if not formula.names:
             raise ValueError(
-                f"scales: {formula.text} of {name} is the same for all cases and has "
-                "no effect; name a scalar of the case, or omit it."
+                f"scales: {formula.text} of {name} contains no scalar, so it is "
+                "the same for all cases and has no effect; use a scalar of the "
+                "case, or omit it."
             )
     return scales
 
 
 def parse_angles(text: str) -> tuple[Angle, ...]:
-    """Reads the names of angles.
+    """Parses the names of angles.
 
     Raises:
-      ValueError: if a unit is unknown, or a name is there twice.
+      ValueError: if a unit is unknown, or a name is repeated.
     """
     angles: list[Angle] = []
     for part in parse_names(text):
@@ -103,10 +104,10 @@ def parse_angles(text: str) -> tuple[Angle, ...]:
 
 
 def parse_mirrors(text: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Reads axes, and the names of what changes its sign with each.
+    """Parses mirror axes, each with the names of the fields that change sign.
 
     Raises:
-      ValueError: if an axis is unknown or there twice.
+      ValueError: if an axis is unknown or repeated.
     """
     mirrors: list[tuple[str, tuple[str, ...]]] = []
     for part in filter(str.strip, text.split(";")):
@@ -121,7 +122,7 @@ def parse_mirrors(text: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
 
 
 def mirrors_of(config: Mapping[str, Any]) -> list[Mirror]:
-    """Returns the reflections of a configuration, in which angles are turned."""
+    """Returns the reflections of a configuration, with its angles."""
     angles = parse_angles(config.get("angles") or "")
     turned = {one.name: 180.0 if one.degrees else math.pi for one in angles}
     mirrors = parse_mirrors(config.get("mirror") or "")
@@ -129,12 +130,12 @@ def mirrors_of(config: Mapping[str, Any]) -> list[Mirror]:
 
 
 def numbers_of(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """Returns the names of numbers of a case that formulas of a configuration need.
+    """Returns the names of case numbers that the formulas of a configuration need.
 
-    Those without the scalars that the model is given, which are read anyway.
+    Scalars that are model inputs are omitted, because they are read anyway.
 
     Args:
-      config: values by the names of flags; none of them is needed.
+      config: values by flag name; all are optional.
     """
     formulas = parse_scales(config.get("scales") or "").values()
     names = dict.fromkeys(name for one in formulas for name in one.names)

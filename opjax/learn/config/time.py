@@ -1,4 +1,4 @@
-"""Options of training on series, fields that evolve in time."""
+"""Options of training on time series."""
 
 import dataclasses
 
@@ -97,13 +97,13 @@ class TimeOptions(Options):
         whole = list(filter(_is_number, stages))
         if len(stages) < 2 or list(stages) != sorted(set(whole)):
             raise ValueError(
-                f"unroll_schedule={shown} must be two or more increasing numbers of "
-                "steps, such as 1,4; for one number use --unroll."
+                f"unroll_schedule={shown} must consist of two or more increasing "
+                "numbers of steps, such as 1,4; for one number use --unroll."
             )
 
     @property
     def unroll_stages(self) -> tuple[int, ...]:
-        """Unrolled steps of the stages of the training, one after the other."""
+        """Number of unrolled steps in each stage of the training."""
         return self.unroll_schedule or (self.unroll,)
 
 

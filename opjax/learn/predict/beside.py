@@ -1,4 +1,4 @@
-"""Baselines of a run beside its operator, on cases whose targets are known."""
+"""Baselines of a run, evaluated beside its operator on cases with targets."""
 
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -15,11 +15,11 @@ ROW = "baselines"  # what `Beside.row` returns, in a row of a report
 
 
 class Beside(NamedTuple):
-    """What predicts beside an operator, or in its place.
+    """Baselines that predict beside an operator, or instead of it.
 
     Attributes:
-      baselines: of the run.
-      instead: key of the baseline that predicts in place of the operator; empty for
+      baselines: baselines of the run.
+      instead: key of the baseline that predicts instead of the operator; empty for
         none.
     """
 
@@ -28,11 +28,11 @@ class Beside(NamedTuple):
 
     @classmethod
     def of(cls, found: Learned, instead: str = "") -> "Beside | None":
-        """Reads the baselines of the run of an operator; None if it has none.
+        """Reads the baselines of an operator's run; None if it has none.
 
         Args:
           found: the operator.
-          instead: key of the baseline that is asked for, if one is.
+          instead: key of the requested baseline, if any.
 
         Raises:
           ValueError: if the file is damaged, or the run has no such baseline.
@@ -45,22 +45,22 @@ class Beside(NamedTuple):
         if instead:
             raise ValueError(
                 f"baseline={instead}: there is no {FILE} in {found.folder} or "
-                f"{found.folder.parent}. opjax-train saves baselines if they apply; "
-                "omit it, or train again."
+                f"{found.folder.parent}. opjax-train saves baselines if they can "
+                "be fitted; omit the option, or train again."
             )
         return None
 
     def check(self, folder: pathlib.Path) -> None:
-        """Raises ValueError if the baseline that is asked for is not there."""
+        """Raises ValueError if the requested baseline does not exist."""
         if self.instead and self.instead not in self.baselines.names:
             names = ", ".join(self.baselines.names)
             notes = " ".join(["", *self.baselines.notes])
             raise ValueError(
-                f"baseline={self.instead}: {folder} has {names} only.{notes}"
+                f"baseline={self.instead}: {folder} only has {names}.{notes}"
             )
 
     def predicted(self, found: Learned, sample: Sample) -> Predicted:
-        """Predicts with the baseline in place of the operator.
+        """Predicts with the baseline instead of the operator.
 
         Raises:
           ValueError: if the sample does not fit the operator.
@@ -75,7 +75,7 @@ class Beside(NamedTuple):
         return Predicted(values, scalars if len(scalars) else None)
 
     def row(self, found: Learned, sample: Sample) -> dict[str, Any]:
-        """Returns what a report says of the baselines of a case; nothing without."""
+        """Returns a case's report entries of the baselines; empty without a target."""
         if sample.target is None or not self.baselines.fields:
             return {}
         each: dict[str, Any] = {}
@@ -88,7 +88,7 @@ class Beside(NamedTuple):
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns what the last line says of baselines: the numbers of each, by its key."""
+    """Returns the entries of the last line for each baseline, by its key."""
     of_baselines = [row[ROW] for row in rows if ROW in row]
     names = of_baselines[0] if of_baselines else ()
     errors = {name: numbers_of([row[name] for row in of_baselines]) for name in names}
@@ -96,12 +96,12 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def shown(of_operator: Mapping[str, float], rows: Mapping[str, Any], name: str) -> str:
-    """Returns a table of the errors of an operator and of baselines.
+    """Returns a table of the errors of the operator and the baselines.
 
     Args:
-      of_operator: its numbers, as from `numbers_of`.
-      rows: the numbers of the baselines, as from `summary`.
-      name: of what has predicted.
+      of_operator: numbers of the operator, from `numbers_of`.
+      rows: numbers of the baselines, from `summary`.
+      name: name of the predictor.
     """
     keys = [key for key in of_operator if key.startswith("relative_l2")]
     errors = {name: of_operator}

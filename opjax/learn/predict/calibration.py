@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import os
 import pathlib
 import types
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -16,15 +17,24 @@ from opjax import _formats, files, uncertainty
 from opjax._files import remove_leftovers
 from opjax._trees import Json
 from opjax.files.npz import add, open_npz
+from opjax.learn.config.quantities import parse
 from opjax.learn.json_files import replacing, to_json
 from opjax.learn.messages import say
-from opjax.learn.predict import intervals, likeness, prediction, trained, widths
+from opjax.learn.predict import (
+    calibrated,
+    intervals,
+    likeness,
+    prediction,
+    trained,
+    widths,
+)
 from opjax.learn.predict.field_errors import keys
+from opjax.learn.predict.functions import Function
 from opjax.learn.predict.intervals import HalfWidths
 from opjax.learn.predict.likeness import Reference
 from opjax.learn.predict.prediction import Predicted
 from opjax.learn.predict.trained import Trained
-from opjax.learn.predict.widths import WIDTHS, Width
+from opjax.learn.predict.widths import WIDTHS, Width, WidthFunction
 from opjax.samples import Sample
 from opjax.samples.digests import digest
 from opjax.samples.fields import Fields
@@ -36,11 +46,11 @@ _ROUNDING = 2.0**-20  # of scores, which are in single precision
 
 
 class FieldBand(NamedTuple):
-    """The two fields that enclose a prediction, on the host.
+    """Lower and upper field around a prediction, on the host.
 
     Attributes:
-      lower: lower end at every point, `(n, q)`.
-      upper: upper end.
+      lower: lower bound at every point, `(n, q)`.
+      upper: upper bound at every point, `(n, q)`.
     """
 
     lower: np.ndarray
@@ -48,27 +58,28 @@ class FieldBand(NamedTuple):
 
 
 class OtherOperatorError(ValueError):
-    """A calibration that belongs to an operator that is not there."""
+    """The calibration belongs to a different operator."""
 
 
 class Calibration(NamedTuple):
-    """What turns predictions of one operator into bands.
+    """Converts predictions of one operator to bands.
 
     Attributes:
       trained: the operator.
       width_name: one of `WIDTHS`.
       width: the width model.
-      coverage: the share that is promised.
-      factors: of the width, `whole_field` and `pointwise`, the names of the bands; of
-        several fields `whole_field_U` and so on, one for each; none where scalars alone
-        are predicted.
-      scores: of whole fields, those of the calibration cases, sorted, `(b,)`; where
-        scalars alone are predicted, the largest error of a case over the spread of
-        that scalar in training.
-      members: digests of the operators that an ensemble consists of.
-      half_widths: of the intervals of scalars and quantities, see `intervals`.
-      reference: what the cases are like, for a warning of others; None where they are
-        too few.
+      coverage: target coverage.
+      factors: factors of the width by name of the band, `whole_field` and `pointwise`;
+        with several fields `whole_field_U` and so on, one per field; empty if only
+        scalars are predicted.
+      scores: sorted whole-field scores of the calibration cases, `(b,)`; if only
+        scalars are predicted, the largest error of a case divided by the training
+        spread of that scalar.
+      members: digests of the operators of the ensemble.
+      half_widths: half-widths of the intervals of scalars and quantities, see
+        `intervals`.
+      reference: reference statistics of the calibration cases for the
+        out-of-distribution test; None if there are too few cases.
 
     Examples:
       >>> import numpy as np
@@ -101,28 +112,21 @@ class Calibration(NamedTuple):
         """Returns the band around the prediction for a case.
 
         Args:
-          sample: the case, as for the operator.
-          prediction: what the operator predicts for it, `(n, q)`, if that is known.
-          kind: `"whole_field"`: the whole field lies inside in the promised share of
-            cases; or `"pointwise"`: that share of points does, on average. Of several
-            fields, this is promised of each by itself.
+          sample: the case, as passed to the operator.
+          prediction: prediction of the operator, `(n, q)`, if it is already available.
+          kind: `"whole_field"`: the whole field lies inside with the target coverage;
+            or `"pointwise"`: on average, this fraction of the points does. With several
+            fields, the coverage holds for each field separately.
 
         Returns:
           Lower and upper field in physical units, `(n, q)` each.
 
         Raises:
           ValueError: if the kind is unknown, the sample does not fit the operator, or
-            that predicts scalars alone.
+            the operator predicts only scalars.
         """
-        if kind not in BANDS:
-            raise ValueError(f"{kind=} is unknown; choose from {', '.join(BANDS)}.")
-        if not self.factors:
-            raise ValueError(
-                f"The operator in {self.trained.folder} predicts only scalars, which "
-                "have intervals, `half_widths`, but no band."
-            )
+        factors = self._factors_of(kind)
         values = self.trained(sample) if prediction is None else prediction
-        factors = factors_of_channels(self.trained.fields, kind, self.factors)
         half = np.zeros(values.shape)
         varying = np.flatnonzero(factors)  # a constant channel is predicted exactly
         width = self.width(sample, values)[:, varying]
@@ -135,19 +139,20 @@ class Calibration(NamedTuple):
     def likeness(
         self, sample: Sample, prediction: np.ndarray | None = None
     ) -> dict[str, Any] | None:
-        """Says whether a case can be told apart from the calibration cases.
+        """Tests whether a case is out of distribution.
+
+        It is compared with the calibration cases.
 
         Args:
-          sample: the case, as for the operator.
-          prediction: what the operator predicts for it, `(n, q)`, if that is known.
+          sample: the case, as passed to the operator.
+          prediction: prediction of the operator, `(n, q)`, if it is already available.
 
         Returns:
           `unlike`, `unlike_in` (`"moments"`, `"shape"` or `"scalars"`),
           `likeness_p_value` and `likeness_distance`, see
           `opjax.uncertainty.likeness_of_groups`; `likeness_cases`, the number of
-          calibration cases, and `likeness_shifts`, what they are able to tell apart,
-          see `opjax.uncertainty.detectable_shifts`. None if calibration cases were too
-          few.
+          calibration cases, and `likeness_shifts`, the smallest detectable shifts, see
+          `opjax.uncertainty.detectable_shifts`. None if calibration cases were too few.
 
         Raises:
           ValueError: if the sample does not fit the operator.
@@ -159,11 +164,114 @@ class Calibration(NamedTuple):
             values = self.trained.both(sample).values
         return self.reference.row(self.trained, sample, values)
 
-    def save(self) -> pathlib.Path:
-        """Writes `calibration.npz` beside the operator, for `opjax-predict`.
+    def band_function(
+        self,
+        mesh: Sample | str | os.PathLike[str] | None = None,
+        *,
+        kind: str = "whole_field",
+    ) -> Function:
+        """Returns the band as a pure function of the arguments of `Trained.function`.
+
+            band = found.band_function()
+            lower, upper = band(trained.parameters, *trained.arguments(sample))
+
+        It equals `band` in the precision of the arguments, except that it does not
+        round outwards. Other seeds, which some widths need, are constants.
+
+        Args:
+          mesh: a sample, or a file with one; only the widths `"residual"` and
+            `"combined"` need it, for the neighbours of each point. Neighbours do not
+            change when points move.
+          kind: see `band`.
 
         Returns:
-          The file.
+          A function that returns `uncertainty.Band`: lower and upper field, `(n, q)`.
+
+        Raises:
+          OSError: if the file cannot be read.
+          ValueError: if the kind is unknown, the width needs a mesh, or the operator
+            predicts scalars alone or starts from a baseline.
+        """
+        width, factors = self._width_function(mesh), self._factors_of(kind)
+        return calibrated.band(self.trained, width, factors)
+
+    def quantity(self, text: str, mesh: Sample | str | os.PathLike[str]) -> Function:
+        r"""Returns the interval of a quantity of interest as a pure function.
+
+            interval = found.quantity("lift:p@wall", "new/wing.vtu")
+            lower, upper = interval(trained.parameters, *trained.arguments("..."))
+
+        These are the minimum and maximum of the quantity `Q` over all fields inside
+        the band `p +- h` for whole fields, so the interval holds if the band does:
+
+            Q(p) +- sum_i |dQ/dp_i| h_i   for means, sums and forces, Q(p +- h) for max.
+
+        It is wider than `half_widths`, which are the same for all cases. Its width
+        depends on the width of the band.
+
+        Args:
+          text: one quantity, as in --quantities; any, whether or not training used it.
+          mesh: see `Trained.quantity`.
+
+        Returns:
+          A function that returns `uncertainty.Band`: two scalars.
+
+        Raises:
+          OSError: if the file cannot be read.
+          ValueError: as from `Trained.quantity` and `band_function`; or if the
+            quantity is the length of a vector.
+        """
+        facets = any(one.is_over_facets for one in parse(text))
+        sample = self.trained.one(mesh, facets=facets)
+        width, factors = self._width_function(sample), self._factors_of(BANDS[0])
+        return calibrated.quantity(self.trained, width, factors, text, sample)
+
+    @property
+    def unlikeness(self) -> Function:
+        """The out-of-distribution test as a pure function, for gradients.
+
+            unlikeness = found.unlikeness
+            unlikeness(trained.parameters, *trained.arguments(sample)) <= 0  # no alarm
+
+        It has the arguments of `Trained.function`. Its value is a scalar,
+        `uncertainty.alarm_margin`: positive if `likeness` and `opjax-predict` report
+        the case as out of distribution, negative otherwise. It is differentiable, so an
+        optimiser can use it as a constraint.
+
+        Raises:
+          ValueError: if there were too few calibration cases for the test, or the
+            operator starts from a baseline.
+        """
+        if self.reference is None:
+            raise ValueError(
+                f"The calibration of {self.trained.folder} has no out-of-distribution "
+                "test: it had too few cases. Run opjax-calibrate with "
+                f"{likeness.least_cases(likeness.RATE)} cases or more, or with "
+                "--false_alarms."
+            )
+        return calibrated.unlikeness(self.trained, self.reference)
+
+    def _width_function(
+        self, mesh: Sample | str | os.PathLike[str] | None
+    ) -> WidthFunction:
+        return self.width.function(None if mesh is None else self.trained.one(mesh))
+
+    def _factors_of(self, kind: str) -> np.ndarray:
+        """The factor of the width of each channel, `(q,)`; zero for constant ones."""
+        if kind not in BANDS:
+            raise ValueError(f"{kind=} is unknown; choose from {', '.join(BANDS)}.")
+        if not self.factors:
+            raise ValueError(
+                f"The operator in {self.trained.folder} predicts only scalars, which "
+                "have intervals, `half_widths`, but no band."
+            )
+        return factors_of_channels(self.trained.fields, kind, self.factors)
+
+    def save(self) -> pathlib.Path:
+        """Writes `calibration.npz` to the operator's folder, for `opjax-predict`.
+
+        Returns:
+          The path of the file.
 
         Raises:
           OSError: if it cannot be written.
@@ -199,42 +307,42 @@ def calibrate(
     false_alarms: float | None = None,
     predict: Callable[[Sample], np.ndarray | Predicted] | None = None,
 ) -> Calibration:
-    """Calibrates the bands of a trained operator on cases that it has not seen.
+    """Calibrates the bands of a trained operator on held-out cases.
 
         trained = learn.load("runs/mine")
         found = learn.calibrate(trained, opjax.files.read("data/calibration"))
         lower, upper = found.band(sample)
 
     Bands are split-conformal, see `opjax.uncertainty`: if calibration cases and later
-    ones are exchangeable, whole fields lie inside with the promised probability,
-    however wrong the operator is. Intervals of scalars and of the quantities of
-    training are made likewise. `found.likeness(sample)` says whether a case can be told
-    apart from the calibration cases at all.
+    cases are exchangeable, whole fields lie inside with the target probability,
+    regardless of the error of the operator. The same holds for intervals of scalars and
+    of the quantities of training. `found.likeness(sample)` tests whether a case is out
+    of distribution.
 
     Args:
       operator: from `learn.load`.
-      cases: with their targets, read as those of training were; none of them from the
-        training or validation set. For `"residual"` and `"combined"`, a third of them
-        fits the width and the others calibrate.
-      coverage: promised share, inside (0, 1).
-      width: where bands are wide: `"constant"`, the same everywhere; `"ensemble"`, as
-        far as other seeds are from the prediction; `"residual"`, as large as errors
-        were at points alike; `"combined"`, `"residual"` that also knows how far other
-        seeds are.
+      cases: cases with targets, read in the same way as the training cases; none of
+        them from the training or validation set. With `"residual"` and `"combined"`, a
+        third of them fits the width and the others calibrate.
+      coverage: target coverage, inside (0, 1).
+      width: how the width varies: `"constant"`, not at all; `"ensemble"`, with the
+        distance of other seeds from the prediction; `"residual"`, with the errors at
+        similar points; `"combined"`, `"residual"` with the distance of other seeds as
+        an additional feature.
       members: the other seeds of an ensemble, see `siblings`; for `"ensemble"` and
         `"combined"`.
-      false_alarms: promised share of cases like these that are called unlike, inside
-        (0, 1); 0.05 if None, or no warning where cases are too few for it.
-      predict: `predict(sample)` in place of the operator, for its options: values, or
-        what `Trained.both` returns.
+      false_alarms: false-alarm rate of the out-of-distribution test, inside (0, 1). If
+        None, it is 0.05, or the test is omitted if there are too few cases.
+      predict: `predict(sample)`, which replaces the operator's default call; returns
+        values, or the same as `Trained.both`.
 
     Returns:
-      The calibration, which is not saved yet.
+      The calibration, not yet saved.
 
     Raises:
-      ValueError: if there are too few cases (the message says how many are needed), a
+      ValueError: if there are too few cases (the message states the required number), a
         case was in the training or validation set of the operator or of a member or
-        does not fit one of them, or an option is unknown or has no meaning.
+        does not fit one of them, or an option is unknown or has no effect.
 
     Examples:
       >>> import numpy as np
@@ -251,8 +359,9 @@ def calibrate(
         raise ValueError(f"{width=} is unknown; choose from {', '.join(WIDTHS)}.")
     if (width in widths.OF_SEEDS) != bool(members):
         raise ValueError(
-            f"{width=} with {len(members)} members: {' and '.join(widths.OF_SEEDS)} "
-            "need at least one other seed, and other widths accept none."
+            f"{width=} with {len(members)} members: "
+            f"{' and '.join(widths.OF_SEEDS)} need at least one other seed, and "
+            "other widths support none."
         )
     uncertainty.least_cases(coverage)  # refuses what is no coverage
     alone = not operator.description.channels.target
@@ -317,7 +426,7 @@ def _predicted(
 def factors_of_channels(
     fields: Fields, kind: str, factors: Mapping[str, float]
 ) -> np.ndarray:
-    """Returns the factor of every channel, `(q,)`; zero of constant ones."""
+    """Returns the factor of every channel, `(q,)`; zero for constant channels."""
     each = np.zeros(fields.num_channels)
     for name, field in zip(_factor_names(fields, kind), fields.varying, strict=True):
         each[list(field.channels)] = factors[name]
@@ -428,7 +537,8 @@ def _check_divided(num_cases: int, num_fit: int, coverage: float, width: str) ->
         needed = next(n for n in range(6, 2 * least + 9) if n - n // 3 >= least)
         raise ValueError(
             f"{num_cases} calibration cases are too few for {coverage=:g} with "
-            f"{width=}, whose fit takes a third: at least {needed} are needed."
+            f"{width=}, whose fit uses a third of them: at least {needed} are "
+            "needed."
         )
 
 
@@ -474,16 +584,16 @@ def _check_unseen(operators: Sequence[Trained], cases: Sequence[Sample]) -> None
         names = [name for key, name in own if key in digests]
         if names:
             raise ValueError(
-                f"{len(names)} of {len(cases)} calibration cases were in the training "
-                f"or validation set of {operator.folder}, for example {names[0]}. "
-                "Their errors are too small, and bands would be too narrow. Use "
-                "cases that the run has not seen."
+                f"{len(names)} of {len(cases)} calibration cases were in the "
+                f"training or validation set of {operator.folder}, for example "
+                f"{names[0]}. Their errors are too small, so bands would be too "
+                "narrow. Use held-out cases."
             )
     if unknown:
         say(
-            f"The run in {' and in '.join(dict.fromkeys(unknown))} has no list of its "
-            "samples (older runs and samples on disk have none): nobody checks whether "
-            "calibration cases were among them."
+            f"The run in {' and '.join(dict.fromkeys(unknown))} has no list of its "
+            "samples (older runs and samples on disk have none), so it is not "
+            "checked whether calibration cases were among them."
         )
 
 
@@ -493,16 +603,16 @@ def read_cases(
     *,
     point_dim: int | None = None,
 ) -> list[Sample]:
-    """Reads cases with their targets, as samples of training were read.
+    """Reads cases with targets in the same way as the training samples.
 
     Args:
       operator: from `learn.load`.
       inputs: folder, files or patterns, see `files.find`.
-      point_dim: as for `files.read`; as in training by default.
+      point_dim: as for `files.read`; by default, as in training.
 
     Raises:
       OSError: if a file cannot be read.
-      ValueError: if a file is damaged or has no field of the name of the target.
+      ValueError: if a file is damaged or has no field with the name of the target.
     """
     options = operator.read_options(point_dim=point_dim)
     return files.read(inputs, dataclasses.replace(options, need_target=True))
@@ -512,12 +622,12 @@ def siblings(operator: Trained, *, own_model: str | None = None) -> list[Trained
     """Finds the other seeds of the study that an operator belongs to.
 
     Args:
-      operator: from `learn.load`, one seed of several.
+      operator: operator from `learn.load`, one of several seeds.
       own_model: as for `learn.load`.
 
     Returns:
-      Finished operators of the same model and options in folders beside its own, by
-      their names; none if there are none.
+      Finished operators of the same model and options in sibling folders, by name;
+      empty if there are none.
 
     Examples:
       >>> import tempfile
@@ -549,7 +659,7 @@ def _options(operator: Trained) -> dict[str, Any]:
 
 
 def identity(operator: Trained) -> str:
-    """Returns 16 letters that change with the parameters of an operator."""
+    """Returns a digest of 16 characters of an operator's parameters."""
     hashed = hashlib.blake2b(digest_size=8)
     for leaf in jax.tree.leaves((operator.model, operator.normalizers)):
         hashed.update(np.asarray(leaf).tobytes())
@@ -563,12 +673,12 @@ def load_calibration(
 
     Args:
       operator: from `learn.load`.
-      own_model: as for `learn.load`, of the members of an ensemble.
+      own_model: as for `learn.load`, for the members of an ensemble.
 
     Raises:
       OSError: if the file cannot be read.
-      ValueError: if it is damaged, of a later opjax or of another operator, or a member
-        of its ensemble is missing.
+      ValueError: if it is damaged, was written by a later opjax or belongs to another
+        operator, or a member of its ensemble is missing.
 
     Examples:
       >>> import tempfile
@@ -611,8 +721,8 @@ def _parsed(
 ) -> Calibration:
     if text["operator"] != identity(operator):
         raise OtherOperatorError(
-            f"{operator.folder / FILE} belongs to an earlier operator than the one in "
-            "its folder. Run opjax-calibrate again."
+            f"{operator.folder / FILE} belongs to an earlier operator in this "
+            "folder. Run opjax-calibrate again."
         )
     members: list[Trained] = []
     if text["members"]:
@@ -634,7 +744,7 @@ def _parsed(
     if not np.isfinite([*factors.values(), *scores]).all() or any(
         factor < 0 for factor in factors.values()
     ):
-        raise ValueError("factors that are none")
+        raise ValueError("its factors are invalid")
     width = widths.restore(text["width"], operator, members=members, arrays=arrays)
     coverage = float(text["coverage"])
     uncertainty.least_cases(coverage)
@@ -654,21 +764,21 @@ def _parsed(
 def _half_widths(found: dict[str, dict[str, float]]) -> HalfWidths:
     numbers = [h for named in found.values() for h in named.values()]
     if not np.isfinite(numbers).all() or any(h < 0 for h in numbers):
-        raise ValueError("widths that are none")
+        raise ValueError("its widths are invalid")
     return found
 
 
 def row_of(
     band: FieldBand, sample: Sample, fields: Fields, *, kind: str, coverage: float
 ) -> dict[str, Any]:
-    """What a report says of the band of a case, and of its target, if it has one.
+    """Report entries of the band of a case, and of its target if available.
 
     Args:
-      band: of the case.
+      band: band of the case.
       sample: the case.
-      fields: of the output function.
-      kind: of the band.
-      coverage: that is promised, of each field.
+      fields: fields of the output function.
+      kind: kind of the band.
+      coverage: target coverage of each field.
     """
     weights = sample.quadrature_weights
     arrays = [*band] if sample.target is None else [sample.target, *band]
@@ -714,10 +824,10 @@ ROW = (
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What the last line of JSON says of the bands of all cases.
+    """Entries of the last line of output for the bands of all cases.
 
-    `coverage`, `coverage_pointwise` and `width_over_spread` are means over fields; each
-    of several fields has numbers of its own.
+    `coverage`, `coverage_pointwise` and `width_over_spread` are means over the fields.
+    With several fields, there are separate numbers for each.
     """
     fields: dict[str, list[dict[str, Any]]] = {}
     for row in rows:

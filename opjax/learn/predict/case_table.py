@@ -1,6 +1,6 @@
-"""Scalars of predicted cases: in the report, and as a table.
+"""Scalars of predicted cases: report entries and a table.
 
-`scalars.csv` has a row for every case, with the columns
+`scalars.csv` contains one row per case, with the columns
 
     file                name of the case, as in `report.json`
     NAME                every scalar that is given, and every one that is predicted
@@ -40,12 +40,12 @@ _COLUMNS = {
 def row_of(
     names: Mapping[str, Sequence[str]], sample: Sample, predicted: np.ndarray | None
 ) -> dict[str, Any]:
-    """Returns what the report says of the scalars of a sample, by their names.
+    """Returns the report entries of the scalars of a sample, by name.
 
     Args:
-      names: of the operator's scalars and target scalars.
-      sample: the case, with true scalars where they are known.
-      predicted: what the operator predicts, `(t,)`; None of an operator without.
+      names: names of the operator's scalars and target scalars.
+      sample: the case, with true scalars if they are known.
+      predicted: predicted scalars, `(t,)`; None if the operator predicts none.
 
     Raises:
       ValueError: if a predicted scalar is not finite.
@@ -72,11 +72,11 @@ def row_of(
 
 
 def write(path: pathlib.Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Writes the table of the cases of a report; no table if they have no scalars.
+    """Writes the table of the cases of a report; no table if there are no scalars.
 
     Args:
-      path: of the table.
-      rows: of the report, with what `row_of` returns and the ends of intervals.
+      path: path of the table.
+      rows: rows of the report, with the entries of `row_of` and the interval bounds.
 
     Raises:
       OSError: if it cannot be written.
@@ -91,7 +91,7 @@ def write(path: pathlib.Path, rows: Sequence[Mapping[str, Any]]) -> None:
     ]
     if not any(lines):
         return
-    warnings = [_warnings(row) for row in rows]
+    warnings = [warnings_of(row) for row in rows]
     columns = list(dict.fromkeys(name for line in lines + warnings for name in line))
     with replacing(path) as temporary, open(temporary, "w", newline="") as file:
         writer = csv.DictWriter(file, ["file", *columns], restval="")
@@ -100,7 +100,8 @@ def write(path: pathlib.Path, rows: Sequence[Mapping[str, Any]]) -> None:
             writer.writerow({"file": row["name"], **line, **words})
 
 
-def _warnings(row: Json) -> dict[str, Any]:
+def warnings_of(row: Json) -> dict[str, Any]:
+    """Returns the columns that say what is unusual about the case of a row."""
     numbers: dict[str, Any] = {}
     if ranges.BEYOND in row:
         numbers["outside_training"] = " ".join(row[ranges.BEYOND])
@@ -110,7 +111,7 @@ def _warnings(row: Json) -> dict[str, Any]:
 
 
 def known(rows: Sequence[Mapping[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns predicted and true scalars of the cases that have both, `(b, t)` each."""
+    """Returns predicted and true scalars of the cases with both, `(b, t)` each."""
     both = [row for row in rows if "target_scalars" in row]
     guess, true = (
         np.asarray([list(row[key].values()) for row in both], np.float64)

@@ -1,4 +1,4 @@
-"""What a trained operator is for: sizes, names and ranges of its training samples."""
+"""Description of a trained operator: sizes, names and ranges of its training data."""
 
 import dataclasses
 import functools
@@ -24,7 +24,7 @@ _MEASURED = ("num_points", "ranges", "rounding", "quantiles", "numbers")
 
 
 class Channels(NamedTuple):
-    """Channels of the arrays of a sample; zero for none."""
+    """Numbers of channels of the arrays of a sample; zero if an array is missing."""
 
     mesh_points: int
     features: int
@@ -34,7 +34,7 @@ class Channels(NamedTuple):
 
     @classmethod
     def of(cls, sizes: Sizes) -> "Channels":
-        """Returns the channels of samples of some sizes."""
+        """Returns the numbers of channels for given sizes."""
         return cls(
             sizes.point_dim,
             sizes.feature_dim - sizes.scalar_dim,
@@ -44,7 +44,7 @@ class Channels(NamedTuple):
         )
 
     def to_json(self) -> dict[str, int]:
-        """Returns the channels by array; those of scalars where there are any."""
+        """Returns the numbers of channels by array; scalars only if there are any."""
         known = self._asdict()
         scalars = ("scalars", "target_scalars")
         return {k: n for k, n in known.items() if n or k not in scalars}
@@ -55,15 +55,17 @@ class Stepping(NamedTuple):
 
     Attributes:
       mode: see `TimeOptions.time`.
-      history: number of frames that the model sees; zero for one that finds the state
-        at a time from what is constant, with mode `"one_shot"` and no increments.
-      channels: of the fields that evolve.
-      increments: whether the model predicts the increment since the last frame.
-      interval: time between frames in training, the median where it varies.
-      longest: largest distance of time in training, which is one for the model.
-      span: from the first to the last frame of the longest series of training.
-      shortest: smallest distance of time in training; zero where an earlier opjax did
-        not store it.
+      history: number of frames that the model receives. Zero if the model computes the
+        state at a time from constant inputs, with mode `"one_shot"` and without
+        increments.
+      channels: number of channels of the evolving fields.
+      increments: whether the model predicts the increment from the last frame.
+      interval: time between frames in training, the median if it varies.
+      longest: largest time difference in training, which is scaled to one for the
+        model.
+      span: time from the first to the last frame of the longest training series.
+      shortest: smallest time difference in training; zero if an earlier opjax did not
+        store it.
     """
 
     mode: str
@@ -77,12 +79,12 @@ class Stepping(NamedTuple):
 
     @property
     def timed(self) -> bool:
-        """Whether the model is told a time."""
+        """Whether the model receives the time."""
         return self.mode in TIMED
 
     @classmethod
     def from_json(cls, stored: Any) -> "Stepping":
-        """Reads what was stored.
+        """Reads the stored values.
 
         Raises:
           ValueError: if it is damaged.
@@ -94,7 +96,7 @@ class Stepping(NamedTuple):
             value = named.get(name)
             fits = isinstance(value, bool) == (kind is bool) and isinstance(value, kind)
             if not fits or (isinstance(value, float) and not math.isfinite(value)):
-                raise ValueError(f"{name}={value!r} of its time")
+                raise ValueError(f"{name}={value!r} in its time options")
         how = cls(*(named[name] for name in cls._fields))
         sizes = how.history, how.channels, how.interval, how.longest, how.span
         if how.mode not in MODES or min(sizes) <= 0 or how.shortest < 0:
@@ -104,22 +106,23 @@ class Stepping(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Description:
-    """What a trained operator is for.
+    """Description of a trained operator.
 
     Attributes:
-      sizes: that the model was built for.
-      channels: of the arrays of a sample.
-      names: of the channels, by array.
-      layout: that the model was built with.
+      sizes: sizes that the model was built for.
+      channels: numbers of channels of the arrays of a sample.
+      names: names of the channels, by array.
+      layout: layout that the model was built with.
       weighted: whether samples have quadrature weights.
       num_train: number of training samples.
-      measured: as from `samples.ranges.measure`, JSON values; of scaled samples where
-        the configuration has scales, and `numbers`, the ranges of what these need.
+      measured: JSON values from `samples.ranges.measure`, for scaled samples if the
+        configuration has scales; and `numbers`, the ranges of the numbers in these
+        scales.
       uniform: whether the samples are on uniform grids that fill their box.
-      fields: of the output function, where each has an error of its own.
-      time: of an operator of series.
-      seen: digests of the samples that trained or chose the operator, where known.
-      config: of the run, with the fields of `ModelOptions`.
+      fields: fields of the output function, if each has a separate error.
+      time: time stepping of an operator for series.
+      seen: digests of the samples that trained or selected the operator, if known.
+      config: configuration of the run, with the fields of `ModelOptions`.
     """
 
     sizes: Sizes
@@ -137,33 +140,33 @@ class Description:
 
     @property
     def num_points(self) -> tuple[int, int]:
-        """Points of the smallest and of the largest training mesh."""
+        """Number of points of the smallest and of the largest training mesh."""
         fewest, most = self.measured["num_points"]
         return fewest, most
 
     @property
     def ranges(self) -> Mapping[str, Any]:
-        """Smallest and largest value of every channel, by array."""
+        """Minimum and maximum of every channel, by array."""
         return self.measured["ranges"]
 
     @property
     def training(self) -> Mapping[str, Any]:
-        """What `samples.ranges` compares other samples with, scaled if they are."""
+        """Statistics of the (scaled) training samples, for `samples.ranges`."""
         names = self.names if self.scaling is None else self.scaling.reduced_names()
         return {**self.measured, "names": names}
 
     @functools.cached_property
     def scaling(self) -> Scaling | None:
-        """What cases are divided by, as the configuration of the run says."""
+        """The physical scales in the configuration of the run."""
         return Scaling.of(self.config, self.names)
 
     @property
     def numbers(self) -> Mapping[str, Sequence[float]]:
-        """Smallest and largest number in training that scales are made of."""
+        """Minimum and maximum in training of the numbers in scale formulas."""
         return self.measured.get("numbers", {})
 
     def to_json(self) -> dict[str, Any]:
-        """Returns what is stored beside an operator, but for its configuration."""
+        """Returns the stored description, without the configuration."""
         found: dict[str, Any] = {
             "sizes": self.sizes._asdict(),
             "channels": self.channels.to_json(),
@@ -183,12 +186,12 @@ class Description:
 
     @classmethod
     def from_json(cls, stored: Any) -> "Description":
-        """Reads what was stored beside an operator, with its configuration.
+        """Reads the stored description and the configuration of an operator.
 
-        Operators of opjax 0.2 have no `layout`, those of series no `shortest`.
+        Operators of opjax 0.2 lack `layout`, and `shortest` if trained on series.
 
         Raises:
-          ValueError: if parts are missing or are not what they have to be.
+          ValueError: if parts are missing or invalid.
         """
         parts = {"sizes": dict, "channels": dict, "names": dict, "weighted": bool}
         parts |= {"config": dict, "ranges": dict, "num_points": list}
@@ -204,6 +207,8 @@ class Description:
         if set(channels) - set(Channels._fields):
             raise ValueError(f"channels of {sorted(channels)}")
         check_counts([sizes, channels, stored["num_points"]])
+        if None in channels.values():
+            raise ValueError(f"channels={channels}, expected counts")
         if len(stored["num_points"]) != 2:
             raise ValueError(f"num_points={stored['num_points']}, expected two numbers")
         return cls(
@@ -244,14 +249,14 @@ def _configuration(stored: Json) -> dict[str, Any]:
 
 
 def check_counts(value: Any) -> None:
-    """Raises ValueError if nested lists and objects hold anything but small numbers."""
+    """Raises ValueError if nested values are anything but small numbers."""
     if isinstance(value, dict | list):
         for part in value.values() if isinstance(value, dict) else value:
             check_counts(part)
     elif value is not None and not (
         type(value) in (int, float, bool) and abs(value) < 2**31
     ):
-        raise ValueError("sizes that are none")
+        raise ValueError("its sizes are invalid")
 
 
 def describe(
@@ -265,17 +270,17 @@ def describe(
     seen: list[str] | None = None,
     scaling: Scaling | None = None,
 ) -> Description:
-    """Says what an operator is for: sizes and the ranges of the training samples.
+    """Describes an operator: sizes and ranges of the training samples.
 
     Args:
       train: training samples, in physical units.
-      sizes: that the model was built for.
-      names: of the channels, by array.
-      layout: that the model was built with; as by default if None.
-      fields: of the output function, where each has an error of its own.
-      time: of an operator of series.
+      sizes: sizes that the model was built for.
+      names: names of the channels, by array.
+      layout: layout that the model was built with; the default if None.
+      fields: fields of the output function, if each has a separate error.
+      time: time stepping of an operator for series.
       seen: digests of samples, see `Description`.
-      scaling: of the samples.
+      scaling: physical scales of the samples.
     """
     channels, numbers = Channels.of(sizes), {}
     if scaling is not None and not isinstance(train, Sliced):

@@ -1,4 +1,4 @@
-"""What an operator makes of a mesh, evaluated wherever it is wanted."""
+"""The output of an operator for one mesh, evaluated at any point."""
 
 import os
 from collections.abc import Mapping
@@ -15,17 +15,17 @@ from opjax.samples import Sample
 class Field(NamedTuple):
     """The output function of an operator for one mesh, from `Trained.field`.
 
-    Points know others by the coefficients of the layers alone, which are those of the
-    mesh: at its points values are those of `trained(mesh)`, and values at any other
-    point cost that point's own layers. A point is seen as one of the mesh: an operator
-    with input features needs those of the point, the input function there.
+    Points interact only through the coefficients of the layers, which are computed from
+    the mesh. At the points of the mesh, values equal those of `trained(mesh)`. A value
+    at another point costs only the evaluation of the layers at that point. An operator
+    with input features needs the features at that point.
 
     Attributes:
       trained: the operator.
-      coefficients: of all layers, `(l, h, k, d)`.
-      time: of an operator with a time embedding.
-      scalars: those of the mesh, `(s,)`, of an operator that takes some.
-      numbers: those of the mesh, that it is scaled by.
+      coefficients: coefficients of all layers, `(l, h, k, d)`.
+      time: time, for an operator with a time embedding.
+      scalars: scalars of the mesh, `(s,)`, if the operator has scalar inputs.
+      numbers: numbers of the mesh for the physical scales.
 
     Examples:
       >>> import numpy as np
@@ -54,11 +54,12 @@ class Field(NamedTuple):
         """Evaluates the field, in physical units.
 
         Args:
-          points: where, `(m, p)`: another mesh of the same field, a slice, a line; or a
-            sample or file with points and features, whose weights have no meaning here.
-          features: the input function at these points, `(m, c)`, of an operator that
-            has one.
-          chunk_size: points that are evaluated at once.
+          points: evaluation points, `(m, p)`, for example another mesh, a slice or a
+            line; or a sample or file with points and features, whose weights have no
+            effect.
+          features: the input function at these points, `(m, c)`, if the operator has
+            one.
+          chunk_size: number of points that are evaluated at once.
 
         Returns:
           Values of the output function, float32 of shape `(m, q)`.
@@ -72,7 +73,7 @@ class Field(NamedTuple):
         elif features is None:
             sample = self.trained.one(points)
         else:
-            raise ValueError("Pass features with an array of points only.")
+            raise ValueError("Pass features only with an array of points.")
         sample = sample._replace(scalars=self.scalars, numbers=self.numbers)
         prediction.check(self.trained, sample, weights=False)
         reduced = self.trained.reduced(sample)

@@ -1,4 +1,4 @@
-"""Errors of the fields of predictions, on the host: what tables and reports say."""
+"""Errors of predicted fields, on the host, for tables and reports."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -14,10 +14,11 @@ _OF_A_SAMPLE = ("relative_l2", "error_over_spread")
 
 
 def keys(names: Sequence[str]) -> list[str]:
-    """Returns what follows the name of a number in its key, for each field.
+    """Returns the suffix of the keys of each field.
 
-    Nothing for a single field, whose numbers are those of the whole. A key such as
-    `relative_l2_worst` or `relative_l2_functional` has another meaning already.
+    It is empty for a single field, whose numbers are those of all channels. Suffixes
+    avoid keys with another meaning, such as `relative_l2_worst` or
+    `relative_l2_functional`.
     """
     if len(names) < 2:
         return []
@@ -33,10 +34,10 @@ class FieldErrors(NamedTuple):
     """Errors of the fields of many samples, on the host.
 
     Attributes:
-      names: of the fields.
-      relative: relative L2 errors, `(b, f)`; NaN where a target is zero, infinite
-        where a prediction is no number.
-      over_spread: root mean square errors over the spread in training, `(b, f)`.
+      names: names of the fields.
+      relative: relative L2 errors, `(b, f)`; NaN if a target is zero, infinite if a
+        prediction is not finite.
+      over_spread: root mean square errors divided by the training spread, `(b, f)`.
     """
 
     names: tuple[str, ...]
@@ -47,12 +48,12 @@ class FieldErrors(NamedTuple):
     def of(
         cls, names: Sequence[str], error: ArrayLike, target: ArrayLike
     ) -> "FieldErrors":
-        """Makes errors of root mean squares over the spread of each field.
+        """Creates errors from root mean squares divided by the spread of each field.
 
         Args:
-          names: of the fields.
-          error: of prediction minus target, `(b, f)`.
-          target: of the target, `(b, f)`.
+          names: names of the fields.
+          error: root mean square of prediction minus target, `(b, f)`.
+          target: root mean square of the target, `(b, f)`.
         """
         error, target = (np.asarray(x, np.float64) for x in (error, target))
         # What is no number is infinitely wrong, and no target that is zero.
@@ -64,16 +65,16 @@ class FieldErrors(NamedTuple):
 
     @property
     def filled(self) -> np.ndarray:
-        """Relative errors; over the spread where a target is zero, `(b, f)`."""
+        """Relative errors; errors over the spread if a target is zero, `(b, f)`."""
         return np.where(np.isnan(self.relative), self.over_spread, self.relative)
 
     @property
     def of_samples(self) -> np.ndarray:
-        """The mean over the fields of each sample, `(b,)`."""
+        """The mean over the fields for each sample, `(b,)`."""
         return self.filled.mean(axis=1)
 
     def arrays(self, fields: Fields) -> dict[str, np.ndarray]:
-        """Returns what `predictions.npz` has of them, and of the fields' channels."""
+        """Returns the entries of `predictions.npz` for errors and field channels."""
         belongs = np.zeros((len(self.names), fields.num_channels), bool)
         for row, field in zip(belongs, fields.varying, strict=True):
             row[list(field.channels)] = True
@@ -85,10 +86,10 @@ class FieldErrors(NamedTuple):
         }
 
     def numbers(self) -> dict[str, float]:
-        """Returns the numbers of a table.
+        """Returns the errors shown in tables of results.
 
-        `relative_l2` and `error_over_spread` are the means over samples and fields;
-        each of several fields has its own numbers, too, see `keys`.
+        `relative_l2` and `error_over_spread` are means over samples and fields. With
+        several fields, each also has separate numbers, see `keys`.
         """
         each = list(self.by_field().values())
         found: dict[str, float] = {}
@@ -102,7 +103,7 @@ class FieldErrors(NamedTuple):
         return found
 
     def by_field(self) -> dict[str, dict[str, float]]:
-        """Returns the numbers of each field, those of `numbers`."""
+        """Returns the numbers of each field, with the keys of `numbers`."""
         fields: dict[str, dict[str, float]] = {}
         for place, name in enumerate(self.names):
             relative = self.relative[:, place]
@@ -116,9 +117,9 @@ class FieldErrors(NamedTuple):
         return fields
 
     def row(self) -> dict[str, Any]:
-        """Returns what a report says of one sample, the numbers of its fields nested.
+        """Returns the report entries of one sample, with nested entries per field.
 
-        For `numbers_of`.
+        `numbers_of` reads them.
         """
 
         def kept(numbers: Mapping[str, float]) -> dict[str, float]:
@@ -129,7 +130,7 @@ class FieldErrors(NamedTuple):
 
 
 def joined(several: Sequence[FieldErrors]) -> FieldErrors:
-    """Returns the errors of all samples of several."""
+    """Concatenates errors of several groups of samples."""
     relative, over_spread = (
         np.concatenate([one[place] for one in several]) for place in (1, 2)
     )
@@ -137,7 +138,7 @@ def joined(several: Sequence[FieldErrors]) -> FieldErrors:
 
 
 def numbers_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Returns the numbers of a table for the rows of a report that have errors."""
+    """Returns the numbers of a table from the report rows that have errors."""
     of_cases = [row["fields"] for row in rows if "error_over_spread" in row]
     if not of_cases:
         return {}
@@ -149,10 +150,10 @@ def numbers_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 class Sums:
-    """Errors of one sample in physical units, from some of its points at a time.
+    """Errors of one sample in physical units, accumulated over parts of its points.
 
     Args:
-      fields: of the output function.
+      fields: fields of the output function.
     """
 
     def __init__(self, fields: Fields):
@@ -162,7 +163,7 @@ class Sums:
     def add(
         self, predicted: ArrayLike, target: Any, weights: ArrayLike | None = None
     ) -> None:
-        """Adds points, `(m, q)`, and their weights, `(m,)`; a zero masks a point."""
+        """Adds points, `(m, q)`, and their weights, `(m,)`; zero masks a point."""
         mass = np.ones(len(target)) if weights is None else np.asarray(weights, float)
         keep = mass > 0
         values, truth = (np.asarray(x, np.float64)[keep] for x in (predicted, target))
@@ -173,7 +174,7 @@ class Sums:
         self.mass += mass.sum()
 
     def errors(self) -> FieldErrors:
-        """Returns the errors of the points so far, as those of one sample."""
+        """Returns the errors of the points so far, as errors of one sample."""
         error, target = np.sqrt(self._squares / self.mass)[:, None]
         return FieldErrors.of(self._fields.names, error, target)
 

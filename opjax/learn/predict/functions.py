@@ -1,7 +1,8 @@
 """Trained operators as pure functions of arrays in physical units.
 
-What `Trained.__call__` does on the host, with checks of values, padding and chunks,
-happens here in functions that JAX transforms: `jit`, `grad`, `jvp`, `vmap`, `hessian`.
+`Trained.__call__` works on the host, with value checks, padding and chunks. These
+functions do the same without them, and support JAX's transformations: `jit`, `grad`,
+`jvp`, `vmap`, `hessian`.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,13 +16,14 @@ from jax.typing import ArrayLike
 
 from opjax import normalize
 from opjax._trees import Model
-from opjax.learn.config.quantities import parse
+from opjax.learn.config.quantities import Quantity, parse
 from opjax.learn.predict import grids, prediction, stepping
 from opjax.learn.predict.learned import Learned
 from opjax.learn.predict.prediction import Predicted
 from opjax.learn.predict.quantities import Measured
 from opjax.normalize import Normalizer, is_single
 from opjax.samples import Sample
+from opjax.samples.base import real
 from opjax.samples.normalizers import encode
 
 _OUTPUTS = ("target", "target_scalars")  # as in `Predicted`
@@ -30,11 +32,11 @@ Scalars = ArrayLike | Mapping[str, ArrayLike]
 
 
 class Parameters(NamedTuple):
-    """All numbers of a trained operator: a pytree of arrays.
+    """All numbers of a trained operator, as a pytree of arrays.
 
     Attributes:
-      model: between normalised arrays.
-      normalizers: by the names of the arrays.
+      model: the model, which maps normalised arrays.
+      normalizers: normalisers by array name.
     """
 
     model: Model
@@ -42,14 +44,14 @@ class Parameters(NamedTuple):
 
 
 class Arguments(NamedTuple):
-    """The arrays of one case, in physical units and in the order of calls.
+    """The arrays of one case in physical units, in the order of the arguments.
 
     Attributes:
-      points: of the mesh, `(n, p)`.
-      features: values of the input function, `(n, c)`; of an operator of series, the
-        frames that it sees, oldest first, and what is constant.
-      scalars: numbers of the case, `(s,)`, in the order of `scalars_of`.
-      quadrature_weights: of the points, `(n,)`.
+      points: points of the mesh, `(n, p)`.
+      features: values of the input function, `(n, c)`; for an operator of series, the
+        input frames, oldest first, and the constant inputs.
+      scalars: scalars of the case, `(s,)`, in the order of `scalars_of`.
+      quadrature_weights: weights of the points, `(n,)`.
     """
 
     points: Any
@@ -58,17 +60,41 @@ class Arguments(NamedTuple):
     quadrature_weights: Any = None
 
 
-def scalars_of(trained: Learned) -> list[str]:
-    """Names of the scalars that functions of an operator take, in their order.
+class Case(NamedTuple):
+    """One case of a call, which JAX may trace.
 
-    Those of the operator, and then numbers that only its scales need.
+    Attributes:
+      sample: its checked arrays in physical units.
+      arrays: inputs of the model, divided by the scales of the case.
+      factors: scales of the channels, by name of the array.
+    """
+
+    sample: Sample
+    arrays: dict[str, Any]
+    factors: dict[str, jax.Array]
+
+    def reduced(self, values: Any) -> Any:
+        """Divides a field in physical units by its scale."""
+        factor = self.factors.get("target")
+        return values if factor is None else values / _row_of(factor, values)
+
+    def restored(self, values: Any, role: str = "target") -> Any:
+        """Multiplies scaled predictions by their scale."""
+        factor = self.factors.get(role)
+        return values if factor is None else values * _row_of(factor, values)
+
+
+def scalars_of(trained: Learned) -> list[str]:
+    """Names of the scalar arguments of an operator's functions, in order.
+
+    First the scalars of the operator, then numbers that only its scales use.
     """
     names = list(trained.description.names.get("scalars") or ())
     return names + [name for name in trained.description.numbers if name not in names]
 
 
 def arguments(trained: Learned, sample: Sample) -> Arguments:
-    """Returns the arrays of a sample, for the functions of an operator."""
+    """Returns the arrays of a sample, as arguments of an operator's functions."""
     scalars, extra = sample.scalars, scalars_of(trained)
     if trained.scaling is not None:
         values = trained.scaling.values(sample)
@@ -86,18 +112,16 @@ def arguments(trained: Learned, sample: Sample) -> Arguments:
 
 
 def operator(trained: Learned) -> Function:
-    """Returns `Trained.function`.
+    """Implements `Trained.function`.
 
     Raises:
       ValueError: if the operator starts from a baseline.
     """
     if trained.start is not None:
         raise ValueError(
-            f"The operator in {trained.folder} starts from a baseline, which is no "
-            "function of JAX; train without --start_from to differentiate it."
+            f"The operator in {trained.folder} adds to a baseline, which JAX "
+            "cannot differentiate; train without --start_from to differentiate it."
         )
-    rounded = [name for name, n in trained.normalizers.items() if not is_single(n)]
-    description, scaling = trained.description, trained.scaling
 
     def function(
         parameters: Parameters,
@@ -107,27 +131,14 @@ def operator(trained: Learned) -> Function:
         quadrature_weights: ArrayLike | None = None,
         time: ArrayLike | None = None,
     ) -> Any:
-        sample, numbers = _sample(
-            trained, points, features, scalars, quadrature_weights
-        )
-        _check_precision(trained, sample, rounded)
-        arrays: dict[str, Any] = prediction.arrays_of(sample)
-        factors: dict[str, jax.Array] = {}
-        if scaling is not None:
-            factors = scaling.traced_factors(numbers, description.channels._asdict())
-            arrays = {
-                k: a / _row_of(factors[k], a) if k in factors else a
-                for k, a in arrays.items()
-            }
-            if "scalars" in arrays:
-                arrays["scalars"] = scaling.turned(arrays["scalars"])
-        if description.time is not None:
-            return _next_frame(trained, parameters, arrays, time)
-        encoded = encode(arrays, parameters.normalizers)
+        found = case(trained, points, features, scalars, quadrature_weights)
+        if trained.description.time is not None:
+            return _next_frame(trained, parameters, found.arrays, time)
+        encoded = encode(found.arrays, parameters.normalizers)
         time = None if time is None else jnp.asarray(time, encoded["mesh_points"].dtype)
-        encoded_output = prediction.call_both(parameters.model, encoded, time=time)
+        encoded_output = _called(parameters.model, encoded, time)
         physical = [
-            None if part is None else _decoded(parameters, factors, role, part)
+            None if part is None else _decoded(parameters, found, role, part)
             for role, part in zip(_OUTPUTS, encoded_output, strict=True)
         ]
         return physical[0] if physical[1] is None else Predicted(*physical)
@@ -135,25 +146,49 @@ def operator(trained: Learned) -> Function:
     return function
 
 
+def case(
+    trained: Learned,
+    points: ArrayLike,
+    features: ArrayLike | None,
+    scalars: Scalars | None,
+    quadrature_weights: ArrayLike | None,
+) -> Case:
+    """Returns the checked arrays of a call.
+
+    Raises:
+      ValueError: if shapes do not fit the operator, or inputs have an offset that their
+        precision would lose.
+    """
+    sample, numbers = _sample(trained, points, features, scalars, quadrature_weights)
+    _check_precision(trained, sample)
+    arrays: dict[str, Any] = prediction.arrays_of(sample)
+    scaling = trained.scaling
+    if scaling is None:
+        return Case(sample, arrays, {})
+    channels = trained.description.channels._asdict()
+    factors = scaling.traced_factors(numbers, channels)
+    arrays = {
+        k: a / _row_of(factors[k], a) if k in factors else a for k, a in arrays.items()
+    }
+    if "scalars" in arrays:
+        arrays["scalars"] = scaling.turned(arrays["scalars"])
+    return Case(sample, arrays, factors)
+
+
 def quantity(trained: Learned, text: str, sample: Sample) -> Function:
-    """Returns `Trained.quantity`.
+    """Implements `Trained.quantity`.
 
     Args:
       trained: the operator.
-      text: one quantity, as a flag names it.
-      sample: the mesh that it is measured on.
+      text: one quantity, in the syntax of the flag.
+      sample: the sample that provides the mesh.
 
     Raises:
-      ValueError: if there is not one quantity, or it means nothing on the mesh; as from
-        `operator`.
+      ValueError: if the text is not exactly one quantity, or it is not defined on the
+        mesh; as from `operator`.
     """
-    wanted = parse(text)
-    if len(wanted) != 1:
-        raise ValueError(
-            f"quantity={text!r} names {len(wanted)} of them, expected one."
-        )
     call = operator(trained)
-    measured = Measured(wanted[0], sample, trained.description.names)
+    measured = Measured(one(text), sample, trained.description.names)
 
     def function(
         parameters: Parameters,
@@ -165,16 +200,35 @@ def quantity(trained: Learned, text: str, sample: Sample) -> Function:
     ) -> jax.Array:
         arrays = points, features, scalars, quadrature_weights
         case, _ = _sample(trained, *arrays)
-        if case.num_points != sample.num_points:
-            raise ValueError(
-                f"{text}: the call has {case.num_points} points, but the mesh of "
-                f"{sample.name}, whose boundaries count, has {sample.num_points}."
-            )
+        check_same_mesh(text, case, sample)
         values = call(parameters, *arrays, time)
         values = values.values if isinstance(values, Predicted) else values
         return measured(case, values)
 
     return function
+
+
+def one(text: str) -> Quantity:
+    """Parses a text that contains exactly one quantity.
+
+    Raises:
+      ValueError: if it contains none or several.
+    """
+    wanted = parse(text)
+    if len(wanted) != 1:
+        raise ValueError(
+            f"quantity={text!r} contains {len(wanted)} quantities, expected one."
+        )
+    return wanted[0]
+
+
+def check_same_mesh(what: str, given: Sample, mesh: Sample) -> None:
+    """Raises ValueError if a call has another number of points than the mesh."""
+    if given.num_points != mesh.num_points:
+        raise ValueError(
+            f"{what}: the call has {given.num_points} points, but the mesh of "
+            f"{mesh.name}, which defines the boundaries, has {mesh.num_points}."
+        )
 
 
 def on_grids(trained: Learned) -> Function:
@@ -185,7 +239,7 @@ def on_grids(trained: Learned) -> Function:
     function = operator(trained)
 
     def evaluate(parameters: Parameters, values: Any, scalars: Any, time: Any) -> Any:
-        values = jnp.asarray(values)
+        values = _real("The values on a grid", values)
         layout = grids.layout(trained, values.shape)
         points, rows = jnp.asarray(layout.points, values.dtype), layout.rows
         found = jax.vmap(
@@ -197,36 +251,8 @@ def on_grids(trained: Learned) -> Function:
     return evaluate
 
 
-def of_features(trained: Learned, parameters: Parameters) -> Callable[..., jax.Array]:
-    """Returns an operator whose scalars are features, as `opjax.export.save` takes it.
-
-    Args:
-      trained: the operator.
-      parameters: that are stored with it.
-
-    Returns:
-      `function(mesh_points, features, quadrature_weights=)` in physical units; the last
-      channels of the features are those of `scalars_of`, the same at all points.
-    """
-    call, channels = operator(trained), trained.description.channels.features
-    has_scalars = bool(scalars_of(trained) or trained.description.channels.scalars)
-
-    def function(
-        mesh_points: jax.Array,
-        features: jax.Array | None = None,
-        quadrature_weights: jax.Array | None = None,
-    ) -> jax.Array:
-        own = scalars = None
-        if features is not None:
-            own = features[:, :channels] if channels else None
-            scalars = features[0, channels:] if has_scalars else None
-        return call(parameters, mesh_points, own, scalars, quadrature_weights)
-
-    return function
-
-
 def is_traced(*arguments: object) -> bool:
-    """Whether arguments are of a function that JAX is transforming."""
+    """Whether JAX is tracing the arguments."""
     leaves = jax.tree.leaves(arguments)
     return any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
 
@@ -239,7 +265,7 @@ def _sample(
     weights: ArrayLike | None,
 ) -> tuple[Sample, dict[str, jax.Array]]:
     """The checked arrays of a case, and its numbers by name."""
-    x: Any = jnp.asarray(points)
+    x: Any = _real("mesh_points", points)
     names = scalars_of(trained)
     if isinstance(scalars, Mapping):
         if missing := [name for name in names if name not in scalars]:
@@ -253,28 +279,29 @@ def _sample(
                 f"does not take; it needs {', '.join(names) or 'none'}."
             )
         scalars = jnp.stack([jnp.asarray(scalars[n], x.dtype) for n in names])
-    row: Any = None if scalars is None else jnp.atleast_1d(jnp.asarray(scalars))
+    row: Any = None if scalars is None else jnp.atleast_1d(_real("scalars", scalars))
     expected = len(names) or trained.description.channels.scalars
     if (0 if row is None else row.shape[0]) != expected:
         raise ValueError(
             f"scalars have shape {None if row is None else row.shape}, but the "
             f"operator in {trained.folder} takes {expected}"
-            + (f", {', '.join(names)}, in this order." if names else ".")
+            + (f": {', '.join(names)}, in this order." if names else ".")
         )
     numbers = {} if row is None else dict(zip(names, row, strict=False))
     own = trained.description.channels.scalars
-    values: Any = None if features is None else jnp.asarray(features)
+    values: Any = None if features is None else _real("features", features)
     if values is not None and values.ndim == 1:
         values = values[:, None]
-    masses: Any = None if weights is None else jnp.asarray(weights)
+    masses: Any = None if weights is None else _real("quadrature_weights", weights)
     for name, array, rank in (
         ("features", values, 2),
         ("quadrature_weights", masses, 1),
     ):
         if array is not None and (array.ndim != rank or array.shape[0] != x.shape[0]):
             raise ValueError(
-                f"{name} have shape {array.shape}, but there are {x.shape[0]} points "
-                f"{x.shape}: pass one row for each point, and batches by jax.vmap."
+                f"{name} have shape {array.shape}, but there are {x.shape[0]} "
+                f"points {x.shape}: pass one row per point, and use jax.vmap for "
+                "batches."
             )
     sample = Sample(
         x,
@@ -288,24 +315,48 @@ def _sample(
     return sample, numbers
 
 
-def _check_precision(trained: Learned, sample: Sample, rounded: list[str]) -> None:
+def _real(name: str, values: ArrayLike) -> jax.Array:
+    """Real numbers of any type in the precision of JAX, see `samples.base.real`."""
+    array = jnp.asarray(values)
+    if array.dtype in (jnp.float32, jnp.float64):
+        return array
+    large = real(name, np.empty(0, array.dtype)).dtype
+    return array.astype(jax.dtypes.canonicalize_dtype(large))
+
+
+def _check_precision(trained: Learned, sample: Sample) -> None:
     """Raises ValueError where single precision would lose an offset of the inputs."""
-    for name in rounded:
+    for name in (k for k, n in trained.normalizers.items() if not is_single(n)):
         array = getattr(sample, name, None)
         if array is not None and array.dtype != jnp.float64:
             raise ValueError(
-                f"{name} have an offset that {array.dtype} would lose; give float64 "
-                "arrays inside of `with jax.enable_x64(True):`, or subtract the "
-                f"offset and train again (the operator is in {trained.folder})."
+                f"{name} have an offset that is too large for {array.dtype}; pass "
+                "float64 arrays inside `with jax.enable_x64(True):`, or subtract "
+                f"the offset and train again (the operator is in {trained.folder})."
             )
 
 
-def _decoded(
-    parameters: Parameters, factors: Mapping[str, jax.Array], role: str, values: Any
-) -> jax.Array:
+def _called(model: Model, encoded: dict[str, Any], time: Any) -> Predicted:
+    """Evaluates a model; says what to do where it has no forward mode.
+
+    Of `jax.jvp(jax.jit(f), ...)` JAX says so itself, when nothing of ours runs.
+    """
+    try:
+        return prediction.call_both(model, encoded, time=time)
+    except TypeError as error:
+        if "custom_vjp" not in str(error):
+            raise
+        raise TypeError(
+            "Forward mode (jax.jvp, jacfwd, hessian) does not go through chunks of "
+            "points. Use reverse mode: jax.grad, or jax.jacrev(jax.grad(f)) for a "
+            "Hessian. The operator was trained with chunk_size."
+        ) from error
+
+
+def _decoded(parameters: Parameters, found: Case, role: str, values: Any) -> jax.Array:
     if role in parameters.normalizers:
         values = normalize.decode(parameters.normalizers[role], values)
-    return values * _row_of(factors[role], values) if role in factors else values
+    return found.restored(values, role)
 
 
 def _row_of(factor: jax.Array, values: Any) -> jax.Array:

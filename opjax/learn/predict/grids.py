@@ -1,6 +1,7 @@
-"""Meshes given as arrays, in place of samples: points, and values on uniform grids."""
+"""Arrays as inputs instead of samples: points, and values on uniform grids."""
 
 import math
+import warnings
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -16,8 +17,8 @@ class Grids(NamedTuple):
     """Values on one or several grids.
 
     Attributes:
-      samples: one for each grid.
-      output_shape: of the predictions, in the layout of the input.
+      samples: one sample for each grid.
+      output_shape: shape of the predictions, in the layout of the input.
     """
 
     samples: list[Sample]
@@ -25,13 +26,13 @@ class Grids(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """The axes of values on one or several uniform grids.
+    """Axes of an array of values on one or several uniform grids.
 
     Attributes:
-      shape: points per axis of a grid.
-      points: of the grid, in row-major order, `(n, k)`.
+      shape: number of points per axis of a grid.
+      points: points of the grid, in row-major order, `(n, k)`.
       rows: shape of the values as features, `(grids, n, channels)`.
-      output_shape: of the predictions, in the layout of the input.
+      output_shape: shape of the predictions, in the layout of the input.
     """
 
     shape: tuple[int, ...]
@@ -41,7 +42,7 @@ class Layout(NamedTuple):
 
 
 def is_mesh(trained: Learned) -> bool:
-    """Whether an operator takes points alone: the mesh is its input."""
+    """Whether an operator takes only points, without features."""
     return not trained.description.channels.features
 
 
@@ -51,10 +52,10 @@ def of_points(
     quadrature_weights: ArrayLike | None,
     scalars: ArrayLike | None = None,
 ) -> Sample:
-    """Returns the sample of arrays: points `(n, p)`, features `(n, c)` or `(n,)`.
+    """Converts arrays to a sample: points `(n, p)`, features `(n, c)` or `(n,)`.
 
     Raises:
-      TypeError: if an array has no real numbers.
+      TypeError: if an array is not real-valued.
       ValueError: if the arrays have different numbers of points.
     """
     points = _floating("mesh_points", mesh_points)
@@ -84,7 +85,7 @@ def of_points(
 def named_scalars(
     trained: Learned, given: Mapping[str, float]
 ) -> tuple[np.ndarray | None, dict[str, float]]:
-    """Divides numbers by name into the scalars of an operator, `(s,)`, and others.
+    """Divides named numbers into the scalars of an operator, `(s,)`, and the others.
 
     Raises:
       ValueError: if a scalar is missing.
@@ -102,11 +103,11 @@ def named_scalars(
 
 
 def of_scalars(scalars: ArrayLike) -> np.ndarray:
-    """Returns scalars of a sample, of shape `(s,)`.
+    """Converts scalars of a sample to an array of shape `(s,)`.
 
     Raises:
-      TypeError: if they are no real numbers.
-      ValueError: if they are no vector, or not finite.
+      TypeError: if they are not real numbers.
+      ValueError: if they are not a vector, or not finite.
     """
     array = np.atleast_1d(_floating("scalars", scalars))
     if array.ndim != 1 or not np.isfinite(array).all():
@@ -118,23 +119,26 @@ def of_scalars(scalars: ArrayLike) -> np.ndarray:
 
 
 def layout(trained: Learned, shape: tuple[int, ...]) -> Layout:
-    """Finds what the axes of values on uniform grids are.
+    """Identifies the axes of an array of values on uniform grids.
 
     Args:
       trained: an operator whose training samples are on uniform grids of `k` axes.
-      shape: of the values on one grid, `k` axes and channels; or on several, one axis
-        before. A single channel may go without its axis.
+      shape: shape of the values: `k` axes and channels for one grid, with one more axis
+        in front for several. The axis of a single channel may be omitted. A grid far
+        from those of training, with other proportions or a quarter of the points along
+        an axis, gives a warning.
 
     Raises:
-      ValueError: if the operator is not for uniform grids, or the shape does not fit.
+      ValueError: if the operator does not support uniform grids, the shape does not
+        fit, or it has no axis of channels and its grids are far from those of training.
     """
     description = trained.description
     trained_shape = description.sizes.grid_shape
     if not description.uniform or trained_shape is None:
         raise ValueError(
-            f"An array of shape {shape} does not define its points, and the operator "
-            f"in {trained.folder} was not trained on uniform grids. Give points (n, "
-            "p) and features (n, c), or a sample."
+            f"An array of shape {shape} does not define its points, and the "
+            f"operator in {trained.folder} was not trained on uniform grids. Pass "
+            "points (n, p) and features (n, c), or a sample."
         )
     axes, channels = len(trained_shape), description.channels.features
     outputs = description.channels.target
@@ -148,6 +152,22 @@ def layout(trained: Learned, shape: tuple[int, ...]) -> Layout:
             f"{channels}) or a batch (b, {grid}, {channels})."
         )
     grid_shape = shape[batched : batched + axes]
+    if not trained.fixed_points and _is_far(grid_shape, trained_shape):
+        text = (
+            f"The values have shape {shape}, read as grids of {grid_shape}, but the "
+            f"operator in {trained.folder} was trained on grids of {trained_shape} "
+            f"with {channels} channel{'s' if channels > 1 else ''}"
+        )
+        if bare and batched:  # or channels that the operator does not take
+            raise ValueError(
+                f"{text}. For a batch of such grids, give the axis of channels, too: "
+                f"{(*shape, 1)}."
+            )
+        warnings.warn(
+            f"{text}: check the order of the axes. Another resolution has about the "
+            "same proportions.",
+            stacklevel=4,
+        )
     low, high = description.ranges["mesh_points"]
     num_grids = shape[0] if batched else 1
     tail = () if bare and outputs == 1 else (outputs,)
@@ -159,15 +179,22 @@ def layout(trained: Learned, shape: tuple[int, ...]) -> Layout:
     )
 
 
+def _is_far(shape: tuple[int, ...], trained: tuple[int, ...]) -> bool:
+    """Whether a grid is hardly another resolution of the grids of training."""
+    ratios = [size / known for size, known in zip(shape, trained, strict=True)]
+    turned = shape != trained and sorted(shape) == sorted(trained)
+    return turned or min(ratios) < 0.25 or max(ratios) > 2 * min(ratios)
+
+
 def of_grids(trained: Learned, values: ArrayLike) -> Grids:
-    """Returns the samples of values on uniform grids.
+    """Converts values on uniform grids to samples.
 
     Args:
       trained: see `layout`.
-      values: of a shape for `layout`.
+      values: array of a shape that `layout` accepts.
 
     Raises:
-      TypeError: if the values are no real numbers.
+      TypeError: if the values are not real numbers.
       ValueError: as from `layout`.
     """
     array = _floating("The values on a grid", values)

@@ -1,17 +1,19 @@
-"""Predictions from one file to another in slices, without holding the mesh."""
+"""Predictions from file to file in slices, without the whole mesh in memory."""
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from opjax.files import mapped, sliced
-from opjax.files.mapped import Written
-from opjax.learn.predict import case_table, prediction
+from opjax.files.mapped import Mapped, Written
+from opjax.learn.predict import case_table, functions, prediction, sensitivity
 from opjax.learn.predict.field_errors import Sums
+from opjax.learn.predict.pulled import Pulled
+from opjax.learn.predict.sliced_quantity import SlicedQuantity
 from opjax.learn.predict.trained import Trained
 from opjax.samples import SCALARS, Sample, ranges
 from opjax.samples.sliced import Column
@@ -25,24 +27,26 @@ def predict_file(
     limits: prediction.Limits,
     *,
     point_dim: int | None = None,
+    slopes_of: str | None = None,
 ) -> list[dict[str, Any]]:
     """Predicts on the samples of a file, slice by slice.
 
     Args:
       found: the operator.
-      file: see `mapped.copied`.
-      output: the copy of it with predictions.
-      names: of the channels of predictions.
-      limits: bounds of memory.
-      point_dim: as for `files.read`; as in training by default.
+      file: the input file, see `mapped.copied`.
+      output: the copy of the file, with predictions.
+      names: names of the predicted channels.
+      limits: memory limits.
+      point_dim: as for `files.read`; by default, as in training.
+      slopes_of: one quantity, whose derivatives are written, too.
 
     Returns:
-      What `report.json` says of the samples.
+      The entries of `report.json` for the samples.
 
     Raises:
       OSError: if the copy cannot be written.
-      ValueError: if the operator cannot be evaluated in chunks, or the file is not what
-        it takes.
+      ValueError: if the operator cannot be evaluated in chunks, or the file does not
+        fit it.
     """
     config = found.description.config
     _refuse(config)
@@ -53,8 +57,8 @@ def predict_file(
     options = dataclasses.replace(
         options, point_dim=point_dim, quadrature=False, grid_axes=0
     )
+    rows: list[dict[str, Any]] = []
     if not names:  # no field, so no copy
-        rows: list[dict[str, Any]] = []
         for place in sliced.places_of(file):
             with sliced.opened(place, options) as arrays:
                 name = place.name
@@ -65,7 +69,14 @@ def predict_file(
         for sample in samples:
             _check_weights(config, sample.name, sample.arrays)
         return [
-            _predict(found, one.name, one.arrays, partial(one.add, names), limits)
+            _predict(
+                found,
+                one.name,
+                one.arrays,
+                partial(_add, one, names),
+                limits,
+                slopes_of,
+            )
             for one in samples
         ]
 
@@ -86,8 +97,9 @@ def _predict(
     operator: Trained,
     name: str,
     columns: Mapping[str, Column],
-    add: Callable[[], Written] | None,
+    add: Callable[[Sequence[str]], Written] | None,
     limits: prediction.Limits,
+    slopes_of: str | None = None,
 ) -> dict[str, Any]:
     """Predicts on a sample; `add` allocates the fields to write, if there are any."""
     arrays: dict[str, Any] = dict(columns)
@@ -105,7 +117,12 @@ def _predict(
         arrays,
         limits=limits,
     )
-    written, means = None if add is None else add(), prediction.Means(operator.model)
+    quantity, more = None, list[str]()
+    if slopes_of is not None:
+        quantity = SlicedQuantity(functions.one(slopes_of), operator, weights)
+        more = sensitivity.names_of(operator, arrays["mesh_points"].shape[1])
+    written = None if add is None else add(more)
+    means = prediction.Means(operator.model)
     for part in parts:
         values = prediction.decoded(operator, part)
         if not np.isfinite(values).all():
@@ -117,6 +134,8 @@ def _predict(
         column = None if weights is None else weights[rows]
         if written is not None:
             written.put(start, values)
+        if quantity is not None:
+            quantity.add(start, values)
         means.add(part, column)
         report.add(arrays, rows)
         if target is not None and written is not None:
@@ -125,7 +144,41 @@ def _predict(
     assert start == len(arrays["mesh_points"])
     read = means.scalars(operator.normalizers)
     of_scalars = case_table.row_of(operator.description.names, case, read)
-    return {"name": name} | report.row() | of_scalars
+    row = {"name": name} | report.row() | of_scalars
+    if quantity is not None and slopes_of is not None:
+        assert written is not None
+        args = slopes_of, arrays, quantity, limits, written
+        row |= _write_slopes(operator, name, *args)
+    return row
+
+
+def _write_slopes(
+    operator: Trained,
+    name: str,
+    text: str,
+    arrays: dict[str, Any],
+    quantity: SlicedQuantity,
+    limits: prediction.Limits,
+    written: Written,
+) -> dict[str, Any]:
+    """Writes derivatives by the inputs, slice by slice; returns those by scalars."""
+    pulled, start = Pulled(operator, arrays, quantity, limits), 0
+    kept = list(sensitivity.kept_inputs(operator))
+    for part in pulled:
+        fields = [part.points]
+        if part.features is not None:
+            fields.append(part.features[:, kept])
+        slopes = np.concatenate(fields, axis=1)
+        if not np.isfinite(slopes).all():
+            raise ValueError(f"{name}: a derivative of {text} is not finite.")
+        written.put(start, slopes, first=operator.description.channels.target)
+        start += len(slopes)
+    sensitivity.say_ties(name, text, quantity.num_ties)
+    return sensitivity.row_of(operator, text, quantity.value, pulled.scalars)
+
+
+def _add(one: Mapped, names: list[str], more: Sequence[str]) -> Written:
+    return one.add([*names, *more])
 
 
 class _Report:

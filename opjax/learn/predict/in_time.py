@@ -24,17 +24,18 @@ _EQUAL = 1e-3
 def lags_of(
     trained: Learned, num_steps: int, time_step: float | None = None
 ) -> np.ndarray:
-    """Returns the times of the steps of a rollout after the last known frame.
+    """Returns the times of the steps of a rollout, relative to the last known frame.
 
-    Warns of times that are outside those of training.
+    Warns about times outside the training range.
 
     Args:
       trained: an operator that was trained on series.
       num_steps: number of steps.
-      time_step: time of a step; by default, as in training.
+      time_step: time step; by default, that of the training data.
 
     Raises:
-      ValueError: if a number is not positive, or the operator has another step.
+      ValueError: if a number is not positive, or the operator does not support this
+        time step.
     """
     how = trained.stepping
     step = how.interval if time_step is None else time_step
@@ -70,14 +71,14 @@ def check_series(trained: Learned, series: Series) -> Stepping:
     """Raises ValueError unless an operator can start from a series.
 
     Returns:
-      How the operator advances it.
+      How the operator advances the series.
     """
     how = trained.stepping
     rules.check([series], min_frames=how.history)
     if series.values.shape[2] != how.channels:
         raise ValueError(
-            f"{series.name} has {series.values.shape[2]} channels of transient "
-            f"fields, but the operator was trained with {how.channels}."
+            f"{series.name} has {series.values.shape[2]} transient channels, but "
+            f"the operator was trained with {how.channels}."
         )
     names = trained.description.names.get("scalars")
     if names and tuple(names) != series.scalar_names:
@@ -97,15 +98,16 @@ def check_series(trained: Learned, series: Series) -> Stepping:
 
 
 def frames(trained: Learned, series: Series, lags: np.ndarray) -> Iterator[np.ndarray]:
-    """Predicts the frames after the first ones of a series, one after the other.
+    """Predicts the frames of a series after its first ones, one by one.
 
     Args:
       trained: an operator that was trained on series.
-      series: with as many frames as the model sees; later ones are not looked at.
-      lags: times after the last of these frames, as from `lags_of`.
+      series: series with at least as many frames as the model receives; later ones are
+        ignored.
+      lags: times relative to the last of these frames, from `lags_of`.
 
     Returns:
-      An iterator of frames `(n, c)` in physical units. One frame is in memory.
+      An iterator of frames `(n, c)` in physical units. Only one frame is in memory.
 
     Raises:
       ValueError: if the series does not fit the operator. From the iterator, if a frame

@@ -33,17 +33,17 @@ def calibrate(
     *,
     coverage: float,
 ) -> HalfWidths:
-    """Returns the half widths for every number that training predicted.
+    """Returns the half-widths of the intervals of all predicted numbers.
 
         the k-th smallest |error| of n cases,    k = ceil((n + 1) coverage).
 
-    The coverage is promised of each number alone, not of all of them together.
+    The coverage holds for each number separately, not for all of them jointly.
 
     Args:
       trained: the operator.
-      cases: with targets.
-      predictions: of the operator for them.
-      coverage: promised share.
+      cases: cases with targets.
+      predictions: predictions of the operator for them.
+      coverage: target coverage.
 
     Raises:
       ValueError: if a quantity cannot be computed for a case, or is not finite.
@@ -84,15 +84,15 @@ def _quantile(name: str, errors: Sequence[float], coverage: float) -> float:
 
 
 def named(listed: Sequence[str], values: np.ndarray) -> dict[str, float]:
-    """Target scalars by their names, as reports have them."""
+    """Target scalars by name, as in reports."""
     names = listed or [f"target_scalars_{i}" for i in range(len(values))]
     return dict(zip(names, map(float, values), strict=True))
 
 
 def row_of(known: Mapping[str, Mapping[str, float]], row: Json) -> dict[str, Any]:
-    """Returns the ends of the intervals of the numbers in a row of a report.
+    """Returns the interval bounds of the numbers in a report row.
 
-    Quantities that were not calibrated have none.
+    Quantities that were not calibrated are omitted.
     """
     found: dict[str, Any] = {}
     for kind, (predicted, _) in KINDS.items():
@@ -115,9 +115,9 @@ def _outwards(value: float, half: float) -> float:
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Returns the share of cases inside the interval, `coverage_NAME` of every number.
+    """Returns `coverage_NAME`, the fraction of cases inside the interval, by quantity.
 
-    Numbers without a true value or without an interval have none.
+    Quantities without true values or intervals are omitted.
     """
     inside: dict[str, list[bool]] = {}
     for row in rows:

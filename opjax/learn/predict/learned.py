@@ -1,4 +1,4 @@
-"""What a run has learned: a model, and how data for it are read."""
+"""The result of a run: a model, and how its data are read."""
 
 import dataclasses
 import os
@@ -21,14 +21,14 @@ from opjax.samples.fields import Fields, component_names, fields_of
 
 
 class Learned(NamedTuple):
-    """An operator with what belongs to it.
+    """An operator with its normalisers and its description.
 
     Attributes:
-      model: between encoded arrays.
-      normalizers: of `mesh_points`, `features` and `target`, where there are any.
-      description: what it is for.
-      folder: where it was found.
-      start: the baseline that it starts from, if it does.
+      model: the model, which maps encoded arrays.
+      normalizers: normalisers of `mesh_points`, `features` and `target`, if any.
+      description: description of the operator.
+      folder: folder from which it was loaded.
+      start: the baseline that it adds to, if any.
     """
 
     model: Any
@@ -44,7 +44,7 @@ class Learned(NamedTuple):
 
     @property
     def sizes(self) -> Sizes:
-        """Sizes of the samples that the operator was made for."""
+        """Sizes of the samples that the operator was built for."""
         return self.description.sizes
 
     @property
@@ -62,24 +62,25 @@ class Learned(NamedTuple):
 
     @property
     def scaling(self) -> Scaling | None:
-        """What cases are divided by before the model sees them, if anything."""
+        """The physical scales that cases are divided by, if any."""
         return self.description.scaling
 
     def reduced(self, sample: Sample) -> Sample:
-        """Returns a case as the normalisers see it: over its scales, if it has some.
+        """Returns a case divided by its scales, as the normalisers receive it.
 
         Raises:
-          ValueError: if a scale is not positive or not known. It names the case.
+          ValueError: if a scale is not positive or is unknown. The message names the
+            case.
         """
         return sample if self.scaling is None else self.scaling.reduce(sample)
 
     def reduced_values(self, values: np.ndarray, sample: Sample) -> np.ndarray:
-        """Returns a field in physical units as the normalisers see it."""
+        """Returns a field in physical units divided by its scales."""
         scaling = self.scaling
         return values if scaling is None else scaling.reduced_values(values, sample)
 
     def factor(self, sample: Sample) -> np.ndarray:
-        """Returns what the output of a case is divided by, `(q,)`; ones without."""
+        """Returns the scales of the output of a case, `(q,)`; ones without scales."""
         count = self.description.channels.target
         if self.scaling is None:
             return np.ones(count, np.float32)
@@ -92,10 +93,10 @@ class Learned(NamedTuple):
 
     @property
     def fields(self) -> Fields:
-        """Fields of the output function, with their spread in training.
+        """Fields of the output function, with their training spread.
 
-        Where cases are scaled, this is the spread of scaled fields, see `fields_of`.
-        Operators of opjax 0.2 did not say which channels are constant.
+        If cases are scaled, this is the spread of scaled fields, see `fields_of`.
+        Operators of opjax 0.2 did not store which channels are constant.
         """
         if self.description.fields is not None:
             return self.description.fields
@@ -111,13 +112,13 @@ class Learned(NamedTuple):
 
     @property
     def component_names(self) -> list[str]:
-        """Names of the channels of the output function, `U_x` of a vector `U`."""
+        """Names of the output channels, such as `U_x` for a vector `U`."""
         names = self.description.names.get("target")
         return component_names(names, self.description.channels.target)
 
     @property
     def fixed_points(self) -> bool:
-        """Whether the operator belongs to one grid, or to one number of points."""
+        """Whether the operator supports only one grid or one number of points."""
         entry, config = operators.entry(self.name), self.description.config
         options = operators.options_of(self.name)
         on_grid = self.sizes.grid_shape is not None
@@ -129,23 +130,23 @@ class Learned(NamedTuple):
     def one(
         self, mesh: Sample | str | os.PathLike[str], *, facets: bool = False
     ) -> Sample:
-        """Returns a sample, or the only one of a file.
+        """Returns the sample, or the only sample of a file.
 
         Args:
           mesh: a sample, or a file.
-          facets: read the facets of boundaries, too, see `files.ReadOptions`.
+          facets: also read the facets of boundaries, see `files.ReadOptions`.
 
         Raises:
           OSError: if the file cannot be read.
-          ValueError: if it is damaged or holds several samples.
+          ValueError: if it is damaged or contains several samples.
         """
         if isinstance(mesh, Sample):
             return columns(mesh)
         several = self.read(mesh, facets=facets)
         if len(several) != 1:
             raise ValueError(
-                f"{mesh} holds {len(several)} samples; read them with `trained.read` "
-                "and predict one at a time."
+                f"{mesh} contains {len(several)} samples; read them with "
+                "`trained.read` and predict one at a time."
             )
         return several[0]
 
@@ -156,12 +157,12 @@ class Learned(NamedTuple):
         point_dim: int | None = None,
         facets: bool = False,
     ) -> list[Sample]:
-        """Reads samples as those of training were, with or without targets.
+        """Reads samples in the same way as the training samples; targets are optional.
 
         Args:
           paths: as for `files.read`.
-          point_dim: as for `files.read`; as in training by default.
-          facets: read the facets of boundaries, also where training did not.
+          point_dim: as for `files.read`; by default, as in training.
+          facets: read the facets of boundaries, even if training did not.
         """
         options = self.read_options(point_dim=point_dim)
         options = dataclasses.replace(options, facets=facets or options.facets)
@@ -175,10 +176,10 @@ class Learned(NamedTuple):
         ]
 
     def read_options(self, *, point_dim: int | None = None) -> files.ReadOptions:
-        """Returns how `files.read` reads samples as those of training were.
+        """Returns the options to read samples in the same way as in training.
 
         Args:
-          point_dim: as for `files.read`; as in training by default.
+          point_dim: as for `files.read`; by default, as in training.
         """
         options = read_options(self.description.config)
         # Meshes one cell thick are flat only for operators that learned flat ones.

@@ -1,4 +1,4 @@
-"""Whether a case can be told apart from those that an operator was calibrated with."""
+"""Out-of-distribution test of cases against the calibration cases."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -6,11 +6,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from opjax import uncertainty
 from opjax.learn.predict import widths
 from opjax.learn.predict.prediction import padded_size
 from opjax.learn.predict.trained import Trained
+from opjax.learn.predict.widths import Call
 from opjax.samples import Sample
 
 RATE = 0.05  # of false alarms, where there are cases enough
@@ -25,12 +27,12 @@ GROUPS = ("moments", "shape", "scalars")
 
 
 class Shapes(NamedTuple):
-    """Details of the shapes of calibration cases, which moments do not see.
+    """Shape statistics of the calibration cases, beyond the moments.
 
     Attributes:
-      waves: wave vectors over the spread of the coordinates in training, `(d, k)`.
+      waves: wave vectors divided by the training spread of the coordinates, `(d, k)`.
       means: `uncertainty.wave_means` of each case, `(b, 2 k)`.
-      noise: one over the effective number of points of each case, `(b,)`.
+      noise: inverse effective number of points of each case, `(b,)`.
     """
 
     waves: np.ndarray
@@ -39,15 +41,15 @@ class Shapes(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """What calibration cases are like.
+    """Reference statistics of the calibration cases.
 
     Attributes:
-      false_alarms: share of cases like these that an alarm is allowed for.
-      features: one row for each case, its moments and then its scalars, `(b, f)`.
-      shapes: None for calibrations of an earlier opjax, which compared moments and
-        scalars together and nothing else.
-      shifts: what these cases are able to tell apart, see `detectable`; None for
-        calibrations of an earlier opjax.
+      false_alarms: false-alarm rate.
+      features: moments and scalars, one row per case, `(b, f)`.
+      shapes: shape statistics; None for calibrations of an earlier opjax, which
+        compared only moments and scalars, together.
+      shifts: smallest detectable shifts, see `detectable`; None for calibrations of an
+        earlier opjax.
     """
 
     false_alarms: float
@@ -63,11 +65,11 @@ class Reference(NamedTuple):
         Args:
           trained: the operator.
           sample: the case.
-          prediction: of the operator for it, `(n, q)`.
+          prediction: prediction of the operator for the case, `(n, q)`.
 
         Returns:
-          What `uncertainty.likeness_of_groups` says, with a group for each of `GROUPS`,
-          the last one for operators that take scalars.
+          The result of `uncertainty.likeness_of_groups`, with one group for each of
+          `GROUPS`; the last group exists only for operators with scalar inputs.
         """
         features = features_of(trained, sample, prediction)
         if self.shapes is None:
@@ -87,12 +89,13 @@ class Reference(NamedTuple):
         self,
         trained: Trained,
         shapes: Shapes,
-        features: np.ndarray,
-        means: np.ndarray,
-        noise: float,
+        features: ArrayLike,
+        means: ArrayLike,
+        noise: ArrayLike,
     ) -> list[uncertainty.Group]:
         """The groups of numbers of a case, beside those of the calibration cases."""
         noise_of_means = shapes.noise
+        features, noise = jnp.asarray(features), jnp.asarray(noise)
         end = len(features) - _num_scalars(trained)
         groups = [
             uncertainty.Group(
@@ -108,15 +111,50 @@ class Reference(NamedTuple):
             ]
         return groups
 
+    def margin(self, trained: Trained, call: Call) -> jax.Array:
+        """Returns `uncertainty.alarm_margin` of a case.
+
+        Args:
+          trained: the operator.
+          call: a call of the operator, which JAX may trace.
+
+        Raises:
+          ValueError: if an earlier opjax made the reference, which then has no shapes.
+        """
+        if self.shapes is None:
+            raise ValueError(
+                f"The calibration of {trained.folder} is from an earlier opjax, which "
+                "compared only moments; run opjax-calibrate again."
+            )
+        weights = call.case.sample.quadrature_weights
+        fields, points = (
+            jnp.concatenate(call.parts(), axis=1),
+            call.encoded("mesh_points"),
+        )
+        numbers = uncertainty.field_moments(fields, quadrature_weights=weights)
+        if "scalars" in call.case.arrays:
+            scalars = jnp.asarray(call.encoded("scalars"), numbers.dtype)
+            numbers = jnp.concatenate([numbers, scalars])
+        waves = jnp.asarray(self.shapes.waves, points.dtype)
+        means = uncertainty.wave_means(points, waves, quadrature_weights=weights)
+        noise: Any = 1 / len(points)
+        if weights is not None:
+            noise = jnp.sum(weights**2) / jnp.sum(weights) ** 2
+        return uncertainty.alarm_margin(
+            self._groups(trained, self.shapes, numbers, means, noise),
+            false_alarms=self.false_alarms,
+        )
+
     def detectable(self, trained: Trained) -> np.ndarray | None:
-        """Returns what these cases are able to tell apart.
+        """Returns the smallest detectable shifts.
 
         Args:
           trained: the operator.
 
         Returns:
           `uncertainty.detectable_shifts` with a probability of `POWER`, one for each of
-          `GROUPS`, the last one for operators that take scalars; None without shapes.
+          `GROUPS`; the last group exists only for operators with scalar inputs. None
+          without shape statistics.
         """
         if self.shapes is None:
             return None
@@ -131,17 +169,17 @@ class Reference(NamedTuple):
     def row(
         self, trained: Trained, sample: Sample, prediction: np.ndarray
     ) -> dict[str, Any]:
-        """Returns what a report says of a case.
+        """Returns the report entries of a case.
 
         Args:
           trained: the operator.
           sample: the case.
-          prediction: of the operator for it, `(n, q)`.
+          prediction: prediction of the operator for the case, `(n, q)`.
 
         Returns:
-          `unlike`, `unlike_in`, one of `GROUPS` for a case that is unlike and None for
-          others, `likeness_p_value` and `likeness_distance`, see `compare`, and what
-          `power` returns.
+          `unlike`; `unlike_in`, one of `GROUPS` for an out-of-distribution case and
+          None for others; `likeness_p_value` and `likeness_distance`, see `compare`;
+          and the entries of `power`.
         """
         compared = self.compare(trained, sample, prediction)
         p_value, distance = float(compared.p_value), float(compared.distance)
@@ -158,12 +196,12 @@ class Reference(NamedTuple):
         }
 
     def power(self) -> dict[str, Any]:
-        """Returns what the calibration cases are able to tell apart, for a report.
+        """Returns the detection limits of the calibration cases, for a report.
 
         Returns:
-          `likeness_cases`, their number, and `likeness_shifts`, `shifts` by the name of
-          the group, with None where no shift is noticed; of an earlier opjax's
-          calibration the number alone.
+          `likeness_cases`, the number of cases, and `likeness_shifts`, `shifts` by name
+          of the group, with None if no shift is detectable. For a calibration of an
+          earlier opjax, only the number.
         """
         numbers: dict[str, Any] = {"likeness_cases": len(self.features)}
         if self.shifts is not None:
@@ -172,7 +210,7 @@ class Reference(NamedTuple):
         return numbers
 
     def statement(self) -> str:
-        """Says what the calibration cases are able to tell apart."""
+        """Describes in words which shifts the calibration cases can detect."""
         words = (
             f"{len(self.features)} calibration cases: the smallest possible p-value "
             f"is {self.least:.2g}, and a case is out of distribution at p <= "
@@ -194,7 +232,7 @@ class Reference(NamedTuple):
         return f"{words}. Smaller differences remain undetected."
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Returns what `restore` makes the reference of, by names."""
+        """Returns the arrays for `restore`, by name."""
         stored = {"likeness": self.features}
         if self.shapes is not None:
             parts = self.shapes._asdict()
@@ -205,7 +243,7 @@ class Reference(NamedTuple):
 
     @property
     def least(self) -> float:
-        """The smallest p-value that there is."""
+        """The smallest possible p-value."""
         return 1 / (len(self.features) + 1)
 
 
@@ -220,19 +258,19 @@ def refer(
     *,
     false_alarms: float | None,
 ) -> Reference | None:
-    """Makes a reference of calibration cases.
+    """Computes the reference statistics of calibration cases.
 
     Args:
       trained: the operator.
       cases: the cases.
-      predictions: of the operator for them.
-      false_alarms: promised rate, inside (0, 1); `RATE` if None.
+      predictions: predictions of the operator for them.
+      false_alarms: false-alarm rate, inside (0, 1); `RATE` if None.
 
     Returns:
-      The reference; None if no rate is asked for and cases are too few for `RATE`.
+      The reference; None if no rate is given and there are too few cases for `RATE`.
 
     Raises:
-      ValueError: if cases are too few for the rate, or it is not inside (0, 1).
+      ValueError: if there are too few cases for the rate, or it is not inside (0, 1).
     """
     rate = RATE if false_alarms is None else false_alarms
     least = least_cases(rate)
@@ -258,39 +296,39 @@ def refer(
 def restore(
     false_alarms: float | None, arrays: Mapping[str, np.ndarray]
 ) -> Reference | None:
-    """Makes a reference of the arrays that `Reference.arrays` returned.
+    """Restores a reference from the arrays of `Reference.arrays`.
 
     Args:
       false_alarms: see `Reference`; None if there was no reference.
-      arrays: among others, or none of them.
+      arrays: these arrays, possibly among others; or none of them.
 
     Raises:
-      ValueError: if they are not those of a reference.
+      ValueError: if they are not the arrays of a reference.
     """
     features = arrays.get("likeness")
     if false_alarms is None or features is None:
         return None
     count = len(features)
     if count < least_cases(false_alarms) or not np.isfinite(features).all():
-        raise ValueError("moments that are none")
+        raise ValueError("its moments are invalid")
     stored = [arrays.get(f"likeness_{name}") for name in Shapes._fields]
     present = [array for array in stored if array is not None]
     if not present:  # as an earlier opjax wrote it
         return Reference(false_alarms, features)
     if len(present) < len(stored) or not all(np.isfinite(a).all() for a in present):
-        raise ValueError("shapes that are none")
+        raise ValueError("its shapes are invalid")
     shapes = Shapes(*present)
     expected = (count, 2 * shapes.waves.shape[1]), (count,)
     if (shapes.means.shape, shapes.noise.shape) != expected:
-        raise ValueError("shapes of other cases")
+        raise ValueError("its shapes belong to other cases")
     shifts = arrays.get("likeness_shifts")
     if shifts is not None and (np.ndim(shifts) != 1 or not np.all(shifts > 0)):
-        raise ValueError("shifts that are none")
+        raise ValueError("its shifts are invalid")
     return Reference(false_alarms, features, shapes, shifts)
 
 
 def least_cases(false_alarms: float) -> int:
-    """Returns the least number of cases for which there can be an alarm.
+    """Returns the minimum number of cases for which an alarm is possible.
 
     Raises:
       ValueError: if the rate is not inside (0, 1).
@@ -317,7 +355,7 @@ def _limits(trained: Trained) -> np.ndarray | None:
 def features_of(trained: Trained, sample: Sample, prediction: np.ndarray) -> np.ndarray:
     """Returns moments of points, input and prediction, and the scalars, `(f,)`.
 
-    All of them as the operator sees them, over their spread in training.
+    All are normalised as for the operator, and divided by their training spread.
     """
     prediction = trained.reduced_values(prediction, sample)
     sample = trained.reduced(sample)
@@ -337,7 +375,7 @@ def features_of(trained: Trained, sample: Sample, prediction: np.ndarray) -> np.
 
 
 def shape_of(trained: Trained, sample: Sample, waves: np.ndarray) -> np.ndarray:
-    """Returns means of waves over the points, `(2 k,)`."""
+    """Returns wave means over the points, `(2 k,)`."""
     points = trained.reduced(sample).mesh_points
     points = widths.encoded(trained, "mesh_points", points)
     with jax.enable_x64(True):
@@ -348,7 +386,7 @@ def shape_of(trained: Trained, sample: Sample, waves: np.ndarray) -> np.ndarray:
 
 
 def noise_of(sample: Sample) -> float:
-    """Returns one over the effective number of points, `sum w^2 / (sum w)^2`."""
+    """Returns the inverse effective number of points, `sum w^2 / (sum w)^2`."""
     weights = _weights(sample)
     return float(np.sum(weights**2) / np.sum(weights) ** 2)
 

@@ -1,4 +1,7 @@
-"""What the points near a point say of it, on any mesh."""
+"""Features of a point from its nearest points, on any mesh."""
+
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 
@@ -6,14 +9,14 @@ _COUNTS = (9, 21)  # with the point itself; on a grid they leave few ties
 
 
 def nearest(points: np.ndarray, count: int) -> np.ndarray:
-    """Numbers of the nearest points of every point, itself among them.
+    """Indices of the nearest points of every point, including the point itself.
 
     Args:
       points: coordinates, `(n, p)`.
-      count: how many; all where there are fewer points.
+      count: number of nearest points; all if there are fewer.
 
     Returns:
-      The numbers, `(n, min(count, n))`.
+      The indices, `(n, min(count, n))`.
     """
     from scipy.spatial import KDTree
 
@@ -22,43 +25,64 @@ def nearest(points: np.ndarray, count: int) -> np.ndarray:
     return np.reshape(places, (len(points), -1))
 
 
-def local_features(points: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Means and deviations of fields near every point, and how near the boundary is.
+def of_each(points: np.ndarray) -> np.ndarray:
+    """Indices of the nearest points that `local_features` uses, `(n, k)`."""
+    return nearest(points, _COUNTS[-1])
+
+
+def local_features(
+    points: Any,
+    values: Any,
+    near: np.ndarray | None = None,
+    array: ModuleType = np,
+) -> Any:
+    """Local means and deviations of fields, and closeness to the boundary.
 
     For the 9 and for the 21 nearest points: the mean of each field, the logarithm of
-    its deviation, the difference from the mean and its size, and the distance to the
-    mean of their coordinates, which is zero inside and large at a boundary.
+    its standard deviation, the difference from the mean and its absolute value, and the
+    distance to the mean of their coordinates, which is zero in the interior and large
+    at a boundary.
 
     Args:
       points: coordinates of about unit size, `(n, p)`.
-      values: of the fields, of about unit size, `(n, m)`.
+      values: values of the fields, of about unit size, `(n, m)`.
+      near: indices from `of_each`; computed from the points if None.
+      array: module to compute with, `numpy` or `jax.numpy`.
 
     Returns:
       The features, `(n, local_count(m))`.
     """
-    parts: list[np.ndarray] = []
-    most = nearest(points, _COUNTS[-1])
+    parts: list[Any] = []
+    near = of_each(points) if near is None else near
     for count in _COUNTS:
-        near = most[:, :count]  # they are sorted by their distance
-        around = values[near]
-        mean, deviation = around.mean(axis=1), around.std(axis=1)
+        few = near[:, :count]  # they are sorted by their distance
+        around = values[few]
+        mean, deviation = around.mean(axis=1), root(around.var(axis=1), array)
         apart = values - mean
-        middle = np.linalg.norm(points[near].mean(axis=1) - points, axis=1)
-        parts += [mean, np.log(deviation + 0.01), apart, np.abs(apart)]
-        parts.append(5 * middle[:, None])
-    return np.concatenate(parts, axis=1)
+        middle = points[few].mean(axis=1) - points
+        distance = root((middle * middle).sum(axis=1), array)
+        parts += [mean, array.log(deviation + 0.01), apart, array.abs(apart)]
+        parts.append(5 * distance[:, None])
+    return array.concatenate(parts, axis=1)
+
+
+def root(squares: Any, array: ModuleType = np) -> Any:
+    """The square root, whose gradient is zero at zero."""
+    zero = squares == 0
+    return array.where(zero, 0, array.sqrt(array.where(zero, 1, squares)))
 
 
 def local_count(num_fields: int) -> int:
-    """Number of features of `local_features` for so many fields."""
+    """Number of features of `local_features` for this number of fields."""
     return len(_COUNTS) * (4 * num_fields + 1)
 
 
 def local_largest(points: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """The largest value among the 9 nearest points of every point, `(n, m)`."""
+    """The maximum over the 9 nearest points of every point, `(n, m)`."""
     return values[nearest(points, _COUNTS[0])].max(axis=1)
 
 
-def local_mean(points: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """The mean over the 9 nearest points of every point, `(n, m)`."""
-    return values[nearest(points, _COUNTS[0])].mean(axis=1)
+def local_mean(points: Any, values: Any, near: np.ndarray | None = None) -> Any:
+    """The mean over the 9 nearest points of every point, `(n, m)`; see above."""
+    near = of_each(points) if near is None else near
+    return values[near[:, : _COUNTS[0]]].mean(axis=1)

@@ -19,6 +19,7 @@ from opjax.learn.registry import operators
 from opjax.nn import division
 from opjax.normalize import Normalizer
 from opjax.samples import Sample, layout
+from opjax.samples.base import check_finite
 from opjax.samples.normalizers import encode_stored
 from opjax.samples.sliced import WithConstants
 from opjax.streaming import plan
@@ -28,11 +29,12 @@ _ARRAYS = ("mesh_points", "features", "quadrature_weights", "scalars")
 
 
 class Predicted(NamedTuple):
-    """What an operator predicts of a sample, in physical units.
+    """The predictions of an operator for a sample, in physical units.
 
     Attributes:
-      values: of the output function, `(n, q)`.
-      scalars: numbers of the whole sample, `(t,)`; None of an operator without.
+      values: values of the output function, `(n, q)`.
+      scalars: predicted scalars of the sample, `(t,)`; None if the operator predicts
+        none.
     """
 
     values: Any
@@ -40,14 +42,15 @@ class Predicted(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """Bounds of the memory of an evaluation.
+    """Memory limits of an evaluation.
 
     Attributes:
-      chunk_size: points that are evaluated at once, by operators that can.
-      memory_gib: maximum memory, in GiB. Features of all points are kept in memory if a
-        sixteenth of it is enough.
-      scratch: folder for a file with them otherwise, 4 bytes for each channel and
-        point; the system's temporary one if None.
+      chunk_size: number of points that are evaluated at once, if the operator supports
+        chunks.
+      memory_gib: maximum memory, in GiB. The features of all points are stored in
+        memory if they fit in a sixteenth of it.
+      scratch: folder for a file of these features otherwise, with 4 bytes per channel
+        and point; the system's temporary folder if None.
 
     Examples:
       >>> from opjax import learn
@@ -74,7 +77,7 @@ def predict_sample(
 ) -> jax.Array:
     """Evaluates an operator on an encoded sample, in physical units, `(n, q)`.
 
-    Arguments are those of `operators.call`.
+    The arguments are the same as for `operators.call`.
     """
     values = operators.call(model, sample, time=time, axis_name=axis_name)
     return decode_target(normalizers, values)
@@ -87,9 +90,10 @@ def call_both(
     time: jax.Array | None = None,
     axis_name: str | None = None,
 ) -> Predicted:
-    """Evaluates an operator on an encoded sample, with the scalars that it predicts.
+    """Evaluates an operator on an encoded sample; also returns predicted scalars.
 
-    Arguments are those of `operators.call`; predictions are in normalised units.
+    The arguments are the same as for `operators.call`; predictions are in normalised
+    units.
     """
     if not isinstance(model, nn.models.ScalarOperator):
         values = operators.call(model, sample, time=time, axis_name=axis_name)
@@ -99,9 +103,9 @@ def call_both(
 
 
 def of_function(model: Model) -> Any:
-    """The model of the output function, with the channels that a head reads.
+    """The model of the output function, with the channels that a scalar head reads.
 
-    Without dropout, which would keep points from being evaluated in chunks.
+    Dropout is removed, because it would prevent evaluation in chunks.
     """
     inner = model.operator if isinstance(model, nn.models.ScalarOperator) else model
     return nn.models.without_dropout(inner)
@@ -125,21 +129,35 @@ def predict(
 ) -> Predicted:
     """Evaluates an operator on a mesh, see `Trained.__call__`.
 
-    Meshes up to the size of a chunk are padded to one of a few sizes, for each of which
-    the operator is compiled once. Larger ones run chunk by chunk, where the operator
-    can, see `opjax.streaming`. Other operators are evaluated as a whole, where that
-    fits.
+    Meshes up to the size of a chunk are padded to one of a few sizes, and the operator
+    is compiled once per size. Larger meshes are evaluated chunk by chunk if the
+    operator supports it, see `opjax.streaming`. Otherwise the mesh is evaluated as a
+    whole, if it fits.
+
+    Raises:
+      ValueError: if the sample does not fit the operator or the memory, or an input or
+        the prediction is not finite.
     """
     check(trained, sample, weights=True)
-    if trained.scaling is not None:
+    check_finite(sample._replace(target=None), sample.name)
+    if sample.scalars is not None and not np.isfinite(sample.scalars).all():
+        raise ValueError(f"{sample.name}: scalars {sample.scalars} are not all finite.")
+    if trained.scaling is None:
+        predicted = _predict_reduced(trained, sample, time, limits)
+    else:
         predicted = _predict_reduced(trained, trained.reduced(sample), time, limits)
         trained.scaling.warn_of_units(sample, trained.description.numbers)
-        return in_case(trained.scaling, sample, predicted)
-    return _predict_reduced(trained, sample, time, limits)
+        predicted = in_case(trained.scaling, sample, predicted)
+    if not all(np.isfinite(part).all() for part in predicted if part is not None):
+        raise ValueError(
+            f"The prediction for {sample.name} is not finite; its inputs are too far "
+            "from the training data."
+        )
+    return predicted
 
 
 def in_case(scaling: Scaling, sample: Sample, predicted: Predicted) -> Predicted:
-    """Returns predictions of a reduced case in physical units."""
+    """Converts predictions for a scaled case to physical units."""
     scalars = predicted.scalars
     if scalars is not None:
         scalars = scaling.restore(scalars, sample, "target_scalars")
@@ -199,10 +217,10 @@ def _scalars_of(
 
 
 class Means:
-    """Weighted means of the channels that a head reads, chunk by chunk.
+    """Weighted means of the channels that a scalar head reads, chunk by chunk.
 
     Args:
-      model: any; of one that predicts no scalars there are none.
+      model: any model; there are no means if it predicts no scalars.
     """
 
     def __init__(self, model: Model):
@@ -212,7 +230,7 @@ class Means:
         self._mass = 0.0
 
     def add(self, values: np.ndarray, weights: np.ndarray | None) -> None:
-        """Adds all channels of points, `(m, c)`, and their weights."""
+        """Adds the channels of some points, `(m, c)`, and their weights."""
         if self._model is None:
             return
         weights = np.ones(len(values)) if weights is None else weights
@@ -231,7 +249,7 @@ class Means:
 
 
 def arrays_of(sample: Sample) -> dict[str, np.ndarray]:
-    """What a model takes of a sample."""
+    """The input arrays of a model for a sample."""
     arrays = {k: getattr(sample, k) for k in _ARRAYS}
     return {k: array for k, array in arrays.items() if array is not None}
 
@@ -245,19 +263,23 @@ def model_input(
 
     Args:
       trained: the operator.
-      arrays: by their names, of a sample.
-      normalizers: in place of those of the operator.
+      arrays: arrays of a sample, by name.
+      normalizers: normalisers that replace those of the operator.
     """
-    leaves = jax.tree.leaves(trained.model)
-    dtype = jnp.result_type(
-        *(x for x in leaves if jnp.isdtype(x.dtype, "real floating"))
-    )
+    dtype = _dtype_of(trained)
     inputs = encode_stored(arrays, normalizers or trained.normalizers)
     return {name: np.asarray(array, dtype) for name, array in inputs.items()}
 
 
+def _dtype_of(trained: Learned) -> Any:
+    """The precision of the parameters."""
+    leaves = jax.tree.leaves(trained.model)
+    real = (x for x in leaves if jnp.isdtype(x.dtype, "real floating"))
+    return jnp.result_type(*real)
+
+
 def obstacle(trained: Learned) -> str | None:
-    """Says why an operator cannot be evaluated in chunks, if so."""
+    """Returns why an operator cannot be evaluated in chunks; empty if it can."""
     model = of_function(trained.model)
     if any(jnp.ndim(n.mean) > 1 for n in trained.normalizers.values()):
         return "its data are normalised point by point"
@@ -271,7 +293,7 @@ def chunks(
     time: float | None,
     limits: Limits,
 ) -> Iterator[np.ndarray]:
-    """Evaluates the model of the output function chunk by chunk, not decoded.
+    """Evaluates the model of the output function in chunks, without decoding.
 
     See `Trained.stream_channels`.
     """
@@ -302,7 +324,7 @@ def refuse_whole(trained: Learned, *, sliced: bool = False) -> None:
 
     Args:
       trained: the operator.
-      sliced: whether the case is not known as a whole, which scales need.
+      sliced: whether the case is read in slices, which scales do not support.
     """
     if sliced and trained.scaling is not None:
         raise ValueError(
@@ -324,11 +346,11 @@ def refuse_whole(trained: Learned, *, sliced: bool = False) -> None:
 
 
 class Encoded:
-    """Rows of an array as a model sees them, encoded when they are read.
+    """Rows of an array, encoded for the model when they are read.
 
     Args:
-      column: whatever can be sliced.
-      encode: of some of its rows.
+      column: any array that supports slicing.
+      encode: function that encodes some of its rows.
     """
 
     def __init__(self, column: Any, encode: Callable[[np.ndarray], np.ndarray]):
@@ -336,7 +358,7 @@ class Encoded:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the column."""
+        """Shape of the column."""
         return self._column.shape
 
     def __len__(self) -> int:
@@ -346,24 +368,24 @@ class Encoded:
         return self._encode(np.asarray(self._column[rows]))
 
 
-def _single(normalizer: Normalizer, values: np.ndarray) -> np.ndarray:
-    """Encoded values in float32."""
-    encoded = normalize.encode_host(normalizer, values)
-    return encoded.astype(np.float32, copy=False)
+def _encode(normalizer: Normalizer, dtype: Any, values: np.ndarray) -> np.ndarray:
+    """Encoded values in the type of the parameters."""
+    return normalize.encode_host(normalizer, values).astype(dtype, copy=False)
 
 
 def encoded(trained: Learned, arrays: Columns) -> dict[str, Any]:
-    """Sliceable arrays as the model sees them, scalars being features."""
-    normalizers = trained.normalizers
+    """Sliceable arrays, encoded for the model, with scalars as features."""
+    normalizers, dtype = trained.normalizers, _dtype_of(trained)
     columns: dict[str, Any] = {
-        k: Encoded(a, partial(_single, normalizers[k]))
+        k: Encoded(a, partial(_encode, normalizers[k], dtype))
         if k in normalizers and k in _ARRAYS
         else a
         for k, a in arrays.items()
         if k != "scalars"
     }
     if "scalars" in arrays:
-        scalars = _single(normalizers["scalars"], np.asarray(arrays["scalars"]))
+        given = np.asarray(arrays["scalars"])
+        scalars = _encode(normalizers["scalars"], dtype, given)
         n = len(arrays["mesh_points"])
         columns["features"] = WithConstants(columns.get("features"), scalars, n)
     return columns
@@ -378,16 +400,16 @@ def decoded(trained: Learned, values: np.ndarray) -> np.ndarray:
 def in_units(
     normalizers: Mapping[str, Normalizer], name: str, encoded: Any
 ) -> np.ndarray:
-    """What an operator predicts in physical units, on the host.
+    """Converts predictions of an operator to physical units, on the host.
 
     Args:
-      normalizers: of the operator.
-      name: of the array, `"target"` or `"target_scalars"`.
-      encoded: the prediction, or several along the first axes.
+      normalizers: normalisers of the operator.
+      name: name of the array, `"target"` or `"target_scalars"`.
+      encoded: the prediction, or several stacked along the first axes.
 
     Returns:
-      The values in their dtype, in float64 where it does not hold them, see
-      `normalize.decode_host`.
+      The values in their dtype, or in float64 if it does not represent them accurately,
+      see `normalize.decode_host`.
     """
     values = np.asarray(encoded)
     if name not in normalizers:
@@ -396,15 +418,15 @@ def in_units(
 
 
 def padded_size(num_points: int) -> int:
-    """The size that a mesh is padded to: an eighth more points at most, or 64."""
+    """The padded size of a mesh: at most an eighth more points, or 64."""
     step = max(64, 2 ** max(num_points.bit_length() - 4, 0))
     return -(-num_points // step) * step
 
 
 def check(trained: Learned, sample: Sample, *, weights: bool) -> None:
-    """Raises ValueError unless a sample has what an operator takes.
+    """Raises ValueError unless a sample has the inputs of an operator.
 
-    Without `weights`, it may have some or not.
+    Without `weights`, quadrature weights are optional.
     """
     description = trained.description
     operator = f"the operator in {trained.folder}"
@@ -425,8 +447,8 @@ def check(trained: Learned, sample: Sample, *, weights: bool) -> None:
     if weights and weighted != description.weighted:
         has = ("without", "with")
         raise ValueError(
-            f"{sample.name} comes {has[weighted]} quadrature_weights, but {operator} "
-            f"was trained {has[not weighted]} them."
+            f"{sample.name} was passed {has[weighted]} quadrature_weights, but "
+            f"{operator} was trained {has[not weighted]} them."
         )
     num_points = description.sizes.num_points
     if trained.fixed_points and sample.num_points != num_points:
@@ -470,7 +492,7 @@ def _whole(model: Model, arrays: PyTree, when: jax.Array | None) -> Predicted:
 
 
 def warn_of_pairs(trained: Learned, num_points: int) -> None:
-    """Warns that an evaluation takes long, where it compares many pairs of points."""
+    """Warns of a long evaluation if it compares many pairs of points."""
     if num_points > _MANY_POINTS and operators.entry(trained.name).quadratic:
         warnings.warn(
             f"{trained.name} compares all pairs of {num_points} points, "
@@ -491,8 +513,8 @@ def _check_memory(
     needed = getattr(analysis, "temp_size_in_bytes", 0)
     if needed > memory_gib * 2**30:
         raise ValueError(
-            f"{trained.name} needs about {needed / 2**30:.1f} GiB for a mesh of {n} "
-            f"points, above {memory_gib=:g}. Raise --memory_gib if the machine has "
-            "more memory, use a coarser mesh, or train functional or transolver "
-            "without convolutions, which are evaluated in chunks."
+            f"{trained.name} needs about {needed / 2**30:.1f} GiB for a mesh of "
+            f"{n} points, above {memory_gib=:g}. Raise --memory_gib if the machine "
+            "has more memory, use a coarser mesh, or train a model that can be "
+            "evaluated in chunks: functional, or transolver without convolutions."
         )

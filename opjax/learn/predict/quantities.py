@@ -1,4 +1,4 @@
-"""Quantities of interest of predicted fields, on the meshes of samples."""
+"""Quantities of interest of predicted fields on the meshes of samples."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -29,24 +29,25 @@ def measure(
     """Computes quantities of several fields on the mesh of one sample.
 
     Args:
-      wanted: what to compute.
+      wanted: quantities to compute.
       sample: the mesh, with its inputs in physical units.
-      fields: values `(n, q)` at its points, such as predicted and true ones.
-      names: of the channels of `features` and `target`.
+      fields: values `(n, q)` at its points, for example predicted and true ones.
+      names: names of the channels of `features` and `target`.
 
     Returns:
-      For each of the fields, numbers by the text of the quantity.
+      For each of the fields, a dictionary of numbers by the text of the quantity.
 
     Raises:
       ValueError: if a field or boundary is unknown, weights or cells are missing, a
-        wall is open, or a reference value is no constant. The message names the sample.
+        wall is open, or a reference value is not constant. The message names the
+        sample.
     """
     rows: list[dict[str, float]] = [{} for _ in fields]
     for one in wanted:
         try:
-            rule = _rule(one, sample)
+            rule = rule_of(one, sample)
             for row, values in zip(rows, fields, strict=True):
-                field = _field(one, np.asarray(values, np.float64), names)
+                field = field_of(one, np.asarray(values, np.float64), names)
                 with jax.enable_x64(True):
                     found = value(one, sample, names, field[rule.rows], rule)
                     row[one.text] = float(found)
@@ -56,12 +57,12 @@ def measure(
 
 
 class Measured:
-    """A quantity on the mesh of a sample, as a function of arrays of JAX.
+    """A quantity on the mesh of a sample, as a function of JAX arrays.
 
     Args:
-      wanted: what to compute.
+      wanted: quantities to compute.
       sample: the mesh, on the host.
-      names: of the channels of `scalars`, `features` and `target`.
+      names: names of the channels of `scalars`, `features` and `target`.
 
     Raises:
       ValueError: as from `measure`.
@@ -71,7 +72,8 @@ class Measured:
         channels = len(names.get("target", ())) or 1
         measure([wanted], sample, [np.zeros((sample.num_points, channels))], names)
         self._wanted, self._sample, self._names = wanted, sample, names
-        self._rule = _rule(wanted, sample)
+        self.num_channels = field_of(wanted, np.zeros((1, channels)), names).shape[1]
+        self._rule = rule_of(wanted, sample)
 
     def __call__(self, case: Sample, values: jax.Array) -> jax.Array:
         """Computes the quantity; areas follow the points that a field is given at.
@@ -81,7 +83,7 @@ class Measured:
           values: of the predicted field, `(n, q)`.
         """
         wanted, rule = self._wanted, self._rule
-        field, weights = _field(wanted, values, self._names), case.quadrature_weights
+        field, weights = field_of(wanted, values, self._names), case.quadrature_weights
         if wanted.is_over_facets:
             points = np.asarray(self._sample.mesh_points, np.float64)
             rule = patches.moved(rule, points, jnp.asarray(case.mesh_points))
@@ -93,11 +95,19 @@ class Measured:
         return value(wanted, case, self._names, field[rule.rows], rule)
 
 
-def _field(wanted: Quantity, values: Any, names: Names) -> Any:
-    """Values of the field that a quantity names, `(n, c)`.
+def field_of(wanted: Quantity, values: Any, names: Names) -> Any:
+    """Returns the values of the field that a quantity names, `(n, c)`.
 
     It is a predicted field, a component of one, or a vector whose components are
     predicted. It has one channel, but for sums and fluxes.
+
+    Args:
+      wanted: the quantity.
+      values: all predicted channels, `(n, q)`, of NumPy or JAX.
+      names: names of the channels of `target`.
+
+    Raises:
+      ValueError: if the field is unknown or has too many channels.
     """
     listed = list(names.get("target", ())) or ["target"] * values.shape[1]
     fields = {
@@ -134,8 +144,16 @@ def _field(wanted: Quantity, values: Any, names: Names) -> Any:
     return found
 
 
-def _rule(wanted: Quantity, sample: Sample) -> Patch:
-    """Which rows of a sample count for a quantity, and with which weights."""
+def rule_of(wanted: Quantity, sample: Sample) -> Patch:
+    """Returns which rows of a sample count for a quantity, and their weights.
+
+    Args:
+      wanted: the quantity.
+      sample: the mesh, on the host.
+
+    Raises:
+      ValueError: as from `measure`.
+    """
     points, counted = np.asarray(sample.mesh_points, np.float64), _counted(sample)
     if wanted.is_over_facets:
         return _of_facets(wanted, points, counted, sample)
@@ -192,14 +210,15 @@ def _check_closed(wanted: Quantity, patch: Patch) -> None:
     edges = f"open at {patch.open_edges} edges (ends, in the plane)"
     if patch.surface and (wanted.is_force or wanted.kind == FLUX):
         raise ValueError(
-            f"the wall, {patch.surface}s of a surface, is {edges}, so its inside is "
-            "undefined. Name the whole wall of a body, or close the surface."
+            f"the wall consists of {patch.surface}s of a surface and is {edges}, "
+            "so its inside is undefined. Use the whole wall of a body, or close "
+            "the surface."
         )
     if wanted.needs_closed:
         raise ValueError(
             f"the wall is {edges}: the force of a constant pressure on it is not "
-            "zero. Name the whole wall of a body, or pass the pressure on the other "
-            f"side of the wall, {wanted.text}:reference=0."
+            "zero. Use the whole wall of a body, or pass the pressure on the "
+            f"other side of the wall, {wanted.text}:reference=0."
         )
 
 
@@ -220,7 +239,7 @@ def _counted(sample: Sample) -> np.ndarray:
 def _some(mask: np.ndarray) -> np.ndarray:
     """Points that count, of which there must be one."""
     if not mask.any():
-        raise ValueError("all of its points have weight zero, so it has no value.")
+        raise ValueError("all of its points have weight zero, so it is undefined.")
     return mask
 
 
@@ -238,8 +257,8 @@ def _named(wanted: Quantity, sample: Sample) -> np.ndarray:
     if wanted.boundary not in known:
         listed = ", ".join(known) or "none"
         raise ValueError(
-            f"the boundary {wanted.boundary!r} is unknown; available: {listed}. Name "
-            f"it when training, --boundary_names={wanted.boundary}."
+            f"the boundary {wanted.boundary!r} is unknown; available: {listed}. "
+            f"Pass it in training, --boundary_names={wanted.boundary}."
         )
     found = np.asarray(known[wanted.boundary])
     if not found.size:
@@ -284,7 +303,7 @@ def _without_facets(wanted: Quantity) -> ValueError:
 
 
 def kind_of(points: np.ndarray, cells: np.ndarray) -> str:
-    """The kind of the cells of a mesh, or of a surface."""
+    """The cell type of a mesh or of a surface."""
     shape = points.shape[1], cells.shape[1]
     if shape == (3, 4):
         return quadrature.kind_of_four(points, cells)

@@ -1,4 +1,4 @@
-"""Values of quantities of interest, of a field and a rule of integration."""
+"""Values of quantities of interest from a field and a quadrature rule."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -34,20 +34,20 @@ _REDUCTIONS = {
 def value(
     wanted: Quantity, sample: Sample, names: Names, field: Any, rule: Patch
 ) -> Any:
-    """Computes a quantity, a scalar, of arrays of NumPy or of JAX.
+    """Computes a quantity, a scalar, with arrays of NumPy or JAX.
 
-    Of the latter, nothing is raised that depends on values.
+    With JAX arrays, no error depends on values.
 
     Args:
       wanted: the quantity.
       sample: the mesh, with its inputs in physical units.
-      names: of its channels.
+      names: names of the channels of the sample.
       field: values of the quantity's field at the rows of the rule, `(r, c)`.
-      rule: which rows count, and with which weights.
+      rule: the rows that are used, and their weights.
 
     Raises:
-      ValueError: if a reference value is no constant, or the quantity means nothing in
-        so many dimensions or for such a field.
+      ValueError: if a reference value is not constant, or the quantity is not defined
+        in this dimension or for this field.
     """
     if wanted.is_force:
         return _force_value(wanted, sample, names, field, rule)
@@ -134,8 +134,8 @@ def _shear(field: Any, rule: Patch, sample: Sample) -> Any:
     flat = isinstance(heights, np.ndarray) and (heights <= 1e-6 * np.sqrt(sizes)).any()
     if rule.surface or flat:
         raise ValueError(
-            "the shear stress needs velocities at the centres of the cells at the "
-            "wall, --location=cells; on the wall they are zero."
+            "the shear stress needs velocities as cell data at the wall, "
+            "--location=cells, because point velocities on the wall are zero."
         )
     across = (velocity * normals).sum(axis=1, keepdims=True) * normals
     return ((velocity - across) / heights * rule.areas[:, None]).sum(axis=0)
@@ -167,8 +167,8 @@ def _in_space(field: Any, rule: Patch) -> Any:
     across = np.linalg.norm(np.delete(field, axes, axis=1))
     if across > _ACROSS_PLANE * np.linalg.norm(field):
         raise ValueError(
-            "the vectors point out of the plane of the mesh, which has the axes "
-            f"{', '.join('xyz'[axis] for axis in axes)}."
+            "the vectors have a component normal to the plane of the mesh, which "
+            f"has the axes {', '.join('xyz'[axis] for axis in axes)}."
         )
     return field[:, axes]
 
@@ -196,7 +196,7 @@ def _constant(value: Value, sample: Sample, names: Names) -> Any:
     column = np.asarray(sample.features[:, listed.index(value)], np.float64)
     if np.ptp(column) > 1e-6 * np.abs(column).max():
         raise ValueError(
-            f"the input {value!r} is between {column.min():.6g} and "
+            f"the input {value!r} varies from {column.min():.6g} to "
             f"{column.max():.6g}, expected a constant."
         )
     return float(column[0])

@@ -1,7 +1,8 @@
-"""Cases in units of their own: fields over formulas of the scalars of the case.
+"""Physical scales of cases: fields are divided by formulas of the case's scalars.
 
-A `Scaling` is all that knows of it. `reduce` makes of a case in physical units what a
-model and its normalisers see, `restore` makes physical units of predictions.
+Only `Scaling` handles scales. `reduce` converts a case from physical units to the
+scaled values that a model and its normalisers receive, and `restore` converts
+predictions to physical units.
 """
 
 import dataclasses
@@ -30,12 +31,13 @@ Factors = dict[str, np.ndarray]  # of the channels of arrays that are scaled
 
 @dataclasses.dataclass(frozen=True)
 class Scaling:
-    """Formulas that the arrays of a case are divided by, and angles.
+    """The scales and angles of a run: arrays of a case are divided by the scales.
 
     Attributes:
       scales: formulas of scalars, by the name of a field or scalar, or of coordinates.
-      angles: scalars that the model is given the cosine and sine of.
-      names: of the channels, by array; an array without names is called as itself.
+      angles: scalars that are replaced by their cosine and sine.
+      names: names of the channels, by array; for an array without channel names, the
+        name of the array is used.
     """
 
     scales: Mapping[str, Expression]
@@ -55,20 +57,20 @@ class Scaling:
                 )
             if angle.name in self.scales:
                 raise ValueError(
-                    f"{angle.name} is an angle, which has no scale; remove it from "
-                    "scales or from angles."
+                    f"{angle.name} is an angle, which cannot be scaled; remove it "
+                    "from scales or from angles."
                 )
 
     @classmethod
     def of(cls, config: Mapping[str, Any], names: Names) -> Self | None:
-        """Returns the scaling of a configuration, None if it has none.
+        """Returns the scaling of a configuration; None if it has none.
 
         Args:
-          config: values by the names of flags; none of them is needed.
-          names: of the channels of arrays.
+          config: values by flag name; all are optional.
+          names: names of the channels of arrays.
 
         Raises:
-          ValueError: if a formula is none, or a name is unknown.
+          ValueError: if a formula is invalid, or a name is unknown.
         """
         scales = parse_scales(config.get("scales") or "")
         angles = parse_angles(config.get("angles") or "")
@@ -77,10 +79,10 @@ class Scaling:
         return cls(scales, angles, {k: tuple(listed) for k, listed in names.items()})
 
     def reduce(self, sample: Sample) -> Sample:
-        """Returns a case as the model and its normalisers see it.
+        """Returns the scaled case, as the model and its normalisers receive it.
 
         Raises:
-          ValueError: if a formula has no positive finite value. The message names the
+          ValueError: if a formula is not positive and finite. The message names the
             case.
         """
         changed: dict[str, np.ndarray] = {}
@@ -97,7 +99,7 @@ class Scaling:
         return sample._replace(scalars=turned.astype(sample.scalars.dtype))
 
     def splits(self, splits: Splits) -> Splits:
-        """Returns all cases of a benchmark as the model sees them."""
+        """Returns all scaled cases of a benchmark."""
         train, validation, test = (
             [self.reduce(sample) for sample in part]
             for part in (splits.train, splits.validation, splits.test)
@@ -107,10 +109,10 @@ class Scaling:
     def restore(
         self, values: np.ndarray, sample: Sample, role: str = "target"
     ) -> np.ndarray:
-        """Returns predictions in physical units.
+        """Converts predictions to physical units.
 
         Args:
-          values: what was predicted of the reduced case, `(..., c)`.
+          values: predictions for the scaled case, `(..., c)`.
           sample: the case, in physical units.
           role: `"target"` or `"target_scalars"`.
         """
@@ -120,16 +122,16 @@ class Scaling:
         return (np.asarray(values, np.float64) * factor).astype(values.dtype)
 
     def reduced_values(self, values: np.ndarray, sample: Sample) -> np.ndarray:
-        """Returns a field in physical units as the model sees it."""
+        """Returns a scaled field from one in physical units."""
         return np.asarray(values, np.float64) / self.factor(sample, values.shape[-1])
 
     def factor(self, sample: Sample, channels: int) -> np.ndarray:
-        """Returns what the channels of the target of a case are divided by, `(q,)`."""
+        """Returns the scales of the target channels of a case, `(q,)`."""
         factor = self.factors(sample).get("target", np.ones(1))
         return np.broadcast_to(factor, (channels,))
 
     def fields(self, sample: Sample, fields: Fields) -> Fields:
-        """Returns fields with their spread in physical units of a case."""
+        """Returns fields with their spread in the physical units of a case."""
         factor = self.factor(sample, fields.num_channels)
         varying = tuple(
             one._replace(spread=one.spread * float(factor[one.channels[0]]))
@@ -138,7 +140,7 @@ class Scaling:
         return fields._replace(varying=varying)
 
     def factors(self, sample: Sample) -> Factors:
-        """Returns what channels are divided by, by array, of those that are scaled."""
+        """Returns the scales of channels, by array, for the scaled arrays."""
         factors: Factors = {}
         values = self.values(sample)
         for name, formula in self.scales.items():
@@ -158,11 +160,11 @@ class Scaling:
     def traced_factors(
         self, values: Mapping[str, jax.Array], channels: Mapping[str, int]
     ) -> dict[str, jax.Array]:
-        """Returns `factors` of numbers that JAX traces, which nobody checks.
+        """Returns `factors` for numbers that JAX traces, without checks.
 
         Args:
           values: numbers of a case by name.
-          channels: of the arrays.
+          channels: numbers of channels of the arrays.
         """
         factors: dict[str, jax.Array] = {}
         for name, formula in self.scales.items():
@@ -173,11 +175,11 @@ class Scaling:
         return factors
 
     def turned(self, scalars: Any, array: Any = jnp) -> Any:
-        """Returns scalars with cosine and sine in place of each angle.
+        """Returns scalars with each angle replaced by its cosine and sine.
 
         Args:
           scalars: `(s,)`.
-          array: module to compute with, `jax.numpy` or `numpy`.
+          array: array module, `jax.numpy` or `numpy`.
         """
         degrees = {angle.name: angle.degrees for angle in self.angles}
         parts: list[Any] = []
@@ -191,13 +193,13 @@ class Scaling:
         return array.stack(parts)
 
     def values(self, sample: Sample) -> dict[str, float]:
-        """Returns the numbers of a case by name, its scalars among them."""
+        """Returns the numbers of a case by name, including its scalars."""
         scalars = [] if sample.scalars is None else np.ravel(sample.scalars).tolist()
         named = dict(zip(self.names.get("scalars", ()), scalars, strict=False))
         return named | {k: float(v) for k, v in (sample.numbers or {}).items()}
 
     def reduced_names(self) -> dict[str, list[str]]:
-        """Returns the names of the channels of reduced cases, by array."""
+        """Returns the names of the channels of scaled cases, by array."""
         names = {role: list(listed) for role, listed in self.names.items()}
         if self.angles:
             turned = {angle.name for angle in self.angles}
@@ -211,7 +213,7 @@ class Scaling:
         return names
 
     def measure(self, train: Sequence[Sample]) -> dict[str, list[float]]:
-        """Returns smallest and largest value in training of what formulas name."""
+        """Returns minimum and maximum in training of the numbers in formulas."""
         used = {name for one in self.scales.values() for name in one.names}
         rows = [self.values(sample) for sample in train]
         return {
@@ -222,20 +224,20 @@ class Scaling:
     def warn_of_units(
         self, sample: Sample, ranges: Mapping[str, Sequence[float]]
     ) -> None:
-        """Warns if a number of a formula is far from those of training.
+        """Warns if a number of a formula is far outside its training range.
 
         Args:
           sample: case to predict.
-          ranges: as from `measure`.
+          ranges: ranges from `measure`.
         """
         values = self.values(sample)
         for name, (low, high) in ranges.items():
             size, ends = abs(values[name]), sorted((abs(low), abs(high)))
             if not ends[0] / _UNITS <= size <= ends[1] * _UNITS:
                 warnings.warn(
-                    f"{sample.name}: {name} is {values[name]:g}, and {low:g} to "
-                    f"{high:g} in training. Check its units, because the prediction "
-                    "is scaled by it.",
+                    f"{sample.name}: {name} is {values[name]:g}, but {low:g} to "
+                    f"{high:g} in training. Check its units, because the "
+                    "prediction is scaled by it.",
                     stacklevel=2,
                 )
 

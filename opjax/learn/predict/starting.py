@@ -1,8 +1,8 @@
-"""Operators that start from a baseline, to whose prediction they add their own.
+"""Operators that add a correction to the prediction of a baseline.
 
     prediction = baseline + share * std * (values of the model),
 
-with a share for each channel that validation has decided, see `tasks.differences`.
+with a factor for each channel, chosen on the validation set, see `tasks.differences`.
 """
 
 import pathlib
@@ -18,34 +18,34 @@ _SHARES = "shares"  # in the file of the baselines
 
 
 class Start(NamedTuple):
-    """What an operator starts from.
+    """The baselines that an operator adds to.
 
     Attributes:
-      baselines: of which each field has its best.
-      shares: of the model that are added, one for each channel, `(q,)`.
+      baselines: baselines; the best one of each field is used.
+      shares: factors of the model's output, one per channel, `(q,)`.
     """
 
     baselines: Baselines
     shares: np.ndarray
 
     def total(self, values: Any, std: Any, sample: Sample) -> np.ndarray:
-        """Returns the prediction for a case, `(n, q)`, in the precision of its target.
+        """Returns the total prediction for a case, `(n, q)`, in the target's precision.
 
         Args:
-          values: of the model, `(n, q)`.
-          std: of the difference, `(q,)`.
-          sample: the case, over its scales where it has some.
+          values: output of the model, `(n, q)`.
+          std: standard deviation of the difference, `(q,)`.
+          sample: the case, divided by its scales if it has any.
         """
         change = np.asarray(values, np.float64) * np.asarray(std) * self.shares
         return self.baselines.predict(BEST, sample) + change
 
     def save(self, folder: pathlib.Path) -> None:
-        """Writes the file of the baselines into the folder of an operator."""
+        """Writes the file of the baselines to the folder of an operator."""
         self.baselines.save(folder, {_SHARES: self.shares})
 
     @classmethod
     def load(cls, folder: pathlib.Path) -> "Start":
-        """Reads what `save` has written.
+        """Reads the file that `save` writes.
 
         Raises:
           FileNotFoundError: if there is no such file.
@@ -58,12 +58,12 @@ class Start(NamedTuple):
 def of_both(
     values: jax.Array, beside: jax.Array, shares: np.ndarray
 ) -> tuple[jax.Array, jax.Array]:
-    """Returns normalised predictions and targets.
+    """Returns normalised total predictions and targets.
 
     Args:
-      values: of the model, `(n, q)`.
-      beside: targets, and in further channels the baseline, `(n, 2 q)`.
-      shares: of the model that are added, `(q,)`.
+      values: output of the model, `(n, q)`.
+      beside: targets, followed by the baseline in further channels, `(n, 2 q)`.
+      shares: factors of the model's output, `(q,)`.
     """
     count = values.shape[1]
     start = beside[:, count:]

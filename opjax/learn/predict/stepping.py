@@ -1,4 +1,4 @@
-"""The step of an operator in time: from the last frames to the next one, or to many."""
+"""Time steps of an operator: from the last frames to the next, or to many."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -16,16 +16,17 @@ from opjax.rollouts import rollout
 
 
 class Units(NamedTuple):
-    """Normalisers of an operator that steps between frames in the units of one frame.
+    """Normalisers of an operator that advances frames relative to the last frame.
 
-    A frame has the mean and the deviation of the last one that the model sees, so that
-    large offsets are taken off before anything is rounded, and increments are added to
-    numbers of size one.
+    Frames are normalised with the mean and the standard deviation of the last input
+    frame. So large offsets are subtracted before rounding, and increments are added to
+    numbers of unit size.
 
     Attributes:
-      frame: of the channels of a frame, `(c,)`, encoded outside of the step.
-      features: of all that the model sees, `(history c + k)`, likewise.
-      inner: `features` and `target` of the step, between frames in these units.
+      frame: normaliser of the channels of a frame, `(c,)`, applied outside the step.
+      features: normaliser of all model inputs, `(history c + k)`, applied outside the
+        step.
+      inner: normalisers of `features` and `target` in the step, in these units.
     """
 
     frame: Normalizer
@@ -34,7 +35,7 @@ class Units(NamedTuple):
 
 
 def units_of(how: Stepping, normalizers: Mapping[str, Normalizer]) -> Units:
-    """Returns the units of the frames of an operator with a history."""
+    """Returns the units of the frames for an operator with a history."""
     stop, channels = how.history * how.channels, how.channels
     mean, std = (np.asarray(part, np.float64) for part in normalizers["features"])
     last = slice(stop - channels, stop)
@@ -66,19 +67,19 @@ def _single(mean: np.ndarray, std: np.ndarray) -> Normalizer:
 
 
 def pushed(how: Stepping, features: jax.Array, frame: jax.Array) -> jax.Array:
-    """What a model sees after a frame: the oldest one leaves, `(n, history c + k)`."""
+    """Model input with a new frame, without the oldest one, `(n, history c + k)`."""
     stop = how.history * how.channels
     parts = features[:, how.channels : stop], frame, features[:, stop:]
     return jnp.concatenate(parts, axis=1)
 
 
 class Step(NamedTuple):
-    """A step in time: from the frames that a model sees to the next one.
+    """A time step: from the input frames to the next frame.
 
     Attributes:
-      how: of the operator.
-      normalizers: of `features`, unless they are encoded before the step or not at all,
-        and of `target`, where the model predicts encoded values.
+      how: time stepping of the operator.
+      normalizers: normaliser of `features`, unless they are encoded before the step or
+        not at all; and of `target`, if the model predicts encoded values.
     """
 
     how: Stepping
@@ -96,12 +97,12 @@ class Step(NamedTuple):
         """Predicts one frame, in physical units.
 
         Args:
-          model: between encoded arrays.
+          model: the model, which maps encoded arrays.
           sample: encoded points and weights.
-          features: the frames that the model sees, oldest first, and what is constant,
-            `(n, history c + k)`; in physical units if the step encodes them.
+          features: the input frames, oldest first, and the constant inputs, `(n,
+            history c + k)`; in physical units if the step encodes them.
           lag: time after the last of these frames, a scalar.
-          axis_name: axis of the devices which have the other points, if any.
+          axis_name: axis of the devices that hold the other points, if any.
 
         Returns:
           The frame, `(n, c)`.
@@ -131,17 +132,17 @@ class Step(NamedTuple):
         gradient: str = "all",
         axis_name: str | None = None,
     ) -> jax.Array:
-        """Predicts frames one after the other, each from those before it.
+        """Predicts frames one after another, each from the previous ones.
 
-        In mode `"one_shot"` every frame is from the first ones.
+        In mode `"one_shot"`, every frame is predicted from the first ones.
 
         Args:
-          model: between encoded arrays.
+          model: the model, which maps encoded arrays.
           sample: encoded points and weights, and `features` as for `next_frame`.
-          lags: times of the frames after the last one that is known, or after the first
-            one where `how.history` is zero, `(t,)`.
+          lags: times of the frames relative to the last known frame, or to the first
+            one if `how.history` is zero, `(t,)`.
           checkpoint: see `rollout`.
-          gradient: likewise.
+          gradient: see `rollout`.
           axis_name: as for `next_frame`.
 
         Returns:

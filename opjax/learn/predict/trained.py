@@ -1,10 +1,10 @@
-"""Trained operators, saved with all that predictions on other meshes need."""
+"""Trained operators, saved with everything that predictions need."""
 
 import json
 import os
 import pathlib
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -16,7 +16,15 @@ from opjax import _formats, streaming
 from opjax._trees import Columns, Json, Model
 from opjax.learn.config.quantities import parse
 from opjax.learn.json_files import read_object, to_json, write_json
-from opjax.learn.predict import functions, grids, in_time, prediction
+from opjax.learn.predict import (
+    exportable,
+    functions,
+    grids,
+    in_time,
+    named,
+    prediction,
+    published,
+)
 from opjax.learn.predict.description import Description, check_counts
 from opjax.learn.predict.field import Field
 from opjax.learn.predict.learned import Learned
@@ -35,7 +43,7 @@ FOLDER = "operator"  # of a trained operator, inside the folder of its member
 
 
 class Trained(Learned):
-    """An operator with what belongs to it; call it to predict.
+    """A trained operator with its normalisers; call it to predict.
 
         trained = learn.load("runs/mine")
         values = trained("new/mesh.vtu")
@@ -43,11 +51,11 @@ class Trained(Learned):
         values = trained(grid)  # (h, w, c), or a batch (b, h, w, c)
 
     Attributes:
-      model: between encoded arrays.
-      normalizers: of `mesh_points`, `features` and `target`, where there are any.
-      description: what it is for.
-      folder: where it was found.
-      start: the baseline that it starts from, of a run with --start_from=baseline.
+      model: the model, which maps encoded arrays.
+      normalizers: normalisers of `mesh_points`, `features` and `target`, if any.
+      description: description of the operator.
+      folder: folder from which it was loaded.
+      start: the baseline that it adds to, for a run with --start_from=baseline.
 
     Examples:
       >>> import numpy as np
@@ -85,8 +93,8 @@ class Trained(Learned):
           scalars: of an operator that takes some, `(s,)`, in the order of their names,
             or by name with the numbers that cases are scaled by; not with a sample or
             a file, which have them.
-          time: of an operator with a time embedding.
-          limits: bounds of the memory.
+          time: time, for an operator with a time embedding.
+          limits: memory limits.
 
         Returns:
           Values of the output function, float32 of shape `(n, q)`, or float64 where an
@@ -97,8 +105,9 @@ class Trained(Learned):
         Raises:
           OSError: if the file cannot be read, or the folder not be written.
           TypeError: if the values are no real numbers.
-          ValueError: if it is damaged or holds several samples, the sample does not
-            fit the operator or the memory, or the operator predicts scalars alone.
+          ValueError: if it is damaged or holds several samples, an input is NaN or
+            infinite, the sample does not fit the operator or the memory, or the
+            operator predicts scalars alone.
         """
         self._refuse_without_field()
         arrays = (features, scalars, quadrature_weights, time)
@@ -134,64 +143,65 @@ class Trained(Learned):
 
     @property
     def function(self) -> functions.Function:
-        """The operator as a pure function of arrays, in physical units.
+        """The operator as a pure function of arrays in physical units.
 
             f, parameters = trained.function, trained.parameters
             values = f(parameters, points, features)          # (n, q)
             slope = jax.grad(lambda x: f(parameters, x, features).mean())(points)
 
-        `f(parameters, points, features, scalars, quadrature_weights, time)`, without
-        what the operator does not take, see `arguments`. It goes through `jax.jit`,
-        `grad`, `jvp`, `vmap` and `hessian`; of an operator with `chunk_size`, in
-        reverse mode alone. It returns the field; of an operator that predicts scalars,
-        a `Predicted` with both; of one of series, the frame `time` after the last one.
+        The signature is `f(parameters, points, features, scalars, quadrature_weights,
+        time)`, without the arguments that the operator does not use, see `arguments`.
+        It supports `jax.jit`, `grad`, `jvp`, `vmap` and `hessian`; with `chunk_size`,
+        only reverse mode. It returns the field; if the operator predicts scalars, a
+        `Predicted` with both; for an operator of series, the frame at `time` after the
+        last one.
 
         Features are arguments: distances and normals that were computed from the mesh
-        (`--geometry`) stay as they are when points move, and weights, too. Points of an
-        operator of one grid have to be in the order of the grid.
+        (`--geometry`) do not change when points move, and neither do weights. For an
+        operator of one grid, the points must be in the order of the grid.
 
         Raises:
-          ValueError: if the operator starts from a baseline. From the function, if
-            shapes do not fit the operator, or inputs have an offset that their
-            precision would lose.
+          ValueError: if the operator adds to a baseline. The function raises it if
+            shapes do not fit the operator, or if inputs have an offset that is too
+            large for their precision.
         """
         return functions.operator(self)
 
     @property
     def parameters(self) -> functions.Parameters:
-        """Parameters and normalisers, a pytree; the first argument of `function`."""
+        """Parameters and normalisers as a pytree: the first argument of `function`."""
         return functions.Parameters(self.model, self.normalizers)
 
     def quantity(
         self, text: str, mesh: Sample | str | os.PathLike[str]
     ) -> functions.Function:
-        """Returns a quantity of interest as a pure function, with those arguments.
+        """Returns a quantity of interest as a pure function of the same arguments.
 
             drag = trained.quantity("force_x:p@wall", "new/wing.vtu")
             x = trained.arguments("new/wing.vtu")
             slope = jax.grad(drag, argnums=1)(trained.parameters, *x)  # to the points
 
-        Boundaries and cells are those of the sample. The areas of a wall follow the
-        points where fields are at points; of fields at cells they stay.
+        Boundaries and cells are taken from the sample. If fields are point data, the
+        areas of a wall follow the points; for cell data they are constant.
 
         Args:
           text: one quantity, as in --quantities.
           mesh: a sample, or a file with one.
 
         Returns:
-          A function of the arguments of `function` with a scalar value. Of a largest or
-          smallest value, equal ones share the gradient.
+          A function of the arguments of `function` with a scalar value. For a maximum
+          or minimum, equal values share the gradient.
 
         Raises:
           OSError: if the file cannot be read.
-          ValueError: if the quantity or its boundary is unknown, or it means nothing on
-            this mesh.
+          ValueError: if the quantity or its boundary is unknown, or it is not defined
+            on this mesh.
         """
         facets = any(one.is_over_facets for one in parse(text))
         return functions.quantity(self, text, self.one(mesh, facets=facets))
 
     def arguments(self, mesh: Sample | str | os.PathLike[str]) -> functions.Arguments:
-        """Returns the arrays of a sample for `function`, in their order.
+        """Returns the arrays of a sample as arguments of `function`, in order.
 
             values = trained.function(trained.parameters, *trained.arguments("a.vtu"))
 
@@ -200,9 +210,33 @@ class Trained(Learned):
 
         Raises:
           OSError: if the file cannot be read.
-          ValueError: if it is damaged or holds several samples.
+          ValueError: if it is damaged or contains several samples.
         """
         return functions.arguments(self, self.one(mesh))
+
+    def quantity_inputs(
+        self, text: str, mesh: Sample | str | os.PathLike[str]
+    ) -> dict[str, np.ndarray]:
+        """Returns what an exported operator needs of a mesh for its quantities.
+
+            more = trained.quantity_inputs("force_x:p@wall", "new/wing.vtu")
+            found = operator.call(points, features, *more.values())
+
+        Args:
+          text: the quantities that it was exported with, in the same order.
+          mesh: a sample, or a file with one.
+
+        Returns:
+          The arrays by the name of the input, such as `"area_vectors@wall"`, float32.
+
+        Raises:
+          OSError: if the file cannot be read.
+          ValueError: if a quantity cannot be exported or is not defined on this mesh.
+        """
+        wanted = parse(text)
+        facets = any(one.is_over_facets for one in wanted)
+        found = exportable.Exportable(self, wanted)
+        return found.arrays(self.one(mesh, facets=facets))
 
     def _traced(
         self, mesh: Any, features: Any, scalars: Any, weights: Any, time: Any
@@ -236,12 +270,12 @@ class Trained(Learned):
         Args:
           mesh: a sample, or a file with one.
           time: see `__call__`.
-          limits: bounds of the memory.
+          limits: memory limits.
 
         Returns:
-          `values (n, q)`, `(n, 0)` of an operator that predicts scalars alone, and
-          `scalars (t,)` in the order of `description.names["target_scalars"]`; None
-          of an operator without.
+          `values (n, q)`, or `(n, 0)` if only scalars are predicted; and `scalars (t,)`
+          in the order of `description.names["target_scalars"]`, or None if the operator
+          predicts none.
 
         Raises:
           OSError: as from `__call__`.
@@ -259,10 +293,10 @@ class Trained(Learned):
         """Saves the operator, for `learn.load` and `opjax-predict`.
 
         Args:
-          folder: a new or empty one.
+          folder: a new or empty folder.
 
         Raises:
-          FileExistsError: if the folder holds anything.
+          FileExistsError: if the folder is not empty.
           OSError: if it cannot be written.
         """
         path = pathlib.Path(folder).expanduser()
@@ -279,6 +313,17 @@ class Trained(Learned):
             self.start.save(path)
         finish(path, {})
 
+    def example(self) -> Sample:
+        """Reads the test case that `opjax-publish` stored beside the operator.
+
+            trained = learn.load("darcy")
+            values = trained(trained.example())
+
+        Raises:
+          OSError: if the operator has no example, or it is damaged.
+        """
+        return published.read_example(self.folder)
+
     def stream(
         self,
         arrays: Columns,
@@ -286,23 +331,23 @@ class Trained(Learned):
         time: float | None = None,
         limits: Limits = LIMITS,
     ) -> Iterator[np.ndarray]:
-        """Predicts chunk by chunk on a mesh that need not fit into memory.
+        """Predicts chunk by chunk on a mesh that may be larger than memory.
 
         Args:
-          arrays: `mesh_points`, and `features` and `quadrature_weights` where the
-            operator was trained with them, of any kind that can be sliced: `np.memmap`,
-            HDF5 data sets; and `scalars`, `(s,)`, of an operator that takes some.
+          arrays: `mesh_points`; `features` and `quadrature_weights` if the operator was
+            trained with them; any type that supports slicing, such as `np.memmap` and
+            HDF5 data sets; and `scalars`, `(s,)`, if the operator has scalar inputs.
           time: see `__call__`.
-          limits: bounds of the memory.
+          limits: memory limits.
 
         Returns:
-          An iterator of values of the output function, of shape `(m, q)` and the type
-          that a call returns.
+          An iterator of values of the output function, of shape `(m, q)`, with the same
+          type as from a call.
 
         Raises:
           OSError: if the folder cannot be written.
           ValueError: if the operator cannot be evaluated in chunks, or the arrays or
-            the memory do not fit it.
+            the memory limit do not fit it.
         """
         self._refuse_without_field()
         parts = self.stream_channels(
@@ -319,16 +364,16 @@ class Trained(Learned):
         time: float | None = None,
         limits: Limits = LIMITS,
     ) -> Iterator[np.ndarray]:
-        """Evaluates all channels chunk by chunk, those of scalars among them.
+        """Evaluates all channels chunk by chunk, including those that scalars need.
 
         Args:
           arrays: see `stream`.
-          time: of an operator with a time embedding.
-          limits: bounds of the memory.
+          time: time, for an operator with a time embedding.
+          limits: memory limits.
 
         Returns:
-          An iterator of values as the model returns them, `(m, q)` and further
-          channels that scalars are read off.
+          An iterator of model outputs, `(m, q)`, with further channels from which
+          scalars are computed.
 
         Raises:
           OSError: as from `stream`.
@@ -352,21 +397,24 @@ class Trained(Learned):
         *,
         time_step: float | None = None,
     ) -> Iterator[np.ndarray]:
-        """Predicts frame after frame, by an operator that was trained on series.
+        """Predicts frame after frame with an operator that was trained on series.
 
             frames = np.stack(list(trained.rollout(series, 50)))
 
         Args:
-          series: with as many frames as the model sees; later ones are not looked at.
+          series: series with at least as many frames as the model receives; later ones
+            are ignored.
           num_steps: number of frames to predict.
-          time_step: time between them; by default, as in training.
+          time_step: time between frames; by default, as in training.
 
         Returns:
-          An iterator of frames `(n, c)`, in physical units. One frame is in memory.
+          An iterator of frames `(n, c)`, in physical units. Only one frame is in
+          memory.
 
         Raises:
-          ValueError: if the operator was not trained on series, or has no such step; or
-            the series does not fit it. From the iterator, if a frame is not finite.
+          ValueError: if the operator was not trained on series or does not support the
+            time step, or the series does not fit the operator. The iterator raises it
+            if a frame is not finite.
         """
         lags = in_time.lags_of(self, num_steps, time_step)
         return in_time.frames(self, series, lags)
@@ -378,18 +426,18 @@ class Trained(Learned):
         time: float | None = None,
         chunk_size: int = 2**14,
     ) -> Field:
-        """Finds the coefficients of all layers, for predictions at other points.
+        """Computes the coefficients of all layers, for predictions at other points.
 
             field = trained.field("new/part.vtu")
             probes = field.at(points)
 
         Args:
-          mesh: where the input is given, as for `__call__`.
-          time: of an operator with a time embedding.
-          chunk_size: points that are evaluated at once.
+          mesh: mesh with the input, as for `__call__`.
+          time: time, for an operator with a time embedding.
+          chunk_size: number of points that are evaluated at once.
 
         Returns:
-          The field, which knows the mesh by its coefficients only.
+          The field, which stores only the coefficients, not the mesh.
 
         Raises:
           OSError: if the file cannot be read.
@@ -430,12 +478,12 @@ class Trained(Learned):
 def mean_of(
     seeds: Sequence[Trained], sample: Sample, *, limits: Limits = LIMITS
 ) -> prediction.Predicted:
-    """Predicts the mean of several operators, in physical units.
+    """Predicts the mean over several operators, in physical units.
 
     Args:
       seeds: operators of the same fields and scalars, see `calibration.siblings`.
       sample: see `Trained.both`.
-      limits: bounds of the memory.
+      limits: memory limits.
     """
     predicted = [one.both(sample, limits=limits) for one in seeds]
     if len(predicted) == 1:
@@ -461,7 +509,8 @@ def _refuse_beside(
         if array is not None:
             what = mesh.name if isinstance(mesh, Sample) else mesh
             raise ValueError(
-                f"{name} need an array (n, p) of mesh points; {what} has its own."
+                f"{name} can only be passed with an array (n, p) of mesh points; "
+                f"{what} already contains them."
             )
 
 
@@ -475,13 +524,22 @@ def save(
     payload = {"model": model, "normalizers": dict(normalizers)}
     config = json.loads((folder / "config.json").read_text())
     config.pop("format", None)  # the checkpoint has one
-    metadata = {
-        **description.to_json(),
-        "config": config,
-        "normalizers": {k: np.shape(n.mean) for k, n in normalizers.items()},
-        "normalizer_types": {k: n.mean.dtype.name for k, n in normalizers.items()},
-    }
-    checkpoint.save(folder / FOLDER, 0, payload, metadata=to_json(metadata), keep=1)
+    metadata = described(description, normalizers, config)
+    checkpoint.save(folder / FOLDER, 0, payload, metadata=metadata, keep=1)
+
+
+def described(
+    description: Description, normalizers: Mapping[str, Normalizer], config: Json
+) -> dict[str, Any]:
+    """Returns all that is stored beside the arrays of an operator, as JSON values."""
+    return to_json(
+        {
+            **description.to_json(),
+            "config": config,
+            "normalizers": {k: np.shape(n.mean) for k, n in normalizers.items()},
+            "normalizer_types": {k: n.mean.dtype.name for k, n in normalizers.items()},
+        }
+    )
 
 
 def finish(folder: pathlib.Path, result: Json) -> None:
@@ -490,20 +548,28 @@ def finish(folder: pathlib.Path, result: Json) -> None:
 
 
 def load(workdir: str | os.PathLike[str], *, own_model: str | None = None) -> Trained:
-    """Reads the operator of a run: of the smallest validation error, else the first.
+    """Loads a trained operator: of a run, published, or one that ships with opjax.
 
-    Nothing that the folder holds is run. A model of your own is imported again by its
-    name, which you have to give: no folder chooses what is imported.
+        trained = learn.load("runs/mine")
+        trained = learn.load("darcy")
+        trained = learn.load("hf://owner/name@revision")
+
+    If a run has several, it is the one with the smallest validation error, or the first
+    without validation. Loading executes no code from the folder. A user-defined model
+    is imported only if you pass its name: no folder decides what is imported. Nothing
+    is downloaded without the prefix `hf://`.
 
     Args:
-      workdir: folder of the run, or of one of its members.
-      own_model: the name of the model, if it is one of your own,
-        `package.module:function`.
+      workdir: folder of a run, of one of its members or of `opjax-publish`; a name
+        from `list_operators`, if no folder has this name; or `hf://owner/name`, which
+        needs `huggingface_hub`.
+      own_model: name of the model if it is user-defined, `package.module:function`.
 
     Raises:
       FileNotFoundError: if there is no finished run.
-      ValueError: if a model of your own is not the one of that name, or cannot be
-        imported; if a later opjax wrote the folder.
+      ImportError: if `safetensors` or `huggingface_hub` is needed but not installed.
+      ValueError: if a user-defined model does not have that name or cannot be imported,
+        or a later opjax wrote the folder.
       opjax.training.checkpoint.CheckpointError: if the operator is damaged.
 
     Examples:
@@ -519,7 +585,14 @@ def load(workdir: str | os.PathLike[str], *, own_model: str | None = None) -> Tr
       >>> bool(np.all(loaded(points[0]) == trained(points[0])))
       True
     """
-    root = pathlib.Path(workdir).expanduser()
+    root = named.resolve(workdir)
+    if published.is_published(root):
+        content = published.read(root)
+        stored = content.config["operator"]
+        description, normalizers = _read(root, lambda: stored)
+        template = _template(root, description, normalizers, own_model)
+        payload = content.payload(template)
+        return _trained(root, description, payload)
     finished = [
         folder
         for folder in [root, *sorted(path.parent for path in root.glob(f"*/{FOLDER}"))]
@@ -527,8 +600,8 @@ def load(workdir: str | os.PathLike[str], *, own_model: str | None = None) -> Tr
     ]
     if not finished:
         raise FileNotFoundError(
-            f"{root} contains no trained operator; name the --workdir of a finished "
-            "run."
+            f"{root} contains no trained operator; pass the --workdir of a "
+            f"finished run{named.hint(root)}."
         )
 
     def validation(folder: pathlib.Path) -> float:
@@ -536,7 +609,27 @@ def load(workdir: str | os.PathLike[str], *, own_model: str | None = None) -> Tr
         return float("inf") if not isinstance(restored, int | float) else restored
 
     folder = min(finished, key=validation)
-    description, normalizers = _read(folder)
+    description, normalizers = _read(
+        folder, lambda: checkpoint.read_metadata(folder / FOLDER, 0)
+    )
+    template = _template(folder, description, normalizers, own_model)
+    restored = checkpoint.restore(folder / FOLDER, template)
+    assert restored is not None
+    return _trained(folder, description, restored.payload)
+
+
+def _trained(folder: pathlib.Path, description: Description, payload: Any) -> Trained:
+    start = _start(folder, description)
+    return Trained(payload["model"], payload["normalizers"], description, folder, start)
+
+
+def _template(
+    folder: pathlib.Path,
+    description: Description,
+    normalizers: Mapping[str, Normalizer],
+    own_model: str | None,
+) -> dict[str, Any]:
+    """The structure of an operator, for the arrays of its folder."""
     (name,) = description.config["models"]
     if operators.is_own(name) and name != own_model:
         raise ValueError(
@@ -545,16 +638,11 @@ def load(workdir: str | os.PathLike[str], *, own_model: str | None = None) -> Tr
             f"(--own_model={name})."
         )
     try:
-        template = {"model": _model(description), "normalizers": normalizers}
+        return {"model": _model(description), "normalizers": normalizers}
     except Exception as error:  # what is not as it was leads models anywhere
         raise _damaged(
             folder, f"it does not describe an operator: {error!r}"
         ) from error
-    restored = checkpoint.restore(folder / FOLDER, template)
-    assert restored is not None
-    payload = restored.payload
-    start = _start(folder, description)
-    return Trained(payload["model"], payload["normalizers"], description, folder, start)
 
 
 def _start(folder: pathlib.Path, description: Description) -> Start | None:
@@ -564,9 +652,11 @@ def _start(folder: pathlib.Path, description: Description) -> Start | None:
     try:
         start = Start.load(folder)
     except (FileNotFoundError, ValueError) as error:
-        raise _damaged(folder, f"what it starts from: {error}") from error
+        raise _damaged(folder, f"its baseline is invalid: {error}") from error
     if start.shares.shape != (description.channels.target,):
-        raise _damaged(folder, f"it has {start.shares.shape} shares of the model")
+        raise _damaged(
+            folder, f"its factors of the model have shape {start.shares.shape}"
+        )
     return start
 
 
@@ -577,10 +667,12 @@ def _damaged(folder: pathlib.Path, reason: str) -> checkpoint.CheckpointError:
     )
 
 
-def _read(folder: pathlib.Path) -> tuple[Description, dict[str, Normalizer]]:
+def _read(
+    folder: pathlib.Path, description: Callable[[], Json]
+) -> tuple[Description, dict[str, Normalizer]]:
     """What was saved beside an operator, and normalisers of the shapes that it has."""
     try:
-        stored = checkpoint.read_metadata(folder / FOLDER, 0)
+        stored = description()
         return Description.from_json(stored), _normalizers(stored)
     except _formats.NewerFormatError:
         raise

@@ -1,24 +1,33 @@
-"""Widths of bands before calibration: what is known of where an operator errs.
+"""Width models of bands before calibration: estimates of the local error.
 
-A width is any function of a case and its prediction, never of its target: calibration
-makes a band of each, and a better one makes a narrower band. Points of weight zero take
-no part in that of the others; their own is that of a constant, or of their own spread.
+A width is a function of a case and its prediction, never of its target. Calibration
+turns any width into a valid band; a better width gives a narrower band. Points of
+weight zero do not affect the widths at other points; their own width is that of
+`Constant` or of their own spread.
 """
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
+from typing import Any, NamedTuple, Protocol
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
+from opjax import normalize
+from opjax.learn.predict.functions import Case, Parameters, check_same_mesh
 from opjax.learn.predict.neighbourhoods import (
     local_count,
     local_features,
     local_largest,
     local_mean,
+    of_each,
+    root,
 )
 from opjax.learn.predict.trained import Trained
+from opjax.normalize import Normalizer
 from opjax.samples import Sample
 
 # Names of width models, as flags have them.
@@ -44,17 +53,60 @@ class Width(Protocol):
         """Returns the width at every point, positive, in the shape of a prediction."""
         ...
 
+    def function(self, mesh: Sample | None) -> "WidthFunction":
+        """Returns the width as a pure function.
+
+        Args:
+          mesh: provides the neighbours of each point; only some widths need it.
+
+        Raises:
+          ValueError: if the width needs a mesh and there is none.
+        """
+        ...
+
     def arrays(self) -> dict[str, np.ndarray]:
-        """Returns what is to be saved of it."""
+        """Returns the arrays to save."""
         ...
 
 
-class Constant(NamedTuple):
-    """The same width everywhere: the spread of every channel in the training set.
+class Call(NamedTuple):
+    """A call of an operator, which JAX may trace.
 
     Attributes:
-      scale: one number for each channel of the target.
-      trained: the operator, whose scales widths are multiplied by.
+      normalizers: normalisers of the operator.
+      given: arguments of the call after the parameters.
+      case: its arrays.
+      values: what the operator predicts, `(n, q)`.
+    """
+
+    normalizers: Mapping[str, Normalizer]
+    given: tuple[Any, ...]
+    case: Case
+    values: Any
+
+    def encoded(self, name: str) -> Any:
+        """Returns a normalised array; `"target"` is the prediction."""
+        predicted = name == "target"
+        values = self.case.reduced(self.values) if predicted else self.case.arrays[name]
+        if name not in self.normalizers:
+            return values
+        return normalize.encode(self.normalizers[name], values)
+
+    def parts(self) -> list[Any]:
+        """Returns the normalised coordinates, inputs and prediction."""
+        inputs = ["features"] if "features" in self.case.arrays else []
+        return [self.encoded(name) for name in ("mesh_points", *inputs, "target")]
+
+
+WidthFunction = Callable[[Call], Any]
+
+
+class Constant(NamedTuple):
+    """A constant width: the spread of every channel in the training set.
+
+    Attributes:
+      scale: one number per channel of the target.
+      trained: the operator, whose physical scales multiply the widths.
     """
 
     scale: np.ndarray
@@ -67,21 +119,27 @@ class Constant(NamedTuple):
             scale = scale * self.trained.factor(sample)
         return np.broadcast_to(scale, prediction.shape)
 
+    def function(self, mesh: Sample | None) -> WidthFunction:
+        """Returns the constant width: the scale at every point."""
+        del mesh
+        return lambda call: call.case.restored(jnp.full_like(call.values, self.scale))
+
     def arrays(self) -> dict[str, np.ndarray]:
-        """Returns nothing: the scale is the operator's."""
+        """Returns no arrays, because the scale is stored with the operator."""
         return {}
 
 
 class Ensemble(NamedTuple):
-    """How far other seeds of the same run are from the prediction.
+    """The distance of other seeds of the same run from the prediction.
 
         h = d + floor (mean over points that count of d^2)^{1/2},
         d = (mean over seeds of (p_seed - p)^2)^{1/2}.
 
     Attributes:
-      scale: one number for each channel of the target.
+      scale: one number per channel of the target.
       members: the other seeds.
-      floor: without it, bands are too narrow where all seeds agree by chance.
+      floor: added width; without it, bands are too narrow where all seeds agree by
+        chance.
     """
 
     scale: np.ndarray
@@ -95,28 +153,48 @@ class Ensemble(NamedTuple):
         scale = self.scale * self.members[0].factor(sample)
         return spread + self.floor * typical + _LEAST * scale
 
+    def function(self, mesh: Sample | None) -> WidthFunction:
+        """Returns the spread of the seeds plus the floor."""
+        del mesh
+        spread_at = _spread_function(self.members)
+
+        def width(call: Call) -> jax.Array:
+            spread = spread_at(call)
+            weights, counted = (
+                call.case.sample.quadrature_weights,
+                jnp.ones_like(spread),
+            )
+            if weights is not None:
+                counted = (weights > 0).astype(spread.dtype)[:, None]
+            squares = jnp.sum(counted * spread**2, axis=0, keepdims=True)
+            typical = root(squares / jnp.sum(counted, axis=0, keepdims=True), jnp)
+            scale = call.case.restored(jnp.full_like(spread, self.scale))
+            return spread + self.floor * typical + _LEAST * scale
+
+        return width
+
     def arrays(self) -> dict[str, np.ndarray]:
-        """Returns the floor; the members have folders of their own."""
+        """Returns the floor; the members are stored in their folders."""
         return {"floor": np.asarray(self.floor, np.float64)}
 
 
 class Residual(NamedTuple):
-    """A ridge regression of the logarithm of the error.
+    """Ridge regression of the logarithm of the error.
 
         log h = phi(x) C,
 
-    with features `phi` of a point: its coordinates, input and prediction, their means
-    and deviations over the case, random waves of them, and what they are like near the
-    point, see `neighbourhoods.local_features`; and of `"combined"`, how far other seeds
-    are from the prediction there, nearby and in the whole case.
+    with features `phi` of a point: its coordinates, input and prediction; their means
+    and standard deviations over the case; random Fourier features of them; and local
+    features, see `neighbourhoods.local_features`. With `"combined"`, also the distance
+    of other seeds from the prediction at the point, nearby and over the whole case.
 
     Attributes:
-      scale: one number for each channel of the target.
-      trained: encodes the features as the operator sees them.
+      scale: one number per channel of the target.
+      trained: encodes the features in the same way as for the operator.
       coefficients: `C`, shape `(features, q)`.
-      local: False for calibrations of an earlier opjax, which did not look at points
-        nearby.
-      members: other seeds, of `"combined"`.
+      local: whether local features are used; False for calibrations of an earlier
+        opjax.
+      members: other seeds, for `"combined"`.
     """
 
     scale: np.ndarray
@@ -138,13 +216,42 @@ class Residual(NamedTuple):
         every[_counted(sample)] = widths
         return every
 
+    def function(self, mesh: Sample | None) -> WidthFunction:
+        """Returns the width that the regression predicts, with neighbours of a mesh."""
+        if mesh is None:
+            raise ValueError(
+                "The width of the band depends on neighbouring points; pass the mesh, "
+                "as in band_function(sample)."
+            )
+        known, rows = mesh, np.flatnonzero(_counted(mesh))
+        points = self.trained.reduced(mesh).mesh_points[rows]
+        encoded_points = encoded(self.trained, "mesh_points", points)
+        near = of_each(np.clip(encoded_points, -10, 10))
+        near_spread = of_each(mesh.mesh_points[rows])
+        spread_at = _spread_function(self.members)
+
+        def width(call: Call) -> jax.Array:
+            check_same_mesh("the width of the band", call.case.sample, known)
+            parts = [part[rows] for part in call.parts()]
+            features = _columns(parts, near if self.local else None, jnp)
+            scale = call.case.restored(jnp.full_like(call.values, self.scale))
+            if self.members:
+                apart = (spread_at(call) / scale)[rows]
+                beside = _of_spread(points, apart, near_spread, jnp)
+                features = jnp.hstack([features, beside])
+            coefficients = jnp.asarray(self.coefficients, features.dtype)
+            over_scale = _width_over_scale(features @ coefficients)
+            return scale.at[rows].multiply(over_scale, unique_indices=True)
+
+        return width
+
     def arrays(self) -> dict[str, np.ndarray]:
         """Returns the coefficients."""
         return {"residual": self.coefficients}
 
 
 def scale_of(trained: Trained) -> np.ndarray:
-    """Spread of every channel of the target in the training set, `(q,)`."""
+    """Training spread of every channel of the target, `(q,)`."""
     count = trained.description.channels.target
     if "target" not in trained.normalizers:
         return np.ones(count, np.float32)
@@ -161,6 +268,30 @@ def spread_of(
     return np.sqrt(np.mean(squares, axis=0))
 
 
+def _spread_function(members: Sequence[Trained]) -> WidthFunction:
+    """`spread_of` of a call."""
+    calls = [(each.function, each.parameters) for each in members]
+
+    def spread(call: Call) -> jax.Array:
+        fields = [f(_as_precise(p, call.values), *call.given) for f, p in calls]
+        squares = [(field - call.values) ** 2 for field in fields]
+        return root(sum(squares) / len(squares), jnp)
+
+    return spread
+
+
+def _as_precise(parameters: Parameters, values: jax.Array) -> Parameters:
+    """Returns parameters in double precision if the values of the call are."""
+    if values.dtype != jnp.float64:
+        return parameters
+
+    def cast(leaf: jax.Array) -> jax.Array:
+        real = jnp.issubdtype(leaf.dtype, jnp.floating)
+        return jnp.asarray(leaf, values.dtype) if real else leaf
+
+    return jax.tree.map(cast, parameters)
+
+
 def fit_residual(
     trained: Trained,
     samples: Sequence[Sample],
@@ -174,21 +305,22 @@ def fit_residual(
         log h = power * phi(x) C,
         C from the ridge regression of the largest error among the 9 nearest points.
 
-    The error itself is zero wherever it changes its sign, which nobody can predict and
-    no band needs. Ridge and power are those of the narrowest band for whole fields over
-    fifths of the cases, each from a fit to the others. A regression that underestimates
-    the largest errors makes a wide band; a power below one trusts it less, and zero is
-    a constant.
+    The error itself is zero wherever it changes sign, which cannot be predicted and is
+    not needed for a band. Therefore the regression target is a local maximum of the
+    error. Ridge and power are selected by five-fold cross-validation over the cases for
+    the narrowest whole-field band. A regression that underestimates the largest errors
+    gives a wide band; a power below one reduces its influence, and zero gives a
+    constant width.
 
     Args:
       trained: the operator.
-      samples: cases that calibrate nothing.
-      predictions: of the operator on these.
-      coverage: of the band that is to be narrow.
-      members: other seeds of the study, of `"combined"`.
+      samples: cases that are not used for calibration.
+      predictions: predictions of the operator for these cases.
+      coverage: target coverage of the band whose width is minimised.
+      members: other seeds of the study, for `"combined"`.
 
     Returns:
-      The model.
+      The fitted model.
     """
     tables: list[WidthTable] = []
     for number, (sample, values) in enumerate(zip(samples, predictions, strict=True)):
@@ -200,12 +332,12 @@ def fit_residual(
 
 
 class WidthTable:
-    """What a case says of errors, at its points.
+    """Regression data of one case, at its points.
 
     Attributes:
-      features: of a residual model, `(n, f)`.
-      logs: logarithms of the errors over their scale, `(n, q)`.
-      sizes: the same of the largest errors nearby.
+      features: features of a residual model, `(n, f)`.
+      logs: logarithms of the errors divided by their scale, `(n, q)`.
+      sizes: logarithms of the largest errors nearby, likewise scaled.
     """
 
     def __init__(
@@ -227,7 +359,7 @@ def table_of(
     *,
     members: Sequence[Trained] = (),
 ) -> WidthTable:
-    """Returns what a case with its target says of errors at the points that count.
+    """Returns the regression data of a case at its points of positive weight.
 
     See `fit_residual`.
     """
@@ -270,9 +402,12 @@ def fit_tables(tables: Sequence[WidthTable], *, coverage: float) -> np.ndarray:
 def widths_of(
     features: np.ndarray, coefficients: np.ndarray, scale: np.ndarray
 ) -> np.ndarray:
-    """Returns what a residual model says, never far beyond what it has seen."""
-    logs = features @ coefficients
-    return np.exp(np.clip(logs, np.log(_LEAST), 3.0)) * scale
+    """Returns the widths of a residual model, limited to about its training range."""
+    return _width_over_scale(features @ coefficients, np) * scale
+
+
+def _width_over_scale(logs: Any, array: ModuleType = jnp) -> Any:
+    return array.exp(array.clip(logs, math.log(_LEAST), 3.0))
 
 
 def _log_width(
@@ -327,42 +462,64 @@ def _all_features(
         return features
     scale = scale_of(trained) * trained.factor(sample)
     apart = spread_of(members, sample, prediction)[keep] / scale
-    return np.hstack([features, _of_spread(counted, apart)])
+    return np.hstack([features, _of_spread(counted.mesh_points, apart)])
 
 
 def _features(
     trained: Trained, sample: Sample, prediction: np.ndarray, *, local: bool = True
 ) -> np.ndarray:
-    """What a residual model knows of every point, `(n, features)`."""
+    """Returns the inputs of a residual model at every point, `(n, features)`."""
     prediction = trained.reduced_values(prediction, sample)
     sample = trained.reduced(sample)
     parts = [encoded(trained, "mesh_points", sample.mesh_points)]
     if sample.features is not None:
         parts.append(encoded(trained, "features", sample.features))
     parts.append(encoded(trained, "target", prediction))
-    own = np.clip(np.concatenate(parts, axis=1), -10, 10)
+    near = of_each(np.clip(parts[0], -10, 10)) if local else None
+    return _columns(parts, near)
+
+
+def _columns(
+    parts: Sequence[Any], near: np.ndarray | None, array: ModuleType = np
+) -> Any:
+    """Returns the inputs of a residual model at every point, `(n, features)`.
+
+    Args:
+      parts: normalised coordinates, inputs if any, and prediction.
+      near: neighbours of every point; None for calibrations without them.
+      array: module to compute with.
+    """
+    own = array.clip(array.concatenate(parts, axis=1), -10, 10)
     rng = np.random.default_rng(0)
     directions = rng.normal(size=(own.shape[1], _WAVES)) * rng.choice([1, 3], _WAVES)
-    waves = np.cos(own @ directions + rng.uniform(0, 2 * np.pi, _WAVES))
-    case = np.concatenate([own.mean(axis=0), own.std(axis=0)])
-    ones = np.ones((len(own), 1))
-    columns = [ones, own, waves, np.broadcast_to(case, (len(own), len(case)))]
-    if local:
-        dim = sample.mesh_points.shape[1]
-        columns.append(local_features(own[:, :dim], own[:, dim:]))
-    return np.hstack(columns)
+    phases = rng.uniform(0, 2 * np.pi, _WAVES)
+    waves = array.cos(
+        own @ directions.astype(own.dtype) + phases.astype(own.dtype)[None]
+    )
+    case = array.concatenate([own.mean(axis=0), root(own.var(axis=0), array)])
+    ones = array.ones((len(own), 1), own.dtype)
+    columns = [ones, own, waves, array.broadcast_to(case, (len(own), len(case)))]
+    if near is not None:
+        dim = parts[0].shape[1]
+        columns.append(local_features(own[:, :dim], own[:, dim:], near, array))
+    return array.hstack(columns)
 
 
-def _of_spread(sample: Sample, apart: np.ndarray) -> np.ndarray:
+def _of_spread(
+    points: np.ndarray,
+    apart: Any,
+    near: np.ndarray | None = None,
+    array: ModuleType = np,
+) -> Any:
     """How far other seeds are: at a point, nearby and in the whole case, `(n, 3 q)`."""
-    squares = np.square(np.asarray(apart, np.float64))
-    near = local_mean(sample.mesh_points, squares)
-    whole = np.broadcast_to(squares.mean(axis=0), squares.shape)
-    return np.log(np.sqrt(np.hstack([squares, near, whole])) + 1e-3)
+    squares = array.square(apart if array is jnp else np.asarray(apart, np.float64))
+    around = local_mean(points, squares, near)
+    whole = array.broadcast_to(squares.mean(axis=0), squares.shape)
+    return array.log(root(array.hstack([squares, around, whole]), array) + 1e-3)
 
 
 def encoded(trained: Trained, name: str, values: np.ndarray) -> np.ndarray:
-    """Values as the operator sees them, in double precision."""
+    """Values encoded for the operator, in double precision."""
     values = np.asarray(values, np.float64)
     if name not in trained.normalizers:
         return values
@@ -377,13 +534,13 @@ def restore(
     members: Sequence[Trained],
     arrays: Mapping[str, np.ndarray] | None = None,
 ) -> Width:
-    """Returns a width model that needs no fit, or that was saved.
+    """Creates a width model without a fit, or restores a saved one.
 
     Args:
       name: one of `WIDTHS`.
       trained: the operator.
-      members: of an ensemble.
-      arrays: what was saved of it; None for a new one.
+      members: members of an ensemble.
+      arrays: saved arrays; None for a new model.
 
     Raises:
       ValueError: if an array is missing or has another shape.
@@ -394,7 +551,7 @@ def restore(
     if name == "ensemble":
         floor = np.float64(_FLOOR) if arrays is None else arrays.get("floor")
         if floor is None or np.shape(floor) != () or not 0 <= floor < np.inf:
-            raise ValueError("no floor of an ensemble")
+            raise ValueError("no floor for an ensemble")
         return Ensemble(scale, members, float(floor))
     channels = trained.description.channels
     own = channels.mesh_points + channels.features + channels.target
@@ -406,6 +563,6 @@ def restore(
         raise ValueError("no coefficients")
     earlier = name == "residual" and coefficients.shape == (base, target)
     if coefficients.shape != (count, target) and not earlier:
-        raise ValueError(f"no coefficients of shape {(count, target)}")
+        raise ValueError(f"no coefficients with shape {(count, target)}")
     seeds = members if name == "combined" else ()
     return Residual(scale, trained, coefficients, local=not earlier, members=seeds)

@@ -1,1 +1,1 @@
-"""Operators by name: what a model is built from, and what it can do."""
+"""Registry of operators: how models are built from options, and what they support."""

@@ -1,6 +1,6 @@
-"""Attentions by name: bases, mixers, and entries of the registry that are attentions.
+"""Registry of attention layers: bases, mixers and complete attention layers.
 
-Every function here names each argument that it passes to a constructor.
+Every function in this module passes arguments to constructors by name.
 """
 
 from collections.abc import Callable
@@ -17,14 +17,14 @@ from opjax.learn.registry.entries import Basis, Entry, Layer, Mixer, Sizes
 
 
 class NamedBasis(NamedTuple):
-    """A basis by name: its constructor, and the options that this reads."""
+    """A named basis: its constructor and the options that it reads."""
 
     construct: Callable[[ModelOptions, Sizes], Basis]
     options: tuple[str, ...]
 
 
 class NamedMixer(NamedTuple):
-    """A mixer by name: its constructor, and the options that this reads."""
+    """A named mixer: its constructor and the options that it reads."""
 
     construct: Callable[[ModelOptions], Mixer]
     options: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ class _PointLayer(Protocol):
 def position(
     config: ModelOptions, sizes: Sizes
 ) -> nn.Coordinates | nn.ReferenceDistances:
-    """How a model sees points: distances to reference points, if the options say so."""
+    """Encoding of the coordinates: distances to reference points, if requested."""
     if not config.reference_points:
         return nn.Coordinates(sizes.point_dim)
     lower, upper = sizes.box or (None, None)
@@ -163,7 +163,7 @@ def _per_axis(count: int, axes: int) -> int:
 def _box(sizes: Sizes) -> tuple[np.ndarray, np.ndarray]:
     """Lower corner and lengths of the meshes; axes without extent get the longest."""
     if sizes.box is None:
-        raise ValueError("This basis needs the box of the meshes, Sizes.box.")
+        raise ValueError("This basis needs the bounding box of the meshes, Sizes.box.")
     lower, upper = np.asarray(sizes.box)
     lengths = upper - lower
     return lower, np.where(lengths > 0, lengths, max(lengths.max(), 1.0))
@@ -219,7 +219,7 @@ _PROJECTIONS = {
 
 
 def in_basis(basis: str, mixer: str) -> Entry:
-    """Attention between coefficients in a basis, on all points."""
+    """Attention between coefficients in a basis over all points."""
     of_basis, of_mixer = BASES[basis], MIXERS[mixer]
 
     def attention(config: ModelOptions, sizes: Sizes, basis: Basis | None) -> Layer:
@@ -252,7 +252,7 @@ TRANSOLVER_PLUS = in_basis("adaptive", "softmax")._replace(
 
 
 def on_boxes(basis: str, mixer: str) -> Entry:
-    """Attention in the boxes of a grid, with a coarse level between them."""
+    """Attention within the boxes of a grid, with a coarse level that connects them."""
     whole, of_mixer = in_basis(basis, mixer), MIXERS[mixer]
     in_box = whole.attention
     assert in_box is not None
@@ -291,7 +291,7 @@ ORTHOGONAL = Entry(attention=_orthogonal, options=_SCORES, min_points="num_basis
 
 
 def between_points(layer: _PointLayer, *, quadratic: bool = False) -> Entry:
-    """Attention between points with coordinates, without options of its own."""
+    """Attention between points with coordinates, without specific options."""
 
     def attention(config: ModelOptions, sizes: Sizes, basis: Basis | None) -> Layer:
         del basis
@@ -333,7 +333,7 @@ def _linformer(config: ModelOptions, sizes: Sizes, basis: Basis | None) -> Layer
 
 
 def flare(config: ModelOptions, sizes: Sizes, basis: Basis | None) -> Layer:
-    """FLARE's attention, for other models: it has heads and latents only."""
+    """FLARE's attention for other models; its options are heads and latents."""
     del sizes, basis
     return partial(
         nn.FlareAttention, num_heads=config.num_heads, num_latents=config.num_basis

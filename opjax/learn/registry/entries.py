@@ -1,4 +1,4 @@
-"""What the registry's entries are made of, and what they are given."""
+"""Classes of registry entries and their arguments."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -28,7 +28,7 @@ Mixer = Callable[..., nn.mixers.Mixer]
 
 
 class Operator(Protocol):
-    """A model of a function on a mesh, called as `nn.OperatorTransformer` is."""
+    """A model of a function on a mesh, called like `nn.OperatorTransformer`."""
 
     def __call__(
         self,
@@ -43,20 +43,22 @@ class Operator(Protocol):
 
 
 class Sizes(NamedTuple):
-    """What a model has to know of the samples.
+    """Sizes of the samples that a model needs at construction.
 
     Attributes:
       point_dim: dimension of space.
-      feature_dim: channels of the input function and scalars; zero if the mesh is the
-        input.
-      out_features: channels of the output function; zero if scalars alone are
+      feature_dim: number of channels of the input function and scalars; zero if the
+        mesh is the only input.
+      out_features: number of channels of the output function; zero if only scalars are
         predicted.
-      grid_shape: points per axis, if all samples are on this grid.
-      num_points: points of every sample, if all have as many.
-      box: lower and upper corner of all meshes, as the model sees them.
-      time_embedding: whether calls take `time`.
-      scalar_dim: how many of `feature_dim` are scalars, the same at all points.
-      target_scalars: numbers of the whole sample that are predicted.
+      grid_shape: points per axis, if all samples share this grid.
+      num_points: number of points, if it is the same for all samples.
+      box: lower and upper corner of all meshes, in the coordinates that the model
+        receives.
+      time_embedding: whether the model receives `time`.
+      scalar_dim: number of scalars among `feature_dim`, which are the same at all
+        points.
+      target_scalars: number of predicted scalars per sample.
     """
 
     point_dim: int
@@ -74,7 +76,7 @@ class Sizes(NamedTuple):
         """The grid of a model that needs one.
 
         Raises:
-          ValueError: if the samples are on no common grid.
+          ValueError: if the samples do not share a grid.
         """
         if self.grid_shape is None:
             raise ValueError("The samples do not share a grid, which this model needs.")
@@ -82,7 +84,7 @@ class Sizes(NamedTuple):
 
     @property
     def points(self) -> int:
-        """The number of points of a model that belongs to one.
+        """The number of points of a model that supports only one.
 
         Raises:
           ValueError: if samples have different numbers of points.
@@ -96,25 +98,28 @@ class Sizes(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """What a name stands for.
+    """A registry entry: how to build an attention layer or a model.
 
     Attributes:
       attention: `attention(config, sizes, basis)` returns the constructor of attention
         layers, `layer(features, rngs=)`; `basis` is the constructor of a basis, or None
         if the basis is passed with every call.
       model: `model(config, sizes, rngs)` returns a whole model, in place of an
-        attention in an `nn.OperatorTransformer`. An entry may have both: then the
-        attention is for other models.
+        attention in an `nn.OperatorTransformer`. If an entry has both, its attention
+        is used inside models of other entries.
       basis: `basis(config, sizes)` returns the constructor of bases, if the attention
-        has a basis.
-      may_share_basis: whether one basis may serve all blocks, if the options say so.
-      options: names of the options that the entry reads, besides those of all models.
-        None stands for all options, of a model of your own.
-      grid_axes: numbers of axes that the grid may have, of an entry that needs a grid.
-      fixed_points: whether the model belongs to one number of points.
-      quadratic: whether time grows as the square of the number of points.
-      splits_points: whether devices may share the points of a sample in training.
-      min_points: name of the option that is the smallest number of points, if any.
+        uses a basis.
+      may_share_basis: whether all blocks can share one basis, if the options request
+        it.
+      options: names of the options that the entry reads, in addition to those that all
+        models read. None means all options, for user-defined models.
+      grid_axes: supported numbers of grid axes; empty if no grid is needed.
+      fixed_points: whether the model supports only the number of points that it was
+        built for.
+      quadratic: whether the run time grows as the square of the number of points.
+      splits_points: whether devices can share the points of a sample in training.
+      min_points: name of the option that is a lower bound of the number of points, if
+        any.
       takes_time: whether the model can be built with `Sizes.time_embedding`.
     """
 

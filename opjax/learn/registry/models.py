@@ -1,6 +1,6 @@
-"""Whole models by name: how each is built from the options and the sizes.
+"""Registry of whole models: how each one is built from options and sizes.
 
-Every function `(config, sizes, rngs)` names each argument that it passes on.
+Every function `(config, sizes, rngs)` passes arguments by name.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ PADDING = 0.1  # zeros before and after each axis of fno, as a share of its poin
 
 
 class Layout(NamedTuple):
-    """Ends of an `nn.OperatorTransformer` that are no options of a run.
+    """Encoder and decoder settings of an `nn.OperatorTransformer` that are not options.
 
     Attributes:
       residual_encoder: see `nn.OperatorTransformer`.
@@ -55,7 +55,7 @@ def transformer(
     *,
     layout: Layout,
 ) -> nn.OperatorTransformer:
-    """Builds the operator transformer around the attention of an entry."""
+    """Builds the operator transformer with the attention of an entry."""
     assert found.attention is not None
     basis = None if found.basis is None else found.basis(config, sizes)
     shared = basis is not None and found.may_share_basis and config.shared_basis
@@ -91,8 +91,8 @@ def _modulating(config: ModelOptions, sizes: Sizes) -> int:
         return 0
     if not sizes.scalar_dim:
         raise ValueError(
-            "scalar_modulation=True has no effect on samples without scalars; name "
-            "some with --scalar_names, or omit it."
+            "scalar_modulation=True has no effect on samples without scalars; "
+            "pass some with --scalar_names, or omit it."
         )
     return sizes.scalar_dim
 
@@ -252,7 +252,7 @@ def _deeponet(config: ModelOptions, sizes: Sizes, rngs: nnx.Rngs) -> nn.DeepONet
 
 
 def kept_modes(num_modes: int, grid_shape: Sequence[int]) -> tuple[int, ...]:
-    """Returns the frequencies per axis of a spectral kernel, clipped to a grid."""
+    """Returns the frequencies per axis of a spectral kernel, limited by the grid."""
     modes = *(2 * num_modes for _ in grid_shape[1:]), num_modes
     return tuple(map(min, modes, spectral.largest_modes(grid_shape)))
 
@@ -291,7 +291,7 @@ def _orthogonal_network(
 def on_coarse_grid(
     layer: type[nn.attention.PointAttention], *, quadratic: bool = False
 ) -> Entry:
-    """An attention on a coarse grid, between scalers and a spectral decoder."""
+    """Attention on a coarse grid, between resampling layers and a spectral decoder."""
 
     def build(config: ModelOptions, sizes: Sizes, rngs: nnx.Rngs) -> Operator:
         half = tuple((n + 1) // 2 for n in sizes.grid)

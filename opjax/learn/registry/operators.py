@@ -1,16 +1,17 @@
 """Operators between functions on any mesh, by name, for all programs.
 
-Names are those of `REGISTRY`, `basis:mixer` for any of `BASES` with any of `MIXERS`,
-such as `fourier:functional`, or `package.module:function`, your own:
+A name is a key of `REGISTRY`; `basis:mixer` with one of `BASES` and one of `MIXERS`,
+such as `fourier:functional`; or `package.module:function` for your own model or
+attention:
 
     def build(config, *, point_dim, feature_dim, out_features, grid_shape,
               time_embedding, rngs):
         ...  # a model, called as `nn.OperatorTransformer`
 
-is a whole model, and `attention(features, *, rngs)` an attention layer of an
-`nn.OperatorTransformer`; it also gets those of `num_heads`, `num_basis`, `point_dim`
-and `grid_shape` that its signature names. Modules are found as Python finds them, and
-in the current folder.
+is a whole model, and `attention(features, *, rngs)` is an attention layer of an
+`nn.OperatorTransformer`. The attention also receives `num_heads`, `num_basis`,
+`point_dim` and `grid_shape` if its signature contains them. Modules are imported from
+Python's search path and from the current folder.
 """
 
 import bisect
@@ -77,14 +78,14 @@ def sizes(
     box: tuple[tuple[float, ...], tuple[float, ...]] | None = None,
     time_embedding: bool = False,
 ) -> Sizes:
-    """Finds the sizes of all samples of a data set, in normalised coordinates.
+    """Finds the sizes of the samples of a data set, in normalised coordinates.
 
     Args:
       samples: the data set.
-      normalizers: those of the task, by the name of the array.
-      out_features: channels of the output, if not those of the target.
-      box: corners of all meshes, if not those of the samples.
-      time_embedding: whether calls of the model take `time`.
+      normalizers: normalisers of the task, by array name.
+      out_features: number of output channels, if it differs from the target's.
+      box: corners of all meshes, if they differ from the samples'.
+      time_embedding: whether the model receives `time`.
     """
     first = samples[0]
     seen = summaries.of(samples)
@@ -116,13 +117,13 @@ def sizes(
 
 
 def is_own(name: str) -> bool:
-    """Whether a name is one of your own, `package.module:function`."""
+    """Whether a name refers to a user-defined model, `package.module:function`."""
     basis, _, mixer = name.partition(":")
     return ":" in name and not (basis in BASES and mixer in MIXERS)
 
 
 def entry(name: str) -> Entry:
-    """Looks a name up, composes `basis:mixer`, or imports your own."""
+    """Looks up a name, composes `basis:mixer`, or imports a user-defined model."""
     if name in REGISTRY:
         return REGISTRY[name]
     basis, _, mixer = name.partition(":")
@@ -130,15 +131,16 @@ def entry(name: str) -> Entry:
         return attentions.in_basis(basis, mixer)
     if ":" not in name:
         raise ValueError(
-            f"models={name!r} is unknown; choose from {', '.join(REGISTRY)}, compose "
-            f"basis:mixer of the bases {', '.join(BASES)} and the mixers "
-            f"{', '.join(MIXERS)}, or pass your own as package.module:function."
+            f"models={name!r} is unknown; choose from {', '.join(REGISTRY)}, "
+            f"compose basis:mixer from the bases {', '.join(BASES)} and the mixers "
+            f"{', '.join(MIXERS)}, or pass your own model as "
+            "package.module:function."
         )
     return own_models.entry(name)
 
 
 def check_options(config: Configuration, preset: Configuration) -> None:
-    """Raises ValueError if an option that no model reads is not as in the preset."""
+    """Raises ValueError if an option is changed that no selected model reads."""
     used = frozenset[str]().union(*(options_of(name) for name in config.models))
     for name in sorted(_DEFAULTS.keys() - used - {FLAG}):
         value, before = getattr(config, name, None), getattr(preset, name, None)
@@ -163,8 +165,8 @@ def _check_choice(choice: Choice, config: Configuration) -> None:
             )
     elif choice.model not in config.models:
         raise ValueError(
-            f"model_options: {choice.model}.{choice.option} belongs to a model that "
-            f"is not in models={models}; omit it or add the model."
+            f"model_options: {choice.model}.{choice.option} belongs to a model "
+            f"that is not in models={models}; omit it, or add the model."
         )
     elif choice.option not in options_of(choice.model):
         own = sorted(options_of(choice.model) - {"equal_parameters"})
@@ -181,7 +183,7 @@ def _check_choice(choice: Choice, config: Configuration) -> None:
 
 
 def options_of(name: str) -> frozenset[str]:
-    """Names of the options that an operator reads."""
+    """Returns the names of the options that an operator reads."""
     registered = entry(name)
     if registered.options is None:  # a model of your own gets all of them
         return frozenset(_DEFAULTS) - {FLAG}
@@ -190,14 +192,14 @@ def options_of(name: str) -> frozenset[str]:
 
 
 def splits_points(config: Configuration) -> bool:
-    """Whether devices may share the points of a sample, for all operators."""
+    """Whether devices can share the points of a sample, for all selected operators."""
     if getattr(config, "rematerialize", False):
         return False
     return all(entry(name).splits_points for name in config.models)
 
 
 def slug(name: str) -> str:
-    """The name as part of a file name."""
+    """The name, converted to a part of a file name."""
     return name.replace(":", "_").replace("/", "_")
 
 
@@ -208,21 +210,22 @@ def build(
     layout: Layout | None = None,
     rngs: nnx.Rngs,
 ) -> Operator:
-    """Builds the operator `config.models` names.
+    """Builds the operator that `config.models` names.
 
-    With `config.equal_parameters`, operators get the number of channels that brings
-    their number of parameters nearest to that of functional attention.
+    With `config.equal_parameters`, the number of channels is chosen so that the number
+    of parameters is closest to that of functional attention.
 
     Args:
-      config: of one model, with fields of `ModelOptions`; the others are as there.
-      sizes: of the samples.
-      layout: ends of an `nn.OperatorTransformer`, as by default if None; other models
-        have none.
+      config: configuration of one model with fields of `ModelOptions`; missing fields
+        have the defaults of `ModelOptions`.
+      sizes: sizes of the samples.
+      layout: encoder and decoder settings of an `nn.OperatorTransformer`, the default
+        ones if None; other models ignore it.
       rngs: source of the initial parameters.
 
     Returns:
-      An operator, called as `nn.OperatorTransformer`; around it an
-      `nn.models.ScalarOperator` where scalars are predicted.
+      An operator with the interface of `nn.OperatorTransformer`; if scalars are
+      predicted, it is wrapped in an `nn.models.ScalarOperator`.
 
     Raises:
       ValueError: if the samples lack what the model needs, or an option is out of
@@ -310,7 +313,7 @@ def _equal_width(
 
 
 def check_mesh(names: Sequence[str], grid_axes: int) -> None:
-    """Raises ValueError if an operator needs another grid than one of so many axes."""
+    """Raises ValueError if an operator does not support grids of so many axes."""
 
     def fits(name: str) -> bool:
         axes = entry(name).grid_axes
@@ -375,15 +378,15 @@ ATTENTIONS = tuple(
 
 
 def attention(name: str, sizes: Sizes, config: ModelOptions | None = None) -> Layer:
-    """Returns the constructor of an attention layer, for models of your own.
+    """Returns the constructor of an attention layer, for user-defined models.
 
     Args:
-      name: of the registry, composed, or your own.
-      sizes: of the samples.
-      config: the options of the attention, the default ones if None.
+      name: name in the registry, `basis:mixer`, or user-defined.
+      sizes: sizes of the samples.
+      config: options of the attention, the defaults if None.
 
     Raises:
-      ValueError: if the name is unknown, or that of a whole model.
+      ValueError: if the name is unknown or belongs to a whole model.
     """
     registered, config = entry(name), config or ModelOptions()
     if registered.attention is None:
@@ -399,19 +402,20 @@ def call(
     time: jax.Array | None = None,
     axis_name: str | None = None,
 ) -> Any:
-    """Evaluates an operator on a sample of arrays, as from `samples.stack`.
+    """Evaluates an operator on the arrays of a sample, see `samples.stack`.
 
-    A model gets only the arguments that there are, so it need not know the others.
-    Scalars are features that are the same at all points, behind the others.
+    Only the available arguments are passed, so a model may omit the others from its
+    signature. Scalars are appended to the features as channels that are constant over
+    the points.
 
     Args:
-      model: an `Operator`, or one that takes fewer arguments.
+      model: an `Operator`, or a model with fewer arguments.
       sample: see `Encoded`.
-      time: of an operator with a time embedding.
+      time: time, for an operator with a time embedding.
       axis_name: axis of the devices that share the points of the sample, if any.
 
     Returns:
-      What the model returns: values of the output function, `(n, q)`.
+      The output of the model: values of the output function, `(n, q)`.
     """
     features, weights = sample.get("features"), sample.get("quadrature_weights")
     points = jnp.asarray(sample["mesh_points"])

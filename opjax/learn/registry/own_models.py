@@ -1,4 +1,4 @@
-"""Models and attentions of your own, named `package.module:function`."""
+"""User-defined models and attention layers, named `package.module:function`."""
 
 import functools
 import importlib
@@ -20,17 +20,17 @@ _LAYER = ("num_heads", "num_basis", "point_dim", "grid_shape")
 _CONTRACT = (
     "a model is `build(config, *, point_dim, feature_dim, out_features, grid_shape, "
     "time_embedding, rngs)`, an attention `attention(features, *, rngs)`, which also "
-    f"gets those of {', '.join(_LAYER)} that its signature names"
+    f"receives {', '.join(_LAYER)} if its signature contains them"
 )
 
 
 @functools.lru_cache(maxsize=64)
 def entry(name: str) -> Entry:
-    """Imports `package.module:function` and finds out what it is; classes are, too.
+    """Imports `package.module:function`, a function or class, and detects its kind.
 
     Raises:
       ValueError: if there is no such function, or it is neither a model nor an
-        attention.
+        attention layer.
     """
     imported = _imported(name)
     try:
@@ -46,7 +46,9 @@ def entry(name: str) -> Entry:
     named = tuple(n for n in _LAYER if n in signature.parameters)
     if _takes(signature, named):
         return Entry(attention=_attention(imported, named), options=named)
-    raise ValueError(f"{name}{signature} is neither: {_CONTRACT}.")
+    raise ValueError(
+        f"{name}{signature} is neither a model nor an attention: {_CONTRACT}."
+    )
 
 
 def _imported(name: str) -> Callable[..., Any]:
@@ -61,8 +63,8 @@ def _imported(name: str) -> Callable[..., Any]:
         module = importlib.import_module(module_name)
     except ImportError as error:
         raise ValueError(
-            f"{name!r} names the module {module_name!r}, which cannot be imported "
-            f"({error}). The search path is Python's and {os.getcwd()}."
+            f"{name!r} refers to the module {module_name!r}, which cannot be "
+            f"imported ({error}). The search path is Python's and {os.getcwd()}."
         ) from error
     try:
         imported = operator.attrgetter(path)(module)

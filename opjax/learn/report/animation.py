@@ -18,13 +18,14 @@ _PER_SECOND = 10
 def gif(
     path: str | os.PathLike[str], series: Series, num_frames: int, label: str
 ) -> Generator[Callable[[float, np.ndarray], None]]:
-    """Draws the first channel of frames, at most a hundred of them.
+    """Draws the first channel of a series of frames as an animation.
 
     Args:
-      path: the file, which appears at the end.
-      series: whose mesh is drawn, and whose first frame gives the range of colours.
-      num_frames: number of frames that will be given.
-      label: of the field.
+      path: path of the file, which is created when the animation is complete.
+      series: the series, which provides the mesh and, with its first frame, the colour
+        range.
+      num_frames: number of frames that will be added; at most a hundred are drawn.
+      label: name of the field.
 
     Raises:
       ModuleNotFoundError: if matplotlib is missing.

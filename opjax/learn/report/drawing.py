@@ -1,4 +1,4 @@
-"""What all figures are drawn with, without touching matplotlib's global state."""
+"""Drawing functions for all figures, which do not change matplotlib's global state."""
 
 import importlib.util
 import os
@@ -10,17 +10,18 @@ import numpy as np
 from opjax.learn.json_files import replacing
 
 # Of matplotlib, which is imported where something is drawn.
-Axes = Figure = Any
+Axes = Any
+Figure = Any
 
 
 class Line(NamedTuple):
-    """How a line is drawn; what is None is left to matplotlib.
+    """Style of a line; matplotlib chooses what is None.
 
     Attributes:
-      color: a colour of matplotlib.
+      color: matplotlib colour.
       label: name in the legend.
-      dash: a style of matplotlib.
-      width: in points.
+      dash: matplotlib line style.
+      width: line width in points.
     """
 
     color: str | None = None
@@ -29,7 +30,7 @@ class Line(NamedTuple):
     width: float = 1.2
 
     def draw(self, axis: Axes, x: Any, y: Any, marker: str = "") -> None:
-        """Draws values `y` over `x`."""
+        """Draws values `y` against `x`."""
         axis.plot(
             x,
             y,
@@ -42,14 +43,14 @@ class Line(NamedTuple):
 
 
 class Colours(NamedTuple):
-    """The map of colours, and the values at its ends; by default of what is drawn."""
+    """A colour map and its limits; by default the limits of the drawn data."""
 
     cmap: str | None = None
     low: float | None = None
     high: float | None = None
 
     def image(self, axis: Axes, values: np.ndarray) -> Any:
-        """Draws a matrix; returns its image."""
+        """Draws a matrix as an image and returns the image."""
         return axis.imshow(
             values,
             interpolation="nearest",
@@ -72,14 +73,14 @@ def require_matplotlib() -> None:
 
 
 def new_figure(width: float, height: float, layout: Any = "compressed") -> Any:
-    """Returns an empty figure of so many inches, outside of matplotlib's state."""
+    """Returns an empty figure, size in inches, independent of matplotlib's state."""
     from matplotlib import figure
 
     return figure.Figure(figsize=(width, height), layout=layout)
 
 
 def save(figure: Figure, path: str | os.PathLike[str], *, dpi: int = 100) -> None:
-    """Writes the file in one piece, without metadata that changes from run to run."""
+    """Writes the file atomically, without metadata that varies between runs."""
     with replacing(path) as temporary:
         figure.savefig(temporary, dpi=dpi, format="png", metadata={"Software": None})
 
@@ -98,19 +99,19 @@ def save_lines(
 
 
 def add_colorbar(figure: Figure, image: Any, axes: Any) -> None:
-    """Draws the colours of an image beside its axes."""
+    """Draws the colour bar of an image beside its axes."""
     bar = figure.colorbar(image, ax=axes, pad=0.02, aspect=15)
     bar.formatter.set_powerlimits((-3, 4))
 
 
 def plain(axis: Axes) -> None:
-    """Gives an axis of curves a light grid and no frame above and to the right."""
+    """Formats an axis for curves: light grid, no top and right frame."""
     axis.grid(alpha=0.25, which="both", linewidth=0.5)
     axis.spines[["top", "right"]].set_visible(False)
 
 
 def legend(axis: Axes) -> None:
-    """Names the curves of an axis, beside it where there are many."""
+    """Adds a legend, beside the axis if there are many curves."""
     many = len(axis.get_legend_handles_labels()[1]) > 5
     axis.legend(
         frameon=False,
@@ -123,7 +124,7 @@ def legend(axis: Axes) -> None:
 def curve(
     axis: Axes, mesh_points: np.ndarray, values: np.ndarray, line: Line = PLAIN
 ) -> None:
-    """Draws values `(n,)` over the first coordinates of their points `(n, p)`."""
+    """Draws values `(n,)` against the first coordinate of their points `(n, p)`."""
     order = np.argsort(mesh_points[:, 0])
     line.draw(axis, mesh_points[order, 0], values[order])
 
@@ -136,12 +137,12 @@ def field(
     grid_shape: Sequence[int] | None = None,
     colours: Colours = OF_VALUES,
 ) -> Any:
-    """Draws values `(n,)`: a curve over a line, colours on a grid or at points.
+    """Draws values `(n,)`: a curve in 1D, colours on a grid or at points otherwise.
 
-    Points in space are projected on the plane of their first two coordinates.
+    Points in 3D are projected onto the plane of the first two coordinates.
 
     Returns:
-      The image, for its colorbar; None for a curve.
+      The image, for the colour bar; None for a curve.
     """
     if mesh_points.shape[1] == 1:
         curve(axis, mesh_points, values)

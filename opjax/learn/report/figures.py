@@ -1,8 +1,8 @@
-"""Figures of every benchmark, drawn from the folders of its members alone.
+"""Figures of all benchmarks, drawn from the folders of finished runs.
 
-A figure is a function of members that returns a matplotlib figure, or None where the
-members lack what it shows. To add one to every benchmark, write it and list it in
-`FIGURES`.
+A figure is a function of members. It returns a matplotlib figure, or None if the
+members lack the data. To add a figure to every benchmark, write the function and add it
+to `FIGURES`.
 """
 
 import dataclasses
@@ -43,13 +43,13 @@ class Member:
 
     @functools.cached_property
     def outcome(self) -> outcome.Outcome | None:
-        """What `outcome.read` reads, if it is there."""
+        """The result of `outcome.read`, if available."""
         there = (self.folder / outcome.FILE).exists()
         return outcome.read(self.folder) if there else None
 
 
 def member(folder: pathlib.Path) -> Member:
-    """Reads name and seed of a member from its configuration and its folder."""
+    """Reads the name and the seed of a member from its folder."""
     config = json.loads((folder / "config.json").read_text())
     name, *_ = config.get("models", [folder.name])
     seed, *_ = config.get("seeds", [0])
@@ -61,7 +61,7 @@ def member(folder: pathlib.Path) -> Member:
 
 
 def members(folder: pathlib.Path) -> list[Member]:
-    """Finds the members of a run, or a single one: models in its order, then seeds."""
+    """Finds the members of a run, or a single one, sorted by model and seed."""
     folders = sorted(path.parent for path in folder.rglob("metrics.jsonl"))
     config = json.loads((folder / "config.json").read_text())
     order = [operators.slug(name) for name in config.get("models", ())]
@@ -75,7 +75,7 @@ def members(folder: pathlib.Path) -> list[Member]:
 
 
 def draw(folder: pathlib.Path, shown: Sequence[Member]) -> list[pathlib.Path]:
-    """Draws all figures into the folder `figures` of a folder; returns the files."""
+    """Draws all figures into the subfolder `figures`; returns the files."""
     drawing.require_matplotlib()
     written = []
     for name, function in FIGURES.items():
@@ -89,7 +89,7 @@ def draw(folder: pathlib.Path, shown: Sequence[Member]) -> list[pathlib.Path]:
 
 
 def by_name(shown: Sequence[Member]) -> dict[str, list[Member]]:
-    """Groups members by model, the smallest seed first."""
+    """Groups members by model, sorted by seed."""
     groups: dict[str, list[Member]] = {}
     for one in shown:
         groups.setdefault(one.name, []).append(one)
@@ -111,9 +111,9 @@ def _outcomes(shown: Sequence[Member]) -> list[tuple[outcome.Outcome, Line]]:
 
 
 def curves(shown: Sequence[Member]) -> Any:
-    """Training loss, validation error and learning rate over the epochs, where known.
+    """Training loss, validation error and learning rate against the epoch.
 
-    Condition numbers, too, where `Task.probe` measures them as `condition`.
+    Also condition numbers, if `Task.probe` measures them as `condition`.
     """
     rows = [row for one in shown for row in one.history]
     if not rows:
@@ -155,9 +155,10 @@ def _curve(axis: Axes, rows: Sequence[dict[str, Any]], column: str, line: Line) 
 
 
 def errors(shown: Sequence[Member]) -> Any:
-    """How the errors of the test samples are distributed: sorted, over their share.
+    """Distribution of the test errors: sorted errors against the fraction of samples.
 
-    Of several fields, the mean of a sample has a full line, and each field another one.
+    With several fields, a solid line shows the mean of the fields, and other lines the
+    single fields.
     """
     outcomes = _outcomes(shown)
     if not outcomes:
@@ -207,17 +208,17 @@ def _mean_error(group: Sequence[Member]) -> str:
 
 
 def fields(shown: Sequence[Member]) -> Any:
-    """Truth, prediction and error of a few test samples, of the first seeds."""
+    """Truth, prediction and error of a few test samples, for the first seeds."""
     outcomes = {name: group[0].outcome for name, group in by_name(shown).items()}
     return figures_fields.fields({k: v for k, v in outcomes.items() if v is not None})
 
 
 def series(shown: Sequence[Member]) -> Any:
-    """Mean errors over the steps or frames of a sample, a line for each member.
+    """Mean errors against the steps or frames of a sample, one line per member.
 
-    Drawn from the arrays `series`, `(num_test, steps)`, `series_name`, what a step is,
-    `field_series`, `(steps, fields)`, of several fields, and, if there are any,
-    `series_steps`, `(steps,)`, their numbers, and `series_baseline`, `(steps,)`, the
+    Uses the arrays `series`, `(num_test, steps)`; `series_name`, the name of a step;
+    `field_series`, `(steps, fields)`, with several fields; and, if they exist,
+    `series_steps`, `(steps,)`, the step numbers, and `series_baseline`, `(steps,)`, the
     error of a trivial prediction.
     """
     outcomes = [(seen, x) for seen, x in _outcomes(shown) if "series" in seen.arrays]
@@ -245,24 +246,24 @@ def series(shown: Sequence[Member]) -> Any:
 
 
 def basis_functions(shown: Sequence[Member]) -> Any:
-    """Basis functions of the first model that has them."""
+    """Basis functions of the first model with a basis."""
     return _first_with(shown, "basis", figures_bases.basis)
 
 
 def functional_maps(shown: Sequence[Member]) -> Any:
-    """Functional maps of the first model that has them."""
+    """Functional maps of the first model with functional maps."""
     return _first_with(shown, "maps", figures_bases.maps)
 
 
 def bases(shown: Sequence[Member]) -> Any:
-    """Bases and maps of several models that have them, side by side."""
+    """Bases and functional maps of all models that have them, side by side."""
     outcomes = {name: group[0].outcome for name, group in by_name(shown).items()}
     both = {k: v for k, v in outcomes.items() if v is not None and "basis" in v.arrays}
     return figures_bases.compared(both) if len(both) > 1 else None
 
 
 def seeds(shown: Sequence[Member]) -> Any:
-    """Training and validation over the epochs, median and range over the seeds."""
+    """Training and validation against the epoch: median and range over the seeds."""
     groups = by_name(shown)
     histories = {k: [one.history for one in group] for k, group in groups.items()}
     complete = {k: group for k, group in histories.items() if all(group)}
@@ -271,7 +272,7 @@ def seeds(shown: Sequence[Member]) -> Any:
 
 
 def layers(shown: Sequence[Member]) -> Any:
-    """Latents beside eigenfunctions, of the first model whose program compares them."""
+    """Latents and eigenfunctions, for the first model whose program compares them."""
     for one in shown:
         if (one.folder / latents.FILE).exists():
             with np.load(one.folder / latents.FILE) as file:
@@ -291,7 +292,7 @@ def _first_with(
 
 # Files by name; a new figure of every benchmark is a function and a line here.
 def parity(shown: Sequence[Member]) -> Any:
-    """Quantities of interest and scalars, predicted and true, of the first seed."""
+    """Predicted against true quantities of interest and scalars, for the first seed."""
     values: dict[str, figures_quantities.Values] = {}
     for name, (first, *_) in by_name(shown).items():
         arrays = {} if first.outcome is None else first.outcome.arrays

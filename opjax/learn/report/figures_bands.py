@@ -1,4 +1,4 @@
-"""A case with its band and its error: is the band wide where the error is?"""
+"""Figures of a case with its band and its error, to compare the two."""
 
 import pathlib
 from collections.abc import Mapping
@@ -16,8 +16,8 @@ class Pictures:
 
     Attributes:
       folder: for the files.
-      most: number of cases.
-      drawn: files so far.
+      most: maximum number of cases.
+      drawn: files drawn so far.
     """
 
     def __init__(self, folder: pathlib.Path, most: int) -> None:
@@ -37,7 +37,7 @@ class Pictures:
         half_width: np.ndarray,
         channels: Mapping[int, str] | None = None,
     ) -> None:
-        """Draws a case, unless it has no target or enough are drawn; see `band`."""
+        """Draws a case, if it has a target and `most` is not reached; see `band`."""
         if sample.target is None or len(self.drawn) >= self.most:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -56,19 +56,20 @@ def band(
     channels: Mapping[int, str] | None = None,
     title: str = "",
 ) -> Any:
-    """Draws channels of a prediction, of its band and of its error, a row for each.
+    """Draws channels of a prediction with band and error, one row per channel.
 
-    In a plane or in space: prediction, half the width of the band and size of the error
-    side by side, the last two in the same colours. On a line: prediction and target in
-    the band. Beside them, the size of the error over half the width: a point above the
-    line lies outside the band.
+    In 2D and 3D: prediction, half-width of the band and absolute error side by side,
+    the last two with the same colours. In 1D: prediction and target with the band. The
+    last panel shows the absolute error against the half-width: points above the line
+    lie outside the band.
 
     Args:
       sample: the case, with its target.
       prediction: `(n, q)`.
-      half_width: half the width of the band, `(n, q)`.
-      channels: names of the channels to draw, by their numbers; the first one if None.
-      title: of the figure.
+      half_width: half-width of the band, `(n, q)`.
+      channels: names of the channels to draw, by channel number; the first channel if
+        None.
+      title: title of the figure.
 
     Returns:
       The figure.
@@ -79,7 +80,9 @@ def band(
     """
     drawing.require_matplotlib()
     if sample.target is None:
-        raise ValueError(f"{sample.name} has no target, so its error is unknown.")
+        raise ValueError(
+            f"{sample.name} has no target, so its error cannot be computed."
+        )
     on_a_line = sample.mesh_points.shape[1] == 1
     channels = {0: ""} if channels is None else channels
     columns, rows = 2 if on_a_line else 4, len(channels)

@@ -1,4 +1,4 @@
-"""Basis functions and functional maps of trained models, as figures."""
+"""Figures of basis functions and functional maps of trained models."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,10 +13,10 @@ _COMPARED = 5  # functions of a model in the comparison of several
 
 
 def compared(found: Mapping[str, Outcome]) -> Any:
-    """Draws bases and maps of several models on one mesh, a row for each model.
+    """Draws bases and maps of several models on one mesh, one row per model.
 
-    Of the last layer that `outcome.inspect` looked at: the functions of the first head
-    that vary most, and its functional map.
+    They belong to the last layer that `outcome.inspect` returned: the functions of the
+    first head with the largest variation, and its functional map.
     """
     columns = min(
         _COMPARED, *(seen.arrays["basis"].shape[2] for seen in found.values())
@@ -65,7 +65,7 @@ def _around_zero(values: np.ndarray) -> Colours:
 
 
 def basis(name: str, seen: Outcome) -> Any:
-    """Draws basis functions of the layers that `outcome.inspect` looked at."""
+    """Draws basis functions of the layers that `outcome.inspect` returned."""
     functions, layers = seen.arrays["basis"], seen.arrays["layers"]
     columns = functions.shape[2]
     figure = drawing.new_figure(1.6 * columns + 0.3, 1.75 * len(layers) + 0.4)
@@ -80,7 +80,7 @@ def basis(name: str, seen: Outcome) -> Any:
 
 
 def maps(name: str, seen: Outcome) -> Any:
-    """Draws functional maps of the layers that `outcome.inspect` looked at."""
+    """Draws functional maps of the layers that `outcome.inspect` returned."""
     functional_maps, layers = seen.arrays["maps"], seen.arrays["layers"]
     columns = functional_maps.shape[1]
     figure = drawing.new_figure(2.3 * columns + 1.0, 2.3 * len(layers) + 0.5)

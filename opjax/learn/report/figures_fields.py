@@ -1,6 +1,6 @@
-"""Fields that trained models predict, as figures."""
+"""Figures of predicted fields."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,13 +31,16 @@ class _Row(NamedTuple):
         return f"{what} {name}".strip()
 
 
-def fields(outcomes: Mapping[str, Outcome]) -> Any:
-    """Draws inputs, truths, predictions and errors of test samples.
+def fields(
+    outcomes: Mapping[str, Outcome],
+    shown: Sequence[str] = ("best", "median", "worst"),
+) -> Any:
+    """Draws inputs, targets, predictions and errors of test samples.
 
-    Every field has a row of its own, with its own error; of a vector its length is
-    shown, and the length of the difference. Samples are the best, median and worst ones
-    of a single model, or the first ones of several, of those that were tested on the
-    meshes of the first. On a line, truth and predictions are curves in one axis.
+    Every field has its own row and its own error. For a vector, the length is shown,
+    and the length of the error. For a single model, the samples are the best, median
+    and worst test samples; for several models, the first samples that were tested on
+    the meshes of the first model. In 1D, target and predictions are curves in one axis.
     """
     # Of operators that predict scalars alone there is nothing to show.
     outcomes = {
@@ -50,7 +53,11 @@ def fields(outcomes: Mapping[str, Outcome]) -> Any:
         name: seen for name, seen in outcomes.items() if _comparable(seen, first)
     }
     if len(outcomes) == 1:
-        chosen = {row: f"{k} ({row})" for k, row in extremes(first.errors).items()}
+        chosen = {
+            row: f"{k} ({row})"
+            for k, row in extremes(first.errors).items()
+            if k in shown
+        }
     else:
         chosen = {row: f"sample {row}" for row in first.rows[:_NUM_COMPARED]}
     rows: list[_Row] = []

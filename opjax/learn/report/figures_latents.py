@@ -1,4 +1,4 @@
-"""Latents of layers beside eigenfunctions of the operator, as a figure."""
+"""Figures of latents and eigenfunctions of the operator."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ _SHOWN = 4  # modes of a layer
 
 
 def latents(name: str, arrays: Mapping[str, np.ndarray]) -> Any:
-    """Draws what `latents.npz` holds: modes, eigenfunctions and their angles."""
+    """Draws the content of `latents.npz`: modes, eigenfunctions and their angles."""
     modes, functions = arrays["modes"], arrays["eigenfunctions"]
     last = len(modes) - 1
     chosen = sorted({0, 1, (last + 1) // 2, last})

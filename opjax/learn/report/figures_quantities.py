@@ -1,4 +1,4 @@
-"""Parity plots: quantities of interest and scalars, predicted against true."""
+"""Parity plots: predicted against true quantities of interest and scalars."""
 
 import pathlib
 from collections.abc import Mapping
@@ -16,11 +16,11 @@ Values = dict[str, dict[str, Any]]
 
 
 def values_of(folder: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> Values:
-    """Returns the values of the quantities and of the predicted scalars of a member.
+    """Returns the quantities and the predicted scalars of a member.
 
     Args:
-      folder: of the member.
-      arrays: of its `predictions.npz`; none where there is no such file.
+      folder: folder of the member.
+      arrays: arrays of its `predictions.npz`; empty if there is no such file.
     """
     values: Values = {}
     if (folder / FILE).is_file():
@@ -36,13 +36,13 @@ def values_of(folder: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> Values:
 
 
 def parity(members: Mapping[str, Values]) -> Any:
-    """Draws predicted against true values, a panel for each quantity and scalar.
+    """Draws predicted against true values, one panel per quantity and scalar.
 
     Args:
-      members: values by the name of their model, as from `values_of`.
+      members: values by model name, from `values_of`.
 
     Returns:
-      The figure; None where no member has any.
+      The figure; None if no member has values.
     """
     with_values = {name: values for name, values in members.items() if values}
     panels = list(

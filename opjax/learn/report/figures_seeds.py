@@ -1,4 +1,4 @@
-"""Convergence of models over several seeds, as a figure."""
+"""Figures of convergence over several seeds."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,11 +15,11 @@ def seeds(
     histories: Mapping[str, Sequence[Sequence[dict[str, Any]]]],
     titles: Mapping[str, str] = _TITLES,
 ) -> Any:
-    """Draws the median over the seeds and their range, a colour for each model.
+    """Draws the median and the range over the seeds, one colour per model.
 
     Args:
-      histories: of models, the rows of `metrics.jsonl` of each seed.
-      titles: of the panels, by columns of the rows.
+      histories: for each model, the rows of `metrics.jsonl` of each seed.
+      titles: titles of the panels, by column of the rows.
     """
     shared = {key for group in histories.values() for key in _shared(group)}
     columns = [name for name in titles if name in shared]

@@ -1,4 +1,4 @@
-"""Results of several models with several seeds: medians, tables, the last line."""
+"""Results of several models and seeds: medians, tables and the last line."""
 
 import math
 import pathlib
@@ -14,24 +14,24 @@ from opjax.learn.tables import median_and_range, table
 from opjax.learn.tasks.compared import Compared
 
 # Numbers of a member that are not results.
-_NOT_SHOWN = ("best_epoch", "parameters")
+_NOT_SHOWN = ("best_epoch", "parameters", "trained_parameters")
 
 
 class Finished(NamedTuple):
     """A finished study, for its report.
 
     Attributes:
-      config: of the study.
-      folder: of the run, with a folder for every member.
-      results: by name, in the order of the seeds, what `train` returned.
-      source: where the samples come from.
-      notes: of the task.
-      num_train: training samples.
-      num_test: test samples.
+      config: configuration of the study.
+      folder: folder of the run, with one subfolder per member.
+      results: results of `train` by name, in the order of the seeds.
+      source: origin of the samples.
+      notes: notes of the task.
+      num_train: number of training samples.
+      num_test: number of test samples.
       seconds: wall time of this process.
-      data_seconds: of that, for making or reading samples.
-      fields: keys of the fields that have numbers of their own.
-      baselines: of the task.
+      data_seconds: part of `seconds` spent on generating or reading samples.
+      fields: keys of the fields that have separate numbers.
+      baselines: baselines of the task.
 
     Examples:
       >>> from opjax import learn
@@ -58,13 +58,13 @@ class Finished(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What a program adds to the standard report.
+    """Additions of a program to the standard report.
 
     Attributes:
-      text: Markdown in place of the standard table; None to keep it.
-      result: keys of the last line, added or replaced.
-      head: paragraph in place of the standard one under the title.
-      alone: whether the last line has the keys of `result` only.
+      text: Markdown that replaces the standard table; None keeps the table.
+      result: entries of the last line, added or replaced.
+      head: paragraph that replaces the standard one under the title.
+      alone: whether the last line contains only the entries of `result`.
 
     Examples:
       >>> from opjax import learn
@@ -103,7 +103,7 @@ def write_report(
         **{key: medians[f"{key}_{first}"] for key in shown if key != "seconds"},
         **medians,
         **{f"parameters_{n}": rows[0]["parameters"] for n, rows in results.items()},
-        "parameters": results[first][0]["parameters"],
+        **_counts(results[first][0]),
         "seconds": math.fsum(
             row.get("seconds", 0.0) for rows in results.values() for row in rows
         ),
@@ -115,6 +115,12 @@ def write_report(
         **beside,
         **added.result,
     }
+
+
+def _counts(row: Mapping[str, Any]) -> dict[str, int]:
+    """The numbers of parameters of a member."""
+    names = ("parameters", "trained_parameters")
+    return {name: row[name] for name in names if name in row}
 
 
 def _standard(
@@ -188,7 +194,7 @@ def _fields(
 def write_tables(
     folder: pathlib.Path, title: str, head: str, text: str, seconds: float
 ) -> None:
-    """Writes `tables.md`, with what produced the numbers below its head."""
+    """Writes `tables.md`, with the provenance of the numbers below the title."""
     parts = [f"# {title}\n", head.rstrip() + "\n"]
     parts += [provenance(folder, seconds=seconds), text]
     write_text(folder / "tables.md", "\n".join(parts))
@@ -227,10 +233,10 @@ def _head(finished: Finished) -> str:
 def summary(
     results: Mapping[str, Sequence[Mapping[str, Any]]], columns: Sequence[str]
 ) -> dict[str, Any]:
-    """Returns `<column>_<name>`, medians over the seeds, and `..._range` of several.
+    """Returns `<column>_<name>`, medians over the seeds, and their `..._range`.
 
-    A range is smallest and largest. A value that is None, as JSON has it for NaN, or
-    missing because its model diverged, makes all of them NaN.
+    A range is minimum and maximum. If one value is None (NaN in JSON), or missing
+    because the model diverged, all results are NaN.
     """
     found: dict[str, Any] = {}
     for name, rows in results.items():
@@ -252,8 +258,9 @@ def comparison(
 ) -> str:
     """Returns a Markdown table of medians and ranges over the seeds.
 
-    Columns are heading and factor of every key to show. Rows with the key "diverged"
-    are counted, and the others are shown. Numbers beside are those of baselines.
+    `columns` contains heading and factor of every key to show. Rows with the key
+    "diverged" are only counted. The numbers beside the models are those of the
+    baselines.
     """
     lines = []
     for name, rows in results.items():

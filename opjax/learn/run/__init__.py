@@ -1,1 +1,1 @@
-"""One resumable run: its folder, its batches, its loop and its processes."""
+"""A resumable run: its folder, batches, training loop and processes."""

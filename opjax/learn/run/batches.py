@@ -1,8 +1,8 @@
-"""Where the batches of a training come from, and the updates they make.
+"""Batch sources of a training, and their updates.
 
-All kinds say how many steps an epoch has, begin a state, and advance it by some steps;
-what they advance by depends on the number of the step alone, so that a resumed run
-meets the same batches.
+Every kind defines the number of steps per epoch, creates the initial state, and
+advances it by some steps. The batches depend only on the step number, so a resumed run
+uses the same batches.
 """
 
 import abc
@@ -29,7 +29,7 @@ from opjax.samples.sliced import Sliced
 from opjax.training import replicas, sharding
 
 # Members of a study that differ in their seeds share what is compiled.
-_epoch = functools.lru_cache(maxsize=4)(training.make_epoch)
+_epoch = functools.lru_cache(maxsize=4)(training.Epoch)
 
 _ONE_CALL = 64  # steps of an epoch that is not split
 _MOST_STEPS = 16  # of a call of a longer one, up to 2.5 s each at published sizes
@@ -39,7 +39,7 @@ History = dict[str, Any]  # arrays with steps along their last axis
 
 
 class OneStep(NamedTuple):
-    """A step of training, once compiled: `state, history = call(state, *given)`."""
+    """A training step, compiled once: `state, history = call(state, *given)`."""
 
     lowered: jax.stages.Lowered
     state: State
@@ -47,13 +47,13 @@ class OneStep(NamedTuple):
 
 
 class Batches(abc.ABC):
-    """Where the batches of a training come from.
+    """Base class of the batch sources of a training.
 
     Attributes:
-      shape: of a loss, `(r,)` with replicas.
-      total: steps of the whole training.
-      per_epoch: steps of an epoch.
-      per_call: most steps of an `advance`.
+      shape: shape of a loss, `(r,)` with replicas.
+      total: number of steps of the training.
+      per_epoch: number of steps per epoch.
+      per_call: maximum number of steps per `advance`.
     """
 
     shape: tuple[int, ...] = ()
@@ -63,33 +63,33 @@ class Batches(abc.ABC):
 
     @abc.abstractmethod
     def start(self, model: Model) -> State:
-        """Returns the state before the first step; of every replica."""
+        """Returns the initial state, of every replica."""
 
     @abc.abstractmethod
     def prepare(self, state: State, step: int) -> None:
-        """Does what is to be done once before the steps from `step` on."""
+        """Prepares the steps from `step` on; called once."""
 
     @abc.abstractmethod
     def advance(
         self, state: State, step: int, good: np.ndarray | None
     ) -> tuple[State, History]:
-        """Trains on the next batches; `good` as from `records`."""
+        """Trains on the next batches; `good` is an entry of `records`."""
 
     @abc.abstractmethod
     def describe(self, step: int, row: int) -> str:
-        """Says what is in a batch of the call that starts at `step`."""
+        """Describes the batches of the call that starts at `step`."""
 
     @abc.abstractmethod
     def records(self, state: State) -> Progress:
-        """Returns what a checkpoint holds before the first step."""
+        """Returns the initial records of a checkpoint."""
 
     @abc.abstractmethod
     def places(self, step: int, count: int) -> slice:
-        """Returns where `records` have `count` steps from `step` on, of one epoch."""
+        """Returns the slice of `records` for `count` steps of an epoch."""
 
     @abc.abstractmethod
     def one_step(self, model: Model) -> OneStep:
-        """Returns a step of training on the largest batch, not compiled yet."""
+        """Returns a training step on the largest batch, not yet compiled."""
 
     @property
     def data_bytes(self) -> int:
@@ -98,17 +98,18 @@ class Batches(abc.ABC):
 
 
 class Program(NamedTuple):
-    """What trains on a share of the points of samples.
+    """The compiled training on a fraction of the points of samples.
 
     Attributes:
-      share: of the points, see `points.drawn`.
-      loss: of that share.
-      epoch: updates of many batches.
-      key: folded with the step, of what the loss draws; None if it draws nothing.
+      share: fraction of the points, see `points.drawn`.
+      gradient: loss and gradients on this fraction.
+      epoch: function that performs many updates.
+      key: random key of the loss, combined with the step number; None if the loss is
+        deterministic.
     """
 
     share: float
-    loss: Callable[..., Any]
+    gradient: training.Gradient
     epoch: training.Epoch
     key: jax.Array | None
 
@@ -144,9 +145,9 @@ class ArrayBatches(Batches):
         }
 
     def _program(self, task: Task, settings: Settings, share: float) -> Program:
-        loss = points.drawn(task.loss, task.needs_key, share)
+        gradient = points.drawn(task.value_and_grad, task.needs_key, share)
         epoch = _epoch(
-            loss,
+            gradient,
             self.optimizer,
             microbatch=settings.microbatch,
             on_device_scan=settings.scan,
@@ -154,27 +155,27 @@ class ArrayBatches(Batches):
         )
         key = jax.random.fold_in(jax.random.key(self.seed), 1)
         return Program(
-            share, loss, epoch, key if task.needs_key or share != 1 else None
+            share, gradient, epoch, key if task.needs_key or share != 1 else None
         )
 
     def program(self, step: int) -> Program:
-        """Returns what makes a step."""
+        """Returns the program of a step."""
         epoch, few = step // self.per_epoch, self.num_epochs - self.full_epochs
         if epoch >= few:
             return self.programs[1.0]
         return self.programs[stages.value_at(self.shares, epoch, few)]
 
     def train_at(self, step: int) -> tuple[Any, ...]:
-        """Returns the buckets that the batch of a step is from."""
+        """Returns the buckets for the batch of a step."""
         return stages.value_at(self.trains, step // self.per_epoch, self.num_epochs)
 
     def start(self, model: Model) -> State:
-        """Returns the state before the first step."""
+        """Returns the initial state, of every replica."""
         state = training.init(model, self.optimizer)
         return state if self.mesh is None else sharding.replicate(state, self.mesh)
 
     def prepare(self, state: State, step: int) -> None:
-        """Compiles the programs of the steps that remain, one for each size."""
+        """Compiles the programs of the remaining steps, one for each size."""
         said, calls = "", self._calls(step)
         for number, (program, bucket, order) in enumerate(calls, start=1):
             if hosts.first():
@@ -240,28 +241,29 @@ class ArrayBatches(Batches):
         return f"its batch holds the training samples {samples}{bucket}"
 
     def records(self, state: State) -> Progress:
-        """Keeps losses and norms of the steps of one epoch."""
+        """Stores losses and norms of the steps of one epoch."""
         return Progress(state, np.zeros(self.per_epoch), np.zeros(self.per_epoch))
 
     def places(self, step: int, count: int) -> slice:
-        """Returns where `records` have steps of any epoch."""
+        """Returns the slice of `records` for steps of any epoch."""
         first = step % self.per_epoch
         return slice(first, first + count)
 
     def one_step(self, model: Model) -> OneStep:
-        """Returns a step on the largest batch, of most points, not compiled yet."""
+        """Returns a step on the batch with the most points, not yet compiled."""
         most = max(map(buckets.num_points, self.train)) or 1
         largest = max(self.programs, key=lambda share: points.number(share, most))
-        _, loss, _, key = self.programs[largest]
-        step = training.make_step(
-            loss, self.optimizer, microbatch=self.microbatch, mesh=self.mesh
+        _, gradient, _, key = self.programs[largest]
+        step = training.make_update(
+            gradient, self.optimizer, microbatch=self.microbatch, mesh=self.mesh
         )
-        state, arguments = self.start(model), (self.largest_batch(), key)
+        state = self.start(model)
+        arguments = self.largest_batch(), np.array(True), key
         lowered = jax.jit(step, donate_argnums=0).lower(state, *arguments)
         return OneStep(lowered, state, arguments)
 
     def largest_batch(self) -> Any:
-        """Returns a batch of the largest samples, as steps of training get it."""
+        """Returns a batch of the largest samples, as training steps receive it."""
         rows = jnp.arange(self.batch_size)
         pairs = zip(self.train, self.samples, strict=True)
         bucket, _ = max(pairs, key=lambda pair: num_bytes(pair[0]) / pair[1])
@@ -289,17 +291,17 @@ class ArrayBatches(Batches):
 
 
 def call_length(steps: int) -> int:
-    """Returns how many steps one call makes, where nobody has chosen.
+    """Returns the default number of steps per call.
 
-    Between calls a run can save and stop. An epoch of at most 64 steps is one call.
-    A longer one has calls of 9 to 16 steps: of all these lengths the one that divides
-    the epoch, and needs one compilation, or leaves the longest last call.
+    Between calls a run can save and stop. An epoch of at most 64 steps is one call. A
+    longer epoch has calls of 9 to 16 steps. The chosen length divides the epoch, so
+    that one compilation suffices; if none does, it leaves the longest last call.
 
     Args:
-      steps: of the epoch.
+      steps: number of steps of the epoch.
 
     Returns:
-      Steps of every call but the last one, which may be shorter.
+      Number of steps of each call; the last call may be shorter.
     """
     if steps <= _ONE_CALL:
         return steps
@@ -308,7 +310,7 @@ def call_length(steps: int) -> int:
 
 
 class FreshBatches(Batches):
-    """Batches drawn anew in every step, for one model or for replicas of it."""
+    """Batches drawn anew in every step, for one model or for its replicas."""
 
     def __init__(self, task: FreshTask, settings: Settings):
         self.total = settings.num_steps
@@ -318,7 +320,7 @@ class FreshBatches(Batches):
         self.optimizer = partial(settings.optimizer, self.total)
         self.steps = replicas.make_steps(
             task.draw,
-            task.loss,
+            task.value_and_grad,
             self.optimizer,
             seed=settings.seed,
             replicas=self.replicas,
@@ -330,12 +332,12 @@ class FreshBatches(Batches):
         self.compiled: dict[int, jax.stages.Compiled] = {}
 
     def start(self, model: Model) -> State:
-        """Returns the state before the first step; of every replica."""
+        """Returns the initial state, of every replica."""
         state = replicas.init(model, self.optimizer, self.replicas)
         return state if self.mesh is None else sharding.replicate(state, self.mesh)
 
     def prepare(self, state: State, step: int) -> None:
-        """Compiles the calls that remain, apart from training."""
+        """Compiles the programs of the remaining calls before the training."""
         remaining = self.total - step
         for length in {min(self.per_call, remaining), remaining % self.per_call} - {0}:
             self.compiled[length] = self._lower(state, length).compile()
@@ -353,31 +355,32 @@ class FreshBatches(Batches):
         return state, {k: np.moveaxis(np.asarray(v), 0, -1) for k, v in history.items()}
 
     def describe(self, step: int, row: int) -> str:
-        """Says what is in a batch: nothing but numbers drawn for its step."""
+        """Describes a batch: it contains only numbers drawn for its step."""
         return f"its batch is the one drawn for step {step + row}"
 
     def records(self, state: State) -> Progress:
-        """Keeps losses and norms of all steps, and which replicas are finite."""
+        """Stores losses and norms of all steps, and which replicas are finite."""
         shape = (*self.shape, self.total)
         losses, norms = (np.full(shape, np.nan, np.float32) for _ in range(2))
         return Progress(state, losses, norms, np.ones(self.shape, bool))
 
     def places(self, step: int, count: int) -> slice:
-        """Returns where `records` have these steps."""
+        """Returns the slice of `records` for these steps."""
         return slice(step, step + count)
 
     def one_step(self, model: Model) -> OneStep:
-        """Returns a call of one step, not compiled yet."""
+        """Returns a call of one step, not yet compiled."""
         state = self.start(model)
         arguments = jnp.ones(self.shape, bool), jnp.int32(0)
         return OneStep(self._lower(state, 1), state, arguments)
 
 
 class StoredBatches(ArrayBatches):
-    """Batches that are read from files ahead of their step, see `learn.buckets`.
+    """Batches that are prefetched from files, see `learn.buckets`.
 
-    The same batches by the same program as from arrays on the device. Devices of a mesh
-    get their own samples only, and of several processes each reads those of its own.
+    The batches and the program are the same as for arrays on the device. Each device of
+    a mesh receives only its own samples, and each process reads only the samples of its
+    devices.
     """
 
     train: tuple[Bucket, ...]
@@ -397,7 +400,7 @@ class StoredBatches(ArrayBatches):
                 self.optimizer,
                 partial(
                     training.make_update,
-                    task.loss,
+                    task.value_and_grad,
                     microbatch=settings.microbatch,
                     mesh=self.mesh,
                 ),
@@ -481,7 +484,7 @@ def evaluate(
 ) -> Any:
     """Applies `training.evaluate` to samples on the device or, in turn, on disk.
 
-    `row` is that of `Task`.
+    `row`: see `Task`.
     """
     if isinstance(bucket, Sliced):
         return np.asarray(
@@ -503,7 +506,7 @@ def evaluate(
 def compile_evaluation(
     metric: Callable[..., Any], model: Model, data: tuple[Any, ...]
 ) -> None:
-    """Compiles ahead what `evaluate` needs of samples on the device, in `Parts`."""
+    """Compiles ahead what `evaluate` needs for samples on the device, in `Parts`."""
     for bucket in data:
         if isinstance(bucket, Parts):
             _look.lower(metric, model, bucket.parts[0]).compile()
@@ -516,11 +519,11 @@ def _look(metric: Callable[..., Any], model: Model, part: PyTree) -> Any:
 
 
 class Parts(NamedTuple):
-    """Samples on the device in parts of one size, so that one program is enough.
+    """Samples on the device, in parts of equal size, so that one program suffices.
 
     Attributes:
-      parts: the samples; the last part is filled up with its last sample.
-      num_samples: without those.
+      parts: the samples; the last part is padded by repeating its last sample.
+      num_samples: number of samples without padding.
     """
 
     parts: tuple[Any, ...]
@@ -547,9 +550,9 @@ def _in_parts(bucket: Batch, batch_size: int) -> Parts:
 def to_evaluate(
     data: tuple[Any, ...], batch_size: int, mesh: Mesh | None, row: int = 1
 ) -> tuple[Any, ...]:
-    """Returns buckets as `evaluate` takes them many times: on the device, in parts.
+    """Prepares buckets for repeated evaluation: on the device, in parts.
 
-    Those on disk stay there. `row` is that of `Task`.
+    Buckets on disk are returned unchanged. `row`: see `Task`.
     """
     if mesh is not None or on_disk(data):
         return placed(data, mesh, row)
@@ -576,9 +579,9 @@ def _evaluate_on_mesh(
 
 
 def placed(data: tuple[Any, ...], mesh: Mesh | None, row: int = 1) -> tuple[Any, ...]:
-    """Returns buckets of data on the device, or on those of a mesh.
+    """Places buckets of data on the default device, or on the devices of a mesh.
 
-    Those on disk stay there. `row` is that of `Task`.
+    Buckets on disk are returned unchanged. `row`: see `Task`.
     """
     if on_disk(data):
         return data
@@ -588,7 +591,7 @@ def placed(data: tuple[Any, ...], mesh: Mesh | None, row: int = 1) -> tuple[Any,
 
 
 def num_bytes(tree: PyTree) -> int:
-    """Returns the bytes of the arrays of a tree; samples in files have none."""
+    """Returns the bytes of a tree's arrays; samples in files count as zero."""
     leaves = jax.tree.leaves(tree)
     return sum(leaf.nbytes for leaf in leaves if not isinstance(leaf, Bucket | Sliced))
 

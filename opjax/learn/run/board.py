@@ -1,7 +1,7 @@
-"""Rows of metrics as files of TensorBoard, written at once and by this thread.
+"""Rows of metrics as TensorBoard files, written immediately by the calling thread.
 
-The writer of tensorboardX hands rows to a thread, which a full disk ends: then the next
-rows wait for it forever. Here a disk that takes no more ends the files, not the run.
+tensorboardX writes rows in a thread. A full disk ends this thread, and the following
+rows wait forever. Here, a full disk ends the TensorBoard files, but not the run.
 """
 
 import contextlib
@@ -27,9 +27,9 @@ def require() -> None:
 
 
 class Board:
-    """The numbers of rows, in a file in `tensorboard/` of a run folder.
+    """Writes the numbers of rows to a file in `tensorboard/` of a run folder.
 
-    Steps from `step` on, of a run that went on where this one begins, are dropped.
+    If a run resumes, its earlier rows from `step` on are dropped.
     """
 
     def __init__(self, folder: pathlib.Path, *, step: int, suffix: str):
@@ -50,7 +50,7 @@ class Board:
             self._put(step=step, session_log=log(status=log.START))
 
     def add(self, row: Json) -> None:
-        """Writes the numbers of a row, which has a "step"."""
+        """Writes the numbers of a row, which must contain "step"."""
         for name, value in row.items():
             if self._writer is not None and isinstance(value, (int, float)):
                 with self._ending():

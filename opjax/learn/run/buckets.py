@@ -1,13 +1,13 @@
-"""Samples of one size: arrays in memory, or files that are read batch by batch.
+"""Buckets of samples of one size: arrays in memory, or files read batch by batch.
 
-Of data on disk there are in memory, besides about two kilobytes a sample for its
-summary, no more than `AHEAD + 3` batches: those being computed and those read ahead, by
-a thread, while the device works. Batches are those of data in memory, bit for bit: the
-order depends on seed and step alone, which is all that a checkpoint has to keep.
+For data on disk, memory holds about two kilobytes per sample for its summary, and at
+most `AHEAD + 3` batches: those in computation and those that a thread prefetches while
+the device works. The batches are bit for bit the same as for data in memory: the order
+depends only on seed and step, so a checkpoint stores nothing else.
 
-Our own reader rather than Grain (0.2), whose iterators shuffle, prefetch and save their
-position: order and position are ours already, a function of the step; what is left for
-it to do are the lines of `ahead`.
+We do not use Grain (0.2), whose iterators shuffle, prefetch and save their position:
+here, order and position are functions of the step, so only the few lines of `ahead`
+remain.
 """
 
 from collections import deque
@@ -28,12 +28,12 @@ Arrays = dict[str, np.ndarray]
 
 
 class Bucket:
-    """Samples on disk that are padded to one size, as `samples.stack` pads them.
+    """Samples on disk, padded to one size in the same way as by `samples.stack`.
 
     Args:
-      found: the samples.
-      size: points after padding; None if all samples have the same number.
-      encode: `encode(arrays)`, of stacked samples, on the main thread.
+      found: the samples on disk.
+      size: number of points after padding; None if all samples have the same number.
+      encode: `encode(arrays)` normalises stacked samples, on the main thread.
     """
 
     def __init__(
@@ -46,11 +46,11 @@ class Bucket:
 
     @property
     def num_points(self) -> int:
-        """Points of its samples, after padding."""
+        """Number of points of the samples, after padding."""
         return self._size or summaries.num_points(self.found)[0]
 
     def read(self, rows: Iterable[int]) -> Arrays:
-        """Reads and stacks samples, not encoded."""
+        """Reads and stacks samples, without encoding them."""
         padded: list[Arrays] = []
         for row in rows:
             sample = self.found[int(row)]
@@ -69,14 +69,14 @@ def of(
     num_buckets: int = 4,
     sizes: Sequence[int] | None = None,
 ) -> tuple[Bucket, ...]:
-    """Divides samples on disk among buckets, as `samples.stack` does.
+    """Divides samples on disk into buckets, in the same way as `samples.stack`.
 
     Args:
-      found: the samples.
-      encode: of stacked samples.
+      found: the samples on disk.
+      encode: function that normalises stacked samples.
       batch_size: see `samples.stack`.
-      num_buckets: likewise.
-      sizes: likewise.
+      num_buckets: see `samples.stack`.
+      sizes: see `samples.stack`.
     """
     if not found:
         return ()
@@ -90,27 +90,31 @@ def of(
 
 
 def rows(bucket: Bucket | Mapping[str, np.ndarray], chosen: Iterable[int]) -> Arrays:
-    """Returns samples of a bucket, in memory or on disk, by their places in it."""
+    """Returns samples of a bucket by index, in memory or on disk."""
     if isinstance(bucket, Bucket):
         return bucket.encode(bucket.read(chosen))
     return {name: array[list(chosen)] for name, array in bucket.items()}
 
 
 def num_samples(name: str, bucket: object) -> int:
-    """Returns the samples of a bucket; raises ValueError if its arrays disagree."""
+    """Returns the number of samples of a bucket.
+
+    Raises:
+      ValueError: if its arrays have different numbers of samples, or none.
+    """
     if isinstance(bucket, Bucket | Sliced):
         return len(bucket)
     lengths = {np.shape(leaf)[0] for leaf in jax.tree.leaves(bucket)}
     if len(lengths) != 1 or 0 in lengths:
         raise ValueError(
-            f"The arrays of {name} hold {sorted(lengths)} samples along axis 0; all "
-            "must hold the same positive number."
+            f"The arrays of {name} contain {sorted(lengths)} samples along axis 0; "
+            "all must contain the same positive number."
         )
     return lengths.pop()
 
 
 def num_points(bucket: object) -> int:
-    """Returns the points of the samples of a bucket; zero if it is none of meshes."""
+    """Returns the number of points of the samples; zero for data without meshes."""
     if isinstance(bucket, Bucket):
         return bucket.num_points
     points = np.shape(bucket.get("mesh_points", 0) if isinstance(bucket, dict) else 0)
@@ -118,14 +122,14 @@ def num_points(bucket: object) -> int:
 
 
 def ahead(wanted: Iterable[tuple[Bucket, Iterable[int]]]) -> Iterator[Arrays]:
-    """Yields batches in turn, encoded, while a thread reads the next ones.
+    """Yields encoded batches in turn, while a thread reads the next ones.
 
     Args:
-      wanted: bucket and rows of every batch; looked at as late as can be.
+      wanted: bucket and rows of every batch; evaluated lazily.
 
     Raises:
-      OSError: if a file of a batch that is due is missing.
-      ValueError: if it is damaged or not what it was.
+      OSError: if a file of the next batch is missing.
+      ValueError: if it is damaged or has changed.
     """
     wanted, waiting = iter(wanted), deque()
     with ThreadPoolExecutor(1) as pool:

@@ -1,4 +1,4 @@
-"""--devices: the devices that a run is split over, refused before any work is done."""
+"""--devices: the devices that a run is split over, checked before the run starts."""
 
 import contextlib
 import os
@@ -10,7 +10,7 @@ from jax.sharding import Mesh
 from opjax.learn.run import hosts
 from opjax.learn.tasks.task import BaseTask
 from opjax.nn import OperatorTransformer, division
-from opjax.training import sharding
+from opjax.training import sharding, tuning
 
 HELP = (
     "How to use several devices, for example points:4,batch:2. batch splits the "
@@ -22,23 +22,23 @@ HELP = (
 
 
 class Devices:
-    """The devices that `--devices` names, claimed before the first one is used.
+    """The devices that `--devices` names, reserved before JAX uses the first one.
 
-    On a CPU whose backend has not started its cores become devices, as many as are
-    asked for, with an equal part of XLA's threads each; `JAX_NUM_CPU_DEVICES` in the
-    environment takes precedence.
+    On a CPU, if JAX's backend has not started, cores become devices: as many as
+    requested, each with an equal part of XLA's threads. The environment variable
+    `JAX_NUM_CPU_DEVICES` takes precedence.
 
-    What `auto` stands for is known when there is a task: it may split points.
+    `auto` is resolved when the task is known, because it may split points.
 
     Args:
-      text: see `sharding.parse`; `auto` for as many devices along the batch as there
-        are and divide it, or all along the points if none do; empty for one device.
-      config: its `batch_size` and `microbatch` must fit, if it has them.
-      points: whether `auto` may have to split points.
+      text: see `sharding.parse`; `auto` uses as many available devices along the batch
+        as divide it, or all along the points if no number does; empty for one device.
+      config: configuration; if it has `batch_size` and `microbatch`, they must fit.
+      points: whether `auto` may split points.
 
     Raises:
-      ValueError: if there are too few devices, or they do not divide a batch; if there
-        are several processes that share nothing.
+      ValueError: if there are too few devices, they do not divide a batch, or several
+        processes do not share a batch or points.
     """
 
     def __init__(self, text: str, config: object, *, points: bool = False):
@@ -57,16 +57,16 @@ class Devices:
             self._mesh = self._made(sizes)
 
     def mesh(self, points: Callable[[], bool]) -> Mesh | None:
-        """Returns the mesh of a training, or None for one device.
+        """Returns the device mesh of a training, or None for one device.
 
-        Several processes have equally many of its devices, see `hosts.joined`.
+        All processes contribute the same number of devices, see `hosts.joined`.
 
         Args:
-          points: whether the points of all samples may be split; called at most once,
-            where `auto` depends on it.
+          points: whether the points of all samples can be split; called at most once,
+            if `auto` depends on it.
 
         Raises:
-          ValueError: if there are several processes that share nothing.
+          ValueError: if several processes do not share a batch or points.
         """
         if self._auto:
             self._auto = False
@@ -94,7 +94,7 @@ class Devices:
 
 
 def start(text: str, config: object, *, points: bool = False) -> Mesh | None:
-    """Returns the devices that `--devices` names, or None for one, see `Devices`.
+    """Returns the devices that `--devices` names, or None for one; see `Devices`.
 
     Args:
       text: as for `Devices`.
@@ -109,7 +109,7 @@ def _refuse_several(config: object) -> None:
     count = hosts.count()
     if count > 1:
         raise ValueError(
-            f"{count} processes would do the same work; set --devices to divide it, "
+            f"{count} processes would do the same work; split it with --devices, "
             f"such as batch:{count}, which must divide "
             f"batch_size={getattr(config, 'batch_size', 1)}."
         )
@@ -146,12 +146,12 @@ def _cores() -> int:
 
 
 def check(mesh: Mesh | None, task: BaseTask, model: object) -> None:
-    """Raises ValueError if samples or points are split and cannot be.
+    """Raises ValueError if samples or points are split but cannot be.
 
     Args:
-      mesh: of devices, if there are several.
-      task: what is to be learned.
-      model: of its own, or the shapes of one.
+      mesh: device mesh, if there are several devices.
+      task: the task to learn.
+      model: model of the task, or its shapes.
     """
     count = sharding.size(mesh, sharding.BATCH)
     if count > 1 and not task.over_batch:
@@ -171,14 +171,15 @@ def obstacle(task: BaseTask, model: object) -> str | None:
     """Returns why devices cannot share the points of a sample; None if they can.
 
     Args:
-      task: what is to be learned.
-      model: of its own, or the shapes of one.
+      task: the task to learn.
+      model: model of the task, or its shapes.
     """
     if not task.over_points:
         return (
             "the loss of this program does not add up over parts of a sample, or "
             "normalises every point by itself"
         )
+    model = tuning.untuned(model)
     if isinstance(model, OperatorTransformer) and model.rematerialize:
         return "it always recomputes its blocks, so rematerialize has no effect"
     return division.obstacle(model, "devices")

@@ -1,4 +1,4 @@
-"""One resumable loop for every training: `fit`."""
+"""`fit`: the resumable training loop of all tasks."""
 
 import contextlib
 import dataclasses
@@ -21,20 +21,23 @@ _Model = TypeVar("_Model")
 
 
 class Fitted(NamedTuple, Generic[_Model]):
-    """A finished run.
+    """The result of a finished run.
 
     Attributes:
-      model: after the last step, with averaged weights if the optimizer keeps them.
-      best_model: with the smallest validation metric; the last one without validation.
-      best_metric: that metric.
-      best_step: the step it was reached at.
-      extra: the task's, from the checkpoint if the run was resumed.
+      model: model after the last step, with averaged weights if the optimizer computes
+        them.
+      best_model: model with the smallest validation metric; the last model if there is
+        no validation.
+      best_metric: its validation metric.
+      best_step: the step at which it was reached.
+      extra: the task's extra data, from the checkpoint if the run was resumed.
       history: rows of metrics.jsonl.
-      seconds: time spent training, validating and saving, over all resumed parts.
-      compile_seconds: of compilation ahead of it, in the last of these parts.
-      losses: of every step, with replicas `(r, steps)`, where every batch is drawn
-        anew; elsewhere of the steps of the last epoch.
-      finite: whether a replica was finite to the end, `(r,)`; `True` without.
+      seconds: time spent on training, validation and saving, over all resumed parts.
+      compile_seconds: time spent on compilation before training, in the last part.
+      losses: losses of every step if every batch is drawn anew, `(r, steps)` with
+        replicas; otherwise losses of the last epoch.
+      finite: whether each replica was finite to the end, `(r,)`; `True` without
+        replicas.
 
     Examples:
       >>> import tempfile
@@ -83,32 +86,33 @@ def fit(
 ) -> Fitted[_Model]:
     """Trains a model, or continues from the newest checkpoint of a run folder.
 
-    A resumed run ends with the same bits as the uninterrupted one (on the same machine
-    and software); only the seconds differ. A replica that meets a NaN or infinite loss
-    or gradient keeps its last good model while the others go on. After SIGTERM or
-    Ctrl-C it saves a checkpoint as soon as the batches under way are done.
+    A resumed run ends with the same bits as an uninterrupted one on the same machine
+    and software, except for the times. A replica with a NaN or infinite loss or
+    gradient keeps its last finite model while the others continue. After SIGTERM or
+    Ctrl-C, a checkpoint is saved as soon as the current batches are complete.
 
-    Several processes, see `hosts`, call this alike, each with the whole task: the mesh
-    says what each of them computes. They stop and save together. The first one has the
-    folder, and sends the others what it reads there.
+    With several processes, see `hosts`, all make this call with the whole task. The
+    device mesh determines what each of them computes. They stop and save together. Only
+    the first process uses the folder, and sends its content to the others.
 
     Args:
-      task: a `Task` or `FreshTask`, of which `build`, `evaluate` and what describes the
-        run are not used.
-      model: any pytree, initialised from a fixed seed; replicas along axis 0.
-      settings: lengths and intervals.
-      folder: path, or open run folder.
+      task: a `Task` or `FreshTask`. `build`, `evaluate` and the descriptions of the run
+        are not used.
+      model: any pytree, initialised with a fixed seed; replicas along axis 0.
+      settings: length of the training and intervals.
+      folder: path of a run folder, or an open run folder.
 
     Returns:
       The trained models and the history.
 
     Raises:
       opjax.training.NonFiniteError: at the first NaN or infinite loss, gradient or
-        validation metric; with replicas, when none is left.
-      opjax.learn.Stopped: after SIGTERM or Ctrl-C, with everything saved.
+        validation metric; with replicas, when no finite one is left.
+      opjax.learn.Stopped: after SIGTERM or Ctrl-C, when everything is saved.
       opjax.training.checkpoint.CheckpointError: if a checkpoint cannot be written.
-      MemoryError: if a step does not fit, with what would.
-      ValueError: if sizes do not match, or devices do not fit the task or the model.
+      MemoryError: if a step does not fit in memory. The message suggests remedies.
+      ValueError: if sizes do not match, or the devices do not fit the task or the
+        model.
 
     Examples:
       >>> import tempfile

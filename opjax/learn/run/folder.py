@@ -36,7 +36,7 @@ _PACKAGES = ("opjax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "num
 
 
 class RunDirectory(NamedTuple):
-    """An open, locked run folder; of several processes, the first one's."""
+    """An open, locked run folder; with several processes, that of the first one."""
 
     path: pathlib.Path
     config: dict[str, Any]  # as JSON values
@@ -62,19 +62,20 @@ def open_run(
 ) -> Generator[RunDirectory]:
     """Creates or reopens the folder of a run and holds its lock.
 
-    A folder that holds a run of the same configuration is continued; in that of a study
-    the choice of its members may change: those that are finished are kept, and its
-    result is made anew. `command` is what repeats the run, `data()` says which files
-    it is trained on: they must be the same as when it began, unless it is finished.
+    If the folder contains a run of the same configuration, the run is continued. In the
+    folder of a study, models and seeds may be added or removed: finished members are
+    kept, and the result is computed again. `command` is the command that repeats the
+    run. `data()` returns the training files; they must not have changed since the run
+    began, unless it is finished.
 
-    Of several processes the first one alone opens it; the others wait for that, need
-    not see it, and leave it alone.
+    With several processes, only the first one opens the folder. The others wait, do not
+    use it, and need no access to it.
 
     Raises:
       OSError: if it cannot be written.
-      RuntimeError: if another run is in it; if the first process cannot open it.
-      ValueError: if it holds another configuration, files have changed since it began,
-        or processes have several configurations.
+      RuntimeError: if another run uses the folder, or the first process cannot open it.
+      ValueError: if it contains another configuration, files have changed since the run
+        began, or the configurations of the processes differ.
     """
     path = pathlib.Path(workdir).absolute()
     values = to_json(dataclasses.asdict(config))
@@ -175,9 +176,10 @@ def _match_data(path: pathlib.Path, now: DataFiles, *, begun: bool) -> None:
             if name in stored and stored[name].digest != now[name].digest:
                 changes = difference(stored[name], now[name])
                 raise ValueError(
-                    f"{path} holds a run on other files of --{name}: {stored[name]} "
-                    f"there, {now[name]} now{f', {changes}' if changes else ''}. Use "
-                    "another --workdir, or restore the files to continue that run."
+                    f"{path} contains a run on other files of --{name}: "
+                    f"{stored[name]} there, {now[name]} "
+                    f"now{f', {changes}' if changes else ''}. Use another "
+                    "--workdir, or restore the files to continue that run."
                 )
     write_json(file, {name: fingerprint._asdict() for name, fingerprint in now.items()})
 
@@ -201,19 +203,19 @@ def _match(path: pathlib.Path, config: fields.Configuration, now: Json) -> bool:
         if "init_from" in now and (path / "result.json").exists():
             way = f" Or train its operator further: --init_from={path} --workdir=NEW."
         raise ValueError(
-            f"{path} holds a run with another configuration ({'; '.join(refused)}). "
-            "Use another --workdir, or pass the same configuration or only --workdir "
-            f"to continue that run.{way}"
+            f"{path} contains a run with another configuration "
+            f"({'; '.join(refused)}). Use another --workdir, or pass the same "
+            f"configuration or only --workdir to continue that run.{way}"
         )
     return bool(differing)
 
 
 def read_config(workdir: str | os.PathLike[str], cls: type[_Config]) -> _Config | None:
-    """Reads the configuration of a run, to continue it by `--workdir` alone.
+    """Reads the configuration of a run, which `--workdir` alone continues.
 
-    Fields that an earlier version did not have are as it had them. None if the folder
-    has no configuration; ValueError if it is damaged, has unknown fields, or is of a
-    later opjax.
+    Fields that an earlier version lacked get the value that it used. Returns None if
+    the folder has no configuration. Raises ValueError if it is damaged, has unknown
+    fields, or was written by a later opjax.
     """
     path = pathlib.Path(workdir)
     if not (path / "config.json").exists():
@@ -222,9 +224,9 @@ def read_config(workdir: str | os.PathLike[str], cls: type[_Config]) -> _Config 
     unknown = stored.keys() - {field.name for field in dataclasses.fields(cls)}  # pyright: ignore
     if unknown:
         raise ValueError(
-            f"{path} holds a run of another program or version: its config.json has "
-            f"the unknown fields {sorted(unknown)}. Continue it with the program it "
-            "was started with, or use another --workdir."
+            f"{path} contains a run of another program or version: its config.json "
+            f"has the unknown fields {sorted(unknown)}. Continue it with the "
+            "program that started it, or use another --workdir."
         )
     values = {name: tuples(value) for name, value in stored.items()}
     try:
@@ -267,14 +269,14 @@ def run_once(
 ) -> dict[str, Any]:
     """Runs a program in float32 in its folder, or reads the result of a finished run.
 
-    Arguments are those of `open_run`; `work` continues from what the folder holds.
+    Arguments are those of `open_run`; `work` continues from the content of the folder.
     """
     opened = open_run(workdir, config, command=command, data=data)
     with jax.enable_x64(False), opened as directory:
         result = hosts.tell(lambda: _result(directory.path))
         if result is not None:
             if hosts.first():
-                say(f"{directory.path} holds a finished run.")
+                say(f"{directory.path} contains a finished run.")
             return result
         result = work(directory)
         file = directory.path / "result.json"
@@ -292,12 +294,12 @@ def _result(path: pathlib.Path) -> dict[str, Any] | None:
             reason = "it is not a JSON object"
         except ValueError as error:
             reason = str(error)
-        say(f"{path} has a damaged result.json ({reason}), which is made anew.")
+        say(f"{path} has a damaged result.json ({reason}), which is computed again.")
     return None
 
 
 def provenance(folder: pathlib.Path, *, seconds: float) -> str:
-    """Returns a Markdown list of what `environment.json` in a folder says."""
+    """Returns the content of a folder's `environment.json` as a Markdown list."""
     environment = json.loads((folder / "environment.json").read_text())
     source = f"opjax {environment['packages'].get('opjax', 'of unknown version')}"
     if environment["git_commit"]:
@@ -312,12 +314,13 @@ def provenance(folder: pathlib.Path, *, seconds: float) -> str:
         f"- {environment['cpu_count']} cores{_of(environment)}, "
         f"{environment['device_kind']}; {environment['platform']}\n"
         f"- Python {environment['python']}, {packages}\n"
-        f"- {seconds:.0f} s for all studies of the last process, with compilation\n"
+        f"- {seconds:.0f} s in total, including compilation (last process only, if the "
+        f"run was resumed)\n"
     )
 
 
 def environment(path: pathlib.Path, command: str) -> dict[str, Any]:
-    """What a run in a folder is made with; its earlier starts are kept."""
+    """The software and hardware of a run; earlier starts in the folder are kept."""
     versions, starts = {}, []
     for name in _PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -343,7 +346,7 @@ def environment(path: pathlib.Path, command: str) -> dict[str, Any]:
 
 
 def processor() -> str:
-    """The processor's name; what Python says of it where Linux does not."""
+    """The name of the processor, from Linux if possible, otherwise from Python."""
     with contextlib.suppress(OSError):
         lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
         for line in lines:

@@ -1,26 +1,28 @@
-r"""Several processes, on one machine or many, that train as one.
+r"""Training with several processes, on one machine or many.
 
     opjax-train --devices=batch:2 --coordinator=localhost:4000 --num_processes=2 \
       --process_id=0 ...
 
-All of them run the same program with the same flags but for `--process_id`. Devices
-exchange what a step needs, see `training.sharding`. What is decided between steps, the
-first process decides or all of them do together, see `run.meeting`: that waits as long
-as the slowest takes. The first process alone uses the folder of the run,
-evaluates and prints; the others need not see its disk.
+All processes run the same program with the same flags, except `--process_id`. Devices
+exchange the data of a step, see `training.sharding`. Decisions between steps are made
+by the first process or by all together, see `run.meeting`, which waits for the slowest.
+Only the first process uses the folder of the run, evaluates and prints; the others need
+no access to its disk.
 
-Which samples come next is what it is for one process, any of them. Of those that stay
-in their files (`--stream_samples`) every process reads its own part of each batch,
-after one pass over all for normalisers and shapes, and all of the validation. Others
-every process reads at the start, or from the cache, which one process fills while those
-that share its folder wait. Its devices get their own points only.
+The order of samples does not depend on the number of processes. Samples that stay in
+their files (`--stream_samples`): every process reads its part of each batch, after one
+pass over all samples for normalisers and shapes, and reads all validation samples.
+Other samples: every process reads all of them at the start, or from the cache, which
+one process fills while the others that share its folder wait. The devices receive only
+their own points.
 
-When a process dies, the others end: at once where they wait for its numbers, with the
-status `LOST`, else within `HEARTBEAT_SECONDS`, as JAX aborts them.
+If a process dies, the others end: immediately if they wait for its numbers, with the
+exit status `LOST`; otherwise within `HEARTBEAT_SECONDS`, because JAX aborts them.
 
-`--coordinator` is where the processes meet; they agree there on another port, a free
-one, of JAX's own service. With `--coordinator=auto` JAX finds the processes, and starts
-its devices for that: the cores of CPUs are devices as `JAX_NUM_CPU_DEVICES` says.
+`--coordinator` is the address at which the processes connect. There they agree on
+another free port for JAX's own service. With `--coordinator=auto`, JAX finds the
+processes and starts its devices for this purpose: `JAX_NUM_CPU_DEVICES` sets the number
+of CPU cores that become devices.
 """
 
 import contextlib
@@ -78,17 +80,17 @@ def first() -> bool:
 def joined(
     coordinator: str, num_processes: int | None, process_id: int | None
 ) -> Generator[None]:
-    """Makes this process one of several while inside.
+    """Context in which this process is one of several processes.
 
     Args:
-      coordinator: `HOST:PORT`, `auto` for what JAX finds on a cluster, or empty for
-        a single process.
-      num_processes: how many there are; None with `auto`.
-      process_id: number of this one, from zero on; None with `auto`.
+      coordinator: `HOST:PORT`; `auto` if JAX finds the processes on a cluster; or empty
+        for a single process.
+      num_processes: number of processes; None with `auto`.
+      process_id: number of this process, starting at zero; None with `auto`.
 
     Raises:
       RuntimeError: if the others cannot be reached.
-      ValueError: if arguments contradict each other, or there is no cluster.
+      ValueError: if arguments contradict each other, or no cluster is found.
     """
     check(coordinator, num_processes, process_id)
     if not coordinator:
@@ -126,13 +128,13 @@ def _exit(error: BaseException, status: int) -> None:
 
 
 def check(coordinator: str, num_processes: int | None, process_id: int | None) -> None:
-    """Raises ValueError if arguments of `joined` are missing or contradict."""
+    """Raises ValueError if arguments of `joined` are missing or contradictory."""
     arguments = {"num_processes": num_processes, "process_id": process_id}
     named = [name for name, value in arguments.items() if value is not None]
     if coordinator in ("", "auto"):
         if named:
             raise ValueError(
-                f"{' and '.join(named)} without the coordinator's HOST:PORT, but "
+                f"{' and '.join(named)} need the coordinator's HOST:PORT, but "
                 f"{coordinator=}; pass all three, or only --coordinator=auto on a "
                 "cluster."
             )
@@ -210,8 +212,8 @@ def _met_on_cluster() -> Meeting:
         )
     except ValueError as error:
         raise ValueError(
-            f"--coordinator=auto found no cluster ({error}). Give --coordinator="
-            "HOST:PORT, --num_processes and --process_id."
+            f"--coordinator=auto found no cluster ({error}). Pass "
+            "--coordinator=HOST:PORT, --num_processes and --process_id."
         ) from error
     count, process = jax.process_count(), jax.process_index()
     if process:
@@ -263,10 +265,10 @@ def _line(error: Exception) -> str:
 
 
 def gather(value: object) -> list[Any]:
-    """Returns the values of all processes, which wait for each other.
+    """Returns the values of all processes, after all have called it.
 
     Args:
-      value: of JSON; other processes see what `to_json` makes of it.
+      value: JSON value; other processes receive it converted by `to_json`.
     """
     if _Joined.meeting is None:
         return [value]
@@ -274,10 +276,10 @@ def gather(value: object) -> list[Any]:
 
 
 def connect(mesh: Mesh) -> None:
-    """Lets the devices of a mesh meet for the first time, at the same time.
+    """Connects the devices of a mesh for the first time, at the same time.
 
-    On CPUs they have half a minute for that, and compiling what they do first may take
-    one process that much longer than another. Later they wait.
+    On CPUs, connecting has a time limit of half a minute. Compilation of the first step
+    may take one process longer than that. Later communication has no limit.
     """
     if count() == 1:
         return
@@ -295,13 +297,15 @@ def connect(mesh: Mesh) -> None:
 
 
 def tell(work: Callable[[], _Value]) -> _Value:
-    """Lets the first process work, and returns its result to all, who wait for it.
+    """Runs `work` in the first process, and returns its result to all processes.
 
     Args:
-      work: returns JSON values; other processes get what `to_json` makes of them.
+      work: function that returns JSON values; other processes receive them converted by
+        `to_json`.
 
     Raises:
-      RuntimeError: in the other processes, with the message of what `work` raises.
+      RuntimeError: in the other processes, with the message of the error that `work`
+        raises.
     """
     if count() == 1:
         return work()
@@ -320,7 +324,7 @@ def tell(work: Callable[[], _Value]) -> _Value:
 
 
 def require_same(what: str, value: object) -> None:
-    """Raises ValueError unless all processes have the same value, of JSON."""
+    """Raises ValueError unless all processes have the same JSON value."""
     values = gather(value)
     for process, other in enumerate(values):
         if other != values[0]:
@@ -333,7 +337,8 @@ def require_same(what: str, value: object) -> None:
 def restore(directory: os.PathLike[str], like: Any) -> checkpoint.Restored | None:
     """Reads the newest checkpoint, see `checkpoint.restore`, for all processes.
 
-    The first one reads and sends the others every bit, so they need not see its disk.
+    The first process reads and sends every bit, so the others need no access to its
+    disk.
     """
     if count() == 1:
         return checkpoint.restore(directory, like)
@@ -352,9 +357,10 @@ def restore(directory: os.PathLike[str], like: Any) -> checkpoint.Restored | Non
 
 
 def copied(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Returns the arrays of the first process; others give the same shapes and types.
+    """Returns the arrays of the first process; shapes and types must match in all.
 
-    As bytes, because devices add them up, and a sum may change the sign of a zero.
+    They are sent as bytes, because devices add arrays, and a sum may change the sign of
+    zero.
     """
     parts = [np.atleast_1d(array).ravel().view(np.uint8) for array in arrays.values()]
     sent = np.array(multihost_utils.broadcast_one_to_all(np.concatenate(parts)))

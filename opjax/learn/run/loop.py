@@ -1,4 +1,4 @@
-"""What `fit` does between batches: validation, best model, checkpoints, errors."""
+"""Steps of `fit` between batches: validation, best model, checkpoints and errors."""
 
 import contextlib
 import sys
@@ -30,10 +30,10 @@ _Tree = TypeVar("_Tree")
 
 
 class Loop:
-    """The state of a run between batches, and what `fit` does with it.
+    """The state of a run between batches, and the operations on it.
 
-    Begins at step zero or at the newest checkpoint. `progress` is what a checkpoint
-    holds: all that the rest of the run depends on.
+    It starts at step zero or at the newest checkpoint. `progress` is the content of a
+    checkpoint: everything that the rest of the run depends on.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Loop:
         if hosts.count() > 1:
             hosts.require_same("their samples, by shapes and sizes", _summary(task))
         if self.validation and self.batches.shape:
-            raise ValueError("Replicas are not validated; remove the task's metric.")
+            raise ValueError("Replicas cannot be validated; remove the task's metric.")
         self.probe = None if task.probe is None else jax.jit(task.probe)
         self.progress: Progress = self._first(model)
         restored = hosts.restore(run.checkpoints, self.progress)
@@ -130,14 +130,14 @@ class Loop:
         return self.earlier + time.monotonic() - self.begin
 
     def left(self) -> float | None:
-        """Seconds that the rest is going to take; None before the first call."""
+        """Estimated remaining seconds; None before the first call."""
         done = self.step - self.first_step
         if not done:
             return None
         return (time.monotonic() - self.begin) / done * (self.batches.total - self.step)
 
     def advance(self) -> None:
-        """Trains on the next batches, at most to the end of the epoch."""
+        """Trains on the next batches, at most until the end of the epoch."""
         progress, batches = self.progress, self.batches
         good = progress.good
         progress.state, history = batches.advance(progress.state, self.step, good)
@@ -165,7 +165,7 @@ class Loop:
         self.step += count
 
     def look_if_due(self) -> Row | None:
-        """Validates at the end of an epoch; returns the row of metrics."""
+        """Validates at the end of an epoch, and returns the row of metrics."""
         epochs, within = divmod(self.step, self.batches.per_epoch)
         last = self.step == self.batches.total
         if (within and not last) or (epochs % self.settings.eval_every and not last):
@@ -221,8 +221,8 @@ class Loop:
         if bad.size:
             raise self._stop(
                 f"After step {self.step} (epoch {epochs}) the metric is NaN or "
-                f"infinite on {bad.size} validation samples, first ones "
-                f"{bad[:8].tolist()}, though training was finite."
+                f"infinite on {bad.size} validation samples, the first ones are "
+                f"{bad[:8].tolist()}, although training was finite."
             )
         value = float(np.mean(values))
         if value < progress.best_metric:
@@ -232,11 +232,11 @@ class Loop:
         return value
 
     def is_old(self) -> bool:
-        """Whether the last checkpoint is, by the clock."""
+        """Whether the last checkpoint is older than the time limit."""
         return time.monotonic() - self.saved_at > self.settings.checkpoint_seconds
 
     def save_if_due(self, *, now: bool = False) -> None:
-        """Saves after the last step, after some epochs, or now."""
+        """Saves a checkpoint after the last step, after some epochs, or on request."""
         epochs, within = divmod(self.step, self.batches.per_epoch)
         due = not within and epochs % self.settings.checkpoint_every == 0
         if not (now or due or self.step == self.batches.total):
@@ -297,9 +297,10 @@ class _Bar(Protocol):
 
 @contextlib.contextmanager
 def progress(name: str, total: int, step: int) -> Generator[Show]:
-    """Yields `show(step, row, left)`: a bar on a terminal, lines of rows elsewhere.
+    """Yields `show(step, row, left)`, which shows progress.
 
-    Of several processes the first one shows them.
+    On a terminal it shows a bar, elsewhere one line per row. With several processes,
+    only the first one prints.
     """
     if not hosts.first():
         yield lambda step, row, left: None

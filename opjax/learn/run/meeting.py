@@ -1,13 +1,13 @@
-"""What the processes of a run tell each other, over TCP; they wait for the slowest.
+"""Messages between the processes of a run over TCP; calls wait for the slowest.
 
-Process 0 listens, the others connect to it and stay connected: a connection that breaks
-says that a process has died. A message is a JSON value in a line of its own.
+Process 0 listens. The others connect to it and stay connected, so a broken connection
+shows that a process has died. A message is a JSON value on one line.
 
-JAX has such a service, without public access. Its public functions, `multihost_utils`,
-let devices tell each other arrays: that waits for the step before, which doubles the
-time of a step of 20 ms of two processes, and comes too late for processes that do not
-meet. Where one is missing, comes twice or has another port, `jax.distributed` ends the
-others by a signal, and it does not notice that they disagree on their number.
+JAX has such a service, but not as a public interface. Its public functions,
+`multihost_utils`, exchange arrays between devices. They wait for the previous step,
+which doubles the time of a 20 ms step of two processes, and they hang if a process is
+missing. If a process is missing, connects twice or uses another port, `jax.distributed`
+ends the others by a signal, and it does not detect different process counts.
 """
 
 import contextlib
@@ -45,11 +45,11 @@ class Link:
 
     @property
     def complete(self) -> bool:
-        """Whether a message has come."""
+        """Whether a complete message has arrived."""
         return b"\n" in self._bytes
 
     def read(self) -> None:
-        """Reads what has come; raises LostError at the end of the connection."""
+        """Reads the arrived bytes; raises LostError if the connection has ended."""
         try:
             part = self.connection.recv(2**16)
         except OSError as error:
@@ -59,7 +59,7 @@ class Link:
         self._bytes += part
 
     def take(self) -> Any:
-        """Returns the next message, which is complete."""
+        """Returns the next message, which must be complete."""
         line, _, self._bytes = self._bytes.partition(b"\n")
         return json.loads(line.decode())
 
@@ -72,15 +72,16 @@ class Link:
 
 
 class Meeting:
-    """The processes of a run.
+    """The connections between the processes of a run.
 
     Args:
       process: number of this one.
-      links: to all others, in their order, of process 0; of the others, to process 0.
+      links: in process 0, connections to all others in their order; in the others, the
+        connection to process 0.
 
     Attributes:
       process: number of this process.
-      count: of all processes.
+      count: number of processes.
     """
 
     def __init__(self, process: int, count: int, links: Sequence[Link]):
@@ -89,10 +90,10 @@ class Meeting:
         self._ended: set[Link] = set()  # those that have said so
 
     def gather(self, value: object) -> list[Any]:
-        """Returns the values of all processes, which wait for each other.
+        """Returns the values of all processes, after all have called it.
 
         Args:
-          value: of JSON.
+          value: JSON value.
 
         Raises:
           LostError: if a process has died.
@@ -113,13 +114,13 @@ class Meeting:
         return values
 
     def end(self, seconds: float) -> bool:
-        """Says that this process ends early.
+        """Tells the other processes that this one ends early.
 
         Args:
-          seconds: to wait for the others.
+          seconds: maximum time to wait for the others.
 
         Returns:
-          Whether all of them end early, too.
+          Whether all of them end early.
         """
         until = time.monotonic() + seconds
         try:
@@ -167,11 +168,11 @@ class Meeting:
 
 
 def next_message(links: Iterable[Link], until: float | None = None) -> Link | None:
-    """Waits until a message has come, and returns its link.
+    """Waits for a message, and returns its connection.
 
     Args:
-      links: that are waited for.
-      until: time by the monotonic clock; None for as long as it takes.
+      links: connections to wait for.
+      until: deadline by the monotonic clock; None for no limit.
 
     Raises:
       LostError: if one of the connections ends.
@@ -193,7 +194,7 @@ def next_message(links: Iterable[Link], until: float | None = None) -> Link | No
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Returns a socket that listens; to connections from anywhere without a host."""
+    """Returns a listening socket; without a host, it accepts any address."""
     if host:
         family, *_, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return socket.create_server(place[:2], family=family)
@@ -203,16 +204,16 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def host(server: socket.socket, count: int, seconds: float) -> Meeting:
-    """Waits for all other processes, as process 0.
+    """Accepts the connections of all other processes, as process 0.
 
     Args:
-      server: that they connect to; closed at the end.
-      count: of all processes.
-      seconds: to wait at most.
+      server: listening socket; closed at the end.
+      count: number of processes.
+      seconds: time limit.
 
     Raises:
-      TimeoutError: if there are others that did not come.
-      ValueError: if two processes have one number, or they do not agree on the count.
+      TimeoutError: if some processes did not connect.
+      ValueError: if two processes have the same number, or their counts differ.
     """
     until = time.monotonic() + seconds
     with server, contextlib.ExitStack() as unfinished:
@@ -223,7 +224,7 @@ def host(server: socket.socket, count: int, seconds: float) -> Meeting:
                 connection, _ = server.accept()
             except TimeoutError:
                 missing = sorted(set(range(1, count)) - links.keys())
-                raise TimeoutError(f"processes {missing} did not come") from None
+                raise TimeoutError(f"processes {missing} did not connect") from None
             unfinished.callback(connection.close)
             link = Link(connection)
             greeted = _greeting(link)
@@ -233,8 +234,8 @@ def host(server: socket.socket, count: int, seconds: float) -> Meeting:
             process, of = greeted
             if of != count or process in links or not 0 < process < count:
                 raise ValueError(
-                    f"process {process} of {of} came to {count} processes, of which "
-                    f"{[0, *sorted(links)]} were there"
+                    f"process {process} of {of} tried to connect to {count} "
+                    f"processes, of which {[0, *sorted(links)]} were connected"
                 )
             links[process] = link
         unfinished.pop_all()  # they are the meeting's
@@ -258,14 +259,14 @@ def join(
     """Connects to process 0, as soon as it listens.
 
     Args:
-      addresses: where it may be found.
+      addresses: possible addresses of process 0.
       process: number of this process.
-      count: of all processes.
-      seconds: to wait at most, for the others, too.
+      count: number of processes.
+      seconds: time limit, also for the other processes.
 
     Raises:
       LostError: if process 0 has ended.
-      TimeoutError: if it, or another one, did not come.
+      TimeoutError: if process 0 or another process did not connect.
     """
     until = time.monotonic() + seconds
     with contextlib.ExitStack() as unfinished:
@@ -275,7 +276,7 @@ def join(
         link.send({"process": process, "count": count})
         link.send({"value": None})
         if next_message([link], until) is None:
-            raise TimeoutError("another process did not come")
+            raise TimeoutError("another process did not connect")
         link.take()
         unfinished.pop_all()  # it is the meeting's
     return Meeting(process, count, [link])
@@ -289,7 +290,7 @@ def _connected(addresses: Sequence[Address], until: float) -> socket.socket:
                 connection = socket.create_connection(address, timeout=left)
             except OSError as error:
                 if time.monotonic() > until:
-                    raise TimeoutError(f"process 0 did not answer: {error}") from error
+                    raise TimeoutError(f"process 0 did not respond: {error}") from error
                 continue
             connection.settimeout(None)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,4 +1,4 @@
-"""Out of memory: what a step of training needs, and what would fit."""
+"""Out-of-memory errors: memory of a training step, and remedies."""
 
 import contextlib
 from collections.abc import Generator
@@ -17,16 +17,17 @@ _CHUNK = 512
 
 @contextlib.contextmanager
 def explained(task: BaseTask, model: object, settings: Settings) -> Generator[None]:
-    """Turns XLA's error of missing memory into one that says what would help.
+    """Converts XLA's out-of-memory error to one that suggests remedies.
 
     Args:
-      task: what is to be learned.
-      model: that is trained.
-      settings: of the training.
+      task: the task to learn.
+      model: the trained model.
+      settings: settings of the training.
 
     Raises:
-      MemoryError: in place of XLA's, with the samples of a step, what it asked for, and
-        ways to need less; of attention that takes chunks what these would need.
+      MemoryError: instead of XLA's error. It states the samples of a step, the
+        requested memory and ways to reduce it, with the memory that chunks would need
+        if the attention supports them.
     """
     try:
         yield

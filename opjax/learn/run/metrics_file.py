@@ -1,4 +1,4 @@
-"""The rows of `metrics.jsonl`, one for each validation, and of TensorBoard."""
+"""Writes the rows of `metrics.jsonl`, one per validation, and of TensorBoard."""
 
 import contextlib
 import errno
@@ -24,14 +24,14 @@ _BLOCK = 2**20  # bytes that are read at once
 class MetricsWriter:
     """Appends rows to `metrics.jsonl`, and to TensorBoard if asked.
 
-    Opened with the number of rows a checkpoint knew of, it drops the ones after, so a
-    resumed run leaves the file an uninterrupted one would have written. Rows that a
-    full disk does not take wait for the next one, with a warning: training goes on. Of
-    several processes the first one writes, the others count.
+    If a run resumes, rows after its checkpoint are dropped, so that the file is the
+    same as after an uninterrupted run. If the disk is full, rows wait for the next
+    write, with a warning, and the training continues. With several processes, the first
+    one writes, and the others only count.
 
     Attributes:
-      rows: how many are in the file.
-      waiting: rows that are not.
+      rows: number of rows in the file.
+      waiting: rows that are not yet written.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class MetricsWriter:
             self._board = board.Board(run.path, step=step, suffix=f".{self.rows}")
 
     def write(self, row: Row) -> None:
-        """Appends one row, which must have a "step", and pushes it to the disk."""
+        """Appends one row, which must contain "step", and flushes it to the disk."""
         if self._file is None:
             self.rows += 1
             return
@@ -96,7 +96,7 @@ class MetricsWriter:
         self.waiting.clear()
 
     def close(self) -> None:
-        """Closes the files; says how many rows could not be written to the end."""
+        """Closes the files; reports the number of rows that could not be written."""
         if self._file is not None:
             if self.waiting:
                 self._flush()

@@ -1,8 +1,7 @@
-"""Points of training meshes that are drawn anew in every step."""
+"""Random subsets of the points of training meshes, drawn anew in every step."""
 
 import functools
 import math
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -10,14 +9,16 @@ import jax
 from opjax import samples, training
 from opjax._trees import Batch, Model
 from opjax.learn.run.settings import Settings
+from opjax.training import Gradient
 
 
 def number(share: float, num_points: int) -> int:
-    """Returns how many of so many points a share is, rounded up.
+    """Returns the number of points of a fraction, rounded up.
 
     Args:
-      share: in (0, 1]; above, a number of points, of which there may be fewer.
-      num_points: of a mesh, with padding.
+      share: fraction in (0, 1]; above 1, a number of points, limited by the size of the
+        mesh.
+      num_points: number of points of a mesh, with padding.
     """
     if share > 1:
         return min(int(share), num_points)
@@ -25,27 +26,25 @@ def number(share: float, num_points: int) -> int:
     return max(1, math.ceil(round(share * num_points, 6)))
 
 
-# The same function for the same loss, so that members of a study share their programs.
+# The same function for the same task, so that members of a study share their programs.
 @functools.lru_cache(maxsize=16)
-def drawn(
-    loss: Callable[..., Any], needs_key: bool, share: float
-) -> Callable[..., Any]:
-    """Makes a loss of whole meshes one of a share of their points.
+def drawn(gradient: Gradient, needs_key: bool, share: float) -> Gradient:
+    """Converts loss and gradients on whole meshes to those on a subset of their points.
 
     Args:
-      loss: `loss(model, batch)`, of samples with `mesh_points`; takes `key=` if
-        `needs_key`.
-      needs_key: whether it draws random numbers of its own.
-      share: of the points of a batch, see `number`; 1 gives the loss as it is.
+      gradient: `Task.value_and_grad` of samples with `mesh_points`.
+      needs_key: whether the loss itself draws random numbers.
+      share: fraction of the points of a batch, see `number`; 1 returns the function
+        unchanged.
 
     Returns:
-      `loss(model, batch, key=)`, which draws other points for every sample, see
+      A function of the same form, which draws different points for every sample, see
       `samples.draw_points`. Sums over points keep their expectation.
     """
     if share == 1:
-        return loss
+        return gradient
 
-    def total(model: Model, batch: Batch, *, key: jax.Array) -> Any:
+    def of_share(model: Model, batch: Batch, key: jax.Array) -> Any:
         of_points, own = jax.random.split(key)
         count, num_points = batch["mesh_points"].shape[:2]
         draw = functools.partial(
@@ -53,27 +52,27 @@ def drawn(
         )
         keys = jax.random.split(of_points, count)
         few = training.over_samples(draw)(batch, keys)
-        return loss(model, few, key=own) if needs_key else loss(model, few)
+        return gradient(model, few, own if needs_key else None)
 
-    return total
+    return of_share
 
 
 def full_epochs(share: float, num_epochs: int) -> int:
-    """Returns how many epochs, at the end, see all points; one at least of a share.
+    """Returns the number of final epochs on all points; zero without a share.
 
     Args:
-      share: of the epochs, in [0, 1).
-      num_epochs: of the training.
+      share: fraction of the epochs, in [0, 1).
+      num_epochs: number of epochs of the training.
     """
     return min(max(1, round(share * num_epochs)), num_epochs) if share else 0
 
 
 def mean_of_largest(settings: Settings, num_points: int) -> float:
-    """Returns the points of a step, on average, over those of the largest step.
+    """Returns the mean number of points of a step over the maximum.
 
     Args:
-      settings: of the training.
-      num_points: of a mesh, with padding.
+      settings: settings of the training.
+      num_points: number of points of a mesh, with padding.
     """
     counts = [number(share, num_points) for share in settings.train_points]
     mean, full = sum(counts) / len(counts), settings.full_points

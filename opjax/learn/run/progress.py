@@ -1,4 +1,4 @@
-"""What a checkpoint of a run holds: all that the rest of the run depends on."""
+"""The content of a checkpoint: everything that the rest of a run depends on."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -16,18 +16,18 @@ from opjax._trees import PyTree
 class Progress:
     """The state of a run between batches.
 
-    Checkpoints name its arrays as those of a dictionary with these keys.
+    Checkpoints name its arrays like a dictionary with these keys.
 
     Attributes:
-      state: of the training; of every replica.
-      losses: of steps, along the last axis, see `Batches.places`.
-      norms: of the gradients of these steps.
-      good: which replicas are finite, where training goes on without the others.
-      best_model: by validation; `()` without.
-      best_metric: of that model.
-      best_step: after which it was.
-      seconds: spent, without compilation.
-      extra: of the task, such as normalisers.
+      state: state of the training, of every replica.
+      losses: losses of the steps, along the last axis, see `Batches.places`.
+      norms: gradient norms of these steps.
+      good: which replicas are finite, if training continues without the others.
+      best_model: best model by validation; `()` without validation.
+      best_metric: its validation metric.
+      best_step: the step at which it was reached.
+      seconds: time spent, without compilation.
+      extra: extra data of the task, such as normalisers.
     """
 
     state: training.TrainState
@@ -41,14 +41,14 @@ class Progress:
     extra: Any = dataclasses.field(default_factory=dict)
 
     def tree_flatten_with_keys(self) -> tuple[list[tuple[Any, Any]], None]:
-        """Returns the parts by name."""
+        """Returns the fields by name."""
         keys = map(jax.tree_util.DictKey, _NAMES)
         values = (getattr(self, name) for name in _NAMES)
         return list(zip(keys, values, strict=True)), None
 
     @classmethod
     def tree_unflatten(cls, _: None, values: Iterable[Any]) -> "Progress":
-        """Builds it again from its parts."""
+        """Rebuilds the object from its fields."""
         progress = object.__new__(cls)
         for name, value in zip(_NAMES, values, strict=True):
             setattr(progress, name, value)

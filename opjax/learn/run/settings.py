@@ -1,4 +1,4 @@
-"""How long and how to train: the settings of `fit`."""
+"""Settings of `fit`: the length of the training, its optimizer and its intervals."""
 
 import dataclasses
 from collections.abc import Callable
@@ -15,31 +15,32 @@ def _adamw(total_steps: int) -> optax.GradientTransformation:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """How to train, for how long, and how often to look.
+    """Settings of a training run.
 
     Attributes:
-      num_epochs: passes over the training samples.
-      num_steps: optimizer steps, in place of epochs, where every batch is drawn anew.
-      batch_size: samples in a batch.
+      num_epochs: number of epochs.
+      num_steps: number of optimizer steps, instead of epochs, if every batch is drawn
+        anew.
+      batch_size: number of samples per batch.
       seed: seed of the sample order and of dropout.
-      optimizer: `optimizer(total_steps)`, a gradient transformation; with replicas
-        `optimizer(total_steps, hyper)`, of one of them.
+      optimizer: `optimizer(total_steps)` returns a gradient transformation; with
+        replicas `optimizer(total_steps, hyper)` returns that of one replica.
       eval_every: epochs between validations; the last epoch is always validated.
       checkpoint_every: epochs between checkpoints; the last epoch is always saved.
-      checkpoint_seconds: save also when the last checkpoint is older than this.
-      steps_per_call: batches between looks at the clock and at NaN, and so between
-        possible checkpoints. None for a whole epoch of up to 64 steps, and for 9 to 16
-        steps of a longer one. Batches drawn anew have epochs of so many steps, 200 if
-        None.
+      checkpoint_seconds: also save if the last checkpoint is older than this.
+      steps_per_call: number of steps between checks for time limits and NaN, and so
+        between possible checkpoints. None stands for a whole epoch of up to 64 steps,
+        and for 9 to 16 steps in a longer epoch. If batches are drawn anew, it is the
+        length of an epoch, 200 if None.
       keep: number of latest checkpoints to keep.
-      scan: one `lax.scan` for all steps of a call, or one dispatch for each; see
+      scan: run all steps of a call in one `lax.scan`, or dispatch each step; see
         `opjax.training.make_epoch`.
       microbatch: see `opjax.training.make_step`.
-      tensorboard: write TensorBoard files besides metrics.jsonl.
-      train_points: shares of the points of a sample that a step sees, or numbers of
-        points above 1, each for an equal part of the epochs, see `points.drawn`.
-      full_points: share of the epochs, at the end, that see all points.
-      mesh: devices that share samples and points, see `opjax.training.make_step`.
+      tensorboard: also write TensorBoard files.
+      train_points: fractions of the points of a sample used in a step, or numbers of
+        points if above 1, each for an equal part of the epochs, see `points.drawn`.
+      full_points: fraction of the epochs, at the end, that use all points.
+      mesh: device mesh that shares samples and points, see `opjax.training.make_step`.
 
     Examples:
       >>> from opjax import learn, training

@@ -1,4 +1,4 @@
-"""Which batches a task is trained on."""
+"""Selects the batch source of a task."""
 
 from opjax.learn.run.batches import (
     ArrayBatches,
@@ -14,7 +14,7 @@ from opjax.learn.tasks.task import BaseTask, FreshTask, Task
 
 
 def make_batches(task: BaseTask, settings: Settings) -> Batches:
-    """Returns the batches of a task."""
+    """Returns the batch source of a task."""
     if isinstance(task, FreshTask):
         return FreshBatches(task, settings)
     if isinstance(task, StreamedTask):

@@ -1,4 +1,4 @@
-"""Stages of a training: parts of its epochs that differ in what a step computes."""
+"""Training stages: parts of the epochs in which steps compute differently."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -7,24 +7,24 @@ _Value = TypeVar("_Value")
 
 
 def value_at(values: Sequence[_Value], epoch: int, num_epochs: int) -> _Value:
-    """Returns the value of an epoch, where each has an equal part of the epochs.
+    """Returns the value for an epoch; each value applies to equally many epochs.
 
         values[floor(epoch len(values) / num_epochs)],
 
-    so that the parts differ by one epoch at most. It depends on the number of the epoch
-    alone, so that a resumed run meets the same.
+    so the parts differ by at most one epoch. It depends only on the number of the
+    epoch, so that a resumed run uses the same values.
 
     Args:
-      values: one for each part, at most as many as epochs.
-      epoch: its number, from 0.
-      num_epochs: of the training.
+      values: one value per part, at most as many as epochs.
+      epoch: number of the epoch, from 0.
+      num_epochs: number of epochs of the training.
 
     Raises:
-      ValueError: if there are more values than epochs, or no such epoch.
+      ValueError: if there are more values than epochs, or the epoch does not exist.
     """
     if not 0 <= epoch < num_epochs or not 0 < len(values) <= num_epochs:
         raise ValueError(
-            f"{len(values)} stages and {epoch=} do not fit into {num_epochs=}; every "
+            f"{len(values)} stages and {epoch=} do not fit {num_epochs=}; every "
             "stage needs at least one epoch."
         )
     return values[epoch * len(values) // num_epochs]

@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C: a training saves all that it needs to continue, and ends."""
+"""SIGTERM and Ctrl-C: a training saves everything it needs to continue, and ends."""
 
 import contextlib
 import os
@@ -10,7 +10,7 @@ STATUS = 75  # of a program that was stopped; EX_TEMPFAIL, try again
 
 
 class Stopped(Exception):
-    """A training was told to stop; what it saved is continued by the same call.
+    """A training was stopped by a signal; the same call continues from its checkpoint.
 
     Examples:
       >>> from opjax import learn
@@ -26,16 +26,16 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def again(continues: bool) -> str:
-    """Returns what the same command does: whether it goes on with what was stopped."""
+    """Returns a sentence on whether the same command resumes the stopped run."""
     return f"The same command {'continues' if continues else 'starts anew'}."
 
 
 @contextlib.contextmanager
 def put_off() -> Generator[Callable[[], bool]]:
-    """Puts SIGTERM and Ctrl-C off while inside, and tells whether one has come.
+    """Delays SIGTERM and Ctrl-C inside the context, and reports whether one came.
 
-    A second Ctrl-C raises KeyboardInterrupt. Outside of the main thread, which gets no
-    signals, none ever has come.
+    A second Ctrl-C raises KeyboardInterrupt. Outside the main thread, which alone
+    receives signals, no signal is ever reported.
     """
     came = threading.Event()
 
@@ -50,10 +50,10 @@ def put_off() -> Generator[Callable[[], bool]]:
 
 @contextlib.contextmanager
 def at_once(*, continues: bool = True) -> Generator[None]:
-    """Ends the process with `STATUS` when SIGTERM or Ctrl-C comes while inside.
+    """Ends the process with `STATUS` on SIGTERM or Ctrl-C inside the context.
 
-    For all that a program does but training: what is complete is on the disk, so there
-    is nothing to save, and nothing that another library does can hold the end up.
+    It is used for all work except training: finished results are on disk, so nothing
+    has to be saved, and no other library can delay the end.
 
     Args:
       continues: see `again`.

@@ -1,10 +1,8 @@
-"""Batches of meshes that are larger than memory, and the updates they make."""
+"""Batches of meshes that are larger than memory, and their updates."""
 
 import functools
-from typing import Any
+from collections.abc import Iterator, Mapping
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from opjax import streaming, training
@@ -13,10 +11,11 @@ from opjax.learn.run.batches import Batches, History, OneStep, State
 from opjax.learn.run.progress import Progress
 from opjax.learn.run.settings import Settings
 from opjax.learn.tasks.streamed import StreamedTask
+from opjax.samples.sliced import Column
 
 
 class StreamedBatches(Batches):
-    """One mesh after the other, each read in slices; an update after every batch."""
+    """Reads one mesh after another in slices; updates after every batch."""
 
     def __init__(self, task: StreamedTask, settings: Settings):
         if settings.mesh is not None:
@@ -33,28 +32,19 @@ class StreamedBatches(Batches):
         self.update = streaming.make_update(self.optimizer)
 
     def start(self, model: Model) -> State:
-        """Returns the state before the first step."""
+        """Returns the initial state, of every replica."""
         return training.init(model, self.optimizer)
 
     def prepare(self, state: State, step: int) -> None:
-        """Nothing: programs are compiled at their first call."""
+        """Does nothing: programs are compiled at their first call."""
 
     def advance(
         self, state: State, step: int, good: np.ndarray | None
     ) -> tuple[State, History]:
         """Trains on the meshes of the next batch."""
         del good
-        losses: list[jax.Array] = []
-        gradients: Any = None
-        for row in self._rows(step):
-            with self.task.train.open(row) as arrays:
-                encoded = self.task.encode(arrays)
-                loss, found = self.task.gradient(state.model, encoded)
-            losses.append(loss)
-            gradients = (
-                found if gradients is None else jax.tree.map(jnp.add, gradients, found)
-            )
-        state, metrics = self.update(state, sum(losses[1:], losses[0]), gradients)
+        (value, _), gradients = self.task.value_and_grad(state.model, self._batch(step))
+        state, metrics = self.update(state, value, gradients)
         return state, {name: np.asarray(value)[None] for name, value in metrics.items()}
 
     def describe(self, step: int, row: int) -> str:
@@ -63,16 +53,16 @@ class StreamedBatches(Batches):
         return f"its batch holds {', '.join(map(str, places))}"
 
     def records(self, state: State) -> Progress:
-        """Keeps losses and norms of the steps of an epoch."""
+        """Stores losses and norms of the steps of an epoch."""
         return Progress(state, np.zeros(self.per_epoch), np.zeros(self.per_epoch))
 
     def places(self, step: int, count: int) -> slice:
-        """Returns where the records have steps."""
+        """Returns the slice of the records for `count` steps from `step` on."""
         first = step % self.per_epoch
         return slice(first, first + count)
 
     def one_step(self, model: Model) -> OneStep:
-        """Refused: a step is many programs.
+        """Not supported: a streamed step consists of many compiled programs.
 
         Raises:
           ValueError: always.
@@ -81,6 +71,12 @@ class StreamedBatches(Batches):
             "The cost of a step on meshes that are read in slices is unknown in "
             "advance; omit --describe."
         )
+
+    def _batch(self, step: int) -> Iterator[Mapping[str, Column]]:
+        """The meshes of a batch, of which one is open at a time."""
+        for row in self._rows(step):
+            with self.task.train.open(row) as arrays:
+                yield arrays
 
     def _rows(self, step: int) -> list[int]:
         return self._order(step // self.per_epoch)[step % self.per_epoch]

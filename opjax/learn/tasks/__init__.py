@@ -1,1 +1,1 @@
-"""What is to be learned: samples, loss, evaluation, and what it leaves on disk."""
+"""Learning tasks: samples, loss, evaluation, and files of the results."""

@@ -1,6 +1,6 @@
-"""The plain benchmark: a data set, a few options of its own, and three presets.
+"""Simple benchmarks: a data set, a few options, and three presets.
 
-A program of such a benchmark is
+A program for such a benchmark is
 
     class Config(FieldOptions): ...  # with options of its own
 
@@ -16,7 +16,7 @@ A program of such a benchmark is
 
     PROGRAM = learn.Program(name, PRESETS, benchmark(splits))
 
-and starts with `PROGRAM.launch()`.
+and is started by `PROGRAM.launch()`.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ _Config = TypeVar("_Config", bound=FieldOptions)
 
 
 def request(config: DataOptions, cache_dir: str | None) -> Request:
-    """Returns what a configuration asks of its data set."""
+    """Returns the data set request of a configuration."""
     return Request(
         config.num_train,
         config.num_validation,
@@ -53,12 +53,12 @@ def benchmark(
     notes: str = "",
     window: tuple[float, float, float, float] | None = None,
 ) -> Callable[[_Config, str | None], Task]:
-    """Makes `make_task` of a program whose task is `regression` on a data set.
+    """Creates `make_task` of a program whose task is `regression` on a data set.
 
     Args:
-      splits: `splits(config, cache_dir)`, the samples that a configuration asks for.
+      splits: `splits(config, cache_dir)` returns the samples of a configuration.
       notes: as in `Task`.
-      window: left, right, bottom and top of what figures show; None for all.
+      window: left, right, bottom and top limits of figures; None for the full domain.
 
     Examples:
       >>> import numpy as np

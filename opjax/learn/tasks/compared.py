@@ -1,4 +1,4 @@
-"""Baselines on the test samples, by the measure that operators are measured by."""
+"""Baselines on the test samples, with the same error measures as operators."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,16 +20,17 @@ Numbers = Mapping[str, float]
 
 
 class Measure(NamedTuple):
-    """How predictions are measured, as those of operators are.
+    """Error measures of predictions, the same as for operators.
 
     Attributes:
-      fields: of the output function, where each has an error of its own.
-      joint: what is said of the errors of all channels together, if that is the error.
+      fields: fields of the output function, if each has a separate error.
+      joint: computes the numbers from the errors of all channels together, if that is
+        the error measure.
       scalars: names of the target scalars.
-      restore: `restore(scalars)`, target scalars of the test samples in physical units,
-        `(b, t)`, where samples are over their scales.
-      quantities: `quantities(predicted)`, the numbers of quantities of interest of
-        predicted fields of the test samples, if some are wanted.
+      restore: `restore(scalars)` converts target scalars of the test samples to
+        physical units, `(b, t)`, if samples are scaled.
+      quantities: `quantities(predicted)` returns the numbers of quantities of interest
+        for predicted fields of the test samples, if any are requested.
     """
 
     fields: Fields | None = None
@@ -40,7 +41,7 @@ class Measure(NamedTuple):
 
     @property
     def decisive(self) -> dict[str, str]:
-        """The number that decides, by the name of each field and scalar."""
+        """The decisive number of each field and scalar, by name."""
         of_scalars = {name: f"{name}_error" for name in self.scalars}
         if self.fields is None:
             return {"target": "relative_l2"} | of_scalars
@@ -72,14 +73,14 @@ class Measure(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """What the baselines of a task have reached.
+    """Results of the baselines of a task.
 
     Attributes:
       fitted: the baselines; None if there are none.
-      numbers: of each, by its key, as those of an operator in a table.
+      numbers: numbers of each baseline by its key, as for an operator in a table.
       decisive: see `Measure.decisive`.
-      words: how each predicts, by its key.
-      notes: sentences, why one is left out or how meshes are brought together.
+      words: description of each baseline, by its key.
+      notes: sentences on omitted baselines and on the common mesh.
     """
 
     fitted: Baselines | None
@@ -89,13 +90,14 @@ class Compared(NamedTuple):
     notes: Sequence[str]
 
     def wins(self, models: Mapping[str, Numbers]) -> dict[str, str]:
-        """Returns the key of the baseline that is at least as good as all models.
+        """Returns which baselines are at least as good as all models.
 
         Args:
-          models: numbers of the models, medians over the seeds, by their names.
+          models: numbers of the models, medians over the seeds, by name.
 
         Returns:
-          It by the name of every field and scalar for which there is one.
+          The key of the baseline by name of the field or scalar, for those that have
+          one.
         """
         wins: dict[str, str] = {}
         for name, key in self.decisive.items():
@@ -105,7 +107,7 @@ class Compared(NamedTuple):
         return wins
 
     def sentences(self, models: Mapping[str, Numbers]) -> str:
-        """Returns what stands below a table: who wins, and how baselines predict."""
+        """Returns the text below a table: best predictors and described baselines."""
         baselines = [f"- {NAMES[k]}: {text}." for k, text in self.words.items() if text]
         parts = [self._verdict(models), "\n".join(baselines), " ".join(self.notes)]
         text = "\n\n".join(filter(None, parts))
@@ -153,7 +155,7 @@ def together(channels: int) -> Fields:
 
 
 def none(reason: str) -> Compared:
-    """Returns no baselines, and the reason."""
+    """Returns an empty result with the reason."""
     return Compared(None, {}, {}, {}, [f"No baselines: {reason}."])
 
 
@@ -161,8 +163,8 @@ def compare(splits: Splits, measure: Measure) -> Compared:
     """Fits baselines to the training samples and measures them on the test samples.
 
     Args:
-      splits: samples as operators are given them, over their scales.
-      measure: that of operators.
+      splits: samples as for operators, divided by their scales.
+      measure: error measures of the operators.
     """
     train, test = splits.train, splits.test
     if reason := fitted.obstacle(train):

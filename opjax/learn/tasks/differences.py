@@ -1,9 +1,10 @@
-"""Training that starts from a baseline: the model learns what is left of the target.
+"""Training from a baseline: the model learns the difference from the target.
 
-    prediction = baseline + share * (model in units of the difference),
+    prediction = baseline + share * (model in units of the difference).
 
-where the training cases have the baseline of fits without them, so that the difference
-is that of unseen cases, and validation decides how much of the model is added.
+For the training cases, the baseline is a cross-validation prediction, so that the
+difference is representative of new cases. Validation decides how much of the model is
+added.
 """
 
 import dataclasses
@@ -29,13 +30,13 @@ _LEVEL = 0.05  # of the test whether a model improves a baseline
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Difference:
-    """What a model adds to a baseline.
+    """The difference that a model adds to a baseline.
 
     Attributes:
-      baselines: fitted to the training cases.
-      parts: predictions of them for training, validation and test cases, `(n, q)` each.
-      normalizer: of targets, with the mean of the target and the deviation of the
-        difference, so that models predict numbers about one.
+      baselines: baselines fitted to the training cases.
+      parts: their predictions for training, validation and test cases, `(n, q)` each.
+      normalizer: normaliser with the mean of the target and the standard deviation of
+        the difference, so that the model's output is of unit size.
     """
 
     baselines: Baselines
@@ -46,15 +47,16 @@ class Difference:
     def fit(
         cls, splits: Splits, fields: Fields | None, normalizer: Normalizer | None
     ) -> "Difference":
-        """Fits baselines to the training cases, and what is left of their targets.
+        """Fits baselines to the training cases, and computes the differences.
 
         Args:
-          splits: samples as models see them, over their scales.
-          fields: of the target.
-          normalizer: of the target, without deviation for constant channels.
+          splits: samples as for the model, divided by their scales.
+          fields: fields of the target.
+          normalizer: normaliser of the target, without deviation for constant channels.
 
         Raises:
-          ValueError: if samples have no baselines, or cannot be divided from them.
+          ValueError: if no baseline can be fitted, or the difference cannot be
+            computed.
         """
         reason = fitted.obstacle(splits.train)
         if splits.train[0].target is None:
@@ -72,9 +74,9 @@ class Difference:
         made = Baselines.fit(splits.train, fields)
         if made.correspond and any(map(is_copy, splits.train)):
             raise ValueError(
-                "start_from=baseline has no effect with mirror where meshes "
-                "correspond: the points of a mirrored copy are in another order, for "
-                "which there is no baseline; leave one of both out."
+                "start_from=baseline has no effect with mirror if meshes "
+                "correspond: the points of a mirrored copy are in another order, "
+                "for which there is no baseline; omit one of them."
             )
         train = [made.predict(BEST, one) for one in splits.train]
         for row, values in zip(made.rows, made.left_out(), strict=True):
@@ -101,7 +103,7 @@ class Difference:
         return cls(made, parts, Normalizer(mean, np.where(std > 0, left, 0)))
 
     def beside(self, splits: Splits) -> Splits:
-        """Returns samples whose targets have the baseline in further channels."""
+        """Returns samples whose targets contain the baseline in further channels."""
         train, validation, test = (
             [_joined(*pair) for pair in zip(part, values, strict=True)]
             for part, values in zip(
@@ -113,13 +115,13 @@ class Difference:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Decision:
-    """Evaluates the sum of baseline and model, after validation has weighed the model.
+    """Evaluates the sum of baseline and model, with factors from the validation set.
 
     Attributes:
-      difference: what the model has learned.
+      difference: the difference that the model learns.
       validation: the validation samples, with their baselines.
-      error: of one encoded sample.
-      evaluator: of the test samples, whose `test` has their baselines.
+      error: error of one encoded sample.
+      evaluator: evaluator of the test samples; its `test` contains their baselines.
     """
 
     difference: Difference
@@ -138,7 +140,7 @@ class Decision:
         evaluator = dataclasses.replace(evaluator, error=error.measured, test=test)
         each = {f.name: float(shares[f.channels[0]]) for f in fields.varying}
         text = ", ".join(f"{name} {share:.2g}" for name, share in each.items())
-        say(f"Share of the model that validation adds to the baseline: {text}.")
+        say(f"Factor of the model that validation adds to the baseline: {text}.")
         numbers = evaluator(model, folder)
         numbers["share_of_model"] = float(np.mean(list(each.values())))
         for key, share in zip(keys(fields.names), each.values(), strict=False):
@@ -146,11 +148,12 @@ class Decision:
         return numbers
 
     def shares(self, model: Model, fields: Fields) -> np.ndarray:
-        """Returns how much of a model is added, a share for each channel, `(q,)`.
+        """Returns the factor of the model for each channel, `(q,)`.
 
-        That of least squares over the validation cases, over the size of their fields,
-        between 0 and 1. Zero, the baseline alone, unless the mean error over these
-        cases falls significantly, by Student's test with a level of 5 %.
+        Factors are the least-squares solution over the validation cases, relative to
+        the size of their fields, limited to [0, 1]. They are zero (the baseline alone)
+        unless the mean error over these cases decreases significantly, by Student's
+        t-test at the 5 % level.
         """
         shares = np.zeros(len(self.difference.normalizer.mean))
         cases = self.validation.samples

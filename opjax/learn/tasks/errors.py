@@ -1,4 +1,4 @@
-"""The error of a sample: what a training minimises, and what chooses an epoch."""
+"""The error of a sample, which is minimised in training and selects the epoch."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -22,16 +22,16 @@ OwnLoss = Callable[..., jax.Array]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Loss:
-    """What a training minimises, a sum over the samples of a batch.
+    """The loss of a training, a sum over the samples of a batch.
 
     Attributes:
-      form: of the error of a field, one of `field_losses.FORMS`; every field then has
-        its own numbers. None for the error of all channels together.
-      own: `own(prediction, sample)` of a sample, in physical units, in place of the
-        error.
-      over_points: whether that loss takes `axis_name=`, the axis of the devices that
-        have the other points, see `Task.over_points`.
-      mean: divide the sum by the samples of the batch.
+      form: form of the error of a field, one of `field_losses.FORMS`; every field then
+        has separate numbers. None for the error of all channels together.
+      own: `own(prediction, sample)`, a loss of one sample in physical units, which
+        replaces the error.
+      over_points: whether this loss takes `axis_name=`, the axis of the devices that
+        hold the other points, see `Task.over_points`.
+      mean: divide the sum by the number of samples in the batch.
 
     Examples:
       >>> import jax.numpy as jnp
@@ -52,16 +52,16 @@ class Loss:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class SampleError:
-    """The error of a sample, of its field, its scalars, or both.
+    """The error of a sample, for its field, its scalars, or both.
 
     Attributes:
-      normalizers: of all arrays.
+      normalizers: normalisers of all arrays.
       form: see `Loss`.
-      scales: of the fields, where each has an error of its own.
+      scales: scales of the fields, if each has a separate error.
       field: whether a field is predicted.
-      scalars: whether scalars are.
-      shares: of the model that are added to the baselines beside the targets, one for
-        each channel, `(q,)`; None of a model that starts from none.
+      scalars: whether scalars are predicted.
+      shares: factors of the model that adds to the baselines beside the targets, one
+        per channel, `(q,)`; None if it does not add to a baseline.
     """
 
     normalizers: Mapping[str, Normalizer]
@@ -84,7 +84,7 @@ class SampleError:
         return error + scalars.WEIGHT * self._of_scalars(read, sample)
 
     def measured(self, model: Model, sample: Arrays) -> jax.Array | Sizes:
-        """Returns what tables show: the error of the field, or sizes of all fields."""
+        """Returns the numbers for tables: the field error, or `Sizes` of all fields."""
         values, read = call_both(model, sample)
         if not self.field:
             return self._of_scalars(read, sample)
@@ -176,7 +176,7 @@ def total(
     *,
     axis_name: str | None = None,
 ) -> jax.Array:
-    """The sum of a loss over the samples of a batch, divided if there is a divisor."""
+    """The sum of a loss over the samples of a batch, divided by a divisor if given."""
     each = training.over_samples(partial(of_sample, model, axis_name=axis_name))
     value = jnp.sum(each(batch))
     return value if divisor is None else value / divisor

@@ -1,8 +1,9 @@
-"""Evaluation of a model on the test samples, and what is written of it."""
+"""Evaluation of a model on the test samples, and its output files."""
 
 import dataclasses
 import functools
 import pathlib
+import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -41,13 +42,14 @@ def mean_and_worst(errors: np.ndarray) -> dict[str, float]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """What is said of the test samples.
+    """Options of the evaluation on the test samples.
 
     Attributes:
-      numbers: `numbers(errors)`, what to return of the errors of all channels together.
-      quantities: computed of predictions and targets, see `tasks.quantities`.
-      window: left, right, bottom and top of what figures show; None for all.
-      baselines: measure predictions without an operator, too, see `tasks.compared`.
+      numbers: `numbers(errors)` returns the numbers for the errors of all channels
+        together.
+      quantities: quantities of predictions and targets, see `tasks.quantities`.
+      window: left, right, bottom and top limits of figures; None for the full domain.
+      baselines: also evaluate predictions without an operator, see `tasks.compared`.
 
     Examples:
       >>> import numpy as np
@@ -65,7 +67,7 @@ class Evaluation:
     baselines: bool = False
 
     def check(self, physical: Sequence[Sample], names: Names) -> None:
-        """Raises ValueError, before a training, if targets have no such quantities."""
+        """Raises ValueError if a requested quantity does not fit the targets."""
         for sample in physical if self.quantities else ():
             if sample.target is None:
                 raise ValueError(
@@ -83,7 +85,7 @@ class Scalars(NamedTuple):
     target: np.ndarray
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Returns what `predictions.npz` has of them."""
+        """Returns the entries of `predictions.npz` for scalars."""
         return {"predicted_scalars": self.predicted, "target_scalars": self.target}
 
     def numbers(self, names: Names) -> dict[str, float]:
@@ -91,21 +93,56 @@ class Scalars(NamedTuple):
         return scalars.errors(self.predicted, self.target, names.get("target_scalars"))
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class TestSet:
-    """Test samples, as they are and as a model sees them.
+class Seen(NamedTuple):
+    """What a model makes of the test samples, from memory and in slices alike.
 
     Attributes:
-      samples: in physical units.
-      buckets: the same, encoded and stacked.
-      batch_size: samples evaluated at once.
-      normalizers: of predictions.
-      rows: places of the samples of every bucket in `samples`; those of
+      errors: of every sample, by which tables and figures order them.
+      by_field: errors of each field; None where no field has an error of its own.
+      scalars: if some are predicted.
+      further: numbers, of all channels together and of quantities.
+    """
+
+    errors: np.ndarray
+    by_field: FieldErrors | None = None
+    scalars: Scalars | None = None
+    further: Mapping[str, float] = types.MappingProxyType({})
+
+    def arrays(self, fields: Fields | None, names: Names) -> dict[str, ArrayLike]:
+        """Returns what `predictions.npz` has of them, and the names of channels."""
+        arrays: dict[str, ArrayLike] = {
+            f"{role}_names": np.asarray(listed, str)
+            for role, listed in names.items()
+            if listed
+        }
+        if self.scalars is not None:
+            arrays |= self.scalars.arrays()
+        if self.by_field is not None and fields is not None:
+            arrays |= self.by_field.arrays(fields)
+        return arrays
+
+    def numbers(self, names: Names) -> dict[str, float]:
+        """Returns the errors shown in tables, the main one first."""
+        numbers = {} if self.by_field is None else self.by_field.numbers()
+        numbers |= self.further
+        return numbers | ({} if self.scalars is None else self.scalars.numbers(names))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TestSet:
+    """Test samples, in physical units and encoded for a model.
+
+    Attributes:
+      samples: samples in physical units.
+      buckets: the same samples, encoded and stacked.
+      batch_size: number of samples evaluated at once.
+      normalizers: normalisers of predictions.
+      rows: indices in `samples` of the samples of every bucket; those of
         `samples.stack` if None.
-      scaling: of the samples, if a model sees them scaled.
-      starts: predictions of the baselines that a model starts from, if it does, of
-        samples over their scales, `(n, q)` each.
-      shares: of the model that are added to them, `(q,)`.
+      scaling: scaling of the samples, if the model receives them scaled.
+      starts: predictions of the baselines that the model adds to, if any, for the
+        scaled samples, `(n, q)` each.
+      shares: factors of the model's output, `(q,)`.
     """
 
     samples: Sequence[Sample]
@@ -121,7 +158,7 @@ class TestSet:
 
     @functools.cached_property
     def places(self) -> Sequence[np.ndarray]:
-        """Places of the samples of every bucket in `samples`."""
+        """Indices in `samples` of the samples of every bucket."""
         if self.rows is not None:
             return self.rows
         counts = summaries.num_points(self.samples)
@@ -136,7 +173,7 @@ class TestSet:
         }
 
     def encoded(self, row: int) -> dict[str, np.ndarray]:
-        """Returns the arrays of one sample as a model sees them, maybe padded."""
+        """Returns the encoded arrays of one sample, possibly padded."""
         bucket, place = self._where[row]
         arrays = buckets.rows(bucket, [place])
         return {name: np.asarray(array[0]) for name, array in arrays.items()}
@@ -156,7 +193,7 @@ class TestSet:
         return self.scaling.restore(prediction, sample)
 
     def change(self, model: Model, row: int) -> np.ndarray:
-        """Returns what a model adds to the baseline of a sample, `(n, q)`."""
+        """Returns what the model adds to the baseline of a sample, `(n, q)`."""
         assert self.starts is not None
         values = np.asarray(_values(model, self.encoded(row)), np.float64)
         std = np.asarray(self.normalizers["target"].std)
@@ -181,7 +218,7 @@ class TestSet:
         return Scalars(predicted, narrow(target))
 
     def measured(self, error: Callable[..., PyTree], model: Model) -> PyTree:
-        """Returns `error(model, sample)` of all samples in their order, float64."""
+        """Returns `error(model, sample)` for all samples in order, in float64."""
         parts = [
             batches.evaluate(error, model, bucket, batch_size=self.batch_size)
             for bucket in self.buckets
@@ -205,10 +242,10 @@ class Evaluator:
 
     Attributes:
       test: the test samples.
-      error: `error(model, sample)`, of one encoded sample, or its `Sizes`.
-      what: what is said of them.
-      fields: of the output function, each of which then has its own numbers.
-      names: of the channels.
+      error: `error(model, sample)` of one encoded sample, or its `Sizes`.
+      what: options of the evaluation.
+      fields: fields of the output function; each then has separate numbers.
+      names: names of the channels.
       scalars: whether scalars are predicted.
     """
 
@@ -225,12 +262,22 @@ class Evaluator:
         read = test.scalars(model) if self.scalars else None
         sizes = test.measured(self.error, model)
         errors, by_field = sizes, None
+        further: dict[str, float] = {}
         if isinstance(sizes, Sizes):
             assert self.fields is not None
             by_field = FieldErrors.of(self.fields.names, sizes.error, sizes.target)
             errors = by_field.of_samples
-        elif self.fields is not None:
-            by_field = errors_of(self.fields, test.samples, test.fields(model))
+        else:  # of all channels together
+            further |= what.numbers(errors)
+            if self.fields is not None:
+                by_field = errors_of(self.fields, test.samples, test.fields(model))
+        if what.quantities:
+            fields = test.fields(model)
+            further |= measured.evaluate(
+                what.quantities, test.samples, fields, names, folder
+            )
+        seen = Seen(errors, by_field, read, further)
+        window = {} if what.window is None else {"window": what.window}
         chosen = outcome.rows(errors)
         first = test.samples[chosen[0]]
         outcome.write(
@@ -242,34 +289,6 @@ class Evaluator:
             inspected=outcome.inspect(
                 model, test.encoded(chosen[0]), num_points=first.num_points
             ),
-            extra=self._shown() | arrays_of(read, by_field, self.fields),
+            extra=window | seen.arrays(self.fields, names),
         )
-        numbers = {} if by_field is None else by_field.numbers()
-        if not isinstance(sizes, Sizes):  # of all channels together
-            numbers |= what.numbers(errors)
-        if what.quantities:
-            fields = test.fields(model)
-            numbers |= measured.evaluate(
-                what.quantities, test.samples, fields, names, folder
-            )
-        return numbers if read is None else numbers | read.numbers(names)
-
-    def _shown(self) -> dict[str, ArrayLike]:
-        shown: dict[str, ArrayLike] = {}
-        if self.what.window is not None:
-            shown["window"] = self.what.window
-        for role, listed in self.names.items():
-            shown[f"{role}_names"] = np.asarray(listed, str)
-        return shown
-
-
-def arrays_of(
-    read: Scalars | None, by_field: FieldErrors | None, fields: Fields | None
-) -> dict[str, ArrayLike]:
-    """Returns what `predictions.npz` has of scalars and of the errors of fields."""
-    arrays: dict[str, ArrayLike] = {}
-    if read is not None:
-        arrays |= read.arrays()
-    if by_field is not None and fields is not None:
-        arrays |= by_field.arrays(fields)
-    return arrays
+        return seen.numbers(names)

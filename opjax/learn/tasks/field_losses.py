@@ -1,8 +1,8 @@
-"""Errors of the fields of a sample, in units of the spread of each field.
+"""Errors of the fields of a sample, relative to the spread of each field.
 
-A field is a name: `U` with three channels is one, `p` is another. All that is trained,
-chosen or shown is first a number for each field and then their mean, so that no unit
-decides what is learned.
+A field is identified by a name: `U` with three channels is one field, `p` is another.
+Losses, metrics and displayed errors are first computed for each field and then
+averaged, so that units have no effect on training.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,12 +28,12 @@ FLOOR = 0.1
 
 
 class Sizes(NamedTuple):
-    """Root mean squares over the points of a sample, over the spread of each field.
+    """Root mean squares over the points of a sample, relative to each field's spread.
 
     Attributes:
-      error: of prediction minus target, `(f,)`.
-      target: of the target, `(f,)`.
-      variation: of the target minus its mean over the points, `(f,)`.
+      error: RMS of prediction minus target, `(f,)`.
+      target: RMS of the target, `(f,)`.
+      variation: RMS of the target minus its mean over the points, `(f,)`.
     """
 
     error: Any
@@ -50,11 +50,11 @@ def means_of_channels(
 
 
 class Scales:
-    """Turns normalised channels into units of the spread of their fields.
+    """Converts normalised channels to units of the spread of their fields.
 
     Args:
-      fields: of the output function.
-      normalizer: of its channels.
+      fields: fields of the output function.
+      normalizer: normaliser of its channels.
     """
 
     def __init__(self, fields: Fields, normalizer: Normalizer):
@@ -78,13 +78,13 @@ class Scales:
         quadrature_weights: jax.Array | None = None,
         axis_name: str | None = None,
     ) -> Sizes:
-        """Measures a sample.
+        """Computes the sizes of a sample.
 
         Args:
           values: normalised prediction, `(n, q)`.
           target: normalised target, `(n, q)`.
-          quadrature_weights: of the points, `(n,)`; a zero masks a point.
-          axis_name: axis of the devices which have the other points, if any.
+          quadrature_weights: weights of the points, `(n,)`; zero masks a point.
+          axis_name: axis of the devices that hold the other points, if any.
         """
         weights = quadrature_weights
         if weights is None:
@@ -99,7 +99,7 @@ class Scales:
     def sums(
         self, values: jax.Array, target: jax.Array, weights: jax.Array
     ) -> "PointSums":
-        """Returns sums over points, which may be some of those of a sample."""
+        """Returns sums over points, which may be a subset of a sample's points."""
         column = weights.astype(values.dtype)[:, None]
         keep = active(column)
         column = jnp.where(keep, column, 0)
@@ -120,7 +120,7 @@ class Scales:
         return jnp.sum(jnp.where(self.belongs > 0, of_channels[None], 0), axis=1)
 
     def of_sums(self, sums: "PointSums") -> Sizes:
-        """Returns what the sums over all points say."""
+        """Computes the sizes from the sums over all points."""
         mass = sums.mass
         mean = self._of_fields((sums.mean / mass) ** 2)
         variation = jnp.maximum(sums.square / mass - mean, 0)
@@ -133,11 +133,11 @@ class PointSums(NamedTuple):
     """Weighted sums over points, in units of the spread of each field.
 
     Attributes:
-      error: of squares of prediction minus target, `(f,)`.
-      target: of squares of the target, `(f,)`.
-      square: of squares of the target without the mean of training, `(f,)`.
-      mean: of the target without the mean of training, `(q,)`.
-      mass: of the weights, a scalar.
+      error: sum of squares of prediction minus target, `(f,)`.
+      target: sum of squares of the target, `(f,)`.
+      square: sum of squares of the target minus the training mean, `(f,)`.
+      mean: sum of the target minus the training mean, `(q,)`.
+      mass: sum of the weights, a scalar.
     """
 
     error: Any
@@ -158,17 +158,17 @@ Form = Callable[[Sizes], jax.Array]
 
 
 def relative(sizes: Sizes) -> jax.Array:
-    """Error over the size of the target, `|p - t| / |t|`."""
+    """Error relative to the size of the target, `|p - t| / |t|`."""
     return sizes.error / sizes.target
 
 
 def over_spread(sizes: Sizes) -> jax.Array:
-    """Error over the spread of the field in the training set."""
+    """Error relative to the spread of the field in the training set."""
     return sizes.error
 
 
 def over_case(sizes: Sizes) -> jax.Array:
-    """Error over the variation of the case, at least `FLOOR` of that of training."""
+    """Error relative to the variation of the case, at least `FLOOR` of training's."""
     return sizes.error / jnp.sqrt(sizes.variation**2 + FLOOR**2)
 
 
@@ -186,13 +186,13 @@ def fields_of_training(
     *,
     start: Learned | None = None,
 ) -> Fields:
-    """Returns the fields of the output function of a training.
+    """Returns the fields of the output function, from the training samples.
 
     Args:
       train: training samples.
-      normalizer: of the target.
-      names: of the channels, by array.
-      start: operator to start with, whose fields are kept.
+      normalizer: normaliser of the target.
+      names: names of the channels, by array.
+      start: initial operator, whose fields are kept.
 
     Raises:
       ValueError: if no channel varies.
@@ -204,22 +204,22 @@ def fields_of_training(
     fields = fields_of(listed, np.asarray(normalizer.std), varying)
     if not fields.varying:
         raise ValueError(
-            f"{', '.join(fields.constant)} are constant in all training samples: "
-            "there is nothing to learn. Name other targets, or use samples that "
+            f"{', '.join(fields.constant)} are constant in all training samples, "
+            "so there is nothing to learn. Use other targets, or samples that "
             "differ."
         )
     return fields
 
 
 def together(fields: Fields, normalizer: Normalizer) -> Fields:
-    """Returns all channels as one field, in physical units, as papers measure them."""
+    """Returns all channels as one field in physical units, as measured in papers."""
     std = np.asarray(normalizer.std, np.float64)[fields.channels]
     whole = Field("all", tuple(fields.channels), float(np.linalg.norm(std)))
     return Fields((whole,), fields.constant)
 
 
 def without_constants(normalizer: Normalizer, fields: Fields) -> Normalizer:
-    """Gives channels that are constant no deviation: they are predicted exactly."""
+    """Sets the deviation of constant channels to zero: their prediction is exact."""
     std = np.asarray(normalizer.std)
     kept = np.isin(np.arange(len(std)), fields.channels)
     return normalizer._replace(std=np.where(kept, std, 0))

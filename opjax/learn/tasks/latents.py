@@ -1,6 +1,6 @@
-"""Latents of a model's layers beside eigenfunctions of the operator it learns.
+"""Comparison of a model's latents with eigenfunctions of the target operator.
 
-`latents.npz` in the folder of a member holds, for the first test sample,
+`latents.npz` in the folder of a member contains, for the first test sample,
 
     modes           leading left singular vectors of what enters the encoder and of what
                     leaves each of its layers, (layers + 1, n, k); zero beyond its rank
@@ -33,18 +33,18 @@ def beside(
     task: Task,
     operator: Callable[[Any, Mapping[str, Any]], tuple[Any, np.ndarray] | None],
 ) -> Task:
-    """Returns the task, whose evaluation looks at the latents of models too.
+    """Returns the task with an evaluation that also compares latents.
 
     Args:
-      task: with samples for tests.
-      operator: `operator(model, sample)` returns the points per axis of the model's
-        latents and eigenfunctions there, `(n, k)`, for an encoded sample; None where
-        the grid is too coarse to have any.
+      task: task with test samples.
+      operator: `operator(model, sample)` returns the number of points per axis of the
+        model's latents, and eigenfunctions there, `(n, k)`, for an encoded sample; None
+        if the grid is too coarse for any.
 
     Returns:
-      A task whose members leave the file; models with a method `latents` have the
-      number `latent_angle`, the mean of the principal angles of the last layer, in
-      degrees, and `latent_share`, of the eigenfunctions in its channels.
+      A task whose members write the file. Models with a method `latents` have the
+      number `latent_angle`, the mean principal angle of the last layer in degrees, and
+      `latent_share`, the fraction of the eigenfunctions in its channels.
     """
     numbers = task.evaluate
     assert numbers is not None
@@ -71,30 +71,32 @@ def beside(
 
 
 def compare(latents: ArrayLike, functions: ArrayLike) -> dict[str, np.ndarray]:
-    r"""Compares the spans of latents with that of functions.
+    r"""Compares the spans of latents with the span of given functions.
 
         cos(angles) = singular values of U_k^T Phi,    shares = |U^T phi_j|^2,
 
-    with the left singular vectors `U` of a layer, those `U_k` of the `k` largest
-    singular values, and an orthonormal basis `Phi` of the functions. Neither depends on
-    the basis in which the channels are. Dimensions that a span lacks are at 90 degrees.
+    with the left singular vectors `U` of a layer, its first `k` singular vectors `U_k`,
+    and an orthonormal basis `Phi` of the functions. Neither number depends on the basis
+    of the channels. Dimensions missing in a span count as 90 degrees.
 
     Args:
-      latents: of layers, shape `(l, n, c)`.
-      functions: shape `(n, k)`, linearly independent; `k` at most `c` and `n`.
+      latents: latents of the layers, shape `(l, n, c)`.
+      functions: linearly independent functions, shape `(n, k)`; `k` at most `c` and
+        `n`.
 
     Returns:
       Arrays as in `latents.npz`.
 
     Raises:
-      ValueError: if points do not match or there are too few channels.
+      ValueError: if the numbers of points differ or there are too few channels.
     """
     latents, functions = (np.asarray(a, np.float64) for a in (latents, functions))
     (_, n, c), k = latents.shape, functions.shape[1]
     if len(functions) != n or k > min(n, c):
         raise ValueError(
-            f"functions {functions.shape} must have the {n} points of latents "
-            f"{latents.shape}, and no more columns than points or channels."
+            f"functions {functions.shape} must have {n} rows, one per point of "
+            f"latents {latents.shape}, and at most as many columns as there are "
+            "points or channels."
         )
     unit, _ = np.linalg.qr(functions)
     lengths = np.linalg.norm(functions, axis=0)

@@ -1,4 +1,4 @@
-"""Samples as a model sees them, and all that is known of them before a training."""
+"""Samples as a model receives them, with their normalisers and sizes."""
 
 import dataclasses
 import functools
@@ -10,17 +10,24 @@ import jax.numpy as jnp
 import numpy as np
 
 from opjax import normalize, samples
+from opjax.learn.config.start import StartOptions
 from opjax.learn.predict.description import Description, describe
 from opjax.learn.predict.learned import Learned
 from opjax.learn.predict.scaling import Scaling
 from opjax.learn.registry import operators
 from opjax.learn.run import buckets
 from opjax.learn.tasks import compared, points, quantities, scalars
+from opjax.learn.tasks.channels import Match, match
 from opjax.learn.tasks.differences import Decision, Difference
 from opjax.learn.tasks.errors import Loss, SampleError
 from opjax.learn.tasks.evaluation import Evaluation, Evaluator, Names, TestSet
 from opjax.learn.tasks.field_losses import Scales, fields_of_training, without_constants
-from opjax.learn.tasks.start import check_options, check_sizes
+from opjax.learn.tasks.start import (
+    check_options,
+    check_scaling,
+    check_sizes,
+    started_normalizers,
+)
 from opjax.normalize import Normalizer
 from opjax.samples import Sample, Splits, summaries
 from opjax.samples.fields import Fields
@@ -30,14 +37,14 @@ from opjax.samples.stored import Stored
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Encoding:
-    """What is normalised.
+    """Which arrays are normalised.
 
     Attributes:
       points: map the box of the training meshes to [-1, 1] along its longest side, for
         coordinates in any unit.
       features: normalise every channel of the features.
       target: normalise every channel of the target.
-      pointwise: normalise every point by itself, on grids that all samples share.
+      pointwise: normalise every point separately, on a grid that all samples share.
 
     Examples:
       >>> from opjax import learn
@@ -53,22 +60,23 @@ class Encoding:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class ModelData:
-    """Samples as a model sees them, and all that is known of them before a training.
+    """Samples as a model receives them, with their normalisers and sizes.
 
     Attributes:
       config: as for `regression`.
-      physical: the samples.
-      splits: the same over their scales.
-      tested: the test samples, decoded where the data set encodes their features.
-      names: of the channels.
-      own: normalisers that the samples have.
-      fitted: normalisers that are fitted to them.
-      sizes: of a model.
-      fields: of the target, if each has numbers of its own.
+      physical: samples in physical units.
+      splits: the same samples divided by their scales.
+      tested: test samples, decoded if the data set encodes their features.
+      names: names of the channels.
+      own: normalisers provided by the data set.
+      fitted: normalisers fitted to the samples.
+      sizes: sizes for the construction of a model.
+      fields: fields of the target, if each has separate numbers.
       scales: of these fields.
-      difference: what a model learns that starts from a baseline.
-      scaling: of the samples, if they have one.
-      by_form: whether the loss is one of fields in units of their own.
+      difference: the difference that the model learns, if it adds to a baseline.
+      scaling: scaling of the samples, if any.
+      by_form: whether the loss is computed per field, in units of its spread.
+      found: the channels that the operator to start from knows, if others may be new.
     """
 
     config: Any
@@ -84,6 +92,7 @@ class ModelData:
     difference: Difference | None
     scaling: Scaling | None
     by_form: bool
+    found: Match | None
 
     @classmethod
     def of(
@@ -97,15 +106,13 @@ class ModelData:
         *,
         scaling: Scaling | None,
         start: Learned | None,
-        renew: bool,
+        how: StartOptions,
         from_baseline: bool,
     ) -> "ModelData":
-        """Scales the samples, fits normalisers and finds the fields of the target."""
-        if start is not None and start.scaling != scaling:
-            raise ValueError(
-                f"init_from: the operator in {start.folder} was trained with other "
-                "scales or angles; use those of that run."
-            )
+        """Scales the samples, fits normalisers, and finds the fields of the target."""
+        same = how.init_channels == "same"
+        if start is not None:
+            check_scaling(start, scaling, channels=same)
         splits = physical if scaling is None else _scaled(scaling, physical, loss)
         seen = names if scaling is None else scaling.reduced_names()
         own, fitted = _normalizers(splits, encoding, loss, seen)
@@ -116,14 +123,17 @@ class ModelData:
         if start is not None:
             check_options(start, config)
         sizes = operators.sizes(all_samples(splits), fitted | own)
+        found, kept = None, None
         if start is not None:
-            sizes = check_sizes(start, sizes, names)
-            if not renew:
-                fitted = {name: start.normalizers[name] for name in fitted}
+            there = check_sizes(start, sizes, names, channels=same)
+            found = None if same else match(start, sizes, seen)
+            sizes = there if found is None else found.sizes
+            fitted = started_normalizers(start, fitted, how, found, seen)
+            kept = start if same and how.init_normalizers == "keep" else None
         fields = scales = difference = None
         by_channel = "target" in fitted and not encoding.pointwise
         if by_channel and (loss.form is not None or sizes.out_features > 1):
-            target, kept = fitted["target"], None if renew else start
+            target = fitted["target"]
             fields = fields_of_training(splits.train, target, names, start=kept)
         if loss.form is not None and fields is not None:
             fitted["target"] = without_constants(fitted["target"], fields)
@@ -147,11 +157,12 @@ class ModelData:
             difference=difference,
             scaling=scaling,
             by_form=loss.form is not None,
+            found=found,
         )
 
     @property
     def normalizers(self) -> dict[str, Normalizer]:
-        """All of them."""
+        """All normalisers."""
         return self.fitted | self.own
 
     def error(self, loss: Loss) -> SampleError:
@@ -167,7 +178,7 @@ class ModelData:
         )
 
     def stacked(self, name: str) -> tuple[Any, ...]:
-        """Returns buckets of the samples of one part, normalised."""
+        """Returns buckets of the normalised samples of one split."""
         encode = encoder(self.fitted, target=self.by_form)
         return _stacked(self.config, self._beside, encode, name)
 
@@ -198,7 +209,7 @@ class ModelData:
     def evaluator(
         self, test: TestSet, error: SampleError, evaluation: Evaluation
     ) -> Evaluator | Decision:
-        """Evaluates on the test samples; decides first where there is a decision."""
+        """Evaluates on the test samples; first computes baseline factors if needed."""
         evaluate = Evaluator(
             test=test,
             error=error.measured,
@@ -219,7 +230,7 @@ class ModelData:
         return Decision(self.difference, validation, error, evaluate)
 
     def description(self, seen: list[str] | None) -> Description:
-        """What is saved with the operator; `seen` are digests of its samples."""
+        """The description saved with the operator; `seen` contains sample digests."""
         return describe(
             self.physical.train,
             sizes=self.sizes,
@@ -232,7 +243,7 @@ class ModelData:
     def baselines(
         self, test: TestSet, loss: Loss, evaluation: Evaluation
     ) -> Callable[[], compared.Compared]:
-        """Returns what compares with predictions without an operator."""
+        """Returns a function that compares with baselines without an operator."""
         measure = compared.Measure(
             self.fields,
             joint=None if loss.form is not None else evaluation.numbers,
@@ -345,13 +356,13 @@ def _padded_sizes(config: Any, splits: Splits, name: str) -> tuple[int, ...] | N
 def encoder(
     fitted: Mapping[str, Normalizer], *, target: bool = False
 ) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
-    """Makes what encodes stacked samples, outside of JAX; see `encode_stored`."""
+    """Returns a function that encodes stacked samples on the host."""
     on_host = {name: Normalizer(*map(np.asarray, one)) for name, one in fitted.items()}  # pyright: ignore
     return partial(encode_stored, normalizers=on_host, target=target)
 
 
 def check(splits: Splits) -> None:
-    """Raises an error unless all samples agree, see `samples.check`."""
+    """Raises an error unless all samples are consistent, see `samples.check`."""
     for name in ("train", "validation", "test"):
         part = getattr(splits, name)
         if name == "validation" and not part:  # the last epoch is taken
@@ -370,7 +381,7 @@ def check(splits: Splits) -> None:
             )
         if not targets:
             raise ValueError(
-                f"{name} samples: there are no targets; set Sample.target or "
+                f"The {name} samples have no targets; set Sample.target or "
                 "Sample.target_scalars."
             )
         samples.check_same_channels(splits.train[0], part[0], names=("train", name))

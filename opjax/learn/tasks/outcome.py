@@ -1,6 +1,6 @@
-"""What a trained model did on the test samples, as a file that figures are drawn from.
+"""Results of a trained model on the test samples, in a file for figures.
 
-`predictions.npz` in the folder of a member holds
+`predictions.npz` in the folder of a member contains
 
     errors              of every test sample, (num_test,)
     rows                test samples that are shown: the first two, in which models are
@@ -9,13 +9,13 @@
                         of the first of them, in physical units, and so on
     basis, maps         basis functions of one head, `(layers, n, columns)`, and
                         functional maps, `(layers, heads, k, k)`, for the first test
-                        sample, where the model has them; `layers` are their numbers
-    series, series_name errors of every test sample over steps, `(num_test, steps)`, and
-                        what a step is, of programs that predict step by step
-    window              left, right, bottom and top of what figures show, where it is
-                        not everything
+                        sample, if the model has them; `layers` are their indices
+    series, series_name errors of every test sample by step, `(num_test, steps)`, and
+                        the name of a step, if programs predict step by step
+    window              left, right, bottom and top limits of figures, if they do not
+                        show everything
 
-and whatever a program adds.
+and additional arrays of the program.
 """
 
 import pathlib
@@ -54,14 +54,14 @@ class Outcome(NamedTuple):
 
 
 def extremes(errors: ArrayLike) -> dict[str, int]:
-    """Numbers of the best, the median and the worst sample."""
+    """Indices of the best, the median and the worst sample."""
     order = np.argsort(np.asarray(errors), kind="stable")
     chosen = order[[0, (len(order) - 1) // 2, -1]]
     return dict(zip(("best", "median", "worst"), map(int, chosen), strict=True))
 
 
 def rows(errors: ArrayLike) -> list[int]:
-    """Numbers of the samples to show: the first two and the extremes, each once."""
+    """Indices of the samples to show: the first two and the extremes, each once."""
     first = range(min(_FIRST, np.size(errors)))
     return list(dict.fromkeys([*first, *extremes(errors).values()]))
 
@@ -79,13 +79,13 @@ def write(
     """Writes `predictions.npz` to the folder of a member.
 
     Args:
-      folder: of the member.
-      errors: of every test sample.
-      rows: numbers of the samples to show, as from `rows`.
+      folder: folder of the member.
+      errors: error of every test sample.
+      rows: indices of the samples to show, from `rows`.
       samples: those samples, in physical units.
       predicted: predictions for them, `(n, q)`; `(n,)` for classes.
-      inspected: as from `inspect`.
-      extra: arrays of the program.
+      inspected: result of `inspect`.
+      extra: additional arrays of the program.
     """
     arrays: dict[str, Any] = {"errors": errors, "rows": np.asarray(rows, np.int64)}
     for i, (sample, values) in enumerate(zip(samples, predicted, strict=True)):
@@ -111,23 +111,23 @@ def evaluate_steps(
     inspected: Mapping[str, ArrayLike] | None = None,
     extra: Mapping[str, ArrayLike] | None = None,
 ) -> tuple[np.ndarray, ...]:
-    """Evaluates a model that predicts step by step, and writes `predictions.npz`.
+    """Evaluates a step-by-step model and writes `predictions.npz`.
 
     Args:
-      look: `look(model, sample)` returns the error of all steps together, those of the
-        steps, `(steps,)`, the prediction to be shown, `(n, q)`, and further numbers.
-      model: as `look` takes it.
-      folder: of the member.
+      look: `look(model, sample)` returns the error of all steps together, the errors of
+        the steps, `(steps,)`, the prediction to show, `(n, q)`, and further numbers.
+      model: the model, as passed to `look`.
+      folder: folder of the member.
       samples: the test samples, with the target of that prediction.
-      arrays: the same, stacked as `look` takes them.
-      batch_size: samples evaluated at once.
-      name: what a step is.
-      inspected: as from `inspect`.
-      extra: arrays of the program.
+      arrays: the same samples, stacked for `look`.
+      batch_size: number of samples evaluated at once.
+      name: name of a step.
+      inspected: result of `inspect`.
+      extra: additional arrays of the program.
 
     Returns:
-      The errors, `(num_test,)`, those of the steps, `(num_test, steps)`, and the
-      further numbers, float64.
+      The errors, `(num_test,)`, the errors of the steps, `(num_test, steps)`, and the
+      further numbers, in float64.
     """
     batch = min(batch_size, len(samples))
     measured = training.evaluate(look, model, arrays, batch_size=batch)
@@ -171,16 +171,16 @@ def inspect(
     num_points: int | None = None,
     time: jax.Array | None = None,
 ) -> dict[str, np.ndarray]:
-    """Looks at the basis functions and functional maps of a model.
+    """Evaluates the basis functions and functional maps of a model.
 
-    A model without a method `inspect`, or whose attention has no maps, gives nothing,
-    nor does a mesh whose bases would take more than 1 GiB.
+    The result is empty for a model without a method `inspect` or whose attention has no
+    maps, and for a mesh whose bases need more than 1 GiB.
 
     Args:
-      model: any.
-      sample: encoded, as for `operators.call`, maybe padded.
-      num_points: of the mesh without padding.
-      time: of a model with a time embedding.
+      model: any model.
+      sample: encoded sample, as for `operators.call`, possibly padded.
+      num_points: number of points of the mesh without padding.
+      time: time, for a model with a time embedding.
     """
     model = of_function(model)
     if not hasattr(model, "inspect"):

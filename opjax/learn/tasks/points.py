@@ -1,4 +1,4 @@
-"""What training on drawn points needs, refused before any work is done."""
+"""Requirements of training on random subsets of points, checked before the training."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,13 +11,14 @@ from opjax.samples import Sample, summaries
 def check(
     config: Any, train: Sequence[Sample], sizes: Sizes, *, obstacle: str = ""
 ) -> None:
-    """Raises ValueError if steps are to see drawn points and cannot.
+    """Raises ValueError if steps should use random points but cannot.
 
     Args:
-      config: has `models`; its `train_points` are shares, of all points if it has none.
+      config: configuration with `models`; its `train_points` are fractions, by default
+        all points.
       train: the training samples.
-      sizes: of all samples.
-      obstacle: what in the task needs all points, if anything does.
+      sizes: sizes of all samples.
+      obstacle: part of the task that needs all points, if any.
     """
     shares = getattr(config, "train_points", (1.0,))
     if set(shares) == {1.0}:
@@ -36,7 +37,8 @@ def check(
     if left < least:
         raise ValueError(
             f"{said} leaves {left:.3g} of the {fewest} points of the smallest "
-            f"training mesh, fewer than {least}; use a larger fraction."
+            f"training mesh, but at least {least} are needed; use a larger "
+            "fraction."
         )
 
 
@@ -58,14 +60,15 @@ def _obstacle(config: Any, name: str, sizes: Sizes) -> str:
 
 
 def epochs_of(config: Any, counts: Sequence[int]) -> int:
-    """Returns how often the training computes all points, rounded; at least once.
+    """Returns the equivalent number of epochs on all points, rounded; at least one.
 
-    A share of the points is that of padded points; a number of points costs nothing
-    more where meshes are padded.
+    A fraction applies to the padded points. For a fixed number of points, padding adds
+    no cost.
 
     Args:
-      config: may have `num_epochs`, `num_steps`, `train_points` and `full_points`.
-      counts: points of the training samples.
+      config: configuration, optionally with `num_epochs`, `num_steps`, `train_points`
+        and `full_points`.
+      counts: numbers of points of the training samples.
     """
     epochs = getattr(config, "num_epochs", 1)
     if steps := getattr(config, "num_steps", 0):

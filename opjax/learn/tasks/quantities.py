@@ -1,4 +1,4 @@
-"""Quantities of interest over the test samples: predicted, true, and how they agree."""
+"""Quantities of interest of the test samples: predicted, true, and their agreement."""
 
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,19 +22,19 @@ def evaluate(
     names: Mapping[str, Sequence[str]],
     folder: pathlib.Path,
 ) -> dict[str, float]:
-    """Measures predictions for all test samples, and writes `quantities.json`.
+    """Computes quantities for all test samples, and writes `quantities.json`.
 
     Args:
-      wanted: the quantities.
+      wanted: the requested quantities.
       physical: the test samples, with targets, in physical units.
-      predicted: predictions for them in their order, `(n, q)`.
-      names: of the channels.
-      folder: of the member.
+      predicted: predictions for them in the same order, `(n, q)`.
+      names: names of the channels.
+      folder: folder of the member.
 
     Returns:
-      `r2_...` and `rank_...` of every quantity, the coefficient of determination and
-      Spearman's rank correlation over the samples; neither if all true values are
-      equal, and no rank correlation if all predicted ones are.
+      `r2_...` and `rank_...` of every quantity: the coefficient of determination and
+      Spearman's rank correlation over the samples. Both are omitted if all true values
+      are equal, and the rank correlation if all predicted values are equal.
     """
     numbers, values = compare(wanted, physical, predicted, names)
     samples = [sample.name for sample in physical]
@@ -48,7 +48,7 @@ def compare(
     predicted: Iterable[np.ndarray],
     names: Mapping[str, Sequence[str]],
 ) -> tuple[dict[str, float], dict[str, dict[str, list[float]]]]:
-    """Returns the numbers of `evaluate`, and predicted and true values of each."""
+    """Returns the numbers of `evaluate`, and predicted and true quantities."""
     rows: list[list[dict[str, float]]] = []
     for sample, values in zip(physical, predicted, strict=True):
         assert sample.target is not None

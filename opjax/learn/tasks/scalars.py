@@ -1,4 +1,4 @@
-"""Predicted scalars of the test samples, and how good they are."""
+"""Predicted scalars of the test samples, and their errors."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -16,16 +16,16 @@ WEIGHT = 0.1  # of errors of scalars beside those of the output function
 
 
 def over_std(found: jax.Array, known: jax.Array, std: ArrayLike) -> jax.Array:
-    """Returns the root mean square error of scalars over their standard deviation.
+    """Returns the RMS error of scalars, each divided by its standard deviation.
 
-        sqrt(mean_j ((r_j - s_j) / d_j)^2 + 1e-12),
+        sqrt(mean_j ((r_j - s_j) / d_j)^2 + 1e-12).
 
-    whose gradient exists where all are right.
+    Its gradient is defined even if all predictions are exact.
 
     Args:
       found: predicted scalars, in physical units, `(t,)`.
-      known: what they are.
-      std: their standard deviations over the training samples.
+      known: true scalars, `(t,)`.
+      std: standard deviations over the training samples.
     """
     return jnp.sqrt(jnp.mean(((found - known) / std) ** 2) + 1e-12)
 
@@ -40,11 +40,11 @@ def predicted(
     """Predicts the scalars of the test samples, in physical units, `(num_test, t)`.
 
     Args:
-      predict: `predict(model, sample)`, of one encoded sample, has `scalars`.
-      model: as it takes it.
+      predict: `predict(model, sample)` of one encoded sample; its result has `scalars`.
+      model: the model, as passed to `predict`.
       test: encoded samples, in buckets.
-      rows: places of the samples of every bucket.
-      batch_size: samples evaluated at once.
+      rows: indices of the samples of every bucket.
+      batch_size: number of samples evaluated at once.
     """
 
     @jax.jit
@@ -62,10 +62,10 @@ def predicted(
 
 
 def names_of(names: Mapping[str, Sequence[str]], count: int) -> Sequence[str]:
-    """Returns the names of the target scalars, made up where nobody has named them.
+    """Returns the names of the target scalars; generates missing names.
 
     Args:
-      names: of the channels, by array.
+      names: names of the channels, by array.
       count: number of target scalars.
     """
     return names.get("target_scalars") or [f"scalar_{i}" for i in range(count)]
@@ -78,13 +78,13 @@ def errors(
 
         R^2 = 1 - sum_i (r_i - s_i)^2 / sum_i (s_i - mean(s))^2.
 
-    Where all true values are equal there are neither R^2 nor rank correlation; where
-    all predictions are, there is no rank correlation.
+    If all true values are equal, R^2 and rank correlation are omitted; if all
+    predictions are equal, the rank correlation is omitted.
 
     Args:
-      predicted: of the test samples, `(num_test, t)`.
-      known: what they are.
-      names: of the scalars.
+      predicted: predicted scalars of the test samples, `(num_test, t)`.
+      known: true scalars, `(t,)`.
+      names: names of the scalars.
 
     Returns:
       `NAME_error`, `NAME_r2` and `NAME_rank`, Spearman's rank correlation.
@@ -109,7 +109,8 @@ def mean_and_worst(errors: np.ndarray) -> dict[str, float]:
     """Returns the mean and the largest error of the test samples.
 
     Args:
-      errors: of the scalars of each sample, over their standard deviation in training.
+      errors: errors of the scalars of each sample, divided by their standard deviation
+        in training.
     """
     worst = float(errors.max())
     return {"error_over_std": float(errors.mean()), "error_over_std_worst": worst}

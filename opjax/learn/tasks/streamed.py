@@ -1,8 +1,9 @@
-"""The ordinary task on meshes that are larger than memory, read in slices of points."""
+"""The regression task for meshes larger than memory, read in slices of points."""
 
 import dataclasses
+import functools
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,14 +16,14 @@ from opjax import normalize, streaming
 from opjax._trees import Model, PyTree
 from opjax.files import SlicedSplits
 from opjax.learn.predict import trained
-from opjax.learn.predict.description import Description, describe
+from opjax.learn.predict.description import describe
 from opjax.learn.predict.field_errors import FieldErrors, joined, keys
 from opjax.learn.predict.learned import Learned
 from opjax.learn.predict.prediction import Encoded, Means, in_units, of_function
 from opjax.learn.registry import operators
 from opjax.learn.run.settings import Settings
 from opjax.learn.tasks import compared, outcome, scalars
-from opjax.learn.tasks.evaluation import Names, Scalars, arrays_of
+from opjax.learn.tasks.evaluation import Names, Scalars, Seen
 from opjax.learn.tasks.field_losses import (
     Form,
     Scales,
@@ -32,7 +33,7 @@ from opjax.learn.tasks.field_losses import (
     without_constants,
 )
 from opjax.learn.tasks.start import build_from, check_sizes
-from opjax.learn.tasks.supervised import builder
+from opjax.learn.tasks.supervised import builder, save_and_evaluate
 from opjax.learn.tasks.task import BaseTask, EpochOptions
 from opjax.nn.models import block_parts
 from opjax.normalize import Normalizer
@@ -40,10 +41,12 @@ from opjax.samples import Sample, summaries
 from opjax.samples.fields import Fields
 from opjax.samples.normalizers import encode_target, fit_normalizers
 from opjax.samples.sliced import Column, Sliced, WithConstants
+from opjax.training import Gradient
 
 _SHOWN = 2**14  # points of a figure
 
 
+Columns = Mapping[str, Column]
 Arrays = Mapping[str, Any]  # columns as the model sees them
 
 
@@ -110,8 +113,9 @@ class Streaming(NamedTuple):
     """How a mesh is streamed.
 
     Attributes:
-      chunk_size: points that are computed at once.
-      memory_gib: memory of a step; what is kept of the mesh depends on it.
+      chunk_size: number of points that are computed at once.
+      memory_gib: memory limit of a step; it determines how much of the mesh's data is
+        stored.
     """
 
     chunk_size: int
@@ -120,31 +124,34 @@ class Streaming(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StreamedTask(BaseTask):
-    """What is to be learned from meshes of which no one has to fit into memory.
+    """A task on meshes that may each be larger than memory.
 
     Attributes:
       train: the training samples, on disk.
-      gradient: `gradient(model, arrays)`, loss and gradients of one sample.
-      encode: `encode(arrays)`, the arrays of a sample as the model sees them.
+      gradient: `gradient(model, arrays)` returns loss and gradients of one sample.
     """
 
     train: Sliced
-    gradient: Callable[[Any, Arrays], tuple[jax.Array, Any]]
-    encode: Callable[[Mapping[str, Column]], Arrays]
+    gradient: Callable[[Any, Columns], tuple[jax.Array, Any]]
+
+    @property
+    def value_and_grad(self) -> Gradient:
+        """The sums over the samples of a batch, of which one is there at a time."""
+        return partial(_sum_over, self.gradient)
 
     @property
     def known(self) -> tuple[Any, ...]:
-        """None in memory."""
+        """No training samples are in memory."""
         return ()
 
     @property
     def num_train(self) -> int:
-        """Training samples."""
+        """Number of training samples."""
         return len(self.train)
 
     @property
     def keeps_losses(self) -> bool:
-        """No: rows of the history have their means."""
+        """False: rows of the history contain mean losses."""
         return False
 
     def settings(
@@ -154,7 +161,7 @@ class StreamedTask(BaseTask):
         tensorboard: bool = False,
         mesh: Mesh | None = None,
     ) -> Settings:
-        """Returns how a member is trained, see `BaseTask.settings`."""
+        """Returns the training settings of a member, see `BaseTask.settings`."""
         return Settings(
             num_epochs=config.num_epochs,
             batch_size=config.batch_size,
@@ -175,23 +182,23 @@ def streamed_regression(
     start: Learned | None = None,
     form: Form | None = None,
 ) -> StreamedTask:
-    """Builds the task of `regression` for samples that are read in slices.
+    """Builds the `regression` task for samples that are read in slices.
 
-    Loss, metric and normalisers are those of `regression` with normalised points: the
-    errors of the fields and that of target scalars, summed over the samples of a batch.
-    Sums over points are rounded differently; those of the channels
-    that target scalars are read off are taken chunk by chunk.
+    Loss, metric and normalisers are the same as in `regression` with normalised points:
+    the errors of the fields and of target scalars, summed over the samples of a batch.
+    Sums over points are rounded differently; the channels that target scalars are
+    computed from are summed chunk by chunk.
 
     Args:
       splits: the samples.
-      how: points at once, and memory.
-      names: of the channels of `features` and `target`, to be saved.
+      how: chunk size and memory limit.
+      names: names of the channels of `features` and `target`, to save.
       start: as for `regression`.
       form: as for `regression`.
 
     Returns:
-      The task. The folder of every member gets the operator and `predictions.npz`, with
-      one point of many of the first test sample.
+      The task. It writes to the folder of every member the operator and
+      `predictions.npz`, which contains a subset of the points of the first test sample.
     """
     train = splits.train
     normalizers = fit_normalizers(train, points=True, features=True, target=True)
@@ -208,26 +215,18 @@ def streamed_regression(
             measured = together(fields, normalizers["target"])
         scales = Scales(measured, normalizers["target"])
         of_fields = _Fields(scales, form or relative)
-    encode = partial(_encode, normalizers)
-    gradient = partial(_gradient, _loss(normalizers, of_fields), how)
-    look = partial(_look, normalizers, of_fields, fields, how)
-
-    def metric(model: Model, arrays: Mapping[str, Column]) -> float:
-        return look(model, encode(arrays)).metric
-
-    build = builder(sizes)
-    test = _Test(splits.test, encode, look, fields, names or {})
+    data = StreamedData(normalizers, how, of_fields, fields, names or {})
     description = describe(train, sizes=sizes, names=names, fields=fields)
+    save = partial(trained.save, normalizers=normalizers, description=description)
+    build = builder(sizes)
     return StreamedTask(
         train=train,
-        gradient=gradient,
-        encode=encode,
-        loss=gradient,
-        metric=metric if len(splits.validation) else None,
+        gradient=data.gradient,
+        metric=data.metric if len(splits.validation) else None,
         validation=(splits.validation,) if len(splits.validation) else (),
         test=(splits.test,),
         build=build if start is None else build_from(start, build),
-        evaluate=partial(_evaluate, test, normalizers, description),
+        evaluate=partial(save_and_evaluate, partial(data.evaluate, splits.test), save),
         extra=normalizers,
         source=splits.source,
         notes="" if fields is None else fields.sentence(),
@@ -235,6 +234,167 @@ def streamed_regression(
         fields=() if fields is None else tuple(keys(fields.names)),
         baselines=partial(compared.none, "meshes are read in slices"),
     )
+
+
+class _Look(NamedTuple):
+    """What a model makes of a sample.
+
+    Attributes:
+      errors: of the fields, those of one sample; None where scalars alone are
+        predicted.
+      metric: of fields and scalars, which chooses the epoch.
+      shown: the field at one point of many, `(m, q)`.
+      read: predicted scalars, `(t,)`, and what they are; None without.
+    """
+
+    errors: FieldErrors | None
+    metric: float
+    shown: np.ndarray
+    read: tuple[np.ndarray, np.ndarray] | None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class StreamedData:
+    """How a model sees samples that are read in slices, and how it is measured.
+
+    Attributes:
+      normalizers: of the arrays.
+      how: points at once, and memory.
+      of_fields: the error that is minimised; None where scalars alone are predicted.
+      fields: of the output function.
+      names: of the channels, by array.
+    """
+
+    normalizers: Mapping[str, Normalizer]
+    how: Streaming
+    of_fields: _Fields | None
+    fields: Fields | None
+    names: Names
+
+    def encode(self, columns: Columns) -> Arrays:
+        """Returns the arrays of a sample as the model sees them, and predicts them."""
+        arrays: dict[str, Any] = {
+            name: _encoded(column, self.normalizers.get(name))
+            for name, column in columns.items()
+        }
+        n = len(columns["mesh_points"])
+        if "scalars" in arrays:
+            numbers = arrays.pop("scalars")[:]
+            arrays["features"] = WithConstants(arrays.get("features"), numbers, n)
+        if "target" not in arrays:
+            arrays["target"] = _Nothing(n)
+        return arrays
+
+    @property
+    def loss(self) -> streaming.SumLoss:
+        """The loss of a sample, of its field, its scalars or both."""
+        of_fields = self.of_fields
+        if "target_scalars" in self.normalizers:
+            width = 0 if of_fields is None else len(of_fields.scales.ratio)
+            return streaming.SumLoss(
+                _SumsOfBoth(of_fields, width), _ErrorOfBoth(of_fields)
+            )
+        assert of_fields is not None
+        return streaming.SumLoss(of_fields.scales.sums, of_fields.value)
+
+    def gradient(self, model: PyTree, columns: Columns) -> tuple[jax.Array, Any]:
+        """Returns loss and gradients of one sample."""
+        inputs = dict(self.encode(columns))
+        known = inputs.pop("target_scalars", None)
+        chunks = streaming.Chunks(
+            self.how.chunk_size, memory_limit=self.how.memory_gib * 2**30
+        )
+        if known is None:
+            return streaming.value_and_grad(model, inputs, chunks, loss=self.loss)
+        parameters = model.head, jnp.asarray(known[:])
+        value, (of_operator, (of_head, _)) = streaming.value_and_grads(
+            model.operator, parameters, inputs, chunks, loss=self.loss
+        )
+        parts = {"operator": of_operator, "head": of_head}
+        waiting = {name: iter(jax.tree.leaves(part)) for name, part in parts.items()}
+        leaves, structure = jax.tree_util.tree_flatten_with_path(model)
+        gradients = [next(waiting[block_parts.first_name(path)]) for path, _ in leaves]
+        return value, jax.tree.unflatten(structure, gradients)
+
+    def metric(self, model: Model, columns: Columns) -> float:
+        """Returns the error of fields and scalars, which chooses the epoch."""
+        return self.look(model, columns).metric
+
+    def look(self, model: Model, columns: Columns) -> _Look:
+        """Returns errors of a sample, and its prediction at one point of many."""
+        arrays, normalizers = self.encode(columns), self.normalizers
+        q, n = arrays["target"].shape[1], len(arrays["mesh_points"])
+        shown: list[np.ndarray] = []
+        of_parts: list[Any] = []
+        start, means = 0, Means(model)
+        inputs = {k: array for k, array in arrays.items() if not k.startswith("target")}
+        chunks = streaming.Chunks(self.how.chunk_size)
+        scales = self._scales()
+        for part in streaming.predict(of_function(model), inputs, chunks):
+            rows = slice(start, start + len(part))
+            weights = np.ones(len(part), np.float32)
+            if "quadrature_weights" in arrays:
+                weights = np.asarray(arrays["quadrature_weights"][rows], np.float32)
+            if scales:
+                pair = jnp.asarray(part[:, :q]), jnp.asarray(arrays["target"][rows])
+                of_parts.append([s.sums(*pair, jnp.asarray(weights)) for s in scales])
+            means.add(part, weights)
+            values = in_units(normalizers, "target", part[:, :q]) if q else part[:, :0]
+            shown.append(values[-start % _stride(n) :: _stride(n)])
+            start += len(part)
+        errors, metric = None, 0.0
+        if self.of_fields is not None:
+            total, own = jax.tree.map(lambda *x: sum(x), *of_parts)
+            metric, sizes = float(self.of_fields.value(total)), scales[1].of_sums(own)
+            errors = FieldErrors.of(
+                scales[1].names, sizes.error[None], sizes.target[None]
+            )
+        predicted_scalars, read = means.scalars(normalizers), None
+        if predicted_scalars is not None:
+            true_scalars = arrays["target_scalars"][:]
+            true_scalars = in_units(normalizers, "target_scalars", true_scalars)
+            read = predicted_scalars, true_scalars
+            std = np.asarray(normalizers["target_scalars"].std)
+            over = float(np.sqrt(np.mean(((read[0] - read[1]) / std) ** 2) + 1e-12))
+            metric = metric + scalars.WEIGHT * over if q else over
+        return _Look(errors, metric, np.concatenate(shown), read)
+
+    def _scales(self) -> list[Scales]:
+        """Those of the error that is minimised, and of each field apart."""
+        if self.of_fields is None or self.fields is None:
+            return []
+        each = Scales(self.fields, self.normalizers["target"])
+        return [self.of_fields.scales, each]
+
+    def evaluate(
+        self, test: Sliced, model: Model, folder: pathlib.Path
+    ) -> dict[str, float]:
+        """Evaluates the operator on one test sample after the other."""
+        looks: list[_Look] = []
+        for row in range(len(test)):
+            with test.open(row) as columns:
+                one = self.look(model, columns)
+                looks.append(one if not row else one._replace(shown=one.shown[:0]))
+        with test.open(0) as columns:
+            sample = _every(columns, _stride(len(columns["mesh_points"])))
+        seen = Seen(np.asarray([one.metric for one in looks]))
+        if self.fields is None:
+            seen = seen._replace(further=scalars.mean_and_worst(seen.errors))
+        else:
+            by_field = joined([one.errors for one in looks if one.errors is not None])
+            seen = seen._replace(errors=by_field.of_samples, by_field=by_field)
+        if pairs := [one.read for one in looks if one.read is not None]:
+            read = Scalars(*map(np.stack, zip(*pairs, strict=True)))
+            seen = seen._replace(scalars=read)
+        outcome.write(
+            folder,
+            errors=seen.errors,
+            rows=[0],
+            samples=[sample],
+            predicted=[looks[0].shown],
+            extra=seen.arrays(self.fields, self.names),
+        )
+        return seen.numbers(self.names)
 
 
 def _sizes(
@@ -258,22 +418,6 @@ def _sizes(
     )
 
 
-def _encode(
-    normalizers: Mapping[str, Normalizer], arrays: Mapping[str, Column]
-) -> Arrays:
-    """The arrays of a sample as the model sees them, and predicts them."""
-    columns: dict[str, Any] = {
-        name: _encoded(column, normalizers.get(name)) for name, column in arrays.items()
-    }
-    n = len(arrays["mesh_points"])
-    if "scalars" in columns:
-        numbers = columns.pop("scalars")[:]
-        columns["features"] = WithConstants(columns.get("features"), numbers, n)
-    if "target" not in columns:
-        columns["target"] = _Nothing(n)
-    return columns
-
-
 def _encoded(column: Column, normalizer: Normalizer | None) -> Any:
     """A column, encoded in double precision where it is sliced, float32."""
     if normalizer is None:
@@ -281,163 +425,17 @@ def _encoded(column: Column, normalizer: Normalizer | None) -> Any:
     return Encoded(column, partial(encode_target, normalizer=normalizer))
 
 
-def _loss(
-    normalizers: Mapping[str, Normalizer], of_fields: _Fields | None
-) -> streaming.SumLoss:
-    """The loss of a sample, of its field, its scalars or both."""
-    if "target_scalars" in normalizers:
-        out_features = 0 if of_fields is None else len(of_fields.scales.ratio)
-        return streaming.SumLoss(
-            _SumsOfBoth(of_fields, out_features),
-            _ErrorOfBoth(of_fields),
-        )
-    assert of_fields is not None
-    return streaming.SumLoss(of_fields.scales.sums, of_fields.value)
-
-
-def _gradient(
-    loss: streaming.SumLoss, how: Streaming, model: PyTree, arrays: Arrays
-) -> tuple[jax.Array, Any]:
-    """Loss and gradients of one sample."""
-    inputs = {name: array for name, array in arrays.items() if name != "target_scalars"}
-    chunks = streaming.Chunks(how.chunk_size, memory_limit=how.memory_gib * 2**30)
-    if "target_scalars" not in arrays:
-        return streaming.value_and_grad(model, inputs, chunks, loss=loss)
-    parameters = model.head, jnp.asarray(arrays["target_scalars"][:])
-    value, (of_operator, (of_head, _)) = streaming.value_and_grads(
-        model.operator,
-        parameters,
-        inputs,
-        chunks,
-        loss=loss,
-    )
-    parts = {"operator": of_operator, "head": of_head}
-    waiting = {name: iter(jax.tree.leaves(part)) for name, part in parts.items()}
-    leaves, structure = jax.tree_util.tree_flatten_with_path(model)
-    gradients = [next(waiting[block_parts.first_name(path)]) for path, _ in leaves]
-    return value, jax.tree.unflatten(structure, gradients)
-
-
-class _Seen(NamedTuple):
-    """What a model makes of a sample.
-
-    Attributes:
-      errors: of the fields, those of one sample; None where scalars alone are
-        predicted.
-      metric: of fields and scalars, which chooses the epoch.
-      shown: the field at one point of many, `(m, q)`.
-      read: predicted scalars, `(t,)`, and what they are; None without.
-    """
-
-    errors: FieldErrors | None
-    metric: float
-    shown: np.ndarray | None
-    read: tuple[np.ndarray, np.ndarray] | None
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Test:
-    """The test samples, and how they are looked at.
-
-    Attributes:
-      samples: on disk.
-      encode: see `StreamedTask`.
-      look: `look(model, arrays)`, of encoded arrays.
-      fields: of the output function.
-      names: of the channels, by array.
-    """
-
-    samples: Sliced
-    encode: Callable[[Mapping[str, Column]], Arrays]
-    look: Callable[[Model, Arrays], _Seen]
-    fields: Fields | None
-    names: Names
-
-
-def _evaluate(
-    test: _Test,
-    normalizers: Mapping[str, Normalizer],
-    description: Description,
-    model: Model,
-    folder: pathlib.Path,
-) -> dict[str, float]:
-    """Saves the operator, and evaluates it on one test sample after the other."""
-    trained.save(folder, model, normalizers, description)
-    seen: list[_Seen] = []
-    for row in range(len(test.samples)):
-        with test.samples.open(row) as arrays:
-            one = test.look(model, test.encode(arrays))
-            seen.append(one if not row else one._replace(shown=None))
-    with test.samples.open(0) as arrays:
-        sample = _every(arrays, _stride(len(arrays["mesh_points"])))
-    errors = np.asarray([one.metric for one in seen])
-    by_field, numbers = None, {}
-    if test.fields is None:
-        numbers = scalars.mean_and_worst(errors)
-    else:
-        by_field = joined([one.errors for one in seen if one.errors is not None])
-        errors, numbers = by_field.of_samples, by_field.numbers()
-    pairs = [one.read for one in seen if one.read is not None]
-    read = Scalars(*map(np.stack, zip(*pairs, strict=True))) if pairs else None
-    extra = arrays_of(read, by_field, test.fields)
-    if read is not None and test.names.get("target_scalars"):
-        extra["target_scalars_names"] = np.asarray(test.names["target_scalars"], str)
-    shown = seen[0].shown
-    assert shown is not None
-    outcome.write(
-        folder,
-        errors=errors,
-        rows=[0],
-        samples=[sample],
-        predicted=[shown],
-        extra=extra,
-    )
-    return numbers if read is None else numbers | read.numbers(test.names)
-
-
-def _look(
-    normalizers: Mapping[str, Normalizer],
-    of_fields: _Fields | None,
-    fields: Fields | None,
-    how: Streaming,
-    model: Model,
-    arrays: Arrays,
-) -> _Seen:
-    """Errors of a sample, its scalars, and the prediction at one point of many."""
-    q, n = arrays["target"].shape[1], len(arrays["mesh_points"])
-    shown: list[np.ndarray] = []
-    of_parts: list[Any] = []
-    start, means = 0, Means(model)
-    inputs = {k: array for k, array in arrays.items() if not k.startswith("target")}
-    inner = of_function(model)
-    each = None if fields is None else Scales(fields, normalizers["target"])
-    for part in streaming.predict(inner, inputs, streaming.Chunks(how.chunk_size)):
-        rows = slice(start, start + len(part))
-        weights = np.ones(len(part), np.float32)
-        if "quadrature_weights" in arrays:
-            weights = np.asarray(arrays["quadrature_weights"][rows], np.float32)
-        if of_fields is not None and each is not None:
-            pair = jnp.asarray(part[:, :q]), jnp.asarray(arrays["target"][rows])
-            of_parts.append(
-                [s.sums(*pair, jnp.asarray(weights)) for s in (of_fields.scales, each)]
-            )
-        means.add(part, weights)
-        values = in_units(normalizers, "target", part[:, :q]) if q else part[:, :0]
-        shown.append(values[-start % _stride(n) :: _stride(n)])
-        start += len(part)
-    errors, metric = None, 0.0
-    if of_fields is not None and each is not None:
-        total, own = jax.tree.map(lambda *x: sum(x), *of_parts)
-        metric, sizes = float(of_fields.value(total)), each.of_sums(own)
-        errors = FieldErrors.of(each.names, sizes.error[None], sizes.target[None])
-    predicted_scalars, read = means.scalars(normalizers), None
-    if predicted_scalars is not None:
-        true_scalars = arrays["target_scalars"][:]
-        read = predicted_scalars, in_units(normalizers, "target_scalars", true_scalars)
-        std = np.asarray(normalizers["target_scalars"].std)
-        over = float(np.sqrt(np.mean(((read[0] - read[1]) / std) ** 2) + 1e-12))
-        metric = metric + scalars.WEIGHT * over if q else over
-    return _Seen(errors, metric, np.concatenate(shown), read)
+def _sum_over(
+    gradient: Callable[[Any, Columns], tuple[jax.Array, Any]],
+    model: PyTree,
+    batch: Iterable[Columns],
+    key: None = None,
+) -> Any:
+    """Loss and gradients of a batch, see `BaseTask.value_and_grad`."""
+    del key  # the loss is deterministic
+    found = (gradient(model, arrays) for arrays in batch)
+    total = functools.reduce(partial(jax.tree.map, jnp.add), found)
+    return (total[0], {}), total[1]
 
 
 def _stride(num_points: int) -> int:
@@ -445,7 +443,7 @@ def _stride(num_points: int) -> int:
     return -(-num_points // _SHOWN)
 
 
-def _every(arrays: Mapping[str, Column], stride: int) -> Sample:
+def _every(arrays: Columns, stride: int) -> Sample:
     """A sample of every so many-th point."""
     n, step = len(arrays["mesh_points"]), 2**16 // stride * stride or stride
 

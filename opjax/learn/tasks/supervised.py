@@ -1,4 +1,4 @@
-"""The ordinary benchmark task: fields on meshes to fields on the same meshes."""
+"""The standard benchmark task: maps fields on meshes to fields on the same meshes."""
 
 import dataclasses
 import math
@@ -11,6 +11,8 @@ import jax
 from flax import nnx
 
 from opjax._trees import Model
+from opjax.learn.config.start import START, StartOptions
+from opjax.learn.messages import say
 from opjax.learn.predict import trained
 from opjax.learn.predict.field_errors import keys
 from opjax.learn.predict.learned import Learned
@@ -20,8 +22,9 @@ from opjax.learn.tasks import errors, model_data, points, scalars
 from opjax.learn.tasks.errors import Loss
 from opjax.learn.tasks.evaluation import Evaluation, Names
 from opjax.learn.tasks.model_data import Encoding, ModelData
-from opjax.learn.tasks.start import Build, build_from
+from opjax.learn.tasks.start import Build, build_from, started
 from opjax.learn.tasks.task import Task
+from opjax.learn.tasks.tuned import tuned_task
 from opjax.samples import Sample, Splits
 from opjax.samples.digests import digests
 
@@ -38,53 +41,54 @@ def regression(
     names: Names | None = None,
     build: Build | None = None,
     start: Learned | None = None,
-    renew: bool = False,
+    start_options: StartOptions = START,
     notes: str = "",
     scaling: Scaling | None = None,
     from_baseline: bool = False,
 ) -> Task:
-    """Builds the task to predict the target from mesh and features.
+    """Builds the task of predicting the target from mesh and features.
 
         loss = sum_b |p_b - t_b| / |t_b|,
 
-    in physical units, the relative L2 error over all points and channels of a sample,
-    summed over the batch, as in most published runs: with clipping, scale matters. With
-    `loss.form` it is the mean of the errors of the fields, each in units of its own,
-    see `field_losses`. Where samples have target scalars `s`, with predictions `r` and
-    their standard deviation `d` over the training samples, every sample adds
+    in physical units: the relative L2 error over all points and channels of a sample,
+    summed over the batch, as in most published runs (with gradient clipping, the scale
+    of the loss matters). With `loss.form`, it is the mean of the errors of the fields,
+    each relative to its spread, see `field_losses`. If samples have target scalars `s`,
+    with predictions `r` and the standard deviation `d` over the training samples, every
+    sample adds
 
         0.1 sqrt(mean_j ((r_j - s_j) / d_j)^2)
 
-    to the loss and to the error that chooses the epoch. Without a target, this root
-    without its factor is both of them.
+    to the loss and to the error that selects the epoch. Without a target field, both
+    consist of this root only, without its factor.
 
     Args:
-      config: has `batch_size`, `num_buckets` and the fields of `ModelOptions`.
-      splits: the samples; their own normalisers, if they have some, take the place of
-        the fitted ones.
-      encoding: what is normalised.
-      loss: what is minimised.
-      evaluation: what is said of the test samples.
-      names: of the channels of `features` and `target`, to be saved.
-      build: as in `Task`, for models that `operators.build` does not know; `learn.load`
-        cannot read them.
-      start: trained operator whose parameters the training starts with, and whose
-        normalisers take the place of the fitted ones.
-      renew: fit normalisers to the samples all the same.
+      config: configuration with `batch_size`, `num_buckets` and the fields of
+        `ModelOptions`.
+      splits: the samples; if they provide normalisers, these replace the fitted ones.
+      encoding: which arrays are normalised.
+      loss: the loss.
+      evaluation: options of the evaluation on the test samples.
+      names: names of the channels of `features` and `target`, to save.
+      build: as in `Task`, for models that `operators.build` does not support;
+        `learn.load` cannot read them.
+      start: trained operator that provides the initial parameters and the normalisers.
+      start_options: options of the training from `start`: its normalisers, its
+        channels, and the parts that are trained.
       notes: as in `Task`.
-      scaling: what samples are divided by first, so that all of the above is that of
-        scaled samples; files, figures and errors are in physical units.
-      from_baseline: the model learns the difference to the best baseline, see
+      scaling: physical scales of the samples. All of the above then applies to scaled
+        samples; files, figures and errors are in physical units.
+      from_baseline: whether the model learns the difference from the best baseline, see
         `tasks.differences`.
 
     Returns:
-      The task. The folder of every member gets the operator, see `trained`, and
+      The task. It writes to the folder of every member the operator, see `trained`, and
       `predictions.npz`, see `outcome`.
 
     Raises:
       TypeError: if an array of a sample is not floating point.
-      ValueError: if samples are damaged or do not agree with each other, or with what
-        the operator to start with was trained on.
+      ValueError: if samples are damaged or inconsistent with each other or with the
+        training data of `start`.
 
     Examples:
       >>> import numpy as np
@@ -106,7 +110,7 @@ def regression(
         evaluation,
         scaling=scaling,
         start=start,
-        renew=renew,
+        how=start_options,
         from_baseline=from_baseline,
     )
     obstacle = _obstacle(
@@ -124,11 +128,15 @@ def regression(
         )
     make = build or builder(data.sizes)
     sentences = [notes, "" if data.fields is None else data.fields.sentence()]
-    return Task(
+    if data.found is not None:
+        say(f"Channels {data.found.sentence()}.")
+    if start is not None:
+        sentences.append(started(start, start_options, data.found))
+    task = Task(
         train=data.stacked("train"),
         validation=data.stacked("validation"),
         test=test.buckets,
-        build=make if start is None else build_from(start, make),
+        build=make if start is None else build_from(start, make, data.found),
         loss=partial(
             errors.total,
             errors.of_sample(loss, error),
@@ -136,7 +144,7 @@ def regression(
         ),
         metric=error,
         evaluate=partial(
-            _save_and_evaluate, data.evaluator(test, error, evaluation), save
+            save_and_evaluate, data.evaluator(test, error, evaluation), save
         ),
         extra=data.normalizers,
         source=splits.source,
@@ -151,15 +159,18 @@ def regression(
         if evaluation.baselines
         else None,
     )
+    if start is None:
+        return task
+    return tuned_task(task, start_options, data.sizes, data.found)
 
 
-def _save_and_evaluate(
+def save_and_evaluate(
     evaluate: Callable[..., dict[str, float]],
     save: Callable[..., None] | None,
     model: Model,
     folder: pathlib.Path,
 ) -> dict[str, float]:
-    """Saves the operator first."""
+    """Saves the operator, and evaluates it."""
     if save is not None:
         save(folder, model)
     return evaluate(model, folder)
@@ -195,7 +206,7 @@ def grid_sizes(
     box: tuple[tuple[float, ...], tuple[float, ...]] | None = None,
     time_embedding: bool = False,
 ) -> operators.Sizes:
-    """Checks samples that share one grid, and finds their `operators.sizes`.
+    """Checks samples that share one grid, and returns their `operators.sizes`.
 
     Args:
       splits: the samples.
@@ -219,11 +230,12 @@ def grid_sizes(
 
 
 def builder(sizes: operators.Sizes) -> Callable[[Any, nnx.Rngs], Any]:
-    """Makes `Task.build` of `operators.build`, compiled in one piece.
+    """Creates `Task.build` from `operators.build`, compiled as one program.
 
-    One by one, the operations that draw the parameters take three times as long to
-    compile. The parameters are those of `operators.build` but for rounding. A model of
-    your own is built as it is: it may do what cannot be compiled.
+    Compiled one by one, the operations that draw the parameters take three times as
+    long. The parameters equal those of `operators.build` except for rounding. A
+    user-defined model is built without compilation, because it may contain code that
+    cannot be compiled.
     """
 
     def build(config: Any, rngs: nnx.Rngs) -> Any:

@@ -1,7 +1,7 @@
-"""What is to be learned: samples, model, loss and evaluation.
+"""Learning tasks: samples, model, loss and evaluation.
 
-There are two kinds: `Task`, on training samples that are there before the training,
-and `FreshTask`, on samples that are drawn anew for every step.
+There are two kinds: `Task` uses a fixed set of training samples, and `FreshTask` draws
+new samples in every step.
 """
 
 import abc
@@ -16,14 +16,16 @@ import optax
 from flax import nnx
 from jax.sharding import Mesh
 
+from opjax import training
 from opjax.learn.run import buckets
 from opjax.learn.run.settings import Settings
 from opjax.learn.tasks.compared import Compared
+from opjax.training import Gradient
 from opjax.training.replicas import Replicas
 
 
 class MemberOptions(Protocol):
-    """What the training of every member is told, see `RunOptions`."""
+    """Options of the training of every member, see `RunOptions`."""
 
     @property
     def seed(self) -> int:
@@ -32,89 +34,88 @@ class MemberOptions(Protocol):
 
     @property
     def batch_size(self) -> int:
-        """Samples in a batch."""
+        """Number of samples per batch."""
         ...
 
 
 class EpochOptions(MemberOptions, Protocol):
-    """What the training in epochs is told, see `TrainingOptions`."""
+    """Options of a training in epochs, see `TrainingOptions`."""
 
     @property
     def num_epochs(self) -> int:
-        """Passes over the training samples."""
+        """Number of epochs."""
         ...
 
     @property
     def train_points(self) -> tuple[float, ...]:
-        """Shares of the points that a step sees, of equal parts of the epochs."""
+        """Fractions of the points in a step, each for an equal part of the epochs."""
         ...
 
     @property
     def microbatch(self) -> int:
-        """Samples differentiated at once; zero for the default."""
+        """Number of samples differentiated at once; zero for the default."""
         ...
 
     @property
     def eval_every(self) -> int:
-        """Epochs between validations."""
+        """Number of epochs between validations."""
         ...
 
     @property
     def checkpoint_every(self) -> int:
-        """Epochs between checkpoints."""
+        """Number of epochs between checkpoints."""
         ...
 
     def make_optimizer(self, total_steps: int) -> optax.GradientTransformation:
-        """Returns the rule of the updates."""
+        """Returns the optimizer."""
         ...
 
 
 class FreshOptions(MemberOptions, Protocol):
-    """What the training on fresh samples is told, see `StepOptions`."""
+    """Options of a training on fresh samples, see `StepOptions`."""
 
     @property
     def num_steps(self) -> int:
-        """Optimizer steps."""
+        """Number of optimizer steps."""
         ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BaseTask(abc.ABC):
-    """What both kinds of task have.
+    """Attributes of both kinds of task.
 
     Attributes:
-      loss: `loss(model, batch)`, a sum over the samples of the batch; takes `key=` if
-        `needs_key`.
-      build: `build(config, rngs)`, the model of a member's configuration.
-      evaluate: `evaluate(model, folder)`, numbers of the test samples, the headline
-        first; may leave files in the folder of the member.
-      metric: `metric(model, sample)`, to be minimised on validation samples; without,
-        the model after the last step is taken.
-      validation: arrays or `buckets.Bucket`, as `Task.train`; chooses the model. Empty:
-        that of the last epoch.
-      test: the same, for the test set; used once.
-      extra: pytree saved with the model, such as normalisers.
-      source: where the samples come from.
+      build: `build(config, rngs)` returns the model of a member's configuration.
+      evaluate: `evaluate(model, folder)` returns the numbers of the test samples, with
+        the most important first; may write files to the folder of the member.
+      metric: `metric(model, sample)`, minimised on validation samples; without it, the
+        model after the last step is selected.
+      validation: arrays or `buckets.Bucket`, as for `Task.train`, which select the
+        model. If empty, the model of the last epoch is selected.
+      test: the same for the test set, which is used once.
+      extra: pytree that is saved with the model, for example normalisers.
+      source: origin of the samples.
       needs_key: whether the loss draws random numbers.
       notes: sentences for the head of the tables.
-      optimizer: `optimizer(config, total_steps)` in place of `config.make_optimizer`.
-      probe: `probe(model)`, further numbers for the rows of the history; the last ones
-        are numbers of the member.
+      optimizer: `optimizer(config, total_steps)`, which replaces
+        `config.make_optimizer`.
+      probe: `probe(model)` returns further numbers for the rows of the history; the
+        last ones become numbers of the member.
       over_batch: whether the loss is a sum over samples, along axis 0 of the arrays of
         a batch, so that devices may share them.
-      over_points: whether loss and metric take `axis_name=`, the axis of devices over
-        which points of a sample are split.
-      row: points of a sample that are on one device, those of a row of the grid.
-      mean: whether the loss is the mean over the samples of a batch already. A sum is
-        divided by their number where it is shown.
-      diverge: whether a training that diverges is a result rather than an error.
-      fields: keys of the fields whose numbers tables show apart, see
+      over_points: whether loss and metric take `axis_name=`, the axis of the devices
+        over which the points of a sample are split.
+      row: number of points that must stay on one device, such as the points of a grid
+        row.
+      mean: whether the loss is already the mean over the samples of a batch. A sum is
+        divided by the number of samples for display.
+      diverge: whether a diverging training is a result instead of an error.
+      fields: keys of the fields with separate numbers in tables, see
         `field_errors.keys`.
-      baselines: measures predictions without an operator on the test set, where tables
-        have them.
+      baselines: evaluates predictions without an operator on the test set, if tables
+        show them.
     """
 
-    loss: Callable[..., Any]
     build: Callable[[Any, nnx.Rngs], Any] | None = None
     evaluate: Callable[[Any, pathlib.Path], dict[str, Any]] | None = None
     metric: Callable[..., Any] | None = None
@@ -136,8 +137,17 @@ class BaseTask(abc.ABC):
 
     @property
     @abc.abstractmethod
+    def value_and_grad(self) -> Gradient:
+        """What a training asks for: loss and gradients of a batch.
+
+        `value_and_grad(model, batch, key=None) -> ((value, numbers), gradients)`, with
+        a key if `needs_key`.
+        """
+
+    @property
+    @abc.abstractmethod
     def known(self) -> tuple[Any, ...]:
-        """Training samples that are there before the training, in buckets."""
+        """Fixed training samples, in buckets."""
 
     @property
     @abc.abstractmethod
@@ -148,44 +158,65 @@ class BaseTask(abc.ABC):
     def settings(
         self, config: Any, *, tensorboard: bool = False, mesh: Mesh | None = None
     ) -> Settings:
-        """Returns how a member is trained.
+        """Returns the training settings of a member.
 
         Args:
-          config: of the member.
-          tensorboard: write TensorBoard files too.
+          config: configuration of the member.
+          tensorboard: also write TensorBoard files.
           mesh: devices that share samples and points.
         """
 
     @property
     def num_train(self) -> int:
-        """Training samples; zero if they are drawn anew."""
+        """Number of training samples; zero if they are drawn anew."""
         return sum(buckets.num_samples("train", bucket) for bucket in self.known)
 
     @property
     def num_validation(self) -> int:
-        """Validation samples."""
+        """Number of validation samples."""
         found = self.validation
         return sum(buckets.num_samples("validation", bucket) for bucket in found)
 
     @property
     def num_test(self) -> int:
-        """Test samples."""
+        """Number of test samples."""
         return sum(buckets.num_samples("test", bucket) for bucket in self.test)
 
 
+# The same function for the same loss, so that members of a study share their programs.
+_gradient = functools.lru_cache(maxsize=4)(training.value_and_grad)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Task(BaseTask):
-    """What is to be learned from samples that are there before the training.
+class LossTask(BaseTask):
+    """A task with a loss of arrays, which JAX differentiates.
 
     Attributes:
-      train: pytrees of arrays with samples along axis 0, one for every size of mesh, as
-        from `samples.stack`, or `buckets.Bucket` of samples in files.
-      earlier: the same samples in other shapes, as earlier stages of the training see
-        them, such as fewer unrolled steps. Every stage, with `train` as the last one,
-        has an equal share of the epochs.
-      scan: one `lax.scan` for an epoch rather than one dispatch for each step; faster
-        where steps are short.
-      draws_points: whether the loss may be that of some points of the samples, see
+      loss: `loss(model, batch)`, a sum over the samples of the batch; takes `key=` if
+        `needs_key`.
+    """
+
+    loss: Callable[..., Any]
+
+    @property
+    def value_and_grad(self) -> Gradient:
+        """Loss and gradients of a batch, the same function for the same loss."""
+        return _gradient(self.loss)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Task(LossTask):
+    """A task with a fixed set of training samples.
+
+    Attributes:
+      train: pytrees of arrays with samples along axis 0, one pytree per mesh size, from
+        `samples.stack`; or `buckets.Bucket` of samples in files.
+      earlier: the same samples in other shapes, for earlier stages of the training,
+        such as fewer unrolled steps. Each stage has an equal part of the epochs;
+        `train` is the last stage.
+      scan: run an epoch in one `lax.scan` instead of dispatching each step, which is
+        faster if steps are short.
+      draws_points: whether the loss can be computed on a subset of the points, see
         `run.points`.
 
     Examples:
@@ -211,7 +242,7 @@ class Task(BaseTask):
 
     @property
     def keeps_losses(self) -> bool:
-        """No: rows of the history have their means."""
+        """False: rows of the history contain mean losses."""
         return False
 
     def settings(
@@ -221,10 +252,11 @@ class Task(BaseTask):
         tensorboard: bool = False,
         mesh: Mesh | None = None,
     ) -> Settings:
-        """Returns how a member is trained, see `BaseTask.settings`.
+        """Returns the training settings of a member, see `BaseTask.settings`.
 
         Raises:
-          ValueError: if steps are to see some of the points, and the task has no such.
+          ValueError: if steps should use a subset of the points, but the task does not
+            support it.
         """
         shares = getattr(config, "train_points", (1.0,))
         if set(shares) != {1.0} and not self.draws_points:
@@ -262,13 +294,13 @@ class Task(BaseTask):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FreshTask(BaseTask):
-    """What is to be learned from samples that are drawn anew for every step.
+class FreshTask(LossTask):
+    """A task whose samples are drawn anew in every step.
 
     Attributes:
-      draw: `draw(key, step)`, a batch; pure.
-      replicas: of the model that `build` returns, if it is several, stacked; then
-        `optimizer(config, total_steps, hyper)` is that of one of them.
+      draw: `draw(key, step)` returns a batch; a pure function.
+      replicas: number of replicas, if `build` returns several stacked models; then
+        `optimizer(config, total_steps, hyper)` is the optimizer of one of them.
 
     Examples:
       >>> import jax
@@ -289,12 +321,12 @@ class FreshTask(BaseTask):
 
     @property
     def known(self) -> tuple[Any, ...]:
-        """None."""
+        """There are no fixed training samples."""
         return ()
 
     @property
     def keeps_losses(self) -> bool:
-        """Yes, and whether every replica was finite."""
+        """True; also whether every replica was finite."""
         return True
 
     def settings(
@@ -304,7 +336,7 @@ class FreshTask(BaseTask):
         tensorboard: bool = False,
         mesh: Mesh | None = None,
     ) -> Settings:
-        """Returns how a member is trained, see `BaseTask.settings`.
+        """Returns the training settings of a member, see `BaseTask.settings`.
 
         Raises:
           ValueError: if the task has no optimizer.

@@ -1,4 +1,4 @@
-"""Tasks of time: operators that advance fields, trained on windows of series."""
+"""Time series tasks: operators that advance fields, trained on windows of frames."""
 
 from collections.abc import Callable
 from functools import partial
@@ -11,6 +11,7 @@ import numpy as np
 from opjax import training
 from opjax._trees import Arrays, Batch, Model
 from opjax.files.series import SeriesSplits
+from opjax.learn.config.start import START, StartOptions
 from opjax.learn.config.time import TimeOptions
 from opjax.learn.messages import say
 from opjax.learn.predict.description import Stepping, describe
@@ -25,6 +26,7 @@ from opjax.learn.tasks.supervised import builder
 from opjax.learn.tasks.task import Task
 from opjax.learn.tasks.time_data import Data, WindowBucket
 from opjax.learn.tasks.time_evaluation import Rolled, error, evaluate
+from opjax.learn.tasks.tuned import tuned_task
 from opjax.samples.series import Windows
 
 
@@ -34,32 +36,34 @@ def rollouts(
     *,
     start: Learned | None = None,
     form: Form | None = None,
+    start_options: StartOptions = START,
 ) -> Task:
-    """Builds the task to advance the fields of series in time.
+    """Builds the task of advancing the fields of series in time.
 
         loss = sum_b mean_s mean_f e_bsf,
 
-    with the error `e` of each field of a frame, see `field_losses`, its mean over the
-    frames of a window, summed over the batch. Validation and test are rollouts from the
-    first frames of every series, and their metric is the mean of the errors of their
-    frames, of which none counts more than 1000.
+    with the error `e` of each field of a frame, see `field_losses`, averaged over the
+    frames of a window and summed over the batch. Validation and test use rollouts from
+    the first frames of every series; the metric is the mean error of their frames, each
+    limited to 1000.
 
     Args:
-      config: has `batch_size`, `num_buckets` and the fields of `ModelOptions` and
-        `TimeOptions`.
+      config: configuration with `batch_size`, `num_buckets` and the fields of
+        `ModelOptions` and `TimeOptions`.
       splits: the series.
-      start: trained operator whose parameters the training starts with, and whose
-        normalisers take the place of the fitted ones. Its time step and its range of
-        times do not: those of the operator are the ones it is trained on last.
-      form: of the error of a field. None for the relative error of all channels
+      start: trained operator that provides the initial parameters and the normalisers.
+        The time step and the range of times are taken from the new series.
+      form: form of the error of a field. None for the relative error of all channels
         together, in physical units.
+      start_options: the parts of `start` that are trained.
 
     Returns:
-      The task. The folder of every member gets the operator and `predictions.npz`.
+      The task. It writes the operator and `predictions.npz` to the folder of every
+      member.
 
     Raises:
-      ValueError: if series are too short, times do not suit the mode, or the model has
-        no time and the mode needs it.
+      ValueError: if series are too short, times do not fit the mode, or the mode needs
+        a time embedding that the model lacks.
     """
     data = Data(config, splits)
     how, normalizers, found = data.how, data.normalizers, data.sizes
@@ -96,7 +100,7 @@ def rollouts(
     )
     make = builder(found)
     measured = form or relative
-    return Task(
+    task = Task(
         train=train,
         earlier=earlier,
         validation=validation,
@@ -116,6 +120,7 @@ def rollouts(
         "of the prediction that nothing changes, `mean` that of the mean of training. "
         f"{fields.sentence()}",
     )
+    return task if start is None else tuned_task(task, start_options, found)
 
 
 def _loss(
@@ -155,8 +160,9 @@ def _check_same_time(start: Learned, config: TimeOptions) -> None:
     now = {"history": config.history, "timed": timed, "increment": increments}
     if before != now or (timed and how.mode != config.time):
         raise ValueError(
-            f"init_from: {start.folder} was trained with time={how.mode}, {before}, "
-            f"and this run has time={config.time}, {now}; use the same options."
+            f"init_from: {start.folder} was trained with time={how.mode}, "
+            f"{before}, but this run has time={config.time}, {now}; use the same "
+            "options."
         )
 
 
@@ -165,6 +171,6 @@ def _tell_other_step(start: Learned, now: Stepping) -> None:
     before = start.stepping.interval
     if abs(now.interval - before) > 1e-3 * before:
         say(
-            f"The operator in {start.folder} takes steps of {before:g}; trained "
-            f"further on these series, it takes steps of {now.interval:g}."
+            f"The operator in {start.folder} has a time step of {before:g}; after "
+            f"training on these series, it has a time step of {now.interval:g}."
         )

@@ -1,4 +1,4 @@
-"""Windows of series for training, and what is known of them before it."""
+"""Windows of series for training, and statistics of them."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -26,7 +26,7 @@ class WindowBucket(buckets.Bucket):
     found: Windows
 
     def read(self, rows: Iterable[int]) -> buckets.Arrays:
-        """Cuts and stacks windows, not encoded."""
+        """Cuts and stacks windows, without encoding them."""
         chosen = [int(row) for row in rows]
         lags = np.stack([self.found.lags(row) for row in chosen])
         return super().read(chosen) | {"lags": lags}
@@ -39,13 +39,13 @@ def bucketed(
     batch_size: int,
     num_buckets: int = 0,
 ) -> tuple[WindowBucket, ...]:
-    """Divides windows among buckets by their points, as `buckets.of` does samples.
+    """Divides windows into buckets by number of points, like `buckets.of`.
 
     Args:
       found: the windows.
-      encode: of stacked windows.
+      encode: function that encodes stacked windows.
       batch_size: see `samples.stack`.
-      num_buckets: likewise; 0 takes four.
+      num_buckets: see `samples.stack`; 0 stands for four.
     """
     counts = summaries.num_points(found)
     if len(set(counts)) <= 1:
@@ -57,7 +57,7 @@ def bucketed(
 
 
 class Data:
-    """Windows of series, and what is known of them before training."""
+    """Windows of series, with their normalisers and sizes."""
 
     def __init__(self, config: TimeOptions, splits: SeriesSplits):
         train, history = splits.train, config.history
@@ -74,8 +74,9 @@ class Data:
         )
         if not places:
             raise ValueError(
-                f"No training series has {history} frames and {unroll} after them, as "
-                f"time={config.time} needs; use longer series or a smaller unroll."
+                f"No training series has {history} frames followed by {unroll} "
+                f"more, as time={config.time} needs; use longer series or a "
+                "smaller unroll."
             )
         if config.validation_steps and not splits.validation:
             raise ValueError(
@@ -131,12 +132,12 @@ def _first(window: Window, steps: int) -> Window:
 
 
 def rolled(found: Sequence[Series], *, history: int, most: int = 0) -> Windows:
-    """Whole series as windows; the last frame of shorter ones is repeated.
+    """Converts whole series to windows; the last frame of shorter ones is repeated.
 
     Args:
       found: the series.
-      history: number of frames that the model sees.
-      most: maximum number of targets; 0 takes all frames.
+      history: number of frames that the model receives.
+      most: maximum number of targets; 0 uses all frames.
     """
     counts = [min(s.num_frames - history, most or s.num_frames) for s in found]
     longest = max(counts, default=1)
@@ -182,8 +183,8 @@ def _normalizers(
     fields = fields_of(names.get("target"), std, varying)
     if not fields.varying:
         raise ValueError(
-            f"{', '.join(fields.constant)} are constant in all training series: there "
-            "is nothing to learn. Name other targets, or use transient series."
+            f"{', '.join(fields.constant)} are constant in all training series, so "
+            "there is nothing to learn. Use other targets, or transient series."
         )
     if how.increments:
         mean, deviation = _increments(found)

@@ -1,4 +1,4 @@
-"""Rollouts on test series: errors over time, and what they are compared with."""
+"""Rollouts on test series: errors over time, and baselines."""
 
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -41,16 +41,16 @@ def frame_errors(step: Step, model: Model, sample: Arrays) -> jax.Array:
 def step_errors(
     step: Step, model: Model, sample: Arrays, *, axis_name: str | None = None
 ) -> jax.Array:
-    """Errors of the frames of a window, each from the true ones before it, `(t,)`.
+    """Errors of the frames of a window, each predicted from true frames, `(t,)`.
 
-    All steps of a window of many frames at once, where training has no rollout.
+    All steps of a window are computed at once; used if training has no rollout.
 
     Args:
-      step: of an operator of mode `"one_step"`.
-      model: between encoded arrays.
-      sample: encoded points and weights, the frames that the model sees first and what
-        is constant, `features (n, history c + k)`, and those after them, `target`.
-      axis_name: axis of the devices which have the other points, if any.
+      step: step of an operator with mode `"one_step"`.
+      model: the model, which maps encoded arrays.
+      sample: encoded points and weights; `features (n, history c + k)`, the first input
+        frames and the constant inputs; and `target`, the following frames.
+      axis_name: axis of the devices that hold the other points, if any.
     """
     how, features = step.how, jnp.asarray(sample["features"])
     stop = how.history * how.channels
@@ -82,11 +82,11 @@ def targets(how: Stepping, sample: Arrays) -> jax.Array:
 
 
 class Rolled(NamedTuple):
-    """Rollouts of an operator, and their errors, in units of frames.
+    """Rollouts of an operator and their errors, in units of frames.
 
     Attributes:
-      step: of the operator, between frames in these units, see `stepping.units_of`.
-      scales: of the fields of a frame.
+      step: step of the operator between frames in these units, see `stepping.units_of`.
+      scales: scales of the fields of a frame.
     """
 
     step: Step
@@ -110,14 +110,14 @@ class Rolled(NamedTuple):
         )
 
     def sizes(self, frames: jax.Array, sample: Arrays) -> Sizes:
-        """Measures frames against the true ones, `(t, f)` each."""
+        """Returns the `Sizes` of predicted frames, `(t, f)` each."""
         weights = sample.get("quadrature_weights")
         measure = partial(self.scales.sizes, quadrature_weights=weights)
         return jax.vmap(measure)(frames, targets(self.step.how, sample))
 
 
 def error(rolled: Rolled, form: Form, model: Model, sample: Arrays) -> jax.Array:
-    """The mean error of the frames of a rollout, without repeated ones."""
+    """The mean error of the frames of a rollout, without repeated frames."""
     sizes = rolled.sizes(rolled.frames(model, sample), sample)
     of_frames = jnp.mean(form(sizes), axis=1)
     lags = sample["lags"]

@@ -1,4 +1,4 @@
-"""Attention layers: in a basis, among points, on subdomains; all are called alike."""
+"""Attention layers with one interface: in a basis, between points, on subdomains."""
 
 from opjax.nn.attention.basis import BasisAttention
 from opjax.nn.attention.flare import FlareAttention

@@ -1,4 +1,4 @@
-"""Attention among coefficients: any basis with any mixer."""
+"""Attention between coefficients: any basis with any mixer."""
 
 from collections.abc import Callable
 from functools import partial
@@ -35,30 +35,31 @@ _STEPS = ("moments", "coefficients", "expansion", "merge", "weights", "projectio
 
 
 class BasisAttention(nnx.Module, PointSums):
-    r"""Multi-head self-attention among coefficients in a basis.
+    r"""Multi-head self-attention between coefficients in a basis.
 
     Per head, with features `f` and functions `Phi` from a basis module and a mixer `C`,
 
         y = Phi C(P f),    P f = D^{-1} Phi^T W f  (`Means`, for functions of one sign),
 
     or `InnerProducts` `Phi^T W f`, or `LeastSquares`. `W = diag(w)` holds the
-    quadrature weights (`1 / n` each by default) and `D = diag(Phi^T w)`, offset as in
-    `opjax.Moments`: coefficients converge under mesh refinement. The mixer's maps are
-    shared by the heads.
+    quadrature weights (`1 / n` each by default) and `D = diag(Phi^T w)`, with the
+    offset of `opjax.Moments`. Coefficients converge under mesh refinement. The mixer's
+    maps are shared by the heads.
 
     Args:
       features: channels `c` of input and output.
       num_heads: heads, dividing `features` unless `head_features` is given.
       basis: constructor of the basis, `basis(features, num_heads=, rngs=)`, such as a
-        `functools.partial` of `SoftmaxBasis`; `None` for a layer that shares the basis
-        passed with every call.
+        `functools.partial` of `SoftmaxBasis`; `None` for a layer that receives a shared
+        basis with every call.
       mixer: constructor of the mixer, `mixer(width, num_heads=, rngs=)`.
-      projection: how moments become coefficients, a `Projection`; by default `Means`
-        for functions of one sign and `InnerProducts` for others.
-      head_features: channels `d` of a head, `c / h` by default; those of the basis.
+      projection: computes coefficients from moments, a `Projection`; by default `Means`
+        for basis functions of one sign and `InnerProducts` for others.
+      head_features: channels `d` of a head, `c / h` by default; they must match the
+        basis.
       use_bias: whether the output map has a bias.
-      fan_in_init: whether the output map starts from U(-b, b), `b = fan_in^{-1/2}`,
-        rather than N(0, 0.02^2) and a zero bias.
+      fan_in_init: whether the output map is initialised from U(-b, b), `b =
+        fan_in^{-1/2}`, instead of N(0, 0.02^2) with zero bias.
       rngs: source of the initial parameters.
 
     Raises:
@@ -187,13 +188,13 @@ class BasisAttention(nnx.Module, PointSums):
         phi: jax.Array,
         weights: jax.Array | None,
     ) -> Moments:
-        """Returns what one head knows of its points: sums over them.
+        """Returns the moments of one head: sums over its points.
 
         Args:
-          basis: of the layer.
+          basis: basis of the layer.
           values: features, shape `(n, d)`.
           phi: basis functions, shape `(n, k)`.
-          weights: of the points, shape `(n,)`.
+          weights: weights of the points, shape `(n,)`.
         """
         return opjax.moments(
             values,
@@ -210,13 +211,13 @@ class BasisAttention(nnx.Module, PointSums):
         own: Own,
         mixer: Mixer | None = None,
     ) -> jax.Array:
-        """Returns the coefficients `(k, d)` that one head makes of its moments.
+        """Returns the coefficients `(k, d)` that one head computes from its moments.
 
         Args:
-          basis: of the layer.
-          moments: of all points.
-          own: parameters of the head, one of `mixer.own()`.
-          mixer: the layer's own by default.
+          basis: basis of the layer.
+          moments: moments over all points.
+          own: parameters of the head, one entry of `mixer.own()`.
+          mixer: mixer; by default that of the layer.
         """
         mix = self.mixer if mixer is None else mixer
         return mix(self.projection_in(basis)(moments), own)
@@ -228,7 +229,7 @@ class BasisAttention(nnx.Module, PointSums):
         return matmul(phi, coefficients, self.compute_dtype)
 
     def merge(self, heads: jax.Array) -> jax.Array:
-        """Maps what the heads found, `(h, n, d)`, to features `(n, c)`."""
+        """Maps the outputs of the heads, `(h, n, d)`, to features `(n, c)`."""
         return self.out(checkpoint_name(merge_heads(heads), "attended"))
 
     def inspect(
@@ -256,12 +257,12 @@ class BasisAttention(nnx.Module, PointSums):
         basis_functions: jax.Array | None = None,
         quadrature_weights: jax.Array | None = None,
     ) -> jax.Array:
-        """Returns the condition numbers `(h,)` of the systems that a call solves.
+        """Returns the condition numbers `(h,)` of the linear systems of a call.
 
         kappa((1 - a) K K^T + a I) or kappa(K K^T + r I), see `opjax.condition_number`.
 
         Raises:
-          ValueError: if the mixer solves no system.
+          ValueError: if the mixer solves no linear system.
         """
         look = getattr(self.mixer, "condition_number", None)
         if look is None:
@@ -275,14 +276,14 @@ class BasisAttention(nnx.Module, PointSums):
         )[0]
 
     def choose_basis(self, shared: Basis | None) -> Basis:
-        """Returns the basis module of a call: the owned one, or the one passed."""
+        """Returns the basis module of a call: the layer's own, or the given one."""
         basis = self.basis if shared is None else shared
         if basis is None or (shared is not None and self.basis is not None):
             raise ValueError("Pass `basis` only to a layer built with basis=None.")
         return basis
 
     def projection_in(self, basis: Basis) -> Projection:
-        """Returns the projection to the coefficients of a basis."""
+        """Returns the projection to coefficients in a basis."""
         if self.projection is None:
             return Means() if basis.one_sign else InnerProducts()
         if self.projection.needs_one_sign and not basis.one_sign:
@@ -295,7 +296,7 @@ class BasisAttention(nnx.Module, PointSums):
     def weights(
         self, basis: Basis, x: jax.Array, quadrature_weights: jax.Array | None
     ) -> jax.Array | None:
-        """Returns the weights of the points; `None` where equal weights cancel."""
+        """Returns the weights of the points; `None` if equal weights cancel."""
         if quadrature_weights is not None:
             return check_weights(quadrature_weights, x=x)
         if self.projection_in(basis).weights_cancel and basis.pointwise:
@@ -303,13 +304,13 @@ class BasisAttention(nnx.Module, PointSums):
         return jnp.full(x.shape[0], 1 / x.shape[0], x.dtype)
 
     def obstacle(self, use: Use, shared: Basis | None = None) -> str | None:
-        """Returns what is in the way of a use, see `PointSums`."""
+        """Returns why a use is not supported, see `PointSums`."""
         if division.redefines(self, "__call__", *_STEPS, known_by="sums"):
             return f"{division.name(self)} does more than attention in a basis"
         return self.choose_basis(shared).obstacle(use)
 
     def local(self, x: jax.Array, given: Given, shared: Basis | None = None) -> Local:
-        """Returns features `(h, d, m)` and basis functions `(h, k, m)` of columns."""
+        """Returns features `(h, d, m)` and basis functions `(h, k, m)`, points last."""
         return self.choose_basis(shared).columns(x, given)
 
     def sums(
@@ -343,12 +344,12 @@ class BasisAttention(nnx.Module, PointSums):
         return columns.reconstruct(mixed, phi, compute_dtype=self.compute_dtype)
 
     def equal_weights_cancel(self, shared: Basis | None = None) -> bool:
-        """Whether the projection divides by weights, see `PointSums`."""
+        """Whether equal weights cancel in the projection, see `PointSums`."""
         basis = self.choose_basis(shared)
         return self.projection_in(basis).weights_cancel and basis.pointwise
 
     def coefficient_shape(self, shared: Basis | None = None) -> tuple[int, int, int]:
-        """Returns heads, basis functions and channels of a head."""
+        """Returns the numbers of heads, basis functions and channels of a head."""
         width = self.out.in_features // self.num_heads
         return self.num_heads, self.choose_basis(shared).num_basis, width
 
@@ -358,7 +359,7 @@ class BasisAttention(nnx.Module, PointSums):
         return basis if isinstance(basis.projection, GridConvolution) else None
 
     def arrays(self, shared: Basis | None = None) -> tuple[str, ...]:
-        """Returns what the basis cannot do without."""
+        """Returns the names of the arrays that the basis requires."""
         return self.choose_basis(shared).arrays()
 
     def _look(

@@ -1,7 +1,7 @@
-"""Layers on a block of points whose points are the columns: features are `(c, m)`.
+"""Layers on blocks of points in column layout: features are `(c, m)`.
 
-With points last, every product has long rows, heads are split without a copy, and sums
-over channels and basis functions run over whole vectors of points.
+With points along the last axis, all matrix products have long rows, heads are split
+without a copy, and sums over channels and basis functions are vectorised over points.
 """
 
 import jax
@@ -26,7 +26,8 @@ def linear(layer: nnx.Linear, x: jax.Array) -> jax.Array:
 def softmax(scores: jax.Array) -> jax.Array:
     """Returns the softmax over axis 1 of scores `(h, k, m)`.
 
-    On CPU a chunked step takes 5 % longer with the rule of `jax.nn.softmax`.
+    On CPU, the differentiation rule of `jax.nn.softmax` would make a chunked step 5 %
+    slower.
     """
     exponentials = jnp.exp(scores - jnp.max(scores, axis=1, keepdims=True))
     return exponentials / jnp.sum(exponentials, axis=1, keepdims=True)
@@ -53,18 +54,19 @@ def moments(
     with_gram: bool,
     compute_dtype: str | None = None,
 ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
-    r"""Returns integrals `(h, k, d)`, masses `(h, k)` and Gram matrices of a block.
+    r"""Returns integrals `(h, k, d)`, masses `(h, k)` and Gram matrices of a chunk.
 
         Phi^T W f,    Phi^T w,    (Phi^T W Phi),
 
-    those of `opjax.Moments` for every head, which add up over blocks.
+    as in `opjax.Moments` for every head; they add up over chunks.
 
     Args:
       values: features, shape `(h, d, m)`.
       phi: basis functions, shape `(h, k, m)`.
-      weights: quadrature weights, shape `(m,)`; a zero leaves a point out.
+      weights: quadrature weights, shape `(m,)`; zero masks a point.
       with_gram: whether to compute Gram matrices `(h, k, k)`; None otherwise.
-      compute_dtype: what factors of integrals are rounded to, without Gram matrices.
+      compute_dtype: dtype to which factors of the integrals are rounded, if there are
+        no Gram matrices.
     """
     gram, row = None, weights[None, None, :]
     if with_gram:
@@ -81,7 +83,7 @@ def moments(
 def of_heads(
     found: tuple[jax.Array | None, ...], weight: jax.Array, count: jax.Array
 ) -> Moments:
-    """Returns the moments of all heads, from the sums of all blocks."""
+    """Returns the moments of all heads, from the sums over all chunks."""
     integrals, masses, gram = found
     assert integrals is not None
     assert masses is not None
@@ -93,6 +95,6 @@ def of_heads(
 def reconstruct(
     coefficients: jax.Array, phi: jax.Array, *, compute_dtype: str | None = None
 ) -> jax.Array:
-    """Returns `Phi c` of all heads, `(h d, m)`, from coefficients `(h, k, d)`."""
+    """Returns `Phi c` for all heads, `(h d, m)`, from coefficients `(h, k, d)`."""
     heads = product("hkd,hkm->hdm", coefficients, phi, compute_dtype)
     return heads.reshape(-1, phi.shape[2])

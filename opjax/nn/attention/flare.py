@@ -1,4 +1,4 @@
-"""Attention through latents, with deep projections."""
+"""FLARE attention through latents, with deep projections."""
 
 from collections.abc import Callable
 from functools import partial
@@ -26,30 +26,31 @@ _LATENT_DEVIATION = 0.1
 
 
 class FlareAttention(nnx.Module, PointSums):
-    r"""Multi-head attention of every point to learned latents, and of them to points.
+    r"""Multi-head attention from points to learned latents and back.
 
-    Per head, with `K` and `V` from residual perceptrons of the input and latents `L`,
+    Per head, with `K` and `V` computed from the input by residual perceptrons, and
+    latents `L`,
 
         softmax_k(s K L^T) softmax_n(s L K^T) V,
 
-    see `opjax.flare_attention`. The authors' parameter, a matrix `(c, k)`, holds the
-    latents `(h, k, d)` in the order of its memory.
+    see `opjax.flare_attention`. The authors' parameter, a matrix `(c, k)`, stores the
+    latents `(h, k, d)` in the same memory order.
 
     Args:
       features: channels `c` of input and output.
       num_heads: heads `h`, dividing `features`.
-      num_latents: latents `k` of every head.
+      num_latents: number `k` of latents per head.
       key: constructor of the perceptron of the keys, `key(features, features, rngs=)`.
-      value: constructor of that of the values.
-      norm: constructor of a norm of keys and of one of latents, `norm(width)`, over the
-        channels of a head, the same for all heads; `None` for none, as published.
+      value: constructor of the perceptron of the values.
+      norm: constructor of the norms of keys and latents, `norm(width)`, over the
+        channels of a head and shared by all heads; `None` for no norms, as published.
       scale: factor `s` of the scores, one in the published runs.
-      shared_latents: whether all heads have the same latents.
-      rngs: source of the initial parameters; latents start from N(0, 0.1^2).
+      shared_latents: whether all heads share the latents.
+      rngs: source of the initial parameters; latents are initialised from N(0, 0.1^2).
 
     Raises:
-      ValueError: if the heads do not divide the features, or there is no latent or no
-        positive scale.
+      ValueError: if the heads do not divide the features, there is no latent, or the
+        scale is not positive.
 
     Examples:
       >>> from flax import nnx
@@ -134,7 +135,7 @@ class FlareAttention(nnx.Module, PointSums):
         return self.out(checkpoint_name(merge_heads(heads), "attended"))
 
     def obstacle(self, use: Use, shared: Basis | None = None) -> str | None:
-        """Returns what is in the way of a use, see `PointSums`."""
+        """Returns why a use is not supported, see `PointSums`."""
         del shared
         name = division.name(self)
         if use == "narrow":
@@ -149,7 +150,7 @@ class FlareAttention(nnx.Module, PointSums):
         return None
 
     def local(self, x: jax.Array, given: Given, shared: Basis | None = None) -> Local:
-        """Returns scores `(h, k, m)` and values `(h, d, m)` of columns."""
+        """Returns scores `(h, k, m)` and values `(h, d, m)`, points last."""
         del given, shared
         key, value = (
             perceptron(x, linear=columns.linear).reshape(self.num_heads, -1, x.shape[1])
@@ -180,18 +181,18 @@ class FlareAttention(nnx.Module, PointSums):
         return jax.vmap(means_of)(columns.of_heads((*added, None), *totals))
 
     def spread(self, mixed: jax.Array, local: Local) -> jax.Array:
-        """Returns averages of those by the softmax over the latents, `(h d, m)`."""
+        """Returns the softmax averages over the latents, `(h d, m)`."""
         scores, value = local
         shares = columns.softmax(scores).astype(value.dtype)
         return columns.reconstruct(mixed, shares)
 
     def equal_weights_cancel(self, shared: Basis | None = None) -> bool:
-        """Whether a common factor of all weights changes nothing: so it is."""
+        """Whether a common factor of all weights cancels: yes."""
         del shared
         return True
 
     def coefficient_shape(self, shared: Basis | None = None) -> tuple[int, int, int]:
-        """Returns heads, latents and channels of a head."""
+        """Returns the numbers of heads, latents and channels of a head."""
         del shared
         width = self.out.in_features // self.num_heads
         return self.num_heads, self.latents.shape[-2], width

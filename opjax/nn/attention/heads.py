@@ -1,4 +1,4 @@
-"""Features of points, split into heads and merged again."""
+"""Splitting features of points into heads, and merging heads."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,9 +14,10 @@ _ENTRIES_IN_CACHE = 2**20
 def map_heads(
     function: Callable[..., jax.Array], *arguments: Any, entries: Any
 ) -> jax.Array:
-    """Applies a function to every head; all bases together have so many entries.
+    """Applies a function to every head, in parallel or one by one.
 
-    Their number is symbolic where a model is exported, and counts as large.
+    `num_entries` of all bases together decides which. It is symbolic when a model is
+    exported, and is then treated as large.
     """
     # One by one on CPU if the bases of all heads together leave the cache: three times
     # faster forward and backward at 7225 points, but a fifth slower at 972.
@@ -25,19 +26,19 @@ def map_heads(
 
 
 def split_heads(x: jax.Array, num_heads: int) -> jax.Array:
-    """Turns `(n, h d)` into `(h, n, d)`; the head index is the slow one."""
+    """Converts `(n, h d)` to `(h, n, d)`; the head index varies slowest."""
     n, channels = x.shape
     return x.reshape(n, num_heads, channels // num_heads).swapaxes(0, 1)
 
 
 def merge_heads(x: jax.Array) -> jax.Array:
-    """Turns `(h, n, d)` back into `(n, h d)`."""
+    """Converts `(h, n, d)` back to `(n, h d)`."""
     h, n, d = x.shape
     return x.swapaxes(0, 1).reshape(n, h * d)
 
 
 def head_width(features: int, num_heads: int, head_features: int | None = None) -> int:
-    """Returns the channels of a head: those given, or an equal share of the features.
+    """Returns the channels of a head: the given number, or features over heads.
 
     Raises:
       ValueError: if the heads do not divide the features, or a count is not positive.

@@ -1,8 +1,8 @@
-"""Sums of attentions among points whose keys weigh values, one function for each key.
+"""Attention between points by integrals against keys.
 
     y = sum_h F_h M_h W_h + b,    M_h made of sum_i w_i G_h(k_i) v_i,
 
-with functions `F_h` of the query of a point and `G_h` of its key.
+with functions `F_h` of a point's query and functions `G_h` of its key.
 """
 
 import jax
@@ -42,14 +42,14 @@ def exponential_sums(
     weights: jax.Array,
     highest: jax.Array | None = None,
 ) -> Sums:
-    """Returns the sums that softmaxes over all points are made of.
+    """Returns the sums from which softmaxes over all points are computed.
 
     Args:
       scores: exponents, shape `(h, k, m)`.
-      values: what is averaged, shape `(h, d, m)`.
-      weights: shape `(m,)`; a zero leaves a point out.
-      highest: what exponentials are divided by, shape `(h, k)`, at least the scores of
-        these points; by default the highest of them.
+      values: averaged values, shape `(h, d, m)`.
+      weights: shape `(m,)`; zero masks a point.
+      highest: exponents subtracted before exponentiation, shape `(h, k)`, at least the
+        maximum of the scores of these points; by default this maximum.
 
     Returns:
       Integrals `(h, k, d)` and masses `(h, k)`.
@@ -66,18 +66,18 @@ def exponential_sums(
 
 
 class KeySums(PointAttention, PointSums):
-    """An attention among points that knows them by integrals against their keys.
+    """Attention between points through integrals of values against keys.
 
-    Keys and values have a layer norm or none: an instance norm takes means over all
-    points in front of the sums.
+    Keys and values have a layer norm or no norm. An instance norm would need means over
+    all points before the sums.
     """
 
     def trial(self, query: jax.Array) -> jax.Array:
-        """Returns functions `(h, r, m)` of the queries, by default themselves."""
+        """Returns functions `(h, r, m)` of the queries, by default the queries."""
         return query
 
     def obstacle(self, use: Use, shared: Basis | None = None) -> str | None:
-        """Returns what is in the way of a use, see `PointSums`."""
+        """Returns why a use is not supported, see `PointSums`."""
         del shared
         name = division.name(self)
         if use == "narrow":
@@ -134,43 +134,43 @@ class KeySums(PointAttention, PointSums):
         totals: tuple[jax.Array, jax.Array],
         shared: Basis | None = None,
     ) -> jax.Array:
-        """Returns the integrals."""
+        """Returns the integrals unchanged."""
         del totals, shared
         (found,) = added
         assert found is not None
         return found
 
     def spread(self, mixed: jax.Array, local: Local) -> jax.Array:
-        """Returns expansions in the functions of the queries, `(h (d + p), m)`."""
+        """Returns expansions in the query functions, `(h (d + p), m)`."""
         functions = self.trial(local[0])
         heads = jnp.einsum("hrd,hrm->hdm", mixed, functions)
         return heads.reshape(-1, functions.shape[2])
 
     def equal_weights_cancel(self, shared: Basis | None = None) -> bool:
-        """Whether a common factor of all weights changes nothing: it does."""
+        """Whether a common factor of all weights cancels: no."""
         del shared
         return False
 
     def coefficient_shape(self, shared: Basis | None = None) -> tuple[int, int, int]:
-        """Returns heads, and twice the channels of a head with coordinates."""
+        """Returns the number of heads, and twice the channels of a head."""
         del shared
         width = self.out.in_features // self.num_heads
         return self.num_heads, width, width
 
 
 class TrialSums(KeySums):
-    r"""Integrals whose functions are the queries themselves, linear in the input.
+    r"""Attention by integrals that is linear in the queries.
 
         y = z (sum_h A_h M_h W_h) + b,    z = [points, x, 1],
 
-    with queries `z A_h`: one product at the points for all heads. A training step of
-    `elasticity --preset=fast --models=galerkin` is 1.18 times faster by it.
+    with queries `z A_h`: one matrix product at the points serves all heads. It makes a
+    training step of `elasticity --preset=fast --models=galerkin` 1.18 times faster.
     """
 
     def output(
         self, mixed: jax.Array, local: Local, x: jax.Array, given: Given
     ) -> jax.Array:
-        """Returns features `(c, m)` of all points, by one map of the input."""
+        """Returns features `(c, m)` of all points, by one linear map of the input."""
         del local
         x, kernel, bias = promoted(self.query, x.T)
         heads, p = self.num_heads, self.point_dim
@@ -185,7 +185,7 @@ class TrialSums(KeySums):
 
 
 class MeanKeySums(KeySums):
-    """Integrals that are divided by the sum of all weights."""
+    """Attention by integrals that are divided by the sum of all weights."""
 
     def combine(
         self,
@@ -199,16 +199,16 @@ class MeanKeySums(KeySums):
         return found / jnp.where(weight > 0, weight, 1).astype(found.dtype)
 
     def equal_weights_cancel(self, shared: Basis | None = None) -> bool:
-        """Whether a common factor of all weights changes nothing: so it is."""
+        """Whether a common factor of all weights cancels: yes."""
         del shared
         return True
 
 
 class SoftmaxKeySums(KeySums):
-    """Averages of values by a softmax of every key over the points."""
+    """Averages of values, weighted by a softmax of every key over the points."""
 
     def trial(self, query: jax.Array) -> jax.Array:
-        """Returns softmaxes of the queries over their features."""
+        """Returns softmaxes of the queries over their channels."""
         return columns.softmax(query)
 
     def sums(
@@ -224,11 +224,11 @@ class SoftmaxKeySums(KeySums):
         totals: tuple[jax.Array, jax.Array],
         shared: Basis | None = None,
     ) -> jax.Array:
-        """Returns the averages; zero if all points are left out."""
+        """Returns the averages; zero if all points are masked."""
         del shared
         return jax.vmap(means_of)(columns.of_heads((*added, None), *totals))
 
     def equal_weights_cancel(self, shared: Basis | None = None) -> bool:
-        """Whether a common factor of all weights changes nothing: so it is."""
+        """Whether a common factor of all weights cancels: yes."""
         del shared
         return True

@@ -1,4 +1,4 @@
-"""Attentions under the names of their papers: a basis and a mixer each."""
+"""Attention layers named after their papers: each is a basis with a mixer."""
 
 from functools import partial
 from typing import Unpack
@@ -21,12 +21,12 @@ from opjax.nn.mixers import FunctionalMap, ModeGains, SoftmaxMap
 
 
 class FunctionalAttention(BasisAttention):
-    """Functional attention: a functional map in a softmax basis of its own.
+    """Functional attention: a functional map in a learned softmax basis.
 
-    The ridge is convex, `(1 - a) K K^T + a I` with `a = sigmoid(ridge_logit)` learned,
-    and coefficients are weighted means. `opjax.functional_attention` of one head's
-    queries, keys and values computes the same with `projection=Means()` and
-    `ridge=Convex(r)`; by default the two differ:
+    The ridge is convex, `(1 - a) K K^T + a I` with `a = sigmoid(ridge_logit)` learned.
+    Coefficients are weighted means. `opjax.functional_attention` of one head's queries,
+    keys and values computes the same with `projection=Means()` and `ridge=Convex(r)`;
+    by default the two differ:
 
     | | `opjax.functional_attention` | this layer |
     |---|---|---|
@@ -95,8 +95,8 @@ class FunctionalAttention(BasisAttention):
 class PhysicsAttention(BasisAttention):
     """The attention of Transolver: a softmax among tokens in soft slices.
 
-    Published models clip temperatures on grids and not on other meshes,
-    `temperature_bounds=None`.
+    Published models clip temperatures on grids, but not on other meshes
+    (`temperature_bounds=None`).
 
     Args:
       features: channels of input and output.
@@ -151,7 +151,7 @@ class PhysicsAttention(BasisAttention):
 class EideticAttention(BasisAttention):
     """The attention of Transolver++: a softmax among tokens in an `AdaptiveBasis`.
 
-    Its noise is for training only, where the authors' code draws it in evaluation too.
+    Noise is added only in training; the authors' code also adds it in evaluation.
 
     Args:
       features: channels of input and output.
@@ -206,11 +206,11 @@ class OrthogonalAttention(BasisAttention):
         y = act(Attn(x) + W x),
 
     where `Attn` is `BasisAttention` with `ModeGains` in an `OrthonormalBasis` of
-    softmax functions. The documented layer, `OrthogonalLayer`, belongs to one grid: its
-    basis has one learned number per grid point, and so have its queries and keys. Here
-    they are functions of the input, so that the layer acts on any mesh. Softmax
-    functions are nearly dependent where scores vary little: in single precision the
-    trailing modes of a large basis on smooth features are rounding, so prefer a small
+    softmax functions. The documented layer, `OrthogonalLayer`, supports only one grid:
+    its basis, queries and keys have learned numbers for every grid point. Here they are
+    functions of the input, so the layer supports any mesh. Softmax functions are nearly
+    dependent if the scores vary little. In single precision, the trailing modes of a
+    large basis on smooth features are then rounding errors, so prefer a small
     `num_basis`.
 
     Args:
@@ -281,5 +281,5 @@ class OrthogonalAttention(BasisAttention):
         return y if self.activation is None else ACTIVATIONS[self.activation](y)
 
     def obstacle(self, use: Use, shared: Basis | None = None) -> str | None:
-        """Returns that its basis is in the way: it is orthonormal over all points."""
+        """Returns why it is not supported: its basis is orthonormal over all points."""
         return self.choose_basis(shared).obstacle(use)

@@ -1,4 +1,4 @@
-"""The Nystromformer layer as its published package has it."""
+"""The Nystromformer layer as in its published package."""
 
 from functools import partial
 
@@ -22,27 +22,28 @@ class NystromformerAttention(HeadwiseAttention):
 
         softmax(Q K~^T) softmax(Q~ K~^T)^+ softmax(Q~ K^T) V + f * V,
 
-    with landmarks `Q~`, `K~` the means over segments of equally many points, zeros
-    before the first point filling them up, and one filter `f` per head, which convolves
-    every channel of its values. Only the last projection has biases. The order of the
-    points matters, more than in `NystromAttention`, which has neither zeros nor filter.
+    with landmarks `Q~`, `K~`, means over segments with equal numbers of points. Zeros
+    are prepended to complete the first segment. One filter `f` per head convolves every
+    channel of its values. Only the last projection has a bias. The order of the points
+    matters more than in `NystromAttention`, which has neither zeros nor a filter.
 
-    The pseudo-inverse starts from one number for all heads, and in the published code
-    for all samples of a batch; here for those of `batch_axis` only.
+    The iteration for the pseudo-inverse is initialised with one number for all heads.
+    In the published code it is also shared by all samples of a batch; here only by the
+    samples along `batch_axis`.
 
     Args:
       features: channels `c`.
       num_heads: heads, dividing `features`.
-      num_landmarks: number of segments; any number of points will do.
-      num_iterations: steps towards the pseudo-inverse.
-      filter_size: points that the convolution sees, odd.
+      num_landmarks: number of segments; any number of points is supported.
+      num_iterations: number of iterations for the pseudo-inverse.
+      filter_size: width of the convolution in points, odd.
       batch_axis: name of the `jax.vmap` axis of the samples of a batch, if they share
-        the start of the pseudo-inverse.
+        the initialisation of the pseudo-inverse.
       rngs: source of the initial parameters.
 
     Raises:
       ValueError: if the heads do not divide the features, a number is not positive, or
-        the filter has no middle.
+        the filter size is even.
 
     Examples:
       >>> from functools import partial

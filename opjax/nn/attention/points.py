@@ -1,4 +1,4 @@
-"""What attentions that compare points with points have in common."""
+"""Common base classes of attention between points."""
 
 import abc
 from collections.abc import Callable
@@ -19,7 +19,7 @@ NORMALIZATIONS = ("layer", "instance")
 
 
 class HeadNorm(nnx.Module):
-    r"""Normalises every head on its own, `s (x - mean) / sqrt(var + epsilon) + b`.
+    r"""Normalises every head separately, `s (x - mean) / sqrt(var + epsilon) + b`.
 
     Args:
       num_heads: heads `h`.
@@ -68,16 +68,16 @@ class HeadNorm(nnx.Module):
 
 
 class PointOptions(TypedDict, total=False):
-    """What constructors of all `PointAttention` take; its documentation explains them.
+    """Constructor options of all `PointAttention` classes, which document them.
 
     Attributes:
-      num_heads: heads.
+      num_heads: number of heads.
       point_dim: dimension of the coordinates.
       normalization: kind of the learned normalisation.
       epsilon: offset of its variances.
       kernel_init: initialiser of the projections.
-      fan_in_init: whether they start uniform.
-      use_bias: whether they have biases.
+      fan_in_init: whether the projections are initialised uniformly.
+      use_bias: whether the projections have biases.
       out: constructor of the last projection.
     """
 
@@ -92,33 +92,34 @@ class PointOptions(TypedDict, total=False):
 
 
 class PointAttention(nnx.Module, abc.ABC):
-    r"""Multi-head self-attention among points with coordinates.
+    r"""Multi-head self-attention between points with coordinates.
 
-    Per head of width `d`, with `~` a learned normalisation and `x` the coordinates,
+    Per head of width `d`, with a learned normalisation, written with a tilde, and
+    coordinates `x`,
 
         Q = [x, y W_q],    K = [x, ~(y W_k)],    V = [x, ~(y W_v)],
 
-    or `~` on queries in place of values, and what a subclass makes of them. Merged
-    heads of width `d + p` are mapped back to `c` channels.
+    or with queries normalised instead of values; the subclass defines how they are
+    combined. The merged heads of width `d + p` are mapped back to `c` channels.
 
     Args:
       features: channels `c`.
       num_heads: heads, dividing `features`.
       point_dim: dimension `p` of the coordinates; zero for none.
-      normalization: `"layer"`, over the channels of a head at every point,
-        `"instance"`, over the points of every channel, or `None`.
+      normalization: `"layer"`, over the channels of a head at every point;
+        `"instance"`, over the points for every channel; or `None`.
       epsilon: offset of the variances in the normalisation.
-      kernel_init: initialiser of the `c x c` projections; `diagonal_xavier()` if left
-        out.
-      fan_in_init: whether they start from U(-b, b), `b = c^{-1/2}`, with their biases,
-        instead.
+      kernel_init: initialiser of the `c x c` projections; by default
+        `diagonal_xavier()`.
+      fan_in_init: whether projections and their biases are initialised from U(-b, b),
+        `b = c^{-1/2}`, instead.
       use_bias: whether queries, keys and values have biases.
       out: constructor of the last projection, `out(in, out, rngs=)`.
       rngs: source of the initial parameters.
 
     Raises:
       ValueError: if the heads do not divide the features, the epsilon is not positive,
-        the normalisation is unknown or there are two initialisers.
+        the normalisation is unknown or both initialisations are requested.
 
     Examples:
       >>> from flax import nnx
@@ -249,7 +250,7 @@ class PointAttention(nnx.Module, abc.ABC):
 
 
 class HeadwiseAttention(PointAttention):
-    """An attention among points that a function of one head's arrays computes.
+    """Attention between points, computed by a function of one head's arrays.
 
     Examples:
       >>> from flax import nnx
@@ -296,11 +297,11 @@ class HeadwiseAttention(PointAttention):
 def coordinates(
     x: jax.Array, mesh_points: jax.Array | None, point_dim: int
 ) -> jax.Array | None:
-    """Returns the coordinates of a layer that sees `point_dim`, checked; else `None`.
+    """Returns the checked coordinates of a layer with `point_dim`, else `None`.
 
     Raises:
       TypeError: if they are not floating point.
-      ValueError: if they do not fit the layer or the points.
+      ValueError: if their shape does not fit the layer or the points.
     """
     if point_dim == 0:
         return None

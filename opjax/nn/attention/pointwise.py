@@ -1,4 +1,4 @@
-"""Attentions that compare points with points, normalised per head."""
+"""Attention that compares points with points, normalised per head."""
 
 from functools import partial
 from typing import Unpack
@@ -58,14 +58,15 @@ class FourierAttention(HeadwiseAttention):
     ) -> jax.Array:
         """Returns `opjax.fourier_attention` of one head."""
         if weights is None:
-            weights = jnp.full(len(key), 1 / len(key), key.dtype)
+            n = key.shape[0]  # perhaps symbolic, in exports
+            weights = jnp.full(n, 1 / n, key.dtype)
         return opjax.fourier_attention(query, key, value, key_weights=weights)
 
 
 class LinearAttention(SoftmaxKeySums):
-    """Linear attention by two softmax steps, over the number of points once more.
+    """Linear attention with two softmaxes, divided once more by the number of points.
 
-    As in the code of Cao (2021), its output vanishes under refinement of the mesh.
+    As in the code of Cao (2021), its output vanishes under mesh refinement.
 
     Examples:
       >>> from flax import nnx
@@ -82,14 +83,14 @@ class LinearAttention(SoftmaxKeySums):
         totals: tuple[jax.Array, jax.Array],
         shared: Basis | None = None,
     ) -> jax.Array:
-        """Returns averages over the number of points."""
+        """Returns averages divided by the number of points."""
         _, count = totals
         averages = super().combine(added, totals, shared)
         return averages / jnp.maximum(count, 1).astype(averages.dtype)
 
 
 class SoftmaxAttention(HeadwiseAttention):
-    """Softmax attention among all points, see `PointAttention`.
+    """Softmax attention between all points, see `PointAttention`.
 
     Its cost is quadratic in the number of points.
 
@@ -119,14 +120,15 @@ class SoftmaxAttention(HeadwiseAttention):
 class IntentionAttention(TrialSums):
     """Ridge regression of values on keys, in linear time, see `opjax.intention`.
 
-    Keys and values are normalised as in the other attentions, and heads may see
-    coordinates; the authors' has neither, `normalization=None` and `point_dim=0`.
+    Keys and values are normalised as in the other layers, and heads may use
+    coordinates. The authors' layer does neither: `normalization=None` and
+    `point_dim=0`.
 
     Args:
       features: channels `c`.
-      ridge: fixed Tikhonov weight of the mean square of the keys.
+      ridge: fixed Tikhonov weight, relative to the mean square of the keys.
       rngs: source of the initial parameters.
-      **options: those of `PointAttention`.
+      **options: options of `PointAttention`.
 
     Examples:
       >>> from functools import partial
@@ -159,7 +161,8 @@ class IntentionAttention(TrialSums):
     ) -> jax.Array:
         """Maps the checked arguments of a call to features `(n, c)`.
 
-        Of fewer points than channels, `opjax.intention` solves the system of points.
+        With fewer points than channels, `opjax.intention` solves the smaller system
+        over the points.
         """
         n, width = x.shape[0], self.out.in_features // self.num_heads
         if export.is_symbolic_dim(n) or not 0 < n < width:
@@ -185,7 +188,7 @@ class IntentionAttention(TrialSums):
         totals: tuple[jax.Array, jax.Array],
         shared: Basis | None = None,
     ) -> jax.Array:
-        """Returns the regressions of values on keys."""
+        """Returns the regression coefficients of values on keys."""
         gram, products = jnp.split(super().combine(added, totals, shared), 2, axis=2)
         return jax.vmap(partial(regression, ridge=self.ridge))(gram, products)
 
@@ -193,14 +196,15 @@ class IntentionAttention(TrialSums):
 class PerformerAttention(HeadwiseAttention):
     """Softmax attention estimated by positive random features, in linear time.
 
-    The features are drawn once, from a seed; every head has the same.
+    The features are drawn once from a seed and shared by all heads.
 
     Args:
       features: channels `c`.
-      num_features: random features; the more, the closer to `SoftmaxAttention`.
+      num_features: number of random features; more approximate `SoftmaxAttention`
+        better.
       seed: seed of the random features.
       rngs: source of the initial parameters.
-      **options: those of `PointAttention`.
+      **options: options of `PointAttention`.
 
     Examples:
       >>> from functools import partial
@@ -249,13 +253,13 @@ class PerformerAttention(HeadwiseAttention):
 
 
 class NystromAttention(HeadwiseAttention):
-    """Softmax attention through landmarks, means over segments of the points.
+    """Softmax attention through landmarks, which are means over segments of points.
 
     Args:
       features: channels `c`.
-      num_landmarks: landmarks, at most as many as points.
+      num_landmarks: number of landmarks, at most the number of points.
       rngs: source of the initial parameters.
-      **options: those of `PointAttention`.
+      **options: options of `PointAttention`.
 
     Examples:
       >>> from functools import partial
@@ -300,14 +304,15 @@ class NystromAttention(HeadwiseAttention):
 
 
 class LinformerAttention(HeadwiseAttention):
-    """Softmax attention to learned combinations of the points of one fixed mesh size.
+    """Softmax attention to learned combinations of points, for one number of points.
 
     Args:
       features: channels `c`.
-      num_points: points `n` of every mesh, in an order that means something.
-      num_projected: combinations `k`.
-      rngs: source of the initial parameters; projections start from N(0, 1/n).
-      **options: those of `PointAttention`.
+      num_points: number of points `n` of every mesh, in a meaningful order.
+      num_projected: number of combinations `k`.
+      rngs: source of the initial parameters; projections are initialised from N(0,
+        1/n).
+      **options: options of `PointAttention`.
 
     Examples:
       >>> from functools import partial
@@ -344,7 +349,7 @@ class LinformerAttention(HeadwiseAttention):
         value: jax.Array,
         weights: jax.Array | None,
     ) -> jax.Array:
-        """Returns `opjax.linformer_attention` of one head; weights mask, no more.
+        """Returns `opjax.linformer_attention` of one head; weights only mask points.
 
         The projections are sums over the points of one mesh.
         """

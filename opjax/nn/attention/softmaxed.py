@@ -1,7 +1,7 @@
-"""Attentions of linear cost whose queries are softmaxed over their features.
+"""Attention layers of linear cost with a softmax of the queries over their features.
 
-Those of the general neural operator transformer and of the orthogonal neural operator;
-layers of one input function are called as all others.
+They are the attention layers of the general neural operator transformer and of the
+orthogonal neural operator. Layers of one input function have the common interface.
 """
 
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ class _TrunkAttention(PointAttention):
 class NormalizedAttention(_TrunkAttention, HeadwiseAttention):
     r"""Normalised linear attention of the general neural operator transformer.
 
-    Per head, with softmaxes over its features,
+    Per head, with softmaxes over the channels of the head,
 
         q = softmax(y W_q),    k = softmax(y W_k),    v = y W_v,
         q_i + sum_j w_j <q_i, k_j> v_j / sum_j w_j <q_i, k_j>.
@@ -61,8 +61,8 @@ class NormalizedAttention(_TrunkAttention, HeadwiseAttention):
     Args:
       features: channels `c`.
       num_heads: heads, dividing `features`.
-      kernel_init: initialiser of all kernels, with zero biases; both U(-b, b),
-        `b = c^{-1/2}`, if None.
+      kernel_init: initialiser of all kernels, with zero biases; if None, kernels and
+        biases are initialised from U(-b, b), `b = c^{-1/2}`.
       use_bias: whether queries, keys and values have biases.
       rngs: source of the initial parameters.
 
@@ -95,13 +95,13 @@ class NormalizedAttention(_TrunkAttention, HeadwiseAttention):
 
 
 class MeanAttention(_TrunkAttention, MeanKeySums):
-    r"""As `NormalizedAttention`, but a mean over the points in place of the average.
+    r"""Like `NormalizedAttention`, with a mean over the points instead of the average.
 
         q_i + sum_j w_j <q_i, k_j> v_j / sum_j w_j.
 
-    The default attention of the orthogonal neural operator in Neural-Solver-Library,
-    and the type "galerkin" of the general neural operator transformer. Arguments are
-    those of `NormalizedAttention`.
+    This is the default attention of the orthogonal neural operator in
+    Neural-Solver-Library, and the type "galerkin" of the general neural operator
+    transformer. The arguments are the same as for `NormalizedAttention`.
 
     Examples:
       >>> from flax import nnx
@@ -113,7 +113,7 @@ class MeanAttention(_TrunkAttention, MeanKeySums):
     """
 
     def trial(self, query: jax.Array) -> jax.Array:
-        """Returns softmaxes of the queries over their features."""
+        """Returns softmaxes of the queries over their channels."""
         return columns.softmax(query)
 
     def sums(
@@ -129,21 +129,21 @@ class MeanAttention(_TrunkAttention, MeanKeySums):
         totals: tuple[jax.Array, jax.Array],
         shared: Basis | None = None,
     ) -> jax.Array:
-        """Returns means, to which the queries are added as the identity."""
+        """Returns means plus the identity, which adds the queries."""
         found = super().combine(added, totals, shared)
         return found + jnp.eye(found.shape[1], dtype=found.dtype)[None]
 
 
 class EfficientAttention(_TrunkAttention, SoftmaxKeySums):
-    r"""Linear attention by a softmax over features and one over points.
+    r"""Linear attention with one softmax over features and one over points.
 
     Per head,
 
-        softmax_d(q) / sqrt(d) sum_j softmax_j(k_j) v_j^T,
+        softmax_d(q) / sqrt(d) sum_j softmax_j(k_j) v_j^T.
 
-    `opjax.linear_attention` over the root of the width `d` of a head, and without
-    biases but the last one: the "linear" attention of the orthogonal neural operator,
-    "selfAttention" in Neural-Solver-Library.
+    This is `opjax.linear_attention` divided by the square root of a head's width `d`,
+    without biases except in the last map: the "linear" attention of the orthogonal
+    neural operator, "selfAttention" in Neural-Solver-Library.
 
     Args:
       features: channels `c`.
@@ -180,12 +180,13 @@ class EfficientAttention(_TrunkAttention, SoftmaxKeySums):
 
 
 class SharedNormAttention(TrialSums, MeanKeySums):
-    r"""Galerkin-type attention, one layer norm of keys and one of values for all heads.
+    r"""Galerkin-type attention with layer norms of keys and values shared by all heads.
 
         q_i sum_j w_j N(k_j) N(v_j)^T / sum_j w_j,
 
-    without biases but the last one: the "galerkin" attention of the orthogonal neural
-    operator's own code. `GalerkinAttention` has norms for every head, and coordinates.
+    without biases except in the last map: the "galerkin" attention of the orthogonal
+    neural operator's own code. `GalerkinAttention` has separate norms for every head,
+    and coordinates.
 
     Args:
       features: channels `c`.
@@ -225,24 +226,25 @@ class SharedNormAttention(TrialSums, MeanKeySums):
 
 
 class NormalizedCrossAttention(nnx.Module):
-    r"""Normalised linear attention of one function to several others.
+    r"""Normalised linear attention from one function to several others.
 
-    Per head, with softmaxes over its features,
+    Per head, with softmaxes over the channels of the head,
 
         q = softmax(y W_q),    k^f = softmax(z^f W_k^f),    v^f = z^f W_v^f,
         q_i + sum_f (sum_j w_j <q_i, k_j^f> v_j^f / sum_j w_j <q_i, k_j^f>),
 
-    for input functions `z^f`, each with points and weights of its own.
+    for input functions `z^f`, each with its own points and weights.
 
     Args:
-      features: channels `c`, of all functions.
+      features: channels `c` of all functions.
       num_heads: heads, dividing `features`.
       num_inputs: number of input functions `f`.
       kernel_init: see `NormalizedAttention`.
       rngs: source of the initial parameters.
 
     Raises:
-      ValueError: if the heads do not divide the features, or there is no input.
+      ValueError: if the heads do not divide the features, or there is no input
+        function.
 
     Examples:
       >>> from flax import nnx
@@ -306,7 +308,7 @@ class NormalizedCrossAttention(nnx.Module):
         if not len(inputs) == len(weights) == len(self.keys):
             raise ValueError(
                 f"Different numbers of input functions: {len(inputs)} inputs and "
-                f"{len(weights)} input_weights for a layer of {len(self.keys)}."
+                f"{len(weights)} input_weights for a layer with {len(self.keys)}."
             )
         for features in (x, *inputs):
             _checks.layer_input(self.out.out_features, features=features)

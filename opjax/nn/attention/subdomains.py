@@ -23,7 +23,7 @@ from opjax.schwarz.operators import total
 
 
 class Subdomains(NamedTuple):
-    """Subdomains of a mesh and the functions of their coarse level.
+    """Subdomains of a mesh and the basis functions of their coarse level.
 
     Attributes:
       cover: subdomains of the points with their partition of unity.
@@ -50,8 +50,8 @@ class GridSubdomains:
     Attributes:
       grid_shape: points per axis.
       num_boxes: boxes per axis.
-      overlap: points by which a box grows on either side.
-      num_hats: hats per axis; `num_boxes + 1` if `None`.
+      overlap: number of points by which a box is extended on every side.
+      num_hats: number of hats per axis; `num_boxes + 1` if `None`.
 
     Raises:
       ValueError: if boxes or hats do not fit the grid.
@@ -74,7 +74,7 @@ class GridSubdomains:
         self.build()
 
     def build(self) -> Subdomains:
-        """Returns the subdomains; they are computed once."""
+        """Returns the subdomains, which are computed once."""
         return _grid_subdomains(self)
 
     def part(self, axis_name: str, num_points: int) -> Subdomains:
@@ -83,7 +83,8 @@ class GridSubdomains:
         Args:
           axis_name: axis over whose devices the points of the grid are split, row by
             row, see `schwarz.split_cover`.
-          num_points: points of a device, with padding behind those of the grid.
+          num_points: number of points of a device, with padding after those of the
+            grid.
         """
         devices = jax.lax.axis_size(axis_name)
         whole = _split_subdomains(self, devices, num_points, axis_name)
@@ -123,12 +124,12 @@ def _split_subdomains(
 
 
 class MapsOfLevels(NamedTuple):
-    """Maps of both levels with the basis at the points, for inspection.
+    """Functional maps of both levels, and the basis at the points, for inspection.
 
     Attributes:
       maps: maps of the subdomains, shape `(h, s, k, k)`.
       coarse_map: maps of the coarse level, shape `(h, k, k)`, or `None`.
-      basis: basis functions at all points, shape `(h, n, k)`; a subdomain has their
+      basis: basis functions at all points, shape `(h, n, k)`; subdomains use their
         restrictions.
 
     Examples:
@@ -165,17 +166,17 @@ class SubdomainAttention(nnx.Module):
         E f = diag(H^T w)^{-1} H^T W f.
 
     `F_i` is a `BasisAttention` on subdomain `i` in the basis `R_i Phi`, with weights
-    `D_i R_i w`, so that overlaps count once. `F_0` is one on the coarse functions as
-    points: its features are means over them, offset as in `opjax.Moments`, its weights
-    `H^T w`, its basis that of the means of what basis functions are computed from. The
-    layer is not linear in `f`: every subdomain has coefficients and a map of its own,
-    computed from its own values.
+    `D_i R_i w`, so that overlaps count once. `F_0` is a `BasisAttention` whose points
+    are the coarse functions: its features are means over them, with the offset of
+    `opjax.Moments`; its weights are `H^T w`; its basis functions are evaluated at the
+    averaged basis inputs. The layer is not linear in `f`: every subdomain computes its
+    own coefficients and map from its values.
 
-    Subdomains share their parameters, so that their number and the mesh may change.
-    What basis functions are computed from is computed once, at all points:
-    convolutional projections see across the borders of subdomains. The coarse level has
-    a mixer of its own, and shares all else with the subdomains. With one subdomain and
-    without a coarse level the layer is its attribute `local`.
+    Subdomains share their parameters, so that their number and the mesh may change. The
+    inputs of the basis functions are computed once at all points: convolutional
+    projections read across the borders of subdomains. The coarse level has a separate
+    mixer, and shares all other parameters with the subdomains. With one subdomain and
+    without a coarse level, the layer equals its attribute `local`.
 
     Args:
       features: channels `c` of input and output.
@@ -183,8 +184,8 @@ class SubdomainAttention(nnx.Module):
         basis of pointwise functions: `attention(features, rngs=)`.
       coarse: constructor of the coarse level's mixer, see `BasisAttention`; `None` for
         no coarse level.
-      subdomains: those of the grid that the layer is for; `None` if every call brings
-        its own.
+      subdomains: subdomains of the grid that the layer is built for; `None` if they are
+        passed with every call.
       rngs: source of the initial parameters.
 
     Examples:
@@ -291,11 +292,11 @@ class SubdomainAttention(nnx.Module):
         return self.local.merge(heads)
 
     def obstacle(self, use: Use, shared: Basis | None = None) -> str | None:
-        """Returns what is in the way of a use, see `nn.division`, or `None`.
+        """Returns why a use is not supported, see `nn.division`, or `None`.
 
         Args:
-          use: what is asked for.
-          shared: the basis that all layers share, if they do.
+          use: the requested use.
+          shared: the basis that all layers share, if any.
         """
         if use != "devices":
             return division.needs_all_points(self)
@@ -306,11 +307,11 @@ class SubdomainAttention(nnx.Module):
         return None
 
     def exchange(self, axis_name: str, num_points: int) -> Subdomains:
-        """Returns the subdomains of one device, and what it exchanges with others.
+        """Returns the subdomains of one device, and its exchange with others.
 
         Args:
           axis_name: axis of `jax.shard_map` over whose devices points are split.
-          num_points: points of a device.
+          num_points: number of points of a device.
         """
         assert self.subdomains is not None
         part = self.subdomains.part(axis_name, num_points)
@@ -440,7 +441,7 @@ class SubdomainAttention(nnx.Module):
             and self.local.weights(module, x, None) is not None
         ):
             raise ValueError(
-                "Pass quadrature_weights; only weighted means work without them."
+                "Pass quadrature_weights; they may be omitted only for weighted means."
             )
         return self.exchange(axis_name, x.shape[0])
 
@@ -506,9 +507,9 @@ def _check(x: jax.Array, subdomains: Subdomains, has_coarse_level: bool) -> None
             )
     if (subdomains.coarse_space is not None) != has_coarse_level:
         raise ValueError(
-            "Pass a coarse space exactly if the layer has a coarse level: "
-            f"coarse_space is {'missing' if has_coarse_level else 'given'}, the layer "
-            f"has {'a' if has_coarse_level else 'no'} coarse mixer."
+            "Pass a coarse space if and only if the layer has a coarse level: "
+            f"coarse_space is {'missing' if has_coarse_level else 'given'}, the "
+            f"layer has {'a' if has_coarse_level else 'no'} coarse mixer."
         )
 
 

@@ -1,6 +1,6 @@
-"""Attention that knows the points by sums over them: all that chunks have to add up.
+"""Attention by sums over points, which can be added over chunks.
 
-A layer is three steps, of which only the second one looks at all points,
+A layer consists of three steps; only the second one combines points,
 
     here = local(x)                     at every point alone,
     mixed = combine(sum of sums(here))  of all points together, a small array,
@@ -34,13 +34,13 @@ Added = tuple[jax.Array | None, ...]
 @pytree
 @dataclasses.dataclass(frozen=True)
 class Sums:
-    """Sums over points, which are added for points in several chunks.
+    """Sums over points, which add up over chunks.
 
     Attributes:
-      added: arrays `(h, ...)`; where exponentials are summed, these divided by
-        `exp(highest)`, so that they stay finite.
-      highest: the highest exponents of these points, shape `(h, k)`, of arrays
-        `(h, k, ...)`; `None` where nothing was divided.
+      added: arrays `(h, ...)`; sums of exponentials are divided by `exp(highest)`, so
+        that they stay finite.
+      highest: maximum exponents over these points, shape `(h, k)`, for arrays `(h, k,
+        ...)`; `None` if nothing was divided.
 
     Examples:
       >>> import jax.numpy as jnp
@@ -65,7 +65,7 @@ class Sums:
         return Sums(jax.tree.map(_plus, one.added, two.added), top)
 
     def relative_to(self, highest: jax.Array) -> "Sums":
-        """The same sums, with exponentials divided by those of other exponents."""
+        """The same sums, with exponentials relative to other exponents."""
         if self.highest is None:
             return self
         numpy = highest.__array_namespace__()
@@ -91,7 +91,7 @@ def _plus(one: jax.Array, other: jax.Array) -> jax.Array:
 
 
 def nothing(like: Sums) -> Sums:
-    """Returns the sums over no points, of the shapes of others."""
+    """Returns the sums over an empty set of points, with the shapes of others."""
     highest = like.highest
     if highest is not None:
         highest = jnp.full_like(highest, jnp.finfo(highest.dtype).min)
@@ -99,12 +99,13 @@ def nothing(like: Sums) -> Sums:
 
 
 class PointSums(abc.ABC):
-    """What an attention layer offers whose points may be divided.
+    """Interface of an attention layer that supports chunks of points.
 
-    Layers that share a basis, which is passed with every call, get it as `shared`.
+    If layers share a basis, which is passed with every call, they receive it as
+    `shared`.
 
     Attributes:
-      out: the last map, from merged heads `(h d, m)` to features `(c, m)`.
+      out: last linear map, from merged heads `(h d, m)` to features `(c, m)`.
 
     Examples:
       >>> from flax import nnx
@@ -121,16 +122,16 @@ class PointSums(abc.ABC):
 
     @abc.abstractmethod
     def obstacle(self, use: Use, shared: Basis | None = None) -> str | None:
-        """Returns what is in the way of a use, or `None`."""
+        """Returns why a use is not supported, or `None`."""
 
     @abc.abstractmethod
     def local(self, x: jax.Array, given: Given, shared: Basis | None = None) -> Local:
-        """Returns what the layer computes at every point alone.
+        """Returns the values that each depend on only one point.
 
         Args:
           x: features of some points, shape `(c, m)`.
-          given: arrays of these points.
-          shared: the basis, if the layer owns none.
+          given: other arrays of these points.
+          shared: the shared basis, if the layer has none.
         """
 
     @abc.abstractmethod
@@ -140,9 +141,10 @@ class PointSums(abc.ABC):
         """Returns the sums over some points.
 
         Args:
-          local: of these points.
-          weights: shape `(m,)`; a zero leaves a point out.
-          highest: what exponentials are divided by; by default those of these points.
+          local: result of `local` for these points.
+          weights: shape `(m,)`; zero masks a point.
+          highest: exponents that are subtracted; by default the maxima over these
+            points.
         """
 
     @abc.abstractmethod
@@ -152,28 +154,28 @@ class PointSums(abc.ABC):
         totals: tuple[jax.Array, jax.Array],
         shared: Basis | None = None,
     ) -> jax.Array:
-        """Returns what points are told of each other, coefficients `(h, k, d)`.
+        """Returns the coefficients `(h, k, d)` from the sums over all points.
 
         Args:
           added: sums over all points.
-          totals: the sum of all weights, and how many are positive.
-          shared: the basis, if the layer owns none.
+          totals: the sum of all weights, and the number of positive weights.
+          shared: the shared basis, if the layer has none.
         """
 
     @abc.abstractmethod
     def spread(self, mixed: jax.Array, local: Local) -> jax.Array:
-        """Returns what the heads find at some points, `(h d, m)`."""
+        """Returns the outputs of the heads at some points, `(h d, m)`."""
 
     def output(
         self, mixed: jax.Array, local: Local, x: jax.Array, given: Given
     ) -> jax.Array:
-        """Returns features `(c, m)`: the last map of what the heads find.
+        """Returns features `(c, m)`: the last map of the outputs of the heads.
 
         Args:
-          mixed: coefficients of all points.
-          local: of some points.
+          mixed: coefficients from all points.
+          local: result of `local` for some points.
           x: features of these points, shape `(c, m)`.
-          given: arrays of these points.
+          given: other arrays of these points.
         """
         del x, given
         return columns.linear(self.out, self.spread(mixed, local))
@@ -181,12 +183,12 @@ class PointSums(abc.ABC):
     def of_all_points(
         self, x: jax.Array, given: Given, weights: jax.Array | None
     ) -> jax.Array:
-        """Takes the three steps with all points at once.
+        """Performs the three steps for all points at once.
 
         Args:
           x: features, shape `(n, c)`.
-          given: arrays of the points.
-          weights: of the points, shape `(n,)`, equal ones if None.
+          given: other arrays of the points.
+          weights: weights of the points, shape `(n,)`; equal weights if None.
 
         Returns:
           Features at the points, shape `(n, c)`.
@@ -202,18 +204,18 @@ class PointSums(abc.ABC):
 
     @abc.abstractmethod
     def equal_weights_cancel(self, shared: Basis | None = None) -> bool:
-        """Whether weights may be ones in place of `1 / n` where none are given."""
+        """Whether ones can replace the default weights `1 / n`."""
 
     @abc.abstractmethod
     def coefficient_shape(self, shared: Basis | None = None) -> tuple[int, int, int]:
-        """Returns the shape of what `combine` returns: heads, functions, channels."""
+        """Returns the shape of the coefficients: heads, functions, channels."""
 
     def convolved_basis(self, shared: Basis | None = None) -> Basis | None:
-        """Returns the basis if its projection reads neighbouring points of a grid."""
+        """Returns the basis if its projection is a convolution on a grid."""
         del shared
         return None
 
     def arrays(self, shared: Basis | None = None) -> tuple[str, ...]:
-        """Returns names of the arrays of points that a call cannot do without."""
+        """Returns the names of the per-point arrays that every call requires."""
         del shared
         return ()

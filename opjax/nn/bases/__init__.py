@@ -1,7 +1,7 @@
-"""Bases that attention expands features in: learned, fixed, adaptive, orthonormal.
+"""Bases for attention: learned, fixed, adaptive, orthonormal.
 
-A basis maps features to functions `(n, k)` for every head; see `Basis` for what it has
-to offer, and `nn.BasisAttention` for what uses it.
+A basis maps features to functions `(n, k)` for every head. `Basis` defines the
+interface; `nn.BasisAttention` uses it.
 """
 
 from opjax.nn.bases.adaptive import AdaptiveBasis, draws_noise, with_noise

@@ -1,4 +1,4 @@
-"""The basis of Transolver++, and noise that layers draw while they are trained."""
+"""The basis of Transolver++, and random noise of layers in training."""
 
 from typing import Any
 
@@ -16,28 +16,29 @@ from opjax.nn.layers import ACTIVATIONS, MLP, Linear
 
 
 class AdaptiveBasis(Basis):
-    r"""A softmax basis whose temperature belongs to the point.
+    r"""A softmax basis with a temperature for every point.
 
-    One projection of the input gives features `f`, from which all else is computed,
+    One projection of the input gives features `f`, from which everything else is
+    computed,
 
         phi = softmax(s(f) / tau(f)),    tau = max(gelu(t(f)) + b_h, min_temperature),
 
-    with a linear map `s` and a perceptron `t` that all heads share, and a number `b_h`
-    for each head. In training Gumbel noise is added to the scores, see `with_noise`.
+    with a linear map `s` and a perceptron `t` shared by all heads, and a number `b_h`
+    per head. In training, Gumbel noise is added to the scores, see `with_noise`.
 
     Args:
       features: channels `c` of the input.
       num_heads: heads `h`, dividing `features` unless `head_features` is given.
-      num_basis: basis functions `k` per head, also the hidden width of `t`.
+      num_basis: number `k` of basis functions per head, and hidden width of `t`.
       head_features: channels `d` of a head, `c / h` by default.
-      point_dim: coordinates that calls append to the channels.
+      point_dim: number of coordinates that calls append to the channels.
       temperature: initial value of every `b_h`.
-      min_temperature: smallest temperature; below it, there is no gradient.
+      min_temperature: lower limit of the temperature; below it, the gradient is zero.
       rngs: source of the initial parameters, N(0, 0.02^2) with zero biases.
 
     Raises:
-      ValueError: if the heads do not divide the features, or there is no basis function
-        or no positive temperature.
+      ValueError: if the heads do not divide the features, there is no basis function,
+        or a temperature is not positive.
 
     Examples:
       >>> from functools import partial
@@ -101,7 +102,7 @@ class AdaptiveBasis(Basis):
         *,
         uniform: jax.Array | None = None,
     ) -> jax.Array:
-        """Returns the softmax of the scores, `(n, k)`, with noise of draws `(n, k)`."""
+        """Returns the softmax of the scores, `(n, k)`, with noise from `(n, k)`."""
         temperature = ACTIVATIONS["gelu"](self.temperature(local)[:, 0]) + shared
         temperature = jnp.maximum(temperature, self.min_temperature)
         return opjax.softmax_basis(
@@ -109,17 +110,17 @@ class AdaptiveBasis(Basis):
         )
 
     def with_noise(self, key: jax.Array) -> "NoisyBasis":
-        """Returns the basis of one training step."""
+        """Returns the basis with noise, for one training step."""
         keys = jax.random.split(key, self.temperature_bias.shape)
         return NoisyBasis(self, keys)
 
 
 class NoisyBasis(Basis):
-    """An `AdaptiveBasis` whose scores have Gumbel noise, drawn from a key.
+    """An `AdaptiveBasis` with Gumbel noise in its scores, drawn from a key.
 
     Args:
       inner: the basis without noise.
-      keys: a key for every head, shape `(h,)`.
+      keys: one key per head, shape `(h,)`.
     """
 
     def __init__(self, inner: AdaptiveBasis, keys: jax.Array):
@@ -134,7 +135,7 @@ class NoisyBasis(Basis):
         mesh_points: jax.Array | None = None,
         basis_functions: jax.Array | None = None,
     ) -> HeadInputs:
-        """Returns what the basis without noise does, and the keys."""
+        """Returns the head inputs of the basis without noise, and the keys."""
         inputs = self.inner.head_inputs(
             x, mesh_points=mesh_points, basis_functions=basis_functions
         )
@@ -150,18 +151,18 @@ class NoisyBasis(Basis):
         return self.inner.functions(local, inner, quadrature_weights, uniform=uniform)
 
     def obstacle(self, use: Use) -> str | None:
-        """Returns that noise is in the way, which no chunk can draw for itself."""
+        """Returns that chunks are not supported, because noise needs all points."""
         if use == "narrow":
             return super().obstacle(use)
         return "the noise of a training step is drawn for all points together"
 
     def uniform(self, key: jax.Array, shape: tuple[int, int], dtype: Any) -> jax.Array:
-        """Draws numbers on [0, 1)."""
+        """Draws uniform random numbers on [0, 1)."""
         return jax.random.uniform(key, shape, dtype)
 
 
 def draws_noise(model: Any) -> bool:
-    """Whether a model has layers that draw noise while they are trained.
+    """Whether a model has layers with random noise in training.
 
     Examples:
       >>> from flax import nnx
@@ -174,18 +175,18 @@ def draws_noise(model: Any) -> bool:
 
 
 def with_noise(model: Any, key: jax.Array) -> Any:
-    """Returns a model as it is in one step of training, with noise in its layers.
+    """Returns the model of one training step, with noise in its layers.
 
-    Layers that draw any have a method `with_noise(key)`, which returns the layer to
-    take in their place; without it, as in evaluation, there is none. Every sample of a
-    batch needs a key of its own.
+    A layer with noise has a method `with_noise(key)`, which returns the layer that
+    replaces it in training. Without this call, as in evaluation, there is no noise.
+    Every sample of a batch needs its own key.
 
     Args:
       model: any pytree of modules.
-      key: PRNG key, of which every layer gets another part.
+      key: PRNG key, from which every layer gets its own key.
 
     Returns:
-      The model; the same one if there is no such layer.
+      The model; the same object if it has no such layer.
 
     Examples:
       >>> from flax import nnx

@@ -1,8 +1,8 @@
-"""Bases that heads expand their features in: learned, fixed or given.
+"""Bases in which heads expand their features: learned, fixed or passed to the call.
 
-A basis module projects the input of a layer to the features of its heads and says which
-functions to expand them in. What a function needs to know of a point is `local`; so
-that attention can work on chunks of points and on subdomains.
+A basis module projects the input of a layer to features of its heads and defines the
+functions to expand them in. `local` contains the inputs of the functions at each point,
+so that attention can work on chunks of points and on subdomains.
 """
 
 import abc
@@ -27,11 +27,11 @@ from opjax.precision import matmul, product
 
 
 class HeadInputs(NamedTuple):
-    """What a basis makes of the input of a layer, for every head.
+    """Features and inputs of basis functions for every head.
 
     Attributes:
       values: features to expand, shape `(h, n, d)`.
-      local: what the basis functions are computed from, point by point, `(h, n, e)`.
+      local: inputs of the basis functions at every point, `(h, n, e)`.
       shared: parameters of the functions, a pytree of arrays `(h, ...)`.
 
     Examples:
@@ -50,13 +50,13 @@ class HeadInputs(NamedTuple):
 
 
 class LinearInputs(NamedTuple):
-    """What the one head of a basis makes of the input of a layer, by linear maps.
+    """Head inputs of a basis with one head, computed by linear maps.
 
     Attributes:
       x: features with coordinates, shape `(n, e)`.
       kernel: map to the features to expand, shape `(e, d)`.
-      bias: what is added to them, shape `(d,)`, or `None`.
-      shared: parameters with which `functions` computes functions from `x`.
+      bias: added bias, shape `(d,)`, or `None`.
+      shared: parameters with which `functions` computes the basis functions from `x`.
     """
 
     x: jax.Array
@@ -66,14 +66,14 @@ class LinearInputs(NamedTuple):
 
 
 class Basis(nnx.Module, abc.ABC):
-    """Features to expand and basis functions to expand them in, for every head.
+    """Features to expand and basis functions, for every head.
 
     Attributes:
       num_heads: heads `h`.
-      num_basis: functions `k` per head.
-      point_dim: coordinates that calls append to the channels.
+      num_basis: number `k` of functions per head.
+      point_dim: number of coordinates that calls append to the channels.
       one_sign: whether functions are non-negative, so that means over them exist.
-      pointwise: whether a function's value at a point depends on this point alone.
+      pointwise: whether the value of a function at a point depends only on this point.
 
     Examples:
       >>> from flax import nnx
@@ -102,9 +102,9 @@ class Basis(nnx.Module, abc.ABC):
         mesh_points: jax.Array | None = None,
         axis_name: str | None = None,
     ) -> jax.Array:
-        """Maps features `(n, c)` to what `from_projected` takes, `(n, e)`.
+        """Maps features `(n, c)` to the input `(n, e)` of `from_projected`.
 
-        `axis_name` is that of devices which have rows of a grid each.
+        `axis_name` is the axis of devices that each hold rows of a grid.
         """
         x = with_points(x, mesh_points if self.point_dim else None, self.point_dim)
         if axis_name is None:
@@ -120,7 +120,7 @@ class Basis(nnx.Module, abc.ABC):
         mesh_points: jax.Array | None = None,
         basis_functions: jax.Array | None = None,
     ) -> HeadInputs:
-        """Returns what `head_inputs` does, from what `project` does."""
+        """Returns the result of `head_inputs`, from the result of `project`."""
         raise NotImplementedError
 
     @abc.abstractmethod
@@ -131,18 +131,18 @@ class Basis(nnx.Module, abc.ABC):
         mesh_points: jax.Array | None = None,
         basis_functions: jax.Array | None = None,
     ) -> HeadInputs:
-        """Projects features `(n, c)` at points `(n, p)` to what heads work on."""
+        """Projects features `(n, c)` at points `(n, p)` to the inputs of the heads."""
 
     @abc.abstractmethod
     def functions(
         self, local: jax.Array, shared: Any, quadrature_weights: jax.Array | None
     ) -> jax.Array:
-        """Evaluates the functions `(n, k)` of one head from `local` `(n, e)`."""
+        """Evaluates the functions `(n, k)` of one head at `local` `(n, e)`."""
 
     def linear_inputs(
         self, x: jax.Array, mesh_points: jax.Array | None
     ) -> LinearInputs | None:
-        """Returns the maps of one head; `None` where there is more in `head_inputs`."""
+        """Returns the linear maps of one head; `None` if there are no such maps."""
         del x, mesh_points
         return None
 
@@ -178,12 +178,12 @@ class Basis(nnx.Module, abc.ABC):
         """Maps `(c, m)` to features `(h, d, m)` and basis functions `(h, k, m)`.
 
         Args:
-          x: features of some points, of functions that depend on their point alone.
-          given: arrays of the points, `(m, ...)`, that a call takes; and `projected`,
-            `(e, m)`, if `project` has seen all points.
+          x: features of some points; the functions must be pointwise.
+          given: further arrays of the points, `(m, ...)`; and `projected`, `(e, m)`, if
+            `project` was applied to all points.
 
         Raises:
-          ValueError: if the basis has no use for what is given, or misses something.
+          ValueError: if the basis does not use a given array, or one is missing.
         """
         arrays = dict(given)
         projected = arrays.pop("projected", None)
@@ -192,11 +192,11 @@ class Basis(nnx.Module, abc.ABC):
         return values.swapaxes(1, 2), phi.swapaxes(1, 2)
 
     def arrays(self) -> tuple[str, ...]:
-        """Returns names of the arrays of points that a call cannot do without."""
+        """Returns the names of the per-point arrays that every call requires."""
         return ()
 
     def obstacle(self, use: Use) -> str | None:
-        """Returns what is in the way of a use, see `nn.division`, or `None`."""
+        """Returns why a use is not supported, see `nn.division`, or `None`."""
         name = division.name(self)
         if use == "narrow":
             return f"the functions of a {name} are not computed in 16 bits"
@@ -220,13 +220,13 @@ class Basis(nnx.Module, abc.ABC):
 
 
 class SoftmaxBasisOptions(TypedDict, total=False):
-    """Options of `SoftmaxBasis` that attentions in it take too.
+    """Options of `SoftmaxBasis`, shared with the attention layers that use it.
 
     Attributes:
-      point_dim: coordinates that calls append to the channels.
+      point_dim: number of coordinates that calls append to the channels.
       grid_shape: points per axis of a uniform grid, for convolutional projections.
       temperature: initial temperature of the softmax.
-      temperature_bounds: the range temperatures are clipped to, or `None`.
+      temperature_bounds: range to which temperatures are clipped, or `None`.
     """
 
     point_dim: int
@@ -236,28 +236,29 @@ class SoftmaxBasisOptions(TypedDict, total=False):
 
 
 class SoftmaxBasis(Basis):
-    """The softmax basis of scores that a linear map makes of projected features.
+    """A softmax basis of scores, computed linearly from projected features.
 
-    Two projections of the input, pointwise or 3 x ... x 3 convolutional, give the
-    features and what the basis is computed from; one linear map from head width to
-    scores serves all heads.
+    Two projections of the input, pointwise or 3 x ... x 3 convolutions, give the
+    features and the inputs of the basis functions. One linear map from head width to
+    scores is shared by all heads.
 
     Args:
       features: channels `c` of the input.
       num_heads: heads `h`, dividing `features` unless `head_features` is given.
-      num_basis: basis functions `k` per head.
+      num_basis: number `k` of basis functions per head.
       head_features: channels `d` of a head, `c / h` by default.
-      point_dim: coordinates that calls append to the channels.
+      point_dim: number of coordinates that calls append to the channels.
       grid_shape: points per axis of a uniform grid for convolutional projections;
         `None` for pointwise projections on any mesh.
       use_bias: whether projections and scores have biases.
       temperature: initial temperature of the softmax, one per head.
-      temperature_bounds: the range temperatures are clipped to, or `None`.
-      rngs: source of the initial parameters; the map to scores starts orthogonal.
+      temperature_bounds: range to which temperatures are clipped, or `None`.
+      rngs: source of the initial parameters; the map to scores is initialised with an
+        orthogonal matrix.
 
     Raises:
-      ValueError: if the heads do not divide the features, or there is no basis function
-        or no positive temperature.
+      ValueError: if the heads do not divide the features, there is no basis function,
+        or a temperature is not positive.
 
     Examples:
       >>> from functools import partial
@@ -314,7 +315,7 @@ class SoftmaxBasis(Basis):
         mesh_points: jax.Array | None = None,
         basis_functions: jax.Array | None = None,
     ) -> HeadInputs:
-        """Projects features `(n, c)`; `local` are the features of the scores."""
+        """Projects features `(n, c)`; `local` are the inputs of the scores."""
         refuse_functions(basis_functions)
         return self.from_projected(self.project(x, mesh_points=mesh_points))
 
@@ -325,7 +326,7 @@ class SoftmaxBasis(Basis):
         mesh_points: jax.Array | None = None,
         basis_functions: jax.Array | None = None,
     ) -> HeadInputs:
-        """Splits features `(n, 2 h d)` into those to expand and those of the scores."""
+        """Splits features `(n, 2 h d)` into features to expand and score inputs."""
         del mesh_points
         refuse_functions(basis_functions)
         heads = split_heads(projected, 2 * self.num_heads)
@@ -335,7 +336,7 @@ class SoftmaxBasis(Basis):
     def linear_inputs(
         self, x: jax.Array, mesh_points: jax.Array | None
     ) -> LinearInputs | None:
-        """Returns the maps of one head whose projection is pointwise."""
+        """Returns the linear maps of one head, if the projection is pointwise."""
         if self._has_other_functions() or not isinstance(self.projection, nnx.Linear):
             return None
         x = with_points(x, mesh_points, self.point_dim)
@@ -351,8 +352,8 @@ class SoftmaxBasis(Basis):
     def score_map(self) -> tuple[jax.Array, jax.Array]:
         """Returns kernels `(h, d, k)` and biases `(h, k)` of the scores of every head.
 
-        The temperature divides the weights of the scores rather than the scores: the
-        same numbers for a fraction of the work.
+        The temperature divides the weights instead of the scores: the result is the
+        same, with less work.
         """
         temperature = self.temperature[...]
         if self.temperature_bounds is not None:
@@ -373,7 +374,7 @@ class SoftmaxBasis(Basis):
     def columns(
         self, x: jax.Array, given: Mapping[str, jax.Array]
     ) -> tuple[jax.Array, jax.Array]:
-        """Maps `(c, m)` to features and functions without transposing any."""
+        """Maps `(c, m)` to features and functions without transposition."""
         projected = given.get("projected")
         plain = projected is not None or isinstance(self.projection, nnx.Linear)
         if self._has_other_functions() or not plain:
@@ -389,7 +390,7 @@ class SoftmaxBasis(Basis):
         return heads[0], columns.softmax(scores + bias[:, :, None])
 
     def obstacle(self, use: Use) -> str | None:
-        """Returns what is in the way of a use, see `Basis`."""
+        """Returns why a use is not supported, see `Basis`."""
         if use == "narrow" and not self._has_other_functions():
             return self._obstacle_of_narrow_maps()
         return super().obstacle(use)
@@ -401,9 +402,9 @@ class SoftmaxBasis(Basis):
 
 
 class IndicatorBasis(SoftmaxBasis):
-    """The limit of `SoftmaxBasis`: every point belongs to the function it scores most.
+    """The limit of `SoftmaxBasis`: each point belongs to the function of highest score.
 
-    The choice has no gradient, so scores stay as they start.
+    The choice has no gradient, so the scores keep their initial values.
 
     Examples:
       >>> from flax import nnx
@@ -423,18 +424,18 @@ class IndicatorBasis(SoftmaxBasis):
 
 
 class FixedBasis(Basis):
-    """Functions of the coordinates, the same for all heads; nothing in them is learned.
+    """Fixed functions of the coordinates, the same for all heads, not learned.
 
     Args:
       features: channels `c` of the input.
       num_heads: heads `h`, dividing `features`.
       functions: `functions(mesh_points)`, values `(n, k)`, such as a
-        `functools.partial` of `opjax.fourier_basis` or `opjax.hat_basis`; `None` for
-        functions `(n, num_basis)` that every call brings along, such as eigenfunctions
-        of the mesh.
-      num_basis: functions `k`.
+        `functools.partial` of `opjax.fourier_basis` or `opjax.hat_basis`; `None` if
+        functions `(n, num_basis)` are passed with every call, such as eigenfunctions of
+        the mesh.
+      num_basis: number `k` of functions.
       one_sign: whether they are non-negative.
-      point_dim: coordinates that calls append to the channels.
+      point_dim: number of coordinates that calls append to the channels.
       grid_shape: see `SoftmaxBasis`.
       use_bias: whether the projection has a bias.
       rngs: source of the initial parameters.
@@ -487,7 +488,7 @@ class FixedBasis(Basis):
         mesh_points: jax.Array | None = None,
         basis_functions: jax.Array | None = None,
     ) -> HeadInputs:
-        """Projects features `(n, c)`; `local` are the functions themselves."""
+        """Projects features `(n, c)`; `local` contains the basis functions."""
         return self.from_projected(
             self.project(x, mesh_points=mesh_points),
             mesh_points=mesh_points,
@@ -501,7 +502,7 @@ class FixedBasis(Basis):
         mesh_points: jax.Array | None = None,
         basis_functions: jax.Array | None = None,
     ) -> HeadInputs:
-        """Splits features `(n, h d)` into heads, and finds the functions."""
+        """Splits features `(n, h d)` into heads, and evaluates the functions."""
         functions = self._functions(projected, mesh_points, basis_functions)
         values = split_heads(projected, self.num_heads)
         local = jnp.broadcast_to(functions, (self.num_heads, *functions.shape))
@@ -518,16 +519,17 @@ class FixedBasis(Basis):
             refuse_functions(basis_functions)
             if mesh_points is None:
                 raise ValueError(
-                    "This basis has functions of the coordinates: pass mesh_points."
+                    "This basis consists of functions of the coordinates: pass "
+                    "mesh_points."
                 )
             basis_functions = self.of_points(mesh_points)
         expected = (x.shape[0], self.num_basis)
         if basis_functions is None or basis_functions.shape != expected:
             raise ValueError(
-                f"basis_functions "
-                f"{None if basis_functions is None else basis_functions.shape} must "
-                f"have shape {expected}: one row for every point of x {x.shape}, one "
-                f"column for each of num_basis={self.num_basis} functions."
+                "basis_functions "
+                f"{None if basis_functions is None else basis_functions.shape} "
+                f"must have shape {expected}: one row per point of x {x.shape}, "
+                f"one column for each of num_basis={self.num_basis} functions."
             )
         return basis_functions.astype(x.dtype)
 
@@ -538,11 +540,11 @@ class FixedBasis(Basis):
         return local
 
     def arrays(self) -> tuple[str, ...]:
-        """Returns `basis_functions`, if every call brings them along."""
+        """Returns `basis_functions`, if they are passed with every call."""
         return ("basis_functions",) if self.of_points is None else ()
 
     def obstacle(self, use: Use) -> str | None:
-        """Returns what is in the way of a use, see `Basis`."""
+        """Returns why a use is not supported, see `Basis`."""
         others = ("functions", "head_inputs", "from_projected", "project")
         known = not division.redefines(self, *others, known_by="obstacle")
         if use == "narrow" and known:
@@ -551,12 +553,12 @@ class FixedBasis(Basis):
 
 
 class OrthonormalBasis(Basis):
-    """Orthonormal functions with the span of another basis, `Q^T W Q = I`.
+    """Orthonormal functions that span the same space as another basis, `Q^T W Q = I`.
 
     Args:
       features: channels `c` of the input.
       num_heads: heads `h`.
-      inner: constructor of the other basis, `inner(features, num_heads=, rngs=)`.
+      inner: constructor of the wrapped basis, `inner(features, num_heads=, rngs=)`.
       rngs: source of the initial parameters.
 
     Examples:
@@ -593,7 +595,7 @@ class OrthonormalBasis(Basis):
         mesh_points: jax.Array | None = None,
         basis_functions: jax.Array | None = None,
     ) -> HeadInputs:
-        """Returns what the other basis does."""
+        """Returns the head inputs of the wrapped basis."""
         return self.inner.head_inputs(
             x, mesh_points=mesh_points, basis_functions=basis_functions
         )
@@ -601,7 +603,7 @@ class OrthonormalBasis(Basis):
     def functions(
         self, local: jax.Array, shared: Any, quadrature_weights: jax.Array | None
     ) -> jax.Array:
-        """Orthonormalises the functions `(n, k)` of the other basis."""
+        """Returns the orthonormalised functions `(n, k)` of the wrapped basis."""
         raw = self.inner.functions(local, shared, quadrature_weights)
         return opjax.orthonormalize(raw, quadrature_weights=quadrature_weights)
 
@@ -609,7 +611,7 @@ class OrthonormalBasis(Basis):
 def with_points(
     x: jax.Array, mesh_points: jax.Array | None, point_dim: int
 ) -> jax.Array:
-    """Appends coordinates to features, for layers that want `point_dim` of them."""
+    """Appends coordinates to features, for layers with `point_dim`."""
     if point_dim == 0:
         return x
     if mesh_points is None or jnp.shape(mesh_points)[-1] != point_dim:
@@ -647,9 +649,9 @@ def _scores(
 
 
 def refuse_functions(basis_functions: jax.Array | None) -> None:
-    """Raises ValueError if a call brings functions to a basis with its own."""
+    """Raises ValueError if functions are passed to a basis that computes its own."""
     if basis_functions is not None:
         raise ValueError(
-            "basis_functions need a layer whose basis is passed in every call "
-            "(FixedBasis with functions=None); this layer has its own functions."
+            "basis_functions can only be passed to a layer whose basis has no "
+            "functions of its own (FixedBasis with functions=None)."
         )

@@ -1,4 +1,4 @@
-"""Layers that the attentions and the models are made of."""
+"""Layers that make up the attention layers and the models."""
 
 from opjax.nn.layers import initializers
 from opjax.nn.layers.decoders import PointwiseDecoder, SpectralDecoder, SpectralLayer

@@ -1,4 +1,4 @@
-"""Decoders of the Galerkin transformer: from features to the values of a function."""
+"""Decoders of the Galerkin transformer: from features to values of the output."""
 
 from collections.abc import Sequence
 
@@ -13,13 +13,13 @@ from opjax.nn.layers.spectral import SpectralConvolution
 
 
 class SpectralLayer(nnx.Module):
-    r"""A spectral convolution plus a pointwise map, `act(F x + W x + b)`.
+    r"""A spectral convolution plus a pointwise linear map, `act(F x + W x + b)`.
 
     Args:
-      in_features: channels in.
-      out_features: channels out.
+      in_features: number of input channels.
+      out_features: number of output channels.
       grid_shape: points per axis of the grid that the layer is built for.
-      modes: frequencies kept, see `SpectralConvolution`.
+      modes: number of frequencies, see `SpectralConvolution`.
       activation: `"relu"`, `"silu"` or `None`.
       kernel_init: initialiser of the spectral kernel.
       rngs: source of the initial parameters.
@@ -70,24 +70,24 @@ class SpectralLayer(nnx.Module):
 
 
 class SpectralDecoder(nnx.Module):
-    r"""Decodes smooth functions on a grid by spectral layers and a perceptron.
+    r"""Decodes smooth functions on a grid with spectral layers and a perceptron.
 
         y = W_0 [x, coordinates],    y <- act(F_l y + W_l y)    for every layer,
         z = W_2 act(W_1 y + b_1) + b_2,
 
-    the first map only with coordinates. The weights belong to functions and not to the
-    grid, so that a call may have another one.
+    where the coordinates enter only the first map. The weights do not depend on the
+    grid, so a call may use another grid.
 
     Args:
-      in_features: channels in.
+      in_features: number of input channels.
       out_features: channels of the output function.
       features: channels of the spectral layers.
       grid_shape: points per axis of the grid that the decoder is built for.
-      modes: frequencies kept, see `SpectralConvolution`.
+      modes: number of frequencies, see `SpectralConvolution`.
       num_layers: number of spectral layers.
-      hidden_features: width of the perceptron's hidden layer; `4 features` by default.
+      hidden_features: width of the perceptron's hidden layer; by default `4 features`.
       point_dim: dimension of the coordinates appended to the features; zero for none.
-      last_activation: whether the last spectral layer has an activation.
+      last_activation: whether the last spectral layer has an activation function.
       activation: `"relu"` or `"silu"`.
       kernel_init: initialiser of the spectral kernels.
       rngs: source of the initial parameters.
@@ -186,15 +186,15 @@ class SpectralDecoder(nnx.Module):
 
 
 class PointwiseDecoder(nnx.Module):
-    r"""Decodes rough functions point by point, on any mesh.
+    r"""Decodes rough functions point by point on any mesh.
 
         y = W_0 [x, coordinates],    y <- act(W_l y + b_l)    for every layer,
         z = W y + b,
 
-    the first map only with coordinates.
+    where the coordinates enter only the first map.
 
     Args:
-      in_features: channels in.
+      in_features: number of input channels.
       out_features: channels of the output function.
       features: channels of the layers.
       num_layers: number of layers.

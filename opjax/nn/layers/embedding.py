@@ -1,4 +1,4 @@
-"""Position features and the embedding of a scalar time."""
+"""Position features, and embedding of a scalar time."""
 
 import itertools
 from collections.abc import Sequence
@@ -19,15 +19,15 @@ def reference_distances(
     lower: Sequence[float] | None = None,
     upper: Sequence[float] | None = None,
 ) -> jax.Array:
-    r"""Returns distances to a reference grid, the "unified position" features.
+    r"""Returns distances to the points of a reference grid ("unified position").
 
         p_r(x) = |x - R_r|,    R the uniform grid of `num_reference^p` points on a box.
 
     Args:
       mesh_points: points, shape `(n, p)`.
-      num_reference: reference points per axis, at least two.
-      lower: the box's lower corner; zeros by default.
-      upper: the box's upper corner; ones by default.
+      num_reference: number of reference points per axis, at least two.
+      lower: lower corner of the reference grid; zeros by default.
+      upper: upper corner of the reference grid; ones by default.
 
     Returns:
       The distances, shape `(n, num_reference^p)`; the first axis of space varies
@@ -35,7 +35,8 @@ def reference_distances(
 
     Raises:
       TypeError: if `mesh_points` is not floating point.
-      ValueError: if `mesh_points` has not two axes or there is one reference point.
+      ValueError: if `mesh_points` does not have two axes, or there is only one
+        reference point.
 
     Examples:
       >>> import jax.numpy as jnp
@@ -61,7 +62,7 @@ def reference_distances(
 
 
 class TimeEmbedding(nnx.Module):
-    r"""Embeds a scalar time by sines and cosines and a two-layer perceptron.
+    r"""Embeds a scalar time with sines, cosines and a two-layer perceptron.
 
         e(t) = W_2 silu(W_1 [cos(w t), sin(w t)] + b_1) + b_2,
         w_m = 10000^{-m / (features / 2)}.
@@ -83,7 +84,7 @@ class TimeEmbedding(nnx.Module):
 
     def __init__(self, features: int, *, rngs: nnx.Rngs):
         if features % 2:
-            raise ValueError(f"A time embedding needs an even width, got {features=}.")
+            raise ValueError(f"A time embedding needs an even width, but {features=}.")
         self.num_frequencies = features // 2
         self.hidden = Linear(features, features, rngs=rngs)
         self.out = Linear(features, features, rngs=rngs)

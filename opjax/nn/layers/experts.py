@@ -1,4 +1,4 @@
-"""Several perceptrons, weighed at every point."""
+"""Mixtures of perceptrons with a gate at every point."""
 
 import jax
 import jax.numpy as jnp
@@ -10,12 +10,12 @@ from opjax.nn.layers.linear import MLP
 
 
 class Experts(nnx.Module):
-    r"""A mixture of perceptrons of the same features, `sum_e g_e(x) MLP_e(y)`.
+    r"""A mixture of experts with given gates, `sum_e gates_e MLP_e(x)`.
 
     Args:
-      features: channels in and out.
+      features: number of input and output channels.
       hidden_features: width of the hidden layers.
-      num_experts: perceptrons `e`.
+      num_experts: number of perceptrons.
       kernel_init: see `MLP`.
       rngs: source of the initial parameters.
 

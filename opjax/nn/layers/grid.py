@@ -11,11 +11,11 @@ from opjax.nn.layers.initializers import fan_in_uniform
 
 
 class GridConvolution(nnx.Module):
-    """A 3 x ... x 3 convolution on a uniform grid, zero beyond the boundary.
+    """A 3 x ... x 3 convolution on a uniform grid with zero padding.
 
     Args:
-      in_features: channels in.
-      out_features: channels out.
+      in_features: number of input channels.
+      out_features: number of output channels.
       grid_shape: points per axis.
       use_bias: whether there is a bias.
       rngs: source of the initial parameters, U(-b, b) with `b = (3^p c)^{-1/2}`.

@@ -1,8 +1,8 @@
 """Initialisers of the papers.
 
-Those of spectral kernels `(M_1, ..., K, c, o, 2)` are named by their source. Each is
-called as `init(key, shape, dtype)` and reads channels and frequencies off the shape,
-see `opjax.spectral_convolution`.
+Initialisers of spectral kernels `(M_1, ..., K, c, o, 2)` are named after their source.
+Each is called as `init(key, shape, dtype)` and reads channels and frequencies from the
+shape, see `opjax.spectral_convolution`.
 """
 
 import functools
@@ -23,7 +23,7 @@ trunk_init = jax.nn.initializers.normal(0.02)
 
 
 def fan_in_uniform(fan_in: int) -> Initializer:
-    """Returns the initialiser U(-b, b), `b = fan_in^{-1/2}`: the default of PyTorch.
+    """Returns the initialiser U(-b, b), `b = fan_in^{-1/2}`, PyTorch's default.
 
     Examples:
       >>> import jax
@@ -46,21 +46,22 @@ def fan_in_uniform(fan_in: int) -> Initializer:
 def orthogonal(
     key: jax.Array, shape: Sequence[int], dtype: DTypeLike = jnp.float32
 ) -> jax.Array:
-    """Returns a matrix with orthonormal columns, or rows, `jax.nn.initializers`' own.
+    """Returns a matrix with orthonormal columns or rows, like `jax.nn.initializers`.
 
-    Its factorisations run one by one on the CPU when models are built together by
-    `jax.vmap`, see `opjax._sequential`.
+    On the CPU, its factorisations run one by one when `jax.vmap` builds several models,
+    see `opjax._sequential`.
     """
     draw = jax.nn.initializers.orthogonal()
     return one_by_one(lambda key: draw(key, shape, dtype))(key)
 
 
 def diagonal_xavier(scale: float = 1e-2, diagonal: float = 1e-2) -> Initializer:
-    r"""Returns the initialiser of square matrices with a dominant diagonal.
+    r"""Returns an initialiser of square matrices with a dominant diagonal.
 
         W = scale U + diagonal I,    U_ij ~ U(-sqrt(3 / d), sqrt(3 / d)).
 
-    Attention without a softmax then starts near `x^T x` scaled by small numbers.
+    Attention without a softmax is then initially close to `x^T x`, scaled by small
+    numbers.
 
     Args:
       scale: weight `eta` of the random part.
@@ -84,7 +85,7 @@ def diagonal_xavier(scale: float = 1e-2, diagonal: float = 1e-2) -> Initializer:
         shape = tuple(shape)
         if len(shape) != 2 or shape[0] != shape[1]:
             raise ValueError(
-                f"{shape=} must be square for an identity on the diagonal."
+                f"{shape=} must be square, because an identity matrix is added."
             )
         return scale * xavier(key, shape, dtype) + diagonal * jnp.eye(
             *shape, dtype=dtype
@@ -102,7 +103,7 @@ def _normal(
 def spectral_variance(
     key: jax.Array, shape: Sequence[int], dtype: DTypeLike = jnp.float32
 ) -> jax.Array:
-    r"""Complex normal with `E |W|^2 = 2 / (c + o)`, as the neuraloperator package."""
+    r"""Complex normal with `E |W|^2 = 2 / (c + o)`, as in neuraloperator."""
     channels, out_channels = shape[-3:-1]
     return _normal(key, shape, dtype, (channels + out_channels) ** -0.5)
 
@@ -110,7 +111,7 @@ def spectral_variance(
 def spectral_uniform(
     key: jax.Array, shape: Sequence[int], dtype: DTypeLike = jnp.float32
 ) -> jax.Array:
-    r"""Uniform parts on `[0, 1 / (c o))`, as the original Fourier neural operator."""
+    r"""Uniform parts on `[0, 1 / (c o))`, as in the original FNO."""
     channels, out_channels = shape[-3:-1]
     uniform = jax.random.uniform(key, tuple(shape), dtype)
     return uniform / (channels * out_channels)
@@ -119,7 +120,7 @@ def spectral_uniform(
 def spectral_galerkin(
     key: jax.Array, shape: Sequence[int], dtype: DTypeLike = jnp.float32
 ) -> jax.Array:
-    r"""Normal parts of deviation `1 / (c o K)`, as the Galerkin Transformer."""
+    r"""Normal parts with deviation `1 / (c o K)`, as in the Galerkin Transformer."""
     last, channels, out_channels = shape[-4:-1]
     return _normal(key, shape, dtype, 1 / (channels * out_channels * last))
 
@@ -127,10 +128,10 @@ def spectral_galerkin(
 def spectral_burgers(
     key: jax.Array, shape: Sequence[int], dtype: DTypeLike = jnp.float32
 ) -> jax.Array:
-    r"""Normal parts of deviation `(c o)^{-1} (2 / ((c + o) 2 K))^{1/2}`.
+    r"""Normal parts with deviation `(c o)^{-1} (2 / ((c + o) 2 K))^{1/2}`.
 
-    The Burgers code of functional attention: so small (1e-5) that the spectral branch
-    starts switched off.
+    It is used in the Burgers code of functional attention. It is so small (1e-5) that
+    the spectral branch initially has no effect.
     """
     last, channels, out_channels = shape[-4:-1]
     gain = 1 / (channels * out_channels)

@@ -26,13 +26,13 @@ ACTIVATIONS = {
 
 
 class Linear(nnx.Linear):
-    """A linear map at every point, an `nnx.Linear` with the trunk's initialisation.
+    """A linear map at every point: `nnx.Linear` with the initialisation of the blocks.
 
     Args:
-      in_features: channels in.
-      out_features: channels out.
+      in_features: number of input channels.
+      out_features: number of output channels.
       use_bias: whether there is a bias.
-      kernel_init: initialiser of the matrix, N(0, 0.02^2) by default.
+      kernel_init: initialiser of the matrix, by default N(0, 0.02^2).
       bias_init: initialiser of the bias.
       rngs: source of the initial parameters.
 
@@ -68,8 +68,8 @@ class Linear(nnx.Linear):
         channels = self.kernel[...].shape[0]  # of the parameters that are there now
         if inputs.shape[-1:] != (channels,):
             raise ValueError(
-                f"inputs {inputs.shape} must have {channels} channels, the last axis, "
-                "for this layer."
+                f"inputs {inputs.shape} must have {channels} channels along the "
+                "last axis for this layer."
             )
         if out_sharding is None:  # which the lowest version of Flax does not take
             return super().__call__(inputs)
@@ -77,11 +77,11 @@ class Linear(nnx.Linear):
 
 
 class FanInLinear(Linear):
-    """A linear map whose weights and biases start as `fan_in_uniform(in_features)`.
+    """A linear map whose weights and biases are initialised by `fan_in_uniform`.
 
     Args:
-      in_features: channels in.
-      out_features: channels out.
+      in_features: number of input channels.
+      out_features: number of output channels.
       use_bias: whether there is a bias.
       rngs: source of the initial parameters.
 
@@ -115,31 +115,31 @@ class FanInLinear(Linear):
 def promoted(
     linear: nnx.Linear, x: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
-    """Returns input, kernel and bias of a layer in the type that it computes in."""
+    """Returns input, kernel and bias of a layer in the dtype of its computation."""
     bias = None if linear.bias is None else linear.bias[...]
     return linear.promote_dtype((x, linear.kernel[...], bias), dtype=linear.dtype)
 
 
 class MLP(nnx.Module):
-    """A perceptron, `W_2 act(W_1 x + b_1) + b_2`, or one of other depth.
+    """A perceptron, `W_2 act(W_1 x + b_1) + b_2`, or one with other numbers of layers.
 
     Args:
-      in_features: channels in.
-      hidden_features: width of the hidden layer, or of several, or of none.
-      out_features: channels out.
-      activation: `"gelu"`, the exact one, `"gelu_tanh"`, its approximation, `"relu"`,
+      in_features: number of input channels.
+      hidden_features: width of the hidden layer, or a tuple of widths, which may be
+        empty.
+      out_features: number of output channels.
+      activation: `"gelu"` (exact), `"gelu_tanh"` (its approximation), `"relu"`,
         `"silu"` or `"tanh"`.
-      residual: whether a hidden layer after the first adds to it,
-        `y + act(W y + b)`.
-      input_residual: whether the first hidden layer adds to the input.
-      output_residual: whether the output adds to the last hidden layer.
-      kernel_init: initialiser of the kernels, with zero biases; both
-        U(-b, b), `b = fan_in^{-1/2}`, if None.
+      residual: whether hidden layers after the first are residual, `y + act(W y + b)`.
+      input_residual: whether the input is added to the first hidden layer.
+      output_residual: whether the last hidden layer is added to the output.
+      kernel_init: initialiser of the kernels, with zero biases; if None, kernels and
+        biases are initialised from U(-b, b), `b = fan_in^{-1/2}`.
       rngs: source of the initial parameters.
 
     Raises:
-      ValueError: if a width is not positive, the activation is unknown, or what is to
-        be added has another width or is not there.
+      ValueError: if a width is not positive, the activation is unknown, or a residual
+        has a different width or no layer to add.
 
     Examples:
       >>> from flax import nnx
@@ -170,18 +170,18 @@ class MLP(nnx.Module):
         _checks.option("activation", activation, ACTIVATIONS)
         if residual and (len(hidden) < 2 or len(set(hidden)) > 1):
             raise ValueError(
-                f"{residual=} needs at least two hidden layers, of equal width; got "
+                f"{residual=} needs at least two hidden layers of equal width, but "
                 f"{hidden_features=}."
             )
         if input_residual and (not hidden or widths[0] != widths[1]):
             raise ValueError(
-                f"{input_residual=} needs a first hidden layer with the width of the "
-                f"input; got {in_features=}, {hidden_features=}."
+                f"{input_residual=} needs a first hidden layer with the width of "
+                f"the input, but {in_features=} and {hidden_features=}."
             )
         if output_residual and widths[-2] != widths[-1]:
             raise ValueError(
                 f"{output_residual=} needs an output with the width of the last "
-                f"hidden layer; got {hidden_features=}, {out_features=}."
+                f"hidden layer, but {hidden_features=} and {out_features=}."
             )
         self.activation, self.residual = activation, residual
         self.input_residual, self.output_residual = input_residual, output_residual
@@ -206,7 +206,7 @@ class MLP(nnx.Module):
         return x + y if self.output_residual else y
 
     def last_map(self, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Returns `y`, `A` and `b` of the output `y A + b`, `y` of `last_hidden`."""
+        """Returns `y`, `A` and `b` of the output `y A + b`; see `last_hidden`."""
         y, kernel, bias = promoted(self.out, self.last_hidden(x))
         assert bias is not None
         if self.output_residual:
@@ -216,7 +216,7 @@ class MLP(nnx.Module):
     def last_hidden(
         self, x: jax.Array, *, linear: Callable[..., jax.Array] = lambda f, x: f(x)
     ) -> jax.Array:
-        """Returns what the last linear map acts on, `(n, c)`."""
+        """Returns the input of the last linear map, `(n, c)`."""
         activation = ACTIVATIONS[self.activation]
         for index, layer in enumerate(self.hidden):
             y = activation(linear(layer, x))
@@ -226,23 +226,23 @@ class MLP(nnx.Module):
 
 
 class ResidualMLP(MLP):
-    """A perceptron that adds to its features wherever widths agree.
+    """A perceptron with a residual wherever the widths agree.
 
         y_0 = act(A x) [+ x],    y_l = y_{l-1} + act(W_l y_{l-1}),    B y_L [+ y_L].
 
     Args:
-      in_features: channels in.
-      out_features: channels out.
+      in_features: number of input channels.
+      out_features: number of output channels.
       hidden_features: width of the hidden layers; `out_features` by default.
-      num_layers: hidden layers `L` between the first and the last map.
+      num_layers: number `L` of hidden layers between the first and the last map.
       activation: see `MLP`.
-      input_residual: whether `x` is added, if it is as wide as the hidden layers.
-      output_residual: whether `y_L` is added, if it is as wide as the output.
+      input_residual: whether `x` is added, if its width is that of the hidden layers.
+      output_residual: whether `y_L` is added, if its width is that of the output.
       rngs: source of the initial parameters.
 
     Raises:
-      ValueError: if a width is not positive, the number of layers negative or the
-        activation unknown.
+      ValueError: if a width is not positive, the number of layers is negative or the
+        activation is unknown.
 
     Examples:
       >>> from flax import nnx

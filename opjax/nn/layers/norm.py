@@ -1,4 +1,4 @@
-"""Normalisation: its formula, and the layer over the channels of every point."""
+"""Normalisation: the formula, and the layer over the channels of every point."""
 
 import jax
 import jax.numpy as jnp
@@ -15,20 +15,20 @@ def normalized(
     epsilon: float,
     weights: jax.Array | None = None,
 ) -> jax.Array:
-    r"""Returns `(x - mean) / sqrt(var + epsilon)`, of mean zero along an axis.
+    r"""Returns `(x - mean) / sqrt(var + epsilon)` along an axis.
 
-    The variance is the mean of squares of centred values: the difference of two means
-    of squares would cancel in float32.
+    The variance is the mean square of the centred values, because the difference of two
+    mean squares would cancel in float32.
 
     Args:
       x: values of any shape.
       axis: axis of the means.
-      epsilon: offset of the variance, squared units of the values.
-      weights: weights of the means, one for each entry along the axis; equal ones if
-        None. Zero leaves an entry out, and if all are zero so are the means.
+      epsilon: offset of the variance, in squared units of the values.
+      weights: weights of the means, one per entry along the axis; equal weights if
+        None. Zero masks an entry. If all weights are zero, the means are zero.
 
     Returns:
-      The normalised values, of the shape of `x`.
+      The normalised values, with the shape of `x`.
 
     Examples:
       >>> import jax.numpy as jnp
@@ -57,14 +57,14 @@ def normalized(
 
 
 class LayerNorm(nnx.Module):
-    r"""Normalises features of every point, `s (x - mean) / sqrt(var + epsilon) + b`.
+    r"""Normalises features per point, `s (x - mean) / sqrt(var + epsilon) + b`.
 
-    Our own because `nnx.LayerNorm` promotes dtypes implicitly and subtracts squares to
-    get the variance, which cancels in float32.
+    We do not use `nnx.LayerNorm`, because it promotes dtypes implicitly and computes
+    the variance as a difference of squares, which cancels in float32.
 
     Args:
-      features: channels.
-      epsilon: offset of the variance, squared units of the features.
+      features: number of channels.
+      epsilon: offset of the variance, in squared units of the features.
 
     Raises:
       ValueError: if the epsilon is not positive.
@@ -92,10 +92,10 @@ class LayerNorm(nnx.Module):
 
 
 class RMSNorm(nnx.Module):
-    r"""Scales features of every point to mean square one, `s x / sqrt(mean(x^2) + e)`.
+    r"""Scales the features of a point to mean square one, `s x / sqrt(mean(x^2) + e)`.
 
     Args:
-      features: channels.
+      features: number of channels.
       epsilon: offset `e` of the mean square; by default the machine epsilon of the
         features' dtype.
 

@@ -1,4 +1,4 @@
-"""How a model sees positions: coordinates, or distances to reference points."""
+"""Position features: coordinates, or distances to reference points."""
 
 import dataclasses
 
@@ -41,12 +41,13 @@ class ReferenceDistances:
 
     Attributes:
       point_dim: dimension `p` of space.
-      num_reference: reference points per axis, at least two.
+      num_reference: number of reference points per axis, at least two.
       lower: lower corner of the box of the reference points; zeros by default.
-      upper: upper corner; ones by default.
+      upper: upper corner of the box; ones by default.
 
     Raises:
-      ValueError: if there is one reference point, or a corner has not `p` coordinates.
+      ValueError: if there is only one reference point, or a corner does not have `p`
+        coordinates.
 
     Examples:
       >>> import jax.numpy as jnp
@@ -91,7 +92,7 @@ Position = Coordinates | ReferenceDistances
 
 
 def check_points(position: Position, mesh_points: jax.Array) -> None:
-    """Raises an error unless points have the dimension of a position."""
+    """Raises an error unless the points have the dimension of the position features."""
     _checks.floating(mesh_points=mesh_points)
     _checks.rank(2, mesh_points=mesh_points)
     if mesh_points.shape[1] != position.point_dim:

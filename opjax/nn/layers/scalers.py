@@ -1,4 +1,4 @@
-"""Interpolation and convolution between a fine grid and the grid of the attention."""
+"""Resampling between a fine grid and the coarse grid of the attention."""
 
 import math
 from collections.abc import Sequence
@@ -14,18 +14,18 @@ from opjax.nn.layers.linear import ACTIVATIONS, FanInLinear
 
 
 class ConvolutionBlock(nnx.Module):
-    r"""A 3 x ... x 3 convolution, optionally two and a residual, and an activation.
+    r"""A 3 x ... x 3 convolution with activation; optionally two, and a residual.
 
         y = act(C x),    y = act(C x + R x)    or    y = act(C_2 act(C x) + R x),
 
     with `R` the identity, or a pointwise linear map if the channels differ.
 
     Args:
-      in_features: channels in.
-      out_features: channels out.
+      in_features: number of input channels.
+      out_features: number of output channels.
       grid_shape: points per axis.
       activation: `"relu"` or `"silu"`.
-      use_bias: whether the convolutions add a learned constant per channel.
+      use_bias: whether the convolutions have a bias.
       residual: whether to add `R x`.
       double: whether there is a second convolution.
       rngs: source of the initial parameters.
@@ -89,28 +89,29 @@ class ConvolutionBlock(nnx.Module):
 
 
 class DownScaler(nnx.Module):
-    r"""Brings a function on a fine grid to features on a coarse one.
+    r"""Maps a function on a fine grid to features on a coarse grid.
 
         y = act(I_1 B_0 x),    y_1 = B_1 y,    y_2 = B_2 y_1,    y_3 = B_3 y_2,
         z = act(I_2 [y_1, y_2, y_3]),
 
-    with interpolations `I_1` to the middle and `I_2` to the coarse grid, and blocks
-    `B_i = act(C_i .)` of bias-free convolutions. The activation acts on both sides of
-    an interpolation, as in the code of the paper: twice where it is no ReLU.
+    with interpolations `I_1` to the intermediate and `I_2` to the coarse grid, and
+    blocks `B_i = act(C_i .)` of bias-free convolutions. The activation acts on both
+    sides of an interpolation, as in the code of the paper: twice where it is no ReLU.
 
     Args:
       in_features: channels of the input function.
-      out_features: channels `c` out, at least 3; a third, rounded down, in each of
-        `y_1, y_2` and the rest in `y_3`.
+      out_features: number of output channels `c`, at least 3; a third, rounded down, in
+        each of `y_1, y_2` and the rest in `y_3`.
       grid_shape: points per axis of the fine grid.
       new_shape: points per axis of the coarse grid.
-      middle_shape: points per axis in between; by default the geometric means, rounded.
+      middle_shape: points per axis of the intermediate grid; by default the geometric
+        means, rounded.
       activation: `"relu"`, for inputs with jumps, or `"silu"`.
       rngs: source of the initial parameters.
 
     Raises:
-      ValueError: if there are fewer than 3 channels out, the grids differ in dimension,
-        or the activation is unknown.
+      ValueError: if there are fewer than 3 output channels, the grids differ in
+        dimension, or the activation is unknown.
 
     Examples:
       >>> from functools import partial
@@ -137,7 +138,9 @@ class DownScaler(nnx.Module):
         rngs: nnx.Rngs,
     ):
         if out_features < 3:
-            raise ValueError(f"{out_features=} must be at least 3, for three blocks.")
+            raise ValueError(
+                f"{out_features=} must be at least 3, because there are three blocks."
+            )
         self.activation = activation
         self.shapes = three_grids(grid_shape, middle_shape, new_shape)
         third = out_features // 3
@@ -169,17 +172,18 @@ class DownScaler(nnx.Module):
 
 
 class UpScaler(nnx.Module):
-    r"""Brings features on a coarse grid to a fine one, `z = I_2 act(B I_1 x)`.
+    r"""Maps features on a coarse grid to a fine grid, `z = I_2 act(B I_1 x)`.
 
-    `I_1, I_2` interpolate to the middle and to the fine grid, and `B = act(C .)` is a
-    bias-free convolution on the middle grid: the activation acts twice, as in the code
-    of the paper. Between equal grids this is `act(act(C x))`.
+    `I_1, I_2` interpolate to the intermediate and to the fine grid, and `B = act(C .)`
+    is a bias-free convolution on the intermediate grid. The activation acts twice, as
+    in the code of the paper. Between equal grids this is `act(act(C x))`.
 
     Args:
-      features: channels `c` in and out.
+      features: number of input and output channels `c`.
       grid_shape: points per axis of the coarse grid.
       new_shape: points per axis of the fine grid.
-      middle_shape: points per axis in between; by default the geometric means, rounded.
+      middle_shape: points per axis of the intermediate grid; by default the geometric
+        means, rounded.
       activation: `"relu"` or `"silu"`.
       rngs: source of the initial parameters.
 
@@ -232,7 +236,7 @@ def three_grids(
     middle_shape: Sequence[int] | None,
     new_shape: Sequence[int],
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Returns the three shapes as tuples, geometric means for a missing middle one."""
+    """Returns three shapes as tuples; a missing middle one is the geometric mean."""
     first, last = tuple(grid_shape), tuple(new_shape)
     if len(last) != len(first):
         raise ValueError(f"{new_shape=} must have one entry per axis of {grid_shape=}.")

@@ -15,19 +15,20 @@ class SpectralConvolution(nnx.Module):
     """Multiplies low Fourier coefficients by learned matrices, `spectral_convolution`.
 
     Args:
-      in_features: channels in.
-      out_features: channels out.
+      in_features: number of input channels.
+      out_features: number of output channels.
       grid_shape: points per axis of the grid that the layer is built for.
-      modes: frequencies kept. A number `m` keeps `|f| <= m` but `f = m` on leading
-        axes and `0 .. m - 1` on the last one, as the original code, or those of them
-        that the grid resolves: on a leading axis of `n < 2 m` points, odd or even, all
-        `n`. One number per axis gives the kernel's shape `(M_1, ..., M_{p-1}, K)`; the
-        package's `n_modes` are `(n_1, ..., n_{p-1}, n_p // 2 + 1)`.
+      modes: number of frequencies. A single number `m` selects `|f| <= m` except `f =
+        m` on leading axes and `0 .. m - 1` on the last one, as in the original code,
+        limited to the frequencies that the grid resolves: on a leading axis of `n < 2
+        m` points, odd or even, all `n`. One number per axis gives the kernel's shape
+        `(M_1, ..., M_{p-1}, K)`; the package's `n_modes` are `(n_1, ..., n_{p-1}, n_p
+        // 2 + 1)`.
       kernel_init: initialiser of the kernel, see `opjax.nn.layers.initializers`.
       rngs: source of the initial parameters.
 
     Raises:
-      ValueError: if a number of modes is not positive, or those given per axis do not
+      ValueError: if a number of modes is not positive, or the numbers per axis do not
         fit the grid.
 
     Examples:
@@ -88,6 +89,6 @@ def _modes(modes: int | Sequence[int], grid_shape: tuple[int, ...]) -> tuple[int
     ):
         raise ValueError(
             f"{modes=} must have one positive number per axis of {grid_shape=}, at "
-            f"most {largest}: frequencies above Nyquist do not exist on this grid."
+            f"most {largest}: the grid does not resolve higher frequencies."
         )
     return modes

@@ -1,4 +1,4 @@
-"""Models: operators between functions, all called alike."""
+"""Models: operators between functions, with a common interface."""
 
 from opjax.nn.models._given import Points
 from opjax.nn.models.darcy import darcy_transformer, inverse_transformer

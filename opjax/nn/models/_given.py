@@ -1,4 +1,4 @@
-"""What a call of a model is given, where not every argument has a meaning."""
+"""Arguments of model calls, and checks that a model uses them."""
 
 import dataclasses
 import inspect
@@ -18,16 +18,16 @@ from opjax.nn.bases.expansions import Basis
 @pytree
 @dataclasses.dataclass(frozen=True)
 class Points:
-    """What blocks tell their attentions of the points, besides features at them.
+    """Data of the points that blocks pass to their attention, besides features.
 
-    An attention is called with those that are there, by these names.
+    The attention receives the fields that are not None as keyword arguments.
 
     Attributes:
       mesh_points: coordinates, `(n, p)`.
       quadrature_weights: weights, `(n,)`.
       basis_functions: functions of the mesh, `(n, k)`.
-      subdomains: of the mesh.
-      basis: that all blocks share.
+      subdomains: subdomains of the mesh.
+      basis: basis that all blocks share.
       axis_name: axis of the devices that share the points.
 
     Examples:
@@ -46,16 +46,16 @@ class Points:
     axis_name: str | None = dataclasses.field(default=None, metadata={"static": True})
 
     def there(self) -> dict[str, Any]:
-        """Returns what is not `None`, by name."""
+        """Returns the fields that are not `None`, by name."""
         named = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in named.items() if value is not None}
 
     def attended(self, attend: Callable[..., Any], x: jax.Array) -> Any:
-        """Calls an attention, or a method of one, on features at the points."""
+        """Calls an attention layer, or its method, on features at the points."""
         return attend(x, **self.there())
 
     def check(self, attention: type) -> None:
-        """Raises ValueError if an attention takes something not that is there."""
+        """Raises ValueError if an attention layer requires a missing field."""
         known = inspect.signature(attention.__call__).parameters
         if any(p.kind is p.VAR_KEYWORD for p in known.values()):
             return
@@ -71,14 +71,14 @@ NO_POINTS = Points()
 
 
 class ModelArguments(TypedDict, total=False):
-    """What a model may be called with by name; each takes some of it.
+    """Keyword arguments of model calls; each model supports some of them.
 
     Attributes:
       quadrature_weights: weights of the points, `(n,)`.
-      time: scalar, of a model with a time embedding.
+      time: scalar time, for a model with a time embedding.
       basis_functions: functions of the mesh, `(n, k)`.
-      subdomains: of the mesh.
-      chunk_size: points that are computed at once.
+      subdomains: subdomains of the mesh.
+      chunk_size: number of points that are computed at once.
       axis_name: axis of the devices that share the points.
     """
 
@@ -91,7 +91,7 @@ class ModelArguments(TypedDict, total=False):
 
 
 def refuse(model: str, **given: Any) -> None:
-    """Raises ValueError if an argument without meaning for a model is given."""
+    """Raises ValueError if an argument is passed that the model does not use."""
     for name, value in given.items():
         if value is not None:
             raise ValueError(
@@ -102,11 +102,11 @@ def refuse(model: str, **given: Any) -> None:
 def joined(
     positions: jax.Array, features: jax.Array | None, feature_dim: int
 ) -> jax.Array:
-    """Returns positions `(n, p)` and input values `(n, feature_dim)` side by side.
+    """Concatenates positions `(n, p)` and input values `(n, feature_dim)`.
 
     Raises:
       TypeError: if the values are not floating point.
-      ValueError: if they have another number of channels, or of points.
+      ValueError: if the number of channels or points differs.
     """
     channels = 0 if features is None else jnp.shape(features)[-1]
     if channels != feature_dim:
@@ -123,7 +123,7 @@ def joined(
 
 
 def check_time(time: Any, takes_time: bool) -> None:
-    """Raises ValueError unless a time is given exactly to a model that takes one."""
+    """Raises ValueError unless a time is passed exactly if the model takes one."""
     if (time is None) == takes_time:
         raise ValueError(
             f"{time=} does not match a model built with time_embedding={takes_time}."

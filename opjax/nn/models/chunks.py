@@ -1,26 +1,26 @@
-"""Operator transformers on more points than fit at once, chunk by chunk.
+"""Operator transformers on many points, evaluated chunk by chunk.
 
-All that some attentions know of the points are sums, `nn.attention.PointSums`; all else
-acts on every point alone. So a layer is two passes over the points, forward and
-backward alike:
+Some attention layers combine points only by sums, see `nn.attention.PointSums`; all
+other operations are pointwise. So a layer is two passes over the points, forward and
+backward:
 
     forward      add up the sums;  combine them;  spread that to every point,
     backward     what follows the spreading, which gives the cotangents of the
                  coefficients;  those of the sums;  what precedes them.
 
 Exponentials are added relative to the highest exponent so far, and in the backward pass
-relative to the highest of all points, which is no function of the parameters. Kept are
-the features `z` in front of every layer and its sums; everything else is
-computed again, so that no array `(n, k)` is ever alive, and gradients are exact, or
-those of features rounded to 16 bits, see `packing`.
+relative to the highest of all points, which is treated as a constant. Only the features
+`z` before every layer and its sums are stored; everything else is recomputed. No array
+`(n, k)` is ever in memory. Gradients are exact, or those of features rounded to 16
+bits, see `packing`.
 
-Points may also be split over the devices of an axis of `jax.shard_map`: then the sums
-go over the devices as well, once a layer and direction, in numbers that do not depend
-on how many points there are.
+Points may also be split over the devices of an axis of `jax.shard_map`. The sums are
+then also over the devices, once per layer and direction; their size does not depend on
+the number of points.
 
-A convolution on a grid reads neighbours: it is made of all points of a device, in front
-of the layer, and kept. Where rows of the grid are split over devices, neighbours
-exchange one row in every layer and direction.
+A convolution on a grid reads neighbours. It is computed for all points of a device
+before the layer, and stored. If rows of the grid are split over devices, neighbours
+exchange one row per layer and direction.
 """
 
 from collections.abc import Iterable, Mapping
@@ -62,7 +62,7 @@ class _Decoder(Protocol):
 
 
 class Divided(_Decoder, Protocol):
-    """What an operator transformer has whose points are computed in chunks."""
+    """Interface of an operator transformer that supports chunks of points."""
 
     @property
     def blocks(self) -> Block:
@@ -71,12 +71,12 @@ class Divided(_Decoder, Protocol):
 
     @property
     def basis(self) -> Basis | None:
-        """The basis that the blocks share, if they do."""
+        """The basis that the blocks share, if any."""
         ...
 
     @property
     def position(self) -> Position:
-        """How points are seen."""
+        """The encoding of the coordinates."""
         ...
 
     @property
@@ -86,11 +86,11 @@ class Divided(_Decoder, Protocol):
 
     @property
     def precision(self) -> Precision:
-        """Types of products, and of features that are kept."""
+        """Data types of products and of stored features."""
         ...
 
     def obstacle(self, use: Use) -> str | None:
-        """Returns what is in the way of a use, or `None`."""
+        """Returns why a use is not supported, or `None`."""
         ...
 
     def encode(
@@ -105,7 +105,7 @@ class Divided(_Decoder, Protocol):
 
 
 class Residuals(NamedTuple):
-    """What a layer keeps for its backward pass: arguments, packed features and sums."""
+    """Data that a layer stores for its backward pass: arguments, features and sums."""
 
     block: Block
     shared: Basis | None
@@ -124,20 +124,20 @@ def weights_of_chunks(
     equal_cancel: bool,
     axis_name: str | None = None,
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    """Returns weights of chunks `(chunks, m)`, zero in padding, and their totals.
+    """Returns weights of chunks `(chunks, m)`, zero for padding, and their totals.
 
     Args:
-      x: any array of the points, `(n, ...)`, of the dtype of the weights.
+      x: any array of the points, `(n, ...)`, with the dtype of the weights.
       quadrature_weights: weights of the points, shape `(n,)`, or None.
       order: how points are split into chunks.
-      equal_cancel: whether ones will do where none are given, rather than `1 / n`.
-      axis_name: axis of the devices that have the other points, which totals include.
+      equal_cancel: whether ones can replace the default weights `1 / n`.
+      axis_name: axis of the devices that hold the other points, which totals include.
 
     Returns:
-      The weights; their sum and the number of positive ones.
+      The weights; their sum, and the number of positive weights.
 
     Raises:
-      ValueError: if a weight is negative or belongs to no point.
+      ValueError: if a weight is negative or the numbers of points differ.
     """
     n = x.shape[0]
     if quadrature_weights is not None:
@@ -181,14 +181,14 @@ def layer(
     """Evaluates a block of the transformer on all chunks, in two passes over them.
 
     Args:
-      axis_name: axis of the devices that have the other points, if any.
-      storage_dtype: what features are kept in for the backward pass, see `packing`.
+      axis_name: axis of the devices that hold the other points, if any.
+      storage_dtype: dtype of features stored for the backward pass, see `packing`.
       block: the block.
       shared: the basis that all blocks share, if any.
       z: features, `(chunks, c, m)`.
-      given: what calls of the attention take, arrays `(chunks, m, ...)` by name.
-      weights: `(chunks, m)`, zero for points that are not there.
-      totals: sum of all weights, and how many are positive.
+      given: further arguments of the attention, arrays `(chunks, m, ...)` by name.
+      weights: `(chunks, m)`, zero for padding.
+      totals: the sum of all weights, and the number of positive weights.
 
     Returns:
       Features after the block, `(chunks, c, m)`.
@@ -353,11 +353,11 @@ def _axes(tree: Any) -> frozenset[str]:
 
 
 def check(model: Divided, option: str, value: int | str) -> None:
-    """Raises ValueError if an option, `chunk_size` or `axis_name`, is for no model."""
+    """Raises ValueError if a model does not support `chunk_size` or `axis_name`."""
     setting = f"{option}={value!r}"
     use: Use = "chunks" if option == "chunk_size" else "devices"
     if reason := model.obstacle(use):
-        raise ValueError(f"{setting}: {reason}. Leave {option} out.")
+        raise ValueError(f"{setting}: {reason}. Omit {option}.")
     if model.rematerialize:
         raise ValueError(
             f"rematerialize=True has no effect with {setting}: the backward pass "
@@ -382,18 +382,20 @@ def evaluate(
       model: the operator transformer.
       mesh_points: points, shape `(n, p)`.
       features: values of the input function, shape `(n, feature_dim)`, or None.
-      chunk_size: points that are computed at once; all, if there are fewer, or if None.
-      axis_name: axis of `jax.shard_map` whose devices have the other points.
+      chunk_size: number of points computed at once; all points if None or larger than
+        their number.
+      axis_name: axis of `jax.shard_map` whose devices hold the other points.
       quadrature_weights: weights of the points, shape `(n,)`; zero masks a point.
       basis_functions: functions of the mesh, `(n, k)`, or None.
-      time: scalar, if the model has a time embedding.
+      time: scalar time, if the model has a time embedding.
 
     Returns:
       Values of the output function, shape `(n, out_features)`.
 
     Raises:
       TypeError: if an array is not floating point.
-      ValueError: if the model has no chunks, or as from a call without them.
+      ValueError: if the model does not support chunks, or as from a call without
+        chunks.
     """
     if chunk_size is not None:
         _checks.positive(chunk_size=chunk_size)

@@ -30,22 +30,22 @@ def darcy_transformer(
     rematerialize: bool = False,
     rngs: nnx.Rngs,
 ) -> GalerkinTransformer2d:
-    """Returns the model of Darcy flow: from rough to smooth functions.
+    """Returns the model of Darcy flow, from rough coefficients to smooth solutions.
 
     Args:
       grid_shape: points per axis of the grid of input and output.
       coarse_shape: points per axis of the grid of the attention.
-      features: channels inside.
+      features: number of channels of the hidden layers.
       num_layers: number of encoder layers.
       num_heads: heads, dividing `features`.
-      attention: class of the attention, called with `num_heads`, `point_dim` and
-        `epsilon` as well.
-      epsilon: added to the variances of the normalisations.
-      outer_norm: whether to normalise after attention and perceptrons, the regular
-        rule, rather than in the heads.
-      modes: frequencies of the spectral decoder, see `SpectralConvolution`.
-      in_features: channels of the input.
-      out_features: channels of the output.
+      attention: class of the attention layer, also called with `num_heads`, `point_dim`
+        and `epsilon`.
+      epsilon: offset of the variances in the normalisations.
+      outer_norm: whether to normalise after attention and perceptrons, as usual,
+        instead of in the heads.
+      modes: number of frequencies of the spectral decoder, see `SpectralConvolution`.
+      in_features: number of input channels.
+      out_features: number of output channels.
       boundary: see `GalerkinTransformer2d`.
       rematerialize: see `GalerkinTransformer2d`.
       rngs: source of the initial parameters.
@@ -102,14 +102,14 @@ def inverse_transformer(
     outer_norm: bool = False,
     rngs: nnx.Rngs,
 ) -> GalerkinTransformer2d:
-    """Returns the model of inverse Darcy flow: the coefficient is rough.
+    """Returns the transformer for inverse Darcy flow, whose outputs are discontinuous.
 
     Args:
       grid_shape: points per axis of the grid of the input.
       coarse_shape: points per axis of the grid of attention and output.
-      features: channels inside.
+      features: number of channels of the hidden layers.
       num_layers: number of encoder layers.
-      num_heads: heads, dividing `features`.
+      num_heads: number of heads; must divide `features`.
       attention: see `darcy_transformer`.
       outer_norm: see `darcy_transformer`.
       rngs: source of the initial parameters.

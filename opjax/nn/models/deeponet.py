@@ -1,4 +1,4 @@
-"""The deep operator network: a basis and the coefficients in it, both learned."""
+"""The deep operator network: learned basis functions and learned coefficients."""
 
 from collections.abc import Sequence
 
@@ -18,45 +18,48 @@ from opjax.quadrature import select
 
 
 class DeepONet(nnx.Module):
-    r"""Learns functions of the points and what an input gives every one of them.
+    r"""Learns basis functions of the points, and their coefficients from the input.
 
         u(x) = sum_k b_k(f) t_k(x) + c,    b = branch(f),    t = act(trunk(x)),
 
-    two perceptrons, the branch of all values `f` at fixed sensors, the trunk of the
-    coordinates of a point. Each output channel has its own group of as many `b` and `t`
-    and its own constant `c`. Of the published kinds this is the Cartesian one, all
-    points for one input; `jax.vmap` of samples with one point each is the aligned one.
+    with two perceptrons: the branch takes all values `f` at fixed sensors, the trunk
+    takes the coordinates of a point. Each output channel has a separate group of
+    equally many `b` and `t`, and a separate constant `c`. This is the published
+    Cartesian variant, which evaluates all points for one input; `jax.vmap` over samples
+    with one point each gives the aligned variant.
 
     With a proper orthogonal basis of the training outputs, `num_modes` functions that
-    calls take as `basis_functions` come before those of the trunk. Without a trunk,
-    `trunk_features=()`, they are all, and there is no constant:
+    are passed as `basis_functions` precede the trunk functions. Without a trunk,
+    `trunk_features=()`, only these functions are used, without a constant:
 
         basis_functions = jnp.linalg.svd(outputs.T, full_matrices=False)[0][:, :modes]
 
-    for `outputs (s, n)` of `s` samples without their mean, which calls then leave out.
+    for `outputs (s, n)` of `s` samples minus their mean, which the model does not add
+    back.
 
     Args:
       point_dim: dimension `p` of the coordinates.
-      num_sensors: values of the input function, at points that are the same, in the
-        same order, in all samples.
-      feature_dim: channels of the input function; zero if the coordinates of the mesh
-        are the input, at as many points.
-      out_features: channels of the output function, dividing all functions.
-      branch_features: widths of the layers of the branch; the last one is the number of
-        functions, for all channels together.
-      trunk_features: widths of the layers of the trunk; the last one is that of the
-        branch, less the modes.
+      num_sensors: number of values of the input function, at the same points in the
+        same order in all samples.
+      feature_dim: channels of the input function; zero if the input consists of the
+        coordinates of `num_sensors` mesh points.
+      out_features: channels of the output function; must divide the number of
+        functions.
+      branch_features: widths of the layers of the branch; the last width is the number
+        of functions of all channels together.
+      trunk_features: widths of the layers of the trunk; the last width is that of the
+        branch minus `num_modes`.
       activation: see `MLP`.
-      num_modes: functions that are given and not learned.
-      time_embedding: whether calls take a scalar `time`, one more coordinate of the
-        trunk.
-      kernel_init: initialiser of all kernels, with zero biases; Glorot's normal one if
-        left out.
+      num_modes: number of functions that are passed to the call instead of learned.
+      time_embedding: whether calls take a scalar `time`, an additional coordinate of
+        the trunk.
+      kernel_init: initialiser of all kernels, with zero biases; by default Glorot's
+        normal initialiser.
       rngs: source of the initial parameters.
 
     Raises:
-      ValueError: if a count is not positive, a net has only one layer, widths do not
-        fit each other, or there are no functions.
+      ValueError: if a count is not positive, a network has only one layer, widths are
+        inconsistent, or there are no functions.
 
     Examples:
       >>> from flax import nnx
@@ -107,9 +110,9 @@ class DeepONet(nnx.Module):
             or not functions
         ):
             raise ValueError(
-                f"{branch_features=} must end with the number of functions, "
-                f"{functions} of {trunk_features=} and {num_modes=}, a positive "
-                f"multiple of {out_features=}."
+                f"The last entry of {branch_features=} must be {functions}, the "
+                f"number of functions from {trunk_features=} and {num_modes=}, and "
+                f"a positive multiple of {out_features=}."
             )
         self.position, self.activation = Coordinates(point_dim), activation
         self.num_sensors, self.feature_dim = num_sensors, feature_dim
@@ -189,8 +192,8 @@ class DeepONet(nnx.Module):
             name = "features" if self.feature_dim else "mesh_points without features"
             shape = None if features is None and self.feature_dim else values.shape
             raise ValueError(
-                f"{name} {shape} must have shape {expected}: this model needs "
-                "functions at its sensors."
+                f"{name} {shape} must have shape {expected}: this model needs the "
+                "values at its sensors."
             )
         _checks.floating(features=values)
         if weights is not None and weights.shape[0] == self.num_sensors:

@@ -1,4 +1,4 @@
-"""Dropout in the layers of transformers, while they are trained."""
+"""Dropout in the layers of transformers during training."""
 
 from typing import Any, TypeVar
 
@@ -37,23 +37,24 @@ class _Around(nnx.Module):
         return self.inner.mlp_norm
 
     def obstacle(self, use: Use, shared: Basis | None = None) -> str | None:
-        """Returns what is in the way of a use, see `nn.division`, or `None`."""
+        """Returns why a use is not supported, see `nn.division`, or `None`."""
         if use == "narrow" and isinstance(self.inner, Block):
             return self.inner.obstacle(use, shared)
         return "dropout is drawn for all points together"
 
 
 class Dropout(_Around):
-    r"""Layers that drop numbers while they are trained.
+    r"""Layers with dropout during training.
 
         x -> m x / (1 - rate),    m = 0 with probability `rate`, else 1,
 
-    acts on what the attention returns. In an `EncoderLayer` it also acts on the hidden
-    layer of the perceptron and on what that returns. In evaluation nothing is dropped.
+    is applied to the output of the attention. In an `EncoderLayer` it is also applied
+    to the hidden layer and the output of the perceptron. In evaluation there is no
+    dropout.
 
     Args:
       inner: the layer, or layers stacked along leading axes.
-      rate: probability of a zero, at least 0 and below 1.
+      rate: dropout rate, at least 0 and below 1.
 
     Raises:
       ValueError: if the rate is out of range.
@@ -85,13 +86,13 @@ class Dropout(_Around):
         return self.inner(z, points)
 
     def with_noise(self, key: jax.Array) -> "Dropping":
-        """Returns the layers of one training step, each with a key of its own."""
+        """Returns the layers of one training step, each with its own key."""
         keys = jax.random.split(key, self.inner.stacked)
         return Dropping(self.inner, self.rate, keys)
 
 
 class Dropping(_Around):
-    """Layers with dropout drawn from keys, one for every layer."""
+    """Layers with dropout that is drawn from keys, one key per layer."""
 
     def __init__(self, inner: Block | EncoderLayer, rate: float, keys: jax.Array):
         self.inner, self.rate, self.keys = inner, rate, nnx.Variable(keys)
@@ -101,22 +102,22 @@ class Dropping(_Around):
         return self.inner(z, points, drop=self.drop)
 
     def drop(self, x: jax.Array, place: int) -> jax.Array:
-        """Sets numbers to zero, others at another place of the layer."""
+        """Sets random entries to zero; each place in the layer draws separately."""
         key = jax.random.fold_in(self.keys[...], place)
         kept = jax.random.bernoulli(key, 1 - self.rate, x.shape)
         return jnp.where(kept, x / (1 - self.rate), 0)
 
 
 def with_dropout(model: _Model, rate: float) -> _Model:
-    """Gives the layers of a model dropout, in place.
+    """Adds dropout to the layers of a model, in place.
 
     Args:
       model: an `OperatorTransformer`, a `GalerkinTransformer2d` or a
         `SuperResolutionTransformer`.
-      rate: see `Dropout`; at zero the model stays as it is.
+      rate: dropout rate, see `Dropout`; at zero the model is unchanged.
 
     Returns:
-      The model.
+      The fitted model.
 
     Raises:
       ValueError: if the rate is out of range, or the model computes points in chunks.
@@ -146,12 +147,14 @@ def with_dropout(model: _Model, rate: float) -> _Model:
 
 
 def without_dropout(model: _Model) -> _Model:
-    """Returns a model without its dropout, which has the same values in evaluation.
+    """Returns the model without its dropout layers.
 
-    Its points can be computed in chunks and streamed where those of its layers can.
+    Its outputs in evaluation are the same. It supports chunks and streaming if its
+    layers do.
 
     Args:
-      model: any; it stays as it is. One without dropout is returned itself.
+      model: any model; it is not modified. A model without dropout is returned
+        unchanged.
 
     Examples:
       >>> from flax import nnx

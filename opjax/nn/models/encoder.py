@@ -1,4 +1,4 @@
-"""Blocks of attention and a perceptron."""
+"""Transformer blocks: attention and a perceptron."""
 
 from collections.abc import Callable
 from typing import Any
@@ -69,11 +69,11 @@ class Block(nnx.Module):
         self.mlp = MLP(features, hidden, features, kernel_init=kernel_init, rngs=rngs)
 
     def obstacle(self, use: Use, shared: Basis | None = None) -> str | None:
-        """Returns what is in the way of a use, see `nn.division`, or `None`.
+        """Returns why a use is not supported, see `nn.division`, or `None`.
 
         Args:
-          use: what is asked for.
-          shared: the basis that all blocks share, if they do.
+          use: the requested use.
+          shared: the basis that all blocks share, if any.
         """
         if division.redefines(self, "__call__", "add", known_by="obstacle"):
             return f"a {division.name(self)} has parts that are not known"
@@ -92,7 +92,7 @@ class Block(nnx.Module):
 
     @property
     def stacked(self) -> tuple[int, ...]:
-        """The leading axes of stacked blocks, `()` for a single one."""
+        """The leading axes of stacked blocks; `()` for a single block."""
         return self.mlp_norm.scale.shape[:-1]
 
     def __call__(
@@ -106,7 +106,7 @@ class Block(nnx.Module):
         return self.add(z, drop(attended, 0))
 
     def add(self, z: jax.Array, attended: jax.Array) -> jax.Array:
-        """Maps features and what attention made of them to those after the block."""
+        """Returns the features after the block, from features and attention output."""
         z = z + attended
         return z + self.mlp(self.mlp_norm(z))
 
@@ -116,20 +116,20 @@ class EncoderLayer(nnx.Module):
 
         z <- N_1(z + Attention(z)),    z <- N_2(z + W_2 relu(W_1 z + b_1) + b_2),
 
-    where `N_1, N_2` are the identity, so that scales propagate (Eq. 4 of the paper), or
-    layer norms, which remove them (Eq. 7).
+    where `N_1, N_2` are the identity, so that scales are preserved (Eq. 4 of the
+    paper), or layer norms, which remove scales (Eq. 7).
 
     Args:
       features: channels `c`.
       hidden_features: width of the hidden layer of the perceptron.
       attention: constructor of the attention, `attention(features, rngs=)`.
-      outer_norm: whether to normalise after both residuals; if so, the paper's code
-        has no normalisation inside attention, `normalization=None`.
-      epsilon: offset of the variances of these normalisations.
+      outer_norm: whether to normalise after both residuals. If so, the paper's code has
+        no normalisation inside attention, `normalization=None`.
+      epsilon: offset of the variances in these normalisations.
       rngs: source of the initial parameters.
 
     Raises:
-      ValueError: if there are no hidden features.
+      ValueError: if `hidden_features` is not positive.
 
     Examples:
       >>> from functools import partial
@@ -167,7 +167,7 @@ class EncoderLayer(nnx.Module):
 
     @property
     def stacked(self) -> tuple[int, ...]:
-        """The leading axes of stacked layers, `()` for a single one."""
+        """The leading axes of stacked layers; `()` for a single layer."""
         return self.hidden.kernel.shape[:-2]
 
     def __call__(

@@ -1,4 +1,4 @@
-"""Points in chunks of equal size, in their own order."""
+"""Splitting points into chunks of equal size, in their order."""
 
 import dataclasses
 
@@ -8,11 +8,11 @@ import jax.numpy as jnp
 
 @dataclasses.dataclass(frozen=True)
 class EqualChunks:
-    """How points are split into chunks.
+    """The split of points into chunks.
 
     Attributes:
-      num_points: points `n`, of a device.
-      size: points `m` of a chunk.
+      num_points: number `n` of points of a device.
+      size: number `m` of points of a chunk.
     """
 
     num_points: int
@@ -31,7 +31,7 @@ class EqualChunks:
         return x.reshape(self.count, self.size, *x.shape[1:])
 
     def split_weights(self, weights: jax.Array) -> jax.Array:
-        """Splits `(n,)` into chunks `(chunks, m)`, zeros where points are missing."""
+        """Splits `(n,)` into chunks `(chunks, m)`, with zeros for padding."""
         extra = self.count * self.size - self.num_points
         return jnp.pad(weights, (0, extra)).reshape(self.count, self.size)
 
@@ -41,6 +41,6 @@ class EqualChunks:
 
 
 def equal_chunks(num_points: int, chunk_size: int | None) -> EqualChunks:
-    """Returns chunks of equal size, at most `chunk_size`; None puts all in one."""
+    """Returns chunks of equal size, at most `chunk_size`; one chunk if None."""
     count = -(-num_points // (chunk_size or num_points))
     return EqualChunks(num_points, size=-(-num_points // count))

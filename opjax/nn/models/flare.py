@@ -1,4 +1,4 @@
-"""FLARE: an operator transformer of residual perceptrons and attention to latents."""
+"""FLARE: an operator transformer with residual perceptrons and latent attention."""
 
 from collections.abc import Callable
 from functools import partial
@@ -19,12 +19,12 @@ _ENDS = partial(ResidualMLP, num_layers=2)
 
 
 class FlareBlock(Block):
-    """A pre-norm block whose perceptron is of any kind, see `Block`.
+    """A pre-norm block with a perceptron of any kind, see `Block`.
 
     Args:
       features: channels `c`.
       attention: constructor of the attention, `attention(features, rngs=)`.
-      perceptron: constructor of the perceptron, called as `ResidualMLP`.
+      perceptron: constructor of the perceptron, called like `ResidualMLP`.
       norm: constructor of the norms, `norm(features)`.
       rngs: source of the initial parameters.
     """
@@ -45,23 +45,24 @@ class FlareBlock(Block):
 
 
 class Flare(OperatorTransformer):
-    """Learns an operator between functions on any mesh, by attention to latents.
+    """Learns an operator between functions on any mesh, with attention to latents.
 
-    An `OperatorTransformer` in other parts: residual perceptrons encode, decode and
-    stand in the blocks, besides those of the keys and values in `FlareAttention`. The
-    published runs have 64 channels, 8 blocks and no positions but coordinates; time,
-    which they do not have, is embedded as elsewhere.
+    An `OperatorTransformer` with different parts: residual perceptrons are the encoder,
+    the decoder and the perceptrons of the blocks, in addition to those of keys and
+    values in `FlareAttention`. The published runs have 64 channels, 8 blocks and
+    coordinates as the only position features. They have no time; here it is embedded as
+    in the other models.
 
     Args:
-      position: how points are seen, see `OperatorTransformer`.
-      feature_dim: channels of the input function; zero if the mesh is the input.
+      position: position features, see `OperatorTransformer`.
+      feature_dim: channels of the input function; zero if the mesh is the only input.
       out_features: channels of the output function.
       attention: constructor of the attention of a block, `attention(features, rngs=)`,
         a `functools.partial` of `FlareAttention`.
-      features: channels `c` inside.
+      features: number `c` of channels of the hidden layers.
       num_layers: number of blocks.
       perceptron: constructor of the perceptron of a block.
-      ends: constructor of encoder and decoder, called as `ResidualMLP`.
+      ends: constructor of encoder and decoder, called like `ResidualMLP`.
       norm: constructor of the norms, `norm(features)`.
       decoder_norm: whether the decoder normalises features first.
       time_embedding: whether calls take a scalar `time`.
@@ -70,7 +71,7 @@ class Flare(OperatorTransformer):
       rngs: source of the initial parameters.
 
     Raises:
-      ValueError: if a count is not positive, or the attention refuses its options.
+      ValueError: if a count is not positive, or the attention rejects its options.
 
     Examples:
       >>> from functools import partial

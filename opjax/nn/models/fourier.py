@@ -25,18 +25,18 @@ from opjax.nn.models._given import check_time, refuse
 
 
 class FourierBlock(nnx.Module):
-    """A layer of the Fourier neural operator, a filter plus a pointwise map.
+    """A layer of the Fourier neural operator: spectral convolution plus pointwise map.
 
         y = act(N(F x) + W x + b),    and with a channel MLP
-        z = act(N(MLP(y)) + g * x),
+        z = act(N(MLP(y)) + g * x).
 
-    `F` the spectral convolution, `g` one factor per channel, `N` the identity or the
-    normalisation of every channel over the grid. Without activation (of the last layer)
-    `act` is the identity.
+    `F` is the spectral convolution, `g` is one factor per channel, and `N` is the
+    identity or the normalisation of every channel over the grid. Without activation (in
+    the last layer), `act` is the identity.
 
     Args:
       features: channels `c`.
-      grid_shape: points per axis, after padding.
+      grid_shape: points per axis, including padding.
       modes: see `SpectralConvolution`.
       channel_mlp_ratio: width of the channel MLP over `c`; `None` for no MLP.
       instance_norm: whether `N` normalises.
@@ -112,31 +112,32 @@ class FourierBlock(nnx.Module):
 class FourierNeuralOperator(nnx.Module):
     """Learns an operator between functions on a uniform grid, by spectral convolutions.
 
-    A perceptron lifts positions and input values to `features` channels, layers of
-    `FourierBlock` act on them, the last without activation, and a perceptron projects
-    to the output. Parameters of the layers are stacked and scanned, as those of
-    `OperatorTransformer`. The defaults are those of the neuraloperator package; the
+    A perceptron lifts positions and input values to `features` channels. Layers of
+    `FourierBlock` follow, the last one without activation, and a perceptron projects to
+    the output. Parameters of the layers are stacked and scanned, as in
+    `OperatorTransformer`. The defaults are those of the neuraloperator package. The
     original has `projection_ratio=1`, `pad_multiple=16`, one number as `modes`, and
     blocks with `channel_mlp_ratio=None`, `kernel_init=spectral_uniform`.
 
-    The layers see one period of a periodic function. Zeros beyond the end of the domain
-    keep the two ends of other functions apart.
+    The layers treat the data as one period of a periodic function. For other functions,
+    zero padding beyond the end of the domain separates the two ends.
 
     Args:
       grid_shape: points per axis of the grid that the model is built for, 1 to 3 axes.
-      feature_dim: channels of the input function; zero if the mesh is the input.
+      feature_dim: channels of the input function; zero if the mesh is the only input.
       out_features: channels of the output function.
-      modes: frequencies kept, of the padded grid, see `SpectralConvolution`.
-      features: channels `c` inside.
+      modes: number of frequencies on the padded grid, see `SpectralConvolution`.
+      features: number `c` of channels of the hidden layers.
       num_layers: number of layers.
       block: constructor of a layer, `block(features, grid_shape=, modes=, rngs=)`: a
         `functools.partial` of `FourierBlock` with other options.
       projection_ratio: width of the projection's hidden layer over `c`.
       position: constructor of the position features, called with the number of axes,
         such as a `functools.partial` of `ReferenceDistances`; `None` for none.
-      padding: zeros before and after an axis, over its points; one number, or one per
-        axis, such as zero for a periodic one.
-      pad_multiple: zeros after every axis then fill it up to a multiple of this.
+      padding: zeros before and after an axis, as a fraction of its points; one number,
+        or one per axis, for example zero for a periodic axis.
+      pad_multiple: zeros appended to every axis until its length is a multiple of this
+        number.
       time_embedding: whether calls take a scalar `time`.
       rngs: source of the initial parameters.
 
@@ -192,7 +193,9 @@ class FourierNeuralOperator(nnx.Module):
         self.position = None if position is None else position(len(self.grid_shape))
         inputs = feature_dim + (0 if self.position is None else self.position.features)
         if inputs == 0:
-            raise ValueError(f"{feature_dim=} and {position=} give the model no input.")
+            raise ValueError(
+                f"{feature_dim=} and {position=} leave the model without inputs."
+            )
         self.lifting = _mlp(inputs, 2 * features, features, rngs=rngs)
         self.time_embedding = (
             TimeEmbedding(features, rngs=rngs) if time_embedding else None
@@ -224,7 +227,7 @@ class FourierNeuralOperator(nnx.Module):
           features: values of the input function, shape `(n, feature_dim)`; `None` if
             `feature_dim` is zero.
           quadrature_weights: none, the points of a uniform grid count alike.
-          time: scalar, if the model has a time embedding.
+          time: scalar time, if the model has a time embedding.
           grid_shape: points per axis of this sample's grid, if not the model's own; on
             one axis, the points of the sample. Frequencies that it does not resolve
             are left out.
@@ -273,7 +276,7 @@ class FourierNeuralOperator(nnx.Module):
         time: jax.Array | None,
         grid_shape: tuple[int, ...],
     ) -> jax.Array:
-        """Returns the features `(n, c)` that enter the layers, before padding."""
+        """Returns the features `(n, c)` before the layers, without padding."""
         n, p = math.prod(grid_shape), len(grid_shape)
         inputs = []
         if self.position is not None or mesh_points is not None:
@@ -290,13 +293,13 @@ class FourierNeuralOperator(nnx.Module):
         return z
 
     def pad(self, z: jax.Array, grid_shape: tuple[int, ...]) -> jax.Array:
-        """Maps features `(n, c)` on a grid to those on the grid with padding."""
+        """Pads features `(n, c)` on the grid."""
         widths = [*self._padding(grid_shape), (0, 0)]
         field = jnp.pad(z.reshape(*grid_shape, -1), widths)
         return field.reshape(-1, z.shape[1])
 
     def crop(self, z: jax.Array, grid_shape: tuple[int, ...]) -> jax.Array:
-        """Maps features on the grid with padding to those on the grid, `(n, c)`."""
+        """Removes the padding; returns features on the grid, `(n, c)`."""
         field = z.reshape(*self.padded_shape(grid_shape), -1)
         inside = tuple(
             slice(before, before + n)
@@ -315,7 +318,7 @@ class FourierNeuralOperator(nnx.Module):
         return widths
 
     def padded_shape(self, grid_shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Returns the points per axis of a grid with padding."""
+        """Returns the points per axis of the padded grid."""
         widths = self._padding(grid_shape)
         return tuple(n + sum(w) for n, w in zip(grid_shape, widths, strict=True))
 
@@ -348,7 +351,7 @@ def _expect(
     if array is None or jnp.shape(array) != shape:
         raise ValueError(
             f"{name} {None if array is None else jnp.shape(array)} must have shape "
-            f"{shape} for this model and {grid_shape=}."
+            f"{shape} for this model with {grid_shape=}."
         )
     _checks.floating(**{name: array})
 

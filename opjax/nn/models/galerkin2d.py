@@ -1,4 +1,4 @@
-"""The Galerkin transformer on two-dimensional grids: scalers around an encoder."""
+"""The Galerkin transformer on two-dimensional grids, with resampling layers."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -29,43 +29,43 @@ _KIND = "a Galerkin transformer, of uniform grids"
 
 
 class GalerkinTransformer2d(nnx.Module):
-    r"""Learns an operator between functions on grids, attending on a coarse grid.
+    r"""Learns an operator between functions on grids, with attention on a coarse grid.
 
-    A `DownScaler` brings the input from its grid to features on a coarse one, encoder
-    layers of attention without a softmax act there, an `UpScaler` brings them to the
-    grid of the output, and a decoder reads off the output. Coordinates enter every
-    attention head and the decoder. Parameters of the encoder layers are stacked and
-    scanned, as those of `OperatorTransformer`; they start independently of each other,
-    in the paper's code as copies of one layer. There is no dropout.
+    A `DownScaler` maps the input from its grid to features on a coarse grid. Encoder
+    layers with attention without softmax act there. An `UpScaler` maps them to the
+    output grid, and a decoder computes the output. Coordinates are inputs of every
+    attention head and of the decoder. Parameters of the encoder layers are stacked and
+    scanned, as in `OperatorTransformer`. They are initialised independently of each
+    other; in the paper's code they are copies of one layer. There is no dropout.
 
     The published models are `darcy_transformer` and `inverse_transformer`.
 
     Args:
       grid_shape: points per axis of the grid of the input.
       in_features: channels of the input function.
-      features: channels `c` inside.
+      features: number `c` of channels of the hidden layers.
       num_layers: number of encoder layers.
       hidden_features: width of the encoder's perceptrons.
-      attention: constructor of the attention, `attention(features, rngs=)`, of points
+      attention: constructor of the attention, `attention(features, rngs=)`, for points
         with two coordinates.
       down: constructor of a down-scaler, `down(in_features, features, grid_shape=,
         rngs=)`: a `functools.partial` of `DownScaler`. `None` for attention on the
-        input's own grid, after a linear map of values and coordinates.
+        input grid, after a linear map of values and coordinates.
       up: constructor of an up-scaler, `up(features, grid_shape=, rngs=)`; `None` for an
         output on the grid of the attention.
       decoder: constructor of the decoder, `decoder(features, rngs=)`: a
         `functools.partial` of `SpectralDecoder`, for smooth functions, or of
         `PointwiseDecoder`, both with `point_dim=2`.
       outer_norm: whether the encoder layers normalise, see `EncoderLayer`.
-      epsilon: offset of the variances of their norms.
-      boundary: `"dirichlet"`, values at the boundary are zero or those of the call, or
+      epsilon: offset of the variances in their norms.
+      boundary: `"dirichlet"`, boundary values are zero or passed with the call; or
         `"free"`.
       rematerialize: whether to recompute the encoder layers in the backward pass.
       rngs: source of the initial parameters.
 
     Raises:
-      ValueError: if a count is not positive, a grid has not two axes, the boundary is
-        unknown, or as the parts.
+      ValueError: if a count is not positive, a grid does not have two axes, the
+        boundary is unknown, or the parts raise it.
 
     Examples:
       >>> from functools import partial
@@ -218,7 +218,7 @@ class GalerkinTransformer2d(nnx.Module):
         """Returns the features before the encoder and after each of its layers.
 
         Args:
-          mesh_points: see `__call__`; likewise the others.
+          mesh_points: see `__call__`, also for the other arguments.
           features: values of the input function.
           coarse_points: nodes of the grid of the attention.
 
@@ -308,8 +308,8 @@ def _check_output(z: jax.Array, **given: jax.Array | None) -> None:
             a not in (1, b) for a, b in zip(shape, z.shape, strict=True)
         ):
             raise ValueError(
-                f"{name} {shape} must have shape {z.shape}, the shape of the output, "
-                "or broadcast to it with axes of length one."
+                f"{name} {shape} must have the shape {z.shape} of the output, or "
+                "broadcast to it with axes of length one."
             )
 
 

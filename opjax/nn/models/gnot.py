@@ -1,4 +1,4 @@
-"""The general neural operator transformer as most papers compare it."""
+"""The general neural operator transformer, in the version that most papers compare."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -23,15 +23,16 @@ class GNOTBlock(nnx.Module):
         z <- z + Cross(N z, N y_1, ..., N y_f),    z <- z + N(sum_e g_e MLP_e(z)),
         z <- z + Self(N z),                        z <- z + N(sum_e g_e MLP'_e(z)),
 
-    with gates `g = softmax(MLP(x))`, two hidden layers on the coordinates `x`.
+    with gates `g = softmax(MLP(x))`; the MLP has two hidden layers and acts on the
+    coordinates `x`.
 
     Args:
       features: channels `c`.
       point_dim: dimension of the coordinates.
       num_heads: heads, dividing `features`.
       num_inputs: number of input functions `y`.
-      num_experts: perceptrons `e` of each mixture.
-      mlp_ratio: width of all hidden layers over `c`.
+      num_experts: number `e` of perceptrons in each mixture.
+      mlp_ratio: width of all hidden layers, relative to `c`.
       kernel_init: see `MLP`.
       rngs: source of the initial parameters.
 
@@ -129,25 +130,25 @@ class GNOTBlock(nnx.Module):
 
 
 class GNOT(nnx.Module):
-    r"""The general neural operator transformer as Neural-Solver-Library has it.
+    r"""The general neural operator transformer, as in Neural-Solver-Library.
 
         x = MLP(p),    f <- MLP([p, f]) + e(t),    f <- Block_l(x, f),    u = MLP(f),
 
-    with position features `p`. The stream of a block starts from the embedding `x` of
-    the points every time, and what the blocks before it found enters by cross-attention
-    only. Most papers compare with this model. The authors' own model is `OriginalGNOT`:
-    its stream continues from block to block, and it takes several input functions.
+    with position features `p`. Every block starts again from the embedding `x` of the
+    points; the results of earlier blocks enter only through cross-attention. Most
+    papers compare with this model. The authors' own model is `OriginalGNOT`: there,
+    features pass from block to block, and several input functions are supported.
 
     Args:
-      position: how points are seen, `Coordinates(p)` or `ReferenceDistances(p, ...)`;
-        experts are chosen by coordinates.
-      feature_dim: channels of the input function; zero if the mesh is the input.
+      position: position features, `Coordinates(p)` or `ReferenceDistances(p, ...)`; the
+        gates of the experts depend on coordinates.
+      feature_dim: channels of the input function; zero if the mesh is the only input.
       out_features: channels of the output function.
-      features: channels `c` inside.
+      features: number `c` of channels of the hidden layers.
       num_layers: number of blocks.
       num_heads: heads, dividing `features`.
-      num_experts: perceptrons of each mixture.
-      mlp_ratio: width of the blocks' hidden layers over `c`.
+      num_experts: number of perceptrons in each mixture.
+      mlp_ratio: width of the blocks' hidden layers, relative to `c`.
       time_embedding: whether calls take a scalar `time`.
       rematerialize: whether to recompute the blocks in the backward pass.
       rngs: source of the initial parameters.

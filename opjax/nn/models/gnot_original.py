@@ -1,4 +1,4 @@
-"""The general neural operator transformer by its authors."""
+"""The general neural operator transformer of the original authors."""
 
 from collections.abc import Sequence
 
@@ -17,33 +17,34 @@ from opjax.nn.models.gnot import GNOTBlock
 
 
 class OriginalGNOT(nnx.Module):
-    r"""The general neural operator transformer as its authors' code has it.
+    r"""The general neural operator transformer, as in the authors' code.
 
         z = MLP([x, theta]),    y_f = MLP_f(f),    z <- Block_l(z, y_1, ...),
         u = MLP(z),
 
-    with any number of input functions `f`, each at points of its own, to which all
-    blocks attend, and numbers `theta` of the whole sample. Most papers compare with
-    `GNOT` instead. In the authors' code, samples of different sizes are padded with
-    zeros that take part in the attentions; here masked points do not.
+    with any number of input functions `f`, each with its own points, to which all
+    blocks attend, and parameters `theta` of the whole sample. Most papers compare with
+    `GNOT` instead. In the authors' code, samples are padded with zeros that take part
+    in the attention; here masked points do not.
 
-    Without `input_dims` there is one input function, coordinates and features at the
-    mesh points.
+    Without `input_dims` there is one input function: the coordinates and features at
+    the mesh points.
 
     Args:
       point_dim: dimension `p` of the coordinates.
       feature_dim: channels of the input function at the mesh points; zero if the mesh
-        is the input.
+        is the only input.
       out_features: channels of the output function.
-      features: channels `c` inside.
+      features: number `c` of channels of the hidden layers.
       num_layers: number of blocks.
       num_heads: heads, dividing `features`.
-      num_experts: perceptrons of each mixture.
-      mlp_ratio: width of the blocks' hidden layers over `c`.
-      num_hidden: residual hidden layers of the perceptrons outside the blocks.
-      input_dims: channels of every input function that calls take as `inputs`.
-      num_parameters: numbers `theta` that calls take as `parameters`.
-      time_embedding: whether calls take a scalar `time`, one more such number.
+      num_experts: number of perceptrons in each mixture.
+      mlp_ratio: width of the blocks' hidden layers, relative to `c`.
+      num_hidden: number of residual hidden layers of the perceptrons outside the
+        blocks.
+      input_dims: channels of every input function that is passed as `inputs`.
+      num_parameters: number of parameters `theta`, which are passed as `parameters`.
+      time_embedding: whether calls take a scalar `time`, an additional parameter.
       rematerialize: whether to recompute the blocks in the backward pass.
       rngs: source of the initial parameters.
 
@@ -97,7 +98,7 @@ class OriginalGNOT(nnx.Module):
         _checks.non_negative(feature_dim=feature_dim, num_parameters=num_parameters)
         if input_dims and feature_dim:
             raise ValueError(
-                f"{input_dims=} replace features at the mesh points, but "
+                f"{input_dims=} replaces features at the mesh points, but "
                 f"{feature_dim=}."
             )
         self.position, self.feature_dim = Coordinates(point_dim), feature_dim
@@ -199,7 +200,7 @@ class OriginalGNOT(nnx.Module):
         shapes = [jnp.shape(f) for f in functions]
         if tuple(s[-1] for s in shapes) != self.input_dims:
             raise ValueError(
-                f"inputs {shapes} must be functions of {self.input_dims} channels."
+                f"inputs {shapes} must be functions with {self.input_dims} channels."
             )
         for i, function in enumerate(functions):
             _checks.floating(**{f"inputs[{i}]": function})

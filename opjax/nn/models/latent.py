@@ -1,4 +1,4 @@
-"""The latent neural operator: attention among a few means over the points."""
+"""The latent neural operator: attention between a few means over the points."""
 
 import jax
 import jax.numpy as jnp
@@ -17,28 +17,29 @@ from opjax.nn.models.encoder import Block
 class LatentNeuralOperator(nnx.Module):
     r"""Learns an operator between functions on any mesh, in a latent space.
 
-    With perceptrons of the positions `x` (trunk) and of positions and input values `u`
-    (branch), and scores of the points for every latent that depend on positions only,
+    There are perceptrons of the positions `x` (trunk) and of positions and input values
+    `u` (branch), and scores between points and latents that depend only on positions,
 
         z = softmax_n(s(t(x)))^T b(x, u),    z <- blocks(z),    softmax_k(s(t(y))) z
 
-    at the query points `y`, from which a last perceptron reads off the output. Blocks
-    are pre-norm, of softmax attention among latents and a perceptron. Means over the
-    points have quadrature weights here, which the published ones do not.
+    at the query points `y`, from which a last perceptron computes the output. Blocks
+    are pre-norm, with softmax attention between latents and a perceptron. Means over
+    the points use quadrature weights here, but not in the published code.
 
     Args:
-      position: how points are seen, `Coordinates(p)` or `ReferenceDistances(p, ...)`.
-      feature_dim: channels of the input function; zero if the mesh is the input.
+      position: position features, `Coordinates(p)` or `ReferenceDistances(p, ...)`.
+      feature_dim: channels of the input function; zero if the mesh is the only input.
       out_features: channels of the output function.
-      features: channels `c` inside.
-      num_layers: number of blocks; none leaves the means alone.
-      num_heads: heads of the attention among latents, dividing `features`.
-      num_latents: latents `k`.
-      mlp_layers: hidden layers after the first, which add to it, in all perceptrons but
-        those of the blocks.
-      own_decoder_scores: whether decoding has scores of its own, for queries elsewhere
-        than the data.
-      time_input: whether calls take a scalar `time`, another coordinate of all points.
+      features: number `c` of channels of the hidden layers.
+      num_layers: number of blocks; without blocks, only the means are used.
+      num_heads: number of heads of the attention between latents, dividing `features`.
+      num_latents: number `k` of latents.
+      mlp_layers: number of residual hidden layers after the first, in all perceptrons
+        except those of the blocks.
+      own_decoder_scores: whether the decoder has separate scores, for queries at other
+        points than the data.
+      time_input: whether calls take a scalar `time`, an additional coordinate of all
+        points.
       rngs: source of the initial parameters, U(-b, b) with `b = fan_in^{-1/2}`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Norms of a transformer's blocks that depend on the scalars of a case."""
+"""Modulation of the norms in transformer blocks by scalars of a case."""
 
 import jax
 import jax.numpy as jnp
@@ -16,11 +16,11 @@ class Modulation(nnx.Module):
         (a, d)(s) = W_2 silu(W_1 s + b_1) + b_2,
 
     for the scales `g` and the biases `b` of both norms of each of `L` blocks. `W_2` and
-    `b_2` start at zero, so that modulation has no effect at first.
+    `b_2` are initialised with zero, so that modulation initially has no effect.
 
     Args:
       scalar_dim: number of scalars.
-      features: channels of the blocks.
+      features: number of channels of the blocks.
       num_layers: number of blocks.
       rngs: source of the initial parameters.
 
@@ -55,11 +55,11 @@ class Modulation(nnx.Module):
         return self.out(jax.nn.silu(self.hidden(scalars)))
 
     def apply(self, blocks: Block, scalars: jax.Array) -> None:
-        """Changes the norms of stacked blocks in place.
+        """Modulates the norms of stacked blocks, in place.
 
         Args:
-          blocks: whose parameters have the layers along their first axis.
-          scalars: shape `(scalar_dim,)`, normalised as features are.
+          blocks: blocks whose parameters have the layers along their first axis.
+          scalars: shape `(scalar_dim,)`, normalised in the same way as features.
         """
         norms = blocks.attention_norm, blocks.mlp_norm
         num_layers, features = norms[0].scale[...].shape

@@ -1,23 +1,25 @@
-r"""Operator transformers in 16 bits: what is, and what is not.
+r"""Operator transformers in 16 bits: which operations are narrowed.
 
-In 16 bits are the factors of all products that sum over channels or points: linear maps
-of blocks, scores of basis functions, moments, expansions, and their gradients. In the
-type of the parameters are sums, residuals, coordinates (the first map of the encoder,
-since 8 bits of a coordinate leave 256 places in a domain), softmax, normalisation,
-activations, masses and Gram matrices of the moments, the small systems, the last map,
-parameters, gradients and the state of the optimizer.
+The following are in 16 bits: the factors of all products that sum over channels or
+points, which are linear maps of blocks, scores of basis functions, moments, expansions,
+and their gradients. The following have the dtype of the parameters: sums, residuals,
+coordinates (the first map of the encoder, because 8 bits of a coordinate distinguish
+only 256 places in a domain), softmax, normalisation, activations, masses and Gram
+matrices of the moments, the small linear systems, the last map, parameters, gradients
+and the optimizer state.
 
-A product errs by two unit roundoffs `u` of its factors, see `opjax.precision`. Blocks
-add to what they are given and normalise what they read, so errors of blocks add up:
-with `l` blocks, in the norm of all points or of all gradients,
+The error of a product is two unit roundoffs `u` of its factors, see `opjax.precision`.
+Blocks add to their input and normalise it, so errors of blocks add up: with `l` blocks,
+in the norm over all points or over all gradients,
 
     |computed - exact| <= B l u |exact|.
 
-`B` depends on the parameters, through the condition of the small systems and how much
-attention amplifies. Tests against float64, on 60 random points, have 1 for values and 2
-for gradients of three blocks with twice the parameters of the start (with three times
-those it was 2 and 40), and 6 and 12 for attention alone, by every mixer, with four
-times those (24 for gradients where the data choose the ridge).
+`B` depends on the parameters, through the condition of the small systems and the
+amplification by attention. Tests against float64 on 60 random points bound it by 1 for
+values and 2 for gradients of three blocks with parameters scaled by two after
+initialisation (with a factor of three it was 2 and 40), and by 6 and 12 for single
+attention layers with every mixer and a factor of four (24 for gradients if the ridge is
+selected from the data).
 """
 
 from typing import TypeVar
@@ -36,27 +38,28 @@ _Model = TypeVar("_Model", bound=nnx.Module)
 
 
 def with_precision(model: _Model, given: Precision) -> _Model:
-    """Computes products of points, or keeps features of blocks, in 16 bits.
+    """Computes products over points, or stores features of blocks, in 16 bits.
 
-    With `features`, factors of products are rounded, and errors of values and gradients
-    are within the module's bounds. That is faster where a device multiplies bfloat16
-    faster than float32.
+    With `features`, factors of products are rounded; errors of values and gradients are
+    within the bounds in the module docstring. It is faster if a device multiplies
+    bfloat16 faster than float32.
 
-    With `storage`, features in front of the blocks, which are what chunks and
-    `rematerialize` need of memory, are kept in 16 bits for the backward pass. Values
-    are the same, and gradients those of rounded features, see `packing`.
+    With `storage`, the features before the blocks, which dominate the memory with
+    chunks and `rematerialize`, are stored in 16 bits for the backward pass. Values do
+    not change, and gradients are those of rounded features, see `packing`.
 
     Args:
-      model: an `OperatorTransformer`, which changes; for features, of `BasisAttention`
-        in a `SoftmaxBasis` or `FixedBasis`, for storage with `chunk_size` or
-        `rematerialize`.
-      given: the types, for all of which the model had before.
+      model: an `OperatorTransformer`, changed in place; `features` needs
+        `BasisAttention` with a `SoftmaxBasis` or `FixedBasis`, `storage` needs
+        `chunk_size` or `rematerialize`.
+      given: the data types, which replace all earlier ones of the model.
 
     Returns:
-      The model.
+      The fitted model.
 
     Raises:
-      ValueError: if a part of the model has no such precision, or it keeps no features.
+      ValueError: if a part of the model does not support the precision, or the model
+        stores no features.
 
     Examples:
       >>> from functools import partial
@@ -77,7 +80,7 @@ def with_precision(model: _Model, given: Precision) -> _Model:
       dtype('float32')
     """
     if not isinstance(model, OperatorTransformer):
-        raise ValueError(f"A {division.name(model)} has no {given}.")
+        raise ValueError(f"A {division.name(model)} does not support {given}.")
     keeps = model.chunk_size is not None or model.rematerialize
     if given.storage is not None and not keeps:
         raise ValueError(
@@ -100,7 +103,7 @@ def with_precision(model: _Model, given: Precision) -> _Model:
 def narrow_attention(
     attention: BasisAttention, basis: Basis, dtype: str | None
 ) -> None:
-    """Rounds factors of an attention in a basis, its own or a shared one."""
+    """Rounds factors of an attention in a basis, either its own or a shared basis."""
     attention.compute_dtype = basis.compute_dtype = dtype
     for linear in (basis.projection, attention.out):
         linear.dot_general = precision.dot_general(dtype)

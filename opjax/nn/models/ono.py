@@ -1,4 +1,4 @@
-"""The orthogonal neural operator, by its authors and as papers compare it."""
+"""The orthogonal neural operator, in the authors' version and in the compared one."""
 
 import jax
 import jax.numpy as jnp
@@ -16,25 +16,25 @@ from opjax.nn.models.encoder import Attention, Block
 
 
 class ONOBlock(nnx.Module):
-    r"""A transformer block on features of the mesh, whose modes filter a function.
+    r"""A transformer block on mesh features, whose modes filter a second function.
 
         x <- x + Attention(N x),    x <- x + MLP(N x),
         f <- f + Phi diag(softplus(mu)) Phi^T f,    f <- MLP(N f),
 
-    `Phi` the orthonormalised modes `x W`, see `opjax.orthonormal_attention`. There is
-    no residual around the last map, in the last block a linear one.
+    where `Phi` are the orthonormalised modes `x W`, see `opjax.orthonormal_attention`.
+    The last map has no residual; in the last block it is linear.
 
     Args:
-      features: channels `c`, of either stream.
+      features: number `c` of channels of either stream.
       attention: constructor of the attention, `attention(features, rngs=)`.
-      num_modes: columns of `Phi`.
-      mlp_ratio: width of the perceptrons' hidden layers over `c`.
-      out_features: channels of the output, of the last block.
+      num_modes: number of columns of `Phi`.
+      mlp_ratio: width of the perceptrons' hidden layers, relative to `c`.
+      out_features: number of output channels, for the last block.
       batch_axis: name of the `jax.vmap` axis of samples that share a covariance.
       rngs: source of the initial parameters.
 
     Raises:
-      ValueError: if a count is not positive, or the attention refuses its options.
+      ValueError: if a count is not positive, or the attention rejects its options.
 
     Examples:
       >>> from functools import partial
@@ -108,34 +108,36 @@ class ONOBlock(nnx.Module):
 
 
 class ONO(nnx.Module):
-    r"""The orthogonal neural operator, a stream of the mesh that filters a function's.
+    r"""The orthogonal neural operator: features of the mesh filter those of a function.
 
         x = MLP([p, f]),    f <- MLP'([p, f]) + e(t),    (x, f) <- ONOBlock_l(x, f),
 
-    with position features `p`, as Neural-Solver-Library has it. With `joint_encoder`
-    one perceptron of `2 c` channels embeds both streams and time joins that of the
-    mesh, as in the authors' own code.
+    with position features `p`, as in Neural-Solver-Library. With `joint_encoder`, one
+    perceptron with `2 c` channels embeds both streams, and the time is added to the
+    mesh stream, as in the authors' own code.
 
-    What the published code takes from a batch is taken from every sample: the
-    covariance that makes modes orthonormal, in training and afterwards. So a sample's
-    output does not depend on the others, and one function serves training and
-    prediction. Batches of one are trained as there. The published code differs twice:
+    The published code computes the covariance that makes modes orthonormal from a
+    batch. Here it is computed from every sample, in training and afterwards. So the
+    output of a sample does not depend on others, and one function serves training and
+    prediction. For batches of one sample, training is the same as in the published
+    code. That code differs in two ways:
 
-    - in training it takes the mean of the batch; so does a model with `batch_axis`
-      under `jax.vmap(model, axis_name=batch_axis)`, of samples of one size;
-    - afterwards it takes a running mean of training, `r <- 0.9 r + 0.1 R`; find `R` of
-      a sample by `covariances` and give such means as the argument of this name.
+    - In training it uses the mean over the batch. A model with `batch_axis` does the
+      same under `jax.vmap(model, axis_name=batch_axis)`, for samples of one size.
+    - In evaluation it uses a running mean from training, `r <- 0.9 r + 0.1 R`. Compute
+      `R` of a sample with `covariances`, and pass such means as the argument
+      `covariances`.
 
     Args:
-      position: how points are seen, `Coordinates(p)` or `ReferenceDistances(p, ...)`.
-      feature_dim: channels of the input function; zero if the mesh is the input.
+      position: position features, `Coordinates(p)` or `ReferenceDistances(p, ...)`.
+      feature_dim: channels of the input function; zero if the mesh is the only input.
       out_features: channels of the output function.
       attention: constructor of the attention of a block, `attention(features, rngs=)`:
-        a `functools.partial` of `NystromformerAttention` or any other.
-      features: channels `c` inside, of either stream.
+        a `functools.partial` of `NystromformerAttention` or another one.
+      features: number `c` of channels of either stream.
       num_layers: number of blocks.
-      num_modes: eigenfunctions of a block.
-      mlp_ratio: width of the blocks' hidden layers over `c`.
+      num_modes: number of eigenfunctions per block.
+      mlp_ratio: width of the blocks' hidden layers, relative to `c`.
       joint_encoder: whether one perceptron embeds both streams.
       time_embedding: whether calls take a scalar `time`.
       batch_axis: see above.
@@ -143,7 +145,7 @@ class ONO(nnx.Module):
       rngs: source of the initial parameters.
 
     Raises:
-      ValueError: if a count is not positive, or the attention refuses its options.
+      ValueError: if a count is not positive, or the attention rejects its options.
 
     Examples:
       >>> from functools import partial
@@ -236,7 +238,7 @@ class ONO(nnx.Module):
           features: values of the input function, shape `(n, feature_dim)`; `None` if
             `feature_dim` is zero.
           quadrature_weights: weights of the points, shape `(n,)`; zero masks a point.
-          time: scalar, if the model has a time embedding.
+          time: scalar time, if the model has a time embedding.
           covariances: of the modes of every block, shape `(l, k, k)`; the sample's own
             by default.
 
@@ -261,7 +263,7 @@ class ONO(nnx.Module):
     ) -> jax.Array:
         """Returns the covariances of the modes of every block, `(l, k, k)`.
 
-        Arguments are those of a call.
+        The arguments are those of a call.
         """
         return self._evaluate(mesh_points, features, quadrature_weights, time, None)[1]
 

@@ -26,39 +26,39 @@ from opjax.precision import Precision
 
 
 class OperatorTransformer(nnx.Module):
-    """Learns an operator between functions on any mesh, by attention.
+    """Learns an operator between functions on any mesh, with attention.
 
-    An encoder lifts position features and input values to `features` channels, blocks
-    of attention and perceptrons act on them, and a decoder reads off the output.
-    Parameters of the blocks are stacked along a leading axis and scanned, so that
-    compile time does not grow with depth.
+    An encoder lifts position features and input values to `features` channels. Blocks
+    of attention and perceptrons follow, and a decoder computes the output. Parameters
+    of the blocks are stacked along a leading axis and scanned, so that compile time
+    does not grow with depth.
 
     Args:
-      position: how points are seen, `Coordinates(p)` or `ReferenceDistances(p, ...)`.
-      feature_dim: channels of the input function; zero if the mesh is the input.
+      position: position features, `Coordinates(p)` or `ReferenceDistances(p, ...)`.
+      feature_dim: channels of the input function; zero if the mesh is the only input.
       out_features: channels of the output function.
       attention: constructor of the attention of a block, `attention(features, rngs=)`:
-        a `functools.partial` of `BasisAttention`, `GalerkinAttention` or any other.
-      features: channels `c` inside.
+        a `functools.partial` of `BasisAttention`, `GalerkinAttention` or another one.
+      features: number `c` of channels of the hidden layers.
       num_layers: number of blocks.
-      basis: constructor of a basis that all blocks share, `basis(features, rngs=)`; of
+      basis: constructor of a basis that all blocks share, `basis(features, rngs=)`, for
         an attention built with `basis=None`.
-      mlp_ratio: width of the perceptrons' hidden layers over `features`.
-      residual_encoder: whether the encoder has a second hidden layer, which adds to the
-        first, both of `features` channels rather than one of `2 features`.
+      mlp_ratio: width of the perceptrons' hidden layers, relative to `features`.
+      residual_encoder: whether the encoder has two hidden layers of `features` channels
+        with a residual, instead of one with `2 features`.
       decoder_norm: whether the decoder normalises features first.
       time_embedding: whether calls take a scalar `time`.
-      rematerialize: whether to recompute the blocks in the backward pass, which keeps
-        one array of features per block.
-      chunk_size: of calls that do not say it themselves, see `__call__`.
-      scalar_dim: how many of the last channels of the input function are scalars of the
-        sample, see `constant_features`, that also modulate the norms of the blocks, see
-        `Modulation`. Zero for none that do; those are constant features only.
+      rematerialize: whether to recompute the blocks in the backward pass, which stores
+        only one array of features per block.
+      chunk_size: default of the argument of calls, see `__call__`.
+      scalar_dim: number of scalars, the last channels of the input function (see
+        `constant_features`), that also modulate the norms of the blocks, see
+        `Modulation`. With zero, scalars are only constant features.
       rngs: source of the initial parameters.
 
     Raises:
-      ValueError: if a count is not positive, the attention refuses its options or
-        cannot be computed in chunks.
+      ValueError: if a count is not positive, or the attention rejects its options or
+        does not support chunks.
 
     Examples:
       >>> from functools import partial
@@ -168,7 +168,7 @@ class OperatorTransformer(nnx.Module):
             `feature_dim` is zero.
           quadrature_weights: weights of the points, shape `(n,)`; zero masks a point,
             see `BasisAttention`.
-          time: scalar, if the model has a time embedding.
+          time: scalar time, if the model has a time embedding.
           basis_functions: functions `(n, k)` of the mesh, for a `FixedBasis` without
             functions of its own.
           subdomains: for `SubdomainAttention` that is not of one grid.
@@ -246,15 +246,17 @@ class OperatorTransformer(nnx.Module):
         return self.decode(z)
 
     def specialized(self, scalars: jax.Array) -> "OperatorTransformer":
-        """Returns the model at some scalars, whose norms no longer depend on them.
+        """Returns the model for fixed scalars, whose norms no longer depend on them.
 
         It still takes them as constant features, the last channels of `features`.
 
         Args:
-          scalars: of the sample, normalised as features are, `(scalar_dim,)`.
+          scalars: scalars of the sample, normalised in the same way as features,
+            `(scalar_dim,)`.
 
         Raises:
-          ValueError: if the model was built without `scalar_dim`, or has another one.
+          ValueError: if the model was built without `scalar_dim`, or with a different
+            one.
         """
         if self.modulation is None:
             raise ValueError("The model was built without scalar_dim.")
@@ -274,7 +276,7 @@ class OperatorTransformer(nnx.Module):
         return features[0, features.shape[1] - self.modulation.scalar_dim :]
 
     def obstacle(self, use: Use) -> str | None:
-        """Returns what is in the way of a use, see `nn.division`, or `None`."""
+        """Returns why a use is not supported, see `nn.division`, or `None`."""
         if division.redefines(self, "__call__", "watch", known_by="obstacle"):
             return f"a {division.name(self)} has a call of its own"
         if use == "stream" and self.modulation is not None:
@@ -301,10 +303,10 @@ class OperatorTransformer(nnx.Module):
         return self.decoder(z if self.decoder_norm is None else self.decoder_norm(z))
 
     def told(self, points: Points) -> Points:
-        """Returns what the attentions are told of points, the shared basis among it.
+        """Returns the data of the points for the attention, with the shared basis.
 
         Raises:
-          ValueError: if the attention has no use for something.
+          ValueError: if the attention does not use an argument.
         """
         points = dataclasses.replace(points, basis=self.basis)
         points.check(type(self.blocks.attention))
@@ -320,12 +322,12 @@ class OperatorTransformer(nnx.Module):
         basis_functions: jax.Array | None = None,
         subdomains: Subdomains | None = None,
     ) -> opjax.MapBetweenBases | MapsOfLevels:
-        """Returns what the attentions' `inspect` do, stacked over the layers.
+        """Returns the results of the attention's `inspect`, stacked over the layers.
 
         For attention in a basis, maps `(l, h, k, k)` and bases `(l, h, n, k)`.
 
         Raises:
-          ValueError: if the attention has no map to look at.
+          ValueError: if the attention has no map to inspect.
         """
         points = Points(mesh_points, quadrature_weights, basis_functions, subdomains)
         return self.watch("inspect", points, features, time=time)
@@ -340,26 +342,26 @@ class OperatorTransformer(nnx.Module):
         basis_functions: jax.Array | None = None,
         subdomains: Subdomains | None = None,
     ) -> jax.Array:
-        """Returns the condition numbers of the small systems that a call solves.
+        """Returns the condition numbers of the small linear systems of a call.
 
             kappa((1 - a) K K^T + a I),    K the key coefficients of a head, (k, d).
 
-        They bound what the solves lose to rounding, see `opjax.condition_number`.
+        They bound the rounding errors of the solutions, see `opjax.condition_number`.
 
         Args:
-          mesh_points: see `__call__`; likewise the other arguments.
+          mesh_points: see `__call__`, also for the other arguments.
           features: values of the input function.
-          time: scalar, if the model has a time embedding.
+          time: scalar time, if the model has a time embedding.
           quadrature_weights: weights of the points.
-          basis_functions: of the mesh.
-          subdomains: of the mesh.
+          basis_functions: basis functions of the mesh.
+          subdomains: subdomains of the mesh.
 
         Returns:
           One number per layer and head, shape `(l, h)`.
 
         Raises:
-          ValueError: if the attention solves no such system, or, on subdomains, one in
-            each of them.
+          ValueError: if the attention solves no linear system, or solves one in each
+            subdomain.
 
         References:
           Xiao et al., "Functional Attention", 2026, App. D.2 and D.3 (Fig. 6 and 7).
@@ -375,13 +377,13 @@ class OperatorTransformer(nnx.Module):
         *,
         time: jax.Array | None = None,
     ) -> Any:
-        """Returns a method of the attentions on their inputs, stacked over layers."""
+        """Returns the results of an attention method, stacked over the layers."""
         if self.modulation is not None:
             model = self.specialized(self._scalars(features))
             return model.watch(method, points, features, time=time)
         attention = type(self.blocks.attention)
         if not hasattr(attention, method):
-            raise ValueError(f"{attention.__name__} has no {method}.")
+            raise ValueError(f"{attention.__name__} has no method {method}.")
         assert points.mesh_points is not None
         z = self.encode(points.mesh_points, features, time=time)
         points = self.told(points)

@@ -1,4 +1,4 @@
-"""The orthogonal attention layer as documented: between functions of one grid each."""
+"""The orthogonal attention layer as documented: maps between two fixed grids."""
 
 from collections.abc import Callable
 
@@ -20,29 +20,29 @@ _RELUS = (jax.nn.relu, jax.nn.leaky_relu, jax.nn.relu6)
 
 
 class OrthogonalLayer(nnx.Module):
-    r"""A layer between values on one grid and on another, by an orthonormal basis.
+    r"""A layer from values on one grid to values on another, by an orthonormal basis.
 
         v = act(Attn(u) + W u + b),          Attn(u) = W_V Phi (c + a * c),
         c = Phi^T u,    a = softmax(tanh((W_Q u) * (W_K u) / sqrt(d_k))),
 
-    with `Phi` the orthonormalised columns of the learned `B`. Unlike
-    `OrthogonalAttention`, which is for any mesh, it belongs to its grids, and has
+    where `Phi` are the orthonormalised columns of the learned `B`.
+    `OrthogonalAttention` supports any mesh; this layer supports only its grids, and has
 
         2 d_k n + 2 m n + n k + m
 
-    parameters (without bias `m` fewer) for `n` inputs, `m` outputs and `k` functions.
+    parameters (`m` fewer without bias) for `n` inputs, `m` outputs and `k` functions.
 
     Args:
-      num_outputs: values `m` out.
-      num_basis: basis functions `k`, at most `num_inputs`.
-      key_dim: numbers `d_k` of queries and keys; only `num_basis`, the default, gives
-        the documented product of `a` and `c` a meaning.
-      num_inputs: values `n` in.
+      num_outputs: number `m` of output values.
+      num_basis: number `k` of basis functions, at most `num_inputs`.
+      key_dim: size `d_k` of queries and keys; the documented product of `a` and `c` is
+        defined only for `num_basis`, the default.
+      num_inputs: number `n` of input values.
       use_bias: whether there is a bias `b`.
       activation: function of the output, such as `jax.nn.silu`; none by default.
-      kernel_init: initialiser of `W_Q`, `W_K`, `W_V`, `B` and `W`; by default LeCun's
-        normal one before `jax.nn.selu`, He's before `relu` and its variants, and
-        Glorot's uniform one otherwise.
+      kernel_init: initialiser of `W_Q`, `W_K`, `W_V`, `B` and `W`. By default LeCun's
+        normal initialiser before `jax.nn.selu`, He's before `relu` and its variants,
+        and Glorot's uniform one otherwise.
       bias_init: initialiser of the bias.
       rngs: source of the initial parameters.
 
@@ -81,13 +81,13 @@ class OrthogonalLayer(nnx.Module):
         )
         if key_dim != num_basis:
             raise ValueError(
-                f"key_dim={key_dim} must be num_basis={num_basis}: queries and keys "
-                "multiply coefficients elementwise."
+                f"key_dim={key_dim} must be num_basis={num_basis}, because queries "
+                "and keys multiply coefficients elementwise."
             )
         if num_basis > num_inputs:
             raise ValueError(
-                f"num_basis={num_basis} orthonormal functions need at least as many "
-                f"inputs, not num_inputs={num_inputs}."
+                f"num_basis={num_basis} orthonormal functions need at least as "
+                f"many inputs, but num_inputs={num_inputs}."
             )
         init = kernel_init or _default_init(activation)
 
@@ -137,18 +137,18 @@ _glorot = jax.nn.initializers.glorot_uniform
 
 
 class OrthogonalNetwork(nnx.Module):
-    """A model of several `OrthogonalLayer` in sequence and a dense readout.
+    """A sequence of several `OrthogonalLayer` with a dense output layer.
 
-    It acts on all values of a sample at once, so it is for one number of points. It
-    sees their positions only if there are no other features.
+    It acts on all values of a sample at once, so it supports only one number of points.
+    Positions are inputs only if there are no other features.
 
     Args:
-      num_points: points `n` of every sample.
-      in_features: channels of the input function, or of the points without one.
+      num_points: number `n` of points of every sample.
+      in_features: channels of the input function, or of the points if there is none.
       out_features: channels of the output function.
-      num_hidden: values between the layers.
-      num_layers: layers before the readout.
-      num_basis: basis functions of each.
+      num_hidden: number of values between the layers.
+      num_layers: number of layers before the output layer.
+      num_basis: number of basis functions of each layer.
       activation: function after every layer.
       rngs: source of the initial parameters.
 

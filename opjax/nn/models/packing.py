@@ -1,9 +1,8 @@
-"""Features in front of layers, kept in 16 bits until the backward pass needs them.
+"""Storage of features before layers in 16 bits, until the backward pass.
 
-They are rounded as by `opjax.precision`. Values of a model do not change: only what
-gradients are computed from does. Tests bound the change of gradients by a unit roundoff
-times their norm for each layer; on large meshes rounding errors average out, and it is
-far less.
+They are rounded as by `opjax.precision`. The values of a model do not change, only its
+gradients. Tests bound the change of gradients by one unit roundoff times their norm per
+layer; on large meshes rounding errors average out, and the change is much smaller.
 """
 
 from collections.abc import Callable
@@ -22,11 +21,11 @@ def pack(z: jax.Array, storage_dtype: str | None, *, leading: int = 0) -> Any:
 
     Args:
       z: features.
-      storage_dtype: one of `STORED_TYPES`; None to leave them alone.
-      leading: number of leading axes whose every entry is an array of its own.
+      storage_dtype: one of `STORED_TYPES`; None leaves the features unchanged.
+      leading: number of leading axes that index separate arrays.
 
     Returns:
-      What `unpack` takes, with the same leading axes.
+      The input of `unpack`, with the same leading axes.
     """
     if storage_dtype is None:
         return z
@@ -37,7 +36,7 @@ def pack(z: jax.Array, storage_dtype: str | None, *, leading: int = 0) -> Any:
 
 
 def unpack(kept: Any, storage_dtype: str | None, dtype: Any) -> jax.Array:
-    """Returns features of a type, as they were kept."""
+    """Returns stored features in a dtype."""
     if storage_dtype is None:
         return kept
     bits, scale = kept
@@ -49,13 +48,14 @@ def unpack(kept: Any, storage_dtype: str | None, dtype: Any) -> jax.Array:
 def recomputed(
     function: Callable[..., jax.Array], storage_dtype: str, z: jax.Array, *rest: Any
 ) -> jax.Array:
-    """Returns `function(z, *rest)`, computed again in the backward pass.
+    """Returns `function(z, *rest)`, which is recomputed in the backward pass.
 
     Args:
-      function: of features and of pytrees of arrays, to features of the same type.
-      storage_dtype: what the features are kept in until then.
+      function: function of features and of pytrees of arrays; returns features of the
+        same dtype.
+      storage_dtype: dtype in which the features are stored until then.
       z: features.
-      *rest: pytrees.
+      *rest: pytrees of arrays.
     """
     del storage_dtype
     return function(z, *rest)

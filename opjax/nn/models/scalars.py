@@ -1,4 +1,4 @@
-"""Scalars of a case: as constant features of any model, and read off any model."""
+"""Scalars of a case: as constant features of any model, and as outputs of any model."""
 
 from collections.abc import Callable
 from typing import Any, Unpack
@@ -23,15 +23,16 @@ def constant_features(
         F'_i = (F_i, s),    i = 1..n.
 
     Args:
-      features: values of the input function, `(n, c)`; None if the mesh is the input.
-      scalars: numbers of the whole sample, `(s,)`, normalised as features are.
-      num_points: `n`.
+      features: values of the input function, `(n, c)`; None if the mesh is the only
+        input.
+      scalars: scalars of the sample, `(s,)`, normalised in the same way as features.
+      num_points: number `n` of points.
 
     Returns:
-      Features of a model with `feature_dim = c + s`, shape `(n, c + s)`.
+      Features for a model with `feature_dim = c + s`, shape `(n, c + s)`.
 
     Raises:
-      ValueError: if the scalars are no vector.
+      ValueError: if the scalars are not a vector.
 
     Examples:
       >>> import jax.numpy as jnp
@@ -48,18 +49,18 @@ def constant_features(
 
 
 class ScalarHead(nnx.Module):
-    r"""Reads scalars off a function, independently of the density of the mesh.
+    r"""Computes scalars from a function, independently of the density of the mesh.
 
         s = MLP(sum_i w_i v_i / sum_i w_i),
 
-    the means of channels `v` over the points with the quadrature weights `w`: as the
-    mesh is refined they converge to means over the domain. Points of zero weight,
-    padding among them, do not matter.
+    from the means of channels `v` over the points with the quadrature weights `w`.
+    Under mesh refinement they converge to means over the domain. Points of zero weight,
+    such as padding, have no effect.
 
     Args:
-      channels: of the function.
-      num_scalars: numbers to read off.
-      width: of the perceptron's hidden layer.
+      channels: number of channels of the function.
+      num_scalars: number of output scalars.
+      width: width of the perceptron's hidden layer.
       rngs: source of the initial parameters.
 
     Examples:
@@ -102,19 +103,19 @@ class ScalarHead(nnx.Module):
         return self.of_means(total / jnp.where(mass > 0, mass, 1))
 
     def of_means(self, means: jax.Array) -> jax.Array:
-        """Reads scalars off the weighted means of the channels, `(channels,)`."""
+        """Computes scalars from the weighted means of the channels, `(channels,)`."""
         return self.mlp(means)
 
 
 class ScalarOperator(nnx.Module):
-    """A model of a function, and scalars that are read off further channels of it.
+    """A model of a function, and scalars that are computed from additional channels.
 
         u, v = split(model(points, features)),    s = head(v)
 
     Args:
-      operator: any model, called as `nn.OperatorTransformer`, whose last channels are
-        those that the head reads.
-      head: reads the scalars.
+      operator: any model with the interface of `nn.OperatorTransformer`; the head reads
+        its last channels.
+      head: computes the scalars.
       out_features: channels of the output function.
 
     Examples:

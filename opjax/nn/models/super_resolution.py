@@ -24,12 +24,13 @@ from opjax.nn.models.encoder import EncoderLayer
 def coordinate_attention(
     *, num_heads: int = 1, num_basis: int = 64
 ) -> Callable[..., BasisAttention]:
-    """Returns the constructor of the published model's functional attention.
+    """Returns the constructor of the functional attention in the published model.
 
-    Its basis sees the coordinates. It has no biases, and a ridge for every head.
+    Its basis functions depend on the coordinates. It has no biases, and a separate
+    ridge for every head.
 
     Args:
-      num_heads: heads, dividing the features.
+      num_heads: number of heads, dividing the features.
       num_basis: basis functions per head.
 
     Examples:
@@ -64,25 +65,25 @@ class SuperResolutionTransformer(nnx.Module):
     identity, or with `outer_norm` a layer norm. The encoder layers are stacked and
     scanned; all start from the same parameters, as published.
 
-    The defaults are the published configuration, of 600,241 parameters. The output of
-    `LinearAttention` is divided by the number of points: it is not that of a finer
-    grid.
+    The defaults are the published configuration with 600,241 parameters. The output of
+    `LinearAttention` is divided by the number of points, so it changes under grid
+    refinement.
 
     Args:
-      features: channels inside.
+      features: number of channels of the hidden layers.
       num_layers: number of encoder layers.
-      attention: constructor of the attention, `attention(features, rngs=)`, of points
-        with one coordinate; `coordinate_attention()` if left out.
+      attention: constructor of the attention, `attention(features, rngs=)`, for points
+        with one coordinate; by default `coordinate_attention()`.
       hidden_features: width of the hidden layer of `FF`.
-      modes: wave numbers of the decoder's filters.
-      decoder_features: channels of the decoder.
+      modes: number of wave numbers of the decoder's filters.
+      decoder_features: number of channels of the decoder.
       feature_dim: channels of the input function.
       out_features: channels of the output function.
       outer_norm: whether layer norms follow both residuals of a layer.
       rngs: source of the initial parameters.
 
     Raises:
-      ValueError: if a count is not positive, or as the attention.
+      ValueError: if a count is not positive, or the attention rejects its options.
 
     Examples:
       >>> from flax import nnx
@@ -189,7 +190,7 @@ class SuperResolutionTransformer(nnx.Module):
         """Returns the features before the layers and after each of them.
 
         Args:
-          mesh_points: see `__call__`.
+          mesh_points: see `__call__`, also for the other arguments.
           features: values of the input function.
 
         Returns:
@@ -204,7 +205,9 @@ class SuperResolutionTransformer(nnx.Module):
     ) -> tuple[jax.Array, tuple[jax.Array, jax.Array | None]]:
         """Features after the layers; before and after each, if they are kept."""
         if features is None:
-            raise ValueError("features None must have shape (n, c) for this model.")
+            raise ValueError(
+                "features is None, but must have shape (n, c) for this model."
+            )
         _checks.floating(mesh_points=mesh_points, features=features)
         _checks.rank(2, mesh_points=mesh_points, features=features)
         _checks.same_points(mesh_points=mesh_points, features=features)

@@ -1,4 +1,4 @@
-"""Initial kernels that keep the variance of features from layer to layer."""
+"""Initialisation that preserves the variance of features from layer to layer."""
 
 from typing import TypeVar
 
@@ -15,26 +15,27 @@ _BRANCHES = ("attention", "mlp")
 
 
 def unit_variance(model: _Model) -> _Model:
-    r"""Scales kernels such that features of unit variance stay so, in place.
+    r"""Scales kernels so that features keep unit variance, in place.
 
         W <- g W / rms(W),    g = fan_in^{-1/2},
 
-    of every pointwise map of encoder, time embedding and blocks, and for the last one
+    for every pointwise map of encoder, time embedding and blocks, and for the last map
     of each of the `2 L` branches that `L` blocks add to the features
 
         g = (2 L fan_in)^{-1/2},
 
-    so that all branches together add as much variance as there is. Kernels of basis and
-    decoder stay. With the published deviation of 0.02 a perceptron of few inputs stays
-    in the linear range of its activation: features are linear in the coordinates, of
-    rank two on a plane, until training has made kernels larger.
+    so that all branches together add as much variance as the features have. Kernels of
+    basis and decoder are unchanged. With the published standard deviation of 0.02, a
+    perceptron with few inputs stays in the linear range of its activation: features are
+    linear in the coordinates, of rank two on a plane, until training has enlarged the
+    kernels.
 
     Args:
-      model: an `OperatorTransformer`, or another model with `encoder` and `blocks`
-        stacked along a leading axis, before training.
+      model: an untrained `OperatorTransformer`, or another model with `encoder` and
+        `blocks` stacked along a leading axis.
 
     Returns:
-      The model.
+      The fitted model.
 
     Raises:
       ValueError: if the model has no such parts.
@@ -60,8 +61,8 @@ def unit_variance(model: _Model) -> _Model:
     missing = [name for name in ("encoder", "blocks") if not hasattr(model, name)]
     if missing:
         raise ValueError(
-            f"{type(model).__name__} has no {' and no '.join(missing)}; unit_variance "
-            "is for operator transformers."
+            f"{type(model).__name__} has no {' and no '.join(missing)}; "
+            "unit_variance supports only operator transformers."
         )
     for path, module in nnx.iter_modules(model):
         of_trunk = path and path[0] in _TRUNK and "basis" not in path

@@ -1,4 +1,4 @@
-"""Schwarz attention with free factors, and how its factors start."""
+"""Schwarz attention with free factors, and the initialisation of its factors."""
 
 from opjax.nn.schwarz.boxes import box_attention
 from opjax.nn.schwarz.calibration import calibrate, principal_keys

@@ -25,22 +25,24 @@ def box_attention(
     factor_init: Initializer = trunk_init,
     rngs: nnx.Rngs,
 ) -> SchwarzAttention:
-    """Builds Schwarz attention on a `schwarz.box_cover` of a grid.
+    """Builds Schwarz attention on the `schwarz.box_cover` of a grid.
 
     With more than two levels, the coarse functions are points of a coarser grid, which
-    is divided into boxes of its own, with hats on their interfaces, and so on.
+    is divided into boxes with hats on their interfaces, and so on.
 
     Args:
       grid_shape: points per axis.
-      num_boxes: subdomains per axis.
-      rank: columns of the factors of subdomains.
-      coarse_rank: columns of the coarsest factors, cut to the number of functions.
-      overlap: points by which subdomains grow, on all levels.
-      coarse_space: `"interface"`, hats between the boxes; `"uniform"`, hats on a grid
-        of their own; `"partition"`, the partition of unity; `"none"`, one level.
-      num_hats: uniform hats per axis.
-      levels: two or more.
-      coarse_boxes: subdomains per axis of coarser grids.
+      num_boxes: number of subdomains per axis.
+      rank: number of columns of the factors of subdomains.
+      coarse_rank: number of columns of the coarsest factors, limited by the number of
+        functions.
+      overlap: number of points by which subdomains are extended, on all levels.
+      coarse_space: `"interface"`, hats between the boxes; `"uniform"`, hats on a
+        separate uniform grid; `"partition"`, the partition of unity; `"none"`, one
+        level.
+      num_hats: number of uniform hats per axis.
+      levels: number of levels, at least two.
+      coarse_boxes: number of subdomains per axis of coarser grids.
       factor_init: initialiser of all factors.
       rngs: source of the initial factors, coarsest first.
 
@@ -48,7 +50,7 @@ def box_attention(
       The module.
 
     Raises:
-      ValueError: if sizes do not fit each other, or the coarse space is unknown.
+      ValueError: if sizes are inconsistent, or the coarse space is unknown.
 
     Examples:
       >>> from flax import nnx

@@ -1,11 +1,11 @@
-r"""Starting factors that make training independent of the number of points.
+r"""Initial factors that make training independent of the number of points.
 
-A random start of fixed size is too large by a factor that grows with the problem, and
-one rate for all factors is too large for some levels and too small for others. Here one
-batch of inputs and targets decides both, whatever the problem: `principal_keys` starts
-keys from what each block sees and queries from zero, and `calibrate` gives the factors
-of every level, and their learning rates relative to a common one, the size at which the
-level's output is as large as what it has to represent.
+A random initialisation of fixed size is too large by a factor that grows with the
+problem, and one learning rate for all factors is too large for some levels and too
+small for others. Here one batch of inputs and targets determines both. `principal_keys`
+initialises keys from the inputs of each block, and queries with zero. `calibrate`
+scales the factors of every level, and their learning rates relative to a common one, so
+that the level's output has the size of its part of the targets.
 """
 
 from typing import NamedTuple, TypeVar
@@ -48,25 +48,26 @@ def principal_keys(
     *,
     whitening: float | None = 1e-2,
 ) -> Model:
-    r"""Returns the model with keys from principal components and with zero queries.
+    r"""Returns the model with keys from principal components and zero queries.
 
     Let `X = U S V^T` be the inputs of a block, divided by the norms of the targets:
 
         K_i = sqrt(n_i) U                                        local blocks,
-        K_0 = sqrt(n_0) U T / (T^2 + whitening^2),  T = S / S_1  other blocks,
+        K_0 = sqrt(n_0) U T / (T^2 + whitening^2),  T = S / S_1  other blocks.
 
-    the leading `r` columns, with `n_i` the points of a block that see anything. Local
-    blocks have few columns, which orthonormality keeps apart. Others resolve all
-    directions: whitening gives each an equal share, down to `whitening` times the
-    largest and no further, because amplifying what the batch does not contain would
-    spoil the operator outside the batch.
+    The keys are the leading `r` columns, and `n_i` is the number of points of a block
+    with nonzero input. Local blocks have few columns, which orthonormality keeps
+    distinct. Other blocks resolve all directions: whitening scales each to the same
+    size, down to `whitening` times the largest and no further, because amplifying
+    directions that the batch does not contain would damage the operator outside the
+    batch.
 
     Args:
       model: a `LowRankAttention` or `SchwarzAttention`.
-      inputs: functions, one a column, shape `(n, b)`; at least as many as the largest
-        rank.
+      inputs: input functions as columns, shape `(n, b)`; at least as many as the
+        largest rank.
       targets: their images under the operator to be learned, shape `(n, b)`.
-      whitening: smallest singular value to resolve, over the largest; `None` for
+      whitening: smallest resolved singular value, relative to the largest; `None` for
         orthonormal keys in all blocks.
 
     Returns:
@@ -74,8 +75,8 @@ def principal_keys(
 
     Raises:
       TypeError: if an array is not floating point.
-      ValueError: if shapes do not match, there are fewer samples than a block has
-        columns, or `whitening` is not positive.
+      ValueError: if shapes do not match, there are fewer samples than columns of a
+        block, or `whitening` is not positive.
 
     Examples:
       >>> from flax import nnx
@@ -106,23 +107,24 @@ def principal_keys(
 def calibrate(
     model: Model, inputs: jax.Array, targets: jax.Array
 ) -> tuple[Model, Model]:
-    r"""Scales the factors of every level to the size of its share of the targets.
+    r"""Scales the factors of every level to the size of its part of the targets.
 
     The factors of a level are multiplied by `sqrt(s)`, where queries of independent
-    standard normal entries in place of the level's own would give its output `s^-1`
-    times the root mean square of its share: locally what the coarse space cannot
-    represent, on the coarse level the rest, each divided by the norms of the targets.
-    Coarse functions count by their squares, without their products.
+    standard normal entries, instead of the level's own, would give its output `s^-1`
+    times the root mean square of its part of the targets. The part of a local level is
+    what the coarse space cannot represent; that of the coarse level is the rest; each
+    is divided by the norms of the targets. Coarse functions contribute by their
+    squares, without their products.
 
     Args:
       model: a `LowRankAttention` or `SchwarzAttention` with keys of any size.
-      inputs: functions, one a column, shape `(n, b)`.
+      inputs: input functions as columns, shape `(n, b)`.
       targets: their images under the operator to be learned, shape `(n, b)`.
 
     Returns:
-      The scaled model and a model of the same structure whose leaves are the numbers
-      `sqrt(s)`: multiply the updates of an optimizer by them, and a rate means the same
-      at every level and for every number of points.
+      The scaled model, and a model of the same structure whose leaves are the numbers
+      `sqrt(s)`. Multiply the updates of an optimizer by them; a learning rate then has
+      the same effect at every level and for every number of points.
 
     Raises:
       TypeError: if an array is not floating point.
@@ -160,8 +162,8 @@ def _principal(blocks: _Blocks, whitening: float | None) -> jax.Array:
     x, rank = blocks.inputs, blocks.used.shape[-1]
     if x.shape[-1] < rank:
         raise ValueError(
-            f"inputs have {x.shape[-1]} samples, but a block has {rank} columns; pass "
-            "a batch of at least as many."
+            f"inputs have {x.shape[-1]} samples, but a block has {rank} columns; "
+            "pass at least as many samples."
         )
     vectors, values = jax.vmap(_left_singular)(x)
     # A padded point sees zero; vectors that the data leave free may not.
@@ -207,8 +209,8 @@ def _restricted(
         points, rank = model.key.shape
         if len(inputs) != points:
             raise ValueError(
-                f"inputs have {len(inputs)} points, the model has {points} points; "
-                "pass functions at the model's points."
+                f"inputs have {len(inputs)} points, but the model has {points} "
+                "points; pass functions at the model's points."
             )
         used = jnp.ones((1, points, rank), bool)
         return [_Blocks(used, inputs[None], targets[None], weights[None], False)]
@@ -241,7 +243,7 @@ def coarse_factors(model: Factored) -> Factored | None:
     """Returns the coarse block of a model, if it has one.
 
     Raises:
-      TypeError: if the coarse block owns no factors that could be scaled.
+      TypeError: if the coarse block has no factors to scale.
     """
     if isinstance(model, LowRankAttention) or model.coarse is None:
         return None
@@ -254,13 +256,13 @@ def coarse_factors(model: Factored) -> Factored | None:
 
 
 def modules(model: Factored) -> list[Factored]:
-    """Returns the modules that own factors, the coarsest first, as `_levels`."""
+    """Returns the modules with factors, the coarsest first, as `_levels`."""
     coarse = coarse_factors(model)
     return [*([] if coarse is None else modules(coarse)), model]
 
 
 def with_factors(model: Model, factors: list[tuple[jax.Array, jax.Array]]) -> Model:
-    """Returns a model with other queries and keys, or with numbers in their places."""
+    """Returns the model with its queries and keys replaced, or with numbers instead."""
     other = jax.tree.map(lambda leaf: leaf, model)
     for level, pair in zip(modules(other), factors, strict=True):
         query, key = (f.reshape(level.key.shape) if f.ndim else f for f in pair)

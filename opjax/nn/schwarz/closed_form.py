@@ -1,4 +1,4 @@
-"""Schwarz attention whose factors are computed instead of learned."""
+"""Schwarz attention with factors that are computed instead of learned."""
 
 from typing import Any
 
@@ -13,33 +13,34 @@ from opjax.nn.schwarz.factors import LowRankAttention, SchwarzAttention
 def laplacian_factors(
     model: SchwarzAttention, inputs: ArrayLike, *, coefficient: ArrayLike | None = None
 ) -> SchwarzAttention:
-    r"""Returns the model with factors of the discrete inverse Laplacian on an interval.
+    r"""Returns the model with factors of the discrete inverse Laplacian in 1D.
 
-    Between the maxima of interface hats the exact inverse splits: the Galerkin solution
-    in the coarse space is exact at the maxima, and what remains are Dirichlet problems
-    between them,
+    On an interval, the exact inverse splits at the maxima of the interface hats: the
+    Galerkin solution in the coarse space is exact at the maxima, and the rest are
+    Dirichlet problems between them,
 
         A^{-1} = Phi (Phi^T A Phi)^{-1} Phi^T + sum_i S_i^T B_i S_i,
         B_i = (S_i A S_i^T)^{-1},
 
-    with `A` of the scheme `(2 u_i - u_{i-1} - u_{i+1}) / h^2`, `h = 1 / (n + 1)`, or of
-    `-(a u')'` with a coefficient, where hats have to be harmonic for the same. The
-    images of the inputs under `B_i` are truncated to the local rank: with left singular
+    with `A` from the scheme `(2 u_i - u_{i-1} - u_{i+1}) / h^2`, `h = 1 / (n + 1)`, or
+    from `-(a u')'` with a coefficient, for which the hats must be harmonic. The images
+    of the inputs under `B_i` are truncated to the local rank: with left singular
     vectors `U` of `B_i S_i inputs`, `B_i` becomes `U U^T B_i`.
 
     Args:
-      model: of two levels, on a `schwarz.box_cover` of an interval, with its
-        `schwarz.interface_hats` and a `LowRankAttention` of at least their number of
-        columns between them; with a coefficient, its `schwarz.harmonic_hats`.
-      inputs: functions, one a column, whose mean square error counts, shape `(n, k)`.
-      coefficient: values `a` between points and at both ends, shape `(n + 1,)`; ones if
-        left out.
+      model: a two-level model on a `schwarz.box_cover` of an interval, with its
+        `schwarz.interface_hats`, and a `LowRankAttention` of at least as many columns
+        between them; with a coefficient, with its `schwarz.harmonic_hats`.
+      inputs: input functions as columns, whose mean square error is minimised, shape
+        `(n, k)`.
+      coefficient: values `a` between points and at both ends, shape `(n + 1,)`; ones by
+        default.
 
     Returns:
-      A new model of the same structure, its factors in float64.
+      A new model of the same structure, with factors in float64.
 
     Raises:
-      ValueError: if the model is another one, or shapes do not match.
+      ValueError: if the model has another structure, or shapes do not match.
 
     Examples:
       >>> from flax import nnx
@@ -59,8 +60,8 @@ def laplacian_factors(
     inputs, size = np.asarray(inputs, np.float64), cover.num_points
     if np.ndim(inputs) != 2 or len(inputs) != size:
         raise ValueError(
-            f"inputs has shape {inputs.shape}, expected ({size}, k): columns at the "
-            "points of the model."
+            f"inputs has shape {inputs.shape}, expected ({size}, k): functions at "
+            "the points of the model as columns."
         )
     if space is None or not isinstance(coarse, LowRankAttention):
         raise ValueError("The model must have two levels, with interface hats.")
@@ -68,8 +69,8 @@ def laplacian_factors(
     rank = coarse.query.shape[1]
     if count != cover.num_subdomains - 1 or rank < count:
         raise ValueError(
-            f"{cover.num_subdomains} subdomains need one hat less and the same number "
-            f"of coarse columns, not {count} and {rank}."
+            f"{cover.num_subdomains} subdomains need one hat less than subdomains "
+            f"and as many coarse columns, but there are {count} and {rank}."
         )
     hats = np.zeros((size, count))
     rows, values = np.asarray(space.indices), np.asarray(space.weights)

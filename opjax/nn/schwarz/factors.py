@@ -15,12 +15,13 @@ from opjax.schwarz import Cover
 class LowRankAttention(nnx.Module):
     r"""Attention with free factors and without softmax, `u = Q (K^T f)`.
 
-    The global baseline of the Schwarz paper, and the coarsest block of its hierarchy.
+    It is the global baseline of the Schwarz paper, and the coarsest block of its
+    hierarchy.
 
     Args:
-      num_points: points `n`.
-      rank: columns `r` of the factors, cut to `num_points` if larger.
-      factor_init: initialiser of both factors; the paper starts from `N(0, 0.02^2)`.
+      num_points: number `n` of points.
+      rank: number `r` of columns of the factors, at most `num_points`.
+      factor_init: initialiser of both factors; the paper uses `N(0, 0.02^2)`.
       rngs: source of the initial factors, query before key.
 
     Raises:
@@ -58,7 +59,7 @@ class LowRankAttention(nnx.Module):
 
     @property
     def num_parameters(self) -> int:
-        """Number of trainable numbers."""
+        """Number of trainable parameters."""
         return self.query.size + self.key.size
 
 
@@ -67,14 +68,15 @@ class SchwarzAttention(nnx.Module):
 
         u = Phi G_0(Phi^T f) + sum_i R_i^T D_i^{1/2} Q_i K_i^T D_i^{1/2} R_i f.
 
-    Linear in `f`; columns may be channels or a batch. The coarse block `G_0` is any
-    module between coarse coefficients: a `LowRankAttention` for two levels, another
-    `SchwarzAttention` for three, nothing for one.
+    It is linear in `f`; columns may be channels or a batch. The coarse block `G_0` is
+    any module between coarse coefficients: a `LowRankAttention` for two levels, another
+    `SchwarzAttention` for three, none for one level.
 
     Args:
       cover: subdomains with their partition of unity; part of the module's structure,
-        not of its parameters.
-      rank: columns of the local factors; a smaller subdomain has as many as points.
+        not a parameter.
+      rank: number of columns of the local factors, at most the number of points of a
+        subdomain.
       coarse_space: functions `Phi`, such as `schwarz.interface_hats`.
       coarse: the coarse block, a module from `(n0, c)` to `(n0, c)`.
       factor_init: initialiser of the local factors.
@@ -82,8 +84,8 @@ class SchwarzAttention(nnx.Module):
 
     Raises:
       ValueError: if the rank is not positive, only one of coarse space and coarse block
-        is given, the coarse space has other points than the cover, or one of both is
-        split over devices.
+        is given, the coarse space has other points than the cover, or only one of the
+        two is split over devices.
 
     Examples:
       >>> from flax import nnx
@@ -114,17 +116,18 @@ class SchwarzAttention(nnx.Module):
     ):
         _checks.positive(rank=rank)
         if (coarse_space is None) != (coarse is None):
-            raise ValueError("Give both coarse_space and coarse, or neither.")
+            raise ValueError("Pass both coarse_space and coarse, or neither.")
         if coarse_space is not None and coarse_space.num_points != cover.num_points:
             raise ValueError(
-                f"The coarse space has {coarse_space.num_points} points, the cover "
-                f"{cover.num_points}; build both for the same points."
+                f"The coarse space has {coarse_space.num_points} points, but the "
+                f"cover has {cover.num_points}; build both for the same points."
             )
         for given in (cover, coarse_space):
             if given is not None and given.axis_name is not None:
                 raise ValueError(
-                    f"Subdomains split over {given.axis_name!r}: build the module for "
-                    "all of them and arrange its factors, see schwarz.split_cover."
+                    f"The subdomains are split over {given.axis_name!r}: build the "
+                    "module for the whole cover and arrange its factors, see "
+                    "schwarz.split_cover."
                 )
         self._cover = _Fixed(cover)
         self._coarse_space = None if coarse_space is None else _Fixed(coarse_space)
@@ -158,12 +161,12 @@ class SchwarzAttention(nnx.Module):
 
     @property
     def num_parameters(self) -> int:
-        """Number of trainable numbers of all levels, without padding."""
+        """Number of trainable parameters of all levels, without padding."""
         local = 2 * np.count_nonzero(self.used_factors(self.query.shape[-1]))
         return int(local) + getattr(self.coarse, "num_parameters", 0)
 
     def used_factors(self, rank: int) -> np.ndarray:
-        """Tells which entries `(s, m, r)` of the local factors are not padding."""
+        """Returns which entries `(s, m, r)` of the local factors are not padding."""
         inside = np.asarray(self.cover.weights) > 0
         columns = np.arange(rank) < self.cover.sizes[:, None]
         return inside[:, :, None] & columns[:, None, :]

@@ -1,4 +1,4 @@
-"""Attention divided by the root of points and rank, as the Schwarz paper proposes."""
+"""Attention divided by the square root of points and rank, as the paper proposes."""
 
 import jax
 import jax.numpy as jnp
@@ -14,20 +14,21 @@ def scale_products(
 ) -> tuple[Model, Model]:
     r"""Scales the products of all blocks by `1 / sqrt(n d_k)`.
 
-        Q_i K_i^T  becomes  Q_i K_i^T / sqrt(n d_k),
+        Q_i K_i^T  becomes  Q_i K_i^T / sqrt(n d_k).
 
-    folded into the factors, each of which is multiplied by `(n d_k)^{-1/4}`. `d_k` are
-    the columns of a block, and `n` its points (or coarse functions), or one number for
-    all blocks.
+    The factors include the scales: each is multiplied by `(n d_k)^{-1/4}`. `d_k` is the
+    number of columns of a block, and `n` its number of points (or coarse functions), or
+    one number for all blocks.
 
     Args:
       model: a `LowRankAttention` or `SchwarzAttention`.
-      num_points: `n` of all blocks; those of each block if left out.
+      num_points: number `n` for all blocks; by default the number of points of each
+        block.
 
     Returns:
-      The scaled model and a model of the same structure whose leaves are the numbers
-      `(n d_k)^{-1/4}`: with its updates multiplied by them, Adam trains the factors as
-      if the products were scaled in every call, but for the number that it adds to its
+      The scaled model, and a model of the same structure whose leaves are the numbers
+      `(n d_k)^{-1/4}`. If its updates are multiplied by them, Adam trains the factors
+      as if the products were scaled in every call, except for the epsilon in its
       denominators.
 
     Raises:

@@ -9,6 +9,7 @@ from flax import nnx
 
 import opjax
 from opjax import nn
+from tests.nn.parameters import built_once
 
 FEATURES, HEADS, BASIS = 12, 3, 5
 WIDTH = FEATURES // HEADS
@@ -57,6 +58,7 @@ def single(module):
     return jax.tree.map(lambda p: jnp.asarray(np.asarray(p, np.float32)), module)
 
 
+@built_once
 def make(basis="softmax", mixer="functional", projection=None, **options):
     """A layer from names."""
     layer = nn.BasisAttention(

@@ -11,11 +11,13 @@ from flax import nnx
 
 from opjax import nn
 from tests.nn.attention.layers import FEATURES, HEADS, WIDTH, numpy
-from tests.nn.parameters import enlarged, evaluate
+from tests.nn.parameters import built_once, enlarged, evaluate
+from tests.oracles import replaced
 
 N, LATENTS = 11, 5
 
 
+@built_once
 def make(**options):
     options = {"num_heads": HEADS, "num_latents": LATENTS} | options
     return enlarged(nn.FlareAttention(FEATURES, rngs=nnx.Rngs(0), **options))
@@ -23,7 +25,7 @@ def make(**options):
 
 @pytest.fixture
 def x(rng):
-    return jnp.asarray(rng.normal(size=(N, FEATURES)))
+    return rng.normal(size=(N, FEATURES))
 
 
 def gelu(x):
@@ -66,7 +68,7 @@ def test_the_layer_is_its_formula(x, options):
 
 def test_weights_take_part_and_masked_points_do_not(x, rng):
     layer = make()
-    weights = jnp.asarray(rng.uniform(0.5, 1.5, N)).at[8:].set(0)
+    weights = replaced(rng.uniform(0.5, 1.5, N), np.s_[8:], 0)
 
     @jax.jit
     @partial(jax.grad, has_aux=True)
@@ -81,7 +83,7 @@ def test_weights_take_part_and_masked_points_do_not(x, rng):
     np.testing.assert_array_equal(gradient[8:], 0)
     oracle = formula(layer, x[:8], np.asarray(weights)[:8, None])
     np.testing.assert_allclose(y, oracle, rtol=1e-9)
-    empty, _ = run(x, jnp.zeros(N))
+    empty, _ = run(x, np.zeros(N))
     assert np.all(np.isfinite(empty))
 
 
@@ -120,4 +122,4 @@ def test_bad_input_is_named_in_the_error(x):
     with pytest.raises(ValueError, match="FlareAttention does not use a basis"):
         make()(x, basis=object())
     with pytest.raises(ValueError, match=r"quadrature_weights \(3,\)"):
-        make()(x, quadrature_weights=jnp.ones(3))
+        make()(x, quadrature_weights=np.ones(3))

@@ -44,7 +44,7 @@ def test_what_is_not_one_sample_with_its_channels_is_refused(name, shape):
         if "point_dim" in LAYERS[name]
         else {}
     )
-    with pytest.raises(ValueError, match=rf"must have shape \(n, {F}\).*jax.vmap"):
+    with pytest.raises(ValueError, match=rf"expected \(n, {F}\).*jax.vmap"):
         jax.eval_shape(lambda: layer(x, **given))
     x = jnp.zeros((3, N, F), jnp.float32)
     found = jax.eval_shape(lambda: jax.vmap(lambda one: layer(one, **given))(x))
@@ -59,5 +59,7 @@ def test_a_pointwise_layer_names_its_channels():
         nn.MLP(F, F, 3, rngs=nnx.Rngs(0)),
     ):
         assert layer(x).shape == (2, N, 3)
-        with pytest.raises(ValueError, match=f"must have {F} channels, the last axis"):
+        with pytest.raises(
+            ValueError, match=f"must have {F} channels along the last axis"
+        ):
             layer(x[..., 1:])

@@ -32,7 +32,7 @@ def mixer_of(name, **options):
 
 @pytest.fixture
 def coefficients(rng):
-    return jnp.asarray(rng.normal(size=(BASIS, WIDTH)))
+    return rng.normal(size=(BASIS, WIDTH))
 
 
 @pytest.mark.parametrize("name", MIXERS)
@@ -96,7 +96,7 @@ def test_gradients_of_the_cross_validated_map_hold_the_ridge(coefficients):
     def held(coefficients):
         maps = mixer.query, mixer.key, mixer.value
         q, k, v = (coefficients @ linear.kernel[...] for linear in maps)
-        return q @ k.T @ jnp.linalg.solve(k @ k.T + ridge * jnp.eye(BASIS), v)
+        return q @ k.T @ jnp.linalg.solve(k @ k.T + ridge * np.eye(BASIS), v)
 
     expected = jax.jit(jax.grad(lambda c: jnp.sum(held(c) ** 2)))(coefficients)
     actual = jax.jit(jax.grad(lambda c: jnp.sum(mixer(c) ** 2)))(coefficients)
@@ -174,7 +174,7 @@ def test_the_start_is_a_map_rather_than_nearly_zero(coefficients):
 
 def test_coefficients_of_no_size_have_finite_gradients():
     mixer = in_units()
-    zero = jnp.zeros((BASIS, WIDTH))
+    zero = np.zeros((BASIS, WIDTH))
 
     def total(c):
         return jnp.sum(mixer(c))

@@ -10,7 +10,7 @@ import opjax
 from opjax import nn
 from tests import oracles
 from tests.nn.attention.layers import BASIS, FEATURES, HEADS, enlarged, numpy, single
-from tests.nn.parameters import evaluate
+from tests.nn.parameters import built_once, evaluate
 
 N = 20
 LAYERS = {
@@ -21,6 +21,7 @@ LAYERS = {
 names = pytest.mark.parametrize("name", LAYERS)
 
 
+@built_once
 def make(name, **options):
     options = {"num_heads": HEADS, "num_basis": BASIS} | options
     return enlarged(LAYERS[name](FEATURES, rngs=nnx.Rngs(0), **options))
@@ -28,7 +29,7 @@ def make(name, **options):
 
 @pytest.fixture
 def x(rng):
-    return jnp.asarray(rng.normal(size=(N, FEATURES)))
+    return rng.normal(size=(N, FEATURES))
 
 
 def oracle(name, layer, x, weights=None):
@@ -121,7 +122,7 @@ def test_a_layer_without_biases_is_the_layer_with_zero_biases(x, name):
     plain.basis.score_kernel = layer.basis.score_kernel
     for owner in (plain.out, plain.basis.projection):
         owner.bias = nnx.Param(jnp.zeros_like(owner.bias[...]))
-    plain.basis.score_bias = nnx.Param(jnp.zeros(BASIS))
+    plain.basis.score_bias = nnx.Param(np.zeros(BASIS))
     np.testing.assert_allclose(evaluate(layer, x), evaluate(plain, x), rtol=1e-12)
 
 
@@ -147,8 +148,8 @@ def test_orthogonal_attention_refuses_what_it_has_itself(x):
     layer = make("orthogonal")
     with pytest.raises(ValueError, match="Pass `basis` only to a layer"):
         layer(x, basis=layer.basis)
-    with pytest.raises(ValueError, match="its own functions"):
-        layer(x, basis_functions=jnp.ones((N, BASIS)))
+    with pytest.raises(ValueError, match="functions of its own"):
+        layer(x, basis_functions=np.ones((N, BASIS)))
 
 
 def test_functional_attention_starts_from_its_ridge():
@@ -162,8 +163,8 @@ def test_functional_attention_starts_from_its_ridge():
 def test_functional_attention_is_the_function_with_the_options_it_names(weighted, rng):
     layer = nn.FunctionalAttention(12, num_heads=3, num_basis=5, rngs=nnx.Rngs(0))
     layer = enlarged(layer)
-    x = jnp.asarray(rng.normal(size=(20, 12)))
-    weights = jnp.asarray(rng.uniform(0.5, 2, 20)) if weighted else None
+    x = rng.normal(size=(20, 12))
+    weights = rng.uniform(0.5, 2, 20) if weighted else None
     mixer = layer.mixer
 
     def head(values, phi):

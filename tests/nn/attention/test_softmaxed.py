@@ -8,7 +8,7 @@ from flax import nnx
 
 from opjax import nn
 from tests import oracles
-from tests.nn.parameters import enlarged
+from tests.nn.parameters import built_once, enlarged
 
 N, C, HEADS = 9, 6, 2
 D = C // HEADS
@@ -23,6 +23,7 @@ SMALL = {"nystromformer": {"num_landmarks": 4, "filter_size": 3}}
 layers = pytest.mark.parametrize("name", LAYERS)
 
 
+@built_once
 def make(name, **options):
     options = {"num_heads": HEADS} | SMALL.get(name, {}) | options
     return enlarged(LAYERS[name](C, rngs=nnx.Rngs(0), **options))
@@ -30,7 +31,7 @@ def make(name, **options):
 
 @pytest.fixture
 def x(rng):
-    return jnp.asarray(rng.normal(size=(N, C)))
+    return rng.normal(size=(N, C))
 
 
 def mapped(linear, x):
@@ -125,7 +126,7 @@ def test_masked_points_change_nothing(name, x):
         return jax.value_and_grad(energy)(layer)
 
     padded = energy_and_gradient(layer, x, jnp.asarray(weights))
-    short = energy_and_gradient(layer, x[keep], jnp.ones(len(keep)))
+    short = energy_and_gradient(layer, x[keep], np.ones(len(keep)))
     for a, b in zip(jax.tree.leaves(padded), jax.tree.leaves(short), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-10)
 
@@ -165,8 +166,8 @@ def test_several_input_functions_add_up(x, rng):
             C, num_heads=HEADS, num_inputs=2, rngs=nnx.Rngs(0)
         )
     )
-    functions = [jnp.asarray(rng.normal(size=(n, C))) for n in (5, 7)]
-    weights = [None, jnp.asarray(rng.uniform(0.5, 1.5, 7))]
+    functions = [rng.normal(size=(n, C)) for n in (5, 7)]
+    weights = [None, rng.uniform(0.5, 1.5, 7)]
     actual = jax.jit(lambda x, f: layer(x, f, input_weights=weights))(x, functions)
     q, merged = mapped(layer.query, np.asarray(x)), []
     pairs = [
@@ -184,7 +185,9 @@ def test_several_input_functions_add_up(x, rng):
         merged.append(out)
     expected = mapped(layer.out, np.hstack(merged))
     np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-11)
-    with pytest.raises(ValueError, match="1 inputs and 1 input_weights .* layer of 2"):
+    with pytest.raises(
+        ValueError, match="1 inputs and 1 input_weights .* layer with 2"
+    ):
         layer(x, functions[:1])
 
 

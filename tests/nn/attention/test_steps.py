@@ -145,10 +145,10 @@ def test_modules_reach_the_pure_functions(module, function, name, monkeypatch):
     layer = WALKED[name](FEATURES, num_heads=HEADS, rngs=nnx.Rngs(0))
     given = {}
     if getattr(layer, "point_dim", 0):
-        given["mesh_points"] = jnp.zeros((N, P), jnp.float32)
+        given["mesh_points"] = np.zeros((N, P), jnp.float32)
     monkeypatch.setattr(module, function, reached)
     with pytest.raises(ReachedError):
-        jax.eval_shape(layer, jnp.zeros((N, FEATURES), jnp.float32), **given)
+        jax.eval_shape(layer, np.zeros((N, FEATURES), jnp.float32), **given)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def test_the_spectral_decoder_is_the_chain_of_its_parts(
     rng, last_activation, point_dim
 ):
     decoder = spectral_decoder(point_dim=point_dim, last_activation=last_activation)
-    x, points = jnp.asarray(rng.normal(size=(16, 2))), jnp.linspace(0, 1, 16)[:, None]
+    x, points = rng.normal(size=(16, 2)), np.linspace(0, 1, 16)[:, None]
     given = {"mesh_points": points} if point_dim else {}
     y = decoder.lift(jnp.concatenate([x, points], axis=1)) if point_dim else x
     for i, layer in enumerate(decoder.layers):
@@ -53,7 +53,7 @@ def test_the_pointwise_decoder_is_the_chain_of_its_parts(rng):
         2, 3, features=4, num_layers=2, point_dim=2, rngs=nnx.Rngs(0)
     )
     decoder = enlarged(decoder)
-    x, points = (jnp.asarray(rng.normal(size=(7, 2))) for _ in range(2))
+    x, points = (rng.normal(size=(7, 2)) for _ in range(2))
     y = decoder.lift(jnp.concatenate([x, points], axis=1))
     for layer in decoder.perceptron.hidden:
         y = silu(layer(y))
@@ -67,7 +67,7 @@ def test_coordinates_of_a_decoder_that_do_not_fit_are_named(point_dim):
         2, 1, features=4, point_dim=point_dim, rngs=nnx.Rngs(0)
     )
     with pytest.raises(ValueError, match=r"mesh_points \(7, 3\) do not fit"):
-        decoder(jnp.ones((7, 2)), mesh_points=jnp.ones((7, 3)))
+        decoder(np.ones((7, 2)), mesh_points=np.ones((7, 3)))
 
 
 def test_bad_decoders_are_named():

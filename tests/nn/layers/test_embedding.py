@@ -25,7 +25,7 @@ def test_reference_distances_have_a_gradient_at_a_reference_point():
     def total(x):
         return jnp.sum(nn.layers.reference_distances(x, num_reference=2))
 
-    gradient = jax.jit(jax.grad(total))(jnp.zeros((1, 2)))
+    gradient = jax.jit(jax.grad(total))(np.zeros((1, 2)))
     # Towards (0,1), (1,0) and (1,1); the coincident point contributes nothing.
     np.testing.assert_allclose(gradient, [[-1 - 0.5**0.5, -1 - 0.5**0.5]], rtol=1e-12)
 
@@ -39,7 +39,7 @@ def test_a_box_moves_the_reference_points():
 
 def test_one_reference_point_is_refused():
     with pytest.raises(ValueError, match="num_reference=1"):
-        nn.layers.reference_distances(jnp.zeros((1, 2)), num_reference=1)
+        nn.layers.reference_distances(np.zeros((1, 2)), num_reference=1)
 
 
 def test_time_embedding_equals_its_formula():
@@ -62,4 +62,4 @@ def test_a_time_that_is_no_floating_scalar_is_refused():
     with pytest.raises(TypeError, match="time has dtype int"):
         layer(jnp.asarray(1))
     with pytest.raises(ValueError, match=r"time has shape \(2,\)"):
-        layer(jnp.ones(2))
+        layer(np.ones(2))

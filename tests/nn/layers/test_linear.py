@@ -51,7 +51,7 @@ def make(*widths, **options):
 @pytest.mark.parametrize("residual", [False, True])
 def test_deeper_perceptrons_are_the_chain_of_their_layers(rng, residual):
     layer = make(3, (4, 4), 2, activation="relu", residual=residual)
-    x = jnp.asarray(rng.normal(size=(5, 3)))
+    x = rng.normal(size=(5, 3))
     first, second = layer.hidden
     y = jax.nn.relu(first(x))
     y = jax.nn.relu(second(y)) + (y if residual else 0)
@@ -93,12 +93,12 @@ def test_normalised_values_have_mean_zero_and_variance_one(rng, axis):
 
 
 def test_weights_of_a_mean_repeat_entries_or_leave_them_out(rng):
-    x = jnp.asarray(rng.normal(size=(3, 2)))
+    x = rng.normal(size=(3, 2))
     weights = jnp.asarray([1.0, 0.0, 2.0])
     repeated = normalized(x[np.array([0, 2, 2])], axis=0, epsilon=1e-5)
     found = normalized(x, axis=0, epsilon=1e-5, weights=weights)
     np.testing.assert_allclose(found[np.array([0, 2])], repeated[:2], rtol=1e-12)
-    masked = normalized(x, axis=0, epsilon=1.0, weights=jnp.zeros(3))
+    masked = normalized(x, axis=0, epsilon=1.0, weights=np.zeros(3))
     np.testing.assert_allclose(masked, x, rtol=1e-12)
 
 
@@ -117,7 +117,7 @@ def test_initial_parameters_follow_the_reference_code():
 
 
 def test_residuals_add_to_input_and_output(rng):
-    x = jnp.asarray(rng.normal(size=(5, 3)))
+    x = rng.normal(size=(5, 3))
     layer = make(
         3, (3, 3), 3, activation="relu", input_residual=True, output_residual=True
     )
@@ -143,7 +143,7 @@ def test_residual_perceptrons_add_wherever_widths_agree():
 
 
 def test_tanh_gelu_is_the_approximate_one(rng):
-    x = jnp.asarray(rng.normal(size=(5, 3)))
+    x = rng.normal(size=(5, 3))
     y = make(3, 4, 2, activation="gelu_tanh")
     hidden = np.asarray(y.hidden[0](x))
     inner = math.sqrt(2 / math.pi) * (hidden + 0.044715 * hidden**3)

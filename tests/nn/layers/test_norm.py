@@ -42,7 +42,7 @@ def test_layer_norm_adds_its_epsilon_to_the_variance(rng):
 
 
 def test_layer_norm_does_not_cancel_in_single_precision():
-    x = 1e4 + jnp.arange(8.0, dtype=jnp.float32)[None, :]
+    x = 1e4 + np.arange(8.0, dtype=jnp.float32)[None, :]
     expected = normalized(np.asarray(x, np.float64), 1, 0)
     np.testing.assert_allclose(nn.layers.LayerNorm(8)(x), expected, rtol=1e-4)
 
@@ -85,7 +85,7 @@ def test_rms_norm_equals_its_formula_in_value_and_gradient(rng):
 def test_rms_norm_adds_the_machine_epsilon_of_the_features(dtype):
     layer = jax.tree.map(lambda p: p.astype(dtype), nn.layers.RMSNorm(4))
     epsilon = float(jnp.finfo(dtype).eps)
-    x = jnp.full((1, 4), epsilon**0.5, dtype)
+    x = np.full((1, 4), epsilon**0.5, dtype)
     np.testing.assert_allclose(layer(x), 2**-0.5, rtol=1e-6)
     with pytest.raises(ValueError, match="epsilon=0 must be positive"):
         nn.layers.RMSNorm(4, epsilon=0)

@@ -25,7 +25,7 @@ def test_a_convolution_block_activates_after_the_sum(rng, residual, double):
         3, 4, grid_shape=(5, 4), residual=residual, double=double, rngs=nnx.Rngs(0)
     )
     block = enlarged(block)
-    x = jnp.asarray(rng.normal(size=(20, 3)))
+    x = rng.normal(size=(20, 3))
     y = block.convolution(x)
     if double:
         y = block.second(jnp.asarray(silu(np.asarray(y))))
@@ -40,7 +40,7 @@ def test_a_residual_of_equal_channels_is_the_identity(rng):
         3, 3, grid_shape=(4,), activation="relu", residual=True, rngs=nnx.Rngs(0)
     )
     assert block.shortcut is None
-    x = jnp.asarray(rng.normal(size=(4, 3)))
+    x = rng.normal(size=(4, 3))
     block = enlarged(block)
     np.testing.assert_allclose(block(x), relu(block.convolution(x) + x), rtol=1e-12)
 
@@ -69,7 +69,7 @@ def test_the_down_scaler_activates_on_both_sides_of_an_interpolation(
         rngs=nnx.Rngs(0),
     )
     scaler = enlarged(scaler)
-    x = jnp.asarray(rng.normal(size=(63, 2)))
+    x = rng.normal(size=(63, 2))
 
     def block(block, x):
         return jnp.asarray(act(np.asarray(block.convolution(x))))
@@ -90,7 +90,7 @@ def test_the_up_scaler_between_equal_grids_activates_twice(rng):
         3, grid_shape=(4, 5), new_shape=(4, 5), rngs=nnx.Rngs(0)
     )
     scaler = enlarged(scaler)
-    x = jnp.asarray(rng.normal(size=(20, 3)))
+    x = rng.normal(size=(20, 3))
     expected = silu(silu(np.asarray(scaler.block.convolution(x))))
     np.testing.assert_allclose(scaler(x), expected, rtol=1e-10)
 

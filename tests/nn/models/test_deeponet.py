@@ -7,11 +7,13 @@ import pytest
 from flax import nnx
 
 from opjax import nn
-from tests.nn.parameters import enlarged, evaluate
+from tests.nn.parameters import built_once, enlarged, evaluate
+from tests.oracles import replaced
 
 SENSORS, N = 7, 9
 
 
+@built_once
 def make(**options):
     given = {"point_dim": 2, "num_sensors": SENSORS, "feature_dim": 1}
     given |= {"branch_features": (5, 6), "trunk_features": (4, 5, 6)}
@@ -22,8 +24,8 @@ def make(**options):
 @pytest.fixture
 def data(rng):
     """Points that are no sensors, and values at the sensors."""
-    points = jnp.asarray(rng.uniform(size=(N, 2)))
-    return points, jnp.asarray(rng.normal(size=(SENSORS, 1)))
+    points = rng.uniform(size=(N, 2))
+    return points, rng.normal(size=(SENSORS, 1))
 
 
 def perceptron(mlp, x, act=np.tanh):
@@ -61,7 +63,7 @@ def test_it_is_linear_in_the_last_layer_of_the_branch_and_smooth_in_the_points(d
 
 def test_a_given_basis_with_and_without_a_trunk(data, rng):
     points, values = data
-    modes = jnp.asarray(rng.normal(size=(N, 4)))
+    modes = rng.normal(size=(N, 4))
     mixed = make(out_features=1, num_modes=4, trunk_features=(4, 2))
     b = perceptron(mixed.branch, np.asarray(values).ravel())
     t = np.tanh(perceptron(mixed.trunk, np.asarray(points)))
@@ -89,12 +91,12 @@ def test_modes_of_the_training_outputs_reproduce_them(rng):
 def test_masked_sensors_are_zero_and_other_weights_do_nothing(data):
     points, values = data
     model, own = make(), points[:SENSORS]
-    weights = jnp.where(jnp.arange(SENSORS) < 5, 0.3, 0.0)
-    spoilt = values.at[5:].set(jnp.nan)
+    weights = jnp.where(np.arange(SENSORS) < 5, 0.3, 0.0)
+    spoilt = replaced(values, np.s_[5:], jnp.nan)
     actual = evaluate(model, own, spoilt, quadrature_weights=weights)
-    expected = evaluate(model, own, values.at[5:].set(0.0))
+    expected = evaluate(model, own, replaced(values, np.s_[5:], 0.0))
     np.testing.assert_allclose(actual, expected, rtol=1e-12)
-    weighted = evaluate(model, points, values, quadrature_weights=jnp.zeros(N))
+    weighted = evaluate(model, points, values, quadrature_weights=np.zeros(N))
     np.testing.assert_allclose(weighted, evaluate(model, points, values), rtol=1e-12)
 
 
@@ -120,7 +122,7 @@ def test_batches_and_single_precision(data):
 
 def test_impossible_models_and_calls_are_refused(data):
     points, values = data
-    with pytest.raises(ValueError, match=r"branch_features=\(5, 6\) .* functions, 4"):
+    with pytest.raises(ValueError, match=r"branch_features=\(5, 6\) must be 4"):
         make(trunk_features=(4, 4))
     with pytest.raises(ValueError, match="multiple of out_features=4"):
         make(out_features=4)
@@ -133,4 +135,4 @@ def test_impossible_models_and_calls_are_refused(data):
     with pytest.raises(ValueError, match="time=0.5 does not match"):
         make()(points, values, time=0.5)
     with pytest.raises(TypeError, match="features has dtype int"):
-        make()(points, jnp.ones((SENSORS, 1), int))
+        make()(points, np.ones((SENSORS, 1), int))

@@ -27,7 +27,7 @@ def layers(count):
 
 class Same(nnx.Module):
     def __init__(self, features, *, rngs):
-        self.scale = nnx.Param(jnp.ones(features, jnp.float32))
+        self.scale = nnx.Param(np.ones(features, jnp.float32))
 
     def __call__(self, x):
         return x * self.scale[...][None]
@@ -44,7 +44,7 @@ def test_evaluation_drops_nothing_and_training_what_a_mask_says(rng):
     noisy = nn.bases.with_noise(layer, jax.random.key(1))
 
     def kept(place, shape):
-        dropped = np.asarray(noisy.drop(jnp.ones(shape, jnp.float32), place))
+        dropped = np.asarray(noisy.drop(np.ones(shape, jnp.float32), place))
         np.testing.assert_allclose(np.unique(dropped), [0, 1 / (1 - RATE)], rtol=1e-6)
         return dropped
 
@@ -63,13 +63,13 @@ def test_the_share_of_zeros_is_the_rate_and_the_mean_stays():
     noisy = nn.bases.with_noise(
         nn.models.Dropout(one(layers(1), 0), RATE), jax.random.key(2)
     )
-    dropped = np.asarray(noisy.drop(jnp.ones(40_000, jnp.float32), 0))
+    dropped = np.asarray(noisy.drop(np.ones(40_000, jnp.float32), 0))
     np.testing.assert_allclose(np.mean(dropped == 0), RATE, atol=0.01)
     np.testing.assert_allclose(dropped.mean(), 1, atol=0.02)
 
 
 def test_layers_places_and_keys_have_masks_of_their_own():
-    stacked, ones = nn.models.Dropout(layers(3), RATE), jnp.ones(64, jnp.float32)
+    stacked, ones = nn.models.Dropout(layers(3), RATE), np.ones(64, jnp.float32)
     masks = {
         np.asarray(
             one(nn.bases.with_noise(stacked, key), index).drop(ones, place)
@@ -137,7 +137,7 @@ def test_blocks_drop_what_their_attention_returns_and_nothing_else(rng):
     model = nn.models.with_dropout(transformer(), RATE)
     noisy = one(nn.bases.with_noise(model, jax.random.key(1)).blocks, 1)
     block = noisy.inner
-    mask = np.asarray(noisy.drop(jnp.ones((5, 6), jnp.float32), 0))
+    mask = np.asarray(noisy.drop(np.ones((5, 6), jnp.float32), 0))
     assert 0 < np.mean(mask == 0) < 1
     attended = z + mask * block.attention(block.attention_norm(z))
     expected = attended + block.mlp(block.mlp_norm(attended))
@@ -169,7 +169,7 @@ def test_transformers_drop_in_training_alone(rng):
 @pytest.mark.nightly
 def test_scalars_modulate_blocks_with_dropout(rng):
     points = jnp.asarray(rng.random((7, 2)), jnp.float32)
-    scalars = jnp.ones((7, 2), jnp.float32)
+    scalars = np.ones((7, 2), jnp.float32)
     plain = transformer(scalar_dim=2)
     model = nn.models.with_dropout(transformer(scalar_dim=2), RATE)
     found = evaluate(model, points, scalars)

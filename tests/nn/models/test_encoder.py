@@ -2,7 +2,6 @@
 
 from functools import partial
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
@@ -15,12 +14,12 @@ C = 6
 
 @pytest.fixture
 def x(rng):
-    return jnp.asarray(rng.normal(size=(9, C)))
+    return rng.normal(size=(9, C))
 
 
 @pytest.fixture
 def points(rng):
-    return jnp.asarray(rng.uniform(size=(9, 2)))
+    return rng.uniform(size=(9, 2))
 
 
 GALERKIN = partial(nn.GalerkinAttention, num_heads=2, point_dim=2)

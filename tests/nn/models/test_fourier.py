@@ -40,7 +40,7 @@ def nodes(grid_shape):
 
 def sample(rng, grid_shape=(6, 5)):
     """Returns mesh points and values."""
-    return nodes(grid_shape), jnp.asarray(rng.normal(size=(math.prod(grid_shape), 1)))
+    return nodes(grid_shape), rng.normal(size=(math.prod(grid_shape), 1))
 
 
 def gelu(z):
@@ -108,7 +108,7 @@ def test_every_axis_may_have_a_padding_of_its_own():
     model = make((8, 5), padding=(0.0, 0.2))
     assert model.padded_shape((8, 5)) == (8, 7)
     assert model.padded_shape((6, 10)) == (6, 14)
-    z = jnp.arange(80.0).reshape(40, 2)
+    z = np.arange(80.0).reshape(40, 2)
     np.testing.assert_array_equal(model.crop(model.pad(z, (8, 5)), (8, 5)), z)
 
 
@@ -223,7 +223,7 @@ def test_published_models_have_the_published_number_of_parameters(name):
         ({"modes": (7, 3)}, r"modes=\(7, 3\).*grid_shape=\(6, 5\), at most \(6, 3\)"),
         ({"grid_shape": (2, 2, 2, 2)}, "must have 1, 2 or 3 axes"),
         ({"features": 0}, "features=0 must be positive"),
-        ({"position": None, "feature_dim": 0}, "give the model no input"),
+        ({"position": None, "feature_dim": 0}, "leave the model without inputs"),
         ({"padding": -0.1}, r"padding=\(-0.1, -0.1\) must be non-negative"),
         ({"padding": (0.1,)}, r"padding=\(0.1,\) must be one number, or one per axis"),
     ],
@@ -242,10 +242,10 @@ def test_bad_options_are_refused(options, message):
         (lambda m, x, f: m(x, f, grid_shape=(6, 6)), r"grid_shape=\(6, 6\)"),
         (lambda m, x, f: m(x, f, grid_shape=(30,)), "the axes of this"),
         (
-            lambda m, x, f: m(x, f, quadrature_weights=jnp.ones(30)),
+            lambda m, x, f: m(x, f, quadrature_weights=np.ones(30)),
             "quadrature_weights is not supported by a Fourier neural operator",
         ),
-        (lambda m, x, f: m(x, f, time=jnp.ones(())), "time_embedding=False"),
+        (lambda m, x, f: m(x, f, time=np.ones(())), "time_embedding=False"),
     ],
 )
 def test_bad_calls_name_both_sides(rng, call, message):

@@ -67,7 +67,7 @@ def run(model, *args, **given):
 
 @pytest.fixture
 def values(rng):
-    return jnp.asarray(rng.normal(size=(72, 1)))
+    return rng.normal(size=(72, 1))
 
 
 @pytest.mark.parametrize(
@@ -141,8 +141,8 @@ def test_coarse_points_are_those_of_the_output_interpolated(values):
 @pytest.mark.nightly
 def test_the_boundary_is_zeroed_after_decoding_and_then_given(values, rng):
     free, fixed = make(boundary="free"), make()
-    mean = jnp.asarray(rng.normal(size=(72, 1)))
-    std = jnp.asarray(rng.uniform(0.5, 1.5, (72, 1)))
+    mean = rng.normal(size=(72, 1))
+    std = rng.uniform(0.5, 1.5, (72, 1))
     decoded = run(free, POINTS, values) * std + mean
     given = {"mean": mean, "std": std}
     np.testing.assert_allclose(run(free, POINTS, values, **given), decoded, rtol=1e-10)
@@ -192,22 +192,22 @@ def test_bad_options_are_named(options, match):
     [
         ((71, 1), {}, r"features \(71, 1\) must have shape \(72, 1\)"),
         ((2, 72, 1), {}, r"use `jax\.vmap`"),
-        ((72, 1), {"mean": (72,)}, r"mean \(72,\) must have shape \(72, 1\)"),
-        ((72, 1), {"std": (20, 1)}, r"std \(20, 1\) must have shape \(72, 1\)"),
+        ((72, 1), {"mean": (72,)}, r"mean \(72,\) must have the shape \(72, 1\)"),
+        ((72, 1), {"std": (20, 1)}, r"std \(20, 1\) must have the shape \(72, 1\)"),
         ((72, 1), {"coarse_points": (72, 3)}, r"coarse_points \(72, 3\) must have"),
         ((72, 1), {"time": ()}, "time is not supported by a Galerkin transformer"),
         ((72, 1), {"quadrature_weights": (72,)}, "weights is not supported by a Galer"),
     ],
 )
 def test_arrays_that_do_not_fit_are_named(shape, given, match):
-    given = {name: jnp.ones(s) for name, s in given.items()}
+    given = {name: np.ones(s) for name, s in given.items()}
     with pytest.raises(ValueError, match=match):
-        make()(POINTS, jnp.ones(shape), **given)
+        make()(POINTS, np.ones(shape), **given)
 
 
 def test_a_free_boundary_has_no_values(values):
     with pytest.raises(ValueError, match="boundary='dirichlet'"):
-        make(boundary="free")(POINTS, values, boundary_values=jnp.ones((72, 1)))
+        make(boundary="free")(POINTS, values, boundary_values=np.ones((72, 1)))
 
 
 def test_mesh_points_are_those_of_the_output(values):
@@ -217,7 +217,7 @@ def test_mesh_points_are_those_of_the_output(values):
 
 def test_integers_are_refused():
     with pytest.raises(TypeError, match="features has dtype int"):
-        make()(POINTS, jnp.ones((72, 1), int))
+        make()(POINTS, np.ones((72, 1), int))
 
 
 @pytest.mark.parametrize("outer_norm", [False, True])

@@ -7,7 +7,7 @@ import pytest
 from flax import nnx
 
 from opjax import nn
-from tests.nn.parameters import enlarged, evaluate
+from tests.nn.parameters import built_once, enlarged, evaluate
 
 N, C = 9, 6
 # Published runs of Neural-Solver-Library, and their parameters.
@@ -45,6 +45,7 @@ def test_published_models_have_the_published_number_of_parameters(name):
 SMALL = {"features": C, "num_heads": 2, "mlp_ratio": 1, "num_layers": 2}
 
 
+@built_once
 def make(**options):
     sizes = {"feature_dim": 1, "out_features": 2, "num_experts": 2} | SMALL
     model = nn.GNOT(position=nn.Coordinates(2), **sizes | options, rngs=nnx.Rngs(0))
@@ -59,7 +60,7 @@ def original(**options):
 
 @pytest.fixture
 def data(rng):
-    return jnp.asarray(rng.uniform(size=(N, 2))), jnp.asarray(rng.normal(size=(N, 1)))
+    return rng.uniform(size=(N, 2)), rng.normal(size=(N, 1))
 
 
 both = pytest.mark.parametrize("build", [make, original])
@@ -107,7 +108,7 @@ def test_the_stream_of_the_original_goes_on(data):
     @jax.jit
     def expected(points, features):
         y = model.encoders[0](jnp.concatenate([points, features], axis=1))
-        when = jnp.full((N, 1), time)
+        when = np.full((N, 1), time)
         z = model.point_encoder(jnp.concatenate([points, when], axis=1))
         for i in range(2):
             z = written_out(block_of(model, i), z, y, points)
@@ -121,13 +122,13 @@ def test_the_stream_of_the_original_goes_on(data):
 def test_input_functions_have_points_and_weights_of_their_own(data, rng):
     model = original(feature_dim=0, input_dims=(3, 1), num_parameters=2)
     points = data[0]
-    functions = [jnp.asarray(rng.normal(size=shape)) for shape in ((5, 3), (7, 1))]
+    functions = [rng.normal(size=shape) for shape in ((5, 3), (7, 1))]
     given = {"parameters": jnp.asarray([0.2, 0.7])}
     expected = evaluate(model, points, inputs=[functions[0], functions[1][:4]], **given)
-    weights = [None, jnp.where(jnp.arange(7) < 4, 1.0, 0.0)]
+    weights = [None, jnp.where(np.arange(7) < 4, 1.0, 0.0)]
     actual = evaluate(model, points, inputs=functions, input_weights=weights, **given)
     np.testing.assert_allclose(actual, expected, rtol=1e-8, atol=1e-10)
-    with pytest.raises(ValueError, match=r"inputs .* must be functions of \(3, 1\)"):
+    with pytest.raises(ValueError, match=r"inputs .* must be functions with \(3, 1\)"):
         model(points, inputs=functions[:1], **given)
     with pytest.raises(ValueError, match=r"parameters \(0,\) must have shape \(2,\)"):
         model(points, inputs=functions)
@@ -141,7 +142,7 @@ def test_impossible_models_and_calls_are_refused(data):
         make(num_heads=4)
     with pytest.raises(ValueError, match="num_experts=0 must be positive"):
         make(num_experts=0)
-    with pytest.raises(ValueError, match="replace features"):
+    with pytest.raises(ValueError, match="replaces features"):
         original(input_dims=(3,))
     for model in (make(), original()):
         with pytest.raises(ValueError, match="features None must have 1 channels"):

@@ -9,7 +9,7 @@ import pytest
 from flax import nnx
 
 from opjax import nn
-from tests.nn.parameters import enlarged, evaluate
+from tests.nn.parameters import built_once, enlarged, evaluate
 
 N = 20
 
@@ -35,13 +35,14 @@ MODELS = {"flare": flare, "lno": lno}
 models = pytest.mark.parametrize("name", MODELS)
 
 
+@built_once
 def make(name, **options):
     return enlarged(MODELS[name](rngs=nnx.Rngs(0), **options))
 
 
 @pytest.fixture
 def mesh(rng):
-    return jnp.asarray(rng.uniform(size=(N, 2))), jnp.asarray(rng.normal(size=(N, 1)))
+    return rng.uniform(size=(N, 2)), rng.normal(size=(N, 1))
 
 
 def count(construct, **options):
@@ -139,7 +140,7 @@ def test_time_takes_part(name, mesh):
     run = jax.jit(lambda t: model(*mesh, time=t))
     found = [run(jnp.asarray(t)) for t in (0.0, 0.5)]
     assert np.max(np.abs(found[0] - found[1])) > 1e-3 * np.max(np.abs(found[0]))
-    for wrong in (partial(model, *mesh), partial(make(name), *mesh, time=jnp.ones(()))):
+    for wrong in (partial(model, *mesh), partial(make(name), *mesh, time=np.ones(()))):
         with pytest.raises(ValueError, match="does not match a model built with"):
             wrong()
 

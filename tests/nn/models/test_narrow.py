@@ -25,7 +25,7 @@ MODEL, ATTENTION, CHOSEN = (1, 2), (6, 12), (8, 40)
 def arrays():
     rng = np.random.default_rng(0)
     shapes = ((SAMPLES, POINTS, c) for c in (1, layers.FEATURES, layers.FEATURES))
-    points, x, along = (jnp.asarray(rng.normal(size=shape)) for shape in shapes)
+    points, x, along = (rng.normal(size=shape) for shape in shapes)
     return jax.nn.sigmoid(points), x, along
 
 

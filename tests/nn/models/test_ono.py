@@ -10,7 +10,7 @@ from flax import nnx
 
 import opjax
 from opjax import nn
-from tests.nn.parameters import enlarged, evaluate
+from tests.nn.parameters import built_once, enlarged, evaluate
 
 N, MODES = 9, 3
 NYSTROM = partial(nn.attention.NystromformerAttention, num_heads=8)
@@ -54,6 +54,7 @@ def test_published_models_have_the_published_number_of_parameters(name):
     assert count + options["features"] == expected
 
 
+@built_once
 def make(**options):
     sizes = {"features": 6, "num_layers": 3, "num_modes": MODES, "feature_dim": 1}
     attention = partial(nn.attention.MeanAttention, num_heads=2)
@@ -64,7 +65,7 @@ def make(**options):
 
 @pytest.fixture
 def data(rng):
-    return jnp.asarray(rng.uniform(size=(N, 2))), jnp.asarray(rng.normal(size=(N, 1)))
+    return rng.uniform(size=(N, 2)), rng.normal(size=(N, 1))
 
 
 @pytest.mark.parametrize(
@@ -167,7 +168,7 @@ def test_block_is_that_of_the_pure_functions(data):
             rngs=nnx.Rngs(0),
         )
     )
-    x = jnp.tile(data[1], (1, 6)) + jnp.arange(6.0)[None] * data[0][:, :1]
+    x = jnp.tile(data[1], (1, 6)) + np.arange(6.0)[None] * data[0][:, :1]
     moved, f, covariance = jax.jit(lambda block, x: block(x, x))(block, x)
     modes = block.modes(moved)
     np.testing.assert_allclose(covariance, opjax.feature_covariance(modes), rtol=1e-8)

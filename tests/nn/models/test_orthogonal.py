@@ -7,10 +7,12 @@ import pytest
 from flax import nnx
 
 from opjax import nn
+from tests.nn.parameters import built_once
 
 N, M, K = 9, 6, 4
 
 
+@built_once
 def make(**options):
     options = {"num_inputs": N, "activation": jnp.tanh} | options
     layer = nn.models.OrthogonalLayer(M, K, rngs=nnx.Rngs(0), **options)
@@ -87,7 +89,7 @@ def test_a_network_is_its_layers_and_a_readout(rng):
         num_basis=K,
         rngs=nnx.Rngs(0),
     )
-    points, values = jnp.zeros((N, 2)), rng.normal(size=(N, 2)).astype(np.float32)
+    points, values = np.zeros((N, 2)), rng.normal(size=(N, 2)).astype(np.float32)
     output = network(points, jnp.asarray(values))
     hidden = network.layers[1](network.layers[0](jnp.asarray(values).reshape(-1)))
     expected = network.readout(hidden).reshape(N, 3)
@@ -96,7 +98,7 @@ def test_a_network_is_its_layers_and_a_readout(rng):
     np.testing.assert_array_equal(network(jnp.asarray(values)), output)
     both = jax.jit(jax.vmap(network))(jnp.stack([points] * 2), jnp.stack([values] * 2))
     np.testing.assert_allclose(both[1], output, rtol=1e-5, atol=1e-6)
-    for given in ({"time": jnp.zeros(())}, {"quadrature_weights": jnp.ones(N)}):
+    for given in ({"time": np.zeros(())}, {"quadrature_weights": np.ones(N)}):
         with pytest.raises(ValueError, match="not supported by a network of one mesh"):
             network(points, values, **given)
     with pytest.raises(ValueError, match=r"\(5, 2\) must have shape \(9, 2\)"):
@@ -118,6 +120,6 @@ def test_sizes_without_a_meaning_are_refused(options, message):
 
 def test_values_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match=r"u \(8,\) must have shape \(9,\)"):
-        make()(jnp.zeros(8))
+        make()(np.zeros(8))
     with pytest.raises(TypeError, match="floating"):
-        make()(jnp.zeros(9, int))
+        make()(np.zeros(9, int))

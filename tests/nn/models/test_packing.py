@@ -71,7 +71,7 @@ def distance(one, other):
 def dense():
     """A sample with the loss and the gradient of all points, in float64."""
     rng = np.random.default_rng(0)
-    arrays = [jnp.asarray(rng.normal(size=(50, c))) for c in (2, 1, 1)]
+    arrays = [rng.normal(size=(50, c)) for c in (2, 1, 1)]
     return arrays, *loss_and_gradient(build(), *arrays)
 
 
@@ -137,5 +137,7 @@ def test_what_has_no_meaning_is_refused():
     narrow = nn.Precision(storage="bfloat16")
     with pytest.raises(ValueError, match="without chunk_size or rematerialize"):
         nn.with_precision(build(), narrow)
-    with pytest.raises(ValueError, match="A LayerNorm has no Precision.*bfloat16"):
+    with pytest.raises(
+        ValueError, match="A LayerNorm does not support Precision.*bfloat16"
+    ):
         nn.with_precision(nn.layers.LayerNorm(3), narrow)

@@ -9,6 +9,7 @@ import pytest
 from flax import nnx
 
 from experiments import sinusoid_regressors
+from tests.oracles import replaced
 
 TINY = {
     "attention": (sinusoid_regressors.SoftmaxAttentionRegressor, {"num_heads": 2}),
@@ -52,7 +53,7 @@ def predict(model, *task, weights=None):
 @pytest.fixture
 def task(rng):
     """Returns context points and values and query points."""
-    return tuple(jnp.asarray(rng.normal(size=(n, 1))) for n in (5, 5, 4))
+    return tuple(rng.normal(size=(n, 1)) for n in (5, 5, 4))
 
 
 @METHODS
@@ -103,10 +104,10 @@ def test_points_and_values_may_have_several_channels(method, rng):
     options = {"value_dim": 2} if "attention" in method else {}
     model = tiny(method, point_dim=3, **options)
     shapes = (5, 3), (5, 2), (4, 3)
-    x, y, queries = (jnp.asarray(rng.normal(size=shape)) for shape in shapes)
+    x, y, queries = (rng.normal(size=shape) for shape in shapes)
     predicted = predict(model, x, y, queries)
     assert predicted.shape == (4, 2)
-    alone = predict(model, x, y.at[:, 1].set(0), queries)
+    alone = predict(model, x, replaced(y, np.s_[:, 1], 0), queries)
     if "attention" not in method:  # channels are transported, not mixed
         np.testing.assert_allclose(alone[:, 0], predicted[:, 0], rtol=1e-10)
 
@@ -158,7 +159,7 @@ def test_a_learned_ridge_starts_as_the_fixed_one(task):
     def total(logit):
         key, value = learned.tokens(*task[:2], None)
         query, ridge = learned.encoder(task[2]), jax.nn.sigmoid(logit)
-        system = (1 - ridge) * key.T @ key + ridge * jnp.eye(key.shape[1])
+        system = (1 - ridge) * key.T @ key + ridge * np.eye(key.shape[1])
         return jnp.sum(query @ jnp.linalg.solve(system, key.T @ value))
 
     own = jax.jit(jax.grad(lambda model: jnp.sum(model(*task))))(learned)
@@ -279,4 +280,4 @@ def test_observations_that_do_not_match_are_refused(method, task):
     with pytest.raises(TypeError, match="context_values has dtype int"):
         model(x, y.astype(int), queries)
     with pytest.raises(ValueError, match=r"context_weights \(4,\)"):
-        model(x, y, queries, context_weights=jnp.ones(4))
+        model(x, y, queries, context_weights=np.ones(4))

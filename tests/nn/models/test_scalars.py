@@ -27,7 +27,7 @@ def test_scalars_stand_behind_the_features_of_every_point():
     slope = jax.jit(jax.grad(lambda s: constant_features(None, s, 4).sum()))(scalars)
     np.testing.assert_array_equal(slope, [4, 4])
     with pytest.raises(ValueError, match="scalars"):
-        constant_features(None, jnp.ones((2, 2)), 4)
+        constant_features(None, np.ones((2, 2)), 4)
 
 
 def test_a_head_is_a_perceptron_of_weighted_means(head):
@@ -83,8 +83,8 @@ def test_a_model_of_any_kind_gets_a_head(head):
         return jnp.concatenate([points, _values(points[:, 0])], axis=1)
 
     both = ScalarOperator(model, head, 1)
-    points = jnp.linspace(0, 1, 6, dtype=jnp.float32)[:, None]
-    field, scalars = both.both(points, quadrature_weights=jnp.ones(6, jnp.float32))
+    points = np.linspace(0, 1, 6, dtype=jnp.float32)[:, None]
+    field, scalars = both.both(points, quadrature_weights=np.ones(6, jnp.float32))
     np.testing.assert_array_equal(field, points)
     np.testing.assert_array_equal(both(points), points)
     np.testing.assert_allclose(scalars, head(_values(points[:, 0])), atol=1e-6)

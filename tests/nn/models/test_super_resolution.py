@@ -46,7 +46,7 @@ def normalized(z, norm):
 
 def grid(n, dtype=float):
     """Points of a period without its end, and a smooth function there."""
-    points = jnp.arange(n, dtype=dtype)[:, None] / n
+    points = np.arange(n, dtype=dtype)[:, None] / n
     return points, jnp.sin(2 * jnp.pi * points)
 
 
@@ -144,10 +144,12 @@ def test_bad_calls_name_both_sides():
         model(jnp.concatenate([points, points], axis=1), features)
     with pytest.raises(ValueError, match=r"mesh_points \(16, 1\), features \(15, 1\)"):
         model(points, features[:-1])
-    with pytest.raises(ValueError, match=r"features None must have shape \(n, c\)"):
+    with pytest.raises(
+        ValueError, match=r"features is None, but must have shape \(n, c\)"
+    ):
         model(points)
     for name in ("quadrature_weights", "time"):
         with pytest.raises(ValueError, match=f"{name} is not supported by a super-res"):
             model(points, features, **{name: features[:, 0]})
     with pytest.raises(TypeError, match="features has dtype int"):
-        model(points, jnp.ones((16, 1), int))
+        model(points, np.ones((16, 1), int))

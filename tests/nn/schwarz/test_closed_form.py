@@ -53,7 +53,7 @@ def test_other_models_and_inputs_are_refused():
         nn.schwarz.laplacian_factors(build(), np.ones((22, 2)))
     with pytest.raises(ValueError, match=r"coefficient has shape \(23,\), expected"):
         nn.schwarz.laplacian_factors(build(), np.ones((23, 2)), coefficient=np.ones(23))
-    with pytest.raises(ValueError, match="not 3 and 2"):
+    with pytest.raises(ValueError, match="there are 3 and 2"):
         nn.schwarz.laplacian_factors(build(coarse_rank=2), np.ones((23, 2)))
     cover = schwarz.box_cover(23, 4, overlap=1)
     one_level = nn.SchwarzAttention(cover, rank=2, rngs=nnx.Rngs(0))

@@ -267,7 +267,7 @@ def fit(model, f, u, *, steps):
 
 def test_padding_stays_zero_in_training(rng):
     model = small_blocks()
-    f = jnp.asarray(rng.normal(size=(7, 5)))
+    f = rng.normal(size=(7, 5))
     with jax.numpy_dtype_promotion("standard"):  # optax needs it
         trained, losses = jax.jit(functools.partial(fit, steps=50))(model, f, -f)
     assert losses[-1] < 0.5 * losses[0]
@@ -281,7 +281,7 @@ def test_padding_stays_zero_in_training(rng):
 
 
 def test_jit_changes_nothing(rng):
-    model, f = small_blocks(), jnp.asarray(rng.normal(size=(7, 2)))
+    model, f = small_blocks(), rng.normal(size=(7, 2))
     np.testing.assert_allclose(apply(model, f), model(f), rtol=1e-12, atol=1e-12)
 
 
@@ -313,7 +313,7 @@ def test_gradients_of_all_levels_are_exact(rng):
 def test_constructor_and_call_are_mapped_over_seeds(rng):
     cover, space, *_ = CASES["by hand"]()
     keys = jax.random.split(jax.random.key(3), 4)
-    f = jnp.asarray(rng.normal(size=(4, 7, 2)))
+    f = rng.normal(size=(4, 7, 2))
 
     def make(key):
         init = jax.nn.initializers.normal(1.0)
@@ -337,7 +337,7 @@ def test_equal_modules_share_a_compiled_function():
         cover = schwarz.box_cover(16, 4, overlap=overlap)
         return two_levels(cover, schwarz.interface_hats(16, 4), key=key)
 
-    f = jnp.ones((16, 3))
+    f = np.ones((16, 3))
     first, second = make(1, 0), make(1, 1)
     assert jax.tree.structure(first) == jax.tree.structure(second)
     images = [np.asarray(image(model, f)) for model in (first, second)]
@@ -401,7 +401,7 @@ BAD_CALLS = {
         lambda: schwarz_module(
             coarse_space=schwarz.interface_hats(12, 3), coarse=block()
         ),
-        "coarse space has 12 points, the cover 11",
+        "coarse space has 12 points, but the cover has 11",
     ),
     "coarse block of other size": (
         lambda: schwarz_module(coarse_space=HATS, coarse=block(3))(np.ones((11, 1))),
