@@ -26,7 +26,6 @@ from opjax import learn
 from opjax.attention import (
     functional_attention,
     galerkin_attention,
-    physics_attention,
     softmax_attention,
 )
 from opjax.basis import softmax_basis
@@ -36,8 +35,12 @@ from opjax.nn import MLP
 from opjax.point_clouds import nearest_points
 from opjax.projection import LeastSquares, Means
 
-MODELS = ("functional", "functional_fit", "physics", "galerkin", "softmax")
-_PAIRWISE = ("galerkin", "softmax")  # have no basis
+BASELINES = (
+    "mean of the source",
+    "nearest point",
+    "nearest point after the true map",
+)
+MODELS = ("functional", "functional_fit", "galerkin", "softmax")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,17 +48,17 @@ class Training:
     """Meshes, heads and training."""
 
     num_points: int = option(
-        400, "Number of points of both meshes in training", minimum=8
+        256, "Number of points of both meshes in training", minimum=8
     )
     num_basis: int = option(32, "Number of basis functions of a head", minimum=2)
     width: int = option(64, "Width of the perceptron of the points", minimum=1)
     ridge: float = option(1e-3, "Ridge of functional attention", above=0)
     num_steps: int = option(4000, "Number of optimizer steps", minimum=2)
-    batch_size: int = option(8, "Number of pairs of cells in a step", minimum=1)
+    batch_size: int = option(4, "Number of pairs of cells in a step", minimum=1)
     learning_rate: float = option(3e-3, "Maximum learning rate", above=0)
     num_test: int = option(64, "Number of unseen pairs of cells", minimum=1)
     eval_points: tuple[int, ...] = option(
-        (100, 400, 1600, 6400),
+        (64, 256, 1024, 4096),
         "Numbers of points of one mesh, while the other has --num_points",
         minimum=8,
     )
@@ -70,8 +73,8 @@ class Config(Training, UpdateOptions):
     )
     models: tuple[str, ...] = option(
         MODELS,
-        "Attentions to train. Coefficients of functional are means, of functional_fit "
-        "least squares; physics is the attention of Transolver",
+        "Attentions to train. functional projects with weighted means, functional_fit "
+        "with least squares",
         choices=MODELS,
         members=True,
     )
@@ -129,34 +132,33 @@ class Head(nnx.Module):
 
     def __call__(self, source: cells.Mesh, target: cells.Mesh) -> jax.Array:
         """Returns values at the points of the target, `(m, 1)`."""
-        parts = 2 if self.model in _PAIRWISE else 3
+        parts = 3 if "functional" in self.model else 2
         of_source, of_target = (
             jnp.split(self.points(mesh.features), parts, axis=1)
             for mesh in (source, target)
         )
-        query, key = of_target[0], of_source[1]
-        if self.model in _PAIRWISE:
+        query, key, weights = of_target[0], of_source[1], source.weights
+        if self.model == "functional":
+            projection = Means()
+        else:
+            projection = LeastSquares(1e-2, relative=True)
+        if parts == 3:
+            found = functional_attention(
+                query,
+                key,
+                source.values,
+                softmax_basis(of_target[2]),
+                softmax_basis(of_source[2]),
+                ridge=self.ridge,
+                projection=projection,
+                query_weights=target.weights,
+                key_weights=weights,
+            )
+        else:
             softmax = self.model == "softmax"
             attention = softmax_attention if softmax else galerkin_attention
-            weights = source.weights
-            return self.scale * attention(
-                query, key, source.values, key_weights=weights
-            )
-        attention = partial(functional_attention, ridge=self.ridge, projection=Means())
-        if self.model == "functional_fit":
-            fit = LeastSquares(1e-2, relative=True)
-            attention = partial(attention, projection=fit)
-        elif self.model == "physics":
-            attention = physics_attention
-        return self.scale * attention(
-            query,
-            key,
-            source.values,
-            softmax_basis(of_target[2]),
-            softmax_basis(of_source[2]),
-            query_weights=target.weights,
-            key_weights=source.weights,
-        )
+            found = attention(query, key, source.values, key_weights=weights)
+        return self.scale * found
 
 
 def make_task(member: Member, cache_dir: str | None = None) -> FreshTask:
@@ -228,7 +230,7 @@ def evaluate(heads: Head, member: Member) -> dict[str, Any]:
     return {
         "relative_l2": float(np.median(at_base)),
         "errors": of_meshes,
-        "nearest": {n: nearest_errors(member, n) for n in member.eval_points},
+        "baselines": {n: baseline_errors(member, n) for n in member.eval_points},
     }
 
 
@@ -243,23 +245,29 @@ def unseen_error(head: Head, *, member: Member, sizes: tuple[int, int]) -> jax.A
     return jnp.mean(jax.lax.map(one, _test_keys(member)))
 
 
-def nearest_errors(member: Member, num_source: int) -> dict[str, float]:
-    """Errors of the value of the nearest source point, without and with the map."""
+def baseline_errors(member: Member, num_source: int) -> dict[str, float]:
+    """Errors without training: see `BASELINES`."""
 
-    def one(key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def one(key: jax.Array) -> dict[str, jax.Array]:
         source, target = cells.draw(key, num_source, member.num_points)
 
-        def error(points: jax.Array, queries: jax.Array) -> jax.Array:
-            predicted = source.values[nearest_points(queries, points)]
-            return relative_l2(
+        def nearest(points: jax.Array, queries: jax.Array) -> jax.Array:
+            return source.values[nearest_points(queries, points)]
+
+        mean = source.weights @ source.values / source.weights.sum()
+        predictions = (
+            jnp.broadcast_to(mean, target.values.shape),
+            nearest(source.features[:, :2], target.features[:, :2]),
+            nearest(source.reference, target.reference),
+        )
+        return {
+            name: relative_l2(
                 predicted, target.values, quadrature_weights=target.weights
             )
+            for name, predicted in zip(BASELINES, predictions, strict=True)
+        }
 
-        plain = error(source.features[:, :2], target.features[:, :2])
-        return plain, error(source.reference, target.reference)
-
-    plain, mapped = jax.lax.map(one, _test_keys(member))
-    return {"plain": float(plain.mean()), "mapped": float(mapped.mean())}
+    return {k: float(e.mean()) for k, e in jax.lax.map(one, _test_keys(member)).items()}
 
 
 def _test_keys(member: Member) -> jax.Array:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 CHANNELS = 6  # of the features of a point
 _WAVES = (2.0, 3.0, 4.0)  # of the boundary of a void
-_RADIAL, _ANGULAR = 3, 3  # highest waves of the functions
+_RADIAL, _ANGULAR = 2, 2  # highest waves of the functions
 
 
 class Mesh(NamedTuple):
@@ -39,7 +39,7 @@ def draw(key: jax.Array, num_source: int, num_target: int) -> Pair:
     """Draws two cells, points in them, and a function with its image.
 
     The function is a random sum of waves `cos(pi p s)` over the depth times waves of
-    the angle, p at most 3 and angular waves at most 3, damped by their order.
+    the angle, p at most 2 and angular waves at most 2, damped by their order.
     """
     of_function, of_source, of_target = jax.random.split(key, 3)
     shape = _RADIAL + 1, 2 * _ANGULAR + 1

@@ -11,11 +11,9 @@ from opjax.learn.tables import median_and_range, number, table
 _LABELS = {
     "functional": "functional, means",
     "functional_fit": "functional, least squares",
-    "physics": "physics (Transolver)",
     "galerkin": "Galerkin",
     "softmax": "softmax",
 }
-_NEAREST = {"plain": "nearest point", "mapped": "nearest point after the true map"}
 _SIDES = {"source": "points of keys and values", "target": "points of queries"}
 
 
@@ -23,7 +21,7 @@ def report(finished: learn.Finished) -> learn.Report:
     """Tables of errors by the points of either mesh, and the figure."""
     config = finished.config
     results = {name: rows[0] for name, rows in finished.results.items()}
-    nearest = next(iter(results.values()))["nearest"]
+    baselines = next(iter(results.values()))["baselines"]
     parts = []
     for side, title in _SIDES.items():
         parts.append(f"## Relative L2 error by {title}\n")
@@ -39,9 +37,9 @@ def report(finished: learn.Finished) -> learn.Report:
             for name, row in results.items()
         ]
         if side == "source":
-            for kind, label in _NEAREST.items():
-                cells = [number(nearest[str(n)][kind]) for n in config.eval_points]
-                lines.append([label, "–", *cells])
+            for name in baselines[str(config.eval_points[0])]:
+                cells = [number(baselines[str(n)][name]) for n in config.eval_points]
+                lines.append([name, "–", *cells])
         headings = [f"n = {n}" for n in config.eval_points]
         parts.append(table(["attention", "parameters", *headings], lines))
     drawing.save_lines(_figure(config, results), finished.folder / "two_domains.png")
