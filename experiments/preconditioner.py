@@ -228,8 +228,8 @@ def _rows(
 
 @jax.jit
 def _query(operator: Operator, flow: problem.Flow, cover: schwarz.Cover) -> jax.Array:
-    weights = jnp.sqrt(cover.weights_as(jnp.float32))
-    return weights[..., None] * operator.query(flow, cover)
+    query = operator.query(flow, cover)
+    return jnp.sqrt(cover.weights_as(query.dtype))[..., None] * query
 
 
 def trained(

@@ -6,6 +6,7 @@ from typing import NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from opjax import schwarz
 from opjax.problems.random_fields import gaussian_random_field
@@ -29,7 +30,7 @@ class Flow(NamedTuple):
     roots: jax.Array
 
 
-def draw(key: jax.Array, size: int, contrast: jax.Array) -> Flow:
+def draw(key: jax.Array, size: int, contrast: ArrayLike) -> Flow:
     """Draws a coefficient: two phases where a random field has either sign.
 
     Finite elements on squares split in two triangles: the flux between two points is
@@ -50,7 +51,7 @@ def draw(key: jax.Array, size: int, contrast: jax.Array) -> Flow:
 
 def apply(flow: Flow, values: jax.Array) -> jax.Array:
     """Applies the scaled matrix to columns, shape `(n * n, c)`."""
-    u = values.reshape(*flow.east.shape, -1)
+    u = jnp.asarray(values).reshape(*flow.east.shape, -1)
     east, south = flow.east[..., None], flow.south[..., None]
     right, below = (east * u)[:, :-1], (south * u)[:-1]
     image = u.at[:, :-1].add(east[:, :-1] * u[:, 1:]).at[:, 1:].add(right)

@@ -38,7 +38,8 @@ def matrix_of(flow: problem.Flow) -> sparse.csr_array:
     size = len(flow.east)
     east, south = (np.asarray(x, float).ravel() for x in flow[:2])
     lines = [south[:-size], east[:-1], np.ones(size**2), east[:-1], south[:-size]]
-    return sparse.diags_array(lines, offsets=[-size, -1, 0, 1, size]).tocsr()
+    offsets: Any = [-size, -1, 0, 1, size]
+    return sparse.diags_array(lines, offsets=offsets).tocsr()
 
 
 def solve(
