@@ -67,16 +67,26 @@ class Way(NamedTuple):
     Attributes:
       changes: options, by name.
       from_base: whether it starts from an operator.
+      copies: how often each new case is in the training set.
+      old: whether the training cases of the operator are in it, too.
     """
 
     changes: Mapping[str, Any]
     from_base: bool = True
+    copies: int = 1
+    old: bool = False
 
 
-_FEW = {"num_steps": 500}
+_PLAIN = Way({})
+_FEW, _LONG = {"num_steps": 500}, {"num_steps": 1500}
+_FULL = {"learning_rate": 1e-3}
 WAYS = {
-    "scratch": Way({"num_steps": 1500}, from_base=False),
-    "full": Way({**_FEW, "learning_rate": 1e-3}),
+    "scratch": Way(_LONG, from_base=False),
+    "full": Way(_FEW | _FULL),
+    "blend": Way(_FEW | _FULL | {"init_normalizers": "blend"}),
+    "long": Way(_LONG | _FULL),
+    "old": Way(_LONG | _FULL, old=True),
+    "old4": Way(_LONG | _FULL, old=True, copies=4),
     "rank8": Way({**_FEW, "learning_rate": 3e-3, "rank": 8}),
     "rank1": Way({**_FEW, "learning_rate": 3e-3, "rank": 1}),
     "head": Way({**_FEW, "learning_rate": 3e-3, "train_only": ("head",)}),
@@ -84,6 +94,10 @@ WAYS = {
 NAMES = {
     "none": "not trained further",
     "full": "fine-tuned, all parameters",
+    "blend": "fine-tuned, all parameters, blended normalisers",
+    "long": "fine-tuned, all parameters, 1,500 steps",
+    "old": "fine-tuned, all parameters, old cases too, 1,500 steps",
+    "old4": "fine-tuned, all parameters, old cases and four copies, 1,500 steps",
     "rank8": "fine-tuned, rank 8",
     "rank1": "fine-tuned, rank 1",
     "head": "fine-tuned, head",
@@ -106,10 +120,12 @@ class Family(NamedTuple):
     Attributes:
       train: cases to train on.
       test: test cases.
+      old: cases of the base.
     """
 
     train: list[Sample]
     test: list[Sample]
+    old: Sequence[Sample] = ()
 
 
 def read(folder: pathlib.Path, hole: str, base: learn.Trained) -> Family:
@@ -121,16 +137,17 @@ def read(folder: pathlib.Path, hole: str, base: learn.Trained) -> Family:
     ]
     options = read_options({**config, "boundary": "; ".join(parts)})
     train, test = (files.read(str(folder / n), options) for n in ("train", "test"))
-    return Family(train, test)
+    return Family(train, test, files.read(config["train"], read_options(config)))
 
 
-def divided(family: Family, count: int) -> Splits:
+def divided(family: Family, count: int, way: Way = _PLAIN) -> Splits:
     """Splits the first cases of a family; with few of them, none are for validation."""
     some = family.train[:count]
     if len(some) < count:
         raise ValueError(f"There are {len(some)} cases, fewer than {count}.")
     held = count // 8 if count >= 16 else 0
-    return Splits(some[: count - held], some[count - held :], family.test, "plates")
+    train = [*some[: count - held] * way.copies, *(family.old if way.old else ())]
+    return Splits(train, some[count - held :], family.test, "plates")
 
 
 def configuration(base: learn.Trained, way: Way, seed: int) -> Config:
@@ -162,7 +179,7 @@ def trained(base: learn.Trained, splits: Splits, way: Way, seed: int) -> Row:
 
 def untrained(base: learn.Trained, splits: Splits) -> Row:
     """The errors of the base itself."""
-    config = configuration(base, Way({}), 0)
+    config = configuration(base, _PLAIN, 0)
     task = _task(base, splits, config)
     assert task.evaluate is not None
     with _folder(config) as run:
@@ -276,7 +293,7 @@ def main(argv: Sequence[str]) -> None:
             elif way == "none":
                 keep(key | untrained(base, divided(data, 16)))
             else:
-                splits = divided(data, int(count))
+                splits = divided(data, int(count), way_of(way))
                 keep(key | trained(base, splits, way_of(way), seed))
 
 

@@ -27,6 +27,7 @@ from experiments import lift
 from opjax import design, learn, uncertainty
 from opjax.datasets import lift as flows
 from opjax.learn import option
+from opjax.learn.config import fields
 from opjax.learn.config.quantities import parse
 from opjax.learn.json_files import read_object, write_json
 from opjax.learn.messages import say
@@ -79,20 +80,14 @@ class Config(lift.Config):
 
     def operators(self) -> lift.Config:
         """The configuration of the operators."""
-        names = [field.name for field in dataclasses.fields(lift.Config)]
-        return lift.Config(**{name: getattr(self, name) for name in names})
+        return fields.part(lift.Config, self)
 
 
-def _preset(base: lift.Config, **changes: Any) -> Config:
-    return Config(**{**dataclasses.asdict(base), **changes})
-
-
-_SMALL = {"num_airfoil": 40, "num_wake": 10, "num_radial": 14, "tolerance": 1e-3}
-_FEW = {"num_train": 200, "num_validation": 20, "num_test": 70, "num_epochs": 20}
+_SMOKE = lift.PRESETS["smoke"]
 PRESETS = {
-    "smoke": _preset(lift.PRESETS["smoke"], num_test=30, num_designs=1, num_steps=2),
+    "smoke": fields.part(Config, _SMOKE, num_test=30, num_designs=1, num_steps=2),
     **{
-        name: _preset(lift.PRESETS[name], seeds=(0, 1, 2), **_SMALL, **_FEW)
+        name: fields.part(Config, lift.FEW(lift.PRESETS[name]), seeds=(0, 1, 2))
         for name in ("quick", "fast")
     },
 }

@@ -76,6 +76,19 @@ PRESETS = {
     **quick(_SOME(Config(models=("functional",), width=32, num_epochs=14))),
 }
 
+# Of the operator that ships, and of `experiments.design_lift`.
+FEW = recipe(
+    Config,
+    num_train=200,
+    num_validation=20,
+    num_test=70,
+    num_airfoil=40,
+    num_wake=10,
+    num_radial=14,
+    tolerance=1e-3,
+    num_epochs=20,
+)
+
 
 def splits(config: Config, cache_dir: str | None = None) -> Splits:
     """Solves for the flows."""

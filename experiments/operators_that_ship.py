@@ -8,7 +8,6 @@ and the cylinders need the results of solvers, in `--solved`: folders `plate` an
 `cylinder` with `train` and `test`, see results/few_cases.md.
 """
 
-import dataclasses
 import pathlib
 import shlex
 import shutil
@@ -33,16 +32,6 @@ _TRAIN = flags.DEFINE_bool("train", True, "Train, or publish runs that are there
 
 _OWN_FILES = (
     "opjax.learn.cli.train --seeds=0,1,2 --train={data}/train --test={data}/test"
-)
-_LIFT = dataclasses.replace(
-    lift.PRESETS["fast"],
-    num_train=200,
-    num_validation=20,
-    num_test=70,
-    num_airfoil=40,
-    num_wake=10,
-    num_radial=14,
-    tolerance=0.001,
 )
 _FEATURES = "--geometry=normals,distance,layers"
 
@@ -88,7 +77,7 @@ SHIPS = {
         "basis functions is better there (pressure 0.0442, R2 of the lift 0.997). "
         "Drag, stall and shocks at higher Mach numbers: the flows are inviscid. Meshes "
         "with another number or order of points than those of opjax.datasets.lift.",
-        cases=lambda: lift.splits(_LIFT).test,
+        cases=lambda: lift.splits(lift.FEW(lift.PRESETS["fast"])).test,
     ),
     "plate": Ship(
         f"{_OWN_FILES} --preset=small --target_names=U,S --scalar_names=angle "

@@ -165,8 +165,8 @@ def save(
       path: file to write.
       function: a model, or a function with the interface of `nn.OperatorTransformer`:
         `function(mesh_points, features, quadrature_weights=...)`, without unused
-        arguments. It returns the field, or a dictionary with the field as `"values"`
-        and numbers by name.
+        arguments. It returns the field, or a dictionary of the field, as `"values"`,
+        and numbers by name, or of numbers alone.
       inputs: arguments of calls.
       normalizers: normalisers of `"mesh_points"`, `"features"` and `"scalars"`, which
         encode arguments, and of `"target"`, which decodes the result.
@@ -286,8 +286,7 @@ def compile_seconds(
     """
 
     def total(*arrays: jax.Array) -> jax.Array:
-        found = exported.call(*arrays)
-        return jnp.sum(found[VALUES] if isinstance(found, dict) else found)
+        return jnp.sum(next(iter(_by_name(exported.call(*arrays)).values())))
 
     sizes = {"n": num_points, "b": 1}
     arrays = [
@@ -385,7 +384,7 @@ def _check(path: Path, exported: export.Exported, text: str) -> None:
     effects = [*exported.ordered_effects, *exported.unordered_effects]
     outputs = sorted(len(aval.shape) for aval in exported.out_avals)
     numbers = [rank - 2] * (len(outputs) - 1)
-    fits = outputs == [*numbers, rank] and rank in (2, 3)
+    fits = outputs in ([*numbers, rank], [*numbers, rank - 2]) and rank in (2, 3)
     fits = fits and exported.nr_devices == 1 and not effects
     if types != ["float32"] or not fits:
         raise ValueError(
@@ -406,7 +405,7 @@ def _physical(
     function: Callable[..., jax.Array],
     inputs: Inputs,
     normalizers: Mapping[str, Normalizer],
-) -> Callable[..., jax.Array]:
+) -> Callable[..., Any]:
     """Wraps an operator between normalised values into one between physical ones."""
     for name in normalizers:
         _checks.option("normalizers", name, _NORMALIZED)
@@ -416,7 +415,7 @@ def _physical(
             return values
         return normalize.encode(normalizers[name], values)
 
-    def operator(mesh_points: jax.Array, *others: jax.Array) -> jax.Array:
+    def operator(mesh_points: jax.Array, *others: jax.Array) -> Any:
         rest = list(others)
         arguments = [encode("mesh_points", mesh_points)]
         features: list[jax.Array] = []
@@ -432,7 +431,8 @@ def _physical(
         values = function(
             *arguments, **dict(zip((*named, *inputs.others), rest, strict=True))
         )
-        if "target" not in normalizers:
+        alone = isinstance(values, dict) and VALUES not in values  # numbers
+        if alone or "target" not in normalizers:
             return values
         if isinstance(values, dict):
             field = normalize.decode(normalizers["target"], values[VALUES])
@@ -472,19 +472,20 @@ def _not_any_number_of_points(error: Exception) -> ValueError:
 
 
 def _check_outputs(rows: Sequence[Any], outputs: Json) -> None:
-    """Raises ValueError unless results are a field and numbers.
+    """Raises ValueError unless results are a field, numbers, or both.
 
     Args:
       rows: axes of the points, without the channels.
       outputs: the results of a call by name, with shapes.
     """
     shapes = {name: tuple(aval.shape) for name, aval in outputs.items()}
-    rows, field = tuple(rows), shapes.pop(VALUES, ())
-    if field[:-1] != rows or any(shape != rows[:-1] for shape in shapes.values()):
+    rows, own = tuple(rows), list(shapes.values())
+    field = shapes.pop(VALUES, None)
+    fits = bool(own) and (field is None or field[:-1] == rows)
+    if not fits or any(shape != rows[:-1] for shape in shapes.values()):
         raise ValueError(
-            f"The operator returns arrays of shapes {[field, *shapes.values()]}, "
-            f"expected one of shape ({rows[-1]}, channels), or a dictionary of it and "
-            "numbers."
+            f"The operator returns arrays of shapes {own}, expected one of shape "
+            f"({rows[-1]}, channels), or a dictionary of it and numbers, or of numbers."
         )
     if types := sorted({str(aval.dtype) for aval in outputs.values()} - {"float32"}):
         raise ValueError(

@@ -32,6 +32,7 @@ from opjax._trees import Json
 from opjax.normalize import Normalizer
 
 _CHECKSUM = b"sha256"
+_ENTRIES = {"opjax_version", "provenance", "signature"}
 
 
 def save(
@@ -99,6 +100,11 @@ def save(
         raise export._not_any_number_of_points(error) from error
     outputs = export._by_name(outputs)
     export._check_outputs(arguments["mesh_points"].shape[:-1], outputs)
+    if alike := sorted(arguments.keys() & outputs.keys()):
+        raise ValueError(
+            f"The operator returns {alike[0]!r}, which is also the name of an input; "
+            "names in an ONNX file are unique. Rename the output."
+        )
     text = export._signature(arguments, outputs, about)
     stored = {
         "opjax_format": str(_formats.ONNX),
@@ -147,10 +153,23 @@ def metadata_of(path: str | os.PathLike[str]) -> dict[str, str]:
             "damaged, incomplete, or not an ONNX file of opjax. Get it again, or "
             "export it again."
         )
-    found = _converter().metadata(content)
+    read = _converter().metadata
+    try:
+        found = read(content)
+    except Exception as error:  # protocol buffers have errors of their own
+        raise ValueError(f"{path} is damaged: it is not an ONNX file.") from error
     number = found.get("opjax_format", "")
     format_number = int(number) if number.isdecimal() else number
     _formats.check(path, format_number, _formats.ONNX, what="ONNX files")
+    if missing := sorted(_ENTRIES - found.keys()):
+        raise ValueError(f"{path} is damaged: its metadata have no {missing[0]}.")
+    try:
+        origin = json.loads(found["provenance"])
+    except (ValueError, RecursionError):
+        origin = None
+    if not isinstance(origin, dict):
+        text = found["provenance"][:40]
+        raise ValueError(f"{path} is damaged: provenance={text!r} is no JSON object.")
     return found
 
 

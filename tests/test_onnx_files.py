@@ -18,6 +18,7 @@ from opjax.learn.cli import predict
 from opjax.learn.predict.functions import scalars_of
 from opjax.learn.registry import operators
 from tests import onnx_header
+from tests.exported import results_of, session
 from tests.learn.test_predict import make, operator
 from tests.selection import by_day
 
@@ -34,13 +35,6 @@ FOURIER = {"fno", "galerkin2d", "linear2d", "fourier2d", "softmax2d"}
 def _single():
     with jax.enable_x64(False):
         yield
-
-
-def session(path):
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3
-    return runtime.InferenceSession(path, options)
 
 
 def sample(rng, n):
@@ -92,7 +86,7 @@ def test_onnx_runtime_repeats_the_model_in_physical_units(rng, tmp_path):
     assert stored["signature"] == text
     assert json.loads(stored["provenance"]) == {"a": 1}
     kinds = {node.op_type for node in onnx.load(path).graph.node}
-    assert {"Softmax", "LayerNormalization"} <= kinds
+    assert {"Gelu", "Softmax", "LayerNormalization"} <= kinds
     parameters = sum(leaf.nbytes for leaf in jax.tree.leaves(nnx.state(model)))
     assert path.stat().st_size < 2 * parameters + 40_000  # graph of a tiny model
 
@@ -144,6 +138,7 @@ FUNCTIONS = {
         1e6 * (jnp.log1p(1e-6 * x) + 2 * jnp.expm1(1e-6 * x)) + jax.nn.softplus(x - 20)
     ),
     "scaled rows": _scaled_rows,
+    "gelu": lambda x: jax.nn.gelu(x) + jax.nn.gelu(x, approximate=False),
     "solve": lambda x: (
         x @ opjax.linalg.solve(x.T @ x + jnp.eye(2, dtype=x.dtype), jnp.eye(2))
     ),
@@ -161,14 +156,23 @@ def test_onnx_runtime_repeats_functions_of_jax(name, rng, tmp_path):
         np.testing.assert_allclose(actual, function(jnp.asarray(x)), 2e-5, 1e-6)
 
 
-def test_a_loop_in_a_batch_ends_for_each_sample(rng, tmp_path):
+def _of_a_table(x):
+    """Rows of a table, at a place of each sample."""
+    table = jnp.arange(24, dtype=x.dtype).reshape(3, 4, 2)
+    place = jnp.argmax(jnp.abs(x[:4, 0]))
+    return x * jax.lax.dynamic_slice(table, (0, place, 0), (3, 1, 2))[1]
+
+
+@pytest.mark.parametrize("function", [FUNCTIONS["search"], _of_a_table])
+def test_loops_and_places_in_a_batch_are_those_of_each_sample(function, rng, tmp_path):
     path = tmp_path / "operator.onnx"
-    onnx_files.save(path, FUNCTIONS["search"], POINTS._replace(batched=True))
+    inputs = POINTS._replace(batched=True, min_points=4)
+    onnx_files.save(path, function, inputs)
     x = rng.normal(size=(3, 5, 2)).astype(np.float32) * np.float32(
         [[[1]], [[9]], [[99]]]
     )
     (actual,) = session(path).run(None, {"mesh_points": x})
-    np.testing.assert_allclose(actual, jax.vmap(FUNCTIONS["search"])(x), rtol=1e-5)
+    np.testing.assert_allclose(actual, jax.vmap(function)(x), rtol=1e-5)
 
 
 @pytest.mark.parametrize("features", [0.0, 1.0])
@@ -193,19 +197,22 @@ def test_constant_features_leave_the_orthogonal_attention_finite(
     assert distance(actual, jax.jit(model)(x, a)) < 1e-4
 
 
-@pytest.mark.parametrize("name", sorted(learn.list_operators().keys() - {"lift"}))
+@pytest.mark.parametrize("name", learn.list_operators())
 def test_onnx_runtime_repeats_operators_that_ship(name, tmp_path):
     found, path = learn.load(name), tmp_path / "operator.onnx"
     predict._export(found, predict.PredictOptions(name, export=path), ())
-    case, one = found.example(), session(path)
+    case = found.example()
     columns = case._asdict()
     if case.scalars is not None:
         names = found.description.names["scalars"]
         given = dict(zip(names, case.scalars, strict=True)) | (case.numbers or {})
         columns["scalars"] = np.asarray([given[name] for name in scalars_of(found)])
-    names = [each.name for each in one.get_inputs()]
-    (actual,) = one.run(["values"], {name: np.float32(columns[name]) for name in names})
-    assert distance(actual, found(case)) < 1e-5
+    names = [each.name for each in session(path).get_inputs()]
+    actual = results_of(path, {name: columns[name] for name in names})
+    values, scalars = found.both(case)
+    assert distance(actual.pop("values"), values) < 1e-5
+    if scalars is not None:  # lift
+        np.testing.assert_allclose(list(actual.values()), scalars, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", by_day(operators.REGISTRY, ["orthogonal", "ono"]))
@@ -251,6 +258,14 @@ def test_what_onnx_has_no_counterpart_of_is_refused(tmp_path):
 
     with pytest.raises(ValueError, match=r"bitcast_convert_type .* ends in \.jax"):
         onnx_files.save(tmp_path / "operator.onnx", bits, POINTS)
+
+
+def test_outputs_named_like_inputs_are_refused(tmp_path):
+    def named(points):
+        return {"values": points, "mesh_points": points.max()}
+
+    with pytest.raises(ValueError, match="'mesh_points', which is also the name of an"):
+        onnx_files.save(tmp_path / "operator.onnx", named, POINTS)
 
 
 def test_damaged_and_later_files_are_refused(tmp_path, monkeypatch):

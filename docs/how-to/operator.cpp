@@ -2,6 +2,7 @@
 //     g++ -std=c++17 -I$ORT/include operator.cpp -L$ORT/lib -lonnxruntime -o operator
 //     ./operator operator.onnx 1000 mesh_points.bin features.bin > values.bin
 // Each file holds the float32 numbers of one input, in the order of the signature.
+// Prints the field. For operators exported without --batched.
 #include <onnxruntime_c_api.h>
 
 #include <algorithm>
@@ -10,7 +11,6 @@
 #include <fstream>
 #include <iterator>
 #include <vector>
-
 static const OrtApi *api = OrtGetApiBase()->GetApi(ORT_API_VERSION);
 static void check(OrtStatus *status) {
   if (status) std::exit((std::fprintf(stderr, "%s\n", api->GetErrorMessage(status)), 1));

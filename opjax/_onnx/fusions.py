@@ -1,4 +1,4 @@
-"""Replaces groups of nodes by one: softmax, layer norm; GELU as runtimes know it."""
+"""Replaces groups of nodes by one: softmax, layer norm, GELU."""
 
 # pyright: basic
 import math
@@ -46,6 +46,18 @@ class _Search:
         """A constant of one entry; NaN for other values."""
         found = self.array(name)
         return math.nan if found is None or found.size != 1 else float(found.item())
+
+    def is_near(self, name: str, number: float) -> bool:
+        return math.isclose(self.number(name), number, rel_tol=1e-6)
+
+    def source(self, name: str, kind: str) -> str:
+        """The first input of the node that makes a value; empty if of another kind."""
+        return (self.made(name, kind) or [""])[0]
+
+    def beside(self, name: str, kind: str, number: float) -> str:
+        """The second input, where the first one is about a number; else empty."""
+        parts = self.made(name, kind)
+        return parts[1] if parts and self.is_near(parts[0], number) else ""
 
     def reduced(self, name: str, kind: str) -> tuple[str, int]:
         """What is reduced along one axis that is kept; an empty name if nothing is."""
@@ -105,29 +117,27 @@ class _Search:
         return [_node("LayerNormalization", names, node, axis=-1, epsilon=epsilon)]
 
     def gelu(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
-        """Writes `x / 2 erfc(-x / sqrt 2)` as `x (1 + erf(x / sqrt 2)) / 2`."""
-        half, rest = self.made(node.input[0], "Mul"), self.made(node.input[1], "Sub")
-        inner = self.made(rest[1], "Erf") if rest else []
-        scaled = self.made(inner[0], "Mul") if inner else []
-        negative = self.made(scaled[0], "Neg") if scaled else []
-        if not half or not negative or negative[0] != half[1]:
-            return None
-        numbers = [self.number(each) for each in (half[0], rest[0], scaled[1])]
-        if not np.allclose(numbers, [0.5, 1, math.sqrt(0.5)], rtol=1e-6):
-            return None
-        x, fresh = half[1], [self.constants.fresh() for _ in range(4)]
-        root, one, two = (
-            self.constants.name(np.asarray(value, np.float32))
-            for value in (math.sqrt(2), 1, 0.5)
+        first, second = node.input
+        x = self.beside(first, "Mul", 0.5)
+        scaled = self.made(self.source(self.beside(second, "Sub", 1), "Erf"), "Mul")
+        if (
+            scaled
+            and self.source(scaled[0], "Neg") == x
+            and self.is_near(scaled[1], math.sqrt(0.5))
+        ):
+            return [_node("Gelu", [x], node)]
+        rest = self.beside(self.beside(second, "Mul", 0.5), "Add", 1)
+        slope = self.beside(self.source(rest, "Tanh"), "Mul", math.sqrt(2 / math.pi))
+        terms = self.made(slope, "Add")
+        cube = (
+            self.made(self.beside(terms[-1], "Mul", 0.044715), "Mul") if terms else []
         )
-        make = onnx.helper.make_node
-        return [
-            make("Div", [x, root], [fresh[0]]),
-            make("Erf", [fresh[0]], [fresh[1]]),
-            make("Add", [fresh[1], one], [fresh[2]]),
-            make("Mul", [x, fresh[2]], [fresh[3]]),
-            _node("Mul", [fresh[3], two], node),
-        ]
+        if (
+            cube[:1] == terms[:1] == [first]
+            and self.made(cube[1], "Mul") == [first] * 2
+        ):
+            return [_node("Gelu", [first], node, approximate="tanh")]
+        return None
 
 
 def _node(

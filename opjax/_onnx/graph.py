@@ -14,7 +14,7 @@ from numpy.typing import DTypeLike
 
 Dim = Any  # a size: an integer, or a symbolic dimension of jax.export
 Equation = Any  # of a jaxpr: JAX leaves the shapes of its arrays untyped
-OPSET, IR_VERSION = 18, 9  # ONNX Runtime from 1.15 and onnxruntime-web read these
+OPSET, IR_VERSION = 20, 9  # ONNX Runtime from 1.17 and onnxruntime-web read these
 END = 2**63 - 1  # of a slice without a limit
 
 

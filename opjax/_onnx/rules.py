@@ -448,7 +448,6 @@ def _gather(graph: Graph, eqn: Equation, x: Array, indices: Array) -> Array:
     after = eqn.outvars[0].aval.shape
     axes, sizes = numbers.start_index_map, eqn.params["slice_sizes"]
     places = graph.cast(indices, np.int64)
-    rest = [i for i in range(len(x.shape)) if i not in axes]
     if numbers.operand_batching_dims:
         if len(axes) != 1 or set(sizes) != {1}:
             raise NotImplementedError("gather of slices in a batch")
@@ -460,8 +459,15 @@ def _gather(graph: Graph, eqn: Equation, x: Array, indices: Array) -> Array:
         numbered = {axis: _entry(graph, places, i) for i, axis in enumerate(axes)}
         window = _window(graph, x, numbered, sizes)
         return graph.squeeze(window, numbers.collapsed_slice_dims)
-    whole = all(sizes[i] == x.shape[i] for i in rest)
-    if not whole or any(i not in numbers.collapsed_slice_dims for i in axes):
+    whole = {i for i, size in enumerate(sizes) if size == x.shape[i]}
+    whole -= set(numbers.collapsed_slice_dims)
+    cut = [i for i, axis in enumerate(axes) if axis not in whole]
+    if len(cut) < len(axes):  # the start along a whole axis is zero
+        columns = graph.op("Gather", places, np.asarray(cut), axis=-1)
+        places = Value(columns, (*places.shape[:-1], len(cut)))
+        axes = [axes[i] for i in cut]
+    rest = [i for i in range(len(x.shape)) if i not in axes]
+    if not axes or not whole.issuperset(rest) or any(sizes[i] != 1 for i in axes):
         raise NotImplementedError(f"gather with {numbers} of {sizes} from {x.shape}")
     x = graph.transpose(x, (*axes, *rest))
     if len(axes) == 1:
@@ -469,11 +475,14 @@ def _gather(graph: Graph, eqn: Equation, x: Array, indices: Array) -> Array:
         name = graph.op("Gather", x, places, axis=0)
     else:
         name = graph.op("GatherND", x, places)
-    # First the axes of the indices, then those of the slices.
-    offsets = list(numbers.offset_dims)
-    first = [i for i in range(len(after)) if i not in offsets]
-    found = Value(name, tuple(after[i] for i in (*first, *offsets)))
-    return graph.transpose(found, np.argsort((*first, *offsets)).tolist())
+    # First the axes of the indices, then those of the slices, without axes of size one.
+    kept = [i for i in range(len(x.shape)) if i not in numbers.collapsed_slice_dims]
+    ones = [o for o, i in zip(numbers.offset_dims, kept, strict=True) if i in axes]
+    first = [i for i in range(len(after)) if i not in numbers.offset_dims]
+    order = (*first, *(o for o in numbers.offset_dims if o not in ones))
+    found = Value(name, tuple(after[i] for i in order))
+    found = graph.transpose(found, np.argsort(order).tolist())
+    return graph.unsqueeze(found, ones)
 
 
 def _entry(graph: Graph, x: Array, i: int) -> Array:

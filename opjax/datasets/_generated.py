@@ -1,6 +1,7 @@
 """Arrays of generated data sets: reproducible bit for bit from a seed."""
 
 import contextlib
+import dataclasses
 import functools
 import logging
 import os
@@ -11,6 +12,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from numpy.typing import DTypeLike
 
 from opjax import _checks
 from opjax.datasets.cache import cached
@@ -31,9 +33,9 @@ def cached_build(
 
     Returns:
       A decorator of `build(num_samples, seed, **options)`, which must depend only on
-      its arguments; options are JSON values or NumPy numbers. The decorated function
-      takes the cache folder as a third argument, and raises ValueError if `num_samples`
-      is not positive or `seed` is negative.
+      its arguments; options are JSON values, NumPy numbers or dataclasses of them. The
+      decorated function takes the cache folder as a third argument, and raises
+      ValueError if `num_samples` is not positive or `seed` is negative.
     """
 
     def decorate(
@@ -49,11 +51,15 @@ def cached_build(
             _checks.positive(num_samples=num_samples)
             _checks.non_negative(seed=seed)
             arguments = {"num_samples": num_samples, "seed": seed, **options}
-            recipe = {key: _plain(value) for key, value in arguments.items()}
+            arguments = {key: _plain(value) for key, value in arguments.items()}
+            recipe: dict[str, Any] = {"version": version}
+            for key, value in arguments.items():
+                is_group = dataclasses.is_dataclass(value)
+                recipe |= vars(value) if is_group else {key: value}
             return cached(
-                lambda: build(**recipe),
+                partial(build, **arguments),
                 name=name,
-                recipe={"version": version, **recipe},
+                recipe=recipe,
                 cache_dir=cache_dir,
             )
 
@@ -68,7 +74,7 @@ def draw(
     num_samples: int,
     seed: int,
     name: str,
-    dtype: Any = np.float32,
+    dtype: DTypeLike = np.float32,
 ) -> dict[str, np.ndarray]:
     """Generates samples one by one, in float64 on the CPU, and reports the time.
 

@@ -9,7 +9,6 @@ Generated samples have the published distribution and mesh, but a different sche
 `opjax.problems.airfoil`.
 """
 
-import dataclasses
 import os
 from collections.abc import Sequence
 from functools import partial
@@ -134,8 +133,7 @@ def generate(
         unknown.
     """
     rows = _FILES.rows(channels)
-    options = dataclasses.asdict(solver)
-    arrays = _build(num_samples, seed, cache_dir, **options)
+    arrays = _build(num_samples, seed, cache_dir, solver=solver)
     return _structured.samples(arrays["points"], arrays["fields"], rows, name="airfoil")
 
 
@@ -151,20 +149,12 @@ def save(data_dir: str | os.PathLike[str], samples: Sequence[Sample]) -> None:
 
 # The version is raised whenever the same arguments give other numbers.
 @_generated.cached_build("airfoil", version=1)
-def _build(
-    *,
-    num_samples: int,
-    seed: int,
-    num_airfoil: int,
-    num_wake: int,
-    num_radial: int,
-    tolerance: float,
-) -> dict[str, np.ndarray]:
-    solver = Solver(num_airfoil, num_wake, num_radial, tolerance)
+def _build(*, num_samples: int, seed: int, solver: Solver) -> dict[str, np.ndarray]:
+    tolerance = solver.tolerance
 
     def draw(key: jax.Array, index: int) -> dict[str, Any]:
         mesh = solver.mesh(airfoil.random_displacements(key)).astype(jnp.float32)
-        flow = airfoil.solve(mesh, num_wake=num_wake, tolerance=tolerance)
+        flow = airfoil.solve(mesh, num_wake=solver.num_wake, tolerance=tolerance)
         if not float(flow.residual) <= tolerance:
             raise RuntimeError(
                 f"The flow of sample {index} of seed {seed} has a residual of "

@@ -13,7 +13,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,6 +38,7 @@ SPLITS = {
 FEATURES = ("x", "y", "u_inf", "v_inf", "distance", "n_x", "n_y")
 TARGETS = ("u", "v", "p", "nut")
 
+_ARRAYS = ("points", "cells", "surface", "fields", "distance", "normals")
 _SOURCE = "data.isir.upmc.fr/extrality/NeurIPS_2022/Dataset.zip"
 _NAME = re.compile(r"airFoil2D_[A-Za-z]+_([0-9.]+)_(-?[0-9.]+)(_[-0-9.]+)*")
 
@@ -149,11 +150,10 @@ def read_case(data_dir: str | os.PathLike[str], name: str) -> Sample:
     root = Path(data_dir)
     converted = root / f"{name}.npz"
     if converted.is_file():
-        keys = ("points", "cells", "surface", "fields", "distance", "normals")
         arrays = {
-            k: variables.read_variable(converted, k, source=_SOURCE) for k in keys
+            k: variables.read_variable(converted, k, source=_SOURCE) for k in _ARRAYS
         }
-        return _case(name, converted, **arrays)
+        return _case(name, converted, arrays)
     parts = ("internal.vtu", "aerofoil.vtp")
     paths = [root / name / f"{name}_{part}" for part in parts]
     missing = [str(path) for path in paths if not path.is_file()]
@@ -162,7 +162,7 @@ def read_case(data_dir: str | os.PathLike[str], name: str) -> Sample:
             f"Neither {converted} exists nor {', '.join(missing)}. Get the data set "
             f"from {_SOURCE}."
         )
-    return _case(name, paths[0], **_read_vtk(*paths))
+    return _case(name, paths[0], _read_vtk(*paths))
 
 
 def convert(
@@ -258,12 +258,8 @@ def generate(
         _case(
             f"airFoil2D_joukowski_{speed:.3f}_{angle:.3f}_{index}",
             Path("generated"),
-            points=arrays["points"][index],
-            cells=cells,
-            surface=surface,
-            fields=arrays["fields"][index],
-            distance=arrays["distance"][index],
-            normals=arrays["normals"][index],
+            {name: array[index] for name, array in arrays.items()}
+            | {"cells": cells, "surface": surface},
         )
         for index, (speed, angle) in enumerate(arrays["conditions"])
     ]
@@ -319,18 +315,9 @@ def _read_vtk(internal: Path, aerofoil: Path) -> dict[str, np.ndarray]:
     return _airfrans_files.read(internal, aerofoil, source=_SOURCE)
 
 
-def _case(
-    name: str,
-    path: Path,
-    *,
-    points: np.ndarray,
-    cells: np.ndarray,
-    surface: np.ndarray,
-    fields: np.ndarray,
-    distance: np.ndarray,
-    normals: np.ndarray,
-) -> Sample:
+def _case(name: str, path: Path, arrays: Mapping[str, np.ndarray]) -> Sample:
     """Builds a case from what `_plain` takes out of it, checked."""
+    points, cells, surface, fields, distance, normals = (arrays[k] for k in _ARRAYS)
     match = _NAME.fullmatch(name)
     if match is None:
         raise ValueError(

@@ -11,7 +11,6 @@ The pressure is its coefficient `c_p = 2 (p / p_far - 1) / (gamma M^2)`. The lif
 that of the polygon of the wall points, for a chord of one.
 """
 
-import dataclasses
 import os
 from functools import partial
 from typing import Any, NamedTuple
@@ -165,8 +164,7 @@ def generate(
       RuntimeError: if 20 flows in a row do not converge to a steady state.
       ValueError: if a number is not positive or `seed` is negative.
     """
-    options = dataclasses.asdict(solver)
-    arrays = _build(num_samples, seed, cache_dir, **options)
+    arrays = _build(num_samples, seed, cache_dir, solver=solver)
     around, outwards = arrays["pressure"].shape[1:]
     cells = _cells(around, outwards)
     wall = np.arange(solver.num_wake, around - solver.num_wake) * outwards
@@ -233,16 +231,8 @@ _ARRAYS = ("points", "pressure", "scalars", "forces")
 
 # The version is raised whenever the same arguments give other numbers.
 @_generated.cached_build("lift", version=1)
-def _build(
-    *,
-    num_samples: int,
-    seed: int,
-    num_airfoil: int,
-    num_wake: int,
-    num_radial: int,
-    tolerance: float,
-) -> dict[str, np.ndarray]:
-    solver = Solver(num_airfoil, num_wake, num_radial, tolerance)
+def _build(*, num_samples: int, seed: int, solver: Solver) -> dict[str, np.ndarray]:
+    tolerance = solver.tolerance
 
     def attempt(key: jax.Array) -> dict[str, Any] | None:
         shape, first, second = jax.random.split(key, 3)
@@ -251,7 +241,7 @@ def _build(
         mach = float(jax.random.uniform(second, minval=low, maxval=high))
         mesh = solver.mesh(airfoil.random_displacements(shape))
         flow = solve(
-            mesh, num_wake=num_wake, angle=angle, mach=mach, tolerance=tolerance
+            mesh, num_wake=solver.num_wake, angle=angle, mach=mach, tolerance=tolerance
         )
         if not flow.residual <= tolerance:
             return None

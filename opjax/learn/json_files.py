@@ -5,6 +5,8 @@ import json
 import math
 import os
 import pathlib
+import sys
+import typing
 from collections.abc import Generator
 from typing import Any
 
@@ -30,6 +32,79 @@ def to_json(value: Any) -> Any:
 def tuples(value: Any) -> Any:
     """Converts the lists of JSON values to tuples."""
     return tuple(map(tuples, value)) if isinstance(value, list) else value
+
+
+_WORDS = {
+    bool: "true or false",
+    int: "a whole number from 0",
+    float: "a finite number",
+    str: "a text",
+}
+
+
+def check_form(value: Any, form: Any, name: str) -> None:
+    """Raises ValueError if a JSON value does not have the form of a type.
+
+    Args:
+      value: JSON value.
+      form: bool, int (from 0, below 2^31), float (finite) or str; a list, tuple or dict
+        of forms, or one of them or None; a named tuple, for an object with its fields;
+        or a typed dictionary, for an object that may lack fields and have others.
+      name: name of the value, for the message.
+
+    Examples:
+      >>> from opjax.learn.json_files import check_form
+      >>> check_form({"target": None}, dict[str, int], "channels")
+      Traceback (most recent call last):
+          ...
+      ValueError: channels.target=None, expected a whole number from 0.
+    """
+    parts = typing.get_args(form)
+    if type(None) in parts:
+        if value is None:
+            return
+        form = parts[0]
+        parts = typing.get_args(form)
+    container = typing.get_origin(form)
+    if container in (list, tuple):
+        _expect(isinstance(value, list), name, value, "a list")
+        if container is list or ... in parts:
+            parts = (parts[0],) * len(value)
+        _expect(len(value) == len(parts), name, value, f"a list of {len(parts)}")
+        for i, part in enumerate(parts):
+            check_form(value[i], part, f"{name}[{i}]")
+    elif container is dict or hasattr(form, "__annotations__"):
+        _expect(isinstance(value, dict), name, value, "an object")
+        _check_object(value, form, name)
+    else:
+        kinds = (float, int) if form is float else (form,)
+        fits = type(value) in kinds
+        if fits and form is int:
+            fits = 0 <= value < 2**31
+        elif fits and form is float:
+            fits = abs(value) <= sys.float_info.max
+        _expect(fits, name, value, _WORDS[form])
+
+
+def _check_object(value: dict[str, Any], form: Any, name: str) -> None:
+    """Checks the fields of an object, see `check_form`."""
+    if typing.get_origin(form) is dict:
+        hints, required = dict.fromkeys(value, typing.get_args(form)[1]), set[str]()
+    else:
+        hints = typing.get_type_hints(form)
+        optional = getattr(form, "_field_defaults", hints)
+        required = getattr(form, "__required_keys__", hints.keys() - optional.keys())
+    if missing := sorted(required - value.keys()):
+        raise ValueError(f"{name} has no {missing[0]}.")
+    if hasattr(form, "_fields") and (other := sorted(value.keys() - hints.keys())):
+        raise ValueError(f"{name} has the unknown field {other[0]}.")
+    for key in hints.keys() & value.keys():
+        check_form(value[key], hints[key], f"{name}.{key}")
+
+
+def _expect(fits: bool, name: str, value: Any, words: str) -> None:
+    if not fits:
+        raise ValueError(f"{name}={repr(value)[:80]}, expected {words}.")
 
 
 def read_object(path: pathlib.Path) -> dict[str, Any]:

@@ -1,13 +1,16 @@
 """Tables of the programs, in Markdown and for a terminal."""
 
+import csv
 import itertools
+import pathlib
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from opjax.learn.json_files import replacing
 from opjax.learn.messages import say
 
 
@@ -54,6 +57,26 @@ def plain(text: str, width: int, *, max_rows: int = 30) -> str:
         if left > 0:
             shown[-1:] = [f"... {left} more rows", ""]
     return "\n".join(shown).rstrip()
+
+
+def write_csv(
+    path: pathlib.Path, rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()
+) -> None:
+    """Writes a table to a file.
+
+    Args:
+      path: path of the file.
+      rows: values by the name of their column; a missing value is an empty cell.
+      columns: names of the columns; by default, in the order of the rows.
+
+    Raises:
+      OSError: if it cannot be written.
+    """
+    names = columns or list(dict.fromkeys(name for row in rows for name in row))
+    with replacing(path) as temporary, open(temporary, "w", newline="") as file:
+        writer = csv.DictWriter(file, names, restval="")
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 def show(text: str) -> None:

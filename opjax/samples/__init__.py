@@ -11,6 +11,7 @@ from opjax.samples.base import (
     SCALARS,
     Patch,
     Sample,
+    arrays,
     check,
     check_same_channels,
 )
@@ -18,7 +19,6 @@ from opjax.samples.division import Divided, Shares, Splits
 from opjax.samples.draw import draw_points
 from opjax.samples.from_arrays import columns, from_arrays, grid_points
 from opjax.samples.padding import (
-    arrays,
     bucket_rows,
     bucket_sizes,
     cheapest_num_buckets,

@@ -1,7 +1,7 @@
 """A sample, the splits of a benchmark, and consistency checks."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ from opjax.samples import layout
 FIELDS = ("mesh_points", "features", "target", "quadrature_weights")
 # Numbers of a sample as a whole, which have no points.
 SCALARS = ("scalars", "target_scalars")
+ARRAYS = (*FIELDS, *SCALARS)
 
 
 class Patch(NamedTuple):
@@ -107,6 +108,40 @@ class Sample(NamedTuple):
     def num_points(self) -> int:
         """Number of mesh points."""
         return len(self.mesh_points)
+
+
+def arrays(sample: Sample, names: Iterable[str] = ARRAYS) -> dict[str, np.ndarray]:
+    """Returns the arrays that a sample has, by name.
+
+    Args:
+      sample: any sample.
+      names: names of the requested arrays.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax import samples
+      >>> sample = samples.Sample(np.ones((5, 2)), target=np.ones((5, 1)))
+      >>> sorted(samples.arrays(sample))
+      ['mesh_points', 'target']
+    """
+    columns = {name: getattr(sample, name) for name in names}
+    return {name: array for name, array in columns.items() if array is not None}
+
+
+def converted(
+    sample: Sample,
+    convert: Callable[[str, np.ndarray], np.ndarray],
+    names: Iterable[str] = ARRAYS,
+) -> Sample:
+    """Returns a sample with converted arrays; an array that it lacks stays None.
+
+    Args:
+      sample: any sample.
+      convert: returns the new array from the name of an array and the array.
+      names: names of the arrays to convert.
+    """
+    each = arrays(sample, names).items()
+    return sample._replace(**{name: convert(name, array) for name, array in each})
 
 
 def is_real(dtype: np.dtype[Any]) -> bool:
@@ -214,11 +249,9 @@ def _channels(sample: Sample) -> dict[str, int | None]:
             return None
         return np.shape(array)[1] if np.ndim(array) == 2 else 1
 
-    names = ("mesh_points", "features", "target")
-    counts = {name: count(getattr(sample, name)) for name in names}
-    counts |= {"quadrature_weights": count(sample.quadrature_weights)}
-    scalars = {name: getattr(sample, name) for name in SCALARS}
-    return counts | {k: None if v is None else np.size(v) for k, v in scalars.items()}
+    scalars = {k: np.size(v) for k, v in arrays(sample, SCALARS).items()}
+    counts = {name: count(getattr(sample, name)) for name in FIELDS}
+    return counts | dict.fromkeys(SCALARS) | scalars
 
 
 def _describe(channels: dict[str, int | None]) -> str:
@@ -239,10 +272,8 @@ def _describe(channels: dict[str, int | None]) -> str:
 def _check_shapes(sample: Sample, place: str, labels: bool) -> None:
     ranks = dict.fromkeys(("mesh_points", "features", "target"), 2)
     ranks |= {"quadrature_weights": 1} | ({"target": 1} if labels else {})
-    for name, rank in ranks.items():
-        array = getattr(sample, name)
-        if array is None:
-            continue
+    for name, array in arrays(sample, ranks).items():
+        rank = ranks[name]
         kinds = "iu" if labels and name == "target" else "f"
         if array.dtype.kind not in kinds:
             numbers = "integers" if kinds == "iu" else "real floating-point numbers"
@@ -280,10 +311,7 @@ def _check_shapes(sample: Sample, place: str, labels: bool) -> None:
 
 
 def _check_scalars(sample: Sample, place: str) -> None:
-    for name in SCALARS:
-        array = getattr(sample, name)
-        if array is None:
-            continue
+    for name, array in arrays(sample, SCALARS).items():
         if array.dtype.kind != "f":
             raise TypeError(
                 f"{place}: {name} has dtype {array.dtype}, expected real "
@@ -303,9 +331,8 @@ def _check_scalars(sample: Sample, place: str) -> None:
 
 def check_finite(sample: Sample, place: str) -> None:
     """Raises ValueError if a value at a point is NaN or infinite."""
-    for name in FIELDS:
-        array = getattr(sample, name)
-        if array is None or array.dtype.kind != "f":
+    for name, array in arrays(sample, FIELDS).items():
+        if array.dtype.kind != "f":
             continue
         bad = ~np.isfinite(array)
         if bad.any():

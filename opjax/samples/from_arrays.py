@@ -6,7 +6,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from opjax.samples import layout
-from opjax.samples.base import Sample, real
+from opjax.samples.base import FIELDS, Sample, converted, real
 
 
 def from_arrays(
@@ -148,20 +148,14 @@ def columns(sample: Sample) -> Sample:
       >>> samples.columns(samples.Sample(np.ones((5, 2)), np.ones(5))).target.shape
       (5, 1)
     """
-    names = ("mesh_points", "features", "quadrature_weights", "scalars")
-    values = {name: getattr(sample, name) for name in names}
-    labels = sample.target is not None and sample.target.dtype.kind in "iu"
-    values |= {} if labels else {"target": sample.target}
-    sample = sample._replace(
-        **{
-            name: real(f"{sample.name or 'sample'}: {name}", array)
-            for name, array in values.items()
-            if array is not None
-        }
-    )
-    arrays = {name: getattr(sample, name) for name in ("features", "target")}
-    bare = {k: a[:, None] for k, a in arrays.items() if a is not None and a.ndim == 1}
-    return sample._replace(**bare)
+
+    def column(name: str, array: np.ndarray) -> np.ndarray:
+        if name != "target" or array.dtype.kind not in "iu":
+            array = real(f"{sample.name or 'sample'}: {name}", array)
+        is_bare = array.ndim == 1 and name in ("features", "target")
+        return array[:, None] if is_bare else array
+
+    return converted(sample, column, (*FIELDS, "scalars"))
 
 
 def grid_points(

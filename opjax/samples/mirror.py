@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from opjax.samples.base import SCALARS, Sample
+from opjax.samples.base import SCALARS, Sample, converted
 from opjax.samples.fields import groups
 
 AXES = "xyz"
@@ -108,24 +108,20 @@ def _copy(
 ) -> Sample:
     points = np.array(sample.mesh_points)
     points[:, axis] = ends - points[:, axis]
-    changed: dict[str, np.ndarray] = {"mesh_points": points}
-    for role, sign in signs.items():
-        array = getattr(sample, role)
-        if array is not None and sign is not None:
-            changed[role] = array * sign.astype(array.dtype)
-    for role in SCALARS:
-        array, listed = getattr(sample, role), names.get(role) or ()
-        if array is None:
-            continue
-        array = np.array(array)
-        for place, name in enumerate(listed):
+
+    def mirrored(role: str, array: np.ndarray) -> np.ndarray:
+        sign = signs.get(role)
+        array = array.copy() if sign is None else array * sign.astype(array.dtype)
+        for place, name in enumerate(names.get(role) or () if role in SCALARS else ()):
             array[place] = _scalar(float(array[place]), name, mirror)
-        changed[role] = array
+        return array
+
     numbers = sample.numbers and {
         name: _scalar(value, name, mirror) for name, value in sample.numbers.items()
     }
     name = f"{sample.name}{_COPY}{mirror.axis}"
-    return sample._replace(**changed, numbers=numbers, name=name)
+    changed = converted(sample, mirrored, (*signs, *SCALARS))
+    return changed._replace(mesh_points=points, numbers=numbers, name=name)
 
 
 def _scalar(value: float, name: str, mirror: Mirror) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 
 from opjax import normalize
 from opjax.normalize import Normalizer
-from opjax.samples.base import FIELDS, SCALARS, Sample
+from opjax.samples.base import FIELDS, SCALARS, Sample, converted
 
 
 def narrow(array: np.ndarray) -> np.ndarray:
@@ -37,16 +37,7 @@ def narrow(array: np.ndarray) -> np.ndarray:
 
 def narrow_samples(found: Sequence[Sample]) -> list[Sample]:
     """Returns samples with arrays from `narrow`, and scalars in a common precision."""
-    narrowed = [
-        one._replace(
-            **{
-                name: narrow(array)
-                for name in FIELDS
-                if (array := getattr(one, name)) is not None
-            }
-        )
-        for one in found
-    ]
+    narrowed = [converted(one, lambda _, a: narrow(a), FIELDS) for one in found]
     names = single_scalars([scalars_of(one) for one in narrowed])
     return [with_single(one, names) for one in narrowed]
 
@@ -69,5 +60,4 @@ def _is_single(rows: Sequence[np.ndarray | None]) -> bool:
 
 def with_single(sample: Sample, names: Sequence[str]) -> Sample:
     """Returns a sample with some kinds of its scalars in single precision."""
-    scalars = {name: getattr(sample, name) for name in names}
-    return sample._replace(**{k: a.astype(np.float32) for k, a in scalars.items()})
+    return converted(sample, lambda _, a: a.astype(np.float32), names)

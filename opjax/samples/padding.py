@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from opjax.samples.base import FIELDS, SCALARS, Sample
+from opjax.samples.base import FIELDS, SCALARS, Sample, arrays
 
 
 def coarsen(found: Sequence[Sample], stride: int) -> list[Sample]:
@@ -184,20 +184,6 @@ def fitting_sizes(
     return tuple(np.unique(padded).tolist())
 
 
-def arrays(sample: Sample) -> dict[str, np.ndarray]:
-    """Returns the input arrays of a sample for models, by name.
-
-    Examples:
-      >>> import numpy as np
-      >>> from opjax import samples
-      >>> sample = samples.Sample(np.ones((5, 2)), target=np.ones((5, 1)))
-      >>> sorted(samples.arrays(sample))
-      ['mesh_points', 'target']
-    """
-    columns = {name: getattr(sample, name) for name in (*FIELDS, *SCALARS)}
-    return {name: array for name, array in columns.items() if array is not None}
-
-
 def pad(sample: Sample, size: int) -> dict[str, np.ndarray]:
     """Pads the arrays of a sample to `size` points.
 
@@ -228,16 +214,18 @@ def pad(sample: Sample, size: int) -> dict[str, np.ndarray]:
         weights = np.full(
             sample.num_points, 1 / sample.num_points, sample.mesh_points.dtype
         )
-    arrays = {name: getattr(sample, name) for name in FIELDS}
-    arrays["quadrature_weights"] = weights
+    fields = arrays(sample._replace(quadrature_weights=weights), FIELDS)
     padded = {
         name: np.concatenate([array, np.repeat(array[:1], missing, axis=0)])
-        for name, array in arrays.items()
-        if array is not None
+        for name, array in fields.items()
     }
     padded["quadrature_weights"][sample.num_points :] = 0
-    scalars = {name: getattr(sample, name) for name in SCALARS}
-    return padded | {k: array for k, array in scalars.items() if array is not None}
+    return padded | arrays(sample, SCALARS)
+
+
+def with_zeros(array: np.ndarray, size: int) -> np.ndarray:
+    """Returns an array with zero rows below, so that few sizes are compiled."""
+    return np.pad(array, [(0, size - len(array))] + [(0, 0)] * (array.ndim - 1))
 
 
 def join(arrays: Sequence[np.ndarray]) -> np.ndarray:

@@ -133,8 +133,7 @@ class Stored(OnDisk, Sequence[Sample]):
 def _shapes(
     sample: Sample,
 ) -> tuple[int, tuple[int, ...] | None, dict[str, int]]:
-    arrays = {name: getattr(sample, name) for name in summaries.FIELDS}
-    channels = {k: math.prod(a.shape[1:]) for k, a in arrays.items() if a is not None}
-    scalars = {name: getattr(sample, name) for name in SCALARS}
-    channels |= {k: len(a) for k, a in scalars.items() if a is not None}
+    fields, scalars = (base.arrays(sample, n) for n in (summaries.FIELDS, SCALARS))
+    channels = {k: math.prod(a.shape[1:]) for k, a in fields.items()}
+    channels |= {k: len(a) for k, a in scalars.items()}
     return sample.num_points, sample.grid_shape, channels

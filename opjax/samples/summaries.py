@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from opjax.samples.base import SCALARS, Sample
+from opjax.samples.base import SCALARS, Sample, arrays
 
 FIELDS = ("mesh_points", "features", "target")
 SHARES = (0.1, 0.25, 0.5, 0.75, 0.9)
@@ -46,10 +46,7 @@ class Summary(NamedTuple):
 def summarize(sample: Sample) -> Summary:
     """Summarises a sample."""
     ranges, sums = {}, {}
-    for name in (*FIELDS, *SCALARS):
-        array = getattr(sample, name)
-        if array is None:
-            continue
+    for name, array in arrays(sample, (*FIELDS, *SCALARS)).items():
         rows = array.reshape(1 if name in SCALARS else len(array), -1)
         ranges[name] = rows.min(axis=0), rows.max(axis=0)
         if name != "mesh_points":

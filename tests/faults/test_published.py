@@ -1,6 +1,7 @@
 """Published operators that rot on disk or in transfer: refused, never misread."""
 
 import json
+import re
 import shutil
 
 import jax
@@ -106,11 +107,49 @@ def test_tensors_that_do_not_belong_to_the_model_are_refused(copy, change):
         learn.load(copy)
 
 
-def test_channels_without_a_count_are_refused(copy):
+@pytest.mark.parametrize(
+    ("path", "value", "expected"),
+    [
+        ("channels.target", None, "a whole number from 0"),
+        ("channels.features", "two", "a whole number from 0"),
+        ("sizes.box", [[0.0, 0.0]], "a list of 2"),
+        ("sizes.num_points", -1, "a whole number from 0"),
+        ("layout.decoder_norm", 1, "true or false"),
+        ("names.features", [None], "a text"),
+        ("ranges.features", [[0.0, "1"], [1.0, 2.0]], "a finite number"),
+        ("rounding.features", float("inf"), "a finite number"),
+        ("seen", {}, "a list"),
+        ("config.scales", None, "a text"),
+        ("config.width", "wide", "the form of 64"),
+    ],
+)
+def test_fields_of_a_wrong_type_are_named_with_what_is_expected(
+    path, value, expected, copy
+):
     operator = published.read_config(copy)["operator"]
-    channels = operator["channels"] | {"target": None}
-    resign(copy, operator=operator | {"channels": channels})
-    with pytest.raises(checkpoint.CheckpointError, match="expected counts"):
+    part, *names = operator, *path.split(".")
+    for name in names[:-1]:
+        part = part[name]
+    part[names[-1]] = value
+    resign(copy, operator=operator)
+    field = rf"config\.json .*{re.escape(path.removeprefix('config.'))}.*"
+    with pytest.raises(checkpoint.CheckpointError, match=f"{field}{expected}"):
+        learn.load(copy)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"channels": {"mesh_points": 2, "features": 1, "target": 9}}, "target=9.*=1"),
+        ({"names": {"features": ["a", "b"]}}, "features has 2 names, expected 1"),
+        ({"sizes": {}}, "sizes has no feature_dim"),
+        ({"layout": {"other": True}}, "layout has the unknown field other"),
+    ],
+)
+def test_fields_that_contradict_others_are_refused(change, words, copy):
+    operator = published.read_config(copy)["operator"]
+    resign(copy, operator=operator | change)
+    with pytest.raises(checkpoint.CheckpointError, match=words):
         learn.load(copy)
 
 

@@ -12,6 +12,7 @@ from opjax.learn.cli import predict
 from opjax.learn.config.quantities import parse
 from opjax.learn.predict.exportable import Exportable
 from opjax.learn.predict.quantities import measure
+from tests.exported import FILES, results_of
 from tests.learn.test_predict import operator, write
 from tests.learn.test_quantities import annulus
 
@@ -31,21 +32,23 @@ def on_ring(found, **changes):
     return ring._replace(quadrature_weights=given, **changes)
 
 
+@pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize(
     ("weighted", "text"), [(False, TEXT), (True, TEXT), (True, "max:u")]
 )
-def test_quantities_are_those_of_a_report(weighted, text, rng, tmp_path):
-    found = operator(rng, tmp_path, weighted=weighted)
+def test_quantities_are_those_of_a_report(file, weighted, text, rng, tmp_path):
+    found, path = operator(rng, tmp_path, weighted=weighted), tmp_path / file
     case = on_ring(found)
     outside = Exportable(found, parse(text))
-    arguments = [case.mesh_points, case.features]
     arrays = outside.arrays(case)
     assert list(arrays) == outside.inputs.names()[2:]
-    result = outside(*arguments, **arrays)
+    predict._export(found, predict.PredictOptions(tmp_path, export=path), parse(text))
+    inputs = {"mesh_points": case.mesh_points, "features": case.features} | arrays
+    result = results_of(path, inputs)
     values = found(case)
     np.testing.assert_allclose(result["values"], values, rtol=2e-5, atol=1e-5)
     (expected,) = measure(parse(text), case, [values], found.description.names)
-    assert list(result) == ["values", *expected]
+    assert set(result) == {"values", *expected}
     for text, number in expected.items():
         assert float(result[text]) == pytest.approx(number, rel=1e-4, abs=1e-4)
 

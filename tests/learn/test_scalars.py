@@ -123,8 +123,6 @@ def test_what_does_not_go_with_scalars_is_refused(folder, run, tmp_path):
         trained(bare)
     with pytest.raises(ValueError, match="scalars can only be passed with an array"):
         trained(bare, scalars=np.ones(2))
-    with pytest.raises(ValueError, match="predicts scalars, but exported operators"):
-        predicting.run(predicting.PredictOptions(workdir, export=tmp_path / "model"))
     with pytest.raises(ValueError, match="lift has no effect with time=one_step"):
         dataclasses.replace(TINY, target_scalars="lift", time="one_step")
     given = dataclasses.replace(

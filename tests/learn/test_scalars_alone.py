@@ -20,6 +20,7 @@ from opjax.learn.report.figures import Member, parity
 from opjax.learn.tasks import scalars
 from opjax.normalize import Normalizer
 from opjax.samples import Sample, from_arrays
+from tests.exported import FILES, results_of
 from tests.learn.tiny import TINY
 
 DRAWN = True  # tests/figures.py
@@ -222,6 +223,17 @@ def test_the_report_has_table_and_parity_plot(run, tmp_path):
     assert "quantities.png" in page.read_text()
 
 
+@pytest.mark.parametrize("file", FILES)
+def test_exported_operators_return_the_scalars(file, run, others, tmp_path):
+    trained, path = learn.load(run[0]), tmp_path / file
+    predicting.run(predicting.PredictOptions(run[0], export=path))
+    case = trained.one(others / "c30.npz")
+    inputs = {"mesh_points": case.mesh_points, "scalars": case.scalars}
+    found = results_of(path, inputs)
+    expected = dict(zip(["lift", "drag"], trained.both(case).scalars, strict=True))
+    assert found == pytest.approx(expected, rel=1e-4, abs=1e-5)
+
+
 def test_what_needs_a_field_is_refused(run, folder, others, tmp_path):
     workdir, _ = run
     trained = learn.load(workdir)
@@ -239,8 +251,6 @@ def test_what_needs_a_field_is_refused(run, folder, others, tmp_path):
                 workdir, input=str(others), output=tmp_path, quantities="max:p"
             )
         )
-    with pytest.raises(ValueError, match="predicts scalars, but exported operators"):
-        predicting.run(predicting.PredictOptions(workdir, export=tmp_path / "model"))
     given = dataclasses.replace(SMALL, train=str(folder), quantities="max:p")
     with pytest.raises(ValueError, match="max:p needs a predicted field"):
         program.run(given, workdir=tmp_path / "run")

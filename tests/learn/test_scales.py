@@ -6,13 +6,14 @@ import json
 import numpy as np
 import pytest
 
-from opjax import export, files, learn
+from opjax import files, learn
 from opjax.learn.cli import predict as predicting
 from opjax.learn.cli import train as program
 from opjax.learn.config.scales import Angle, numbers_of, parse_angles, parse_scales
 from opjax.learn.predict import likeness, widths
 from opjax.learn.predict.scaling import Scaling
 from opjax.samples import Sample, Splits, from_arrays
+from tests.exported import FILES, results_of
 from tests.learn.tiny import TINY
 
 SCALES = {"U": "load / (modulus * t)", "S": "load", "tip": "load / modulus"}
@@ -329,7 +330,8 @@ def test_numbers_are_one_for_each_sample():
 
 
 @pytest.mark.nightly
-def test_exported_operators_take_and_return_physical_units(folder, tmp_path):
+@pytest.mark.parametrize("file", FILES)
+def test_exported_operators_take_and_return_physical_units(file, folder, tmp_path):
     case = plate(11)
     data = [plate(i)._replace(target_scalars=None) for i in range(8)]
     splits = Splits(data[:5], data[5:6], data[6:], "plates", channels=NAMES)
@@ -339,11 +341,11 @@ def test_exported_operators_take_and_return_physical_units(folder, tmp_path):
     trained = learn.train(splits, config=config, scales=scales, angles=["alpha"])
     folder = tmp_path / "operator"
     trained.save(folder)
-    path = tmp_path / "operator.jax"
+    path = tmp_path / file
     predicting.run(predicting.PredictOptions(folder, export=path))
-    found = export.load(path, trusted=True)
     scalars = [*case.scalars, *(case.numbers[name] for name in ("load", "modulus"))]
-    values = np.asarray(found.call(np.float32(case.mesh_points), np.float32(scalars)))
+    inputs = {"mesh_points": case.mesh_points, "scalars": scalars}
+    values = results_of(path, inputs)["values"]
     expected = trained(case)
     np.testing.assert_allclose(
         values / expected.std(0), expected / expected.std(0), atol=1e-4

@@ -30,6 +30,7 @@ from opjax.learn.config import (
     TrainingOptions,
     UpdateOptions,
     fields,
+    option,
 )
 from opjax.learn.run import devices, hosts, stopping
 from opjax.learn.run.folder import read_config
@@ -39,6 +40,7 @@ _Options = TypeVar("_Options", bound=fields.Configuration)
 _HELP = ("--help", "-help", "--helpshort", "-helpshort", "-?", "-h")
 _HELP_FULL = ("--helpfull", "-helpfull")
 _OUTPUT = "Folders and output"
+_FOLDER = "{folder}"  # in help, the default folder of a run
 _HIDDEN = "Other names of flags"
 # Groups in the order of --help; those of a program come first.
 _ORDER = (
@@ -127,7 +129,7 @@ def define_flags(
         if name in named and alias not in named:
             flags.DEFINE_alias(alias, name, flag_values, _HIDDEN)
     folder = f"runs/{program}-{_default(presets)}"
-    groups[_OUTPUT] = _define_run_flags(folder, _Place(flag_values))
+    groups[_OUTPUT] = _define_all(RunFlags, _Place(flag_values), folder)
     return groups
 
 
@@ -164,73 +166,26 @@ class _Place(typing.NamedTuple):
 class RunFlags:
     """Values of the flags that all programs share, see `Program.run`."""
 
-    workdir: str | None
-    cache_dir: str | None
-    tensorboard: bool
-    devices: str
-    coordinator: str
-    num_processes: int | None
-    process_id: int | None
-    describe: bool
-
-
-def _define_run_flags(folder: str, place: _Place) -> list[str]:
-    """Defines `RunFlags`; returns their names in the order of `--help`."""
-    place.flag(
-        flags.DEFINE_string,
-        "workdir",
+    workdir: str | None = option(
         None,
-        "Folder of the run. Without other flags, it continues this run (default "
-        f"{folder}, with the name of the preset and the flags that differ from the "
+        f"Folder of the run. Without other flags, it continues this run (default "
+        f"{_FOLDER}, with the name of the preset and the flags that differ from the "
         "preset)",
     )
-    place.flag(
-        flags.DEFINE_string,
-        "cache_dir",
-        None,
-        "Folder for generated data (default $OPJAX_CACHE or ~/.cache/opjax)",
+    cache_dir: str | None = option(
+        None, "Folder for generated data (default $OPJAX_CACHE or ~/.cache/opjax)"
     )
-    place.flag(
-        flags.DEFINE_bool, "tensorboard", False, "Write TensorBoard files as well"
+    tensorboard: bool = option(False, "Write TensorBoard files as well")
+    devices: str = option("", devices.HELP)
+    coordinator: str = option("", hosts.COORDINATOR_HELP)
+    num_processes: int | None = option(
+        None, "Number of processes of this run, see --coordinator"
     )
-    place.flag(flags.DEFINE_string, "devices", "", devices.HELP)
-    place.flag(flags.DEFINE_string, "coordinator", "", hosts.COORDINATOR_HELP)
-    place.flag(
-        flags.DEFINE_integer,
-        "num_processes",
-        None,
-        "Number of processes of this run, see --coordinator",
+    process_id: int | None = option(
+        None, "Index of this process, from 0, see --coordinator"
     )
-    place.flag(
-        flags.DEFINE_integer,
-        "process_id",
-        None,
-        "Index of this process, from 0, see --coordinator",
-    )
-    place.flag(
-        flags.DEFINE_bool,
-        "describe",
-        False,
-        "Print data, parameters, memory and time of the run without training",
-    )
-    return [field.name for field in dataclasses.fields(RunFlags)]
-
-
-def read_run_flags(*, flag_values: flags.FlagValues = flags.FLAGS) -> RunFlags:
-    """Returns the values of the flags that all programs share."""
-
-    def value(name: str) -> Any:
-        return flag_values[name].value
-
-    return RunFlags(
-        workdir=value("workdir"),
-        cache_dir=value("cache_dir"),
-        tensorboard=value("tensorboard"),
-        devices=value("devices"),
-        coordinator=value("coordinator"),
-        num_processes=value("num_processes"),
-        process_id=value("process_id"),
-        describe=value("describe"),
+    describe: bool = option(
+        False, "Print data, parameters, memory and time of the run without training"
     )
 
 
@@ -371,20 +326,27 @@ def define_options(
     Returns:
       Names of the flags, in the order of `--help`.
     """
-    hints, place = typing.get_type_hints(cls), _Place(flag_values, cls.__module__)
+    return _define_all(cls, _Place(flag_values, cls.__module__))
+
+
+def _define_all(
+    cls: type[fields.Configuration], place: _Place, folder: str = ""
+) -> list[str]:
+    """Defines the flags of a class, whose help may name the default folder."""
+    hints = typing.get_type_hints(cls)
     for field in dataclasses.fields(cls):
         needed = field.default is dataclasses.MISSING
         _define_flag(
             field.name,
             hints[field.name],
-            field.metadata["text"],
+            field.metadata["text"].replace(_FOLDER, folder),
             place,
             choices=field.metadata["choices"],
             default=None if needed else typing.cast(Any, field.default),
             minimum=field.metadata["limits"]["at least"],
         )
         if needed:
-            flags.mark_flag_as_required(field.name, flag_values)
+            flags.mark_flag_as_required(field.name, place.flag_values)
     return [field.name for field in dataclasses.fields(cls)]
 
 

@@ -225,7 +225,7 @@ class Program(Generic[_Config]):
 
         def work() -> dict[str, Any] | None:
             config = command_line.read_flags(self.presets)
-            given = command_line.read_run_flags()
+            given = command_line.read_options(command_line.RunFlags)
             with hosts.joined(given.coordinator, given.num_processes, given.process_id):
                 if given.describe:
                     found = self.describe(

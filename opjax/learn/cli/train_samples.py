@@ -55,7 +55,7 @@ from opjax.samples import (
     layout,
 )
 from opjax.samples import series as rules
-from opjax.samples.base import real
+from opjax.samples.base import arrays, converted, real
 from opjax.samples.narrowing import narrow_samples
 from opjax.training import tuning
 
@@ -327,11 +327,9 @@ def _say_grid(samples: Sequence[Sample]) -> None:
     """Says how arrays without points are understood."""
     first = samples[0]
     points = " x ".join(map(str, first.grid_shape or ()))
-    arrays = {"features": first.features, "target": first.target}
     counts = ", ".join(
         f"{name} of {array.shape[1]} channels"
-        for name, array in arrays.items()
-        if array is not None
+        for name, array in arrays(first, ("features", "target")).items()
     )
     say(f"{len(samples)} samples on a grid of {points} points, {counts}.")
 
@@ -340,15 +338,8 @@ def _single(samples: Sequence[Sample]) -> list[Sample]:
     """The same samples as files are read: no half precision, values in columns."""
 
     def floating(sample: Sample) -> Sample:
-        arrays = {name: getattr(sample, name) for name in (*FIELDS, *SCALARS)}
         place = sample.name or "sample"
-        return sample._replace(
-            **{
-                name: real(f"{place}: {name}", array)
-                for name, array in arrays.items()
-                if array is not None
-            }
-        )
+        return converted(sample, lambda name, array: real(f"{place}: {name}", array))
 
     return narrow_samples([columns(floating(sample)) for sample in samples])
 

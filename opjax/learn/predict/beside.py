@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from opjax.learn.baselines.fitted import FILE, NAMES, Baselines
 from opjax.learn.predict.field_errors import Sums, numbers_of
 from opjax.learn.predict.learned import Learned
-from opjax.learn.predict.prediction import Predicted, check
+from opjax.learn.predict.prediction import Predicted, check, in_case
 from opjax.learn.tables import number, table
 from opjax.samples import Sample
 
@@ -69,10 +69,8 @@ class Beside(NamedTuple):
         reduced, scaling = found.reduced(sample), found.scaling
         values = self.baselines.predict(self.instead, reduced)
         scalars = self.baselines.predict_scalars(self.instead, reduced)
-        if scaling is not None:
-            values = scaling.restore(values, sample)
-            scalars = scaling.restore(scalars, sample, "target_scalars")
-        return Predicted(values, scalars if len(scalars) else None)
+        both = Predicted(values, scalars if len(scalars) else None)
+        return both if scaling is None else in_case(scaling, sample, both)
 
     def row(self, found: Learned, sample: Sample) -> dict[str, Any]:
         """Returns a case's report entries of the baselines; empty without a target."""

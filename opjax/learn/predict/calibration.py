@@ -38,6 +38,7 @@ from opjax.learn.predict.widths import WIDTHS, Width, WidthFunction
 from opjax.samples import Sample
 from opjax.samples.digests import digest
 from opjax.samples.fields import Fields
+from opjax.samples.padding import with_zeros
 
 FILE = "calibration.npz"
 BANDS = ("whole_field", "pointwise")
@@ -475,9 +476,9 @@ def _scores_of_points(
         # Padded, so that meshes of many sizes are few programs.
         size = prediction.padded_size(len(value))
         error, half = (
-            jnp.asarray(_padded(a[:, channels], size), jnp.float32) for a in arrays
+            jnp.asarray(with_zeros(a[:, channels], size), jnp.float32) for a in arrays
         )
-        mass = jnp.asarray(_padded(weight, size), jnp.float32)
+        mass = jnp.asarray(with_zeros(weight, size), jnp.float32)
         scores = uncertainty.pointwise_scores(error, half, quadrature_weights=mass)
         points.append(np.asarray(scores)[: len(value)])
         weights.append(np.asarray(weight))
@@ -497,8 +498,8 @@ def _quantiles(
 ) -> tuple[float, float]:
     """Factors of the bands of a field: of whole cases, and of their points."""
     most, channels = max(map(len, points)), points[0].shape[1]
-    flat = [_padded(one, most).ravel() for one in points]
-    mass = [np.repeat(_padded(weight, most), channels) for weight in weights]
+    flat = [with_zeros(one, most).ravel() for one in points]
+    mass = [np.repeat(with_zeros(weight, most), channels) for weight in weights]
     with jax.enable_x64(True):  # sums over many points
         whole = uncertainty.conformal_quantile(
             np.asarray(scores, np.float64), coverage=coverage
@@ -524,11 +525,6 @@ def _scores_of_scalars(
             scale = scaling.restore(std, case, "target_scalars")
         errors.append(np.abs(one.scalars - case.target_scalars) / scale)
     return np.sort(np.max(errors, axis=1))
-
-
-def _padded(array: np.ndarray, size: int) -> np.ndarray:
-    """An array with zeros below its rows."""
-    return np.pad(array, [(0, size - len(array))] + [(0, 0)] * (array.ndim - 1))
 
 
 def _check_divided(num_cases: int, num_fit: int, coverage: float, width: str) -> None:
@@ -784,14 +780,14 @@ def row_of(
     arrays = [*band] if sample.target is None else [sample.target, *band]
     size = prediction.padded_size(sample.num_points)
     own_weights = np.ones(sample.num_points, np.float32) if weights is None else weights
-    mass = jnp.asarray(_padded(np.asarray(own_weights), size), jnp.float32)
+    mass = jnp.asarray(with_zeros(np.asarray(own_weights), size), jnp.float32)
     each: dict[str, dict[str, Any]] = {}
     for field in fields.varying:
         # In units of the spread, without the prediction's mean, which may be large.
         own = [np.asarray(a, np.float64)[:, list(field.channels)] for a in arrays]
         middle = own[-2].mean(axis=0)
         ends = [
-            jnp.asarray(_padded((a - middle) / field.spread, size), jnp.float32)
+            jnp.asarray(with_zeros((a - middle) / field.spread, size), jnp.float32)
             for a in own
         ]
         over_spread = float(uncertainty.mean_width(*ends[-2:], quadrature_weights=mass))

@@ -12,7 +12,6 @@
                         calibrated operator
 """
 
-import csv
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,8 +19,9 @@ from typing import Any
 import numpy as np
 
 from opjax._trees import Json
-from opjax.learn.json_files import replacing, to_json
+from opjax.learn.json_files import to_json
 from opjax.learn.predict import intervals
+from opjax.learn.tables import write_csv
 from opjax.samples import Sample, ranges
 
 FILE = "scalars.csv"
@@ -93,11 +93,9 @@ def write(path: pathlib.Path, rows: Sequence[Mapping[str, Any]]) -> None:
         return
     warnings = [warnings_of(row) for row in rows]
     columns = list(dict.fromkeys(name for line in lines + warnings for name in line))
-    with replacing(path) as temporary, open(temporary, "w", newline="") as file:
-        writer = csv.DictWriter(file, ["file", *columns], restval="")
-        writer.writeheader()
-        for row, line, words in zip(rows, lines, warnings, strict=True):
-            writer.writerow({"file": row["name"], **line, **words})
+    parts = zip(rows, lines, warnings, strict=True)
+    table = [{"file": row["name"], **line, **words} for row, line, words in parts]
+    write_csv(path, table, ["file", *columns])
 
 
 def warnings_of(row: Json) -> dict[str, Any]:

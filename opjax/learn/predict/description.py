@@ -4,14 +4,14 @@ import dataclasses
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Required, TypedDict, TypeVar
 
 import numpy as np
 
 from opjax._trees import Json
 from opjax.learn.config import ModelOptions, fields, renamed
 from opjax.learn.config.time import MODES, TIMED
-from opjax.learn.json_files import to_json, tuples
+from opjax.learn.json_files import check_form, to_json, tuples
 from opjax.learn.predict.scaling import Scaling
 from opjax.learn.registry.entries import Sizes
 from opjax.learn.registry.models import Layout
@@ -20,6 +20,7 @@ from opjax.samples.fields import Fields, from_description, to_description
 from opjax.samples.sliced import Sliced
 
 _MAX_LAYERS = 10_000
+_Built = TypeVar("_Built", bound=tuple[Any, ...])
 _MEASURED = ("num_points", "ranges", "rounding", "quantiles", "numbers")
 
 
@@ -89,15 +90,8 @@ class Stepping(NamedTuple):
         Raises:
           ValueError: if it is damaged.
         """
-        if not isinstance(stored, dict):
-            raise ValueError(f"time={stored!r}")
-        named: dict[str, Any] = {"shortest": 0.0, **stored}
-        for name, kind in cls.__annotations__.items():
-            value = named.get(name)
-            fits = isinstance(value, bool) == (kind is bool) and isinstance(value, kind)
-            if not fits or (isinstance(value, float) and not math.isfinite(value)):
-                raise ValueError(f"{name}={value!r} in its time options")
-        how = cls(*(named[name] for name in cls._fields))
+        check_form(stored, cls, "operator.time")
+        how = _built(cls, stored)
         sizes = how.history, how.channels, how.interval, how.longest, how.span
         if how.mode not in MODES or min(sizes) <= 0 or how.shortest < 0:
             raise ValueError(f"time={how}")
@@ -193,33 +187,27 @@ class Description:
         Raises:
           ValueError: if parts are missing or invalid.
         """
-        parts = {"sizes": dict, "channels": dict, "names": dict, "weighted": bool}
-        parts |= {"config": dict, "ranges": dict, "num_points": list}
-        for part, kind in parts.items():
-            if not isinstance(stored, dict) or not isinstance(stored.get(part), kind):
-                raise ValueError(f"no {part} in its description")
-        sizes, layout = stored["sizes"], stored.get("layout", {})
-        if set(sizes) - set(Sizes._fields):
-            raise ValueError(f"sizes of {sorted(sizes)}")
-        if not isinstance(layout, dict) or set(layout) - set(Layout._fields):
-            raise ValueError(f"layout={layout!r}")
-        channels = stored["channels"]
-        if set(channels) - set(Channels._fields):
-            raise ValueError(f"channels of {sorted(channels)}")
-        check_counts([sizes, channels, stored["num_points"]])
-        if None in channels.values():
-            raise ValueError(f"channels={channels}, expected counts")
-        if len(stored["num_points"]) != 2:
-            raise ValueError(f"num_points={stored['num_points']}, expected two numbers")
+        check_form(stored, _Stored, "operator")
+        sizes = _built(Sizes, stored["sizes"])
+        channels = _built(Channels, stored["channels"])
+        expected = Channels.of(sizes)._replace(scalars=channels.scalars)
+        if channels != expected:
+            raise ValueError(f"operator.channels={channels}, expected {expected}.")
+        for role, names in stored["names"].items():
+            count = getattr(channels, role, 0)
+            if len(names) not in (0, count):
+                raise ValueError(
+                    f"operator.names.{role} has {len(names)} names, expected {count}."
+                )
         return cls(
-            sizes=Sizes(*_ordered(Sizes, sizes)),
-            channels=Channels(*_ordered(Channels, channels)),
+            sizes=sizes,
+            channels=channels,
             names=stored["names"],
             weighted=stored["weighted"],
             num_train=stored.get("num_train", 0),
             measured={name: stored[name] for name in _MEASURED if name in stored},
-            layout=Layout(*_ordered(Layout, layout)),
-            uniform=bool(stored.get("uniform")),
+            layout=_built(Layout, stored.get("layout", {})),
+            uniform=stored.get("uniform", False),
             fields=from_description(stored["fields"]) if "fields" in stored else None,
             time=Stepping.from_json(stored["time"]) if "time" in stored else None,
             seen=stored.get("seen"),
@@ -227,12 +215,61 @@ class Description:
         )
 
 
-def _ordered(kind: Any, stored: Json) -> list[Any]:
-    """Values of a named tuple in their order, by default those of its class."""
-    named = kind._field_defaults | {k: tuples(value) for k, value in stored.items()}
-    if missing := [name for name in kind._fields if name not in named]:
-        raise ValueError(f"no {missing[0]} in its {kind.__name__.lower()}")
-    return [named[name] for name in kind._fields]
+class _Options(TypedDict, total=False):
+    """Options of a run that predictions depend on, beside those of the model."""
+
+    models: Required[tuple[str]]
+    scales: str
+    angles: str
+    quantities: str
+    start_from: str
+    feature_names: str
+    target_names: str
+    scalar_names: str
+    target_scalars: str
+    point_dim: int
+    quadrature: bool
+    location: str
+    boundary_names: str
+    boundary: str
+    geometry: str
+    grid_axes: int
+    stacked: bool
+
+
+class _Varying(TypedDict, total=False):
+    """Stored `Fields`."""
+
+    varying: Required[list[tuple[str, list[int], float]]]
+    constant: Required[list[str]]
+
+
+class _Stored(TypedDict, total=False):
+    """The stored description of an operator."""
+
+    sizes: Required[Sizes]
+    channels: Required[Channels]
+    names: Required[dict[str, list[str]]]
+    weighted: Required[bool]
+    config: Required[_Options]
+    ranges: Required[dict[str, tuple[list[float], list[float]]]]
+    num_points: Required[tuple[int, int]]
+    layout: Layout
+    num_train: int
+    fields: _Varying
+    rounding: dict[str, float]
+    quantiles: tuple[list[list[float]], list[list[float]]]
+    numbers: dict[str, tuple[float, float]]
+    uniform: bool
+    time: Stepping
+    seen: list[str] | None
+    normalizers: Required[dict[str, list[int]]]
+    normalizer_types: dict[str, str]
+
+
+def _built(kind: type[_Built], stored: Json) -> _Built:
+    """A named tuple from the JSON value of its fields."""
+    return kind(**{name: tuples(value) for name, value in stored.items()})
 
 
 def _configuration(stored: Json) -> dict[str, Any]:
@@ -240,23 +277,9 @@ def _configuration(stored: Json) -> dict[str, Any]:
     config = renamed.current(dict(stored))
     values = {name: tuples(value) for name, value in config.items()}
     fields.check_types(ModelOptions, values)
-    models = config.get("models")
-    if not isinstance(models, list) or [type(m) for m in models] != [str]:
-        raise ValueError(f"models={models!r}, expected one")
     if not 0 < config.get("num_layers", 1) <= _MAX_LAYERS:
         raise ValueError(f"num_layers={config['num_layers']}")
     return config
-
-
-def check_counts(value: Any) -> None:
-    """Raises ValueError if nested values are anything but small numbers."""
-    if isinstance(value, dict | list):
-        for part in value.values() if isinstance(value, dict) else value:
-            check_counts(part)
-    elif value is not None and not (
-        type(value) in (int, float, bool) and abs(value) < 2**31
-    ):
-        raise ValueError("its sizes are invalid")
 
 
 def describe(

@@ -1,7 +1,8 @@
-"""Trained operators as functions of arrays alone, with quantities as named outputs.
+"""Trained operators as functions of arrays alone, with numbers as named outputs.
 
-An exported operator has no mesh. What a quantity needs of it becomes an input, `(n,)`
-or `(n, p)`, with a row for each point:
+Numbers are predicted scalars and quantities of interest. An exported operator has no
+mesh. What a quantity needs of it becomes an input, `(n,)` or `(n, p)`, with a row for
+each point:
 
     quadrature_weights     mean and integral over the mesh
     mask@BOUNDARY          max, min and sum over a boundary: 1 on it, 0 elsewhere
@@ -31,6 +32,7 @@ from opjax.learn.config.quantities import (
 from opjax.learn.json_files import to_json
 from opjax.learn.predict import functions
 from opjax.learn.predict.learned import Learned
+from opjax.learn.predict.prediction import Predicted
 from opjax.learn.predict.quantities import field_of, rule_of
 from opjax.learn.predict.quantity_values import value
 from opjax.learn.registry import operators
@@ -64,6 +66,10 @@ class Exportable:
     def __init__(self, trained: Learned, quantities: Sequence[Quantity] = ()):
         _refuse(trained)
         self._trained, self._quantities = trained, tuple(quantities)
+        count = trained.sizes.target_scalars
+        names = trained.description.names.get("target_scalars") or ()
+        names = names or [f"target_scalars_{i}" for i in range(count)]
+        self._scalars = names[:count]  # none, where data without scalars name some
         self._call = functions.operator(trained)
         self._needs = {
             one.text: need
@@ -90,8 +96,9 @@ class Exportable:
           **others: further inputs, by name.
 
         Returns:
-          The field `(n, q)`; with quantities, a dictionary of it, `"values"`, and of
-          their numbers by their text. All are in the units of the training data.
+          The field `(n, q)`; with predicted scalars or quantities, a dictionary of
+          the field, `"values"`, if there is one, of the scalars by name, and of the
+          quantities by their text. All are in the units of the training data.
         """
         channels = self._trained.description.channels.features
         own = scalars = None
@@ -103,12 +110,15 @@ class Exportable:
         parameters = functions.Parameters(
             self._trained.model, self._trained.normalizers
         )
-        values = self._call(parameters, mesh_points, own, scalars, weights)
-        if not self._quantities:
+        found = self._call(parameters, mesh_points, own, scalars, weights)
+        values, numbers = found if isinstance(found, Predicted) else (found, ())
+        if not (self._scalars or self._quantities):
             return values
+        results = {VALUES: values} if values.shape[1] else {}
+        results |= dict(zip(self._scalars, numbers, strict=True))
         case = _case(mesh_points, own, scalars, quadrature_weights)
         measured = partial(self._measured, case=case, values=values, others=others)
-        return {VALUES: values} | {one.text: measured(one) for one in self._quantities}
+        return results | {one.text: measured(one) for one in self._quantities}
 
     def arrays(self, sample: Sample) -> dict[str, np.ndarray]:
         """Returns the inputs that the quantities need of a mesh, by name, in order.
@@ -193,10 +203,16 @@ class Exportable:
             VALUES: ", ".join(self._trained.component_names),
         }
         found |= {need: _ABOUT[need.partition("@")[0]] for need in self.inputs.others}
+        found |= dict.fromkeys(self._scalars, "predicted scalar")
         return found | {one.text: _unit(one) for one in self._quantities}
 
     def _check(self) -> None:
-        """Raises ValueError for a quantity that is not defined."""
+        """Raises ValueError for a name or a quantity that is not defined."""
+        if VALUES in self._scalars:
+            raise ValueError(
+                f"The predicted scalar {VALUES!r} cannot be exported: exported "
+                "operators return the field by this name. Rename the scalar."
+            )
         description, inputs = self._trained.description, self.inputs
         n = max(inputs.num_points or 0, inputs.min_points)
 
@@ -230,18 +246,12 @@ def _case(points: Any, features: Any, scalars: Any, weights: Any) -> Sample:
 
 
 def _refuse(trained: Learned) -> None:
-    """Raises ValueError for an operator that is no function of one field."""
+    """Raises ValueError for an operator that is no function of one sample."""
     description = trained.description
     if description.time is not None:
         raise ValueError(
             f"The operator in {trained.folder} was trained on series, and time steps "
             "cannot be exported; roll it out with --steps, or train without --time."
-        )
-    if description.sizes.target_scalars:
-        raise ValueError(
-            f"The operator in {trained.folder} predicts scalars, but exported "
-            "operators return only fields; use opjax-predict, or train without "
-            "--target_scalars."
         )
     if trained.start is not None:
         raise ValueError(

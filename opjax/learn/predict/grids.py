@@ -58,12 +58,12 @@ def of_points(
       TypeError: if an array is not real-valued.
       ValueError: if the arrays have different numbers of points.
     """
-    points = _floating("mesh_points", mesh_points)
-    values = None if features is None else _floating("features", features)
+    points = real("mesh_points", mesh_points)
+    values = None if features is None else real("features", features)
     if values is not None and values.ndim == 1:
         values = values[:, None]
     weights = quadrature_weights
-    weights = None if weights is None else _floating("quadrature_weights", weights)
+    weights = None if weights is None else real("quadrature_weights", weights)
     for name, array, rank in (
         ("features", values, 2),
         ("quadrature_weights", weights, 1),
@@ -109,7 +109,7 @@ def of_scalars(scalars: ArrayLike) -> np.ndarray:
       TypeError: if they are not real numbers.
       ValueError: if they are not a vector, or not finite.
     """
-    array = np.atleast_1d(_floating("scalars", scalars))
+    array = np.atleast_1d(real("scalars", scalars))
     if array.ndim != 1 or not np.isfinite(array).all():
         raise ValueError(
             f"scalars of shape {array.shape} must be finite numbers of shape (s,), one "
@@ -197,15 +197,10 @@ def of_grids(trained: Learned, values: ArrayLike) -> Grids:
       TypeError: if the values are not real numbers.
       ValueError: as from `layout`.
     """
-    array = _floating("The values on a grid", values)
+    array = real("The values on a grid", values)
     grid = layout(trained, array.shape)
     samples = [
         Sample(grid.points, features=row, grid_shape=grid.shape, name=f"grid {i}")
         for i, row in enumerate(array.reshape(grid.rows))
     ]
     return Grids(samples, grid.output_shape)
-
-
-def _floating(name: str, values: ArrayLike) -> np.ndarray:
-    """Single or double precision, as samples of files."""
-    return real(name, values)

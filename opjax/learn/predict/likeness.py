@@ -14,6 +14,7 @@ from opjax.learn.predict.prediction import padded_size
 from opjax.learn.predict.trained import Trained
 from opjax.learn.predict.widths import Call
 from opjax.samples import Sample
+from opjax.samples.padding import with_zeros
 
 RATE = 0.05  # of false alarms, where there are cases enough
 _WAVES, _LENGTH = 96, 8.0  # number and size of wave vectors, see results/unlike.md
@@ -400,5 +401,4 @@ def _weights(sample: Sample) -> np.ndarray:
 
 def _padded(array: np.ndarray) -> np.ndarray:
     """An array with zeros below, so that meshes of many sizes are few programs."""
-    more = padded_size(len(array)) - len(array)
-    return np.pad(array, [(0, more)] + [(0, 0)] * (array.ndim - 1))
+    return with_zeros(array, padded_size(len(array)))

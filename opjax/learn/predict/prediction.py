@@ -250,8 +250,7 @@ class Means:
 
 def arrays_of(sample: Sample) -> dict[str, np.ndarray]:
     """The input arrays of a model for a sample."""
-    arrays = {k: getattr(sample, k) for k in _ARRAYS}
-    return {k: array for k, array in arrays.items() if array is not None}
+    return samples.arrays(sample, _ARRAYS)
 
 
 def model_input(

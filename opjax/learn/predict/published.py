@@ -23,7 +23,8 @@ from opjax import _formats
 from opjax._trees import Json, PyTree
 from opjax.files import npz
 from opjax.learn.json_files import replacing, to_json, write_text
-from opjax.samples import FIELDS, SCALARS, Sample
+from opjax.samples import Sample
+from opjax.samples.flat import flatten, restored
 from opjax.training import _leaves, _manifest
 from opjax.training.checkpoint import CheckpointError
 
@@ -35,8 +36,6 @@ _CHECKED = (WEIGHTS, EXAMPLE, BASELINES)
 _KEYS = {"format", "operator", "precision", "files"}
 _PRECISIONS = ("single", "half")
 _MODEL = "['model']"  # at the start of the names of parameters
-_GRIDS = ("grid_shape", "target_grid")
-_ARRAYS = (*FIELDS, *SCALARS)
 _NUMBERS = ("numbers_names", "numbers_values")
 _MAX_BYTES = 2**32
 
@@ -137,9 +136,8 @@ def write(
     with replacing(folder / WEIGHTS) as path:
         path.write_bytes(_safetensors(folder / WEIGHTS).save(tensors))
     if example is not None:
-        with replacing(folder / EXAMPLE) as path, open(path, "wb") as file:
-            content: Any = _columns(example)
-            np.savez_compressed(file, **content)
+        with replacing(folder / EXAMPLE) as path:
+            npz.add(path, _columns(example))
     written = {
         "library": "opjax",
         "format": _formats.PUBLISHED,
@@ -228,23 +226,21 @@ def read_example(folder: pathlib.Path) -> Sample:
             _refuse(path, "it does not match its checksum")
     with npz.open_npz(path, _MAX_BYTES) as groups:
         arrays = dict(groups[""].items())
-    values: dict[str, Any] = {name: arrays.get(name) for name in _ARRAYS}
-    for name in _GRIDS:
-        values[name] = tuple(arrays[name].tolist()) if name in arrays else None
+    numbers = None
     if _NUMBERS[0] in arrays:
-        names, numbers = (arrays[name].tolist() for name in _NUMBERS)
-        values["numbers"] = dict(zip(names, numbers, strict=True))
-    return Sample(**values, name=f"{folder.name}/{EXAMPLE}")
+        pair = (arrays[name].tolist() for name in _NUMBERS)
+        numbers = dict(zip(*pair, strict=True))
+    sample = restored(arrays, f"{folder.name}/{EXAMPLE}")
+    return sample._replace(numbers=numbers)
 
 
 def _columns(sample: Sample) -> dict[str, np.ndarray]:
     """The arrays of a sample, as `read_example` reads them."""
-    arrays = {name: getattr(sample, name) for name in (*_ARRAYS, *_GRIDS)}
+    arrays = flatten(sample)
     if sample.numbers:
-        arrays |= zip(
-            _NUMBERS, (list(sample.numbers), list(sample.numbers.values())), strict=True
-        )
-    return {name: np.asarray(a) for name, a in arrays.items() if a is not None}
+        pair = list(sample.numbers), list(sample.numbers.values())
+        arrays |= zip(_NUMBERS, map(np.asarray, pair), strict=True)
+    return arrays
 
 
 def _is_narrowed(name: str, array: Any) -> bool:

@@ -19,6 +19,7 @@ from opjax.learn.config.quantities import (
     Value,
 )
 from opjax.samples import Patch, Sample
+from opjax.samples.padding import with_zeros
 
 Names = Mapping[str, Sequence[str]]
 
@@ -206,9 +207,8 @@ def _padded(*arrays: Any) -> Sequence[Any]:
     """Arrays of NumPy with zero rows up to a power of two: few sizes are compiled."""
     if isinstance(arrays[0], jax.Array):
         return arrays
-    n = len(arrays[0])
-    rows = (1 << (n - 1).bit_length()) - n
-    return [np.pad(a, [(0, rows)] + [(0, 0)] * (a.ndim - 1)) for a in arrays]
+    size = 1 << (len(arrays[0]) - 1).bit_length()
+    return [with_zeros(array, size) for array in arrays]
 
 
 def _module(array: Any) -> Any:

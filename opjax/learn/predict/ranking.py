@@ -1,6 +1,5 @@
 """Ranking of candidates to solve next: uncertain and far from solved cases."""
 
-import csv
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -9,12 +8,12 @@ import jax
 import numpy as np
 
 from opjax import uncertainty
-from opjax.learn.json_files import replacing
 from opjax.learn.messages import say
 from opjax.learn.predict import calibration, case_table, likeness, widths
 from opjax.learn.predict.calibration import Calibration
 from opjax.learn.predict.prediction import Predicted
 from opjax.learn.predict.trained import Trained
+from opjax.learn.tables import write_csv
 from opjax.samples import Sample, ranges
 from opjax.samples.digests import digest
 
@@ -136,7 +135,7 @@ class Ranker:
           ValueError: if it does not fit the operator, or its prediction is not finite.
         """
         operator = self._operator
-        predicted = self._predicted(operator, sample)
+        predicted = operator.both(sample)
         row = ranges.compare(operator.description.training, operator.reduced(sample))
         row = {key: row[key] for key in (ranges.BEYOND,) if key in row}
         row |= case_table.row_of(operator.description.names, sample, None)
@@ -214,18 +213,8 @@ class Ranker:
         return np.stack(rows).astype(np.float64) if rows else None
 
     def _features(self, sample: Sample) -> np.ndarray:
-        values = self._predicted(self._operator, sample).values
+        values = self._operator.both(sample).values
         return likeness.features_of(self._operator, sample, values)
-
-    def _predicted(self, operator: Trained, sample: Sample) -> Predicted:
-        predicted = operator.both(sample)
-        finite = [part is None or np.isfinite(part).all() for part in predicted]
-        if not all(finite):
-            raise ValueError(
-                f"The prediction for {sample.name} is not finite; its inputs are too "
-                "far from the training data."
-            )
-        return predicted
 
     def _width(self, sample: Sample, predicted: Predicted) -> float | None:
         if self._banded:
@@ -239,7 +228,7 @@ class Ranker:
             return float(row["width_over_spread"])
         if not self._members:
             return None
-        others = [self._predicted(member, sample) for member in self._members]
+        others = [member.both(sample) for member in self._members]
         return between_seeds(self._operator, sample, [predicted, *others])
 
 
@@ -349,8 +338,4 @@ def write(path: pathlib.Path, ranked: Sequence[Ranked]) -> None:
         }
         for number, one in enumerate(ranked, 1)
     ]
-    columns = list(dict.fromkeys(name for line in lines for name in line))
-    with replacing(path) as temporary, open(temporary, "w", newline="") as file:
-        table = csv.DictWriter(file, columns, restval="")
-        table.writeheader()
-        table.writerows(lines)
+    write_csv(path, lines)

@@ -18,6 +18,7 @@ import numpy as np
 from opjax.files.expressions import Expression
 from opjax.learn.config.scales import Angle, parse_angles, parse_scales
 from opjax.samples import Sample, Splits
+from opjax.samples.base import converted
 from opjax.samples.fields import Fields
 
 _POINTS, _AXES = "points", "xyz"
@@ -85,14 +86,13 @@ class Scaling:
           ValueError: if a formula is not positive and finite. The message names the
             case.
         """
-        changed: dict[str, np.ndarray] = {}
-        for role, factor in self.factors(sample).items():
-            array = getattr(sample, role)
-            if array is not None:
-                changed[role] = (np.asarray(array, np.float64) / factor).astype(
-                    array.dtype
-                )
-        sample = sample._replace(**changed)
+        factors = self.factors(sample)
+
+        def reduced(role: str, array: np.ndarray) -> np.ndarray:
+            values = np.asarray(array, np.float64) / factors[role]
+            return values.astype(array.dtype)
+
+        sample = converted(sample, reduced, factors)
         if not self.angles or sample.scalars is None:
             return sample
         turned = np.asarray(self.turned(sample.scalars, np))

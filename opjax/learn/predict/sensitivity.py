@@ -1,6 +1,5 @@
 """Derivatives of a quantity of interest with respect to points, inputs and scalars."""
 
-import csv
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,13 +11,13 @@ import numpy as np
 from opjax import geometry
 from opjax.files import boundary_sets
 from opjax.learn.config.quantities import EXTREMES
-from opjax.learn.json_files import replacing
 from opjax.learn.messages import say
 from opjax.learn.predict import functions, prediction
 from opjax.learn.predict.prediction import LIMITS, Limits
 from opjax.learn.predict.pulled import Pulled
 from opjax.learn.predict.quantities import Measured, kind_of
 from opjax.learn.predict.trained import Trained
+from opjax.learn.tables import write_csv
 from opjax.samples import Sample
 
 FILE = "sensitivity.csv"
@@ -188,10 +187,7 @@ def write(path: pathlib.Path, rows: Sequence[Mapping[str, Any]]) -> None:
         for row in rows
         for one in [row[ROW]]
     ]
-    with replacing(path) as temporary, open(temporary, "w", newline="") as file:
-        table = csv.DictWriter(file, list(lines[0]))
-        table.writeheader()
-        table.writerows(lines)
+    write_csv(path, lines)
 
 
 def _normals(sample: Sample) -> np.ndarray | None:

@@ -25,7 +25,7 @@ from opjax.learn.predict import (
     prediction,
     published,
 )
-from opjax.learn.predict.description import Description, check_counts
+from opjax.learn.predict.description import Description
 from opjax.learn.predict.field import Field
 from opjax.learn.predict.learned import Learned
 from opjax.learn.predict.prediction import LIMITS, Limits
@@ -589,7 +589,7 @@ def load(workdir: str | os.PathLike[str], *, own_model: str | None = None) -> Tr
     if published.is_published(root):
         content = published.read(root)
         stored = content.config["operator"]
-        description, normalizers = _read(root, lambda: stored)
+        description, normalizers = _read(root / published.CONFIG, lambda: stored)
         template = _template(root, description, normalizers, own_model)
         payload = content.payload(template)
         return _trained(root, description, payload)
@@ -682,13 +682,9 @@ def _read(
 
 def _normalizers(stored: Json) -> dict[str, Normalizer]:
     """Normalisers of the shapes and types that were stored; in opjax 0.2 float32."""
-    shapes, kinds = stored.get("normalizers"), stored.get("normalizer_types", {})
-    if not isinstance(shapes, dict):
-        raise ValueError("no normalizers in its description")
-    types = ("float32", "float64")
-    if not isinstance(kinds, dict) or any(k not in types for k in kinds.values()):
+    shapes, kinds = stored["normalizers"], stored.get("normalizer_types", {})
+    if any(kind not in ("float32", "float64") for kind in kinds.values()):
         raise ValueError(f"normalizer_types={kinds!r}")
-    check_counts(shapes)
     arrays = {
         k: np.empty(tuple(n), kinds.get(k, np.float32)) for k, n in shapes.items()
     }

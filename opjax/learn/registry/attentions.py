@@ -62,39 +62,26 @@ def _bounds(config: ModelOptions) -> tuple[float, float] | None:
     return config.min_temperature, config.max_temperature
 
 
-def _softmax(config: ModelOptions, sizes: Sizes) -> Basis:
+def _softmax(
+    config: ModelOptions,
+    sizes: Sizes,
+    *,
+    basis: type[nn.bases.SoftmaxBasis] = nn.bases.SoftmaxBasis,
+    bounded: bool = True,
+) -> Basis:
     return partial(
-        nn.bases.SoftmaxBasis,
+        basis,
         num_basis=config.num_basis,
         num_heads=config.num_heads,
         grid_shape=_grid(config, sizes),
         temperature=config.temperature,
-        temperature_bounds=_bounds(config),
-    )
-
-
-def _indicator(config: ModelOptions, sizes: Sizes) -> Basis:
-    return partial(
-        nn.bases.IndicatorBasis,
-        num_basis=config.num_basis,
-        num_heads=config.num_heads,
-        grid_shape=_grid(config, sizes),
-        temperature=config.temperature,
-        temperature_bounds=_bounds(config),
+        temperature_bounds=_bounds(config) if bounded else None,
     )
 
 
 def _transolver(config: ModelOptions, sizes: Sizes) -> Basis:
     """The authors clip temperatures on grids, and nowhere else."""
-    on_grid = sizes.grid_shape is not None
-    return partial(
-        nn.bases.SoftmaxBasis,
-        num_basis=config.num_basis,
-        num_heads=config.num_heads,
-        grid_shape=_grid(config, sizes),
-        temperature=config.temperature,
-        temperature_bounds=_bounds(config) if on_grid else None,
-    )
+    return _softmax(config, sizes, bounded=sizes.grid_shape is not None)
 
 
 def _adaptive(config: ModelOptions, sizes: Sizes) -> Basis:
@@ -174,7 +161,7 @@ _SCORES = (*_FIXED, "temperature", "min_temperature", "max_temperature")
 
 BASES: dict[str, NamedBasis] = {
     "softmax": NamedBasis(_softmax, _SCORES),
-    "indicator": NamedBasis(_indicator, _SCORES),
+    "indicator": NamedBasis(partial(_softmax, basis=nn.bases.IndicatorBasis), _SCORES),
     "adaptive": NamedBasis(_adaptive, ("num_basis", "temperature")),
     "orthonormal": NamedBasis(_orthonormal, _SCORES),
     "fourier": NamedBasis(_fourier, _FIXED),

@@ -3,7 +3,7 @@
 Every function `(config, sizes, rngs)` passes arguments by name.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -147,30 +147,25 @@ def _nystromformer(config: ModelOptions) -> Layer:
     )
 
 
-def _mean(config: ModelOptions) -> Layer:
-    return partial(nn.attention.MeanAttention, num_heads=config.num_heads)
+def _with_heads(layer: type[nnx.Module]) -> Callable[[ModelOptions], Layer]:
+    return lambda config: partial(layer, num_heads=config.num_heads)
 
 
-def _efficient(config: ModelOptions) -> Layer:
-    return partial(nn.attention.EfficientAttention, num_heads=config.num_heads)
-
-
-def _galerkin(config: ModelOptions) -> Layer:
-    return partial(nn.attention.SharedNormAttention, num_heads=config.num_heads)
-
-
-# Attentions of the orthogonal neural operator, by the option `ono_attention`.
-ONO_ATTENTIONS = {
+# Attention layers that the published programs use on some data sets.
+ONO_ATTENTIONS: dict[str, Callable[[ModelOptions], Layer]] = {
     "nystrom": _nystromformer,
-    "mean": _mean,
-    "efficient": _efficient,
-    "galerkin": _galerkin,
+    "mean": _with_heads(nn.attention.MeanAttention),
+    "efficient": _with_heads(nn.attention.EfficientAttention),
+    "galerkin": _with_heads(nn.attention.SharedNormAttention),
 }
 
 
-def _ono(config: ModelOptions, sizes: Sizes, rngs: nnx.Rngs) -> nn.ONO:
+def _ono(
+    config: ModelOptions, sizes: Sizes, rngs: nnx.Rngs, *, original: bool = False
+) -> nn.ONO:
+    coordinates = nn.Coordinates(sizes.point_dim)
     return nn.ONO(
-        position=position(config, sizes),
+        position=coordinates if original else position(config, sizes),
         feature_dim=sizes.feature_dim,
         out_features=sizes.out_features,
         attention=ONO_ATTENTIONS[config.ono_attention](config),
@@ -178,23 +173,7 @@ def _ono(config: ModelOptions, sizes: Sizes, rngs: nnx.Rngs) -> nn.ONO:
         num_layers=config.num_layers,
         num_modes=config.num_basis,
         mlp_ratio=config.mlp_ratio,
-        time_embedding=sizes.time_embedding,
-        rematerialize=config.rematerialize,
-        rngs=rngs,
-    )
-
-
-def _ono_original(config: ModelOptions, sizes: Sizes, rngs: nnx.Rngs) -> nn.ONO:
-    return nn.ONO(
-        position=nn.Coordinates(sizes.point_dim),
-        feature_dim=sizes.feature_dim,
-        out_features=sizes.out_features,
-        attention=ONO_ATTENTIONS[config.ono_attention](config),
-        features=config.width,
-        num_layers=config.num_layers,
-        num_modes=config.num_basis,
-        mlp_ratio=config.mlp_ratio,
-        joint_encoder=True,
+        joint_encoder=original,
         time_embedding=sizes.time_embedding,
         rematerialize=config.rematerialize,
         rngs=rngs,
@@ -347,7 +326,7 @@ FLARE = Entry(
 )
 LNO = Entry(model=_lno, options=(*_DEPTH, "num_heads", "mlp_layers", "num_basis"))
 ONO = Entry(model=_ono, options=(*_ONO, "reference_points"))
-ONO_ORIGINAL = Entry(model=_ono_original, options=_ONO)
+ONO_ORIGINAL = Entry(model=partial(_ono, original=True), options=_ONO)
 GNOT = Entry(model=_gnot, options=(*_GNOT, "reference_points"))
 GNOT_ORIGINAL = Entry(model=_gnot_original, options=_GNOT)
 DEEPONET = Entry(model=_deeponet, options=_DEPTH, fixed_points=True)

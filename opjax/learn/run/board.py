@@ -46,15 +46,17 @@ class Board:
         with self._ending():
             self._folder.mkdir(exist_ok=True)
             self._writer = record_writer.RecordWriter(str(self._folder / name))
-            self._put(file_version="brain.Event:2")
-            self._put(step=step, session_log=log(status=log.START))
+            self._put(self._event(file_version="brain.Event:2"))
+            started = log(status=log.START)
+            self._put(self._event(step=step, session_log=started))
 
     def add(self, row: Json) -> None:
         """Writes the numbers of a row, which must contain "step"."""
         for name, value in row.items():
             if self._writer is not None and isinstance(value, (int, float)):
                 with self._ending():
-                    self._put(step=row["step"], summary=self._scalar(name, value))
+                    summary = self._scalar(name, value)
+                    self._put(self._event(step=row["step"], summary=summary))
 
     def close(self) -> None:
         """Closes the file."""
@@ -62,8 +64,8 @@ class Board:
             with self._ending():
                 self._writer.close()
 
-    def _put(self, **given: Any) -> None:
-        event = self._event(wall_time=time.time(), **given)
+    def _put(self, event: Any) -> None:
+        event.wall_time = time.time()
         self._writer.write(event.SerializeToString())
         self._writer.flush()
 

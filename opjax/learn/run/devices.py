@@ -85,7 +85,9 @@ class Devices:
         if not sizes:
             _refuse_several(self._config)
             return None
-        mesh = sharding.device_mesh(**sizes)
+        mesh = sharding.device_mesh(
+            points=sizes.get("points", 1), batch=sizes.get("batch", 1)
+        )
         samples = getattr(self._config, "batch_size", None)
         if samples is not None:
             sharding.check_batch(mesh, samples, _parts(self._config))

@@ -162,7 +162,7 @@ def _counted(names: Iterable[str]) -> str:
 
 def head(config: Configuration, sizes: Sizes) -> set[str]:
     """Names of the parameters whose shape depends on the number of output channels."""
-    return set(_grown(config, sizes, out_features=1))
+    return set(_grown(config, sizes, outputs=True))
 
 
 def _shapes(config: Configuration, sizes: Sizes) -> dict[str, tuple[int, ...]]:
@@ -171,11 +171,18 @@ def _shapes(config: Configuration, sizes: Sizes) -> dict[str, tuple[int, ...]]:
     return {name: leaf.shape for name, leaf in tuning.named(model).items()}
 
 
-def _grown(config: Configuration, sizes: Sizes, **more: int) -> dict[str, int | None]:
-    """Parameters that grow with a size, and the axis that grows by one; else None."""
+def _grown(
+    config: Configuration, sizes: Sizes, *, outputs: bool
+) -> dict[str, int | None]:
+    """Parameters that grow with the features, or with the outputs.
+
+    Of each, the axis that grows by one; None if there is no such axis.
+    """
     before = _shapes(config, sizes)
-    counts = {name: getattr(sizes, name) + number for name, number in more.items()}
-    after = _shapes(config, sizes._replace(**counts))
+    larger = sizes._replace(feature_dim=sizes.feature_dim + 1)
+    if outputs:
+        larger = sizes._replace(out_features=sizes.out_features + 1)
+    after = _shapes(config, larger)
     grown: dict[str, int | None] = {}
     for name, shape in before.items():
         change = np.subtract(after[name], shape)
@@ -201,8 +208,7 @@ def expanded(start: Learned, model: Model, found: Match, config: Configuration) 
     Raises:
       ValueError: if the architecture does not support other channels.
     """
-    inputs = _grown(config, found.before, feature_dim=1)
-    outputs = _grown(config, found.before, out_features=1)
+    inputs, outputs = (_grown(config, found.before, outputs=o) for o in (False, True))
     before, wanted = tuning.named(start.model), tuning.named(model)
     leaves: list[jax.Array] = []
     for name, leaf in wanted.items():
@@ -231,9 +237,9 @@ def new_parameters(config: Configuration, found: Match) -> set[str]:
     """Names of the parameters that have parts of new channels."""
     names: set[str] = set()
     if (found.inputs == NEW).any():
-        names |= _grown(config, found.before, feature_dim=1).keys()
+        names |= _grown(config, found.before, outputs=False).keys()
     if (found.places["target"] == NEW).any():
-        names |= _grown(config, found.before, out_features=1).keys()
+        names |= _grown(config, found.before, outputs=True).keys()
     return names
 
 

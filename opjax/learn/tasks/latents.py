@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from opjax._trees import PyTree
+from opjax.files import npz
 from opjax.learn.json_files import replacing
 from opjax.learn.tasks.task import Task
 
@@ -61,8 +62,8 @@ def beside(
         arrays: dict[str, Any] = compare(
             np.asarray(latents), functions[:, : latents.shape[2]]
         )
-        with replacing(folder / FILE) as path, open(path, "wb") as file:
-            np.savez_compressed(file, grid_shape=np.asarray(shape), **arrays)
+        with replacing(folder / FILE) as path:
+            npz.add(path, arrays | {"grid_shape": np.asarray(shape)})
         last = {"latent_angle": arrays["angles"][-1].mean()}
         last["latent_share"] = arrays["shares"][-1].mean()
         return {**results, **{name: float(value) for name, value in last.items()}}

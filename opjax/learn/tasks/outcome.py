@@ -29,10 +29,12 @@ from numpy.typing import ArrayLike
 
 from opjax import training
 from opjax._trees import Model, PyTree
+from opjax.files import npz
 from opjax.learn.json_files import replacing
 from opjax.learn.predict.prediction import of_function
 from opjax.learn.registry import operators
 from opjax.samples import Sample
+from opjax.samples.flat import flatten, restored
 
 FILE = "predictions.npz"
 _FIRST = 2  # samples in which models are compared
@@ -40,7 +42,6 @@ _COLUMNS = 6  # basis functions of a layer
 _HEADS = 4  # functional maps of a layer
 _MAX_BYTES = 2**30
 _ARRAYS = ("mesh_points", "features", "target")
-_GRIDS = ("grid_shape", "target_grid")
 
 
 class Outcome(NamedTuple):
@@ -90,13 +91,10 @@ def write(
     arrays: dict[str, Any] = {"errors": errors, "rows": np.asarray(rows, np.int64)}
     for i, (sample, values) in enumerate(zip(samples, predicted, strict=True)):
         arrays[f"prediction_{i}"] = values
-        for name in (*_ARRAYS, *_GRIDS):
-            if getattr(sample, name) is not None:
-                arrays[f"{name}_{i}"] = getattr(sample, name)
+        arrays |= {f"{k}_{i}": array for k, array in flatten(sample, _ARRAYS).items()}
     arrays |= {**(inspected or {}), **(extra or {})}
-    with replacing(folder / FILE) as path, open(path, "wb") as file:
-        content: Any = {k: np.asarray(v) for k, v in arrays.items()}
-        np.savez_compressed(file, **content)
+    with replacing(folder / FILE) as path:
+        npz.add(path, {k: np.asarray(v) for k, v in arrays.items()})
 
 
 def evaluate_steps(
@@ -154,12 +152,9 @@ def read(folder: pathlib.Path) -> Outcome:
     rows = [int(row) for row in arrays["rows"]]
     samples = []
     for i, row in enumerate(rows):
-        values: Any = {name: arrays.get(f"{name}_{i}") for name in (*_ARRAYS, *_GRIDS)}
-        for name in _GRIDS:
-            values[name] = (
-                None if values[name] is None else tuple(values[name].tolist())
-            )
-        samples.append(Sample(**values, name=f"test sample {row}"))
+        end = f"_{i}"
+        own = {k.removesuffix(end): a for k, a in arrays.items() if k.endswith(end)}
+        samples.append(restored(own, f"test sample {row}"))
     predicted = [arrays[f"prediction_{i}"] for i in range(len(rows))]
     return Outcome(arrays["errors"], rows, samples, predicted, arrays)
 
