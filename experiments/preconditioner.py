@@ -45,7 +45,7 @@ class Config(UpdateOptions):
         "Largest contrast in training. The logarithm is uniform from zero",
         minimum=1,
     )
-    num_steps: int = option(1000, "Number of optimizer steps", minimum=2)
+    num_steps: int = option(600, "Number of optimizer steps", minimum=2)
     batch_size: int = option(4, "Number of coefficients in a step", minimum=1)
     learning_rate: float = option(1e-3, "Maximum learning rate", above=0)
     num_test: int = option(3, "Number of unseen coefficients", minimum=1)
