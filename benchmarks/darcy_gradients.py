@@ -422,10 +422,13 @@ def page(rows: Sequence[Row]) -> str:
 
 def draw(smooth: dict[str, np.ndarray], two_phase: dict[str, np.ndarray]) -> Any:
     """Returns the figure: derivatives of two cases, and one found coefficient."""
-    figure = drawing.new_figure(9.0, 6.4)
+    figure = drawing.new_figure(9.0, 5.6)
     axes = figure.subplots(3, 4)
     for fields, kind, line in ((smooth, "smooth", 0), (two_phase, "two phases", 1)):
-        exact, ours = fields["slope, solver"], fields["slope, operator"]
+        exact, ours = (  # per area, not per cell
+            fields[f"slope, {by}"] * fields["coefficient"].size
+            for by in ("solver", "operator")
+        )
         limit = np.abs(exact).max()
         images = {
             f"log a, {kind}": (fields["coefficient"], drawing.OF_VALUES),

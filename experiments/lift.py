@@ -107,10 +107,9 @@ def make_task(config: Config, cache_dir: str | None) -> Task:
     physical = splits(config, cache_dir)
     given = physical
     if not config.scalars:
-        train, validation, test = (
-            [sample._replace(scalars=None) for sample in part] for part in physical[:3]
+        given = physical.mapped(
+            lambda part: [sample._replace(scalars=None) for sample in part]
         )
-        given = physical._replace(train=train, validation=validation, test=test)
     task = regression(
         config,
         given,

@@ -171,24 +171,17 @@ def _signed(
 ) -> samples.Splits:
     """The surfaces with normalised signatures as features."""
     times = [time * config.length**2 for time in _TIMES]
-    train, validation, test = (
-        rna.with_signatures(
-            part, times=times, data_dir=config.data_dir, cache_dir=cache_dir
-        )
-        if part
-        else []
-        for part in found[:3]
+    signatures = partial(
+        rna.with_signatures, times=times, data_dir=config.data_dir, cache_dir=cache_dir
     )
-    every = np.concatenate([np.asarray(surface.features) for surface in train])
+    signed = found.mapped(lambda part: signatures(part) if part else [])
+    every = np.concatenate([np.asarray(surface.features) for surface in signed.train])
     mean, std = every.mean(axis=0), every.std(axis=0) + 1e-6
 
     def normalized(surface: samples.Sample) -> samples.Sample:
         return surface._replace(features=(surface.features - mean) / std)
 
-    train, validation, test = (
-        list(map(normalized, part)) for part in (train, validation, test)
-    )
-    return found._replace(train=train, validation=validation, test=test)
+    return signed.mapped(lambda part: list(map(normalized, part)))
 
 
 def place(

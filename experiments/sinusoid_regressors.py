@@ -1,10 +1,9 @@
 """Regression from a few observations: attention of queries to observed points.
 
-All regressors have one signature, `model(context_points (n, p), context_values (n, q),
-query_points (m, p)) -> (m, q)`, for one task and any number of observations; the
-keyword `context_weights (n,)` weighs them, and zero masks one. Points have `point_dim`
-coordinates, values that are encoded `value_dim` channels. Layers start from U(-b, b)
-with `b = fan_in^{-1/2}` unless said otherwise.
+All regressors have one signature, `model(context_points (n, 1), context_values (n, 1),
+query_points (m, 1)) -> (m, 1)`, for one task and any number of observations; the
+keyword `context_weights (n,)` weighs them, and zero masks one. Points and values have
+one channel. Layers start from U(-b, b) with `b = fan_in^{-1/2}` unless said otherwise.
 
 References:
   Xiao et al., "Functional Attention", 2026, Section 5.1 and App. C.1.
@@ -67,10 +66,10 @@ class Regressor(nnx.Module, abc.ABC):
 class _TokenRegressor(Regressor):
     """Averages of encoded observations, one for each basis function on the context."""
 
-    def __init__(self, features, *, point_dim, num_basis, kernel_init, rngs):
+    def __init__(self, features, *, num_basis, kernel_init, rngs):
         _checks.positive(features=features, num_basis=num_basis)
         self.encoder = _perceptron(
-            point_dim, features, features, kernel_init=kernel_init, rngs=rngs
+            1, features, features, kernel_init=kernel_init, rngs=rngs
         )
         zeros, bias_init = jax.nn.initializers.zeros, fan_in_uniform(features)
         # The bias cancels in a softmax over points; the reference code counts it.
@@ -120,7 +119,6 @@ class FunctionalRegressor(_TokenRegressor):
         num_basis: int,
         ridge: float,
         learn_ridge: bool = False,
-        point_dim: int = 1,
         rngs: nnx.Rngs,
     ):
         _checks.non_negative(ridge=ridge)
@@ -132,7 +130,6 @@ class FunctionalRegressor(_TokenRegressor):
         self.fixed_ridge = None if learn_ridge else ridge
         super().__init__(
             features,
-            point_dim=point_dim,
             num_basis=num_basis,
             kernel_init=_normal(0.01),
             rngs=rngs,
@@ -173,12 +170,9 @@ class CrossValidatedRegressor(_TokenRegressor):
         `opjax.gcv_ridge`.
     """
 
-    def __init__(
-        self, features: int, *, num_basis: int, point_dim: int = 1, rngs: nnx.Rngs
-    ):
+    def __init__(self, features: int, *, num_basis: int, rngs: nnx.Rngs):
         super().__init__(
             features,
-            point_dim=point_dim,
             num_basis=num_basis,
             kernel_init=_normal(0.01),
             rngs=rngs,
@@ -212,14 +206,12 @@ class TransolverRegressor(_TokenRegressor):
         *,
         num_basis: int,
         num_heads: int,
-        point_dim: int = 1,
         rngs: nnx.Rngs,
     ):
         _checks.positive(num_heads=num_heads)
         self.num_heads = num_heads
         super().__init__(
             features,
-            point_dim=point_dim,
             num_basis=num_basis,
             kernel_init=None,
             rngs=rngs,
@@ -252,7 +244,6 @@ class IntentionRegressor(Regressor):
         num_heads: int,
         ridge: float,
         shared_encoder: bool = True,
-        point_dim: int = 1,
         rngs: nnx.Rngs,
     ):
         head_width(features, num_heads)  # refuses heads of unequal width
@@ -261,11 +252,7 @@ class IntentionRegressor(Regressor):
 
         def encoder() -> MLP:
             init, hidden = _normal(0.02), (features,) * 3
-            if point_dim == 1:
-                return LinePerceptron(hidden, features, kernel_init=init, rngs=rngs)
-            return _perceptron(
-                point_dim, features, features, kernel_init=init, rngs=rngs
-            )
+            return LinePerceptron(hidden, features, kernel_init=init, rngs=rngs)
 
         self.key = encoder()
         self.query = None if shared_encoder else encoder()
@@ -298,11 +285,11 @@ class IntentionRegressor(Regressor):
 class _DecodedRegressor(Regressor):
     """Encoders of points and values and a decoder, around an attention."""
 
-    def __init__(self, features, *, num_layers, point_dim, value_dim, rngs):
-        _checks.positive(features=features, point_dim=point_dim, value_dim=value_dim)
-        self.key = _perceptron(point_dim, features, features, 3, rngs=rngs)
-        self.value = _perceptron(value_dim, features, features, 3, rngs=rngs)
-        self.decoder = _perceptron(features, features, value_dim, num_layers, rngs=rngs)
+    def __init__(self, features, *, num_layers, rngs):
+        _checks.positive(features=features)
+        self.key = _perceptron(1, features, features, 3, rngs=rngs)
+        self.value = _perceptron(1, features, features, 3, rngs=rngs)
+        self.decoder = _perceptron(features, features, 1, num_layers, rngs=rngs)
 
     @abc.abstractmethod
     def mix(
@@ -339,8 +326,6 @@ class SoftmaxAttentionRegressor(_DecodedRegressor):
         features: int,
         *,
         num_heads: int,
-        point_dim: int = 1,
-        value_dim: int = 1,
         rngs: nnx.Rngs,
     ):
         head_width(features, num_heads)  # refuses heads of unequal width
@@ -348,8 +333,6 @@ class SoftmaxAttentionRegressor(_DecodedRegressor):
         super().__init__(
             features,
             num_layers=2,
-            point_dim=point_dim,
-            value_dim=value_dim,
             rngs=rngs,
         )
         glorot = jax.nn.initializers.glorot_uniform()
@@ -385,15 +368,11 @@ class LinearAttentionRegressor(_DecodedRegressor):
         self,
         features: int,
         *,
-        point_dim: int = 1,
-        value_dim: int = 1,
         rngs: nnx.Rngs,
     ):
         super().__init__(
             features,
             num_layers=3,
-            point_dim=point_dim,
-            value_dim=value_dim,
             rngs=rngs,
         )
 

@@ -27,7 +27,8 @@ def grid_convolution(
 
         y[i, o] = sum_{s, c} kernel[s, c, o] v[i + s - (size - 1) / 2, c].
 
-    Only reverse-mode differentiation is supported, for convenience (C): the gradient
+    `jax.grad`, `jax.jacrev` and `jax.hessian` are supported, `jax.jvp` of the
+    convolution itself is not, for convenience (C): the gradient
     has a custom rule, which stores only the arguments. On CPU, JAX's gradient with
     respect to the kernel is tens of times slower inside `lax.scan` and `lax.while_loop`
     than outside; the custom rule is one matrix product per kernel entry. There, 3 x 3
@@ -79,17 +80,24 @@ def grid_convolution(
 # The fields below have the rows that the kernel reads beyond the first and the last.
 
 
-@jax.custom_vjp
-def _correlate(field: jax.Array, kernel: jax.Array) -> jax.Array:
+def _by_platform(field: Array, kernel: Array) -> Array:
     return lax.platform_dependent(
         field, kernel, cpu=_correlate_cpu, default=_correlate_native
     )
 
 
+_correlate = jax.custom_vjp(_by_platform)
+
+
+# Neither rule calls `_correlate`: a custom rule inside a custom rule has no second
+# derivatives in `lax.scan` (jax 0.10.2), and forward mode, which `jax.hessian` applies
+# to the gradient, would be refused.
+
+
 def _correlate_forward(
     field: Array, kernel: Array
 ) -> tuple[Array, tuple[Array, Array]]:
-    return _correlate(field, kernel), (field, kernel)
+    return _by_platform(field, kernel), (field, kernel)
 
 
 def _correlate_backward(
@@ -131,7 +139,7 @@ def _pullback_cpu(field: Array, kernel: Array, cotangent: Array) -> tuple[Array,
     sizes = kernel.shape[:-2]
     kernel_cotangent = _kernel_cotangent_products(field, cotangent, sizes=sizes)
     cotangent = _halo.extend(cotangent, sizes[0] - 1, None)
-    return _correlate(cotangent, reflected), kernel_cotangent
+    return _correlate_cpu(cotangent, reflected), kernel_cotangent
 
 
 def _pullback(

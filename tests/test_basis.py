@@ -12,6 +12,7 @@ import pytest
 import opjax
 from opjax import basis
 from tests import oracles
+from tests.selection import by_day
 
 OFFSET = 0.1  # large enough to show in a gradient
 
@@ -130,6 +131,7 @@ def test_gradient_matches_the_oracle(case):
     oracles.check_gradient(*case)
 
 
+@pytest.mark.parametrize("case", by_day(CASES, list(CASES)[::4]), indirect=True)
 def test_jit_vmap_and_single_precision_agree(case):
     function, _, args = case
     oracles.check_transforms(function, args, rtol32=1e-3)
@@ -315,6 +317,7 @@ def test_orthonormalize_ignores_points_of_zero_weight(rng, method):
     np.testing.assert_allclose(d_zero, np.pad(d_weights, (0, 2)), atol=1e-11)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("half", [jnp.bfloat16, jnp.float16])
 def test_half_precision_is_factorised_in_single_and_returned_in_half(rng, half):
     values, phi = rng.normal(size=(300, 2)), rng.uniform(0.5, 1.5, (300, 4))

@@ -26,6 +26,7 @@ class Told:
         return self.target, sample.scalars[:1]
 
 
+@pytest.mark.nightly
 def test_polars_have_scalar_and_integrated_lift(sample):
     angle = float(sample.scalars[0])
     polar = figure.predicted_polar(Told(sample), sample, np.array([angle, 1.0]))

@@ -42,6 +42,7 @@ def test_ridge_solve_is_the_stacked_least_squares_fit(problem, ridge, form):
         oracles.check_gradient(solver(form), oracle(form), args)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("shape", "form"), [((3, 6), opjax.Additive), ((6, 3), opjax.Convex)]
 )
@@ -103,6 +104,7 @@ def test_without_ridge_wide_data_are_interpolated(rng):
     np.testing.assert_allclose(solution, minimal_norm, rtol=1e-10)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("half", [jnp.bfloat16, jnp.float16])
 def test_half_precision_is_solved_in_single_and_returned_in_half(problem, half):
     rounded = [a.astype(half) for a in problem]

@@ -30,6 +30,7 @@ def test_softmax_over_no_points_is_that_over_masked_ones():
     np.testing.assert_array_equal(found, masked)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
 def test_frequencies_of_half_precision_are_those_of_single(rng, dtype):
     values, kernel = rng.normal(size=(16, 2)), rng.normal(size=(5, 2, 3, 2))

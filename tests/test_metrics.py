@@ -390,6 +390,7 @@ def test_all_errors_are_the_same_in_any_unit(factor, rng):
         np.testing.assert_allclose(found[name], value, rtol=1e-5, err_msg=name)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
 def test_half_precision_is_measured_in_float32_and_rounded_at_the_end(dtype, rng):
     p, t = ((300 + 30 * x).astype(dtype) for x in rng.normal(size=(2, 4000)))

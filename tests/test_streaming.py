@@ -184,6 +184,7 @@ def test_coefficients_of_a_mesh_give_values_at_other_points(mesh, tmp_path):
     np.testing.assert_allclose(np.concatenate(parts), expected[7:19], rtol=1e-10)
 
 
+@pytest.mark.nightly
 def test_a_step_is_the_step_of_the_whole(mesh):
     model, optimizer = single(build("functional")), optax.sgd(0.1)
     step = streaming.make_step(optimizer, Chunks(10))

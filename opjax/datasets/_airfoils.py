@@ -69,5 +69,4 @@ def with_features(found: Splits, features: Callable[[Sample], np.ndarray]) -> Sp
     def part(samples: Sequence[Sample]) -> list[Sample]:
         return [sample._replace(features=features(sample)) for sample in samples]
 
-    train, validation, test = map(part, found[:3])
-    return found._replace(train=train, validation=validation, test=test)
+    return found.mapped(part)

@@ -51,10 +51,7 @@ def splits(
     )
     if split == "transolver":
         return divided
-    train, validation, test = (
-        [_on_reference(sample) for sample in part] for part in divided[:3]
-    )
-    return Splits(train, validation, test, divided.source)
+    return divided.mapped(lambda part: list(map(_on_reference, part)))
 
 
 def load(

@@ -1,7 +1,7 @@
 """Data sets split into training, validation and test sets."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from typing import Any, Generic, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
@@ -124,6 +124,11 @@ class Divided(NamedTuple, Generic[_T]):
         if test is not None:
             kept[2] = _take(test, range(len(test)), shares.num_test)
         return cls(*kept, source=f"own {cls.elements}")
+
+    def mapped(self, convert: Callable[[_T], _T]) -> Self:
+        """Returns the split with each of its parts converted."""
+        train, validation, test = map(convert, self[:3])
+        return self._replace(train=train, validation=validation, test=test)
 
     @classmethod
     def _rows_at_random(

@@ -169,6 +169,7 @@ def test_masked_queries_do_no_harm(points, bases, weights):
     np.testing.assert_allclose(actual[:-2], expected, rtol=1e-10)
 
 
+@pytest.mark.nightly
 def test_refinement_converges_at_the_order_of_the_quadrature():
     def attention(q, k, v, key_weights):
         x = np.linspace(0, 1, len(k))

@@ -74,6 +74,7 @@ def test_order_of_points_is_irrelevant(points, key_weights, rng):
     oracles.check_permutations(attention, *points, key_weights, rng)
 
 
+@pytest.mark.nightly
 def test_refinement_converges_at_the_order_of_the_quadrature():
     latents = np.array([[1.0, -0.5], [0.3, 2.0], [-1.0, 0.2]])
     oracles.check_refinement(partial(opjax.flare_attention, latents=latents))

@@ -11,6 +11,7 @@ import opjax
 from opjax.attention.nystrom import row_and_column
 from tests.attention import oracles
 from tests.oracles import check_gradient, check_value
+from tests.selection import by_day
 
 LANDMARKS = 4
 
@@ -51,7 +52,7 @@ def attend(q, k, v, query_weights=None, key_weights=None, **options):
     return opjax.nystrom_attention(q, k, v, **weights, **options)
 
 
-@pytest.mark.parametrize("num_iterations", [0, 6])
+@pytest.mark.parametrize("num_iterations", by_day([0, 6], [6]))
 def test_values_and_gradients_match_the_oracle(points, num_iterations):
     def oracle(q, k, v):
         ones = np.ones(len(q)), np.ones(len(k))
@@ -158,6 +159,7 @@ def test_refinement_converges_at_the_order_of_the_quadrature():
     np.testing.assert_allclose(np.log2(errors[0] / errors[1]), 2, atol=0.1)
 
 
+@pytest.mark.nightly
 def test_half_precision_keeps_its_dtype(points):
     output = attend(*[jnp.asarray(a, jnp.bfloat16) for a in points])
     assert output.dtype == jnp.bfloat16

@@ -119,6 +119,7 @@ def test_points_may_be_permuted(sample, key_weights, rng):
     np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.nightly
 def test_refinement_converges_at_the_order_of_the_quadrature(rng):
     q, k = rng.normal(size=(2, 3, 1))
 

@@ -67,6 +67,7 @@ def test_order_of_points_is_irrelevant(attention, points, key_weights, rng):
     oracles.check_permutations(attention, *points, key_weights, rng)
 
 
+@pytest.mark.nightly
 @each
 def test_refinement_converges_at_the_order_of_the_quadrature(attention):
     oracles.check_refinement(attention)

@@ -11,6 +11,7 @@ import pytest
 import opjax
 from tests.attention import oracles
 from tests.oracles import replaced
+from tests.selection import by_day
 
 KERNELS = ("softmax", "relu")
 each = pytest.mark.parametrize("kernel", KERNELS)
@@ -61,7 +62,7 @@ def attend(kernel, q, k, v, directions, weights=None):
 
 
 @each
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("weighted", by_day([False, True], [True]))
 def test_values_and_gradients_match_the_oracle(
     points, directions, key_weights, kernel, weighted
 ):
@@ -94,6 +95,7 @@ def test_order_of_points_is_irrelevant(points, directions, key_weights, rng, ker
     oracles.check_permutations(at(directions, kernel), *points, key_weights, rng)
 
 
+@pytest.mark.nightly
 def test_refinement_converges_at_the_order_of_the_quadrature(rng):
     # Without the offset, by which the largest key of a mesh would be felt.
     attention = functools.partial(at(rng.normal(size=(6, 2))), offset=0.0)
@@ -114,6 +116,7 @@ def test_a_masked_key_far_above_the_others_does_no_harm(points, directions):
     assert np.all(np.isfinite(gradient))
 
 
+@pytest.mark.nightly
 def test_the_estimate_of_the_softmax_improves_with_features(points):
     small = 0.5 * points[0], 0.5 * points[1], points[2]
     expected = opjax.softmax_attention(*small)

@@ -32,6 +32,7 @@ def test_cumulative_sums_give_the_values_of_the_product(layer, constant):
     np.testing.assert_allclose(jax.jit(relu_map)(*given), dense(*given), atol=1e-13)
 
 
+@pytest.mark.nightly
 def test_gradients_are_those_of_the_product(layer):
     def total(function):
         return jax.jit(

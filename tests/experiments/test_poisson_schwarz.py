@@ -367,6 +367,7 @@ def test_seeds_and_rates_together_are_those_alone(trained, tmp_path):
         np.testing.assert_allclose(value[0, 0], together[name][1, 1], 1e-4)
 
 
+@pytest.mark.nightly
 def test_seeds_and_rates_differ(trained):
     losses = trained[0].losses
     assert losses.shape == (4, 6)
@@ -436,9 +437,8 @@ def dense_inverse(shape):
     return np.linalg.inv(matrix)
 
 
-@pytest.mark.parametrize(
-    "shape", [pytest.param((600,), marks=pytest.mark.nightly), (24, 25)]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("shape", [(600,), (24, 25)])
 def test_errors_are_those_of_the_dense_matrices(shape, user_session):
     setup = Setup(grid_shape=shape, global_rank=3)
     study = simple(setup, Start(scale=0.02), 1.0, seeds=(0, 1), num_modes=2)

@@ -86,6 +86,7 @@ def test_a_member_gets_every_figure(kind, tmp_path, rng):
     assert_small_pngs(folder / "figures")
 
 
+@pytest.mark.nightly
 def test_a_run_compares_models_on_the_same_samples(tmp_path, rng):
     for name, seed in (("b:c", 10), ("b:c", 2), ("a", 0)):
         folder = tmp_path / f"{name.replace(':', '_')}-{seed}"

@@ -105,7 +105,7 @@ def test_chunks_have_hessians_in_reverse_mode_and_say_so(rng, tmp_path):
         return found.function(found.parameters, points, sample.features).mean()
 
     x = jnp.asarray(sample.mesh_points)
-    with pytest.raises(TypeError, match=r"Use reverse mode: jax.grad"):
+    with pytest.raises(TypeError, match="chunks of points.*Use jax.grad"):
         jax.jvp(mean, (x,), (x,))
     shapes = jax.eval_shape(jax.jacrev(jax.grad(mean)), x)
     assert shapes.shape == (9, 2, 9, 2)

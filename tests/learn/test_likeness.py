@@ -69,6 +69,7 @@ def test_unlike_cases_are_warned_of_and_refused_when_strict(run, rng, tmp_path, 
         )
 
 
+@pytest.mark.nightly
 def test_cases_alike_pass_when_strict(run, tmp_path, capsys):
     folder, new = run
     program.run(program.CalibrateOptions(folder, input=str(new), false_alarms=0.03))
@@ -87,6 +88,7 @@ def test_cases_alike_pass_when_strict(run, tmp_path, capsys):
     assert not any("likeness" in key for key in found)
 
 
+@pytest.mark.nightly
 def test_what_the_cases_are_able_to_tell_apart_is_said_before(run, tmp_path, capsys):
     folder, new = run
     line = program.run(program.CalibrateOptions(folder, input=str(new)))
@@ -356,6 +358,7 @@ def test_few_cases_give_no_warning_but_a_note(run, tmp_path, capsys):
             )
 
 
+@pytest.mark.nightly
 def test_strict_needs_a_calibration(run, tmp_path):
     folder, new = run
     given = {"input": str(new), "output": tmp_path / "out", "strict": True}

@@ -105,6 +105,7 @@ def expected_of(found, sample, **when):
     return np.asarray(whole((found.model, found.normalizers), arrays, when))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("name", "weighted"),
     by_day(

@@ -130,6 +130,7 @@ def test_a_study_trains_models_with_variants_and_seeds_and_can_be_extended(
         program(line).run(dataclasses.replace(config, num_epochs=3), workdir=tmp_path)
 
 
+@pytest.mark.nightly
 def test_without_validation_samples_the_last_epoch_counts(tmp_path):
     config = dataclasses.replace(QUICK, num_validation=0)
     result = program(Line(validation=())).run(config, workdir=tmp_path / "none")
@@ -169,6 +170,7 @@ def test_what_diverges_is_an_error_or_a_result(tmp_path):
         program(line).run(QUICK, workdir=tmp_path / "b")
 
 
+@pytest.mark.nightly
 def test_replicas_are_one_member(tmp_path):
     @dataclasses.dataclass(frozen=True)
     class Steps(RunOptions, learn.StepOptions):

@@ -129,7 +129,7 @@ def test_markdown_of_the_programs_becomes_html():
 
 @pytest.mark.nightly
 def test_the_program_reports_a_bad_run(tmp_path):
-    command = [sys.executable, "-m", "experiments.publish"]
+    command = [sys.executable, "-m", "opjax.learn.cli.report"]
     command += [f"--page={tmp_path}/page.md", f"--runs={tmp_path}/none"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1

@@ -41,6 +41,7 @@ def run(folder, tmp_path_factory):
     return workdir, result
 
 
+@pytest.mark.nightly
 def test_files_with_scalars_are_learned_and_predicted(folder, run, tmp_path):
     workdir, result = run
     assert {"relative_l2", "lift_error"} <= result.keys()

@@ -165,6 +165,7 @@ def test_scalars_outside_the_training_are_named_with_their_values(
     assert "c00" not in shown.replace(str(tmp_path), "").split("angle = ")[0]
 
 
+@pytest.mark.nightly
 def test_intervals_are_the_conformal_quantiles(run, others, tmp_path):
     workdir = tmp_path / "run"
     shutil.copytree(run[0], workdir)

@@ -162,6 +162,7 @@ def test_a_training_asks_for_the_same_dense_or_in_slices():
         np.testing.assert_allclose(one, two, atol=4e-5, rtol=1e-3)
 
 
+@pytest.mark.nightly
 def test_sums_over_chunks_do_not_depend_on_their_size():
     model, normalizers, arrays = _model(True), _normalizers(True), _arrays(True)
     found = [_data(normalizers, size).look(model, arrays) for size in (5, 37)]

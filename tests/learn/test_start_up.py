@@ -62,6 +62,7 @@ def test_numbers_of_a_run_are_no_part_of_its_programs(config, task):
     assert texts[0] == texts[1]
 
 
+@pytest.mark.nightly
 def test_a_model_is_the_same_but_for_rounding_compiled_or_not(config, task):
     with jax.enable_x64(False):
         compiled = study.build(config, task)

@@ -70,13 +70,8 @@ _ANY_MESH = [
 ]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=() if name == "functional" else pytest.mark.nightly)
-        for name in _ANY_MESH
-    ],
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", _ANY_MESH)
 def test_padded_equals_unpadded_in_value_and_gradient(rng, name):
     config = dataclasses.replace(TINY, models=(name,))
     data = splits(rng)

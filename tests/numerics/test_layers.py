@@ -61,12 +61,8 @@ def needs_points(name: str) -> bool:
 
 DAY = [
     "softmax:functional",
-    "softmax:softmax",
-    "fourier:functional",
     "orthonormal:functional",
     "galerkin",
-    "softmax",
-    "performer",
     "flare",
 ]
 

@@ -86,6 +86,7 @@ def test_a_single_wave_is_forced_towards_its_steady_state():
     np.testing.assert_allclose(frame, (1 - np.exp(-rate)) / rate * f, atol=1e-9)
 
 
+@pytest.mark.nightly
 def test_time_steps_are_of_fourth_order(rng):
     w, f = smooth_field(rng, 24), smooth_field(rng, 24)
     run = partial(problem.solve, w, f, viscosity=1e-3, frame_time=0.3, num_frames=1)

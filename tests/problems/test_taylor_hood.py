@@ -56,6 +56,7 @@ def manufactured(n, m):
     return np.abs(flow.velocity - velocity).max(), corners, flow
 
 
+@pytest.mark.nightly
 def test_a_manufactured_solution_is_approximated_with_orders_three_and_two():
     errors = np.array([manufactured(n, n + 1)[:2] for n in (6, 12)])
     order = np.log2(errors[0] / errors[1])

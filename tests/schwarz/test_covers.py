@@ -9,6 +9,7 @@ import pytest
 
 from opjax import schwarz
 from tests import oracles, refused
+from tests.selection import by_day
 
 # Points, boxes and overlap: the paper's, uneven ones, one box, no overlap, 2-D, 3-D.
 BOXES = {
@@ -178,7 +179,7 @@ def prolong_case(cover, sets, rng):
     )
 
 
-@pytest.mark.parametrize("name", ["uneven", "2-D", "by hand"])
+@pytest.mark.parametrize("name", by_day(["uneven", "2-D", "by hand"], ["uneven"]))
 @pytest.mark.parametrize("of", [restrict_case, prolong_case])
 def test_restrict_and_prolong_are_the_boolean_matrices(name, of, rng):
     function, oracle, args = of(*make(name), rng)

@@ -122,6 +122,7 @@ def test_matrix_free_is_the_dense_operator(case, of, rng):
     oracles.check_gradient(function, oracle, args)
 
 
+@pytest.mark.nightly
 def test_jit_vmap_and_single_precision_agree(rng):
     case = CASES["mesh"]()
     function = functools.partial(two_level, *case)

@@ -13,7 +13,7 @@ from jax.test_util import check_grads
 from opjax import uncertainty
 from tests.selection import by_day
 
-DTYPES = ["float32", "float64"]
+DTYPES = by_day(["float32", "float64"], ["float64"])
 
 
 def cases(rng, *shape):

@@ -48,7 +48,8 @@ def by_trials(references, limits, place, allowed, power):
     return np.exp(np.interp(power, known, logs))
 
 
-@pytest.mark.parametrize("count", [20, pytest.param(41, marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("count", [20, 41])
 def test_detectable_shifts_are_those_of_trials_with_the_cases(count, rng):
     references = [rng.normal(size=(count, 2)), rng.random((count, 3))]
     references[1][:, 2] += references[1][:, 1]

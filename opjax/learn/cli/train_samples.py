@@ -196,11 +196,7 @@ def _preset(name: str) -> Config:
 
 def _divided(data: Data | Mapping[str, Any], config: Config) -> Splits | SeriesSplits:
     if isinstance(data, SeriesSplits):
-        data = data._replace(
-            train=_single_series(data.train),
-            validation=_single_series(data.validation),
-            test=_single_series(data.test),
-        )
+        data = data.mapped(_single_series)
         return _divided_series(
             [*data.train, *data.validation, *data.test], data, config
         )
@@ -212,12 +208,8 @@ def _divided(data: Data | Mapping[str, Any], config: Config) -> Splits | SeriesS
             f"time={config.time} needs opjax.samples.Series; pass series, or omit it."
         )
     if isinstance(data, Splits):
-        return data._replace(
-            train=_single(data.train),
-            validation=_single(data.validation),
-            test=_single(data.test),
-            source=data.source or "own samples",
-        )
+        single = data.mapped(_single)
+        return single._replace(source=data.source or "own samples")
     if isinstance(data, Sample):
         raise ValueError(
             "One sample is not enough for training; pass a list of samples."

@@ -347,9 +347,9 @@ def _called(model: Model, encoded: dict[str, Any], time: Any) -> Predicted:
         if "custom_vjp" not in str(error):
             raise
         raise TypeError(
-            "Forward mode (jax.jvp, jacfwd, hessian) does not go through chunks of "
-            "points. Use reverse mode: jax.grad, or jax.jacrev(jax.grad(f)) for a "
-            "Hessian. The operator was trained with chunk_size."
+            "This operator has no forward mode (jax.jvp, jacfwd): chunks of points "
+            "(chunk_size) and convolutions on grids have a rule for reverse mode only. "
+            "Use jax.grad and jax.jacrev, and jax.jacrev(jax.grad(f)) for a Hessian."
         ) from error
 
 

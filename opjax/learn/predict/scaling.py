@@ -100,11 +100,7 @@ class Scaling:
 
     def splits(self, splits: Splits) -> Splits:
         """Returns all scaled cases of a benchmark."""
-        train, validation, test = (
-            [self.reduce(sample) for sample in part]
-            for part in (splits.train, splits.validation, splits.test)
-        )
-        return splits._replace(train=train, validation=validation, test=test)
+        return splits.mapped(lambda part: [self.reduce(sample) for sample in part])
 
     def restore(
         self, values: np.ndarray, sample: Sample, role: str = "target"

@@ -194,6 +194,7 @@ def test_vmap_changes_nothing(x):
     np.testing.assert_allclose(jax.jit(jax.vmap(layer))(batch), expected, rtol=1e-9)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("mixer", ["functional", "softmax"])
 def test_float32_is_close(x, mixer):
     layer = make(mixer=mixer)

@@ -11,6 +11,7 @@ from opjax import nn
 from tests import oracles
 from tests.nn.attention.layers import BASIS, FEATURES, HEADS, enlarged, numpy, single
 from tests.nn.parameters import built_once, evaluate
+from tests.selection import by_day
 
 N = 20
 LAYERS = {
@@ -71,7 +72,7 @@ def attended(name, q, k, v, mixer):
 @pytest.mark.parametrize(
     ("name", "options"),
     [(name, {}) for name in LAYERS]
-    + [(name, {"head_features": 7}) for name in ("functional", "physics")],
+    + by_day([(name, {"head_features": 7}) for name in ("functional", "physics")], []),
 )
 def test_the_layer_equals_its_equations(x, rng, name, options):
     layer = make(name, **options)

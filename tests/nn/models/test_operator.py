@@ -78,9 +78,8 @@ def test_the_scan_equals_a_loop_over_the_blocks(mesh):
     np.testing.assert_allclose(actual, expected, rtol=1e-10)
 
 
-@pytest.mark.parametrize(
-    "grid_shape", [None, pytest.param((5, 6), marks=pytest.mark.nightly)]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("grid_shape", [None, (5, 6)])
 def test_rematerialization_changes_no_gradient(mesh, grid_shape):
     def gradient(model):
         return jax.jit(jax.grad(lambda m: jnp.sum(m(*mesh) ** 2)))(model)
@@ -90,6 +89,7 @@ def test_rematerialization_changes_no_gradient(mesh, grid_shape):
     assert_close(computed_again, kept, atol=1e-12)
 
 
+@pytest.mark.nightly
 def test_the_program_does_not_grow_with_depth(mesh):
     def size(num_layers):
         model = make(num_layers=num_layers)
@@ -206,6 +206,7 @@ def test_subdomains_of_the_call_win_and_a_cover_is_a_coarse_space(mesh):
         model(*mesh, subdomains=nn.attention.Subdomains(cover))
 
 
+@pytest.mark.nightly
 def test_schwarz_models_act_on_point_clouds(mesh):
     model = make_schwarz()
     labels = schwarz.partition_points(mesh[0], num_subdomains=4)

@@ -9,7 +9,7 @@ import pytest
 from flax import nnx
 
 from experiments import sinusoid_regressors
-from tests.oracles import replaced
+from tests.selection import by_day
 
 TINY = {
     "attention": (sinusoid_regressors.SoftmaxAttentionRegressor, {"num_heads": 2}),
@@ -28,7 +28,9 @@ TINY = {
         {"num_basis": 3, "num_heads": 2},
     ),
 }
-METHODS = pytest.mark.parametrize("method", TINY)
+METHODS = pytest.mark.parametrize(
+    "method", by_day(TINY, ["funcattn", "intention", "transolver"])
+)
 
 
 def build(method, features=8, **options):
@@ -96,20 +98,6 @@ def test_one_observation_gives_finite_values_and_gradients(method, task):
     value, gradient = jax.jit(jax.value_and_grad(total))(tiny(method))
     assert np.isfinite(value)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
-
-
-@pytest.mark.nightly
-@METHODS
-def test_points_and_values_may_have_several_channels(method, rng):
-    options = {"value_dim": 2} if "attention" in method else {}
-    model = tiny(method, point_dim=3, **options)
-    shapes = (5, 3), (5, 2), (4, 3)
-    x, y, queries = (rng.normal(size=shape) for shape in shapes)
-    predicted = predict(model, x, y, queries)
-    assert predicted.shape == (4, 2)
-    alone = predict(model, x, replaced(y, np.s_[:, 1], 0), queries)
-    if "attention" not in method:  # channels are transported, not mixed
-        np.testing.assert_allclose(alone[:, 0], predicted[:, 0], rtol=1e-10)
 
 
 @pytest.mark.nightly
@@ -259,8 +247,6 @@ def test_heads_must_divide_the_features(method):
         ("intention", {"ridge": -1.0}, "ridge=-1.0 must be non-negative"),
         ("funcattn", {"num_basis": 0}, "num_basis=0 must be positive"),
         ("transolver", {"num_heads": 0}, "num_heads=0 must be positive"),
-        ("attention", {"value_dim": 0}, "value_dim=0 must be positive"),
-        ("intention", {"point_dim": 0}, "must be positive"),
     ],
 )
 def test_bad_sizes_are_refused(method, options, message):
