@@ -123,6 +123,7 @@ RESULTS = {
     "ablation": "Ablations",
     "scaling": "Cost of layers",
     "stability": "Inf-sup constants",
+    "preconditioner": "Trained preconditioner",
     "fields": "Losses of several fields",
     "scale": "Large meshes",
     "device": "On an H200",
