@@ -94,6 +94,8 @@ def _figure(config: Any, rows: Sequence[dict[str, Any]]) -> Any:
             low, high = ([f(v) for v in values] for f in (np.min, np.max))
             axis.fill_between(sizes, low, high, alpha=0.15, lw=0, color=line.color)
         axis.set(xscale="log", yscale="log", title=f"contrast {contrast:g}")
+        axis.set_xticks(sizes, [str(n) for n in sizes])
+        axis.minorticks_off()
         axis.set_xlabel("points on a side")
         drawing.plain(axis)
     axes[0].set_ylabel("iterations")
