@@ -79,8 +79,8 @@ RUNS = (
     Mutation(
         "no checksums of the files of published operators",
         "opjax/learn/predict/published.py",
-        "if (found := _stamp(path)) != stamps.get(name):",
-        "if (found := None) is not None:",
+        "if (stamp := _stamp(path)) != stamps.get(name):",
+        "if (stamp := None) is not None:",
         f"{_FAULTS}test_published.py -k bit_flips",
     ),
     Mutation(

@@ -319,8 +319,8 @@ NUMERICS = (
         "nn/attention/test_softmaxed nn/attention/test_pointwise",
         (
             "sums over the points in place of means",
-            "found / jnp.where(weight > 0, weight, 1).astype(found.dtype)",
-            "found",
+            "integrals / jnp.where(weight > 0, weight, 1).astype(integrals.dtype)",
+            "integrals",
         ),
         (
             "one map of the input without its bias",
@@ -614,8 +614,8 @@ NUMERICS = (
         ("noise on constants", "noise[how.history * how.channels :] = 0", "pass"),
         (
             "last frame only",
-            "return found[-1] if last else jnp.mean(found)",
-            "return found[-1]",
+            "return errors[-1] if last else jnp.mean(errors)",
+            "return errors[-1]",
         ),
     ),
     *_of(
