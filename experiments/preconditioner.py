@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
+from scipy import sparse
 
 from experiments import preconditioner_problem as problem
 from experiments import preconditioner_report
@@ -235,7 +236,7 @@ def _query(operator: Operator, flow: problem.Flow, cover: schwarz.Cover) -> jax.
 def trained(
     operator: Operator,
     flow: problem.Flow,
-    matrix: Any,
+    matrix: sparse.csr_array,
     roots: np.ndarray,
     boxes: int,
     cover: schwarz.Cover,

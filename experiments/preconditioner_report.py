@@ -31,7 +31,8 @@ def report(finished: learn.Finished) -> learn.Report:
             headings = ["preconditioner", *(f"n = {n} x {n}" for n in sizes)]
             parts.append(table(headings, lines))
     worst = max(row["residual"] for row in rows)
-    drawing.save_lines(_figure(config, rows), finished.folder / "preconditioner.png")
+    figure = _figure(sizes, config.test_boxes, config.contrasts, rows)
+    drawing.save_lines(figure, finished.folder / "preconditioner.png")
     head = (
         f"Operators with boxes of {config.box_width} x {config.box_width} points, "
         f"overlap {config.overlap}, rank {config.rank}, trained on grids of "
@@ -80,15 +81,19 @@ def _values(
     )
 
 
-def _figure(config: Any, rows: Sequence[dict[str, Any]]) -> Any:
+def _figure(
+    sizes: Sequence[int],
+    boxes: Sequence[int],
+    contrasts: Sequence[float],
+    rows: Sequence[dict[str, Any]],
+) -> Any:
     """Draws iterations over points on a side, a panel for each contrast."""
-    count = len(config.contrasts)
+    count = len(contrasts)
     figure = drawing.new_figure(2.6 * count + 0.6, 2.8, "constrained")
     axes = figure.subplots(1, count, squeeze=False, sharey=True)[0]
-    sizes = [boxes * config.box_width for boxes in config.test_boxes]
-    for axis, contrast in zip(axes, config.contrasts, strict=True):
+    for axis, contrast in zip(axes, contrasts, strict=True):
         for place, name in enumerate(_methods(rows)):
-            values = [_values(rows, name, b, contrast) for b in config.test_boxes]
+            values = [_values(rows, name, b, contrast) for b in boxes]
             line = drawing.Line(f"C{place}", name, width=1.3)
             line.draw(axis, sizes, [np.median(v) for v in values])
             low, high = ([f(v) for v in values] for f in (np.min, np.max))

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from opjax import _files
+from opjax._trees import Json
 
 
 def to_json(value: Any) -> Any:
@@ -86,7 +87,7 @@ def check_form(value: Any, form: Any, name: str) -> None:
         _expect(fits, name, value, _WORDS[form])
 
 
-def _check_object(value: dict[str, Any], form: Any, name: str) -> None:
+def _check_object(value: Json, form: type[object], name: str) -> None:
     """Checks the fields of an object, see `check_form`."""
     if typing.get_origin(form) is dict:
         hints, required = dict.fromkeys(value, typing.get_args(form)[1]), set[str]()
@@ -102,7 +103,7 @@ def _check_object(value: dict[str, Any], form: Any, name: str) -> None:
         check_form(value[key], hints[key], f"{name}.{key}")
 
 
-def _expect(fits: bool, name: str, value: Any, words: str) -> None:
+def _expect(fits: bool, name: str, value: object, words: str) -> None:
     if not fits:
         raise ValueError(f"{name}={repr(value)[:80]}, expected {words}.")
 
