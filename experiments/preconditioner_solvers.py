@@ -151,7 +151,7 @@ def classical(
 def _pyamg() -> Any:
     """The library, if it is there."""
     try:
-        import pyamg
+        import pyamg  # pyright: ignore[reportMissingImports]
     except ImportError:
         return None
     return pyamg
