@@ -195,7 +195,7 @@ class Description:
             raise ValueError(f"operator.channels={channels}, expected {expected}.")
         for role, names in stored["names"].items():
             count = getattr(channels, role, 0)
-            if len(names) not in (0, count):
+            if count and len(names) not in (0, count):
                 raise ValueError(
                     f"operator.names.{role} has {len(names)} names, expected {count}."
                 )
