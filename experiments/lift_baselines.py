@@ -75,9 +75,9 @@ def numbers(
     lifts = _stack(test, "target_scalars")[:, 0]
     rows = {
         "pod_rbf_relative_l2": float(errors.mean()),
-        "pod_rbf_lift_r2": agreement(predicted.lift, lifts)["r2"],
+        "pod_rbf_lift_r2": _r_squared(predicted.lift, lifts),
         "pod_rbf_lift_error": float(np.abs(predicted.lift - lifts).mean()),
-        "linear_lift_r2": agreement(predicted.linear, lifts)["r2"],
+        "linear_lift_r2": _r_squared(predicted.linear, lifts),
         "linear_lift_error": float(np.abs(predicted.linear - lifts).mean()),
     }
     if wanted is not None:
@@ -86,8 +86,13 @@ def numbers(
             for one, values, target in zip(test, predicted.pressure, true, strict=True)
         ]
         integrated = np.array([[row[wanted.text] for row in pair] for pair in pairs])
-        rows[f"pod_rbf_r2_{wanted.key}"] = agreement(*integrated.T)["r2"]
+        rows[f"pod_rbf_r2_{wanted.key}"] = _r_squared(*integrated.T)
     return rows
+
+
+def _r_squared(predicted: np.ndarray, true: np.ndarray) -> float:
+    """NaN if all true values are equal."""
+    return agreement(predicted, true).get("r2", math.nan)
 
 
 def _parameters(

@@ -17,7 +17,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
-from scipy import sparse
 
 from experiments import preconditioner_problem as problem
 from experiments import preconditioner_report
@@ -43,7 +42,7 @@ class Config(UpdateOptions):
     )
     max_contrast: float = option(
         1000.0,
-        "Largest contrast in training. The logarithm is uniform from zero",
+        "Largest contrast in training. Logarithms are uniform, those of 1 to this one",
         minimum=1,
     )
     num_steps: int = option(600, "Number of optimizer steps", minimum=2)
@@ -81,7 +80,7 @@ class Config(UpdateOptions):
         return self.seeds[0]
 
 
-class Operator(nnx.Module):
+class SchwarzFactors(nnx.Module):
     """Makes two-level Schwarz attention of a matrix.
 
         M = s I + sum_i R_i^T D_i^{1/2} Q_i Q_i^T D_i^{1/2} R_i
@@ -102,8 +101,8 @@ class Operator(nnx.Module):
         """Returns `Q_i`, shape `(s, m, r)`."""
         entries = jnp.stack([flow.east.ravel(), flow.south.ravel()], axis=1)
         local = schwarz.restrict(entries, cover)
-        found = self.factors(local.reshape(len(local), -1))
-        return found.reshape(*local.shape[:2], -1)
+        factors = self.factors(local.reshape(len(local), -1))
+        return factors.reshape(*local.shape[:2], -1)
 
     @property
     def shift(self) -> jax.Array:
@@ -127,9 +126,9 @@ def make_task(config: Config, cache_dir: str | None = None) -> FreshTask:
 
         return jax.vmap(one)(keys)
 
-    def start(seed: jax.Array) -> Operator:
+    def start(seed: jax.Array) -> SchwarzFactors:
         key = jax.random.fold_in(jax.random.key(seed), 0)
-        return Operator(config, nnx.Rngs(key))
+        return SchwarzFactors(config, nnx.Rngs(key))
 
     return FreshTask(
         draw=sample,
@@ -153,7 +152,7 @@ def optimizer(
     return config.updates.around(optax.adam(lambda step: rate * shape(step)))
 
 
-def loss(operator: Operator, flows: problem.Flow, *, config: Config) -> jax.Array:
+def loss(operator: SchwarzFactors, flows: problem.Flow, *, config: Config) -> jax.Array:
     r"""Returns the mean divergence of the operators from the inverses.
 
         tr(M A) / n - 1 - log det(M) / n.
@@ -169,88 +168,67 @@ def loss(operator: Operator, flows: problem.Flow, *, config: Config) -> jax.Arra
     def one(flow: problem.Flow) -> jax.Array:
         matrix = partial(problem.apply, flow)
         query = operator.query(flow, cover)
-        found = schwarz.two_level_attention(query, query, identity, cover)
-        found = found + operator.shift * identity
+        inverse = schwarz.two_level_attention(query, query, identity, cover)
+        inverse = inverse + operator.shift * identity
         functions = problem.smoothed(matrix, flow.roots.reshape(-1, 1) * of_parts)
         inner = jnp.linalg.cholesky(functions.T @ matrix(functions))
         half = jax.scipy.linalg.solve_triangular(inner, functions.T, lower=True)
-        found = found + half.T @ half
-        diagonal = jnp.diag(jnp.linalg.cholesky(found))
-        trace = jnp.sum(found * matrix(identity))
+        inverse = inverse + half.T @ half
+        diagonal = jnp.diag(jnp.linalg.cholesky(inverse))
+        trace = jnp.sum(inverse * matrix(identity))
         return trace / len(labels) - 1 - 2 * jnp.mean(jnp.log(diagonal))
 
     return jnp.mean(jax.vmap(one)(flows))
 
 
-def evaluate(operators: Operator, config: Config) -> dict[str, Any]:
+def evaluate(operators: SchwarzFactors, config: Config) -> dict[str, Any]:
     """Solves with unseen coefficients: rows of grid, contrast, method and seed."""
     rows: list[dict[str, Any]] = []
     for boxes in config.test_boxes:
         cover = problem.windows(boxes, config.box_width, config.overlap)
         for contrast in config.contrasts:
             for number in range(config.num_test):
-                rows += _rows(operators, config, cover, boxes, contrast, number)
+                key = jax.random.fold_in(jax.random.key(4712), number)
+                with jax.enable_x64(True):  # else not positive with large contrast
+                    size = boxes * config.box_width
+                    flow = jax.device_get(problem.draw(key, size, contrast))
+                system = solvers.System(flow, solvers.matrix_of(flow), boxes, cover)
+                where = {"boxes": boxes, "contrast": contrast, "number": number}
+                rows += [where | row for row in _solves(operators, config, system)]
     mine = [row["iterations"] for row in rows if row["method"] == "trained"]
     return {"iterations": float(np.median(mine)), "rows": rows}
 
 
-def _rows(
-    operators: Operator,
-    config: Config,
-    cover: schwarz.Cover,
-    boxes: int,
-    contrast: float,
-    number: int,
+def _solves(
+    operators: SchwarzFactors, config: Config, system: solvers.System
 ) -> list[dict[str, Any]]:
-    key = jax.random.fold_in(jax.random.key(4712), number)
-    with jax.enable_x64(True):  # a rounded matrix of large contrast is not positive
-        flow = jax.device_get(problem.draw(key, boxes * config.box_width, contrast))
-    matrix = solvers.matrix_of(flow)
-    roots = flow.roots.ravel()
-    right = np.random.default_rng(number).normal(size=len(roots))
-    methods = [(-1, *one) for one in solvers.classical(matrix, roots, boxes, cover)]
+    """Solves with all preconditioners and the same random right-hand side."""
+    methods = [(-1, *one) for one in solvers.classical(system)]
     for place, seed in enumerate(config.seeds):
         operator = jax.tree.map(lambda leaf, i=place: leaf[i], operators)
-        make = partial(trained, operator, flow, matrix, roots, boxes, cover)
-        make()  # compiles
-        methods.append((seed, "trained", make))
+        methods.append((seed, "trained", partial(trained, operator, system)))
+    right = np.random.default_rng(0).normal(size=len(system.roots))
     return [
-        {
-            "boxes": boxes,
-            "contrast": contrast,
-            "number": number,
-            "method": name,
-            "seed": seed,
-            **solvers.solve(matrix, right, make)._asdict(),
-        }
+        {"method": name, "seed": seed}
+        | solvers.solve(system.matrix, right, make)._asdict()
         for seed, name, make in methods
     ]
 
 
 @jax.jit
-def _query(operator: Operator, flow: problem.Flow, cover: schwarz.Cover) -> jax.Array:
+def _query(
+    operator: SchwarzFactors, flow: problem.Flow, cover: schwarz.Cover
+) -> jax.Array:
     query = operator.query(flow, cover)
     return jnp.sqrt(cover.weights_as(query.dtype))[..., None] * query
 
 
-def trained(
-    operator: Operator,
-    flow: problem.Flow,
-    matrix: sparse.csr_array,
-    roots: np.ndarray,
-    boxes: int,
-    cover: schwarz.Cover,
-) -> solvers.Apply:
+def trained(operator: SchwarzFactors, system: solvers.System) -> solvers.Apply:
     """The trained operator, applied in double precision."""
-    query = np.asarray(_query(operator, flow, cover), float)
+    query = np.asarray(_query(operator, system.flow, system.cover), float)
     adjoint = query.swapaxes(1, 2).copy()
     return solvers.two_level(
-        matrix,
-        roots,
-        boxes,
-        cover,
-        lambda values: query @ (adjoint @ values),
-        shift=float(operator.shift),
+        system, lambda values: query @ (adjoint @ values), float(operator.shift)
     )
 
 

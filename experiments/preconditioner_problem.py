@@ -60,7 +60,10 @@ def apply(flow: Flow, values: jax.Array) -> jax.Array:
 
 
 def windows(boxes: int, width: int, overlap: int) -> schwarz.Cover:
-    """Boxes that all have equal shape; where they leave the grid is padding."""
+    """Boxes of one shape, where `schwarz.box_cover` cuts those at the boundary.
+
+    Points beyond it are padding: a perceptron needs every point at the same place.
+    """
     size, m = boxes * width, width + 2 * overlap
     lines = np.arange(boxes)[:, None] * width + np.arange(m)[None] - overlap
     inside = (lines >= 0) & (lines < size)
@@ -79,7 +82,7 @@ def parts(boxes: int, width: int) -> np.ndarray:
 
 
 def smoothed(matrix: Callable[[_Array], _Array], functions: _Array) -> _Array:
-    """Steps of Jacobi, damped: makes coarse functions of parts."""
+    """Steps of Jacobi, damped, as in `schwarz.smoothed_aggregates`, under `jax.jit`."""
     for _ in range(_SMOOTHING):
         functions = functions - 2 / 3 * matrix(functions)  # pyright: ignore
     return functions

@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from experiments import preconditioner_solvers as solvers
 from opjax import learn
 from opjax.learn.report import drawing
-from opjax.learn.tables import median_and_range, number, table
+from opjax.learn.tables import median_and_range, table
 
 
 def report(finished: learn.Finished) -> learn.Report:
@@ -30,7 +31,7 @@ def report(finished: learn.Finished) -> learn.Report:
             ]
             headings = ["preconditioner", *(f"n = {n} x {n}" for n in sizes)]
             parts.append(table(headings, lines))
-    worst = max(row["residual"] for row in rows)
+    solved = [row for row in rows if row["residual"] <= 1.1 * solvers.TOLERANCE]
     figure = _figure(sizes, config.test_boxes, config.contrasts, rows)
     drawing.save_lines(figure, finished.folder / "preconditioner.png")
     head = (
@@ -38,14 +39,14 @@ def report(finished: learn.Finished) -> learn.Report:
         f"overlap {config.overlap}, rank {config.rank}, trained on grids of "
         f"{config.train_boxes} x {config.train_boxes} boxes and contrasts up to "
         f"{config.max_contrast:g}, {config.num_steps} steps of {config.batch_size}. "
-        f"Solves to 1e-8, {config.num_test} unseen coefficients and the seeds "
+        f"Solves to {solvers.TOLERANCE:g}, {config.num_test} unseen coefficients, seeds "
         f"{','.join(map(str, config.seeds))}, median [smallest, largest]. Seconds are "
-        f"of the processor. The largest true residual is {number(worst)}. Data: "
-        f"{finished.source}."
+        f"of the processor. Of {len(rows)} solves, {len(rows) - len(solved)} stopped "
+        f"after {solvers.MAX_ITERATIONS} iterations, unsolved. Data: {finished.source}."
     )
     summary = {
         "iterations": result["iterations"],
-        "largest_residual": worst,
+        "unsolved": len(rows) - len(solved),
         "parameters": result["parameters"] // len(config.seeds),
         "seconds": finished.seconds,
         "seeds": list(config.seeds),
@@ -71,12 +72,12 @@ def _values(
     contrast: float,
     keys: Sequence[str] = ("iterations",),
 ) -> np.ndarray:
-    wanted = name, boxes, contrast
+    place = name, boxes, contrast
     return np.array(
         [
             sum(row[key] for key in keys)
             for row in rows
-            if (row["method"], row["boxes"], row["contrast"]) == wanted
+            if (row["method"], row["boxes"], row["contrast"]) == place
         ]
     )
 

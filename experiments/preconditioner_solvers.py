@@ -11,10 +11,31 @@ from scipy.sparse import linalg
 from experiments import preconditioner_problem as problem
 from opjax import schwarz
 
-_TOLERANCE = 1e-8
-_MAX_ITERATIONS = 2000
+TOLERANCE = 1e-8
+MAX_ITERATIONS = 2000
 
 Apply = Callable[[np.ndarray], np.ndarray]
+
+
+class System(NamedTuple):
+    """A matrix with the boxes of its Schwarz operators.
+
+    Attributes:
+      flow: its entries.
+      matrix: the scaled matrix, shape `(n, n)`.
+      boxes: number of boxes along a side.
+      cover: the boxes, with entries of padding zero.
+    """
+
+    flow: problem.Flow
+    matrix: sparse.csr_array
+    boxes: int
+    cover: schwarz.Cover
+
+    @property
+    def roots(self) -> np.ndarray:
+        """Roots of the diagonal before scaling, shape `(n,)`."""
+        return np.asarray(self.flow.roots).ravel()
 
 
 class Solved(NamedTuple):
@@ -24,7 +45,8 @@ class Solved(NamedTuple):
       iterations: of conjugate gradients.
       residual: norm of f - A u over that of f, recomputed from u.
       seconds: of the processor, for the iterations.
-      setup: the same for setting up the preconditioner.
+      setup: the same for setting up the preconditioner a second time: the first
+        compiles, and fills caches.
     """
 
     iterations: int
@@ -46,6 +68,7 @@ def solve(
     matrix: sparse.csr_array, right: np.ndarray, make: Callable[[], Apply]
 ) -> Solved:
     """Solves by flexible conjugate gradients: preconditioners may be unsymmetric."""
+    make()
     start = time.process_time()
     precondition = make()
     setup = time.process_time() - start
@@ -54,13 +77,13 @@ def solve(
     z = precondition(residual)
     direction, product = z, residual @ z
     count = 0
-    while count < _MAX_ITERATIONS:
+    while count < MAX_ITERATIONS:
         count += 1
         image = matrix @ direction
         step = product / (direction @ image)
         u, earlier = u + step * direction, residual
         residual = residual - step * image
-        if np.linalg.norm(residual) <= _TOLERANCE * np.linalg.norm(right):
+        if np.linalg.norm(residual) <= TOLERANCE * np.linalg.norm(right):
             break
         z = precondition(residual)
         before, product = product, residual @ z
@@ -71,23 +94,17 @@ def solve(
 
 
 def two_level(
-    matrix: sparse.csr_array,
-    roots: np.ndarray,
-    boxes: int,
-    cover: schwarz.Cover,
-    local: Callable[[np.ndarray], np.ndarray],
-    shift: float = 0.0,
+    system: System, local: Callable[[np.ndarray], np.ndarray], shift: float = 0.0
 ) -> Apply:
     """Adds local operators, a coarse solve and a multiple of the identity.
 
     Args:
-      matrix: the scaled matrix, shape `(n, n)`.
-      roots: of its diagonal before, shape `(n,)`.
-      boxes: number of boxes along a side.
-      cover: the boxes, with entries of padding zero.
+      system: the matrix and its boxes.
       local: from local values `(s, m, 1)` to local images.
       shift: the multiple.
     """
+    _, matrix, boxes, cover = system
+    roots = system.roots
     labels = problem.parts(boxes, int(len(roots) ** 0.5) // boxes)
     ones = sparse.csr_array((roots, (np.arange(len(roots)), labels)))
     functions = problem.smoothed(matrix.__matmul__, ones)
@@ -100,30 +117,34 @@ def two_level(
 
     def apply(r: np.ndarray) -> np.ndarray:
         images = local((gather @ r).reshape(*inside.shape, 1))
-        found = scatter @ images.ravel() + functions @ coarse.solve(adjoint @ r)
-        return found + shift * r
+        corrected = functions @ coarse.solve(adjoint @ r)
+        return scatter @ images.ravel() + corrected + shift * r
 
     return apply
 
 
-def local_inverses(matrix: sparse.csr_array, cover: schwarz.Cover) -> np.ndarray:
+def local_inverses(system: System) -> np.ndarray:
     """Exact inverses in the boxes, zero in padding, shape `(s, m, m)`."""
+    flow, cover = system.flow, system.cover
     indices, inside = np.asarray(cover.indices), np.asarray(cover.weights) > 0
+    east, south = (np.asarray(x, float).ravel()[indices] for x in flow[:2])
+    step = indices[:, None] - indices[:, :, None]
+    upper = np.where(step == 1, east[:, :, None], 0)
+    upper += np.where(step == len(flow.east), south[:, :, None], 0)
     both = inside[:, :, None] & inside[:, None]
-    blocks = np.stack([matrix[one][:, one].toarray() for one in indices])
-    return np.linalg.inv(np.where(both, blocks, np.eye(indices.shape[1]))) * both
+    blocks = np.where(both, upper + upper.swapaxes(1, 2), 0) + np.eye(indices.shape[1])
+    return np.linalg.inv(blocks) * both
 
 
-def classical(
-    matrix: sparse.csr_array, roots: np.ndarray, boxes: int, cover: schwarz.Cover
-) -> Iterator[tuple[str, Callable[[], Apply]]]:
+def classical(system: System) -> Iterator[tuple[str, Callable[[], Apply]]]:
     """Yields names of preconditioners and what sets them up."""
+    matrix = system.matrix
 
     def schwarz_of_two_levels(power: float) -> Apply:
-        weights = np.asarray(cover.weights) ** power
-        inverses = local_inverses(matrix, cover) * weights[:, :, None]
+        weights = np.asarray(system.cover.weights) ** power
+        inverses = local_inverses(system) * weights[:, :, None]
         inverses *= weights[:, None]
-        return two_level(matrix, roots, boxes, cover, inverses.__matmul__)
+        return two_level(system, inverses.__matmul__)
 
     def incomplete(drop: float) -> Apply:
         return linalg.spilu(
@@ -144,7 +165,7 @@ def classical(
         scaled = sparse.csr_matrix(matrix)
         yield (
             "algebraic multigrid",
-            lambda: make(scaled, B=roots[:, None]).aspreconditioner().matvec,
+            lambda: make(scaled, B=system.roots[:, None]).aspreconditioner().matvec,
         )
 
 
