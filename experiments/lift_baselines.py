@@ -6,6 +6,7 @@ expanded in the POD of the training pressures. Radial basis functions (RBF) inte
 the coefficients and the lift between the cases, with cubic functions and a linear part.
 """
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 

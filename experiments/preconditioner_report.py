@@ -39,10 +39,11 @@ def report(finished: learn.Finished) -> learn.Report:
         f"overlap {config.overlap}, rank {config.rank}, trained on grids of "
         f"{config.train_boxes} x {config.train_boxes} boxes and contrasts up to "
         f"{config.max_contrast:g}, {config.num_steps} steps of {config.batch_size}. "
-        f"Solves to {solvers.TOLERANCE:g}, {config.num_test} unseen coefficients, seeds "
-        f"{','.join(map(str, config.seeds))}, median [smallest, largest]. Seconds are "
-        f"of the processor. Of {len(rows)} solves, {len(rows) - len(solved)} stopped "
-        f"after {solvers.MAX_ITERATIONS} iterations, unsolved. Data: {finished.source}."
+        f"Solves to {solvers.TOLERANCE:g}, {config.num_test} unseen coefficients, "
+        f"seeds {','.join(map(str, config.seeds))}, median [smallest, largest]. "
+        f"Seconds are of the processor. Of {len(rows)} solves, "
+        f"{len(rows) - len(solved)} stopped after {solvers.MAX_ITERATIONS} iterations, "
+        f"unsolved. Data: {finished.source}."
     )
     summary = {
         "iterations": result["iterations"],

@@ -489,8 +489,8 @@ def _check_outputs(rows: Sequence[Any], outputs: Json) -> None:
         )
     if types := sorted({str(aval.dtype) for aval in outputs.values()} - {"float32"}):
         raise ValueError(
-            f"The operator returns {', '.join(types)}, expected float32. Convert the "
-            "results, and save without jax_enable_x64."
+            f"The operator returns {', '.join(types)}, expected float32. Convert "
+            "them, and save float64 without jax_enable_x64."
         )
 
 

@@ -151,7 +151,8 @@ class _Search:
         x = self.beside(first, "Mul", 0.5)
         scaled = self.made(self.source(self.beside(second, "Sub", 1), "Erf"), "Mul")
         if (
-            scaled
+            x
+            and scaled
             and self.source(scaled[0], "Neg") == x
             and self.is_near(scaled[1], math.sqrt(0.5))
         ):

@@ -275,15 +275,19 @@ def _dynamic_slice(graph: Graph, eqn: Equation, x: Array, *starts: Array) -> Val
 def _window(graph: Graph, x: Array, starts: dict[int, Array], sizes: Any) -> Value:
     """A part of an array, of given sizes, from starts along some axes on."""
     for axis, number in starts.items():
-        start = graph.name(graph.cast(graph.reshape(number, (1,)), np.int64))
-        last = graph.sizes_of([x.shape[axis] - sizes[axis]])  # JAX clamps the start
-        start = graph.op("Max", graph.op("Min", start, last), [0])
+        start = _start(graph, number, x.shape[axis] - sizes[axis])
         if sizes[axis] == 1:
             x = Value(graph.op("Gather", x, start, axis=axis), x.shape)
         else:
             end = graph.op("Add", start, graph.sizes_of([sizes[axis]]))
             x = Value(graph.op("Slice", x, start, end, [axis]), x.shape)
     return Value(graph.name(x), tuple(sizes))
+
+
+def _start(graph: Graph, number: Array, last: Dim) -> str:
+    """The first index of a part, clamped as JAX does."""
+    start = graph.name(graph.cast(graph.reshape(number, (1,)), np.int64))
+    return graph.op("Max", graph.op("Min", start, graph.sizes_of([last])), [0])
 
 
 def _dynamic_update_slice(
@@ -299,7 +303,7 @@ def _dynamic_update_slice(
         raise NotImplementedError("dynamic_update_slice along several axes")
     (axis,) = cut
     order = [axis, *(i for i in range(len(shape)) if i != axis)]
-    start = graph.cast(graph.reshape(starts[axis], (1,)), np.int64)
+    start = _start(graph, starts[axis], shape[axis] - small[axis])
     rows = graph.op("Add", start, np.arange(small[axis]))
     rows = graph.op("Unsqueeze", rows, [1])
     moved = [graph.transpose(each, order) for each in (x, update)]

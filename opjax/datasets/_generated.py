@@ -54,8 +54,9 @@ def cached_build(
             arguments = {key: _plain(value) for key, value in arguments.items()}
             recipe: dict[str, Any] = {"version": version}
             for key, value in arguments.items():
-                is_group = dataclasses.is_dataclass(value)
-                recipe |= vars(value) if is_group else {key: value}
+                group = vars(value) if dataclasses.is_dataclass(value) else {key: value}
+                assert not recipe.keys() & group.keys()
+                recipe |= group
             return cached(
                 partial(build, **arguments),
                 name=name,
@@ -130,4 +131,7 @@ def _cpu() -> Any:
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [_plain(entry) for entry in value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        plain = {name: _plain(part) for name, part in vars(value).items()}
+        return dataclasses.replace(value, **plain)
     return value.item() if isinstance(value, np.generic) else value

@@ -111,7 +111,7 @@ def _copy(
 
     def mirrored(role: str, array: np.ndarray) -> np.ndarray:
         sign = signs.get(role)
-        array = array.copy() if sign is None else array * sign.astype(array.dtype)
+        array = np.array(array) if sign is None else array * sign.astype(array.dtype)
         for place, name in enumerate(names.get(role) or () if role in SCALARS else ()):
             array[place] = _scalar(float(array[place]), name, mirror)
         return array

@@ -100,6 +100,9 @@ def test_local_paths_are_not_published(run, half):
         ("--train=../../acme/train --test=~/acme/test", "--train=train --test=test"),
         ("own files (/clients/acme/train)", "own files (train)"),
         ("/clients/acme/train", "train"),
+        ("see [/clients/acme/train]", "see [train]"),
+        ("data:/clients/acme/x", "data:x"),
+        ("a;`~/acme/x`", "a;`x`"),
         ("--scales='S: load/(t)/E/2, p: U/2/rho'",) * 2,
     ],
 )

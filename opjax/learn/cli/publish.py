@@ -188,18 +188,16 @@ def _rounded(
     """The operator as it will be stored, and how much its errors change."""
     if precision == "single":
         return operator, False, {}
-    if not cases:
-        if precision == "half":
-            raise ValueError(
-                "precision=half needs test cases to check the errors on; pass --input, "
-                "or omit it."
-            )
-        say("Without test cases, parameters are stored in single precision.")
-        return operator, False, {}
-    rounded = operator._replace(model=published.halved(operator.model))
     before = errors_of(operator, cases)
     if not before:
-        raise ValueError("The test cases have no targets; pass cases with targets.")
+        if precision == "half":
+            raise ValueError(
+                "precision=half needs test cases with targets to check the errors on; "
+                "pass --input, or omit it."
+            )
+        say("Without test cases with targets, parameters are in single precision.")
+        return operator, False, {}
+    rounded = operator._replace(model=published.halved(operator.model))
     try:
         after = errors_of(rounded, cases)
     except ValueError:  # not finite
@@ -302,7 +300,8 @@ def _public(text: str, config: Json) -> str:
     paths = [path for name in _PATHS for path in listed(str(config.get(name, "")))]
     for path in sorted({p for p in paths if os.path.isabs(p)}, key=len, reverse=True):
         text = text.replace(path, pathlib.Path(path).name)
-    return re.sub(r"(^|[=,(\s'\"])(?:~|\.{1,2})?/(?:[\w.+-]+/)+", r"\1", text)
+    before = r"(^|[=,:;|@<({\[\s'\"`])"
+    return re.sub(before + r"(?:~|\.{1,2})?/(?:[\w.+-]+/)+", r"\1", text)
 
 
 def _draw(folder: pathlib.Path, path: pathlib.Path) -> bool:

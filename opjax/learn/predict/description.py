@@ -207,7 +207,7 @@ class Description:
             num_train=stored.get("num_train", 0),
             measured={name: stored[name] for name in _MEASURED if name in stored},
             layout=_built(Layout, stored.get("layout", {})),
-            uniform=stored.get("uniform", False),
+            uniform=bool(stored.get("uniform")),
             fields=from_description(stored["fields"]) if "fields" in stored else None,
             time=Stepping.from_json(stored["time"]) if "time" in stored else None,
             seen=stored.get("seen"),
@@ -216,25 +216,12 @@ class Description:
 
 
 class _Options(TypedDict, total=False):
-    """Options of a run that predictions depend on, beside those of the model."""
+    """Options of any program that predictions depend on, beside the model's."""
 
     models: Required[tuple[str]]
     scales: str
     angles: str
-    quantities: str
     start_from: str
-    feature_names: str
-    target_names: str
-    scalar_names: str
-    target_scalars: str
-    point_dim: int
-    quadrature: bool
-    location: str
-    boundary_names: str
-    boundary: str
-    geometry: str
-    grid_axes: int
-    stacked: bool
 
 
 class _Varying(TypedDict, total=False):
@@ -260,7 +247,7 @@ class _Stored(TypedDict, total=False):
     rounding: dict[str, float]
     quantiles: tuple[list[list[float]], list[list[float]]]
     numbers: dict[str, tuple[float, float]]
-    uniform: bool
+    uniform: bool | None
     time: Stepping
     seen: list[str] | None
     normalizers: Required[dict[str, list[int]]]

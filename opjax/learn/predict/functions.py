@@ -349,7 +349,8 @@ def _called(model: Model, encoded: dict[str, Any], time: Any) -> Predicted:
         raise TypeError(
             "This operator has no forward mode (jax.jvp, jacfwd): chunks of points "
             "(chunk_size) and convolutions on grids have a rule for reverse mode only. "
-            "Use jax.grad and jax.jacrev, and jax.jacrev(jax.grad(f)) for a Hessian."
+            "Use jax.grad and jax.jacrev. For a Hessian, use jax.hessian, or with "
+            "chunk_size jax.jacrev(jax.grad(f))."
         ) from error
 
 

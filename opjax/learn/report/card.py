@@ -22,7 +22,7 @@ _RECIPE = (
     *("num_epochs", "num_steps", "batch_size", "optimizer", "learning_rate"),
     *("loss", "mirror", "start_from", "init_from", "train_only", "rank"),
 )
-_OTHERS = *NAMES, "linear"
+_OTHERS = *(f"{name}_" for name in NAMES), "linear_lift_"
 _NOT_SHOWN = "seconds", "parameters", "trained_parameters", "best_epoch", "epochs"
 _USE = """```python
 from opjax import learn

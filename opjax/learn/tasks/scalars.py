@@ -112,7 +112,7 @@ def restored(
 def agreement(predicted: np.ndarray, known: np.ndarray) -> dict[str, float]:
     """Returns `r2` and `rank` of one quantity where they are defined, in float64.
 
-        r2 = 1 - sum_i (r_i - s_i)^2 / sum_i (s_i - mean(s))^2.
+    r2 = 1 - sum_i (r_i - s_i)^2 / sum_i (s_i - mean(s))^2.
     """
     numbers: dict[str, float] = {}
     if np.ptp(known) > 0:
