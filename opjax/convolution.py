@@ -27,9 +27,9 @@ def grid_convolution(
 
         y[i, o] = sum_{s, c} kernel[s, c, o] v[i + s - (size - 1) / 2, c].
 
-    `jax.grad`, `jax.jacrev` and `jax.hessian` are supported, `jax.jvp` of the
-    convolution itself is not, for convenience (C): the gradient
-    has a custom rule, which stores only the arguments. On CPU, JAX's gradient with
+    Supports `jax.grad`, `jax.jacrev` and `jax.hessian`. `jax.jvp` is not supported,
+    for convenience (C): the gradient has a custom rule, which stores only the
+    arguments. Second derivatives use JAX's own gradient. On CPU, JAX's gradient with
     respect to the kernel is tens of times slower inside `lax.scan` and `lax.while_loop`
     than outside; the custom rule is one matrix product per kernel entry. There, 3 x 3
     kernels with 64 or more input and output channels on grids of 16 x 16 points or more
