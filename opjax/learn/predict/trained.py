@@ -152,9 +152,9 @@ class Trained(Learned):
         The signature is `f(parameters, points, features, scalars, quadrature_weights,
         time)`, without the arguments that the operator does not use, see `arguments`.
         It supports `jax.jit`, `grad`, `jvp`, `vmap` and `hessian`; with `chunk_size`,
-        only reverse mode; with convolutions on grids, no `jvp`. It returns the field; if the operator predicts scalars, a
-        `Predicted` with both; for an operator of series, the frame at `time` after the
-        last one.
+        only reverse mode; with convolutions on grids, no `jvp`. It returns the field;
+        if the operator predicts scalars, a `Predicted` with both; for an operator of
+        series, the frame at `time` after the last one.
 
         Features are arguments: distances and normals that were computed from the mesh
         (`--geometry`) do not change when points move, and neither do weights. For an
