@@ -56,8 +56,10 @@ def reference_distances(
     axes = [np.linspace(a, b, num_reference) for a, b in zip(lower, upper, strict=True)]
     reference = jnp.asarray(list(itertools.product(*axes)), mesh_points.dtype)
     squares = jnp.sum((mesh_points[:, None, :] - reference[None, :, :]) ** 2, axis=2)
-    # The distance has no derivative where a mesh point is a reference point.
-    coincide = squares == 0
+    # The distance has no derivative where a mesh point is a reference point, up to the
+    # rounding of points that were stored in single precision.
+    rounding = float(np.finfo(np.float32).eps) * float(np.subtract(upper, lower).max())
+    coincide = squares <= rounding**2
     return jnp.where(coincide, 0, jnp.sqrt(jnp.where(coincide, 1, squares)))
 
 
