@@ -64,14 +64,15 @@ def refine(mesh: Mesh, marked: np.ndarray) -> Mesh:
 def grow(mesh: Mesh, indicator: Indicator, num_points: int) -> Mesh:
     """Refines in rounds until a mesh has as many points: Dörfler's marking.
 
-    The triangles of a round have half of the sum of the indicators, but are too few to
-    exceed the number by much.
+    The triangles of a round have half of the sum of the indicators. They are at least a
+    twentieth of all, and too few to exceed the number by much.
     """
     while (left := num_points - len(mesh[0])) > 0:
         values = indicator(mesh)
         order = np.argsort(-values)
         bulk = np.searchsorted(np.cumsum(values[order]), _BULK * values.sum()) + 1
-        mesh = refine(mesh, order[: min(bulk, max(left // 2, 1))])
+        most = max(left // 2, 1)
+        mesh = refine(mesh, order[: min(max(bulk, len(order) // 20), most)])
     return mesh
 
 
@@ -150,19 +151,30 @@ def diameters(mesh: Mesh) -> np.ndarray:
     return 2 * np.sqrt(poisson_mesh.signed_areas(*mesh))
 
 
-def interpolation(mesh: Mesh, points: np.ndarray) -> csr_array:
-    """The matrix from values at nodes to those at points of the domain."""
+def interpolation(mesh: Mesh) -> Callable[[np.ndarray], csr_array]:
+    """Returns the function from points of the domain, `(m, 2)`, to matrices `(m, n)`.
+
+    They map values at nodes to those of linear elements at the points.
+
+    Raises:
+      ValueError: from that function, if a point is outside of the mesh.
+    """
     from matplotlib.tri import Triangulation
 
     nodes, cells = mesh
-    place = Triangulation(*nodes.T, cells).get_trifinder()(*points.T)
-    assert place.min() >= 0
-    corners = nodes[cells[place]]
-    areas = poisson_mesh.signed_areas(nodes, cells)[place]
-    parts = []
-    for k in range(3):
-        one, two = corners[:, (k + 1) % 3] - points, corners[:, (k + 2) % 3] - points
-        parts.append((one[:, 0] * two[:, 1] - one[:, 1] * two[:, 0]) / (2 * areas))
-    rows = np.repeat(np.arange(len(points)), 3)
-    shape = len(points), len(nodes)
-    return csr_array((np.stack(parts, 1).ravel(), (rows, cells[place].ravel())), shape)
+    finder = Triangulation(nodes[:, 0], nodes[:, 1], cells).get_trifinder()
+    areas = poisson_mesh.signed_areas(nodes, cells)
+
+    def matrix(points: np.ndarray) -> csr_array:
+        place = np.asarray(finder(points[:, 0], points[:, 1]), int)
+        if (place < 0).any():
+            raise ValueError(f"Point {points[place < 0][0]} is outside of the mesh.")
+        sides = nodes[cells[place]] - points[:, None]
+        one, two = np.roll(sides, -1, axis=1), np.roll(sides, -2, axis=1)
+        double = one[..., 0] * two[..., 1] - one[..., 1] * two[..., 0]
+        weights = double / (2 * areas[place, None])
+        rows = np.repeat(np.arange(len(points)), 3)
+        shape = len(points), len(nodes)
+        return csr_array((weights.ravel(), (rows, cells[place].ravel())), shape)
+
+    return matrix

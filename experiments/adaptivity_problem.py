@@ -1,5 +1,6 @@
 """Right-hand sides on the L-shaped domain, solutions on a fine mesh, and errors."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ class Truth(NamedTuple):
       test: coefficients of the unseen ones.
       stiffness: sparse, `(n, n)`.
       mass: sparse, `(n, n)`.
+      at: matrices of `meshes.interpolation` at other points.
     """
 
     mesh: Mesh
@@ -29,6 +31,7 @@ class Truth(NamedTuple):
     test: np.ndarray
     stiffness: Any
     mass: Any
+    at: Callable[[np.ndarray], Any]
 
     def errors(self, values: np.ndarray) -> dict[str, float]:
         """Mean relative errors of values at the nodes: `l2`, and `h1` of gradients."""
@@ -52,7 +55,7 @@ def make_truth(
         np.concatenate([np.ones((1, n)), rng.normal(size=(modes.shape[1] - 1, n))])
         for n in (num_train, num_test)
     )
-    matrices = poisson_mesh.assemble(*mesh)
+    matrices = *poisson_mesh.assemble(*mesh), meshes.interpolation(mesh)
     return Truth(mesh, meshes.solve(mesh, modes), train, test, *matrices)
 
 
@@ -81,8 +84,8 @@ def parts_of_error(
       predictions from the exact values (model); the number of points and of those near
       the corner.
     """
-    to_fine = meshes.interpolation(mesh, truth.mesh[0])
-    at_points = meshes.interpolation(truth.mesh, mesh[0]) @ truth.solutions
+    to_fine = meshes.interpolation(mesh)(truth.mesh[0])
+    at_points = truth.at(mesh[0]) @ truth.solutions
     exact, own = to_fine @ (at_points @ truth.test), to_fine @ field
     parts = {
         "nodes": own,
