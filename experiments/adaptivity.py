@@ -9,6 +9,7 @@ trained operator: by the jumps of its derivatives, at random, or by other rules.
 """
 
 import dataclasses
+import itertools
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -35,7 +36,6 @@ from opjax.quadrature import cell_weights
 Array = jax.Array | np.ndarray
 STRATEGIES = ("uniform", "operator", "random", "graded", "elements")
 LABELS = ("elements", "exact")
-_WITH_EXACT = ("uniform", "operator", "elements")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,16 +84,6 @@ class Config(UpdateOptions):
             raise ValueError(f"columns={self.columns} must be even.")
         if list(self.query_levels) != sorted(set(self.query_levels)):
             raise ValueError(f"query_levels={self.query_levels} must rise.")
-
-    def trainings(self) -> list[tuple[str, str, int]]:
-        """Labels, rules, levels; with exact labels only the finest of three rules."""
-        return [
-            (labels, strategy, level)
-            for labels in self.labels
-            for level in (self.levels if labels == LABELS[0] else self.levels[-1:])
-            for strategy in self.strategies
-            if labels == LABELS[0] or strategy in _WITH_EXACT
-        ]
 
 
 class PointAttention(nnx.Module):
@@ -334,7 +324,9 @@ def work(
     study = Study(config, truth, base)
     rows: list[dict[str, Any]] = []
     queries: list[dict[str, Any]] = []
-    for labels, strategy, level in config.trainings():
+    for labels, strategy, level in itertools.product(
+        config.labels, config.strategies, config.levels
+    ):
         path = directory.path / f"{labels}-{strategy}-{level}.json"
         what = {"labels": labels, "strategy": strategy, "level": level}
         if not path.exists():
@@ -353,8 +345,11 @@ def work(
 
 def describe(config: Config) -> dict[str, Any]:
     """What a run would train."""
-    operators = len(config.trainings()) * len(config.seeds)
-    return {"operators": operators, "steps": config.num_stages * config.num_steps}
+    rules = len(config.labels) * len(config.strategies) * len(config.levels)
+    return {
+        "operators": rules * len(config.seeds),
+        "steps": config.num_stages * config.num_steps,
+    }
 
 
 PRESETS = {

@@ -80,18 +80,22 @@ def parts_of_error(
 
     Returns:
       Errors, as `<part>_l2` and `<part>_h1`, of the predictions (nodes), of the exact
-      values at the points (points), of the linear elements (elements), and of the
-      predictions from the exact values (model); the number of points and of those near
-      the corner.
+      values at the points (points) and of the linear elements (elements), and the
+      differences of predictions (model) and elements (labels) from the exact values at
+      the points; the number of points and of those near the corner.
     """
     to_fine = meshes.interpolation(mesh)(truth.mesh[0])
     at_points = truth.at(mesh[0]) @ truth.solutions
-    exact, own = to_fine @ (at_points @ truth.test), to_fine @ field
+    everywhere = truth.solutions @ truth.test
+    exact, own, solved = (
+        to_fine @ values for values in (at_points @ truth.test, field, elements)
+    )
     parts = {
         "nodes": own,
         "points": exact,
-        "elements": to_fine @ elements,
-        "model": own - exact + truth.solutions @ truth.test,
+        "elements": solved,
+        "model": own - exact + everywhere,
+        "labels": solved - exact + everywhere,
     }
     near = np.linalg.norm(mesh[0] - meshes.CORNER, axis=1) < _NEAR
     return {"num_points": len(mesh[0]), "near": int(near.sum())} | {

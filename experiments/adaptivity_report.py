@@ -57,7 +57,7 @@ def _at(rows: Rows, level: int, column: str) -> int:
 
 def _training(rows: Rows) -> str:
     """A line for each rule and number of points: errors and their parts."""
-    parts = ("query", "nodes", "model", "points", "elements")
+    parts = ("query", "nodes", "model", "points", "elements", "labels")
     columns = ["rule", "points", "near the corner"]
     columns += [f"{part}, {norm}" for norm in _NORMS.values() for part in parts]
     lines = []

@@ -124,6 +124,7 @@ RESULTS = {
     "scaling": "Cost of layers",
     "stability": "Inf-sup constants",
     "preconditioner": "Trained preconditioner",
+    "adaptivity": "Adaptive points",
     "fields": "Losses of several fields",
     "scale": "Large meshes",
     "device": "On an H200",

@@ -94,6 +94,8 @@ def test_exact_values_at_the_points_have_no_error_of_the_model(mesh, truth):
     np.testing.assert_allclose(parts["model_l2"], 0, atol=1e-12)
     assert parts["nodes_h1"] == parts["points_h1"] > 0
     np.testing.assert_allclose([parts["elements_l2"], parts["elements_h1"]], 1)
+    parts = problem.parts_of_error(truth, mesh, 0 * exact, exact)
+    np.testing.assert_allclose(parts["labels_l2"], 0, atol=1e-12)
     assert parts["num_points"] == len(mesh[0])
 
 
