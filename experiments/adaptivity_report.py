@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from opjax import learn
+from opjax.learn.json_files import read_object
 from opjax.learn.report import drawing
 from opjax.learn.tables import median_and_range, table
 
@@ -98,9 +99,9 @@ def _queries(rows: Rows, norm: str) -> str:
 
 
 def _draw(config: Any, path: pathlib.Path, rows: Rows, queries: Rows) -> None:
-    """Draws errors of both questions over points, a column for each norm."""
-    figure = drawing.new_figure(8.0, 5.2, "constrained")
-    axes = figure.subplots(2, len(_NORMS), squeeze=False)
+    """Draws points of two rules, and errors of both questions in both norms."""
+    figure = drawing.new_figure(10.5, 5.6, "constrained")
+    axes = figure.subplots(2, len(_NORMS) + 1, squeeze=False)
     trained = [row for row in rows if row["labels"] == config.labels[0]]
     asked = [row for row in queries if row["level"] == config.levels[-1]]
     panels = (
@@ -108,7 +109,7 @@ def _draw(config: Any, path: pathlib.Path, rows: Rows, queries: Rows) -> None:
         ("rule", "at", "nodes", asked, "query points"),
     )
     for line, (column, step, part, mine, title) in zip(axes, panels, strict=True):
-        for axis, (norm, name) in zip(line, _NORMS.items(), strict=True):
+        for axis, (norm, name) in zip(line[1:], _NORMS.items(), strict=True):
             for place, rule in enumerate(dict.fromkeys(row[column] for row in mine)):
                 own = [row for row in mine if row[column] == rule]
                 _curve(axis, own, step, f"{part}_{norm}", f"C{place}", rule)
@@ -121,6 +122,11 @@ def _draw(config: Any, path: pathlib.Path, rows: Rows, queries: Rows) -> None:
             axis.set_ylabel(f"relative error, {name} (%)")
             drawing.plain(axis)
         drawing.legend(line[-1])
+    for axis, rule in zip(axes[:, 0], config.strategies, strict=False):
+        name = f"{config.labels[0]}-{rule}-{config.levels[0]}.json"
+        points = np.array(read_object(path.parent / name)["points"])
+        axis.plot(*points.T, ".", color="0.2", markersize=2)
+        axis.set(aspect="equal", xticks=(), yticks=(), title=f"{rule}, {len(points)}")
     drawing.save_lines(figure, path)
 
 
