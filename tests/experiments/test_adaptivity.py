@@ -43,6 +43,22 @@ def test_refined_meshes_conform_and_cover_the_domain(mesh):
     np.testing.assert_allclose(meshes.diameters(mesh), lengths.max(axis=1))
 
 
+def test_meshes_grow_where_the_indicator_is_large():
+    sides = [meshes.grow(meshes.l_shape(4), meshes.known, n)[0] for n in (60, 200)]
+    near = [np.mean(np.linalg.norm(nodes - 0.5, axis=1) < 0.1) for nodes in sides]
+    assert 200 <= len(sides[1]) < 220
+    assert near[1] > max(0.05, near[0])
+    graded = meshes.graded(meshes.l_shape(4), 0.2)
+    assert (meshes.diameters(graded) <= 0.2 * meshes.to_corner(graded) ** 0.4).all()
+
+
+def test_random_triangles_are_those_of_points_of_the_domain(mesh, rng):
+    largest = [meshes.at_random(mesh, rng=rng).argmax() for _ in range(4000)]
+    found = np.bincount(largest, minlength=len(mesh[1])) / 4000
+    expected = poisson_mesh.signed_areas(*mesh) / 0.75
+    np.testing.assert_allclose(found, expected, atol=0.015)
+
+
 def test_jumps_are_those_of_the_gradients_of_every_triangle(mesh, rng):
     nodes, cells = mesh
     values = rng.normal(size=(len(nodes), 2))
