@@ -1,0 +1,156 @@
+"""Tables and figure of errors and of chosen numbers of functions."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from opjax import learn
+from opjax.learn.report import drawing
+from opjax.learn.tables import median_and_range, table
+
+_TITLES = {"white": "White right-hand sides", "fourier": "Right-hand sides of 002"}
+_METHODS = {
+    "gates": "penalty on gates",
+    "map": "penalty on rows of the map",
+    "singular": "singular values, no penalty",
+}
+_Row = dict[str, Any]
+
+
+def report(finished: learn.Finished) -> learn.Report:
+    """Tables of errors by n and k and of chosen numbers, and the figure."""
+    config = finished.config
+    rows = [row for (one,) in finished.results.values() for row in one["rows"]]
+    ranks = [row for row in rows if row["method"] == "ranks"]
+    chosen = [row for row in rows if row["method"] != "ranks"]
+    parts: list[str] = []
+    for right in config.right_sides:
+        mine = [row for row in ranks if row["right"] == right]
+        if mine:
+            parts += [f"## {_TITLES[right]}\n", "Least error of rank k:\n"]
+            parts += [_by_points(mine, lambda row: row["width"])]
+            parts += ["Error divided by it:\n", _by_points(mine, _excess)]
+            finest = f"{min(config.num_points)} points, on {max(config.num_points)}"
+            parts += [f"The same for the functions of {finest}:\n"]
+            coarse = [row for row in mine if "error_finest" in row]
+            parts += [_by_points(coarse, _excess_finest)]
+        mine = [row for row in chosen if row["right"] == right]
+        if mine:
+            parts += [f"## {_TITLES[right]}: chosen numbers\n", _chosen(mine)]
+    drawing.save_lines(_figure(ranks, chosen), finished.folder / "num_functions.png")
+    excess = {
+        f"{right}_{method}": [
+            row["chosen"] / max(row["least"], 1)
+            for row in chosen
+            if (row["right"], row["method"]) == (right, method)
+        ]
+        for right in config.right_sides
+        for method in _METHODS
+    }
+    summary = {
+        "largest_ratio": max(map(_excess, ranks), default=None),
+        "chosen_by_least": {k: max(v) for k, v in excess.items() if v},
+        "seconds": finished.seconds,
+        "seeds": list(config.seeds),
+        "data": finished.source,
+    }
+    return learn.Report("\n".join(parts), summary, _head(finished), alone=True)
+
+
+def _head(finished: learn.Finished) -> str:
+    config = finished.config
+    return (
+        f"White: {config.white_modes} sines; those of 002: {config.fourier_modes} "
+        f"sines and cosines. Functions: {config.num_waves} waves up to frequency "
+        f"{config.max_frequency:g} (half periods), width {config.width}. "
+        f"{config.num_steps} steps, and {config.gate_steps} where a method chooses "
+        f"from {config.max_functions} functions. Median [smallest, largest] of seeds "
+        f"{','.join(map(str, config.seeds))}. Data: {finished.source}."
+    )
+
+
+def _excess(row: _Row) -> float:
+    return row["error"] / row["width"]
+
+
+def _excess_finest(row: _Row) -> float:
+    return row["error_finest"] / row["width_finest"]
+
+
+def _distinct(rows: Sequence[_Row], *keys: str) -> list[tuple[Any, ...]]:
+    return list(dict.fromkeys(tuple(row[key] for key in keys) for row in rows))
+
+
+def _select(rows: Sequence[_Row], **where: Any) -> list[_Row]:
+    return [row for row in rows if all(row[k] == v for k, v in where.items())]
+
+
+def _by_points(rows: Sequence[_Row], number: Callable[[_Row], float]) -> str:
+    sizes = [n for (n,) in _distinct(rows, "points")]
+    lines = [
+        [str(k)] + [_cell(_select(rows, points=n, functions=k), number) for n in sizes]
+        for (k,) in _distinct(rows, "functions")
+    ]
+    return table(["k", *(f"n = {n}" for n in sizes)], lines)
+
+
+def _cell(rows: Sequence[_Row], number: Callable[[_Row], float]) -> str:
+    values = [number(row) for row in rows]
+    if len(set(values)) == 1:
+        return f"{values[0]:.4g}"
+    return median_and_range(values)
+
+
+_COLUMNS = {
+    "chosen": "functions",
+    "error": "error",
+    "least": "least rank of this error",
+    "refit": "error after a refit",
+    "least_refit": "least rank of it",
+}
+
+
+def _chosen(rows: Sequence[_Row]) -> str:
+    lines = []
+    for method, threshold, n in _distinct(rows, "method", "threshold", "points"):
+        mine = _select(rows, method=method, threshold=threshold, points=n)
+        cells = [_cell(mine, lambda row, key=key: row[key]) for key in _COLUMNS]
+        first = [_METHODS[method], f"{threshold:g}", str(n), str(mine[0]["expected"])]
+        lines.append(first + cells)
+    headings = ["method", "threshold", "n", "closed form", *_COLUMNS.values()]
+    return table(headings, lines)
+
+
+def _figure(ranks: Sequence[_Row], chosen: Sequence[_Row]) -> Any:
+    """Draws errors over k with the least ones, and chosen numbers over least ones."""
+    figure = drawing.new_figure(8.4, 3.2, "constrained")
+    left, right = figure.subplots(1, 2)
+    for place, (name, n) in enumerate(_distinct(ranks, "right", "points")):
+        mine = _select(ranks, right=name, points=n)
+        of_rank = {
+            k: _select(mine, functions=k) for (k,) in _distinct(mine, "functions")
+        }
+        x = list(of_rank)
+        y = [np.median([row["error"] for row in rows]) for rows in of_rank.values()]
+        marker = "o" if name == "white" else "s"
+        label = f"{name}, n = {n}"
+        drawing.Line(f"C{place}", label, "").draw(left, x, y, marker)
+        least = [rows[0]["width"] for rows in of_rank.values()]
+        drawing.Line(f"C{place}", None, "-", 0.8).draw(left, x, least)
+    left.set(xscale="log", yscale="log", xlabel="functions k", ylabel="relative error")
+    for place, (name, method) in enumerate(_distinct(chosen, "right", "method")):
+        mine = _select(chosen, right=name, method=method)
+        x, y = ([row[key] for row in mine] for key in ("least", "chosen"))
+        marker = "o" if name == "white" else "s"
+        label = f"{name}, {_METHODS[method]}"
+        drawing.Line(f"C{place}", label, "").draw(right, x, y, marker)
+    limits = [1, max((row["chosen"] for row in chosen), default=1)]
+    drawing.Line("0.5", "equal", "-", 0.8).draw(right, limits, limits)
+    upper = [1.2 * one for one in limits]
+    drawing.Line("0.5", "20 % more", ":", 0.8).draw(right, limits, upper)
+    right.set(xlabel="least rank of the same error", ylabel="chosen functions")
+    for axis in (left, right):
+        drawing.plain(axis)
+        drawing.legend(axis)
+    return figure
