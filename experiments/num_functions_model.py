@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.typing import ArrayLike
 
 from opjax import attention, linalg, projection
 from opjax.nn import MLP
@@ -31,9 +32,9 @@ class Pairs(NamedTuple):
       targets: solutions, shape `(n, p)`.
     """
 
-    points: jax.Array
-    inputs: jax.Array
-    targets: jax.Array
+    points: jax.Array | np.ndarray
+    inputs: jax.Array | np.ndarray
+    targets: jax.Array | np.ndarray
 
     @property
     def weights(self) -> jax.Array:
@@ -179,13 +180,13 @@ def loss(functions: Functions, pairs: Pairs, *, method: str) -> jax.Array:
     return jnp.log(error)
 
 
-def open_rows(coefficients: jax.Array, threshold: jax.Array) -> jax.Array:
+def open_rows(coefficients: jax.Array, threshold: ArrayLike) -> jax.Array:
     """Returns which functions the map uses, shape `(k,)`."""
     sizes = jnp.linalg.norm(coefficients, axis=1)
     return sizes > _OPEN * jnp.sqrt(threshold)
 
 
-def truncate(coefficients: jax.Array, threshold: jax.Array) -> tuple[jax.Array, ...]:
+def truncate(coefficients: jax.Array, threshold: ArrayLike) -> tuple[jax.Array, ...]:
     """Returns the singular parts with squares above the threshold and their number."""
     left, values, right = jnp.linalg.svd(coefficients, full_matrices=False)
     kept = values**2 > threshold
