@@ -308,8 +308,9 @@ def least_rank(widths: np.ndarray, error: float) -> int:
 PRESETS = {
     "smoke": Config(
         preset="smoke",
+        right_sides=("white",),
         num_points=(16, 32),
-        ranks=(2, 4),
+        ranks=(2,),
         gate_points=(16,),
         max_functions=6,
         thresholds=(1e-2, 1e-3),

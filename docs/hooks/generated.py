@@ -125,6 +125,7 @@ RESULTS = {
     "stability": "Inf-sup constants",
     "preconditioner": "Trained preconditioner",
     "adaptivity": "Adaptive points",
+    "num_functions": "How many functions",
     "fields": "Losses of several fields",
     "scale": "Large meshes",
     "device": "On an H200",
