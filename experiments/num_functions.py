@@ -60,7 +60,7 @@ class Config(UpdateOptions):
         minimum=1,
     )
     gate_points: tuple[int, ...] = option(
-        (128, 512),
+        (128, 256),
         "Numbers of points of the grids of all methods but ranks",
         minimum=2,
         members=True,
@@ -86,7 +86,7 @@ class Config(UpdateOptions):
         80.0, "Maximum initial frequency of the waves, in half periods", above=0
     )
     width: int = option(64, "Width of the perceptron", minimum=1)
-    num_steps: int = option(500, "Number of optimizer steps of ranks", minimum=2)
+    num_steps: int = option(300, "Number of optimizer steps of ranks", minimum=2)
     gate_steps: int = option(
         1000, "Number of optimizer steps of the other methods", minimum=2
     )
