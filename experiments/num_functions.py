@@ -51,7 +51,7 @@ class Config(UpdateOptions):
         members=True,
     )
     num_points: tuple[int, ...] = option(
-        (128, 256, 512, 1024, 2048), "Numbers of points of the grids", minimum=2
+        (128, 512, 2048), "Numbers of points of the grids", minimum=2
     )
     ranks: tuple[int, ...] = option(
         (2, 4, 8, 16, 32, 64),
@@ -86,9 +86,9 @@ class Config(UpdateOptions):
         80.0, "Maximum initial frequency of the waves, in half periods", above=0
     )
     width: int = option(64, "Width of the perceptron", minimum=1)
-    num_steps: int = option(300, "Number of optimizer steps of ranks", minimum=2)
+    num_steps: int = option(400, "Number of optimizer steps of ranks", minimum=2)
     gate_steps: int = option(
-        1000, "Number of optimizer steps of the other methods", minimum=2
+        800, "Number of optimizer steps of the other methods", minimum=2
     )
     learning_rate: float = option(1e-2, "Maximum learning rate", above=0)
     beta2: float = option(
