@@ -126,6 +126,7 @@ RESULTS = {
     "preconditioner": "Trained preconditioner",
     "adaptivity": "Adaptive points",
     "num_functions": "How many functions",
+    "domain_maps": "Maps between domains",
     "fields": "Losses of several fields",
     "scale": "Large meshes",
     "device": "On an H200",

@@ -1,0 +1,270 @@
+"""Functions on one cell with a void, transferred to another cell by attention.
+
+    python -m experiments.domain_maps --preset=quick
+
+Attentions with the same descriptors and numbers of parameters are trained on random
+pairs of cells. In the setting geometry, descriptors determine the map between the cells
+point by point; in the setting probes, a swirl is added, and only a few functions that
+are known on both cells show it. Errors are those of unseen pairs, for other numbers of
+points on either cell.
+"""
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import nnx
+
+from experiments import domain_maps_problem as problem
+from experiments import domain_maps_report
+from experiments.domain_maps_models import MODELS, Transfer
+from experiments.domain_maps_problem import Cell
+from opjax import learn, metrics, projection
+from opjax.learn import FreshTask, Replicas, UpdateOptions, option
+from opjax.projection import LeastSquares
+
+SETTINGS = ("geometry", "probes")
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(UpdateOptions):
+    """All that the numbers of a run depend on; the defaults are the quick preset."""
+
+    preset: str = option(
+        "quick", "Named set of values for all flags that are not given"
+    )
+    models: tuple[str, ...] = option(
+        tuple(MODELS), "Attentions to train", choices=tuple(MODELS), members=True
+    )
+    settings: tuple[str, ...] = option(
+        SETTINGS,
+        "What shows the map between cells: their geometry, or a few probes",
+        choices=SETTINGS,
+        members=True,
+    )
+    probes: int = option(
+        6, "Number of functions known on both cells, in the setting probes", minimum=1
+    )
+    max_swirl: float = option(
+        0.6, "Maximum swirl around a void in the setting probes, in radians", minimum=0
+    )
+    num_functions: int = option(8, "Number of functions to transfer", minimum=1)
+    num_points: int = option(256, "Number of points of a cell in training", minimum=8)
+    test_points: tuple[int, ...] = option(
+        (128, 256, 1024, 4096),
+        "Numbers of points of one cell in the test; the other one has those of the "
+        "training",
+        minimum=8,
+    )
+    num_test: int = option(16, "Number of unseen pairs of cells", minimum=1)
+    num_waves: int = option(
+        64, "Number of waves of each kind of descriptors", minimum=1
+    )
+    frequency: float = option(
+        4.0, "Initial frequencies of waves of coordinates, their deviation", above=0
+    )
+    probe_frequency: float = option(
+        1.0, "Initial frequencies of waves of probes, their deviation", above=0
+    )
+    width: int = option(128, "Width of the perceptron", minimum=1)
+    num_basis: int = option(
+        64, "Number of basis functions, half of the channels of attention", minimum=1
+    )
+    clip_norm: float = option(
+        1.0, "Maximum norm of the gradient. 0 turns clipping off", minimum=0
+    )
+    num_steps: int = option(1500, "Number of optimizer steps", minimum=2)
+    batch_size: int = option(4, "Number of pairs of cells in a step", minimum=1)
+    learning_rate: float = option(3e-3, "Maximum learning rate", above=0)
+    seeds: tuple[int, ...] = option(
+        (0, 1, 2),
+        "Seeds of the initial parameters and of the pairs, trained at once",
+        minimum=0,
+        below=2**31,
+    )
+
+    def __post_init__(self):
+        """Refuses tests without the points of the training."""
+        super().__post_init__()
+        if self.num_points not in self.test_points:
+            raise ValueError(
+                f"test_points={self.test_points} must contain "
+                f"num_points={self.num_points}."
+            )
+
+    def members(self) -> dict[tuple[str, None], "Config"]:
+        """One model in one setting by name; its seeds are trained at once."""
+        return {
+            (f"{model}_{setting}", None): dataclasses.replace(
+                self, models=(model,), settings=(setting,)
+            )
+            for setting in self.settings
+            for model in self.models
+        }
+
+    @property
+    def seed(self) -> int:
+        """The first seed."""
+        return self.seeds[0]
+
+    @property
+    def num_probes(self) -> int:
+        """Number of known functions of a member."""
+        return self.probes if self.settings[0] == "probes" else 0
+
+    @property
+    def law(self) -> problem.Law:
+        """The law of the pairs of a member."""
+        swirl = self.max_swirl if self.num_probes else 0.0
+        return problem.Law(self.num_probes, self.num_functions, swirl)
+
+    def unseen(self) -> tuple[Cell, Cell]:
+        """Draws the pairs of the test, at the largest number of points."""
+        draw = jax.jit(problem.draw, static_argnums=(1, 2, 3))
+        key = jax.random.key(4713)
+        return draw(key, self.law, self.num_test, max(self.test_points))
+
+    @property
+    def meshes(self) -> list[tuple[int, int]]:
+        """Numbers of points of sources and targets in the test."""
+        same = self.num_points
+        pairs = [(n, same) for n in self.test_points]
+        pairs += [(same, m) for m in self.test_points]
+        return list(dict.fromkeys(pairs))
+
+
+def make_task(config: Config, cache_dir: str | None = None) -> FreshTask:
+    """Models of all seeds, trained at once on fresh pairs."""
+    del cache_dir
+    seeds = jnp.asarray(config.seeds)
+
+    def sample(key: jax.Array, step: jax.Array) -> tuple[Cell, Cell]:
+        key = jax.random.fold_in(key, step)
+        return problem.draw(key, config.law, config.batch_size, config.num_points)
+
+    def build(config: Config, rngs: nnx.Rngs | None = None) -> Transfer:
+        del rngs
+
+        def start(seed: jax.Array) -> Transfer:
+            key = jax.random.fold_in(jax.random.key(seed), 0)
+            return MODELS[config.models[0]][1](config, nnx.Rngs(key))
+
+        return jax.jit(jax.vmap(start))(seeds)
+
+    return FreshTask(
+        draw=sample,
+        build=build,
+        loss=loss,
+        evaluate=lambda models, folder: evaluate(models, config),
+        optimizer=optimizer,
+        replicas=Replicas(
+            config.seeds, np.full(len(seeds), config.learning_rate, np.float32)
+        ),
+        source="own sampler: random maps of a cell, random functions",
+        over_batch=False,
+    )
+
+
+def optimizer(
+    config: Config, total: int, rate: jax.Array
+) -> optax.GradientTransformation:
+    """Adam with a twentieth of warm-up steps and a cosine to zero."""
+    shape = optax.warmup_cosine_decay_schedule(0.0, 1.0, max(total // 20, 1), total)
+    return config.updates.around(optax.adam(lambda step: rate * shape(step)))
+
+
+def errors(predicted: jax.Array, cell: Cell) -> jax.Array:
+    """Relative L2 errors of the functions on a cell, shape `(f,)`."""
+    weights = cell.weights
+    error = partial(metrics.relative_l2, quadrature_weights=weights, rescale=False)
+    return jax.vmap(error, (1, 1))(predicted, cell.values)
+
+
+def loss(model: Transfer, pairs: tuple[Cell, Cell]) -> jax.Array:
+    """Mean relative error of the transferred functions."""
+    return jnp.mean(jax.vmap(lambda s, t: errors(model(s, t), t))(*pairs))
+
+
+def best(model: Transfer, cell: Cell) -> jax.Array:
+    """Errors of the best combinations of the model's basis functions on a cell."""
+    basis = model.basis(cell)
+    if basis is None:
+        return jnp.zeros(())
+    weights = cell.weights
+    fit = projection.project(
+        cell.values,
+        basis,
+        projection=LeastSquares(1e-6, relative=True),
+        quadrature_weights=weights,
+    )
+    return errors(projection.reconstruct(fit, basis), cell)
+
+
+@jax.jit
+def _means(models: Transfer, pairs: tuple[Cell, Cell]) -> jax.Array:
+    def of_pair(pair: tuple[Cell, Cell]) -> jax.Array:
+        def of_model(model: Transfer) -> jax.Array:
+            source, target = pair
+            moved = jnp.mean(errors(model(source, target), target))
+            return jnp.stack([moved, jnp.mean(best(model, target))])
+
+        return jax.vmap(of_model)(models)
+
+    return jnp.mean(jax.lax.map(of_pair, pairs), axis=0)
+
+
+def evaluate(models: Transfer, config: Config) -> dict[str, Any]:
+    """Mean errors on unseen pairs: rows of numbers of points and seed."""
+    rows: list[dict[str, Any]] = []
+    pairs = config.unseen()
+    for source, target in config.meshes:
+        means = np.asarray(_means(models, problem.coarse(pairs, source, target)))
+        for seed, (error, lowest) in zip(config.seeds, means.tolist(), strict=True):
+            rows.append(
+                {
+                    "source": source,
+                    "target": target,
+                    "seed": seed,
+                    "error": error,
+                    "best": lowest,
+                }
+            )
+    same = (config.num_points, config.num_points)
+    own = [r["error"] for r in rows if (r["source"], r["target"]) == same]
+    return {"relative_l2": float(np.median(own)), "rows": rows}
+
+
+PRESETS = {
+    "smoke": Config(
+        preset="smoke",
+        models=("functional", "softmax"),
+        settings=("probes",),
+        num_functions=2,
+        probes=2,
+        num_points=32,
+        test_points=(32, 48),
+        num_test=2,
+        num_waves=8,
+        width=8,
+        num_basis=4,
+        num_steps=20,
+        batch_size=2,
+        seeds=(0, 1),
+    ),
+    "quick": Config(),
+}
+PROGRAM = learn.Program(
+    "domain_maps",
+    PRESETS,
+    make_task,
+    title="Maps between two domains",
+    report=domain_maps_report.report,
+)
+run = PROGRAM.run
+
+if __name__ == "__main__":
+    PROGRAM.launch()

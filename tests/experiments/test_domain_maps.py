@@ -1,0 +1,179 @@
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from experiments import domain_maps as study
+from experiments import domain_maps_baselines as baselines
+from experiments import domain_maps_problem as problem
+from experiments.domain_maps_models import MODELS, Transfer
+from opjax.problems import elasticity
+from tests import refused, sessions
+from tests.experiments.results import read_result
+
+TINY = dataclasses.replace(study.PRESETS["smoke"], num_steps=2, seeds=(0,))
+LAW = problem.Law(num_probes=3, num_functions=2, swirl=0.6)
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    with sessions.lenient():
+        draw = jax.jit(problem.draw, static_argnums=(1, 2, 3))
+        return draw(jax.random.key(0), LAW, 2, 300)
+
+
+@pytest.fixture(scope="module")
+def pair(pairs):
+    """A source of 300 and a target of 80 points."""
+    return jax.tree.map(lambda leaf: leaf[0], problem.coarse(pairs, 300, 80))
+
+
+def test_voids_are_those_of_the_elasticity_data(rng):
+    modes, angles = jnp.asarray(rng.normal(size=(2, 5))), rng.uniform(-4, 4, 20)
+    expected = elasticity.void_radius(modes, angles)
+    np.testing.assert_allclose(problem.void_radius(modes, angles), expected)
+
+
+def test_a_point_of_the_void_stays_on_the_void_and_the_sides_stay(rng):
+    modes, angle = jnp.asarray(rng.normal(size=(2, 5))), 0.4
+    turn = rng.uniform(-3, 3)
+    edge = 0.5 + 0.3 * np.array([np.cos(turn), np.sin(turn)])
+    moved = problem.place(jnp.asarray(edge), modes, angle)
+    np.testing.assert_allclose(problem.gap(moved[None], modes), 0, atol=1e-12)
+    ray = np.asarray(moved) - 0.5
+    np.testing.assert_allclose(np.arctan2(ray[1], ray[0]), turn + angle, atol=1e-12)
+    side = jnp.array([1.0, rng.uniform()])
+    np.testing.assert_allclose(problem.place(side, modes, angle), side, atol=1e-12)
+
+
+def test_weights_are_a_quadrature_of_the_cell(pairs):
+    for cell in pairs:
+        weights, gaps = np.asarray(cell.weights), np.asarray(cell.descriptors[..., 2])
+        assert weights.min() > 0
+        assert gaps.min() > 0
+        for points, area in zip(cell.points, weights.sum(axis=1), strict=True):
+            assert 0.4 < area < 0.9
+            assert np.all((points >= 0) & (points <= 1))
+    few = problem.coarse(pairs, 80, 300)[0]
+    np.testing.assert_allclose(few.weights.sum(1), pairs[0].weights.sum(1), rtol=0.03)
+
+
+def test_corresponding_points_have_the_same_functions(pairs):
+    source, target = (jax.tree.map(lambda leaf: leaf[0], cell) for cell in pairs)
+    found = baselines.thin_plates(*_numpy(source, target), lambda c: c.reference)
+    np.testing.assert_allclose(found, target.values, atol=0.15)
+    of_probes = source._replace(values=source.descriptors[:, 3:])
+    found = baselines.thin_plates(*_numpy(of_probes, target), lambda c: c.reference)
+    np.testing.assert_allclose(found, target.descriptors[:, 3:], atol=0.15)
+
+
+def _numpy(*cells):
+    return jax.tree.map(lambda leaf: np.asarray(leaf, float), cells)
+
+
+def _double(model):
+    return jax.tree.map(lambda leaf: leaf.astype(float), model)
+
+
+def _oracle(name, model, source, target):
+    """Transfers of NumPy, from the channels of the model."""
+    key, query = (np.asarray(model.features(cell)) for cell in (source, target))
+    scales = np.exp(np.asarray(model.logarithms[...]))
+    values, weights = np.asarray(source.values), np.asarray(source.weights)
+    if name in ("softmax", "distances"):
+        scores = query @ key.T / np.sqrt(key.shape[1])
+        if name == "distances":
+            squares = ((query[:, None] - key) ** 2).sum(axis=2)
+            scores = -squares / 2
+        factors = weights * np.exp(scales[2] * scores)
+        return factors @ values / factors.sum(axis=1, keepdims=True)
+    if name == "intention":
+        gram = key.T @ (weights[:, None] * key)
+        gram += scales[1] * np.eye(len(gram))
+        return query @ np.linalg.solve(gram, key.T @ (weights[:, None] * values))
+    bases, coefficients = [], []
+    for cell, channels in ((target, query), (source, key)):
+        basis, features = np.split(channels, 2, axis=1)
+        w = np.asarray(cell.weights)[:, None]
+        everything = np.concatenate([features, np.asarray(cell.values)], axis=1)
+        if name == "published":
+            basis = np.exp(basis) / np.exp(basis).sum(axis=1, keepdims=True)
+            masses = basis.T @ w / w.mean() + 1e-5
+            found = basis.T @ (w * everything) / w.mean() / masses
+        else:
+            gram = basis.T @ (w * basis)
+            gram += scales[1] * np.trace(gram) / len(gram) * np.eye(len(gram))
+            found = np.linalg.solve(gram, basis.T @ (w * everything))
+        bases.append(basis)
+        coefficients.append(np.split(found, [features.shape[1]], axis=1))
+    (q, _), (k, v) = coefficients
+    gram, ridge = k @ k.T, scales[0]
+    if name == "published":
+        ridge = ridge / (1 + ridge)
+        system = (1 - ridge) * gram + ridge * np.eye(len(gram))
+    else:
+        system = gram + ridge * np.trace(gram) / len(gram) * np.eye(len(gram))
+    return bases[0] @ q @ k.T @ np.linalg.solve(system, v)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_transfers_are_those_of_numpy(pair, name):
+    config = dataclasses.replace(TINY, probes=3, num_basis=6)
+    model: Transfer = _double(MODELS[name][1](config, nnx.Rngs(0)))
+    with sessions.lenient():
+        actual = model(*pair)
+        expected = _oracle(name, model, *pair)
+    np.testing.assert_allclose(actual, expected, atol=1e-8)
+
+
+def test_errors_and_the_best_combinations_are_weighted(pair):
+    config = dataclasses.replace(TINY, probes=3)
+    cell, model = pair[1], _double(MODELS["functional"][1](config, nnx.Rngs(0)))
+    root = np.sqrt(np.asarray(cell.weights))[:, None]
+    with sessions.lenient():
+        found, basis = study.best(model, cell), np.asarray(model.basis(cell))
+    scaled, values = root * basis, root * np.asarray(cell.values)
+    fit = scaled @ np.linalg.lstsq(scaled, values, rcond=None)[0]
+    expected = np.linalg.norm(fit - values, axis=0) / np.linalg.norm(values, axis=0)
+    np.testing.assert_allclose(found, expected, rtol=1e-3)
+
+
+def test_polynomials_and_monomials_are_those_of_their_names(rng):
+    x, y = rng.uniform(-1, 1, (2, 7))
+    found = baselines.legendre(x, y, 2)
+    quadratic = (3 * x**2 - 1) / 2, (3 * y**2 - 1) / 2
+    expected = np.stack([x**0, y, quadratic[1], x, x * y, quadratic[0]], axis=1)
+    np.testing.assert_allclose(found, expected)
+    products = baselines.monomials(np.stack([x, y], axis=1))
+    assert products.shape == (7, 10)
+    np.testing.assert_allclose(products[:, -1], y**3)
+
+
+def test_a_functional_map_finds_the_same_cell(pair):
+    """With corresponding probes, the map of a cell to itself is a projection."""
+    cell = pair[0]
+    with sessions.lenient():
+        found = baselines.polynomial_map(cell, cell, 3)
+    error = np.linalg.norm(found - cell.values) / np.linalg.norm(cell.values)
+    assert error < 0.5
+
+
+@pytest.mark.nightly
+def test_a_run_compares_all_methods(tmp_path):
+    with sessions.user():
+        study.run(TINY, workdir=tmp_path)
+    assert set(read_result(tmp_path)["parameters"]) == {
+        "functional_probes",
+        "softmax_probes",
+    }
+    text = (tmp_path / "tables.md").read_text()
+    assert "functional map, polynomials" in text
+    assert (tmp_path / "domain_maps.png").exists()
+
+
+test_bad_settings_are_refused = refused.settings(
+    TINY, [({"num_points": 40}, "must contain num_points=40")]
+)
