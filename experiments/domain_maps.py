@@ -27,7 +27,7 @@ from opjax import learn, metrics, projection
 from opjax.learn import FreshTask, Replicas, UpdateOptions, option
 from opjax.projection import LeastSquares
 
-SETTINGS = ("geometry", "probes")
+SETTINGS = ("probes", "geometry")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Config(UpdateOptions):
     clip_norm: float = option(
         1.0, "Maximum norm of the gradient. 0 turns clipping off", minimum=0
     )
-    num_steps: int = option(1500, "Number of optimizer steps", minimum=2)
+    num_steps: int = option(1000, "Number of optimizer steps", minimum=2)
     batch_size: int = option(4, "Number of pairs of cells in a step", minimum=1)
     learning_rate: float = option(3e-3, "Maximum learning rate", above=0)
     seeds: tuple[int, ...] = option(
@@ -241,7 +241,7 @@ def evaluate(models: Transfer, config: Config) -> dict[str, Any]:
 PRESETS = {
     "smoke": Config(
         preset="smoke",
-        models=("functional", "softmax"),
+        models=("functional",),
         settings=("probes",),
         num_functions=2,
         probes=2,

@@ -1,6 +1,6 @@
 """Attentions that transfer functions from a cell to another, linearly in the functions.
 
-All have the same perceptron of the descriptors, with `2 k` channels out.
+All have the same channels, `2 k` functions of the descriptors.
 """
 
 from typing import TYPE_CHECKING
@@ -14,19 +14,25 @@ import opjax
 from experiments.domain_maps_problem import Cell
 from opjax.linalg import Additive, Convex
 from opjax.nn import MLP
+from opjax.nn.layers import Initializer
+from opjax.nn.layers.initializers import trunk_init
 from opjax.projection import LeastSquares, Means
 
 if TYPE_CHECKING:
     from experiments.domain_maps import Config
 
 _GEOMETRY = 3  # descriptors that are no probes
+_LARGE = nnx.initializers.lecun_normal()
 
 
 class Transfer(nnx.Module):
-    """A perceptron of descriptors, after waves of random frequencies.
+    """A perceptron of waves of the descriptors, of random frequencies.
 
     Waves of the geometry and of the probes are apart, and all numbers are trained.
     """
+
+    # Small kernels, of channels that are nearly linear in the waves.
+    kernel_init: Initializer = staticmethod(trunk_init)
 
     def __init__(self, config: "Config", rngs: nnx.Rngs):
         def waves(channels: int, frequency: float) -> nnx.Linear:
@@ -45,7 +51,7 @@ class Transfer(nnx.Module):
             config.num_waves * len(parts),
             (config.width, config.width),
             2 * config.num_basis,
-            kernel_init=nnx.initializers.lecun_normal(),
+            kernel_init=self.kernel_init,
             rngs=rngs,
         )
         # Of a ridge and a projection, or of scores.
@@ -128,6 +134,8 @@ class Intention(Transfer):
 class Softmax(Transfer):
     """Softmax of scaled dot products of all channels."""
 
+    kernel_init = staticmethod(_LARGE)  # of small channels, no query finds its key
+
     def __call__(self, source: Cell, target: Cell) -> Float[Array, "m f"]:
         """Averages the values of the source."""
         return opjax.softmax_attention(
@@ -140,6 +148,8 @@ class Softmax(Transfer):
 
 class Distances(Transfer):
     """Softmax of negative squared distances between channels, as dot products."""
+
+    kernel_init = staticmethod(_LARGE)
 
     def __call__(self, source: Cell, target: Cell) -> Float[Array, "m f"]:
         """Averages the values of the source."""
