@@ -108,11 +108,7 @@ def _cell(
     num_points: int,
 ) -> Cell:
     reference, area = reference_points(shift, num_points)
-    points = jax.vmap(lambda x: place(x, modes, angle))(reference)
-    slopes = jax.vmap(jax.jacfwd(lambda x: place(x, modes, angle)))(reference)
-    stretched = jnp.abs(
-        slopes[:, 0, 0] * slopes[:, 1, 1] - slopes[:, 0, 1] * slopes[:, 1, 0]
-    )
+    points, growth = place(reference, modes, angle)
     probes, values = jnp.split(waves(reference), [law.num_probes], axis=1)
     given = [points - _CENTRE, gap(points, modes)[:, None], probes]
     return Cell(
@@ -120,7 +116,7 @@ def _cell(
         points,
         jnp.concatenate(given, axis=1),
         values,
-        stretched * area / num_points,
+        growth * area / num_points,
     )
 
 
@@ -155,21 +151,25 @@ def reference_points(
 
 
 def place(
-    x: Float[Array, " 2"], modes: Float[Array, "2 5"], angle: jax.Array
-) -> Float[Array, " 2"]:
-    r"""Maps a reference point into the cell.
+    points: Float[Array, "n 2"], modes: Float[Array, "2 5"], angle: jax.Array
+) -> tuple[Float[Array, "n 2"], Float[Array, " n"]]:
+    r"""Maps reference points into the cell; returns also the growth of areas.
 
         phi' = phi + angle g,    rho' = rho + (r(phi') - 0.3) g,    g = s^2 (2 - s),
 
-    with `s = 1` at the reference void, linear in the radius, and zero from 0.5 on.
+    with `s = 1` at the reference void, linear in the radius, and zero from 0.5 on. A
+    swirl keeps areas, so they grow by `(rho' / rho) (d rho' / d rho)`.
     """
-    ray = x - _CENTRE
-    rho = jnp.sqrt(jnp.sum(ray**2))
+    ray = points - _CENTRE
+    rho = jnp.linalg.norm(ray, axis=1)
     part = jnp.maximum((_REACH - rho) / (_REACH - _VOID), 0)
     fade = part**2 * (2 - part)
-    phi = jnp.arctan2(ray[1], ray[0]) + angle * fade
-    rho = rho + (void_radius(modes, phi) - _VOID) * fade
-    return _CENTRE + rho * jnp.stack([jnp.cos(phi), jnp.sin(phi)])
+    slope = (3 * part**2 - 4 * part) / (_REACH - _VOID)
+    phi = jnp.arctan2(ray[:, 1], ray[:, 0]) + angle * fade
+    excess = void_radius(modes, phi) - _VOID
+    moved = rho + excess * fade
+    direction = jnp.stack([jnp.cos(phi), jnp.sin(phi)], axis=1)
+    return _CENTRE + moved[:, None] * direction, moved / rho * (1 + excess * slope)
 
 
 def void_radius(modes: Float[Array, "2 5"], angles: jax.Array) -> jax.Array:

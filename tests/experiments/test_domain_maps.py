@@ -38,15 +38,26 @@ def test_voids_are_those_of_the_elasticity_data(rng):
 
 
 def test_a_point_of_the_void_stays_on_the_void_and_the_sides_stay(rng):
-    modes, angle = jnp.asarray(rng.normal(size=(2, 5))), 0.4
-    turn = rng.uniform(-3, 3)
+    modes, turn = jnp.asarray(rng.normal(size=(2, 5))), rng.uniform(-2, 2)
     edge = 0.5 + 0.3 * np.array([np.cos(turn), np.sin(turn)])
-    moved = problem.place(jnp.asarray(edge), modes, angle)
-    np.testing.assert_allclose(problem.gap(moved[None], modes), 0, atol=1e-12)
-    ray = np.asarray(moved) - 0.5
-    np.testing.assert_allclose(np.arctan2(ray[1], ray[0]), turn + angle, atol=1e-12)
-    side = jnp.array([1.0, rng.uniform()])
-    np.testing.assert_allclose(problem.place(side, modes, angle), side, atol=1e-12)
+    side = np.array([1.0, rng.uniform()])
+    moved, _ = problem.place(jnp.stack([edge, side]), modes, 0.4)
+    np.testing.assert_allclose(problem.gap(moved, modes)[0], 0, atol=1e-12)
+    ray = np.asarray(moved[0]) - 0.5
+    np.testing.assert_allclose(np.arctan2(ray[1], ray[0]), turn + 0.4, atol=1e-12)
+    np.testing.assert_allclose(moved[1], side, atol=1e-12)
+
+
+def test_areas_grow_by_the_determinant_of_the_map(rng):
+    modes = jnp.asarray(rng.normal(size=(2, 5)))
+    points = 0.5 + jnp.array([[0.32, 0.1], [-0.2, 0.25], [0.1, -0.38], [0.4, 0.4]])
+    growth = problem.place(points, modes, 0.4)[1]
+
+    def moved(x):
+        return problem.place(x[None], modes, 0.4)[0][0]
+
+    slopes = jax.jit(jax.vmap(jax.jacfwd(moved)))(points)
+    np.testing.assert_allclose(growth, np.linalg.det(slopes), rtol=1e-12)
 
 
 def test_weights_are_a_quadrature_of_the_cell(pairs):
