@@ -1,0 +1,110 @@
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import opjax
+from experiments import ridge as study
+from tests import refused, sessions
+from tests.experiments.results import read_result
+
+TINY = dataclasses.replace(study.PRESETS["smoke"], maps=("functional",))
+SHAPES = pytest.mark.parametrize("k", [4, 9], ids=["full rank", "rank below k"])
+
+
+def mapped(query, key, value, ridge):
+    weight = opjax.Convex(ridge / (1 + ridge), relative=True)
+    return opjax.transport(query, key, value, ridge=weight)
+
+
+@pytest.fixture(name="coefficients")
+def _coefficients(rng, k):
+    return rng.normal(size=(k, 6)), rng.normal(size=(k, 6)), rng.normal(size=(k, 3))
+
+
+@SHAPES
+def test_a_large_ridge_tends_to_galerkin_attention(coefficients):
+    query, key, value = coefficients
+    unit = np.trace(key @ key.T) / len(key)
+    expected = opjax.galerkin_attention(query, key, value) / unit
+    np.testing.assert_allclose(expected, query @ (key.T @ value) / unit)
+    norms = [
+        np.linalg.norm(mapped(query, key, value, r) - expected) for r in (1e3, 1e4)
+    ]
+    np.testing.assert_allclose(norms[0] / norms[1], 10, rtol=0.02)  # first order
+    limit = opjax.transport(query, key, value, ridge=opjax.Convex(1.0, relative=True))
+    np.testing.assert_allclose(limit, expected, rtol=1e-12)
+
+
+@SHAPES
+def test_a_small_ridge_tends_to_an_orthogonal_projection(coefficients):
+    query, key, value = coefficients
+    inverse = np.linalg.pinv(key)
+    found = mapped(query, key, value, 1e-12)
+    np.testing.assert_allclose(found, query @ inverse @ value, rtol=1e-8)
+    projected = mapped(key, key, value, 1e-12)  # onto the span of the keys
+    np.testing.assert_allclose(projected, key @ inverse @ value, rtol=1e-8)
+    np.testing.assert_allclose(key.T @ (value - projected), 0, atol=1e-8)
+
+
+@pytest.mark.parametrize("setting", [0.01, np.inf])
+def test_maps_have_the_ridge_and_the_scale_that_are_given(rng, setting):
+    values = jnp.asarray(rng.normal(size=(5, 4)), jnp.float32)
+    mixers = {
+        name: make(4, num_heads=1, setting=jnp.float32(setting), rngs=nnx.Rngs(0))
+        for name, make in study.MAPS.items()
+    }
+    found = {name: mixer.matrix(values) for name, mixer in mixers.items()}
+    maps = mixers["galerkin"].query, mixers["galerkin"].key  # the same in all
+    query, key = (np.asarray(one(values), float) for one in maps)
+    np.testing.assert_allclose(found["galerkin"], query @ key.T / 5, rtol=1e-4)
+    gram, unit = key @ key.T, np.trace(key @ key.T) / 5
+    if np.isinf(setting):
+        expected = query @ key.T / unit
+    else:
+        system = gram + setting * unit * np.eye(5)
+        expected = (1 + setting) * query @ key.T @ np.linalg.inv(system)
+        softmax = np.exp(setting * query @ key.T / 2)
+        softmax /= softmax.sum(axis=1, keepdims=True)
+        np.testing.assert_allclose(found["softmax"], softmax, rtol=1e-4)
+    np.testing.assert_allclose(found["functional"], expected, rtol=2e-3, atol=1e-5)
+
+
+def test_an_epoch_has_every_sample_once():
+    data = {"target": np.arange(7)}
+    draw = jax.jit(lambda key, step: study.draw(data, 2, key, step)["target"])
+    key = jax.random.key(0)
+    epochs = [np.concatenate([draw(key, 3 * e + i) for i in range(3)]) for e in (0, 1)]
+    assert [len(set(epoch.tolist())) for epoch in epochs] == [6, 6]
+    assert epochs[0].tolist() != epochs[1].tolist()
+
+
+@pytest.mark.nightly
+def test_a_run_compares_all_settings_and_trains_no_ridge(tmp_path):
+    with sessions.user():
+        study.run(TINY, workdir=tmp_path)
+        task = study.make_task(TINY)
+        models = task.build(TINY, None)
+        batch = task.draw(jax.random.key(0), 0)
+        gradients = jax.vmap(jax.grad(task.loss), in_axes=(0, None))(models, batch)
+    weights = models.blocks.attention.mixer.weight[...]
+    ridges = np.array([0.1, 10.0, np.inf]).repeat(2)
+    np.testing.assert_allclose(weights[:, 0], 1 / (1 + 1 / ridges), rtol=1e-6)
+    assert not np.any(gradients.blocks.attention.mixer.weight[...])
+    assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(gradients))
+    assert 0 < read_result(tmp_path)["elasticity_functional"] < 2
+    assert "functional inf" in (tmp_path / "tables.md").read_text()
+    assert (tmp_path / "ridge.png").exists()
+
+
+test_bad_settings_are_refused = refused.settings(
+    TINY,
+    [
+        ({"batch_size": 9}, "batch_size=9 must be at most num_train=8"),
+        ({"ridges": (0.0,)}, "ridges=0.0"),
+        ({"num_around": 6}, "num_around=6 must be a multiple of 4"),
+    ],
+)
