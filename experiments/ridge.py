@@ -101,12 +101,12 @@ class Config(SizeOptions, StepOptions):
         tuple(MAPS), "Maps between coefficients", choices=MAPS, members=True
     )
     ridges: tuple[float, ...] = option(
-        tuple(10.0**i for i in range(-4, 5)),
+        (1e-4, 1e-2, 0.1, 1.0, 10.0, 1e2, 1e4),
         "Ridges in units of the mean eigenvalue. The limit of large ones is added",
         above=0,
     )
     scales: tuple[float, ...] = option(
-        (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0), "Factors of the softmax logits", above=0
+        (0.1, 1.0, 10.0, 100.0), "Factors of the softmax logits", above=0
     )
     seeds: tuple[int, ...] = option(
         (0, 1, 2),

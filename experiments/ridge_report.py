@@ -16,10 +16,12 @@ def report(finished: learn.Finished) -> learn.Report:
     """A table for each problem, and the figure."""
     config = finished.config
     rows = {
-        name.rpartition("_")[::2]: [
-            {**row, "setting": float(row["setting"])} for row in result["rows"]
+        (problem, name): [
+            {**row, "setting": float(row["setting"])}
+            for row in finished.results[f"{problem}_{name}"][0]["rows"]
         ]
-        for name, (result,) in finished.results.items()
+        for problem in config.problems
+        for name in config.maps
     }
     parts: list[str] = []
     for problem in config.problems:
@@ -60,7 +62,7 @@ def _settings(rows: Sequence[dict[str, Any]]) -> list[float]:
 
 
 def _values(rows: Sequence[dict[str, Any]], setting: float, key: str) -> np.ndarray:
-    return np.array([row[key] for row in rows if row["setting"] == setting])
+    return np.array([row[key] for row in rows if row["setting"] == setting], float)
 
 
 def _figure(config: Any, rows: Mapping[tuple[str, str], list[dict[str, Any]]]) -> Any:

@@ -127,6 +127,7 @@ RESULTS = {
     "adaptivity": "Adaptive points",
     "num_functions": "How many functions",
     "domain_maps": "Maps between domains",
+    "ridge": "Ridge of the map",
     "fields": "Losses of several fields",
     "scale": "Large meshes",
     "device": "On an H200",
