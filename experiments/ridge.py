@@ -101,7 +101,7 @@ class Config(SizeOptions, StepOptions):
         tuple(MAPS), "Maps between coefficients", choices=MAPS, members=True
     )
     ridges: tuple[float, ...] = option(
-        (1e-4, 1e-2, 0.1, 1.0, 10.0, 1e2, 1e4),
+        (1e-4, 1e-2, 1.0, 1e2, 1e4),
         "Ridges in units of the mean eigenvalue. The limit of large ones is added",
         above=0,
     )
@@ -129,7 +129,7 @@ class Config(SizeOptions, StepOptions):
         61, "Darcy: number of grid points per side of the solver", minimum=4
     )
     stride: int = option(4, "Darcy: subsampling factor", minimum=1)
-    num_steps: int = option(2000, "Number of optimizer steps", minimum=2)
+    num_steps: int = option(1600, "Number of optimizer steps", minimum=2)
     batch_size: int = option(4, "Number of samples in a step", minimum=1)
     learning_rate: float = option(3e-3, "Maximum learning rate", above=0)
 
