@@ -128,8 +128,8 @@ def expand(
     Args:
       functions: the functions Phi, Psi and gates g.
       pairs: right-hand sides F and solutions.
-      kept: ones for functions to keep and zeros for others, shape `(k,)`; all gates are
-        then one.
+      kept: ones for functions Phi to keep and zeros for others, shape `(k,)`; all gates
+        are then one. The rank of the map is at most the number of ones.
 
     Returns:
       Coefficients `diag(g) C diag(g) Psi^T W F`, shape `(k, p)`, and functions Phi.
@@ -137,7 +137,7 @@ def expand(
     query, key = functions(pairs)
     gates = jnp.abs(functions.gates[...])
     if kept is not None:
-        query, key, gates = query * kept[None], key * kept[None], kept
+        query, gates = query * kept[None], jnp.ones_like(gates)
     found = attention.functional_attention_map(
         pairs.targets,
         pairs.inputs,

@@ -15,6 +15,7 @@ _METHODS = {
     "map": "penalty on rows of the map",
     "singular": "singular values, no penalty",
 }
+_MARKERS = ("o", "x", "+")  # that cover each other little
 _Row = dict[str, Any]
 
 
@@ -128,23 +129,19 @@ def _figure(ranks: Sequence[_Row], chosen: Sequence[_Row]) -> Any:
     left, right = figure.subplots(1, 2)
     for place, (name, n) in enumerate(_distinct(ranks, "right", "points")):
         mine = _select(ranks, right=name, points=n)
-        of_rank = {
-            k: _select(mine, functions=k) for (k,) in _distinct(mine, "functions")
-        }
-        x = list(of_rank)
-        y = [np.median([row["error"] for row in rows]) for rows in of_rank.values()]
-        marker = "o" if name == "white" else "s"
+        x = [k for (k,) in _distinct(mine, "functions")]
+        of_rank = [_select(mine, functions=k) for k in x]
+        y = [np.median([row["error"] for row in rows]) for rows in of_rank]
         label = f"{name}, n = {n}"
-        drawing.Line(f"C{place}", label, "").draw(left, x, y, marker)
-        least = [rows[0]["width"] for rows in of_rank.values()]
+        drawing.Line(f"C{place}", label, "").draw(left, x, y, _MARKERS[place % 3])
+        least = [rows[0]["width"] for rows in of_rank]
         drawing.Line(f"C{place}", None, "-", 0.8).draw(left, x, least)
     left.set(xscale="log", yscale="log", xlabel="functions k", ylabel="relative error")
     for place, (name, method) in enumerate(_distinct(chosen, "right", "method")):
         mine = _select(chosen, right=name, method=method)
         x, y = ([row[key] for row in mine] for key in ("least", "chosen"))
-        marker = "o" if name == "white" else "s"
         label = f"{name}, {_METHODS[method]}"
-        drawing.Line(f"C{place}", label, "").draw(right, x, y, marker)
+        drawing.Line(f"C{place}", label, "").draw(right, x, y, _MARKERS[place % 3])
     limits = [1, max((row["chosen"] for row in chosen), default=1)]
     drawing.Line("0.5", "equal", "-", 0.8).draw(right, limits, limits)
     upper = [1.2 * one for one in limits]

@@ -100,7 +100,6 @@ def test_the_gated_map_is_that_of_least_squares(pairs, learned):
     error = model.squared_error(coefficients, basis, pairs)
     np.testing.assert_allclose(error, np.sum(residual**2) / (N + 1))
     kept = np.array([1.0, 0.0, 1.0, 0.0])
-    inputs = inputs[kept > 0]
     found = np.linalg.lstsq(inputs.T, targets[kept > 0].T, rcond=None)[0].T
     again = np.asarray(model.expand(learned, pairs, kept=kept)[0])
     np.testing.assert_allclose(again[kept > 0], found @ inputs / (N + 1), atol=1e-3)
