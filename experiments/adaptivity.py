@@ -139,7 +139,7 @@ def train(
         return jnp.mean(jnp.sum(weights * error**2, axis=0) / sizes)
 
     def one(operator: PointAttention, cloud: Cloud, solution: Array) -> Any:
-        def step(carry: Any, _: None):
+        def step(carry: tuple[Any, optax.OptState], _: None):
             current, state = carry
             gradient = jax.grad(loss)(current, cloud, solution)
             update, state = optimizer.update(gradient, state, current)
@@ -279,8 +279,8 @@ def rows_of_training(
             study.truth, mesh, one(mesh[0]), study.elements(mesh)
         )
         anywhere = study.truth.errors(one(study.truth.mesh[0]))
-        found = {f"query_{norm}": error for norm, error in anywhere.items()}
-        rows.append({"seed": seed, **parts, **found})
+        queried = {f"query_{norm}": error for norm, error in anywhere.items()}
+        rows.append({"seed": seed, **parts, **queried})
     return rows
 
 
@@ -332,11 +332,11 @@ def work(
         if not path.exists():
             begin = time.process_time()
             own, trained = train_on(study, **what)
-            found: dict[str, Any] = {"rows": rows_of_training(study, own, trained)}
+            stored: dict[str, Any] = {"rows": rows_of_training(study, own, trained)}
             if (labels, strategy) == (LABELS[0], "uniform"):
-                found["queries"] = rows_of_queries(study, trained)
-            found["points"] = own[0][0].tolist()
-            write_json(path, found | {"seconds": time.process_time() - begin})
+                stored["queries"] = rows_of_queries(study, trained)
+            stored["points"] = own[0][0].tolist()
+            write_json(path, stored | {"seconds": time.process_time() - begin})
         stored = read_object(path)
         rows += [what | row for row in stored["rows"]]
         queries += [what | row for row in stored.get("queries", [])]

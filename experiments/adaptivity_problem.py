@@ -35,13 +35,13 @@ class Truth(NamedTuple):
 
     def errors(self, values: np.ndarray) -> dict[str, float]:
         """Mean relative errors of values at the nodes: `l2`, and `h1` of gradients."""
-        found, exact = {}, self.solutions @ self.test
+        errors, exact = dict[str, float](), self.solutions @ self.test
         for name, matrix in (("l2", self.mass), ("h1", self.stiffness)):
             squares = [
                 np.sum(v * (matrix @ v), axis=0) for v in (values - exact, exact)
             ]
-            found[name] = float(np.mean(np.sqrt(squares[0] / squares[1])))
-        return found
+            errors[name] = float(np.mean(np.sqrt(squares[0] / squares[1])))
+        return errors
 
 
 def make_truth(

@@ -2,7 +2,7 @@
 
 import pathlib
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,12 +11,17 @@ from opjax.learn.json_files import read_object
 from opjax.learn.report import drawing
 from opjax.learn.tables import median_and_range, table
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from experiments.adaptivity import Config
+
 Rows = Sequence[dict[str, Any]]
 _NORMS = {"l2": "L2", "h1": "gradient"}
 
 
 def report(
-    config: Any, folder: pathlib.Path, rows: Rows, queries: Rows
+    config: "Config", folder: pathlib.Path, rows: Rows, queries: Rows
 ) -> learn.Report:
     """Tables of both questions, and the figure."""
     parts: list[str] = []
@@ -48,7 +53,7 @@ def report(
     return learn.Report("\n".join(parts), result, head)
 
 
-def _values(rows: Rows, column: str, value: Any, key: str) -> np.ndarray:
+def _values(rows: Rows, column: str, value: str | int, key: str) -> np.ndarray:
     return np.array([row[key] for row in rows if row[column] == value])
 
 
@@ -98,7 +103,7 @@ def _queries(rows: Rows, norm: str) -> str:
     return table([f"values, {_NORMS[norm]}", "points by", *sizes], lines)
 
 
-def _draw(config: Any, path: pathlib.Path, rows: Rows, queries: Rows) -> None:
+def _draw(config: "Config", path: pathlib.Path, rows: Rows, queries: Rows) -> None:
     """Draws points of two rules, and errors of both questions in both norms."""
     figure = drawing.new_figure(10.5, 5.6, "constrained")
     axes = figure.subplots(2, len(_NORMS) + 1, squeeze=False)
@@ -131,7 +136,13 @@ def _draw(config: Any, path: pathlib.Path, rows: Rows, queries: Rows) -> None:
 
 
 def _curve(
-    axis: Any, rows: Rows, step: str, key: str, color: str, label: str, dash: str = "-"
+    axis: "Axes",
+    rows: Rows,
+    step: str,
+    key: str,
+    color: str,
+    label: str,
+    dash: str = "-",
 ) -> None:
     levels = list(dict.fromkeys(row[step] for row in rows))
     sizes = [_at(rows, level, step) for level in levels]

@@ -63,10 +63,10 @@ def _interpolated(
     source: Cell, target: Cell, at: Coordinates, kernel: str
 ) -> np.ndarray:
     count = min(_NEIGHBOURS, len(source.values))
-    found = interpolate.RBFInterpolator(
+    interpolant = interpolate.RBFInterpolator(
         at(source), source.values, neighbors=count, kernel=kernel
     )
-    return found(at(target))
+    return interpolant(at(target))
 
 
 def polynomial_map(source: Cell, target: Cell, num_probes: int) -> np.ndarray:
@@ -79,7 +79,7 @@ def polynomial_map(source: Cell, target: Cell, num_probes: int) -> np.ndarray:
         x, y = 2 * np.asarray(cell.descriptors)[:, :2].T
         return legendre(x, y, _DEGREE)
 
-    found = opjax.functional_attention(
+    moved = opjax.functional_attention(
         monomials(_probes(target, num_probes)),
         monomials(_probes(source, num_probes)),
         source.values,
@@ -90,7 +90,7 @@ def polynomial_map(source: Cell, target: Cell, num_probes: int) -> np.ndarray:
         key_weights=source.weights,
         projection=LeastSquares(1e-6, relative=True),
     )
-    return np.asarray(found)
+    return np.asarray(moved)
 
 
 def monomials(values: np.ndarray) -> np.ndarray:

@@ -59,8 +59,8 @@ class Transfer(nnx.Module):
 
     def features(self, cell: Cell) -> Float[Array, "n c"]:
         """Returns `2 k` channels at the points of a cell."""
-        given = cell.descriptors[:, :_GEOMETRY], cell.descriptors[:, _GEOMETRY:]
-        waves = [jnp.sin(w(x)) for w, x in zip(self.waves, given, strict=False)]
+        inputs = cell.descriptors[:, :_GEOMETRY], cell.descriptors[:, _GEOMETRY:]
+        waves = [jnp.sin(w(x)) for w, x in zip(self.waves, inputs, strict=False)]
         return self.perceptron(jnp.concatenate(waves, axis=1))
 
     def basis(self, cell: Cell) -> Float[Array, "n k"] | None:

@@ -110,11 +110,11 @@ def _cell(
     reference, area = reference_points(shift, num_points)
     points, growth = place(reference, modes, angle)
     probes, values = jnp.split(waves(reference), [law.num_probes], axis=1)
-    given = [points - _CENTRE, gap(points, modes)[:, None], probes]
+    descriptors = [points - _CENTRE, gap(points, modes)[:, None], probes]
     return Cell(
         reference,
         points,
-        jnp.concatenate(given, axis=1),
+        jnp.concatenate(descriptors, axis=1),
         values,
         growth * area / num_points,
     )

@@ -1,7 +1,7 @@
 """Tables and figure of the transfers between cells."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -13,6 +13,9 @@ from opjax import learn
 from opjax.learn.report import drawing
 from opjax.learn.tables import median_and_range, table
 from opjax.metrics import relative_l2
+
+if TYPE_CHECKING:
+    from experiments.domain_maps import Config
 
 _TITLES = {
     "geometry": "The geometry shows the map",
@@ -70,20 +73,20 @@ def _rows(finished: learn.Finished, setting: str) -> list[dict[str, Any]]:
     return rows + untrained(member)
 
 
-def untrained(config: Any) -> list[dict[str, Any]]:
+def untrained(config: "Config") -> list[dict[str, Any]]:
     """Rows of the baselines, on the pairs on which models are tested."""
     rows: list[dict[str, Any]] = []
     pairs = config.unseen()
     for source, target in config.meshes:
         cells = jax.device_get(problem.coarse(pairs, source, target))
         for name, method in baselines.methods(config.num_probes):
-            found: list[float] = []
+            errors = list[float]()
             for number in range(config.num_test):
                 one, other = (jax.tree.map(lambda a, i=number: a[i], c) for c in cells)
                 moved = np.asarray(method(one, other), np.float32)
-                found.append(_error(moved, other))
+                errors.append(_error(moved, other))
             where = {"source": source, "target": target, "method": name}
-            rows.append(where | {"error": float(np.mean(found)), "best": 0.0})
+            rows.append(where | {"error": float(np.mean(errors)), "best": 0.0})
     return rows
 
 
@@ -95,7 +98,7 @@ def _error(values: np.ndarray, cell: problem.Cell) -> float:
 
 
 def _along(
-    rows: Sequence[dict[str, Any]], name: str, key: str, end: str, config: Any
+    rows: Sequence[dict[str, Any]], name: str, key: str, end: str, config: "Config"
 ) -> list[list[float]]:
     """Numbers of a method in percent, over the points of one end of the pairs."""
     same = config.num_points
@@ -114,7 +117,7 @@ def _methods(rows: Sequence[dict[str, Any]], key: str = "error") -> list[str]:
     return list(dict.fromkeys(row["method"] for row in rows if row[key]))
 
 
-def _table(rows: Sequence[dict[str, Any]], key: str, end: str, config: Any) -> str:
+def _table(rows: Sequence[dict[str, Any]], key: str, end: str, config: "Config") -> str:
     lines = [
         [
             name,
@@ -128,7 +131,7 @@ def _table(rows: Sequence[dict[str, Any]], key: str, end: str, config: Any) -> s
     return table(["method", *map(str, config.test_points)], lines)
 
 
-def _figure(by_setting: dict[str, list[dict[str, Any]]], config: Any) -> Any:
+def _figure(by_setting: dict[str, list[dict[str, Any]]], config: "Config") -> Any:
     """Draws errors over points, a row for each setting, a column for each end."""
     count = len(by_setting)
     figure = drawing.new_figure(8.6, 2.8 * count + 0.2, "constrained")

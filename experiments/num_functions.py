@@ -127,7 +127,7 @@ class Config(UpdateOptions):
 
     def members(self) -> dict[tuple[str, None], "Member"]:
         """Trainings by `<right sides>_<method>_<points>_<functions>`."""
-        found: dict[tuple[str, None], Member] = {}
+        members: dict[tuple[str, None], Member] = {}
         for right, method in itertools.product(self.right_sides, self.methods):
             of_ranks = method == "ranks"
             ranks = self.ranks if of_ranks else (self.max_functions,)
@@ -135,9 +135,9 @@ class Config(UpdateOptions):
                 ranks = [k for k in ranks if k <= self.fourier_modes]
             points = self.num_points if of_ranks else self.gate_points
             for n, k in itertools.product(points, ranks):
-                own = {"right": right, "method": method, "points": n, "functions": k}
-                found[f"{right}_{method}_{n}_{k}", None] = _member(self, own)
-        return found
+                one = _member(self, right, method, n, k)
+                members[f"{right}_{method}_{n}_{k}", None] = one
+        return members
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,11 +160,14 @@ class Member(Config):
         return 1
 
 
-def _member(config: Config, own: dict[str, Any]) -> Member:
-    shared = vars(config) | own
-    if own["method"] != "ranks":
-        shared["num_steps"] = config.gate_steps
-    return Member(**shared)
+def _member(
+    config: Config, right: str, method: str, points: int, functions: int
+) -> Member:
+    steps = config.num_steps if method == "ranks" else config.gate_steps
+    shared: dict[str, Any] = vars(config) | {"num_steps": steps}
+    return Member(
+        **shared, right=right, method=method, points=points, functions=functions
+    )
 
 
 def make_task(config: Member, cache_dir: str | None = None) -> FreshTask:

@@ -138,7 +138,7 @@ def expand(
     gates = jnp.abs(functions.gates[...])
     if kept is not None:
         query, gates = query * kept[None], jnp.ones_like(gates)
-    found = attention.functional_attention_map(
+    attended = attention.functional_attention_map(
         pairs.targets,
         pairs.inputs,
         query,
@@ -148,7 +148,7 @@ def expand(
         key_weights=pairs.weights,
     )
     inputs = projection.project(pairs.inputs, key, quadrature_weights=pairs.weights)
-    gated = gates[:, None] * found.functional_map * gates[None]
+    gated = gates[:, None] * attended.functional_map * gates[None]
     return gated @ inputs, query
 
 

@@ -83,7 +83,7 @@ def _distinct(rows: Sequence[_Row], *keys: str) -> list[tuple[Any, ...]]:
     return list(dict.fromkeys(tuple(row[key] for key in keys) for row in rows))
 
 
-def _select(rows: Sequence[_Row], **where: Any) -> list[_Row]:
+def _select(rows: Sequence[_Row], **where: str | float) -> list[_Row]:
     return [row for row in rows if all(row[k] == v for k, v in where.items())]
 
 

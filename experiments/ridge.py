@@ -28,7 +28,14 @@ from jax import lax
 
 from experiments import darcy, elasticity, ridge_report
 from opjax import learn, metrics, nn, normalize
-from opjax.learn import FreshTask, Replicas, SizeOptions, StepOptions, option
+from opjax.learn import (
+    FieldOptions,
+    FreshTask,
+    Replicas,
+    SizeOptions,
+    StepOptions,
+    option,
+)
 from opjax.nn import mixers
 from opjax.samples import Sample
 
@@ -63,7 +70,7 @@ class ScaledSoftmaxMap(mixers.SoftmaxMap):
         self.setting = nnx.Param(setting)
 
     def attend(
-        self, query: jax.Array, key: jax.Array, value: jax.Array, own: Any = None
+        self, query: jax.Array, key: jax.Array, value: jax.Array, own: object = None
     ) -> jax.Array:
         """Returns averages of `value`."""
         return super().attend(lax.stop_gradient(self.setting[...]) * query, key, value)
@@ -257,7 +264,7 @@ def build(
     return nn.unit_variance(model)
 
 
-def optimizer(base: Any, total: int) -> optax.GradientTransformation:
+def optimizer(base: FieldOptions, total: int) -> optax.GradientTransformation:
     """That of the problem's own program: Muon, and one cycle of the rate."""
     return base.make_optimizer(total)
 
@@ -276,7 +283,7 @@ def errors(
 
 
 def evaluate(
-    models: Any,
+    models: nnx.Module,
     config: Config,
     train: dict[str, np.ndarray],
     test: dict[str, np.ndarray],
@@ -291,7 +298,7 @@ def evaluate(
     both = jax.tree.map(lambda *parts: np.concatenate(parts), train, test)
     values = np.asarray(measure(both), float)
     count = len(train["target"])
-    found = {
+    measured = {
         "error": values[:, count:].mean(axis=1),
         "train_error": values[:, :count].mean(axis=1),
     }
@@ -300,10 +307,10 @@ def evaluate(
         for setting in config.settings
         for seed in config.seeds
     ]
-    for name, values in found.items():
+    for name, values in measured.items():
         for row, value in zip(rows, values, strict=True):
             row[name] = float(value)
-    return {"error": float(np.median(found["error"])), "rows": rows}
+    return {"error": float(np.median(measured["error"])), "rows": rows}
 
 
 PRESETS = {

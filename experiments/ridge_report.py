@@ -1,13 +1,18 @@
 """Table and figure of errors against the ridge and against the scale of logits."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from opjax import learn
 from opjax.learn.report import drawing
 from opjax.learn.tables import median_and_range, table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from experiments.ridge import Config
 
 _COLUMNS = {"error": "test error, x 100", "train_error": "training error, x 100"}
 
@@ -65,7 +70,9 @@ def _values(rows: Sequence[dict[str, Any]], setting: float, key: str) -> np.ndar
     return np.array([row[key] for row in rows if row["setting"] == setting], float)
 
 
-def _figure(config: Any, rows: Mapping[tuple[str, str], list[dict[str, Any]]]) -> Any:
+def _figure(
+    config: "Config", rows: Mapping[tuple[str, str], list[dict[str, Any]]]
+) -> Any:
     """Draws test errors: a row for each problem, ridges left and scales right."""
     count = len(config.problems)
     figure = drawing.new_figure(8, 2.7 * count, "constrained")
@@ -86,7 +93,7 @@ def _figure(config: Any, rows: Mapping[tuple[str, str], list[dict[str, Any]]]) -
     return figure
 
 
-def _draw(axis: Any, rows: Sequence[dict[str, Any]], color: str, name: str) -> None:
+def _draw(axis: "Axes", rows: Sequence[dict[str, Any]], color: str, name: str) -> None:
     """Draws medians and ranges; one setting without a scale as a band."""
     settings = _settings(rows)
     values = {s: 100 * _values(rows, s, "error") for s in settings}

@@ -128,7 +128,6 @@ RESULTS = {
     "num_functions": "How many functions",
     "domain_maps": "Maps between domains",
     "ridge": "Ridge of the map",
-    "num_functions": "How many functions",
     "fields": "Losses of several fields",
     "scale": "Large meshes",
     "device": "On an H200",

@@ -54,9 +54,9 @@ def test_meshes_grow_where_the_indicator_is_large():
 
 def test_random_triangles_are_those_of_points_of_the_domain(mesh, rng):
     largest = [meshes.at_random(mesh, rng=rng).argmax() for _ in range(4000)]
-    found = np.bincount(largest, minlength=len(mesh[1])) / 4000
+    actual = np.bincount(largest, minlength=len(mesh[1])) / 4000
     expected = poisson_mesh.signed_areas(*mesh) / 0.75
-    np.testing.assert_allclose(found, expected, atol=0.015)
+    np.testing.assert_allclose(actual, expected, atol=0.015)
 
 
 def test_jumps_are_those_of_the_gradients_of_every_triangle(mesh, rng):
@@ -80,10 +80,10 @@ def test_solutions_are_those_of_the_interior_problem(mesh, rng):
     right = rng.normal(size=(len(mesh[0]), 2))
     _, mass = poisson_mesh.assemble(*mesh)
     within = ~meshes.on_boundary(mesh)
-    found = meshes.solve(mesh, right)
+    actual = meshes.solve(mesh, right)
     expected = np.linalg.solve(inside.stiffness.toarray(), (mass @ right)[within])
-    np.testing.assert_allclose(found[within], expected)
-    np.testing.assert_array_equal(found[~within], 0)
+    np.testing.assert_allclose(actual[within], expected)
+    np.testing.assert_array_equal(actual[~within], 0)
 
 
 def test_linear_elements_converge_with_second_order():
@@ -128,7 +128,7 @@ def test_padding_has_no_effect_and_the_operator_is_linear(mesh, truth):
     setting = study.Study(TINY, truth, meshes.l_shape(4))
     with sessions.user():
         operator = study.PointAttention(TINY, nnx.Rngs(0))
-        found = [
+        actual = [
             study.Trained(operator, setting.cloud(mesh, coefficients, size))(mesh[0])
             for coefficients, size in (
                 (truth.test, len(mesh[0])),
@@ -136,8 +136,8 @@ def test_padding_has_no_effect_and_the_operator_is_linear(mesh, truth):
                 (2 * truth.test, 99),
             )
         ]
-    np.testing.assert_allclose(found[1], found[0], rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(found[2], 2 * found[1], rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(actual[1], actual[0], rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(actual[2], 2 * actual[1], rtol=1e-4, atol=1e-6)
 
 
 def test_operators_disagree_where_their_outputs_differ(mesh):
@@ -147,10 +147,10 @@ def test_operators_disagree_where_their_outputs_differ(mesh):
     def other(points):
         return np.where(points[:, :1] < 0.5, points[:, :1], 2)
 
-    found = study.disagreement([one, other], mesh)
+    actual = study.disagreement([one, other], mesh)
     left = mesh[0][mesh[1]][..., 0].max(axis=1) < 0.5
-    np.testing.assert_array_equal(found[left], 0)
-    assert (found[~left] > 0).all()
+    np.testing.assert_array_equal(actual[left], 0)
+    assert (actual[~left] > 0).all()
 
 
 @pytest.mark.nightly

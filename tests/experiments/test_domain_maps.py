@@ -74,11 +74,11 @@ def test_weights_are_a_quadrature_of_the_cell(pairs):
 
 def test_corresponding_points_have_the_same_functions(pairs):
     source, target = (jax.tree.map(lambda leaf: leaf[0], cell) for cell in pairs)
-    found = baselines.thin_plates(*_numpy(source, target), lambda c: c.reference)
-    np.testing.assert_allclose(found, target.values, atol=0.15)
+    actual = baselines.thin_plates(*_numpy(source, target), lambda c: c.reference)
+    np.testing.assert_allclose(actual, target.values, atol=0.15)
     of_probes = source._replace(values=source.descriptors[:, 3:])
-    found = baselines.thin_plates(*_numpy(of_probes, target), lambda c: c.reference)
-    np.testing.assert_allclose(found, target.descriptors[:, 3:], atol=0.15)
+    actual = baselines.thin_plates(*_numpy(of_probes, target), lambda c: c.reference)
+    np.testing.assert_allclose(actual, target.descriptors[:, 3:], atol=0.15)
 
 
 def _numpy(*cells):
@@ -113,13 +113,13 @@ def _oracle(name, model, source, target):
         if name == "published":
             basis = np.exp(basis) / np.exp(basis).sum(axis=1, keepdims=True)
             masses = basis.T @ w / w.mean() + 1e-5
-            found = basis.T @ (w * everything) / w.mean() / masses
+            actual = basis.T @ (w * everything) / w.mean() / masses
         else:
             gram = basis.T @ (w * basis)
             gram += scales[1] * np.trace(gram) / len(gram) * np.eye(len(gram))
-            found = np.linalg.solve(gram, basis.T @ (w * everything))
+            actual = np.linalg.solve(gram, basis.T @ (w * everything))
         bases.append(basis)
-        coefficients.append(np.split(found, [features.shape[1]], axis=1))
+        coefficients.append(np.split(actual, [features.shape[1]], axis=1))
     (q, _), (k, v) = coefficients
     gram, ridge = k @ k.T, scales[0]
     if name == "published":
@@ -145,19 +145,19 @@ def test_errors_and_the_best_combinations_are_weighted(pair):
     cell, model = pair[1], _double(MODELS["functional"][1](config, nnx.Rngs(0)))
     root = np.sqrt(np.asarray(cell.weights))[:, None]
     with sessions.lenient():
-        found, basis = study.best(model, cell), np.asarray(model.basis(cell))
+        actual, basis = study.best(model, cell), np.asarray(model.basis(cell))
     scaled, values = root * basis, root * np.asarray(cell.values)
     fit = scaled @ np.linalg.lstsq(scaled, values, rcond=None)[0]
     expected = np.linalg.norm(fit - values, axis=0) / np.linalg.norm(values, axis=0)
-    np.testing.assert_allclose(found, expected, rtol=1e-3)
+    np.testing.assert_allclose(actual, expected, rtol=1e-3)
 
 
 def test_polynomials_and_monomials_are_those_of_their_names(rng):
     x, y = rng.uniform(-1, 1, (2, 7))
-    found = baselines.legendre(x, y, 2)
+    actual = baselines.legendre(x, y, 2)
     quadratic = (3 * x**2 - 1) / 2, (3 * y**2 - 1) / 2
     expected = np.stack([x**0, y, quadratic[1], x, x * y, quadratic[0]], axis=1)
-    np.testing.assert_allclose(found, expected)
+    np.testing.assert_allclose(actual, expected)
     products = baselines.monomials(np.stack([x, y], axis=1))
     assert products.shape == (7, 10)
     np.testing.assert_allclose(products[:, -1], y**3)
@@ -167,8 +167,8 @@ def test_a_functional_map_finds_the_same_cell(pair):
     """With corresponding probes, the map of a cell to itself is a projection."""
     cell = pair[0]
     with sessions.lenient():
-        found = baselines.polynomial_map(cell, cell, 3)
-    error = np.linalg.norm(found - cell.values) / np.linalg.norm(cell.values)
+        actual = baselines.polynomial_map(cell, cell, 3)
+    error = np.linalg.norm(actual - cell.values) / np.linalg.norm(cell.values)
     assert error < 0.5
 
 

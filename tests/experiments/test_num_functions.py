@@ -69,8 +69,8 @@ def eigenvalues(count):
 def test_least_errors_of_white_are_tails_of_the_eigenvalues():
     squares = eigenvalues(MODES) ** 2
     expected = [np.sqrt(squares[k:].sum() / squares.sum()) for k in range(MODES + 1)]
-    found = model.widths(model.pairs("white", N, MODES))
-    np.testing.assert_allclose(found, expected, atol=1e-12)
+    actual = model.widths(model.pairs("white", N, MODES))
+    np.testing.assert_allclose(actual, expected, atol=1e-12)
 
 
 @pytest.mark.nightly
@@ -82,8 +82,8 @@ def test_columns_of_fourier_have_the_error_of_the_distribution(rng):
     expected = poisson.population_mse(
         lambda columns: operator @ np.asarray(columns), problem, moment
     )
-    found = np.sum((operator @ pairs.inputs - pairs.targets) ** 2) / (N + 1)
-    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    actual = np.sum((operator @ pairs.inputs - pairs.targets) ** 2) / (N + 1)
+    np.testing.assert_allclose(actual, expected, rtol=1e-9)
 
 
 def test_the_gated_map_is_that_of_least_squares(pairs, learned):
@@ -91,18 +91,18 @@ def test_the_gated_map_is_that_of_least_squares(pairs, learned):
     np.testing.assert_allclose(query.T @ query / (N + 1), np.eye(4), atol=1e-6)
     np.testing.assert_allclose(key.T @ key / (N + 1), np.eye(4), atol=1e-6)
     inputs, targets = key.T @ pairs.inputs, query.T @ pairs.targets
-    found = np.linalg.lstsq(inputs.T, targets.T, rcond=None)[0].T
+    actual = np.linalg.lstsq(inputs.T, targets.T, rcond=None)[0].T
     gates = np.diag(np.abs(learned.gates[...]))
-    expected = gates @ found @ gates @ inputs / (N + 1)
+    expected = gates @ actual @ gates @ inputs / (N + 1)
     coefficients, basis = model.expand(learned, pairs)
     np.testing.assert_allclose(coefficients, expected, atol=1e-3)
     residual = query @ np.asarray(coefficients) - pairs.targets
     error = model.squared_error(coefficients, basis, pairs)
     np.testing.assert_allclose(error, np.sum(residual**2) / (N + 1))
     kept = np.array([1.0, 0.0, 1.0, 0.0])
-    found = np.linalg.lstsq(inputs.T, targets[kept > 0].T, rcond=None)[0].T
+    actual = np.linalg.lstsq(inputs.T, targets[kept > 0].T, rcond=None)[0].T
     again = np.asarray(model.expand(learned, pairs, kept=kept)[0])
-    np.testing.assert_allclose(again[kept > 0], found @ inputs / (N + 1), atol=1e-3)
+    np.testing.assert_allclose(again[kept > 0], actual @ inputs / (N + 1), atol=1e-3)
     np.testing.assert_allclose(again[kept == 0], 0, atol=1e-12)
 
 

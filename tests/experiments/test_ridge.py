@@ -43,8 +43,8 @@ def test_a_large_ridge_tends_to_galerkin_attention(coefficients):
 def test_a_small_ridge_tends_to_an_orthogonal_projection(coefficients):
     query, key, value = coefficients
     inverse = np.linalg.pinv(key)
-    found = mapped(query, key, value, 1e-12)
-    np.testing.assert_allclose(found, query @ inverse @ value, rtol=1e-8)
+    actual = mapped(query, key, value, 1e-12)
+    np.testing.assert_allclose(actual, query @ inverse @ value, rtol=1e-8)
     projected = mapped(key, key, value, 1e-12)  # onto the span of the keys
     np.testing.assert_allclose(projected, key @ inverse @ value, rtol=1e-8)
     np.testing.assert_allclose(key.T @ (value - projected), 0, atol=1e-8)
@@ -57,10 +57,10 @@ def test_maps_have_the_ridge_and_the_scale_that_are_given(rng, setting):
         name: make(4, num_heads=1, setting=jnp.float32(setting), rngs=nnx.Rngs(0))
         for name, make in study.MAPS.items()
     }
-    found = {name: mixer.matrix(values) for name, mixer in mixers.items()}
+    actual = {name: mixer.matrix(values) for name, mixer in mixers.items()}
     maps = mixers["galerkin"].query, mixers["galerkin"].key  # the same in all
     query, key = (np.asarray(one(values), float) for one in maps)
-    np.testing.assert_allclose(found["galerkin"], query @ key.T / 5, rtol=1e-4)
+    np.testing.assert_allclose(actual["galerkin"], query @ key.T / 5, rtol=1e-4)
     gram, unit = key @ key.T, np.trace(key @ key.T) / 5
     if np.isinf(setting):
         expected = query @ key.T / unit
@@ -69,8 +69,8 @@ def test_maps_have_the_ridge_and_the_scale_that_are_given(rng, setting):
         expected = (1 + setting) * query @ key.T @ np.linalg.inv(system)
         softmax = np.exp(setting * query @ key.T / 2)
         softmax /= softmax.sum(axis=1, keepdims=True)
-        np.testing.assert_allclose(found["softmax"], softmax, rtol=1e-4)
-    np.testing.assert_allclose(found["functional"], expected, rtol=2e-3, atol=1e-5)
+        np.testing.assert_allclose(actual["softmax"], softmax, rtol=1e-4)
+    np.testing.assert_allclose(actual["functional"], expected, rtol=2e-3, atol=1e-5)
 
 
 def test_an_epoch_has_every_sample_once():
