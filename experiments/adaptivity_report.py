@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from experiments.adaptivity import Config
 
 Rows = Sequence[dict[str, Any]]
+_TICKS = 0.5, 1, 1.5, 2, 3, 5, 7, 10, 15, 20, 30, 50, 100
 _NORMS = {"l2": "L2", "h1": "gradient"}
 
 
@@ -124,6 +125,12 @@ def _draw(config: "Config", path: pathlib.Path, rows: Rows, queries: Rows) -> No
                         axis, own, step, f"elements_{norm}", f"C{place}", label, "--"
                     )
             axis.set(xscale="log", yscale="log", xlabel=title)
+            sizes = [_at(mine, level, step) for level in {row[step] for row in mine}]
+            low, high = axis.get_ylim()
+            heights = [tick for tick in _TICKS if low <= tick <= high]
+            axis.set_xticks(sizes, map(str, sizes))
+            axis.set_yticks(heights, map(str, heights))
+            axis.minorticks_off()
             axis.set_ylabel(f"relative error, {name} (%)")
             drawing.plain(axis)
         drawing.legend(line[-1])
