@@ -10,6 +10,7 @@ from opjax.learn.report import drawing
 from opjax.learn.tables import median_and_range, table
 
 _TITLES = {"white": "White right-hand sides", "fourier": "Right-hand sides of 002"}
+_LABELS = {"white": "white", "fourier": "002"}
 _METHODS = {
     "gates": "penalty on gates",
     "map": "penalty on rows of the map",
@@ -125,22 +126,25 @@ def _chosen(rows: Sequence[_Row]) -> str:
 
 def _figure(ranks: Sequence[_Row], chosen: Sequence[_Row]) -> Any:
     """Draws errors over k with the least ones, and chosen numbers over least ones."""
-    figure = drawing.new_figure(8.4, 3.2, "constrained")
+    figure = drawing.new_figure(10.0, 3.2, "constrained")
     left, right = figure.subplots(1, 2)
     for place, (name, n) in enumerate(_distinct(ranks, "right", "points")):
         mine = _select(ranks, right=name, points=n)
         x = [k for (k,) in _distinct(mine, "functions")]
         of_rank = [_select(mine, functions=k) for k in x]
         y = [np.median([row["error"] for row in rows]) for rows in of_rank]
-        label = f"{name}, n = {n}"
+        label = f"{_LABELS[name]}, n = {n}"
         drawing.Line(f"C{place}", label, "").draw(left, x, y, _MARKERS[place % 3])
         least = [rows[0]["width"] for rows in of_rank]
         drawing.Line(f"C{place}", None, "-", 0.8).draw(left, x, least)
     left.set(xscale="log", yscale="log", xlabel="functions k", ylabel="relative error")
+    counts = [k for (k,) in _distinct(ranks, "functions")]
+    left.set_xticks(counts, [str(k) for k in counts])
+    left.minorticks_off()
     for place, (name, method) in enumerate(_distinct(chosen, "right", "method")):
         mine = _select(chosen, right=name, method=method)
         x, y = ([row[key] for row in mine] for key in ("least", "chosen"))
-        label = f"{name}, {_METHODS[method]}"
+        label = f"{_LABELS[name]}, {_METHODS[method]}"
         drawing.Line(f"C{place}", label, "").draw(right, x, y, _MARKERS[place % 3])
     limits = [1, max((row["chosen"] for row in chosen), default=1)]
     drawing.Line("0.5", "equal", "-", 0.8).draw(right, limits, limits)
