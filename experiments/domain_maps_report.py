@@ -33,9 +33,18 @@ def report(finished: learn.Finished) -> learn.Report:
         parts.append(f"## {_TITLES[setting]}\n")
         for end, other in _ENDS:
             parts.append(f"By points of the {end}, {same} of the {other}:\n")
-            parts.append(_table(rows, "error", end, config))
-        parts.append("Best combinations of the basis functions, by points:\n")
-        parts.append(_table(rows, "best", "target", config))
+            parts.append(_table(rows, end, config))
+        lowest = {
+            MODELS[model][0]: finished.results[f"{model}_{setting}"][0]["best"]
+            for model in config.models
+        }
+        lines = [
+            [name, median_and_range(100 * np.array(one), digits=3)]
+            for name, one in lowest.items()
+            if one
+        ]
+        finest = max(config.test_points)
+        parts.append(table(["method", f"best combination, {finest} points"], lines))
     figure = _figure(by_setting, config)
     drawing.save_lines(figure, finished.folder / "domain_maps.png")
     results = {name: rows[0] for name, rows in finished.results.items()}
@@ -48,10 +57,7 @@ def report(finished: learn.Finished) -> learn.Report:
         f"Data: {finished.source}."
     )
     summary = {name: row["relative_l2"] for name, row in results.items()} | {
-        "parameters": {
-            name: row["parameters"] // len(config.seeds)
-            for name, row in results.items()
-        },
+        "parameters": {name: row["parameters"] for name, row in results.items()},
         "seconds": finished.seconds,
         "seeds": list(config.seeds),
         "data": finished.source,
@@ -86,7 +92,7 @@ def untrained(config: "Config") -> list[dict[str, Any]]:
                 moved = np.asarray(method(one, other), np.float32)
                 errors.append(_error(moved, other))
             where = {"source": source, "target": target, "method": name}
-            rows.append(where | {"error": float(np.mean(errors)), "best": 0.0})
+            rows.append(where | {"error": float(np.mean(errors))})
     return rows
 
 
@@ -98,14 +104,14 @@ def _error(values: np.ndarray, cell: problem.Cell) -> float:
 
 
 def _along(
-    rows: Sequence[dict[str, Any]], name: str, key: str, end: str, config: "Config"
+    rows: Sequence[dict[str, Any]], name: str, end: str, config: "Config"
 ) -> list[list[float]]:
     """Numbers of a method in percent, over the points of one end of the pairs."""
     same = config.num_points
     meshes = [(n, same) if end == "source" else (same, n) for n in config.test_points]
     return [
         [
-            100 * row[key]
+            100 * row["error"]
             for row in rows
             if (row["method"], row["source"], row["target"]) == (name, *mesh)
         ]
@@ -113,20 +119,20 @@ def _along(
     ]
 
 
-def _methods(rows: Sequence[dict[str, Any]], key: str = "error") -> list[str]:
-    return list(dict.fromkeys(row["method"] for row in rows if row[key]))
+def _methods(rows: Sequence[dict[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(row["method"] for row in rows))
 
 
-def _table(rows: Sequence[dict[str, Any]], key: str, end: str, config: "Config") -> str:
+def _table(rows: Sequence[dict[str, Any]], end: str, config: "Config") -> str:
     lines = [
         [
             name,
             *(
                 median_and_range(one, digits=3)
-                for one in _along(rows, name, key, end, config)
+                for one in _along(rows, name, end, config)
             ),
         ]
-        for name in _methods(rows, key)
+        for name in _methods(rows)
     ]
     return table(["method", *map(str, config.test_points)], lines)
 
@@ -139,7 +145,7 @@ def _figure(by_setting: dict[str, list[dict[str, Any]]], config: "Config") -> An
     for line, (setting, rows) in zip(axes, by_setting.items(), strict=True):
         for axis, (end, other) in zip(line, _ENDS, strict=True):
             for place, name in enumerate(_methods(rows)):
-                values = _along(rows, name, "error", end, config)
+                values = _along(rows, name, end, config)
                 dash = "-" if len(values[0]) == len(config.seeds) else ":"
                 curve = drawing.Line(f"C{place}", name, dash, 1.3)
                 curve.draw(axis, config.test_points, [np.median(v) for v in values])
