@@ -33,8 +33,11 @@ def report(finished: learn.Finished) -> learn.Report:
             parts += [f"## {_TITLES[right]}\n", "Least error of rank k:\n"]
             parts += [_by_points(mine, lambda row: row["width"])]
             parts += ["Error divided by it:\n", _by_points(mine, _excess)]
-            finest = f"{min(config.num_points)} points, on {max(config.num_points)}"
-            parts += [f"The same for the functions of {finest}:\n"]
+            finest = (
+                f"{min(config.num_points)} points, used on {max(config.num_points)}"
+            )
+            text = f"Functions of {finest} points, divided by the least error there:\n"
+            parts += [text]
             coarse = [row for row in mine if "error_finest" in row]
             parts += [_by_points(coarse, _excess_finest)]
         mine = [row for row in chosen if row["right"] == right]
