@@ -140,8 +140,8 @@ def _table(rows: Sequence[dict[str, Any]], end: str, config: "Config") -> str:
 def _figure(by_setting: dict[str, list[dict[str, Any]]], config: "Config") -> Any:
     """Draws errors over points, a row for each setting, a column for each end."""
     count = len(by_setting)
-    figure = drawing.new_figure(8.6, 2.8 * count + 0.2, "constrained")
-    axes = figure.subplots(count, 2, squeeze=False, sharex=True, sharey="row")
+    figure = drawing.new_figure(10.5, 2.8 * count + 0.2, "constrained")
+    axes = figure.subplots(count, 2, squeeze=False, sharey="row")
     for line, (setting, rows) in zip(axes, by_setting.items(), strict=True):
         for axis, (end, other) in zip(line, _ENDS, strict=True):
             for place, name in enumerate(_methods(rows)):
@@ -156,11 +156,10 @@ def _figure(by_setting: dict[str, list[dict[str, Any]]], config: "Config") -> An
                     lw=0,
                     color=curve.color,
                 )
-            title = f"{setting}: {config.num_points} points of the {other}"
-            axis.set(xscale="log", yscale="log", title=title)
+            axis.set(xscale="log", yscale="log", title=setting)
             axis.set_xticks(config.test_points, list(map(str, config.test_points)))
             axis.minorticks_off()
-            axis.set_xlabel(f"points of the {end}")
+            axis.set_xlabel(f"points of the {end}, {config.num_points} of the {other}")
             drawing.plain(axis)
         line[0].set_ylabel("error in percent")
         drawing.legend(line[1])
