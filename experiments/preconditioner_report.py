@@ -48,7 +48,7 @@ def report(finished: learn.Finished) -> learn.Report:
     summary = {
         "iterations": result["iterations"],
         "unsolved": len(rows) - len(solved),
-        "parameters": result["parameters"] // len(config.seeds),
+        "parameters": result["parameters"],
         "seconds": finished.seconds,
         "seeds": list(config.seeds),
         "data": finished.source,

@@ -3,6 +3,7 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
+from flax import nnx
 
 from experiments import preconditioner as study
 from experiments import preconditioner_problem as problem
@@ -105,8 +106,12 @@ def test_every_preconditioner_solves_to_the_tolerance(flow, rng):
 @pytest.mark.nightly
 def test_a_run_compares_preconditioners_on_all_grids(tmp_path):
     with sessions.user():
-        study.run(TINY, workdir=tmp_path)
-    assert read_result(tmp_path)["unsolved"] == 0
+        study.run(dataclasses.replace(TINY, seeds=(0, 1)), workdir=tmp_path)
+    result = read_result(tmp_path)
+    assert result["unsolved"] == 0
+    model = study.SchwarzFactors(TINY, nnx.Rngs(0))
+    sizes = [leaf.size for leaf in jax.tree.leaves(nnx.state(model))]
+    assert result["parameters"] == sum(sizes)  # of one seed
     text = (tmp_path / "tables.md").read_text()
     assert "two-level Schwarz, weighted" in text
     assert (tmp_path / "preconditioner.png").exists()
