@@ -74,6 +74,32 @@ def widths(pairs: Pairs) -> np.ndarray:
     return np.sqrt(tails / tails[0])
 
 
+def sines(points: np.ndarray, number: int) -> np.ndarray:
+    """Singular functions of the inverse Laplacian, shape `(n, k)`."""
+    return np.sin(np.pi * points * np.arange(1, number + 1))
+
+
+def hats(points: np.ndarray, number: int) -> np.ndarray:
+    """Linear elements with equidistant nodes, shape `(n, k)`."""
+    nodes = np.arange(1, number + 1) / (number + 1)
+    return np.maximum(0, 1 - (number + 1) * np.abs(points - nodes))
+
+
+def polynomials(points: np.ndarray, number: int) -> np.ndarray:
+    """Legendre polynomials, shape `(n, k)`."""
+    return np.polynomial.legendre.legvander(2 * points[:, 0] - 1, number - 1)
+
+
+def fixed_error(basis: np.ndarray, pairs: Pairs) -> float:
+    """Returns the relative error of the least-squares map between fixed functions."""
+    basis, _ = np.linalg.qr(basis)
+    inputs, targets = np.asarray(pairs.inputs), np.asarray(pairs.targets)
+    coefficients = basis.T @ inputs
+    functional_map = basis.T @ targets @ np.linalg.pinv(coefficients)
+    error = basis @ (functional_map @ coefficients) - targets
+    return float(np.linalg.norm(error) / np.linalg.norm(targets))
+
+
 class Functions(nnx.Module):
     """Two sets of `k` functions of the coordinate, orthonormal on every grid.
 

@@ -1,13 +1,17 @@
 """Tables and figure of errors and of chosen numbers of functions."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from experiments import num_functions_model as model
 from opjax import learn
 from opjax.learn.report import drawing
 from opjax.learn.tables import median_and_range, table
+
+if TYPE_CHECKING:
+    from experiments.num_functions import Config
 
 _TITLES = {"white": "White right-hand sides", "fourier": "Right-hand sides of 002"}
 _LABELS = {"white": "white", "fourier": "002"}
@@ -17,6 +21,11 @@ _METHODS = {
     "singular": "singular values, no penalty",
 }
 _MARKERS = ("o", "x", "+")  # that cover each other little
+_FIXED = {
+    "sines": model.sines,
+    "hat functions": model.hats,
+    "Legendre polynomials": model.polynomials,
+}
 _Row = dict[str, Any]
 
 
@@ -40,6 +49,10 @@ def report(finished: learn.Finished) -> learn.Report:
             parts += [text]
             coarse = [row for row in mine if "error_finest" in row]
             parts += [_by_points(coarse, _excess_finest)]
+            parts += [
+                "Fixed functions, least-squares map, divided by the least error:\n"
+            ]
+            parts += [_fixed(config, right)]
         mine = [row for row in chosen if row["right"] == right]
         if mine:
             parts += [f"## {_TITLES[right]}: chosen numbers\n", _chosen(mine)]
@@ -98,6 +111,26 @@ def _by_points(rows: Sequence[_Row], number: Callable[[_Row], float]) -> str:
         for (k,) in _distinct(rows, "functions")
     ]
     return table(["k", *(f"n = {n}" for n in sizes)], lines)
+
+
+def _fixed(config: "Config", right: str) -> str:
+    """Errors of functions that are not trained, divided by the least ones."""
+    points = max(config.num_points)
+    modes = config.modes_of(right)
+    pairs = model.pairs(right, points, modes)
+    widths = model.widths(pairs)
+    lines = [
+        [
+            str(k),
+            *(
+                f"{model.fixed_error(b(pairs.points, k), pairs) / widths[k]:.4g}"
+                for b in _FIXED.values()
+            ),
+        ]
+        for k in config.ranks
+        if k <= modes and widths[k] > 0
+    ]
+    return table(["k", *(f"{name}, n = {points}" for name in _FIXED)], lines)
 
 
 def _cell(rows: Sequence[_Row], number: Callable[[_Row], float]) -> str:

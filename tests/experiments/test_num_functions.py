@@ -73,6 +73,22 @@ def test_least_errors_of_white_are_tails_of_the_eigenvalues():
     np.testing.assert_allclose(actual, expected, atol=1e-12)
 
 
+def test_fixed_sines_have_the_least_error_of_white_and_others_more():
+    pairs = model.pairs("white", N, MODES)
+    least = model.widths(pairs)[3]
+    error = model.fixed_error(model.sines(pairs.points, 3), pairs)
+    np.testing.assert_allclose(error, least, rtol=1e-9)
+    for basis in (model.hats, model.polynomials):
+        functions = basis(pairs.points, 3)
+        maps = np.kron(functions, (functions.T @ pairs.inputs).T)  # linear in the map
+        best = np.linalg.lstsq(maps, pairs.targets.ravel(), rcond=None)[0]
+        residual = maps @ best - pairs.targets.ravel()
+        expected = np.linalg.norm(residual) / np.linalg.norm(pairs.targets)
+        error = model.fixed_error(functions, pairs)
+        np.testing.assert_allclose(error, expected, rtol=1e-9)
+        assert error > 1.05 * least
+
+
 @pytest.mark.nightly
 def test_columns_of_fourier_have_the_error_of_the_distribution(rng):
     pairs = model.pairs("fourier", N, MODES)
