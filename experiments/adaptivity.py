@@ -27,6 +27,7 @@ from experiments import adaptivity_report
 from experiments.adaptivity_mesh import Indicator, Mesh
 from opjax import attention, learn, training
 from opjax.learn import UpdateOptions, option
+from opjax.learn.config.fields import only_with
 from opjax.learn.json_files import read_object, write_json
 from opjax.learn.run.folder import RunDirectory
 from opjax.nn import MLP
@@ -46,18 +47,25 @@ class Config(UpdateOptions):
         "quick", "Named set of values for all flags that are not given"
     )
     strategies: tuple[str, ...] = option(
-        STRATEGIES, "Rules of the training points", choices=STRATEGIES
+        STRATEGIES, "Rules of the training points", choices=STRATEGIES, members=True
     )
     labels: tuple[str, ...] = option(
         LABELS,
         "Solutions to train on: of linear elements on the points, or of the fine mesh",
         choices=LABELS,
+        members=True,
     )
     levels: tuple[int, ...] = option(
-        (2, 3, 4), "Bisections of the uniform meshes of the training", minimum=2
+        (2, 3, 4),
+        "Bisections of the uniform meshes of the training",
+        minimum=2,
+        members=True,
     )
-    query_levels: tuple[int, ...] = option(
-        (1, 2, 3, 4, 5, 6), "Bisections of the uniform meshes of queries", minimum=1
+    query_levels: tuple[int, ...] = only_with(
+        option(
+            (1, 2, 3, 4, 5, 6), "Bisections of the uniform meshes of queries", minimum=1
+        ),
+        strategies=["uniform"],
     )
     columns: int = option(8, "Number of columns of the first mesh", minimum=2)
     truth: float = option(
@@ -75,6 +83,7 @@ class Config(UpdateOptions):
         (0, 1, 2),
         "Seeds of the initial parameters and of random points, trained at once",
         minimum=0,
+        below=2**31,
     )
 
     def __post_init__(self):
@@ -82,8 +91,10 @@ class Config(UpdateOptions):
         super().__post_init__()
         if self.columns % 2:
             raise ValueError(f"columns={self.columns} must be even.")
-        if list(self.query_levels) != sorted(set(self.query_levels)):
-            raise ValueError(f"query_levels={self.query_levels} must rise.")
+        for name in ("levels", "query_levels"):
+            levels = getattr(self, name)
+            if list(levels) != sorted(levels):
+                raise ValueError(f"{name}={levels} must rise.")
 
 
 class PointAttention(nnx.Module):
@@ -147,7 +158,8 @@ def train(
 
         params: Any = operator
         start = params, optimizer.init(params)
-        return jax.lax.scan(step, start, length=config.num_steps)[0][0]
+        (last, state), _ = jax.lax.scan(step, start, length=config.num_steps)
+        return training.average_of(state, last)
 
     return jax.vmap(one)(operators, clouds, solutions)
 
@@ -259,6 +271,11 @@ def train_on(
         solutions = [_padded(study.labels(mesh, labels), size) for mesh in own]
         together = jax.tree.map(lambda *leaves: np.stack(leaves), *clouds)
         operators = train(operators, together, np.stack(solutions), config=config)
+        if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(operators)):
+            raise training.NonFiniteError(
+                f"Not finite after stage {stage + 1} with {strategy} points; "
+                f"try a smaller learning_rate than {config.learning_rate}."
+            )
         trained = [
             Trained(
                 jax.tree.map(lambda leaf, i=i: leaf[i], operators),
@@ -327,15 +344,16 @@ def work(
     for labels, strategy, level in itertools.product(
         config.labels, config.strategies, config.levels
     ):
-        path = directory.path / f"{labels}-{strategy}-{level}.json"
+        path = directory.path / f"{labels}-{strategy}-{level}" / "result.json"
         what = {"labels": labels, "strategy": strategy, "level": level}
         if not path.exists():
             begin = time.process_time()
             own, trained = train_on(study, **what)
             stored: dict[str, Any] = {"rows": rows_of_training(study, own, trained)}
-            if (labels, strategy) == (LABELS[0], "uniform"):
+            if (labels, strategy) == (config.labels[0], "uniform"):
                 stored["queries"] = rows_of_queries(study, trained)
             stored["points"] = own[0][0].tolist()
+            path.parent.mkdir(exist_ok=True)
             write_json(path, stored | {"seconds": time.process_time() - begin})
         stored = read_object(path)
         rows += [what | row for row in stored["rows"]]

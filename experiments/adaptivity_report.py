@@ -135,8 +135,9 @@ def _draw(config: "Config", path: pathlib.Path, rows: Rows, queries: Rows) -> No
             drawing.plain(axis)
         drawing.legend(line[-1])
     for axis, rule in zip(axes[:, 0], config.strategies, strict=False):
-        name = f"{config.labels[0]}-{rule}-{config.levels[0]}.json"
-        points = np.array(read_object(path.parent / name)["points"])
+        name = f"{config.labels[0]}-{rule}-{config.levels[0]}"
+        stored = read_object(path.parent / name / "result.json")
+        points = np.array(stored["points"])
         axis.plot(*points.T, ".", color="0.2", markersize=2)
         axis.set(aspect="equal", xticks=(), yticks=(), title=f"{rule}, {len(points)}")
     drawing.save_lines(figure, path)
@@ -155,6 +156,4 @@ def _curve(
     sizes = [_at(rows, level, step) for level in levels]
     values = [100 * _values(rows, step, level, key) for level in levels]
     line = drawing.Line(color, label, dash, width=1.3)
-    line.draw(axis, sizes, [np.median(v) for v in values], "." if dash == "-" else "")
-    low, high = ([f(v) for v in values] for f in (np.min, np.max))
-    axis.fill_between(sizes, low, high, alpha=0.15, lw=0, color=color)
+    line.draw_range(axis, sizes, values, "." if dash == "-" else "")

@@ -10,21 +10,21 @@ points on either cell.
 """
 
 import dataclasses
-from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from flax import nnx
 
 from experiments import domain_maps_problem as problem
 from experiments import domain_maps_report
 from experiments.domain_maps_models import MODELS, Transfer
 from experiments.domain_maps_problem import Cell
-from opjax import learn, metrics
+from experiments.warm_adam import warm_adam
+from opjax import learn
 from opjax.learn import FreshTask, Replicas, UpdateOptions, option
+from opjax.learn.config.fields import only_with
 
 SETTINGS = ("probes", "geometry")
 
@@ -45,11 +45,21 @@ class Config(UpdateOptions):
         choices=SETTINGS,
         members=True,
     )
-    probes: int = option(
-        6, "Number of functions known on both cells, in the setting probes", minimum=1
+    probes: int = only_with(
+        option(
+            6,
+            "Number of functions known on both cells, in the setting probes",
+            minimum=1,
+        ),
+        settings=["probes"],
     )
-    max_swirl: float = option(
-        0.6, "Maximum swirl around a void in the setting probes, in radians", minimum=0
+    max_swirl: float = only_with(
+        option(
+            0.6,
+            "Maximum swirl around a void in the setting probes, in radians",
+            minimum=0,
+        ),
+        settings=["probes"],
     )
     num_functions: int = option(8, "Number of functions to transfer", minimum=1)
     num_points: int = option(256, "Number of points of a cell in training", minimum=8)
@@ -66,8 +76,9 @@ class Config(UpdateOptions):
     frequency: float = option(
         4.0, "Initial frequencies of waves of coordinates, their deviation", above=0
     )
-    probe_frequency: float = option(
-        1.0, "Initial frequencies of waves of probes, their deviation", above=0
+    probe_frequency: float = only_with(
+        option(1.0, "Initial frequencies of waves of probes, their deviation", above=0),
+        settings=["probes"],
     )
     width: int = option(128, "Width of the perceptron", minimum=1)
     num_basis: int = option(
@@ -159,7 +170,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> FreshTask:
         build=build,
         loss=loss,
         evaluate=lambda models, folder: evaluate(models, config),
-        optimizer=optimizer,
+        optimizer=warm_adam,
         replicas=Replicas(
             config.seeds, np.full(len(seeds), config.learning_rate, np.float32)
         ),
@@ -168,24 +179,9 @@ def make_task(config: Config, cache_dir: str | None = None) -> FreshTask:
     )
 
 
-def optimizer(
-    config: Config, total: int, rate: jax.Array
-) -> optax.GradientTransformation:
-    """Adam with a twentieth of warm-up steps and a cosine to zero."""
-    shape = optax.warmup_cosine_decay_schedule(0.0, 1.0, max(total // 20, 1), total)
-    return config.updates.around(optax.adam(lambda step: rate * shape(step)))
-
-
-def errors(predicted: jax.Array, cell: Cell) -> jax.Array:
-    """Relative L2 errors of the functions on a cell, shape `(f,)`."""
-    weights = cell.weights
-    error = partial(metrics.relative_l2, quadrature_weights=weights, rescale=False)
-    return jax.vmap(error, (1, 1))(predicted, cell.values)
-
-
 def loss(model: Transfer, pairs: tuple[Cell, Cell]) -> jax.Array:
     """Mean relative error of the transferred functions."""
-    return jnp.mean(jax.vmap(lambda s, t: errors(model(s, t), t))(*pairs))
+    return jnp.mean(jax.vmap(lambda s, t: problem.errors(model(s, t), t))(*pairs))
 
 
 def best(models: Transfer, cells: Cell) -> np.ndarray:
@@ -217,9 +213,9 @@ def _least(basis: np.ndarray, values: np.ndarray) -> float:
 def _means(models: Transfer, pairs: tuple[Cell, Cell]) -> jax.Array:
     def of_pair(pair: tuple[Cell, Cell]) -> jax.Array:
         source, target = pair
-        return jax.vmap(lambda model: jnp.mean(errors(model(source, target), target)))(
-            models
-        )
+        return jax.vmap(
+            lambda model: jnp.mean(problem.errors(model(source, target), target))
+        )(models)
 
     return jnp.mean(jax.lax.map(of_pair, pairs), axis=0)
 

@@ -5,12 +5,16 @@ along rays, to a random void, after a swirl around the void. Corresponding point
 cells have the same reference point.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+
+from opjax import metrics
+from opjax.problems import elasticity
 
 _CENTRE, _VOID, _REACH = 0.5, 0.3, 0.5  # the reference void; nothing moves beyond 0.5
 _NUM_WAVES = 128
@@ -166,24 +170,21 @@ def place(
     fade = part**2 * (2 - part)
     slope = (3 * part**2 - 4 * part) / (_REACH - _VOID)
     phi = jnp.arctan2(ray[:, 1], ray[:, 0]) + angle * fade
-    excess = void_radius(modes, phi) - _VOID
+    excess = elasticity.void_radius(modes, phi) - _VOID
     moved = rho + excess * fade
     direction = jnp.stack([jnp.cos(phi), jnp.sin(phi)], axis=1)
     return _CENTRE + moved[:, None] * direction, moved / rho * (1 + excess * slope)
 
 
-def void_radius(modes: Float[Array, "2 5"], angles: jax.Array) -> jax.Array:
-    """`elasticity.void_radius`, differentiable."""
-    k = np.arange(1, modes.shape[1] + 1)
-    sizes = jnp.asarray(16 / (np.sqrt(np.pi) * (k**2 + 9)), modes.dtype)
-    cosine, sine = modes * sizes[None]
-    phase = jnp.stack([frequency * angles for frequency in k.tolist()], axis=-1)
-    wave = jnp.cos(phase) @ cosine + jnp.sin(phase) @ sine
-    return 0.2 + 0.2 * jax.nn.sigmoid(-wave)
-
-
 def gap(points: Float[Array, "n 2"], modes: Float[Array, "2 5"]) -> Float[Array, " n"]:
     """Distance of points to the void along the rays from the centre."""
     ray = points - _CENTRE
-    radius = void_radius(modes, jnp.arctan2(ray[:, 1], ray[:, 0]))
+    radius = elasticity.void_radius(modes, jnp.arctan2(ray[:, 1], ray[:, 0]))
     return jnp.linalg.norm(ray, axis=1) - radius
+
+
+def errors(predicted: jax.Array | np.ndarray, cell: Cell) -> jax.Array:
+    """Relative L2 errors of the functions on a cell, shape `(f,)`."""
+    weights = cell.weights
+    error = partial(metrics.relative_l2, quadrature_weights=weights, rescale=False)
+    return jax.vmap(error, (1, 1))(predicted, cell.values)

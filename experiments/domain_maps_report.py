@@ -12,7 +12,6 @@ from experiments.domain_maps_models import MODELS
 from opjax import learn
 from opjax.learn.report import drawing
 from opjax.learn.tables import median_and_range, table
-from opjax.metrics import relative_l2
 
 if TYPE_CHECKING:
     from experiments.domain_maps import Config
@@ -90,17 +89,10 @@ def untrained(config: "Config") -> list[dict[str, Any]]:
             for number in range(config.num_test):
                 one, other = (jax.tree.map(lambda a, i=number: a[i], c) for c in cells)
                 moved = np.asarray(method(one, other), np.float32)
-                errors.append(_error(moved, other))
+                errors.append(float(np.mean(problem.errors(moved, other))))
             where = {"source": source, "target": target, "method": name}
             rows.append(where | {"error": float(np.mean(errors))})
     return rows
-
-
-def _error(values: np.ndarray, cell: problem.Cell) -> float:
-    columns = zip(values.T, cell.values.T, strict=True)
-    weights = cell.weights
-    errors = [relative_l2(*pair, quadrature_weights=weights) for pair in columns]
-    return float(np.mean(errors))
 
 
 def _along(
@@ -148,14 +140,7 @@ def _figure(by_setting: dict[str, list[dict[str, Any]]], config: "Config") -> An
                 values = _along(rows, name, end, config)
                 dash = "-" if len(values[0]) == len(config.seeds) else ":"
                 curve = drawing.Line(f"C{place}", name, dash, 1.3)
-                curve.draw(axis, config.test_points, [np.median(v) for v in values])
-                low, high = ([f(v) for v in values] for f in (np.min, np.max))
-                axis.fill_between(
-                    *(config.test_points, low, high),
-                    alpha=0.15,
-                    lw=0,
-                    color=curve.color,
-                )
+                curve.draw_range(axis, config.test_points, values)
             axis.set(xscale="log", yscale="log", title=setting)
             axis.set_xticks(config.test_points, list(map(str, config.test_points)))
             axis.minorticks_off()

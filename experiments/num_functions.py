@@ -17,13 +17,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from flax import nnx
 
 from experiments import num_functions_model as model
 from experiments import num_functions_report
+from experiments.warm_adam import warm_adam
 from opjax import learn
 from opjax.learn import FreshTask, Replicas, UpdateOptions, option
+from opjax.learn.config.fields import only_with
 
 CHOOSING = ("gates", "map", "singular")  # methods that choose the number of functions
 
@@ -50,34 +51,48 @@ class Config(UpdateOptions):
         choices=model.RIGHT_SIDES,
         members=True,
     )
-    num_points: tuple[int, ...] = option(
-        (128, 512, 2048), "Numbers of points of the grids", minimum=2
+    num_points: tuple[int, ...] = only_with(
+        option((128, 512, 2048), "Numbers of points of the grids", minimum=2),
+        methods=["ranks"],
     )
-    ranks: tuple[int, ...] = option(
-        (2, 4, 8, 16, 32, 64),
-        "Numbers of functions of the method ranks. With fourier, those up to "
-        "--fourier_modes",
-        minimum=1,
+    ranks: tuple[int, ...] = only_with(
+        option(
+            (2, 4, 8, 16, 32, 64),
+            "Numbers of functions of the method ranks. With fourier, those up to "
+            "--fourier_modes",
+            minimum=1,
+        ),
+        methods=["ranks"],
     )
-    gate_points: tuple[int, ...] = option(
-        (128, 256),
-        "Numbers of points of the grids of all methods but ranks",
-        minimum=2,
-        members=True,
+    gate_points: tuple[int, ...] = only_with(
+        option(
+            (128, 256),
+            "Numbers of points of the grids of all methods but ranks",
+            minimum=2,
+            members=True,
+        ),
+        methods=CHOOSING,
     )
-    max_functions: int = option(
-        32, "Number of functions from which the methods choose", minimum=1
+    max_functions: int = only_with(
+        option(32, "Number of functions from which the methods choose", minimum=1),
+        methods=CHOOSING,
     )
-    thresholds: tuple[float, ...] = option(
-        (1e-3, 1e-4, 1e-5),
-        "Least squared singular values, relative to the sum of all, that are worth a "
-        "function. Define the weights of the penalties",
-        above=0,
-        below=1,
+    thresholds: tuple[float, ...] = only_with(
+        option(
+            (1e-3, 1e-4, 1e-5),
+            "Least squared singular values, relative to the sum of all, that are worth "
+            "a function. Define the weights of the penalties",
+            above=0,
+            below=1,
+        ),
+        methods=CHOOSING,
     )
-    white_modes: int = option(128, "Number of sines of white", minimum=1)
-    fourier_modes: int = option(
-        16, "Number of sines and number of cosines of fourier", minimum=1
+    white_modes: int = only_with(
+        option(128, "Number of sines of white", minimum=1), right_sides=["white"]
+    )
+    fourier_modes: int = only_with(
+        option(16, "Number of sines and number of cosines of fourier", minimum=1),
+        right_sides=["fourier"],
     )
     num_waves: int = option(
         128, "Number of waves that the perceptron's inputs are", minimum=1
@@ -87,8 +102,9 @@ class Config(UpdateOptions):
     )
     width: int = option(64, "Width of the perceptron", minimum=1)
     num_steps: int = option(400, "Number of optimizer steps of ranks", minimum=2)
-    gate_steps: int = option(
-        800, "Number of optimizer steps of the other methods", minimum=2
+    gate_steps: int = only_with(
+        option(800, "Number of optimizer steps of the other methods", minimum=2),
+        methods=CHOOSING,
     )
     learning_rate: float = option(1e-2, "Maximum learning rate", above=0)
     beta2: float = option(
@@ -164,7 +180,12 @@ def _member(
     config: Config, right: str, method: str, points: int, functions: int
 ) -> Member:
     steps = config.num_steps if method == "ranks" else config.gate_steps
-    shared: dict[str, Any] = vars(config) | {"num_steps": steps}
+    shared: dict[str, Any] = vars(config) | {
+        "num_steps": steps,
+        "methods": (method,),
+        "right_sides": (right,),
+        "gate_points": (points,),
+    }
     return Member(
         **shared, right=right, method=method, points=points, functions=functions
     )
@@ -198,7 +219,7 @@ def make_task(config: Member, cache_dir: str | None = None) -> FreshTask:
         build=build,
         loss=partial(model.loss, method=config.method),
         evaluate=lambda functions, folder: evaluate(functions, config),
-        optimizer=optimizer,
+        optimizer=partial(warm_adam, b2=config.beta2),
         replicas=Replicas(
             config.seeds, np.full(number, config.learning_rate, np.float32)
         ),
@@ -213,15 +234,6 @@ def _pairs(config: Member, points: int) -> model.Pairs:
 
 def _single(pairs: model.Pairs) -> model.Pairs:
     return jax.tree.map(lambda a: jnp.asarray(a, jnp.float32), pairs)
-
-
-def optimizer(
-    config: Member, total: int, rate: jax.Array
-) -> optax.GradientTransformation:
-    """Adam with a twentieth of warm-up steps and a cosine to zero."""
-    shape = optax.warmup_cosine_decay_schedule(0.0, 1.0, max(total // 20, 1), total)
-    adam = optax.adam(lambda step: rate * shape(step), b2=config.beta2)
-    return config.updates.around(adam)
 
 
 def evaluate(functions: model.Functions, config: Member) -> dict[str, Any]:

@@ -118,12 +118,12 @@ def _fixed(config: "Config", right: str) -> str:
     points = max(config.num_points)
     modes = config.modes_of(right)
     pairs = model.pairs(right, points, modes)
-    widths = model.widths(pairs)
+    widths, x = model.widths(pairs), np.asarray(pairs.points)
     lines = [
         [
             str(k),
             *(
-                f"{model.fixed_error(b(pairs.points, k), pairs) / widths[k]:.4g}"
+                f"{model.fixed_error(b(x, k), pairs) / widths[k]:.4g}"
                 for b in _FIXED.values()
             ),
         ]

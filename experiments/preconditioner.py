@@ -15,12 +15,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from flax import nnx
 
 from experiments import preconditioner_problem as problem
 from experiments import preconditioner_report
 from experiments import preconditioner_solvers as solvers
+from experiments.warm_adam import warm_adam
 from opjax import learn, schwarz
 from opjax.learn import FreshTask, Replicas, UpdateOptions, option
 from opjax.nn import MLP
@@ -135,21 +135,13 @@ def make_task(config: Config, cache_dir: str | None = None) -> FreshTask:
         build=lambda config, rngs: jax.vmap(start)(seeds),
         loss=partial(loss, config=config),
         evaluate=lambda operators, folder: evaluate(operators, config),
-        optimizer=optimizer,
+        optimizer=warm_adam,
         replicas=Replicas(
             config.seeds, np.full(len(seeds), config.learning_rate, np.float32)
         ),
         source="own solver: finite elements on a grid",
         over_batch=False,
     )
-
-
-def optimizer(
-    config: Config, total: int, rate: jax.Array
-) -> optax.GradientTransformation:
-    """Adam with a twentieth of warm-up steps and a cosine to zero."""
-    shape = optax.warmup_cosine_decay_schedule(0.0, 1.0, max(total // 20, 1), total)
-    return config.updates.around(optax.adam(lambda step: rate * shape(step)))
 
 
 def loss(operator: SchwarzFactors, flows: problem.Flow, *, config: Config) -> jax.Array:

@@ -41,9 +41,9 @@ def report(finished: learn.Finished) -> learn.Report:
         f"{config.max_contrast:g}, {config.num_steps} steps of {config.batch_size}. "
         f"Solves to {solvers.TOLERANCE:g}, {config.num_test} unseen coefficients, "
         f"seeds {','.join(map(str, config.seeds))}, median [smallest, largest]. "
-        f"Seconds are of the processor. Of {len(rows)} solves, "
-        f"{len(rows) - len(solved)} stopped after {solvers.MAX_ITERATIONS} iterations, "
-        f"unsolved. Data: {finished.source}."
+        f"Seconds are CPU time. Of {len(rows)} solves, {len(rows) - len(solved)} did "
+        f"not reach this residual in at most {solvers.MAX_ITERATIONS} iterations. "
+        f"Data: {finished.source}."
     )
     summary = {
         "iterations": result["iterations"],
@@ -97,9 +97,7 @@ def _figure(
         for place, name in enumerate(_methods(rows)):
             values = [_values(rows, name, b, contrast) for b in boxes]
             line = drawing.Line(f"C{place}", name, width=1.3)
-            line.draw(axis, sizes, [np.median(v) for v in values])
-            low, high = ([f(v) for v in values] for f in (np.min, np.max))
-            axis.fill_between(sizes, low, high, alpha=0.15, lw=0, color=line.color)
+            line.draw_range(axis, sizes, values)
         axis.set(xscale="log", yscale="log", title=f"contrast {contrast:g}")
         axis.set_xticks(sizes, [str(n) for n in sizes])
         axis.minorticks_off()

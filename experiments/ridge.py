@@ -36,6 +36,7 @@ from opjax.learn import (
     StepOptions,
     option,
 )
+from opjax.learn.config.fields import only_with
 from opjax.nn import mixers
 from opjax.samples import Sample
 
@@ -107,13 +108,17 @@ class Config(SizeOptions, StepOptions):
     maps: tuple[str, ...] = option(
         tuple(MAPS), "Maps between coefficients", choices=MAPS, members=True
     )
-    ridges: tuple[float, ...] = option(
-        (1e-4, 1e-2, 1.0, 1e2, 1e4),
-        "Ridges in units of the mean eigenvalue. The limit of large ones is added",
-        above=0,
+    ridges: tuple[float, ...] = only_with(
+        option(
+            (1e-4, 1e-2, 1.0, 1e2, 1e4),
+            "Ridges in units of the mean eigenvalue. The limit of large ones is added",
+            above=0,
+        ),
+        maps=["functional"],
     )
-    scales: tuple[float, ...] = option(
-        (0.1, 1.0, 10.0, 100.0), "Factors of the softmax logits", above=0
+    scales: tuple[float, ...] = only_with(
+        option((0.1, 1.0, 10.0, 100.0), "Factors of the softmax logits", above=0),
+        maps=["softmax"],
     )
     seeds: tuple[int, ...] = option(
         (0, 1, 2),
@@ -126,19 +131,27 @@ class Config(SizeOptions, StepOptions):
     num_basis: int = option(16, "Number of basis functions", minimum=1)
     num_train: int = option(200, "Number of training samples", minimum=1)
     num_test: int = option(100, "Number of test samples", minimum=1)
-    num_around: int = option(
-        20, "Elasticity: number of elements around the void", minimum=4
+    num_around: int = only_with(
+        option(20, "Elasticity: number of elements around the void", minimum=4),
+        problems=["elasticity"],
     )
-    num_across: int = option(
-        2, "Elasticity: number of elements between void and sides", minimum=1
+    num_across: int = only_with(
+        option(2, "Elasticity: number of elements between void and sides", minimum=1),
+        problems=["elasticity"],
     )
-    num_points: int = option(
-        61, "Darcy: number of grid points per side of the solver", minimum=4
+    num_points: int = only_with(
+        option(61, "Darcy: number of grid points per side of the solver", minimum=4),
+        problems=["darcy"],
     )
-    stride: int = option(4, "Darcy: subsampling factor", minimum=1)
+    stride: int = only_with(
+        option(4, "Darcy: subsampling factor", minimum=1), problems=["darcy"]
+    )
     num_steps: int = option(1600, "Number of optimizer steps", minimum=2)
     batch_size: int = option(4, "Number of samples in a step", minimum=1)
     learning_rate: float = option(3e-3, "Maximum learning rate", above=0)
+    clip_norm: float = option(
+        0.1, "Maximum norm of the gradient. 0 turns clipping off", minimum=0
+    )
 
     def __post_init__(self):
         """Refuses what no run could use, before any work is done."""
@@ -170,6 +183,8 @@ class Config(SizeOptions, StepOptions):
             num_validation=0,
             weight_decay=0.0,
             learning_rate=self.learning_rate,
+            clip_norm=self.clip_norm,
+            average_decay=self.average_decay,
             **{name: getattr(self, name) for name in shared},
         )
 
@@ -265,7 +280,7 @@ def build(
 
 
 def optimizer(base: FieldOptions, total: int) -> optax.GradientTransformation:
-    """That of the problem's own program: Muon, and one cycle of the rate."""
+    """The optimizer of the problem's own program: Muon, and one cycle of the rate."""
     return base.make_optimizer(total)
 
 

@@ -106,6 +106,4 @@ def _draw(axis: "Axes", rows: Sequence[dict[str, Any]], color: str, name: str) -
     finite = [s for s in settings if np.isfinite(s)]
     if len(finite) > 1:
         line = drawing.Line(color, name, width=1.3)
-        line.draw(axis, finite, [np.median(values[s]) for s in finite])
-        low, high = ([f(values[s]) for s in finite] for f in (np.min, np.max))
-        axis.fill_between(finite, low, high, alpha=0.15, lw=0, color=color)
+        line.draw_range(axis, finite, [values[s] for s in finite])

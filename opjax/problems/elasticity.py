@@ -15,6 +15,7 @@ but not point by point.
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -62,7 +63,7 @@ def void_modes(key: jax.Array) -> jax.Array:
     return jax.random.normal(key, (2, _NUM_MODES))
 
 
-def void_radius(modes: ArrayLike, angles: ArrayLike) -> np.ndarray:
+def void_radius(modes: ArrayLike, angles: ArrayLike) -> Any:
     r"""Radius of a void, a random periodic function between 0.2 and 0.4.
 
         r(t) = 0.2 + 0.2 / (1 + exp(s(t))),
@@ -76,7 +77,8 @@ def void_radius(modes: ArrayLike, angles: ArrayLike) -> np.ndarray:
       angles: angles in radians, any shape.
 
     Returns:
-      The radii, with the shape of `angles`.
+      The radii, with the shape of `angles`, in double precision; of `jnp` arrays, a
+      `jnp` array that can be differentiated.
 
     Raises:
       ValueError: if `modes` has another shape.
@@ -91,13 +93,14 @@ def void_radius(modes: ArrayLike, angles: ArrayLike) -> np.ndarray:
       Li et al., "Fourier Neural Operator with Learned Deformations", JMLR 24, 2023
       (arXiv:2207.05209), Section 4.1.
     """
-    modes, angles = np.asarray(modes, np.float64), np.asarray(angles, np.float64)
+    xp = jnp if isinstance(modes, jax.Array) or isinstance(angles, jax.Array) else np
+    modes, angles = xp.asarray(modes, float), xp.asarray(angles, float)
     if modes.shape != (2, _NUM_MODES):
         raise ValueError(f"modes has shape {modes.shape}, expected (2, {_NUM_MODES}).")
     k = np.arange(1, _NUM_MODES + 1)
     cosine, sine = modes * 16 / (np.sqrt(np.pi) * (k**2 + 9))
     phase = angles[..., None] * k
-    return 0.2 + 0.2 / (1 + np.exp(np.cos(phase) @ cosine + np.sin(phase) @ sine))
+    return 0.2 + 0.2 / (1 + xp.exp(xp.cos(phase) @ cosine + xp.sin(phase) @ sine))
 
 
 def reference_mesh(*, num_around: int = 36, num_across: int = 3) -> Any:

@@ -8,6 +8,7 @@ from flax import nnx
 from experiments import adaptivity as study
 from experiments import adaptivity_mesh as meshes
 from experiments import adaptivity_problem as problem
+from opjax import training
 from opjax.problems import poisson_mesh
 from tests import refused, sessions
 from tests.experiments.results import read_result
@@ -163,10 +164,39 @@ def test_a_run_measures_both_questions(tmp_path):
     assert (tmp_path / "adaptivity.png").exists()
 
 
+def test_a_stopped_run_goes_on_only_with_its_settings(tmp_path, monkeypatch):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    tiny = dataclasses.replace(TINY, strategies=("uniform", "random"))
+    with monkeypatch.context() as patch, sessions.user():
+        patch.setattr(study.adaptivity_report, "report", stop)
+        with pytest.raises(KeyboardInterrupt):
+            study.run(tiny, workdir=tmp_path)
+    with sessions.user():
+        with pytest.raises(ValueError, match="num_steps"):
+            study.run(dataclasses.replace(tiny, num_steps=3), workdir=tmp_path)
+        (trained,) = tmp_path.glob("*-uniform-*/result.json")
+        before = trained.stat().st_mtime_ns
+        study.run(tiny, workdir=tmp_path)
+    assert trained.stat().st_mtime_ns == before
+
+
+def test_trainings_that_diverge_are_errors(mesh):
+    tiny = dataclasses.replace(TINY, learning_rate=1e30, seeds=(0,))
+    truth = problem.make_truth(
+        meshes.l_shape(4), tiny.truth, num_modes=1, num_train=2, num_test=2
+    )
+    one = study.Study(tiny, truth, meshes.l_shape(4))
+    with pytest.raises(training.NonFiniteError, match="uniform points"):
+        study.train_on(one, "uniform", 2, "elements")
+
+
 test_bad_settings_are_refused = refused.settings(
     TINY,
     [
         ({"columns": 5}, "columns=5 must be even"),
         ({"query_levels": (2, 1)}, r"query_levels=\(2, 1\) must rise"),
+        ({"levels": (3, 2)}, r"levels=\(3, 2\) must rise"),
     ],
 )

@@ -10,7 +10,6 @@ from experiments import domain_maps as study
 from experiments import domain_maps_baselines as baselines
 from experiments import domain_maps_problem as problem
 from experiments.domain_maps_models import MODELS, Transfer
-from opjax.problems import elasticity
 from tests import refused, sessions
 from tests.experiments.results import read_result
 
@@ -29,12 +28,6 @@ def pairs():
 def pair(pairs):
     """A source of 300 and a target of 80 points."""
     return jax.tree.map(lambda leaf: leaf[0], problem.coarse(pairs, 300, 80))
-
-
-def test_voids_are_those_of_the_elasticity_data(rng):
-    modes, angles = jnp.asarray(rng.normal(size=(2, 5))), rng.uniform(-4, 4, 20)
-    expected = elasticity.void_radius(modes, angles)
-    np.testing.assert_allclose(problem.void_radius(modes, angles), expected)
 
 
 def test_a_point_of_the_void_stays_on_the_void_and_the_sides_stay(rng):
@@ -150,7 +143,7 @@ def test_errors_and_the_best_combinations_are_weighted(pair):
         fit = basis @ np.linalg.solve(
             basis.T @ (weights * basis), basis.T @ (weights * values)
         )
-        errors = study.errors(jnp.asarray(fit), cell)
+        errors = problem.errors(jnp.asarray(fit), cell)
     expected = np.sum(weights * (fit - values) ** 2, axis=0)
     expected = np.sqrt(expected / np.sum(weights * values**2, axis=0))
     np.testing.assert_allclose(errors, expected, rtol=1e-9)

@@ -190,6 +190,12 @@ def test_a_run_compares_errors_and_chosen_numbers(tmp_path):
     assert (tmp_path / "num_functions.png").exists()
 
 
+def test_members_do_not_depend_on_other_members():
+    more = dataclasses.replace(TINY, methods=("ranks", "gates", "singular"))
+    both, members = more.members(), TINY.members()
+    assert {name: both[name] for name in members} == members
+
+
 test_bad_settings_are_refused = refused.settings(
     TINY,
     [

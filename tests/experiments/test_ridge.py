@@ -100,6 +100,11 @@ def test_a_run_compares_all_settings_and_trains_no_ridge(tmp_path):
     assert (tmp_path / "ridge.png").exists()
 
 
+def test_updates_are_those_of_the_flags():
+    config = dataclasses.replace(TINY, clip_norm=0.5, average_decay=0.9)
+    assert config.benchmark("elasticity").updates == config.updates
+
+
 test_bad_settings_are_refused = refused.settings(
     TINY,
     [

@@ -202,6 +202,22 @@ def test_options_that_mean_nothing_are_refused_before_any_work(options, words):
         predict.PredictOptions("run", **options)
 
 
+@dataclasses.dataclass(frozen=True)
+class Laws:
+    laws: tuple[str, ...] = fields.option(("linear",), "Laws")
+    power: int = fields.only_with(fields.option(2, "Power"), laws=["power"])
+
+
+def test_values_without_an_effect_are_refused_if_the_preset_lacks_them():
+    base = Laws()
+    for ignored in (base, Laws(laws=("power", "linear"), power=3)):
+        fields.check_effects(ignored, base)
+    changed = Laws(power=3)
+    fields.check_effects(changed, changed)
+    with pytest.raises(ValueError, match="power=3 has no effect with laws=linear"):
+        fields.check_effects(changed, base)
+
+
 def test_a_part_of_a_configuration_has_its_values_and_some_of_its_own():
     one = fields.part(WithModels, Config("large", width=9), models=("b",))
     assert one == WithModels("large", width=9, models=("b",))

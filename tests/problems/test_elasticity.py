@@ -1,4 +1,6 @@
 import jax
+import jax.numpy as jnp
+import jax.test_util
 import numpy as np
 import pytest
 
@@ -40,6 +42,16 @@ def test_radius_of_the_void_is_a_bounded_sum_of_waves(modes):
     many = elasticity.void_radius(40 * modes, np.linspace(0, 7, 100))
     assert 0.2 <= many.min() < 0.201
     assert 0.399 < many.max() <= 0.4
+
+
+def test_a_void_of_jax_arrays_has_the_gradient_of_differences(rng):
+    modes, angles = rng.normal(size=(2, 5)), rng.uniform(-4, 4, 20)
+
+    def radii(modes):
+        return elasticity.void_radius(jnp.asarray(modes), angles)
+
+    np.testing.assert_allclose(radii(modes), elasticity.void_radius(modes, angles))
+    jax.test_util.check_grads(jax.jit(radii), (modes,), order=1, atol=1e-6, rtol=1e-6)
 
 
 def test_reference_mesh_fills_the_square_without_a_disc():

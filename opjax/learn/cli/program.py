@@ -259,6 +259,7 @@ class Program(Generic[_Config]):
     def _ready(self, config: _Config) -> tuple[_Config, _Config]:
         """The configuration with absolute paths, its models checked, and its preset."""
         base = fields.base_of(config, self.presets)
+        fields.check_effects(config, base)
         axes = self.grid_axes(config) if callable(self.grid_axes) else self.grid_axes
         _check_models(config, base, axes)
         folder = getattr(config, "data_dir", "")

@@ -93,6 +93,7 @@ def option(
         "within": within,
         "repeats": False,
         "before": default,
+        "only_with": {},
     }
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -107,12 +108,31 @@ def repeating(field: Any) -> Any:
     return _marked(field, "repeats", True)
 
 
+def only_with(field: Any, **values: Collection[str]) -> Any:
+    """Returns an `option` that only has an effect with certain values of others.
+
+    Args:
+      field: the option.
+      **values: for the names of other options, the values with one of which it has.
+
+    Examples:
+      >>> import dataclasses
+      >>> from opjax import learn
+      >>> from opjax.learn.config.fields import only_with
+      >>> @dataclasses.dataclass(frozen=True)
+      ... class Config(learn.FieldOptions):
+      ...     law: str = learn.option("linear", "Law", choices=("linear", "power"))
+      ...     power: int = only_with(learn.option(2, "Its power"), law=["power"])
+    """
+    return _marked(field, "only_with", values)
+
+
 def added(field: Any, *, before: Default) -> Any:
     """Returns an `option` that runs of earlier versions lack; they used `before`."""
     return _marked(field, "before", before)
 
 
-def _marked(field: dataclasses.Field[Any], mark: str, value: Default) -> Any:
+def _marked(field: dataclasses.Field[Any], mark: str, value: object) -> Any:
     metadata = {**field.metadata, mark: value}
     return dataclasses.field(default=field.default, metadata=metadata)
 
@@ -148,6 +168,21 @@ def check(config: Configuration) -> None:
             if several and not repeats and value.count(element) > 1:
                 raise ValueError(
                     f"{field.name}={spell(value)} contains {element} twice."
+                )
+
+
+def check_effects(config: Configuration, base: Configuration) -> None:
+    """Raises ValueError if a value differs from the preset's without an effect."""
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if value == getattr(base, field.name):
+            continue
+        for name, values in field.metadata["only_with"].items():
+            other = getattr(config, name)
+            if not {*values} & {*(other if isinstance(other, tuple) else [other])}:
+                raise ValueError(
+                    f"{field.name}={spell(value)} has no effect with "
+                    f"{name}={spell(other)}, only with {' or '.join(values)}; omit it."
                 )
 
 

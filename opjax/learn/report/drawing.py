@@ -41,6 +41,12 @@ class Line(NamedTuple):
             marker=marker,
         )
 
+    def draw_range(self, axis: Axes, x: Any, values: Any, marker: str = "") -> None:
+        """Draws medians of `values`, one list for each `x`, and shades their range."""
+        self.draw(axis, x, [np.median(v) for v in values], marker)
+        low, high = ([f(v) for v in values] for f in (np.min, np.max))
+        axis.fill_between(x, low, high, alpha=0.15, lw=0, color=self.color)
+
 
 class Colours(NamedTuple):
     """A colour map and its limits; by default the limits of the drawn data."""

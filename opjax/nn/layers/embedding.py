@@ -58,7 +58,7 @@ def reference_distances(
     squares = jnp.sum((mesh_points[:, None, :] - reference[None, :, :]) ** 2, axis=2)
     # The distance has no derivative where a mesh point is a reference point, up to the
     # rounding of points that were stored in single precision.
-    rounding = float(np.finfo(np.float32).eps) * float(np.subtract(upper, lower).max())
+    rounding = float(np.finfo(np.float32).eps * np.abs([lower, upper]).max())
     coincide = squares <= rounding**2
     return jnp.where(coincide, 0, jnp.sqrt(jnp.where(coincide, 1, squares)))
 

@@ -30,17 +30,21 @@ def test_reference_distances_have_a_gradient_at_a_reference_point():
     np.testing.assert_allclose(gradient, [[-1 - 0.5**0.5, -1 - 0.5**0.5]], rtol=1e-12)
 
 
-def test_rounded_points_have_the_gradient_of_reference_points(rng):
+@pytest.mark.parametrize("low", [0.0, 1000.0])
+def test_rounded_points_have_the_gradient_of_reference_points(low, rng):
     """Points stored in float32 and differentiated in float64: central differences."""
     direction = rng.normal(size=(8, 1))
-    points = np.linspace(0, 1, 8).astype(np.float32).astype(float)[:, None]
+    exact = np.linspace(low, low + 1, 8)[:, None]
+    points = exact.astype(np.float32).astype(float)
+    box = {"lower": (low,), "upper": (low + 1,)}
 
     @jax.jit
     def total(x):
-        return jnp.sum(jnp.exp(-nn.layers.reference_distances(x, num_reference=8)))
+        distances = nn.layers.reference_distances(x, num_reference=8, **box)
+        return jnp.sum(jnp.exp(-distances))
 
     slope = jnp.vdot(jax.grad(total)(points), direction)
-    ends = [total(points + step * direction) for step in (1e-3, -1e-3)]
+    ends = [total(exact + step * direction) for step in (1e-3, -1e-3)]
     np.testing.assert_allclose(slope, (ends[0] - ends[1]) / 2e-3, rtol=1e-3)
 
 
