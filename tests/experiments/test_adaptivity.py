@@ -104,6 +104,20 @@ def test_interpolation_reproduces_linear_functions(mesh, rng):
     np.testing.assert_allclose(again.toarray(), np.eye(len(mesh[0])), atol=1e-12)
 
 
+def test_points_outside_of_the_domain_are_refused(mesh):
+    with pytest.raises(ValueError, match=r"\[0.75 0.75\] is outside of the mesh"):
+        meshes.interpolation(mesh)(np.array([[0.25, 0.25], [0.75, 0.75]]))
+
+
+def test_labels_are_fine_solutions_and_linear_elements(truth):
+    setting = study.Study(TINY, truth, meshes.l_shape(4))
+    fine, first = truth.solutions @ truth.train, len(setting.base[0])
+    exact = setting.labels(setting.base, "exact")  # nodes of the first mesh come first
+    np.testing.assert_allclose(exact, fine[:first], atol=1e-12)
+    elements = setting.labels(truth.mesh, "elements")
+    np.testing.assert_allclose(elements, fine, atol=1e-12)
+
+
 def test_exact_values_at_the_points_have_no_error_of_the_model(mesh, truth):
     at_points = truth.at(mesh[0])
     exact = at_points @ truth.solutions @ truth.test
@@ -139,6 +153,28 @@ def test_padding_has_no_effect_and_the_operator_is_linear(mesh, truth):
         ]
     np.testing.assert_allclose(actual[1], actual[0], rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(actual[2], 2 * actual[1], rtol=1e-4, atol=1e-6)
+
+
+def test_the_operator_is_galerkin_attention_between_points(rng):
+    points, others = rng.uniform(size=(2, 6, 2))
+    weights, right_sides = rng.uniform(size=6), rng.normal(size=(6, 3))
+    with sessions.user():
+        operator = study.PointAttention(TINY, nnx.Rngs(0))
+        actual = operator(study.Cloud(points, weights, right_sides), others)
+        channels = [operator.perceptron(4 * p - 2) for p in (others, points)]
+    query, key = np.float64(channels[0])[:, :4], np.float64(channels[1])[:, 4:]
+    expected = query @ (key.T @ (weights[:, None] * right_sides))
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_disagreement_is_the_integral_of_the_variance(mesh, rng):
+    nodes, cells = mesh
+    values = rng.normal(size=(3, len(nodes), 2))
+    actual = study.disagreement([lambda _, v=v: v for v in values], mesh)
+    for integral, cell in zip(actual, cells, strict=True):
+        area = np.linalg.det(np.c_[nodes[cell], np.ones(3)]) / 2
+        expected = area * np.mean(np.var(values[:, cell], axis=0))
+        np.testing.assert_allclose(integral, expected)
 
 
 def test_operators_disagree_where_their_outputs_differ(mesh):

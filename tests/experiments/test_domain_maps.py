@@ -1,4 +1,5 @@
 import dataclasses
+import types
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,7 @@ from flax import nnx
 from experiments import domain_maps as study
 from experiments import domain_maps_baselines as baselines
 from experiments import domain_maps_problem as problem
+from experiments import domain_maps_report
 from experiments.domain_maps_models import MODELS, Transfer
 from tests import refused, sessions
 from tests.experiments.results import read_result
@@ -133,6 +135,22 @@ def test_transfers_are_those_of_numpy(pair, name):
     np.testing.assert_allclose(actual, expected, atol=1e-8)
 
 
+def test_gradients_of_the_loss_are_central_differences(pairs, rng):
+    config = dataclasses.replace(TINY, probes=3)
+    model = _double(MODELS["intention"][1](config, nnx.Rngs(0)))
+    ways = jax.tree.map(lambda leaf: rng.normal(size=leaf.shape), model)
+    few = problem.coarse(pairs, 20, 12)
+
+    def loss(step):
+        moved = jax.tree.map(lambda leaf, way: leaf + step * way, model, ways)
+        return study.loss(moved, few)
+
+    both = jax.jit(jax.value_and_grad(loss))
+    with sessions.lenient():
+        low, middle, high = map(both, (-1e-8, 0.0, 1e-8))  # kernels are small, too
+    np.testing.assert_allclose(middle[1], (high[0] - low[0]) / 2e-8, rtol=1e-5)
+
+
 def test_errors_and_the_best_combinations_are_weighted(pair):
     config = dataclasses.replace(TINY, probes=3)
     cell, model = pair[1], _double(MODELS["functional"][1](config, nnx.Rngs(0)))
@@ -148,6 +166,38 @@ def test_errors_and_the_best_combinations_are_weighted(pair):
     expected = np.sqrt(expected / np.sum(weights * values**2, axis=0))
     np.testing.assert_allclose(errors, expected, rtol=1e-9)
     np.testing.assert_allclose(actual, [[expected.mean()]], rtol=1e-6)
+
+
+def _of_nearest(source, target):
+    rays = np.asarray(target.points)[:, None] - np.asarray(source.points)
+    return np.asarray(source.values)[np.linalg.norm(rays, axis=2).argmin(axis=1)]
+
+
+def test_baselines_keep_values_at_the_same_points(pair):
+    source, target = _numpy(*pair)
+    methods = baselines.nearest, baselines.thin_plates, baselines.radial
+    for method in methods:
+        actual = method(source, source, lambda cell: cell.points)
+        np.testing.assert_allclose(actual, source.values, atol=1e-8)
+    actual = baselines.nearest(source, target, lambda cell: cell.points)
+    np.testing.assert_array_equal(actual, _of_nearest(source, target))
+
+
+def test_rows_of_baselines_are_mean_relative_errors(pairs):
+    config = types.SimpleNamespace(
+        unseen=lambda: pairs, meshes=[(300, 80)], num_probes=0, num_test=2
+    )
+    with sessions.lenient():
+        row = domain_maps_report.untrained(config)[0]
+    errors = []
+    for place in range(2):
+        source, target = (jax.tree.map(lambda a, i=place: a[i], c) for c in pairs)
+        target = jax.tree.map(lambda a: np.asarray(a)[:80], target)
+        squares = (_of_nearest(source, target) - target.values) ** 2
+        ratios = target.weights @ squares / (target.weights @ target.values**2)
+        errors.append(np.sqrt(ratios))
+    assert row["method"] == "nearest point, same coordinates"
+    np.testing.assert_allclose(row["error"], np.mean(errors), rtol=1e-5)
 
 
 def test_polynomials_and_monomials_are_those_of_their_names(rng):

@@ -163,6 +163,47 @@ def test_truncation_keeps_singular_values_above_the_threshold(rng):
     )
 
 
+def test_rows_above_a_hundredth_of_the_root_of_the_threshold_are_open():
+    rows = 1e-3 * np.array([[0.0, -2.0], [0.8, 0.8], [0.5, 0.8], [0.0, 0.0]])
+    actual = model.open_rows(rows, 1e-2)
+    np.testing.assert_array_equal(actual, [True, True, False, False])
+
+
+def test_choices_are_those_of_the_replicas_of_seeds_and_thresholds(learned):
+    config = dataclasses.replace(
+        TINY,
+        methods=("gates",),
+        right_sides=("white",),
+        gate_points=(N,),
+        max_functions=4,
+        white_modes=MODES,
+        seeds=(5, 7),
+    )
+    (member,) = config.members().values()
+    functions = jax.tree.map(lambda leaf: np.stack([leaf] * 4), learned)
+    functions.gates[...] = np.tril(np.ones((4, 4)))  # so many are open
+    with sessions.user():
+        rows = study.evaluate(functions, member)["rows"]
+    actual = [(row["threshold"], row["seed"], row["chosen"]) for row in rows]
+    assert actual == [(1e-2, 5, 1), (1e-2, 7, 2), (1e-3, 5, 3), (1e-3, 7, 4)]
+
+
+def test_gradients_are_central_differences_and_thresholds_are_constant(learned, rng):
+    pairs = model.pairs("white", N, MODES)
+    ways = jax.tree.map(lambda leaf: rng.normal(size=leaf.shape), learned)
+
+    def loss(step, threshold):
+        moved = jax.tree.map(lambda leaf, way: leaf + step * way, learned, ways)
+        moved.threshold[...] = threshold
+        methods = "ranks", "gates", "map"
+        return sum(model.loss(moved, pairs, method=method) for method in methods)
+
+    both = jax.jit(jax.value_and_grad(loss, (0, 1)))
+    low, middle, high = (both(step, 0.1) for step in (-1e-5, 0.0, 1e-5))
+    slope = (high[0] - low[0]) / 2e-5
+    np.testing.assert_allclose(middle[1], [slope, 0], rtol=1e-6)
+
+
 def test_the_least_rank_is_that_of_the_same_error():
     widths = np.array([1.0, 0.5, 0.1, 0.0])
     assert [study.least_rank(widths, e) for e in (2, 0.6, 0.1, 0.09995, 0)] == [

@@ -1,4 +1,6 @@
 import dataclasses
+import itertools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +10,7 @@ from flax import nnx
 
 import opjax
 from experiments import ridge as study
+from opjax import normalize
 from tests import refused, sessions
 from tests.experiments.results import read_result
 
@@ -80,6 +83,40 @@ def test_an_epoch_has_every_sample_once():
     epochs = [np.concatenate([draw(key, 3 * e + i) for i in range(3)]) for e in (0, 1)]
     assert [len(set(epoch.tolist())) for epoch in epochs] == [6, 6]
     assert epochs[0].tolist() != epochs[1].tolist()
+
+
+class Constant(NamedTuple):
+    """A model with the same value everywhere."""
+
+    value: jax.Array
+
+    def __call__(self, points, features):
+        return jnp.full_like(points[:, :1], self.value)
+
+
+def test_rows_are_errors_of_settings_and_seeds_in_order(rng):
+    models = Constant(jnp.arange(6.0))
+    train, test = (
+        {
+            "mesh_points": rng.normal(size=(n, 5, 2)),
+            "target": rng.normal(size=(n, 5, 1)),
+        }
+        for n in (3, 2)
+    )
+    target = normalize.Normalizer(np.array([0.5]), np.array([2.0]))
+    actual = study.evaluate(models, TINY, train, test, target)
+
+    def error(value, data):
+        rest = np.linalg.norm(2 * value + 0.5 - data["target"], axis=1)
+        return np.mean(rest / np.linalg.norm(data["target"], axis=1))
+
+    members = itertools.product(("0.1", "10.0", "inf"), (0, 1))
+    for value, (row, member) in enumerate(zip(actual["rows"], members, strict=True)):
+        assert (row["setting"], row["seed"]) == member
+        np.testing.assert_allclose(row["error"], error(value, test))
+        np.testing.assert_allclose(row["train_error"], error(value, train))
+    median = np.median([error(value, test) for value in range(6)])
+    np.testing.assert_allclose(actual["error"], median)
 
 
 @pytest.mark.nightly
