@@ -98,8 +98,8 @@ def void_radius(modes: ArrayLike, angles: ArrayLike) -> Any:
     if modes.shape != (2, _NUM_MODES):
         raise ValueError(f"modes has shape {modes.shape}, expected (2, {_NUM_MODES}).")
     k = np.arange(1, _NUM_MODES + 1)
-    cosine, sine = modes * 16 / (np.sqrt(np.pi) * (k**2 + 9))
-    phase = angles[..., None] * k
+    cosine, sine = modes * 16 / (np.sqrt(np.pi) * (k**2 + 9))[None]
+    phase = xp.stack([angles * frequency for frequency in k.tolist()], axis=-1)
     return 0.2 + 0.2 / (1 + xp.exp(xp.cos(phase) @ cosine + xp.sin(phase) @ sine))
 
 

@@ -108,7 +108,7 @@ def repeating(field: Any) -> Any:
     return _marked(field, "repeats", True)
 
 
-def only_with(field: Any, **values: Collection[str]) -> Any:
+def only_with(field: dataclasses.Field[Any], **values: Collection[str]) -> Any:
     """Returns an `option` that only has an effect with certain values of others.
 
     Args:

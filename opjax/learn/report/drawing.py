@@ -41,7 +41,13 @@ class Line(NamedTuple):
             marker=marker,
         )
 
-    def draw_range(self, axis: Axes, x: Any, values: Any, marker: str = "") -> None:
+    def draw_range(
+        self,
+        axis: Axes,
+        x: Sequence[float],
+        values: Sequence[Sequence[float] | np.ndarray],
+        marker: str = "",
+    ) -> None:
         """Draws medians of `values`, one list for each `x`, and shades their range."""
         self.draw(axis, x, [np.median(v) for v in values], marker)
         low, high = ([f(v) for v in values] for f in (np.min, np.max))
