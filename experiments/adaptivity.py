@@ -248,6 +248,7 @@ def train_on(
 ) -> tuple[list[Mesh], list[Trained]]:
     """Trains operators of all seeds in stages, on the points of a rule.
 
+    Estimates are means over the right-hand sides of the test, without their solutions.
     Points by the operator's own estimate begin with those of uniform bisections, half
     as many for each stage that follows, and grow between stages. Other rules have all
     points in every stage.
