@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tests import selection
+from tests import night_choice, selection
 
 # Papers, data sets and golden vectors, too large for the repository.
 SHARED = pathlib.Path(
@@ -53,7 +53,10 @@ def pytest_collection_modifyitems(
     of the night, which -m "not slow" would let in otherwise.
     """
     items.sort(key=_file)  # however they were imported
+    of_the_night = night_choice.chosen()
     for item in items:
+        if night_choice.is_chosen(item.nodeid, of_the_night):
+            item.add_marker("nightly")
         nightly = item.get_closest_marker("nightly")
         if nightly or "finished" in getattr(item, "fixturenames", ()):
             item.add_marker("slow")
