@@ -25,6 +25,7 @@ from experiments import (
     darcy,
     elasticity,
 )
+from experiments.studies import StudyOptions
 from opjax import learn
 from opjax.learn import SizeOptions, option
 from opjax.learn.registry.entries import Operator
@@ -56,12 +57,9 @@ STARTS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(SizeOptions):
+class Config(StudyOptions, SizeOptions):
     """All that the numbers of a run depend on; the defaults are the quick preset."""
 
-    preset: str = option(
-        "quick", "Named set of values for all flags that are not given"
-    )
     studies: tuple[str, ...] = option(
         tuple(STUDIES), "Studies to run", choices=STUDIES, members=True
     )

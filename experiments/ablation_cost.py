@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from experiments.studies import spread
 from opjax.learn import Task
 from opjax.learn.cli import describe
 from opjax.learn.run.sources import make_batches
-from opjax.learn.tables import median_and_range, table
+from opjax.learn.tables import table
 
 _REPEATS = 5
 # 001, Table 11: errors in percent, and milliseconds and gigabytes of an inference on
@@ -92,8 +93,9 @@ def text(results: Mapping[str, Sequence[Mapping[str, Any]]], problem: str) -> st
             for values in published
         )
         lines.append(
-            [name, error, _time(kept, "predict_ms"), ms, _size(kept, "predict_mib")]
-            + [gb, _time(kept, "step_ms"), _size(kept, "step_mib")]
+            [name, error, spread(kept, "predict_ms", digits=3)]
+            + [ms, _size(kept, "predict_mib"), gb]
+            + [spread(kept, "step_ms", digits=3), _size(kept, "step_mib")]
         )
     columns = ["model", "error, x 100: paper", "ms per sample", "paper, A2000"]
     columns += ["MiB per sample", "paper, GB", "ms per training step", "MiB per step"]
@@ -105,10 +107,6 @@ def text(results: Mapping[str, Sequence[Mapping[str, Any]]], problem: str) -> st
         "parameters included. The paper's are of its larger model on elasticity.\n\n"
         + table(columns, lines)
     )
-
-
-def _time(rows: Sequence[Mapping[str, Any]], key: str) -> str:
-    return median_and_range([row[key] for row in rows], digits=3)
 
 
 def _size(rows: Sequence[Mapping[str, Any]], key: str) -> str:

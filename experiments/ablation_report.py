@@ -8,6 +8,7 @@ from experiments import (
     ablation_figures,
     ablation_ridge,
     ablation_start,
+    studies,
 )
 from experiments.ablation_figures import Results
 from opjax import learn
@@ -36,8 +37,8 @@ def report(
       variants: `variants(config, study)`, configurations by what they vary.
     """
     config, parts, medians = finished.config, [], {}
-    studies = {study: _results(finished, study) for study in config.studies}
-    for study, results in studies.items():
+    by_study = {study: _results(finished, study) for study in config.studies}
+    for study, results in by_study.items():
         medians |= members.summary(results, ["error"])
         problem = "burgers" if study == "initialization" else config.problem
         parts.append(f"## {titles[study]}, {problem.capitalize()}\n")
@@ -45,14 +46,12 @@ def report(
         if study in _WITH_STARTS and problem == "darcy":
             shown = variants(config, study)
             parts.append(ablation_start.text(shown, config.seeds))
-    boundary = ablation_ridge.boundary() if "ridge" in studies else []
+    boundary = ablation_ridge.boundary() if "ridge" in by_study else []
     if boundary:
         parts.append(ablation_ridge.text(boundary))
-    write_json(finished.folder / "studies.json", {**studies, "boundary": boundary})
-    _draw(finished, studies, titles)
-    medians |= {"seconds": finished.seconds, "seeds": list(config.seeds)}
-    result = {**medians, "data": finished.source}
-    return learn.Report("\n".join(parts), result, _head(finished), alone=True)
+    write_json(finished.folder / "studies.json", {**by_study, "boundary": boundary})
+    _draw(finished, by_study, titles)
+    return studies.report(finished, parts, medians, _head(finished))
 
 
 def _results(finished: learn.Finished, study: str) -> dict[str, list[dict[str, Any]]]:

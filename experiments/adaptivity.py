@@ -9,6 +9,7 @@ trained operator: by the jumps of its derivatives, at random, or by other rules.
 """
 
 import dataclasses
+import functools
 import itertools
 import time
 from collections.abc import Sequence
@@ -25,6 +26,7 @@ from experiments import adaptivity_mesh as meshes
 from experiments import adaptivity_problem as problem
 from experiments import adaptivity_report
 from experiments.adaptivity_mesh import Indicator, Mesh
+from experiments.studies import AtOnceOptions
 from opjax import attention, learn, training
 from opjax.learn import UpdateOptions, option
 from opjax.learn.config.fields import only_with
@@ -40,12 +42,9 @@ LABELS = ("elements", "exact")
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(UpdateOptions):
+class Config(AtOnceOptions, UpdateOptions):
     """All that the numbers of a run depend on; the defaults are the quick preset."""
 
-    preset: str = option(
-        "quick", "Named set of values for all flags that are not given"
-    )
     strategies: tuple[str, ...] = option(
         STRATEGIES, "Rules of the training points", choices=STRATEGIES, members=True
     )
@@ -79,12 +78,6 @@ class Config(UpdateOptions):
     num_stages: int = option(3, "Parts of a training, with a mesh each", minimum=1)
     num_steps: int = option(800, "Number of optimizer steps in a stage", minimum=2)
     learning_rate: float = option(1e-2, "Maximum learning rate", above=0)
-    seeds: tuple[int, ...] = option(
-        (0, 1, 2),
-        "Seeds of the initial parameters and of random points, trained at once",
-        minimum=0,
-        below=2**31,
-    )
 
     def __post_init__(self):
         """Refuses meshes without the corner, and fewer query points after more."""
@@ -175,9 +168,15 @@ class Study:
     truth: problem.Truth
     base: Mesh
 
+    @functools.cached_property
+    def uniform(self) -> list[Mesh]:
+        """The first mesh after 0, 1, ... bisections."""
+        most = max(*self.config.levels, *self.config.query_levels)
+        return [meshes.uniform(self.base, level) for level in range(most + 1)]
+
     def size(self, level: int) -> int:
         """Number of points after uniform bisections."""
-        return len(meshes.uniform(self.base, level)[0])
+        return len(self.uniform[level][0])
 
     def right_sides(self, mesh: Mesh, coefficients: np.ndarray) -> np.ndarray:
         """Right-hand sides at the points of a mesh, `(n, b)`."""
@@ -199,6 +198,11 @@ class Study:
         """Linear elements for the unseen right-hand sides, `(n, b)`."""
         return meshes.solve(mesh, self.right_sides(mesh, self.truth.test))
 
+    def parts(self, mesh: Mesh, one: "Trained") -> dict[str, float]:
+        """Errors of an operator at the points of a mesh, see `parts_of_error`."""
+        fields = one(mesh[0]), self.elements(mesh)
+        return problem.parts_of_error(self.truth, mesh, *fields)
+
     def indicator(self, strategy: str, seed: int) -> Indicator:
         """The indicator of a rule that needs no operator."""
         if strategy == "graded":
@@ -210,7 +214,7 @@ class Study:
     def mesh(self, strategy: str, level: int, seed: int) -> Mesh:
         """As many points of a rule as after uniform bisections."""
         if strategy == "uniform":
-            return meshes.uniform(self.base, level)
+            return self.uniform[level]
         indicator = self.indicator(strategy, seed)
         return meshes.grow(self.base, indicator, self.size(level))
 
@@ -265,7 +269,9 @@ def train_on(
             pairs = zip(own, trained, strict=True)
             own = [meshes.grow(m, one.jumps, study.size(now)) for m, one in pairs]
         elif strategy == "operator":
-            own = [meshes.uniform(study.base, now)] * len(config.seeds)
+            own = [study.uniform[now]] * len(config.seeds)
+        elif not own and strategy != "random":  # the same for all seeds
+            own = [study.mesh(strategy, level, config.seed)] * len(config.seeds)
         elif not own:
             own = [study.mesh(strategy, level, seed) for seed in config.seeds]
         clouds = [study.cloud(mesh, truth.train, size) for mesh in own]
@@ -293,20 +299,16 @@ def rows_of_training(
     """Errors of operators at all points (query) and at their own (nodes)."""
     rows: list[dict[str, Any]] = []
     for seed, mesh, one in zip(study.config.seeds, own, trained, strict=True):
-        parts = problem.parts_of_error(
-            study.truth, mesh, one(mesh[0]), study.elements(mesh)
-        )
         anywhere = study.truth.errors(one(study.truth.mesh[0]))
         queried = {f"query_{norm}": error for norm, error in anywhere.items()}
-        rows.append({"seed": seed, **parts, **queried})
+        rows.append({"seed": seed, **study.parts(mesh, one), **queried})
     return rows
 
 
 def rows_of_queries(study: Study, trained: Sequence[Trained]) -> list[dict[str, Any]]:
     """Errors of operators at more and more query points of all rules."""
     rows: list[dict[str, Any]] = []
-    for place, seed in enumerate(study.config.seeds):
-        one = trained[place]
+    for one, seed in zip(trained, study.config.seeds, strict=True):
         own: dict[str, Indicator] = {
             "operator": one.jumps,
             "disagreement": partial(disagreement, trained),
@@ -316,13 +318,11 @@ def rows_of_queries(study: Study, trained: Sequence[Trained]) -> list[dict[str, 
             indicator = own.get(strategy) or study.indicator(strategy, seed)
             for level in study.config.query_levels:
                 if strategy == "uniform":
-                    mesh = meshes.uniform(study.base, level)
+                    mesh = study.uniform[level]
                 else:
                     mesh = meshes.grow(mesh, indicator, study.size(level))
-                parts = problem.parts_of_error(
-                    study.truth, mesh, one(mesh[0]), study.elements(mesh)
-                )
-                rows.append({"rule": strategy, "at": level, "seed": seed, **parts})
+                where = {"rule": strategy, "at": level, "seed": seed}
+                rows.append(where | study.parts(mesh, one))
     return rows
 
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from experiments import adaptivity_mesh as meshes
 from experiments.adaptivity_mesh import Mesh
+from experiments.studies import TEST_SEED
 from opjax.problems import poisson, poisson_mesh
 
 _NEAR = 0.1  # of the corner
@@ -50,7 +51,7 @@ def make_truth(
     """Solves on a mesh that is graded to the corner."""
     mesh = meshes.graded(base, diameter)
     modes = modes_at(mesh[0], num_modes)
-    rng = np.random.default_rng(4712)
+    rng = np.random.default_rng(TEST_SEED)
     train, test = (
         np.concatenate([np.ones((1, n)), rng.normal(size=(modes.shape[1] - 1, n))])
         for n in (num_train, num_test)

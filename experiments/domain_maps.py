@@ -21,21 +21,20 @@ from experiments import domain_maps_problem as problem
 from experiments import domain_maps_report
 from experiments.domain_maps_models import MODELS, Transfer
 from experiments.domain_maps_problem import Cell
+from experiments.studies import AtOnceOptions
 from experiments.warm_adam import warm_adam
 from opjax import learn
 from opjax.learn import FreshTask, Replicas, UpdateOptions, option
 from opjax.learn.config.fields import only_with
 
 SETTINGS = ("probes", "geometry")
+_TEST_SEED = 4713
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(UpdateOptions):
+class Config(AtOnceOptions, UpdateOptions):
     """All that the numbers of a run depend on; the defaults are the quick preset."""
 
-    preset: str = option(
-        "quick", "Named set of values for all flags that are not given"
-    )
     models: tuple[str, ...] = option(
         tuple(MODELS), "Attentions to train", choices=tuple(MODELS), members=True
     )
@@ -90,12 +89,6 @@ class Config(UpdateOptions):
     num_steps: int = option(1000, "Number of optimizer steps", minimum=2)
     batch_size: int = option(4, "Number of pairs of cells in a step", minimum=1)
     learning_rate: float = option(3e-3, "Maximum learning rate", above=0)
-    seeds: tuple[int, ...] = option(
-        (0, 1, 2),
-        "Seeds of the initial parameters and of the pairs, trained at once",
-        minimum=0,
-        below=2**31,
-    )
 
     def __post_init__(self):
         """Refuses tests without the points of the training."""
@@ -117,11 +110,6 @@ class Config(UpdateOptions):
         }
 
     @property
-    def seed(self) -> int:
-        """The first seed."""
-        return self.seeds[0]
-
-    @property
     def num_probes(self) -> int:
         """Number of known functions of a member."""
         return self.probes if self.settings[0] == "probes" else 0
@@ -135,7 +123,7 @@ class Config(UpdateOptions):
     def unseen(self) -> tuple[Cell, Cell]:
         """Draws the pairs of the test, at the largest number of points."""
         draw = jax.jit(problem.draw, static_argnums=(1, 2, 3))
-        key = jax.random.key(4713)
+        key = jax.random.key(_TEST_SEED)
         return draw(key, self.law, self.num_test, max(self.test_points))
 
     @property

@@ -21,6 +21,7 @@ from flax import nnx
 
 from experiments import num_functions_model as model
 from experiments import num_functions_report
+from experiments.studies import AtOnceOptions
 from experiments.warm_adam import warm_adam
 from opjax import learn
 from opjax.learn import FreshTask, Replicas, UpdateOptions, option
@@ -30,12 +31,9 @@ CHOOSING = ("gates", "map", "singular")  # methods that choose the number of fun
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(UpdateOptions):
+class Config(AtOnceOptions, UpdateOptions):
     """All that the numbers of a run depend on; the defaults are the quick preset."""
 
-    preset: str = option(
-        "quick", "Named set of values for all flags that are not given"
-    )
     methods: tuple[str, ...] = option(
         ("ranks", *CHOOSING),
         "What to train: ranks (given numbers of functions), gates (a penalty on a gate "
@@ -110,12 +108,6 @@ class Config(UpdateOptions):
     beta2: float = option(
         0.99, "Adam's decay of the mean square of the gradient", minimum=0, below=1
     )
-    seeds: tuple[int, ...] = option(
-        (0, 1, 2),
-        "Seeds of the initial parameters, trained at once",
-        minimum=0,
-        below=2**31,
-    )
 
     def __post_init__(self):
         """Refuses modes that a grid cannot resolve."""
@@ -164,11 +156,6 @@ class Member(Config):
     method: str = option("ranks", "Method")
     points: int = option(128, "Number of points")
     functions: int = option(2, "Number of functions")
-
-    @property
-    def seed(self) -> int:
-        """The first seed."""
-        return self.seeds[0]
 
     @property
     def batch_size(self) -> int:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from experiments import num_functions_model as model
+from experiments import studies
+from experiments.studies import Row, Rows, across, column, groups, select
 from opjax import learn
 from opjax.learn.report import drawing
 from opjax.learn.tables import median_and_range, table
@@ -26,59 +28,44 @@ _FIXED = {
     "hat functions": model.hats,
     "Legendre polynomials": model.polynomials,
 }
-_Row = dict[str, Any]
 
 
 def report(finished: learn.Finished) -> learn.Report:
     """Tables of errors by n and k and of chosen numbers, and the figure."""
     config = finished.config
     rows = [row for (one,) in finished.results.values() for row in one["rows"]]
-    ranks = [row for row in rows if row["method"] == "ranks"]
+    ranks = select(rows, method="ranks")
     chosen = [row for row in rows if row["method"] != "ranks"]
     parts: list[str] = []
     for right in config.right_sides:
-        mine = [row for row in ranks if row["right"] == right]
-        if mine:
-            parts += [f"## {_TITLES[right]}\n", "Least error of rank k:\n"]
-            parts += [_by_points(mine, lambda row: row["width"])]
-            parts += ["Error divided by it:\n", _by_points(mine, _excess)]
+        if mine := select(ranks, right=right):
             finest = (
                 f"{min(config.num_points)} points, used on {max(config.num_points)}"
             )
-            text = f"Functions of {finest} points, divided by the least error there:\n"
-            parts += [text]
             coarse = [row for row in mine if "error_finest" in row]
-            parts += [_by_points(coarse, _excess_finest)]
             parts += [
-                "Fixed functions, least-squares map, divided by the least error:\n"
+                f"## {_TITLES[right]}\n",
+                "Least error of rank k:\n",
+                _by_points(mine, lambda row: row["width"]),
+                "Error divided by it:\n",
+                _by_points(mine, _excess),
+                f"Functions of {finest} points, divided by the least error there:\n",
+                _by_points(coarse, lambda r: r["error_finest"] / r["width_finest"]),
+                "Fixed functions, least-squares map, divided by the least error:\n",
+                _fixed(config, right),
             ]
-            parts += [_fixed(config, right)]
-        mine = [row for row in chosen if row["right"] == right]
-        if mine:
+        if mine := select(chosen, right=right):
             parts += [f"## {_TITLES[right]}: chosen numbers\n", _chosen(mine)]
     drawing.save_lines(_figure(ranks, chosen), finished.folder / "num_functions.png")
     excess = {
-        f"{right}_{method}": [
-            row["chosen"] / max(row["least"], 1)
-            for row in chosen
-            if (row["right"], row["method"]) == (right, method)
-        ]
-        for right in config.right_sides
-        for method in _METHODS
+        f"{right}_{method}": max(row["chosen"] / max(row["least"], 1) for row in mine)
+        for (right, method), mine in groups(chosen, "right", "method").items()
     }
-    summary = {
+    result = {
         "largest_ratio": max(map(_excess, ranks), default=None),
-        "chosen_by_least": {k: max(v) for k, v in excess.items() if v},
-        "seconds": finished.seconds,
-        "seeds": list(config.seeds),
-        "data": finished.source,
+        "chosen_by_least": excess,
     }
-    return learn.Report("\n".join(parts), summary, _head(finished), alone=True)
-
-
-def _head(finished: learn.Finished) -> str:
-    config = finished.config
-    return (
+    head = (
         f"White: {config.white_modes} sines; those of 002: {config.fourier_modes} "
         f"sines and cosines. Functions: {config.num_waves} waves up to frequency "
         f"{config.max_frequency:g} (half periods), width {config.width}. "
@@ -86,29 +73,18 @@ def _head(finished: learn.Finished) -> str:
         f"from {config.max_functions} functions. Median [smallest, largest] of seeds "
         f"{','.join(map(str, config.seeds))}. Data: {finished.source}."
     )
+    return studies.report(finished, parts, result, head)
 
 
-def _excess(row: _Row) -> float:
+def _excess(row: Row) -> float:
     return row["error"] / row["width"]
 
 
-def _excess_finest(row: _Row) -> float:
-    return row["error_finest"] / row["width_finest"]
-
-
-def _distinct(rows: Sequence[_Row], *keys: str) -> list[tuple[Any, ...]]:
-    return list(dict.fromkeys(tuple(row[key] for key in keys) for row in rows))
-
-
-def _select(rows: Sequence[_Row], **where: str | float) -> list[_Row]:
-    return [row for row in rows if all(row[k] == v for k, v in where.items())]
-
-
-def _by_points(rows: Sequence[_Row], number: Callable[[_Row], float]) -> str:
-    sizes = [n for (n,) in _distinct(rows, "points")]
+def _by_points(rows: Rows, number: Callable[[Row], float]) -> str:
+    sizes = list(groups(rows, "points"))
     lines = [
-        [str(k)] + [_cell(_select(rows, points=n, functions=k), number) for n in sizes]
-        for (k,) in _distinct(rows, "functions")
+        [str(k), *(_cell([*map(number, r)]) for r in across(mine, "points", sizes))]
+        for k, mine in groups(rows, "functions").items()
     ]
     return table(["k", *(f"n = {n}" for n in sizes)], lines)
 
@@ -133,11 +109,9 @@ def _fixed(config: "Config", right: str) -> str:
     return table(["k", *(f"{name}, n = {points}" for name in _FIXED)], lines)
 
 
-def _cell(rows: Sequence[_Row], number: Callable[[_Row], float]) -> str:
-    values = [number(row) for row in rows]
-    if len(set(values)) == 1:
-        return f"{values[0]:.4g}"
-    return median_and_range(values)
+def _cell(values: Sequence[float] | np.ndarray) -> str:
+    """Median and range, or the one value of all."""
+    return median_and_range(values if len(set(values)) > 1 else values[:1])
 
 
 _COLUMNS = {
@@ -149,39 +123,39 @@ _COLUMNS = {
 }
 
 
-def _chosen(rows: Sequence[_Row]) -> str:
-    lines = []
-    for method, threshold, n in _distinct(rows, "method", "threshold", "points"):
-        mine = _select(rows, method=method, threshold=threshold, points=n)
-        cells = [_cell(mine, lambda row, key=key: row[key]) for key in _COLUMNS]
-        first = [_METHODS[method], f"{threshold:g}", str(n), str(mine[0]["expected"])]
-        lines.append(first + cells)
+def _chosen(rows: Rows) -> str:
+    lines = [
+        [_METHODS[method], f"{threshold:g}", str(n), str(mine[0]["expected"])]
+        + [_cell(column(mine, key)) for key in _COLUMNS]
+        for (method, threshold, n), mine in groups(
+            rows, "method", "threshold", "points"
+        ).items()
+    ]
     headings = ["method", "threshold", "n", "closed form", *_COLUMNS.values()]
     return table(headings, lines)
 
 
-def _figure(ranks: Sequence[_Row], chosen: Sequence[_Row]) -> Any:
+def _figure(ranks: Rows, chosen: Rows) -> Any:
     """Draws errors over k with the least ones, and chosen numbers over least ones."""
     figure = drawing.new_figure(10.0, 3.2, "constrained")
     left, right = figure.subplots(1, 2)
-    for place, (name, n) in enumerate(_distinct(ranks, "right", "points")):
-        mine = _select(ranks, right=name, points=n)
-        x = [k for (k,) in _distinct(mine, "functions")]
-        of_rank = [_select(mine, functions=k) for k in x]
-        y = [np.median([row["error"] for row in rows]) for rows in of_rank]
-        label = f"{_LABELS[name]}, n = {n}"
-        drawing.Line(f"C{place}", label, "").draw(left, x, y, _MARKERS[place % 3])
-        least = [rows[0]["width"] for rows in of_rank]
+
+    def points(axis: Any, place: int, label: str, x: Any, y: Any) -> None:
+        drawing.Line(f"C{place}", label, "").draw(axis, x, y, _MARKERS[place % 3])
+
+    curves = groups(ranks, "right", "points").items()
+    for place, ((name, n), mine) in enumerate(curves):
+        of_rank = groups(mine, "functions")
+        x, y = list(of_rank), [np.median(column(r, "error")) for r in of_rank.values()]
+        points(left, place, f"{_LABELS[name]}, n = {n}", x, y)
+        least = [rows[0]["width"] for rows in of_rank.values()]
         drawing.Line(f"C{place}", None, "-", 0.8).draw(left, x, least)
     left.set(xscale="log", yscale="log", xlabel="functions k", ylabel="relative error")
-    counts = [k for (k,) in _distinct(ranks, "functions")]
-    left.set_xticks(counts, [str(k) for k in counts])
-    left.minorticks_off()
-    for place, (name, method) in enumerate(_distinct(chosen, "right", "method")):
-        mine = _select(chosen, right=name, method=method)
-        x, y = ([row[key] for row in mine] for key in ("least", "chosen"))
+    studies.ticks(left, list(groups(ranks, "functions")))
+    choices = groups(chosen, "right", "method").items()
+    for place, ((name, method), mine) in enumerate(choices):
         label = f"{_LABELS[name]}, {_METHODS[method]}"
-        drawing.Line(f"C{place}", label, "").draw(right, x, y, _MARKERS[place % 3])
+        points(right, place, label, column(mine, "least"), column(mine, "chosen"))
     limits = [1, max((row["chosen"] for row in chosen), default=1)]
     drawing.Line("0.5", "equal", "-", 0.8).draw(right, limits, limits)
     upper = [1.2 * one for one in limits]

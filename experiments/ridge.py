@@ -27,6 +27,7 @@ from flax import nnx
 from jax import lax
 
 from experiments import darcy, elasticity, ridge_report
+from experiments.studies import AtOnceOptions
 from opjax import learn, metrics, nn, normalize
 from opjax.learn import (
     FieldOptions,
@@ -96,12 +97,9 @@ PROBLEMS = {"elasticity": elasticity, "darcy": darcy}
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(SizeOptions, StepOptions):
+class Config(AtOnceOptions, SizeOptions, StepOptions):
     """All that the numbers of a run depend on; the defaults are the quick preset."""
 
-    preset: str = option(
-        "quick", "Named set of values for all flags that are not given"
-    )
     problems: tuple[str, ...] = option(
         tuple(PROBLEMS), "Problems to train on", choices=PROBLEMS, members=True
     )
@@ -119,12 +117,6 @@ class Config(SizeOptions, StepOptions):
     scales: tuple[float, ...] = only_with(
         option((0.1, 1.0, 10.0, 100.0), "Factors of the softmax logits", above=0),
         maps=["softmax"],
-    )
-    seeds: tuple[int, ...] = option(
-        (0, 1, 2),
-        "Seeds of the initial parameters and of the sample order, trained at once",
-        minimum=0,
-        below=2**31,
     )
     width: int = option(32, "Width of the models, in channels", minimum=1)
     num_layers: int = option(2, "Number of layers", minimum=1)
@@ -194,11 +186,6 @@ class Config(SizeOptions, StepOptions):
         ridges = *self.ridges, math.inf
         choices = {"functional": ridges, "softmax": self.scales}
         return choices.get(self.maps[0], (1.0,))
-
-    @property
-    def seed(self) -> int:
-        """The first seed."""
-        return self.seeds[0]
 
 
 _DATA = {"num_train", "num_test", "num_around", "num_across", "num_points", "stride"}

@@ -23,7 +23,8 @@ import jax
 import numpy as np
 
 from experiments import scaling_flops, scaling_layers, scaling_torch
-from opjax.learn import Options, Program, Report, option
+from experiments.studies import StudyOptions
+from opjax.learn import Program, Report, option
 from opjax.learn.json_files import write_json
 from opjax.learn.report.drawing import new_figure, plain, save
 from opjax.learn.run.folder import RunDirectory
@@ -57,12 +58,9 @@ PUBLISHED = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(Options):
+class Config(StudyOptions):
     """All that the numbers of a run depend on; the defaults are the quick preset."""
 
-    preset: str = option(
-        "quick", "Named set of values for all flags that are not given"
-    )
     models: tuple[str, ...] = option(
         scaling_layers.names(),
         "Attentions to measure, whole models as model:NAME, or torch:softmax, which is "

@@ -174,7 +174,7 @@ def build(config: Config, rngs: nnx.Rngs | None = None) -> Regressor:
     model = MODELS[config.model]
     width = max(model.features // model.num_heads // config.shrink, 1)
     key = jax.random.fold_in(jax.random.key(config.seed), 0)
-    return model.build(config, width * model.num_heads, nnx.Rngs(key))
+    return model.build(config)(width * model.num_heads, rngs=nnx.Rngs(key))
 
 
 def make_task(config: Config, cache_dir: str | None) -> learn.FreshTask:

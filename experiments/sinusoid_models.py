@@ -1,9 +1,8 @@
 """Regressors of the sine waves, at the sizes and rates of the paper."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
-
-from flax import nnx
 
 from experiments import sinusoid_regressors as regressors
 
@@ -15,14 +14,14 @@ class Model(NamedTuple):
     """A regressor with the width and heads of the authors' script.
 
     Widths, heads and rates are those of the authors' program. Table 8 of the paper
-    gives Transolver half of its width and Intention eight heads. `build` takes the
-    configuration, the width and the source of the initial parameters; a model that
-    `has_ridges` is trained with each of the configuration.
+    gives Transolver half of its width and Intention eight heads. `build` makes of the
+    configuration the constructor of a regressor; a model that `has_ridges` is trained
+    with each of the configuration.
     """
 
     label: str
     rate: float
-    build: "Callable[[Config, int, nnx.Rngs], regressors.Regressor]"
+    build: "Callable[[Config], Callable[..., regressors.Regressor]]"
     features: int
     num_heads: int = 1
     has_ridges: bool = False
@@ -32,25 +31,21 @@ MODELS = {
     "attention": Model(
         "softmax attention",
         1e-3,
-        lambda config, width, rngs: regressors.SoftmaxAttentionRegressor(
-            width, num_heads=4, rngs=rngs
-        ),
+        lambda config: partial(regressors.SoftmaxAttentionRegressor, num_heads=4),
         256,
         4,
     ),
     "linear": Model(
         "linear attention",
         1e-4,
-        lambda config, width, rngs: regressors.LinearAttentionRegressor(
-            width, rngs=rngs
-        ),
+        lambda config: regressors.LinearAttentionRegressor,
         128,
     ),
     "transolver": Model(
         "Transolver",
         1e-4,
-        lambda config, width, rngs: regressors.TransolverRegressor(
-            width, num_basis=config.num_basis, num_heads=8, rngs=rngs
+        lambda config: partial(
+            regressors.TransolverRegressor, num_basis=config.num_basis, num_heads=8
         ),
         256,
         8,
@@ -58,8 +53,8 @@ MODELS = {
     "intention": Model(
         "intention",
         3e-4,
-        lambda config, width, rngs: regressors.IntentionRegressor(
-            width, num_heads=4, ridge=config.intention_ridge, rngs=rngs
+        lambda config: partial(
+            regressors.IntentionRegressor, num_heads=4, ridge=config.intention_ridge
         ),
         1000,
         4,
@@ -67,8 +62,10 @@ MODELS = {
     "functional": Model(
         "functional attention",
         1e-4,
-        lambda config, width, rngs: regressors.FunctionalRegressor(
-            width, num_basis=config.num_basis, ridge=config.ridge, rngs=rngs
+        lambda config: partial(
+            regressors.FunctionalRegressor,
+            num_basis=config.num_basis,
+            ridge=config.ridge,
         ),
         128,
         has_ridges=True,
@@ -76,12 +73,11 @@ MODELS = {
     "functional_learned": Model(
         "functional, learned ridge",
         1e-4,
-        lambda config, width, rngs: regressors.FunctionalRegressor(
-            width,
+        lambda config: partial(
+            regressors.FunctionalRegressor,
             num_basis=config.num_basis,
             ridge=config.ridge,
             learn_ridge=True,
-            rngs=rngs,
         ),
         128,
         has_ridges=True,
@@ -89,8 +85,8 @@ MODELS = {
     "functional_gcv": Model(
         "functional, GCV",
         1e-4,
-        lambda config, width, rngs: regressors.CrossValidatedRegressor(
-            width, num_basis=config.num_basis, rngs=rngs
+        lambda config: partial(
+            regressors.CrossValidatedRegressor, num_basis=config.num_basis
         ),
         128,
     ),

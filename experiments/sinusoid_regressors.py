@@ -66,8 +66,11 @@ class Regressor(nnx.Module, abc.ABC):
 class _TokenRegressor(Regressor):
     """Averages of encoded observations, one for each basis function on the context."""
 
-    def __init__(self, features, *, num_basis, kernel_init, rngs):
+    kernel_init: Initializer | None = staticmethod(_normal(0.01))
+
+    def __init__(self, features: int, *, num_basis: int, rngs: nnx.Rngs):
         _checks.positive(features=features, num_basis=num_basis)
+        kernel_init = self.kernel_init
         self.encoder = _perceptron(
             1, features, features, kernel_init=kernel_init, rngs=rngs
         )
@@ -128,12 +131,7 @@ class FunctionalRegressor(_TokenRegressor):
                 f"{ridge=} must be between zero and one, and neither, to be learned."
             )
         self.fixed_ridge = None if learn_ridge else ridge
-        super().__init__(
-            features,
-            num_basis=num_basis,
-            kernel_init=_normal(0.01),
-            rngs=rngs,
-        )
+        super().__init__(features, num_basis=num_basis, rngs=rngs)
         if learn_ridge:
             logit = math.log(ridge) - math.log1p(-ridge)
             self.ridge_logit = nnx.Param(jnp.asarray(logit, jnp.float32))
@@ -170,14 +168,6 @@ class CrossValidatedRegressor(_TokenRegressor):
         `opjax.gcv_ridge`.
     """
 
-    def __init__(self, features: int, *, num_basis: int, rngs: nnx.Rngs):
-        super().__init__(
-            features,
-            num_basis=num_basis,
-            kernel_init=_normal(0.01),
-            rngs=rngs,
-        )
-
     def attend(self, query, points, values, weights):
         """Transports values by the functional map."""
         key, value = self.tokens(points, values, weights)
@@ -200,22 +190,14 @@ class TransolverRegressor(_TokenRegressor):
       rngs: source of the initial parameters; the map to scores starts orthogonal.
     """
 
+    kernel_init = None
+
     def __init__(
-        self,
-        features: int,
-        *,
-        num_basis: int,
-        num_heads: int,
-        rngs: nnx.Rngs,
+        self, features: int, *, num_basis: int, num_heads: int, rngs: nnx.Rngs
     ):
         _checks.positive(num_heads=num_heads)
         self.num_heads = num_heads
-        super().__init__(
-            features,
-            num_basis=num_basis,
-            kernel_init=None,
-            rngs=rngs,
-        )
+        super().__init__(features, num_basis=num_basis, rngs=rngs)
 
     def attend(self, query, points, values, weights):
         """Averages the values of the tokens."""
@@ -285,11 +267,14 @@ class IntentionRegressor(Regressor):
 class _DecodedRegressor(Regressor):
     """Encoders of points and values and a decoder, around an attention."""
 
-    def __init__(self, features, *, num_layers, rngs):
+    decoder_layers = 3
+
+    def __init__(self, features: int, *, rngs: nnx.Rngs):
         _checks.positive(features=features)
         self.key = _perceptron(1, features, features, 3, rngs=rngs)
         self.value = _perceptron(1, features, features, 3, rngs=rngs)
-        self.decoder = _perceptron(features, features, 1, num_layers, rngs=rngs)
+        layers = self.decoder_layers
+        self.decoder = _perceptron(features, features, 1, layers, rngs=rngs)
 
     @abc.abstractmethod
     def mix(
@@ -321,20 +306,12 @@ class SoftmaxAttentionRegressor(_DecodedRegressor):
         `b = sqrt(6 / (4 features))`, the three maps being one matrix, and zero biases.
     """
 
-    def __init__(
-        self,
-        features: int,
-        *,
-        num_heads: int,
-        rngs: nnx.Rngs,
-    ):
+    decoder_layers = 2
+
+    def __init__(self, features: int, *, num_heads: int, rngs: nnx.Rngs):
         head_width(features, num_heads)  # refuses heads of unequal width
         self.num_heads = num_heads
-        super().__init__(
-            features,
-            num_layers=2,
-            rngs=rngs,
-        )
+        super().__init__(features, rngs=rngs)
         glorot = jax.nn.initializers.glorot_uniform()
         shape = (features, 3 * features)
         self.kernel = nnx.Param(glorot(rngs.params(), shape, jnp.float32))
@@ -363,18 +340,6 @@ class LinearAttentionRegressor(_DecodedRegressor):
     both softmaxes over the features, which is no average: features grow with the number
     of observations. Three-layer encoders `f, e` and decoder `g`.
     """
-
-    def __init__(
-        self,
-        features: int,
-        *,
-        rngs: nnx.Rngs,
-    ):
-        super().__init__(
-            features,
-            num_layers=3,
-            rngs=rngs,
-        )
 
     def mix(self, query, key, value, weights):
         """Returns features `(m, d)` of the queries."""

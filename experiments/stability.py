@@ -20,6 +20,7 @@ import numpy as np
 from flax import nnx
 
 from experiments import burgers, stability_report, stability_spaces
+from experiments.studies import StudyOptions
 from opjax import learn, samples
 from opjax.datasets import burgers as data
 from opjax.learn import SizeOptions, option
@@ -46,12 +47,9 @@ class Member(burgers.Config):
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(SizeOptions):
+class Config(StudyOptions, SizeOptions):
     """All that the numbers of a run depend on; the defaults are the quick preset."""
 
-    preset: str = option(
-        "quick", "Named set of values for all flags that are not given"
-    )
     models: tuple[str, ...] = option(
         MODELS, "Attentions to train", choices=MODELS, members=True
     )

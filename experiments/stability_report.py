@@ -1,12 +1,13 @@
 """Tables and the figure of the inf-sup constants."""
 
-import pathlib
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from experiments import stability_spaces
+from experiments import stability_spaces, studies
+from experiments.studies import Rows, column, groups
 from opjax import learn
 from opjax.learn.json_files import read_object
 from opjax.learn.report import drawing, members
@@ -56,13 +57,7 @@ def report(finished: learn.Finished) -> learn.Report:
     present = {key for rows in results.values() for row in rows for key in row}
     shown = [key for key in (*quality, *keys) if key in present]
     medians = members.summary(results, [key for key in shown if key != "seconds"])
-    result = {
-        **medians,
-        "seconds": finished.seconds,
-        "seeds": list(config.seeds),
-        "data": finished.source,
-    }
-    return learn.Report("\n".join(parts), result, _head(finished), alone=True)
+    return studies.report(finished, parts, medians, _head(finished))
 
 
 def _table(results: Mapping[str, Any], number: str, state: str) -> str:
@@ -98,10 +93,12 @@ def _figure(finished: learn.Finished) -> Any:
         line[0].set_ylabel(f"c: {_HEADINGS[form]}", fontsize=8)
         for axis, model in zip(line, config.models, strict=True):
             for number, kind in enumerate(config.normalizations):
-                folders = [
-                    finished.folder / f"{model}_{kind}-{seed}" for seed in config.seeds
+                paths = [
+                    finished.folder / f"{model}_{kind}-{seed}" / "constants.json"
+                    for seed in config.seeds
                 ]
-                rows = [row for folder in folders for row in _rows(folder)]
+                stored = [read_object(path)["rows"] for path in paths if path.exists()]
+                rows = list(itertools.chain(*stored))
                 _draw(axis, rows, form, drawing.Line(f"C{number}", kind, width=1.3))
             axis.set_xscale("log", base=2)
             axis.set_yscale("log")
@@ -115,24 +112,12 @@ def _figure(finished: learn.Finished) -> Any:
     return figure
 
 
-def _rows(folder: pathlib.Path) -> Sequence[dict[str, Any]]:
-    path = folder / "constants.json"
-    return read_object(path)["rows"] if path.exists() else []
-
-
-def _draw(
-    axis: Any, rows: Sequence[dict[str, Any]], form: str, line: drawing.Line
-) -> None:
+def _draw(axis: Any, rows: Rows, form: str, line: drawing.Line) -> None:
     """Draws medians, and after training the range of layers, heads and seeds."""
-    for state, shown in (
-        ("before", line._replace(label=None, dash=":")),
-        ("after", line),
-    ):
-        mine = [row for row in rows if row["state"] == state]
-        if not mine:
-            continue
-        values, points = np.array([row[form] for row in mine]), mine[0]["points"]
-        shown.draw(axis, points, np.median(values, axis=0))
+    for state, mine in groups(rows, "state").items():
+        values, points = column(mine, form).T, mine[0]["points"]
         if state == "after":
-            low, high = values.min(axis=0), values.max(axis=0)
-            axis.fill_between(points, low, high, alpha=0.15, lw=0, color=line.color)
+            line.draw_range(axis, points, list(values))
+        else:
+            dotted = line._replace(label=None, dash=":")
+            dotted.draw(axis, points, np.median(values, axis=1))

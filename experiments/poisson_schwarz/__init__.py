@@ -33,16 +33,14 @@ from experiments.poisson_schwarz.studies import (
     Training,
 )
 from experiments.poisson_schwarz.training import make_task
+from experiments.studies import AtOnceOptions
 from opjax.learn import Finished, Program, Report, UpdateOptions, option
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(Structure, Equation, Training, UpdateOptions):
+class Config(Structure, Equation, Training, AtOnceOptions, UpdateOptions):
     """All that the numbers of a run depend on; the defaults are the quick preset."""
 
-    preset: str = option(
-        "quick", "Named set of values for all flags that are not given"
-    )
     dim: int = option(1, "Dimension of space, 1 to 3", minimum=1, maximum=3)
     num_points: int = option(256, "Number of interior points per axis", minimum=2)
     global_rank: int = option(40, "Rank of the global low-rank baseline", minimum=1)
@@ -110,7 +108,7 @@ class Config(Structure, Equation, Training, UpdateOptions):
 
 
 def _check_combinations(config: Config) -> None:
-    """Raises ValueError for options that exclude each other or would be ignored."""
+    """Raises ValueError for options that exclude each other."""
     varies, space = config.coefficient != "constant", config.coarse_space
     harmonic = space == "harmonic"
     excluded = {
@@ -134,24 +132,13 @@ def _check_combinations(config: Config) -> None:
         "coarse_space=none is one level and has no others": (
             space == "none" and config.levels > 2
         ),
+        f"coarse_boxes={config.coarse_boxes} has no effect with levels=2": (
+            config.levels == 2 and config.coarse_boxes != Config.coarse_boxes
+        ),
     }
     for message, applies in excluded.items():
         if applies:
             raise ValueError(f"{message}.")
-    ignored = {
-        "contrast": not varies,
-        "coefficient_seed": config.coefficient != "random",
-        "coarse_hats": space != "uniform",
-        "coarse_rank": space == "none",
-        "coarse_boxes": config.levels == 2,
-    }
-    for name, without in ignored.items():
-        if without and getattr(config, name) != getattr(Config, name):
-            raise ValueError(
-                f"{name}={getattr(config, name)} has no effect with "
-                f"coefficient={config.coefficient}, coarse_space={space} and "
-                f"levels={config.levels}."
-            )
 
 
 PRESETS = {

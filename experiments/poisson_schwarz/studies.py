@@ -79,12 +79,18 @@ class Structure:
         minimum=0,
     )
     local_rank: int = option(4, "Rank of the local factors", minimum=1)
-    coarse_rank: int = option(8, "Rank of the coarse factors", minimum=1)
+    coarse_rank: int = fields.only_with(
+        option(8, "Rank of the coarse factors", minimum=1),
+        coarse_space=[space for space in COARSE_SPACES if space != "none"],
+    )
     coarse_space: str = option(
         "interface", "Functions of the coarse space", choices=COARSE_SPACES
     )
-    coarse_hats: int = option(
-        7, "Number of hat functions per axis in the uniform coarse space", minimum=1
+    coarse_hats: int = fields.only_with(
+        option(
+            7, "Number of hat functions per axis in the uniform coarse space", minimum=1
+        ),
+        coarse_space=["uniform"],
     )
     levels: int = option(
         2,
@@ -107,10 +113,15 @@ class Equation:
         "Coefficient a of the equation -(a u')' = f",
         choices=poisson_coefficients.KINDS,
     )
-    contrast: float = option(
-        1.0, "Largest value of the coefficient divided by the smallest", minimum=1
+    contrast: float = fields.only_with(
+        option(
+            1.0, "Largest value of the coefficient divided by the smallest", minimum=1
+        ),
+        coefficient=poisson_coefficients.KINDS[1:],  # those that vary
     )
-    coefficient_seed: int = option(0, "Seed of the random coefficient", minimum=0)
+    coefficient_seed: int = fields.only_with(
+        option(0, "Seed of the random coefficient", minimum=0), coefficient=["random"]
+    )
 
 
 @dataclasses.dataclass(frozen=True)

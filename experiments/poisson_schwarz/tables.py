@@ -86,7 +86,7 @@ class Row(NamedTuple):
 
     def spreads(self, names: Iterable[str], rate: float) -> list[str]:
         """Median and extremes over the seeds of some errors."""
-        return [_spread(self.values(name, rate)) for name in names]
+        return [median_and_range(self.values(n, rate), digits=3) for n in names]
 
     def summary(self, rate: float) -> dict[str, Any]:
         """Medians over the seeds, with extremes of the first."""
@@ -171,7 +171,7 @@ def _paper_tables(main: dict[str, Row], rate: float) -> list[str]:
         "## Table 1 of the paper: learning rates\n",
         table(["rate", "model", "", *columns], first),
         "Global over Schwarz at rate 1e-3, seed by seed: Frobenius ratio "
-        f"{_spread(pair[0] / pair[1])}.\n",
+        f"{median_and_range(pair[0] / pair[1], digits=3)}.\n",
         f"## Table 2 of the paper, rate {rate:g} (paper 1e-3)\n",
         table(["model", "parameters", "", *columns[1:4]], second),
     ]
@@ -217,7 +217,3 @@ def comparison(
         lines.append(["closed form, nothing trained", lines[0][1], "", *exact])
     head = ["model", "parameters", "rate", *columns.values()]
     return [f"## {title}\n", table(head, lines)]
-
-
-def _spread(values: np.ndarray) -> str:
-    return median_and_range(values, digits=3)

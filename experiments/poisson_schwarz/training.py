@@ -15,6 +15,7 @@ import optax
 
 from experiments.poisson_schwarz.domains import Grid, LShape
 from experiments.poisson_schwarz.studies import MeshSetup, Study, build
+from experiments.studies import TEST_SEED
 from opjax import metrics, nn, training
 from opjax.learn import FreshTask, Replicas
 from opjax.learn.tasks import outcome
@@ -64,7 +65,7 @@ def _tabulate(domain: Grid | LShape, num_modes: int, decay: float) -> Problem:
     with jax.enable_x64(True):
         double = domain.problem(num_modes, decay)
         single = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), double)
-        keys = jax.random.split(jax.random.key(4712), 3)
+        keys = jax.random.split(jax.random.key(TEST_SEED), 3)
         return Problem(
             single,
             double,

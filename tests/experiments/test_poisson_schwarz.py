@@ -144,7 +144,7 @@ def trained(tmp_path_factory, user_session):
 )
 def test_bad_hyper_parameters_are_refused_before_any_work(change, message):
     with pytest.raises(ValueError, match=message):
-        poisson_schwarz.Config(**change)
+        poisson_schwarz.PROGRAM.describe(poisson_schwarz.Config(**change))
 
 
 @pytest.mark.parametrize("coarse_space", studies.COARSE_SPACES)

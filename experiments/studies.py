@@ -1,0 +1,88 @@
+"""What studies share: options, rows of numbers, and the end of their reports."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from opjax.learn import Finished, Options, Report, option
+from opjax.learn.tables import median_and_range
+
+Row = Mapping[str, Any]
+Rows = Sequence[Row]
+TEST_SEED = 4712  # of samples that no training draws
+
+
+@dataclasses.dataclass(frozen=True)
+class StudyOptions(Options):
+    """What to run."""
+
+    preset: str = option(
+        "quick", "Named set of values for all flags that are not given"
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class AtOnceOptions(StudyOptions):
+    """What to run."""
+
+    seeds: tuple[int, ...] = option(
+        (0, 1, 2),
+        "Seeds of the initial parameters and of all that is drawn, trained at once",
+        minimum=0,
+        below=2**31,
+    )
+
+    @property
+    def seed(self) -> int:
+        """The first seed."""
+        return self.seeds[0]
+
+
+def groups(rows: Rows, *names: str) -> dict[Any, list[Row]]:
+    """Returns the rows by their values of a column, or by tuples of several."""
+    grouped: dict[Any, list[Row]] = {}
+    for row in rows:
+        first, *others = (row[name] for name in names)
+        grouped.setdefault((first, *others) if others else first, []).append(row)
+    return grouped
+
+
+def select(rows: Rows, **values: object) -> list[Row]:
+    """Returns the rows with these values."""
+    return [row for row in rows if all(row[k] == v for k, v in values.items())]
+
+
+def column(rows: Rows, name: str, scale: float = 1) -> np.ndarray:
+    """Returns the numbers of a column, times a factor."""
+    return scale * np.array([row[name] for row in rows], float)
+
+
+def spread(rows: Rows, name: str, scale: float = 1, *, digits: int = 4) -> str:
+    """Returns median and range of a column, for a table."""
+    return median_and_range(column(rows, name, scale), digits=digits)
+
+
+def across(rows: Rows, name: str, values: Iterable[Any]) -> list[list[Row]]:
+    """Returns the rows of each of some values of a column, as in a line of a table."""
+    grouped = groups(rows, name)
+    return [grouped[value] for value in values]
+
+
+def ticks(axis: Any, places: Sequence[float]) -> None:
+    """Labels an axis with logarithms at places alone."""
+    axis.set_xticks(places, list(map(str, places)))
+    axis.minorticks_off()
+
+
+def report(
+    finished: Finished, parts: Sequence[str], result: dict[str, Any], head: str
+) -> Report:
+    """Returns the report, whose last line ends with seconds, seeds and data."""
+    result |= {
+        "seconds": finished.seconds,
+        "seeds": list(finished.config.seeds),
+        "data": finished.source,
+    }
+    return Report("\n".join(parts), result, head, alone=True)
