@@ -26,7 +26,7 @@ from experiments import adaptivity_mesh as meshes
 from experiments import adaptivity_problem as problem
 from experiments import adaptivity_report
 from experiments.adaptivity_mesh import Indicator, Mesh
-from experiments.studies import AtOnceOptions
+from experiments.studies import AtOnceOptions, Row, one_of
 from opjax import attention, learn, training
 from opjax.learn import UpdateOptions, option
 from opjax.learn.config.fields import only_with
@@ -285,7 +285,7 @@ def train_on(
             )
         trained = [
             Trained(
-                jax.tree.map(lambda leaf, i=i: leaf[i], operators),
+                one_of(operators, i),
                 study.cloud(mesh, truth.test, size),
             )
             for i, mesh in enumerate(own)
@@ -295,9 +295,9 @@ def train_on(
 
 def rows_of_training(
     study: Study, own: Sequence[Mesh], trained: Sequence[Trained]
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     """Errors of operators at all points (query) and at their own (nodes)."""
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for seed, mesh, one in zip(study.config.seeds, own, trained, strict=True):
         anywhere = study.truth.errors(one(study.truth.mesh[0]))
         queried = {f"query_{norm}": error for norm, error in anywhere.items()}
@@ -305,9 +305,9 @@ def rows_of_training(
     return rows
 
 
-def rows_of_queries(study: Study, trained: Sequence[Trained]) -> list[dict[str, Any]]:
+def rows_of_queries(study: Study, trained: Sequence[Trained]) -> list[Row]:
     """Errors of operators at more and more query points of all rules."""
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for one, seed in zip(trained, study.config.seeds, strict=True):
         own: dict[str, Indicator] = {
             "operator": one.jumps,
@@ -340,8 +340,8 @@ def work(
         num_test=config.num_test,
     )
     study = Study(config, truth, base)
-    rows: list[dict[str, Any]] = []
-    queries: list[dict[str, Any]] = []
+    rows: list[Row] = []
+    queries: list[Row] = []
     for labels, strategy, level in itertools.product(
         config.labels, config.strategies, config.levels
     ):

@@ -24,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments import lift
+from experiments.studies import Rows, column, groups
 from opjax import design, learn, uncertainty
 from opjax.datasets import lift as flows
 from opjax.learn import option
@@ -262,30 +263,24 @@ def work(
     return report(rows, config)
 
 
-def report(rows: Sequence[dict[str, Any]], config: Config) -> learn.Report:
+def report(rows: Rows, config: Config) -> learn.Report:
     """Confirmed designs by seed, and every design."""
     result: dict[str, Any] = {}
     lines: list[list[str]] = []
-    for seed in config.seeds:
-        for guarded, words in GUARDS.items():
-            mine = [r for r in rows if (r["seed"], r["guarded"]) == (seed, guarded)]
-            key = f"confirmed_{'guard' if guarded else 'alone'}_{seed}"
-            result[key] = sum(row["confirmed"] for row in mine)
-            both = ("start", "solved")
-            steady = [r for r in mine if all(r.get(k) is not None for k in both)]
-            gains = [row["solved"] - row["start"] for row in steady]
-            over = [row["predicted"] - row["solved"] for row in steady]
-            lines.append(
-                [
-                    str(seed),
-                    words,
-                    f"{result[key]} of {len(mine)}",
-                    str(len(steady)),
-                    f"{np.median(gains):.3f}" if gains else "–",
-                    f"{np.median(over):.3f}" if over else "–",
-                    f"{max(over):.3f}" if over else "–",
-                ]
-            )
+    for (seed, guarded), mine in groups(rows, "seed", "guarded").items():
+        key = f"confirmed_{'guard' if guarded else 'alone'}_{seed}"
+        result[key] = sum(row["confirmed"] for row in mine)
+        steady = [row for row in mine if None not in (row["start"], row.get("solved"))]
+        solved = column(steady, "solved")
+        gains = solved - column(steady, "start")
+        over = column(steady, "predicted") - solved
+        numbers = (
+            [np.median(gains), np.median(over), over.max()] if steady else [None] * 3
+        )
+        lines.append(
+            [str(seed), GUARDS[guarded], f"{result[key]} of {len(mine)}"]
+            + [str(len(steady)), *map(_written, numbers)]
+        )
     columns = ["seed", "design", "confirmed", "steady", "solved gain, median"]
     columns += ["predicted minus solved, median", "largest"]
     text = table(columns, lines) + "\n" + _each(rows)
@@ -298,34 +293,31 @@ def report(rows: Sequence[dict[str, Any]], config: Config) -> learn.Report:
     return learn.Report(text=text, result=result, head=head)
 
 
-def _each(rows: Sequence[dict[str, Any]]) -> str:
-    def number(row: dict[str, Any], key: str) -> str:
-        value = row.get(key)
-        return "–" if value is None else f"{value:.3f}"
+def _written(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
 
+
+def _each(rows: Rows) -> str:
     keys = ["start", "predicted", "half_width", "solved", "start_moment", "moment"]
     lines = [
-        [
-            f"{row['seed']}: {row['name']}",
-            GUARDS[row["guarded"]],
-            *(number(row, key) for key in keys),
-            row.get("failed", "yes" if row["confirmed"] else "no")[:80],
-        ]
+        [f"{row['seed']}: {row['name']}", GUARDS[row["guarded"]]]
+        + [_written(row.get(key)) for key in keys]
+        + [row.get("failed", "yes" if row["confirmed"] else "no")[:80]]
         for row in rows
     ]
     columns = ["start", "design", "lift, start", "predicted", "+-", "solved"]
     return table([*columns, "moment, start", "moment, solved", "confirmed"], lines)
 
 
-def draw(rows: Sequence[dict[str, Any]], path: pathlib.Path) -> None:
+def draw(rows: Rows, path: pathlib.Path) -> None:
     """Draws predicted against solved lift."""
     figure = drawing.new_figure(4.2, 3.4)
     axis = figure.subplots()
     drawing.plain(axis)
     for (guarded, words), colour in zip(GUARDS.items(), ("C0", "C3"), strict=True):
         mine = [r for r in rows if r["guarded"] == guarded and r.get("solved")]
-        pairs = np.array([(r["solved"], r["predicted"]) for r in mine]).reshape(-1, 2)
-        axis.plot(*pairs.T, "o" if guarded else "x", color=colour, ms=5, label=words)
+        pair = column(mine, "solved"), column(mine, "predicted")
+        axis.plot(*pair, "o" if guarded else "x", color=colour, ms=5, label=words)
     ends = axis.get_xlim()
     axis.plot(ends, ends, color="0.5", lw=1)
     axis.set(xlabel="lift, solved", ylabel="lift, predicted")

@@ -21,7 +21,7 @@ from experiments import domain_maps_problem as problem
 from experiments import domain_maps_report
 from experiments.domain_maps_models import MODELS, Transfer
 from experiments.domain_maps_problem import Cell
-from experiments.studies import AtOnceOptions
+from experiments.studies import AtOnceOptions, Row, one_of, start_of
 from experiments.warm_adam import warm_adam
 from opjax import learn
 from opjax.learn import FreshTask, Replicas, UpdateOptions, option
@@ -148,8 +148,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> FreshTask:
         del rngs
 
         def start(seed: jax.Array) -> Transfer:
-            key = jax.random.fold_in(jax.random.key(seed), 0)
-            return MODELS[config.models[0]][1](config, nnx.Rngs(key))
+            return MODELS[config.models[0]][1](config, start_of(seed))
 
         return jax.jit(jax.vmap(start))(seeds)
 
@@ -181,7 +180,7 @@ def best(models: Transfer, cells: Cell) -> np.ndarray:
     bases = jax.jit(jax.vmap(lambda model, cell: model.basis(cell), (0, None)))
     errors: list[list[float]] = []
     for number in range(len(cells.values)):
-        cell = jax.tree.map(lambda leaf, i=number: leaf[i], cells)
+        cell = one_of(cells, number)
         found = bases(models, cell)
         if found is None:
             return np.zeros((0, 0))
@@ -210,7 +209,7 @@ def _means(models: Transfer, pairs: tuple[Cell, Cell]) -> jax.Array:
 
 def evaluate(models: Transfer, config: Config) -> dict[str, Any]:
     """Mean errors on unseen pairs: rows of numbers of points and seed."""
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     pairs = config.unseen()
     for source, target in config.meshes:
         means = np.asarray(_means(models, problem.coarse(pairs, source, target)))

@@ -9,7 +9,7 @@ from experiments import domain_maps_baselines as baselines
 from experiments import domain_maps_problem as problem
 from experiments import studies
 from experiments.domain_maps_models import MODELS
-from experiments.studies import Row, across, column, groups, spread
+from experiments.studies import Row, across, column, groups, one_of, spread
 from opjax import learn
 from opjax.learn.report import drawing
 from opjax.learn.tables import median_and_range, table
@@ -100,7 +100,7 @@ def untrained(config: "Config") -> list[Row]:
         for name, method in baselines.methods(config.num_probes):
             errors = list[float]()
             for number in range(config.num_test):
-                one, other = (jax.tree.map(lambda a, i=number: a[i], c) for c in cells)
+                one, other = one_of(cells, number)
                 moved = np.asarray(method(one, other), np.float32)
                 errors.append(float(np.mean(problem.errors(moved, other))))
             where = {"source": source, "target": target, "method": name}

@@ -21,7 +21,7 @@ from flax import nnx
 
 from experiments import num_functions_model as model
 from experiments import num_functions_report
-from experiments.studies import AtOnceOptions
+from experiments.studies import AtOnceOptions, Row, one_of
 from experiments.warm_adam import warm_adam
 from opjax import learn
 from opjax.learn import FreshTask, Replicas, UpdateOptions, option
@@ -238,12 +238,12 @@ def evaluate(functions: model.Functions, config: Member) -> dict[str, Any]:
 _WHERE = ("right", "method", "points", "functions")
 
 
-def _errors(functions: model.Functions, config: Member) -> list[dict[str, Any]]:
+def _errors(functions: model.Functions, config: Member) -> list[Row]:
     """Errors on the own grid, and of functions of the coarsest grid on the finest."""
     grids = {"": config.points}
     if config.points == min(config.num_points):
         grids["_finest"] = max(config.num_points)
-    rows: list[dict[str, Any]] = [{"seed": seed} for seed in config.seeds]
+    rows: list[Row] = [{"seed": seed} for seed in config.seeds]
     for suffix, points in grids.items():
         pairs = _pairs(config, points)
         width = float(model.widths(pairs)[config.functions])
@@ -261,7 +261,7 @@ def _error_of(functions: model.Functions, pairs: model.Pairs) -> jax.Array:
     return jax.lax.map(one, functions)
 
 
-def _choices(functions: model.Functions, config: Member) -> list[dict[str, Any]]:
+def _choices(functions: model.Functions, config: Member) -> list[Row]:
     """Chosen numbers of functions beside the least ranks with the same errors."""
     pairs = _pairs(config, config.points)
     widths, single, rows = model.widths(pairs), _single(pairs), []
@@ -270,7 +270,7 @@ def _choices(functions: model.Functions, config: Member) -> list[dict[str, Any]]
     for i, threshold in enumerate(config.thresholds):
         for j, seed in enumerate(config.seeds):
             place = j if config.method == "singular" else i * number + j
-            one = jax.tree.map(lambda leaf, place=place: leaf[place], functions)
+            one = one_of(functions, place)
             choose = _truncated if config.method == "singular" else _opened
             chosen, error, refit = map(float, choose(one, single, threshold))
             row = {"seed": seed, "threshold": threshold, "chosen": int(chosen)}

@@ -27,7 +27,7 @@ from flax import nnx
 from jax import lax
 
 from experiments import darcy, elasticity, ridge_report
-from experiments.studies import AtOnceOptions
+from experiments.studies import AtOnceOptions, start_of
 from opjax import learn, metrics, nn, normalize
 from opjax.learn import (
     FieldOptions,
@@ -261,7 +261,7 @@ def build(
         attention=layer,
         features=config.width,
         num_layers=config.num_layers,
-        rngs=nnx.Rngs(jax.random.fold_in(jax.random.key(seed), 0)),
+        rngs=start_of(seed),
     )
     return nn.unit_variance(model)
 

@@ -25,6 +25,7 @@ from flax import nnx
 
 from experiments.sinusoid_models import MODELS, PUBLISHED
 from experiments.sinusoid_regressors import Regressor
+from experiments.studies import start_of
 from opjax import learn, training
 from opjax.learn import RunOptions, StepOptions, option
 from opjax.learn.report import drawing
@@ -173,8 +174,7 @@ def build(config: Config, rngs: nnx.Rngs | None = None) -> Regressor:
     del rngs
     model = MODELS[config.model]
     width = max(model.features // model.num_heads // config.shrink, 1)
-    key = jax.random.fold_in(jax.random.key(config.seed), 0)
-    return model.build(config)(width * model.num_heads, rngs=nnx.Rngs(key))
+    return model.build(config)(width * model.num_heads, rngs=start_of(config.seed))
 
 
 def make_task(config: Config, cache_dir: str | None) -> learn.FreshTask:

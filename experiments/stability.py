@@ -20,7 +20,7 @@ import numpy as np
 from flax import nnx
 
 from experiments import burgers, stability_report, stability_spaces
-from experiments.studies import StudyOptions
+from experiments.studies import Row, Rows, StudyOptions, one_of
 from opjax import learn, samples
 from opjax.datasets import burgers as data
 from opjax.learn import SizeOptions, option
@@ -224,9 +224,7 @@ def make_task(config: Member, cache_dir: str | None) -> learn.Task:
     return dataclasses.replace(task, evaluate=evaluate, diverge=True)
 
 
-def measure(
-    model: Any, shown: Sequence[Sample], config: Member
-) -> Iterator[dict[str, Any]]:
+def measure(model: Any, shown: Sequence[Sample], config: Member) -> Iterator[Row]:
     """Yields the constants of every layer, head and sample on all grids.
 
     Rows have layer, head, sample, the ranks of the spaces, and for every form a list of
@@ -242,7 +240,7 @@ def measure(
         ]
         for layer, of_grids in enumerate(zip(*grids, strict=True)):
             for head in range(config.num_heads):
-                own = [jax.tree.map(lambda a, h=head: a[h], g) for g in of_grids]
+                own = [one_of(grid, head) for grid in of_grids]
                 constants, ranks = stability_spaces.constants(
                     own, tolerance=config.tolerance
                 )
@@ -256,7 +254,7 @@ def measure(
                 }
 
 
-def slopes(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+def slopes(rows: Rows) -> dict[str, float]:
     """Returns medians of constants, of their slopes, and shares of slopes near zero.
 
     Slopes are those of `log c` against `log n`. The median constant is of the finest

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 import opjax
+from experiments.studies import one_of
 from opjax import nn
 from opjax.nn.mixers import Own
 
@@ -43,13 +44,9 @@ class Spaces(NamedTuple):
 def of_layers(model: Any, mesh_points: jax.Array, features: jax.Array) -> list[Spaces]:
     """Returns the spaces of every layer for one sample."""
     latents = model.latents(mesh_points, features)
-    layers = [
-        jax.tree.map(lambda leaf, i=i: leaf[i], model.layers)
-        for i in range(len(latents) - 1)
-    ]
     return [
-        spaces(layer.attention, z, mesh_points)
-        for layer, z in zip(layers, latents[:-1], strict=True)
+        spaces(one_of(model.layers, i).attention, z, mesh_points)
+        for i, z in enumerate(latents[:-1])
     ]
 
 

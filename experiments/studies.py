@@ -2,15 +2,20 @@
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
+import jax
 import numpy as np
+from flax import nnx
+from jax.typing import ArrayLike
 
 from opjax.learn import Finished, Options, Report, option
 from opjax.learn.tables import median_and_range
 
-Row = Mapping[str, Any]
-Rows = Sequence[Row]
+Row = dict[str, Any]
+Rows = Sequence[Mapping[str, Any]]
+_Row = TypeVar("_Row", bound=Mapping[str, Any])
+_Tree = TypeVar("_Tree")
 TEST_SEED = 4712  # of samples that no training draws
 
 
@@ -40,16 +45,26 @@ class AtOnceOptions(StudyOptions):
         return self.seeds[0]
 
 
-def groups(rows: Rows, *names: str) -> dict[Any, list[Row]]:
+def start_of(seed: ArrayLike) -> nnx.Rngs:
+    """Returns the source of the initial parameters of a seed."""
+    return nnx.Rngs(jax.random.fold_in(jax.random.key(seed), 0))
+
+
+def one_of(stacked: _Tree, place: int) -> _Tree:
+    """Returns one of the trees that are stacked along axis 0."""
+    return jax.tree.map(lambda leaf: leaf[place], stacked)
+
+
+def groups(rows: Sequence[_Row], *names: str) -> dict[Any, list[_Row]]:
     """Returns the rows by their values of a column, or by tuples of several."""
-    grouped: dict[Any, list[Row]] = {}
+    grouped: dict[Any, list[_Row]] = {}
     for row in rows:
         first, *others = (row[name] for name in names)
         grouped.setdefault((first, *others) if others else first, []).append(row)
     return grouped
 
 
-def select(rows: Rows, **values: object) -> list[Row]:
+def select(rows: Sequence[_Row], **values: object) -> list[_Row]:
     """Returns the rows with these values."""
     return [row for row in rows if all(row[k] == v for k, v in values.items())]
 
@@ -64,7 +79,7 @@ def spread(rows: Rows, name: str, scale: float = 1, *, digits: int = 4) -> str:
     return median_and_range(column(rows, name, scale), digits=digits)
 
 
-def across(rows: Rows, name: str, values: Iterable[Any]) -> list[list[Row]]:
+def across(rows: Sequence[_Row], name: str, values: Iterable[Any]) -> list[list[_Row]]:
     """Returns the rows of each of some values of a column, as in a line of a table."""
     grouped = groups(rows, name)
     return [grouped[value] for value in values]
