@@ -1,7 +1,7 @@
 """Time and memory by number of basis functions, beside Table 11 of the paper."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from experiments.studies import spread
+from experiments.studies import Rows, spread
 from opjax.learn import Task
 from opjax.learn.cli import describe
 from opjax.learn.run.sources import make_batches
@@ -74,7 +74,7 @@ def _milliseconds(call: Callable[[], Any]) -> float:
     return 1e3 * float(np.median(seconds))
 
 
-def text(results: Mapping[str, Sequence[Mapping[str, Any]]], problem: str) -> str:
+def text(results: Mapping[str, Rows], problem: str) -> str:
     """Returns the table of measurements beside those of the paper.
 
     Args:
@@ -109,6 +109,6 @@ def text(results: Mapping[str, Sequence[Mapping[str, Any]]], problem: str) -> st
     )
 
 
-def _size(rows: Sequence[Mapping[str, Any]], key: str) -> str:
+def _size(rows: Rows, key: str) -> str:
     """Of the same program for every seed."""
     return f"{max(row[key] for row in rows):.3g}"

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from experiments.studies import Row, Rows
 from opjax.learn.report import drawing, figures_seeds
 from opjax.learn.run.metrics_file import read_metrics
 
-Results = Mapping[str, Sequence[Mapping[str, Any]]]
+Results = Mapping[str, Rows]
 _COLUMNS = 3
 
 
@@ -66,7 +67,7 @@ def conditions(folders: Mapping[str, Sequence[pathlib.Path]], title: str) -> Any
     return figures_seeds.seeds(shown, {"condition": label}) if shown else None
 
 
-def _history(folder: pathlib.Path) -> list[dict[str, Any]]:
+def _history(folder: pathlib.Path) -> list[Row]:
     """The rows of a member with a condition number that is finite."""
     if not (folder / "metrics.jsonl").exists():
         return []

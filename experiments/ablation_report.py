@@ -54,7 +54,7 @@ def report(
     return studies.report(finished, parts, medians, _head(finished))
 
 
-def _results(finished: learn.Finished, study: str) -> dict[str, list[dict[str, Any]]]:
+def _results(finished: learn.Finished, study: str) -> Results:
     """Results of a study by its variants."""
     labels = {name: name.partition(f"{study}/")[2] for name in finished.results}
     return {label: finished.results[k] for k, label in labels.items() if label}

@@ -11,7 +11,6 @@ trained operator: by the jumps of its derivatives, at random, or by other rules.
 import dataclasses
 import functools
 import itertools
-import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -24,13 +23,12 @@ from flax import nnx
 
 from experiments import adaptivity_mesh as meshes
 from experiments import adaptivity_problem as problem
-from experiments import adaptivity_report
+from experiments import adaptivity_report, studies
 from experiments.adaptivity_mesh import Indicator, Mesh
 from experiments.studies import AtOnceOptions, Row, one_of
 from opjax import attention, learn, training
 from opjax.learn import UpdateOptions, option
 from opjax.learn.config.fields import only_with
-from opjax.learn.json_files import read_object, write_json
 from opjax.learn.run.folder import RunDirectory
 from opjax.nn import MLP
 from opjax.problems import poisson_mesh
@@ -326,6 +324,15 @@ def rows_of_queries(study: Study, trained: Sequence[Trained]) -> list[Row]:
     return rows
 
 
+def measure(study: Study, strategy: str, level: int, labels: str) -> Row:
+    """Trains operators; those of uniform points also have query points of all rules."""
+    own, trained = train_on(study, strategy, level, labels)
+    measured: Row = {"rows": rows_of_training(study, own, trained)}
+    if (labels, strategy) == (study.config.labels[0], "uniform"):
+        measured["queries"] = rows_of_queries(study, trained)
+    return measured | {"points": own[0][0].tolist()}
+
+
 def work(
     config: Config, directory: RunDirectory, cache_dir: str | None
 ) -> learn.Report:
@@ -346,19 +353,11 @@ def work(
         config.labels, config.strategies, config.levels
     ):
         path = directory.path / f"{labels}-{strategy}-{level}" / "result.json"
+        make = partial(measure, study, strategy, level, labels)
+        measured = studies.stored(path, make)
         what = {"labels": labels, "strategy": strategy, "level": level}
-        if not path.exists():
-            begin = time.process_time()
-            own, trained = train_on(study, **what)
-            stored: dict[str, Any] = {"rows": rows_of_training(study, own, trained)}
-            if (labels, strategy) == (config.labels[0], "uniform"):
-                stored["queries"] = rows_of_queries(study, trained)
-            stored["points"] = own[0][0].tolist()
-            path.parent.mkdir(exist_ok=True)
-            write_json(path, stored | {"seconds": time.process_time() - begin})
-        stored = read_object(path)
-        rows += [what | row for row in stored["rows"]]
-        queries += [what | row for row in stored.get("queries", [])]
+        rows += [what | row for row in measured["rows"]]
+        queries += [what | row for row in measured.get("queries", [])]
     return adaptivity_report.report(config, directory.path, rows, queries)
 
 

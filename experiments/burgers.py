@@ -21,7 +21,7 @@ from opjax import grid_eigenfunctions, learn, metrics, nn, samples
 from opjax.datasets import burgers
 from opjax.learn import option, recipe
 from opjax.learn.registry import operators
-from opjax.learn.registry.entries import Columns, Operator
+from opjax.learn.registry.entries import Columns, Layer, Operator
 from opjax.learn.report import members
 from opjax.learn.tasks import latents
 from opjax.learn.tasks.benchmark import request
@@ -152,7 +152,6 @@ def build(config: Config, rngs: nnx.Rngs) -> nnx.Module:
             rngs=rngs,
         )
     attention = attention_of(config)
-    between_points = issubclass(attention.func, nn.attention.PointAttention)
     model = nn.SuperResolutionTransformer(
         features=config.width,
         num_layers=config.num_layers,
@@ -160,10 +159,16 @@ def build(config: Config, rngs: nnx.Rngs) -> nnx.Module:
         hidden_features=config.feedforward,
         modes=config.num_modes,
         decoder_features=config.decoder_width,
-        outer_norm=between_points and config.normalization == "features",
+        outer_norm=config.normalization == "features" and is_between_points(attention),
         rngs=rngs,
     )
     return nn.models.with_dropout(model, config.dropout)
+
+
+def is_between_points(layer: Layer) -> bool:
+    """Whether a constructor is that of an attention between points."""
+    of = layer.func
+    return isinstance(of, type) and issubclass(of, nn.attention.PointAttention)
 
 
 def attention_of(config: Config) -> Any:
@@ -175,8 +180,7 @@ def attention_of(config: Config) -> Any:
         width=config.width, num_heads=heads, num_basis=functions
     )
     layer = operators.attention(config.model, operators.Sizes(1, 1, 1), options)
-    of = layer.func
-    if not (isinstance(of, type) and issubclass(of, nn.attention.PointAttention)):
+    if not is_between_points(layer):
         return layer
     return partial(
         layer,

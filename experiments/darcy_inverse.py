@@ -9,7 +9,7 @@ Every model is trained with every noise level.
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -18,17 +18,18 @@ import jax
 import numpy as np
 from flax import nnx
 
+from experiments.burgers import MODELS, is_between_points
+from experiments.studies import spread
 from opjax import learn, nn, samples, training
 from opjax.datasets import darcy_inverse
 from opjax.learn import ModelOptions, option, recipe
 from opjax.learn.registry import operators
 from opjax.learn.registry.entries import Layer, Operator
 from opjax.learn.registry.models import PADDING, kept_modes
-from opjax.learn.tables import median_and_range, table
+from opjax.learn.tables import table
 from opjax.learn.tasks.benchmark import request
 from opjax.problems import grids
 
-MODELS = (*operators.ATTENTIONS, "fno")
 # Cao, "Choose a Transformer", NeurIPS 2021 (arXiv:2105.14995), Table 3: label, errors x
 # 100 at these noises with these points per side of fine and coarse grid.
 _NOISES = (0.0, 0.01, 0.1)
@@ -210,7 +211,7 @@ def attention_of(config: Config) -> Layer:
         operators.Sizes(2, 1, 1, box=((0.0, 0.0), (1.0, 1.0))),
         ModelOptions(width=config.width, num_heads=config.num_heads),
     )
-    if _is_between_points(layer):
+    if is_between_points(layer):
         return layer
     return partial(_without_options, layer)
 
@@ -219,12 +220,6 @@ def _without_options(
     layer: Callable[..., nnx.Module], features: int, *, rngs: nnx.Rngs, **_: Any
 ) -> nnx.Module:
     return layer(features, rngs=rngs)
-
-
-def _is_between_points(layer: Layer) -> bool:
-    return isinstance(layer.func, type) and issubclass(
-        layer.func, nn.attention.PointAttention
-    )
 
 
 def build(config: Config, rngs: nnx.Rngs) -> OnCoarseGrid:
@@ -251,7 +246,7 @@ def build(config: Config, rngs: nnx.Rngs) -> OnCoarseGrid:
             num_layers=config.num_layers,
             num_heads=config.num_heads,
             attention=attention,
-            outer_norm=regular and _is_between_points(attention),
+            outer_norm=regular and is_between_points(attention),
             rngs=rngs,
         )
         operator = nn.models.with_dropout(operator, config.dropout)
@@ -316,9 +311,10 @@ def report(finished: learn.Finished) -> learn.Report:
         seconds = np.mean([row["seconds"] for row in rows])
         line = [f"{model} (paper: {label})", f"{count:,}", f"{seconds:.0f}"]
         for noise, group in by_noise.items():
-            line += [_percent(group, "error"), published.get(noise, "")]
+            line += [spread(group, "error", 100), published.get(noise, "")]
             # Noise of training against noise of test: Fig. 12 shows one sample.
-            cells = [_percent(group, f"error_at_{n:g}") for n in config.test_noises]
+            tested = [f"error_at_{n:g}" for n in config.test_noises]
+            cells = [spread(group, name, 100) for name in tested]
             mismatches.append([model, f"{noise:g}", *cells])
         lines.append(line)
     columns = ["model", "parameters", "seconds each"]
@@ -338,11 +334,6 @@ def report(finished: learn.Finished) -> learn.Report:
     )
     result = {**parameters, "models": list(config.models)}
     return learn.Report(text=text, result=result, head=head)
-
-
-def _percent(rows: Sequence[Mapping[str, float]], key: str) -> str:
-    """A number of the seeds, x 100."""
-    return median_and_range([row[key] for row in rows], 100)
 
 
 PROGRAM = learn.Program(

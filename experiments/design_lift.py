@@ -14,8 +14,9 @@ the start, and at least the lower end of the conformal interval of the predictio
 """
 
 import dataclasses
+import functools
+import itertools
 import pathlib
-import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -23,14 +24,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments import lift
-from experiments.studies import Rows, column, groups
+from experiments import lift, studies
+from experiments.studies import Row, Rows, column, groups
 from opjax import design, learn, uncertainty
 from opjax.datasets import lift as flows
 from opjax.learn import option
 from opjax.learn.config import fields
 from opjax.learn.config.quantities import parse
-from opjax.learn.json_files import read_object, write_json
 from opjax.learn.messages import say
 from opjax.learn.predict.functions import Arguments
 from opjax.learn.predict.quantities import measure
@@ -132,7 +132,7 @@ class Designer:
         assert cells is not None
         self._volumes = lambda case: design.signed_volumes(case.points, cells, "quad")
 
-    def design(self, start: Sample, *, guarded: bool) -> dict[str, Any]:
+    def design(self, start: Sample, *, guarded: bool) -> Row:
         """Returns what is predicted and solved for the design from a case."""
         low, high = self._trained.description.ranges["scalars"]
         # A start just outside the training ranges begins at their edge.
@@ -150,7 +150,7 @@ class Designer:
             weight = self.half_width / float(jax.jit(self._band)(arguments))
             guard = design.Guard(self._band, weight, self._unlikeness)
         moment = float(jax.jit(self._moment)(arguments))
-        row: dict[str, Any] = {"name": start.name, "guarded": guarded}
+        row: Row = {"name": start.name, "guarded": guarded}
         before = self._solve(start, start.mesh_points, scalars)
         row |= {"start": _number(before.lift), "start_moment": _number(before.moment)}
         try:
@@ -245,20 +245,21 @@ def work(
     lift.run(config.operators(), workdir=folder / "operators", cache_dir=cache_dir)
     test = lift.splits(config.operators(), cache_dir).test
     starts, others = test[: config.num_designs], test[config.num_designs :]
-    rows: list[dict[str, Any]] = []
-    for seed in config.seeds:
+
+    @functools.cache  # where designs of a seed are missing
+    def designer(seed: int) -> Designer:
         place = folder / "operators" / f"{config.models[0]}-{seed}"
-        designer: Designer | None = None
-        for number, start in enumerate(starts):
-            for guarded in GUARDS:
-                path = folder / f"design_{seed}_{number}_{int(guarded)}.json"
-                if not path.is_file():
-                    designer = designer or Designer(learn.load(place), others, config)
-                    begin = time.process_time()
-                    row = designer.design(start, guarded=guarded)
-                    seconds = time.process_time() - begin
-                    write_json(path, {"seed": seed, **row, "seconds": seconds})
-                rows.append(read_object(path))
+        return Designer(learn.load(place), others, config)
+
+    def design(seed: int, number: int, guarded: bool) -> Row:
+        row = designer(seed).design(starts[number], guarded=guarded)
+        return {"seed": seed, **row}
+
+    rows: list[Row] = []
+    for one in itertools.product(config.seeds, range(len(starts)), GUARDS):
+        name = "_".join(map(str, map(int, one)))
+        path = folder / f"design_{name}.json"
+        rows.append(studies.stored(path, functools.partial(design, *one)))
     draw(rows, folder / "designs.png")
     return report(rows, config)
 

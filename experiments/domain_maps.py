@@ -15,7 +15,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import nnx
 
 from experiments import domain_maps_problem as problem
 from experiments import domain_maps_report
@@ -144,17 +143,12 @@ def make_task(config: Config, cache_dir: str | None = None) -> FreshTask:
         key = jax.random.fold_in(key, step)
         return problem.draw(key, config.law, config.batch_size, config.num_points)
 
-    def build(config: Config, rngs: nnx.Rngs | None = None) -> Transfer:
-        del rngs
-
-        def start(seed: jax.Array) -> Transfer:
-            return MODELS[config.models[0]][1](config, start_of(seed))
-
-        return jax.jit(jax.vmap(start))(seeds)
+    def start(seed: jax.Array) -> Transfer:
+        return MODELS[config.models[0]][1](config, start_of(seed))
 
     return FreshTask(
         draw=sample,
-        build=build,
+        build=lambda config, rngs: jax.jit(jax.vmap(start))(seeds),
         loss=loss,
         evaluate=lambda models, folder: evaluate(models, config),
         optimizer=warm_adam,

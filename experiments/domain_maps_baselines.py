@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 from scipy import interpolate
@@ -27,16 +28,14 @@ def methods(num_probes: int) -> Iterator[tuple[str, Transfer]]:
         "exact map": lambda cell: np.asarray(cell.reference),
     }
     for name, at in kinds.items():
-        yield f"nearest point, {name}", lambda s, t, at=at: nearest(s, t, at)
-        yield f"thin plates, {name}", lambda s, t, at=at: thin_plates(s, t, at)
+        yield f"nearest point, {name}", partial(nearest, at=at)
+        yield f"thin plates, {name}", partial(thin_plates, at=at)
     if num_probes:
-        yield (
-            "radial functions of the probes",
-            lambda s, t: radial(s, t, lambda cell: _probes(cell, num_probes)),
-        )
+        probes = partial(_probes, num_probes=num_probes)
+        yield "radial functions of the probes", partial(radial, at=probes)
         yield (
             "functional map, polynomials",
-            lambda s, t: polynomial_map(s, t, num_probes),
+            partial(polynomial_map, num_probes=num_probes),
         )
 
 

@@ -80,7 +80,7 @@ def _excess(row: Row) -> float:
     return row["error"] / row["width"]
 
 
-def _by_points(rows: Rows, number: Callable[[Row], float]) -> str:
+def _by_points(rows: Rows, number: Callable[[Any], float]) -> str:
     sizes = list(groups(rows, "points"))
     lines = [
         [str(k), *(_cell([*map(number, r)]) for r in across(mine, "points", sizes))]

@@ -15,7 +15,6 @@ program goes on alone; the next queue stops it, and continues from what it saved
 """
 
 import dataclasses
-import json
 import os
 import pathlib
 import shutil
@@ -31,6 +30,7 @@ from opjax.learn import Options, option
 from opjax.learn.cli.command_line import launch
 from opjax.learn.config.fields import required
 from opjax.learn.json_files import read_object, write_json
+from opjax.learn.messages import say
 from opjax.learn.predict import trained
 from opjax.learn.run.metrics_file import read_metrics
 from opjax.learn.run.stopping import STATUS, Stopped, put_off
@@ -112,10 +112,9 @@ def summary(
     status = [_status(state, setup) for setup in setups]
     size = sum(f.stat().st_size for f in state.rglob("*") if f.is_file()) / _MIB
     if size > max_mib:
-        print(
+        say(
             f"{state} holds {size:.0f} MiB, more than max_mib={max_mib:g}: finish what "
-            "is under way before you carry it.",
-            file=sys.stderr,
+            "is under way before you carry it."
         )
     begun = [s for s, now in zip(setups, status, strict=True) if now == "under way"]
     left = [_left(state, setup) for setup in begun]
@@ -136,7 +135,7 @@ def page(setups: Sequence[Setup], state: pathlib.Path) -> str:
         spent = f"{metrics[-1]['seconds']:.0f}" if metrics else "–"
         left, ours = _left(state, setup), "–"
         if status == "done":
-            result = json.loads((_folder(state, setup) / "result.json").read_text())
+            result = read_object(_folder(state, setup) / "result.json")
             ours, left = setup.written(result[setup.metric]), 0.0
         remains = "?" if left is None else f"{left:.0f}"
         published = setup.written(setup.error)
@@ -152,8 +151,9 @@ def reached(setups: Sequence[Setup], state: pathlib.Path) -> dict[str, str]:
         if _status(state, setup) != "done":
             continue
         folder = _folder(state, setup)
-        result = json.loads((folder / "result.json").read_text())
-        made = json.loads((folder / "environment.json").read_text())
+        result, made = (
+            read_object(folder / f"{name}.json") for name in ("result", "environment")
+        )
         seconds = result.get("seconds")
         parts = [
             _written(setup, result),
@@ -183,7 +183,7 @@ def _run_one(
     """Runs one program, tells it to stop when the time is up; returns its status."""
     folder = _folder(state, setup)
     command = _command(setup, folder, data_dir)
-    print(f"{setup.name}: {' '.join(command[1:])}", file=sys.stderr, flush=True)
+    say(f"{setup.name}: {' '.join(command[1:])}")
     root = str(pathlib.Path(__file__).parents[1])
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     begin = time.monotonic()
@@ -239,8 +239,7 @@ def _is_running(pid: int, folder: str) -> bool:
 def _command(setup: Setup, folder: pathlib.Path, data_dir: str | None) -> list[str]:
     command = [sys.executable, "-m", f"experiments.{setup.module}", *setup.flags]
     command += [f"--workdir={folder}"]
-    published = pathlib.Path(data_dir or "") / setup.module
-    if data_dir and published.is_dir():
+    if published := setup.data(data_dir):
         command += [f"--data_dir={published}"]
     return command
 

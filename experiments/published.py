@@ -22,7 +22,7 @@ from flax import nnx
 
 from opjax.learn import Options, option
 from opjax.learn.cli import command_line, report
-from opjax.learn.json_files import write_json
+from opjax.learn.json_files import read_object, write_json
 from opjax.learn.registry import operators
 from opjax.learn.tables import table
 
@@ -78,6 +78,11 @@ class Setup(NamedTuple):
         squared = self.metric.startswith("mse")
         return f"MSE {error:.3g}" if squared else f"{100 * error:.4g} %"
 
+    def data(self, data_dir: str | None) -> pathlib.Path | None:
+        """The folder of its published files, if there is one in that of all."""
+        folder = pathlib.Path(data_dir or "") / self.module
+        return folder if data_dir and folder.is_dir() else None
+
     def config(self) -> Any:
         """The configuration that the command stands for."""
         presets = importlib.import_module(f"experiments.{self.module}").PRESETS
@@ -89,20 +94,13 @@ class Setup(NamedTuple):
 
 def _setups() -> tuple[Setup, ...]:
     """Set-ups of a file: their programs are called as the data they are on."""
-    rows = json.loads(_SETUPS.read_text())
-    return tuple(
-        Setup(
-            row["name"],
-            row["name"].partition("/")[0],
-            tuple(row["flags"].split()),
-            row["paper"],
-            row["row"],
-            row["parameters"],
-            row["error"],
-            row["metric"],
-        )
-        for row in rows
-    )
+
+    def setup(row: dict[str, Any]) -> Setup:
+        row["module"] = row["name"].partition("/")[0]
+        row["flags"] = tuple(row["flags"].split())
+        return Setup._make(row[field] for field in Setup._fields)
+
+    return tuple(map(setup, json.loads(_SETUPS.read_text())))
 
 
 SETUPS = _setups()
@@ -177,11 +175,16 @@ def _not_run(cost: Mapping[str, Any] | None) -> str:
     return f"{text}; needs a GPU" if hours > _MOST_HOURS else text
 
 
+def read_stored(path: pathlib.Path) -> dict[str, Any]:
+    """The values of a file, none if it does not exist."""
+    return read_object(path) if path.exists() else {}
+
+
 def known(stored: pathlib.Path, state: pathlib.Path | None) -> dict[str, str]:
     """What set-ups have reached: what is stored, and what a queue has added to it."""
-    results = json.loads(stored.read_text()) if stored.exists() else {}
+    results = read_stored(stored)
     if state is not None:
-        results |= json.loads((state / "published.json").read_text())
+        results |= read_object(state / "published.json")
         write_json(stored, results)
     return results
 
@@ -189,8 +192,7 @@ def known(stored: pathlib.Path, state: pathlib.Path | None) -> dict[str, str]:
 def write(state: pathlib.Path | None, folder: pathlib.Path = _FOLDER) -> dict[str, Any]:
     """Writes the table into its page, and what it knows to `published.json`."""
     results = known(folder / "published.json", state)
-    path, costs = folder / "published.md", folder / "published_hours.json"
-    hours = json.loads(costs.read_text()) if costs.exists() else {}
+    path, hours = folder / "published.md", read_stored(folder / "published_hours.json")
     kept = path.read_text().partition(report.MARK)[0]
     path.write_text(f"{kept}{report.MARK}\n\n{page(results, hours)}")
     return {"page": str(path), "set_ups": len(SETUPS), "finished": len(results)}

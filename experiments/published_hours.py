@@ -13,21 +13,20 @@ set-up that has hours is not measured again, unless it is named.
 
 import dataclasses
 import importlib
-import json
 import pathlib
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
 import jax
 
-from experiments.published import SETUPS, Setup
+from experiments.published import SETUPS, Setup, read_stored
 from opjax.learn import Options, option
 from opjax.learn.cli import describe, study
 from opjax.learn.cli.command_line import launch
 from opjax.learn.json_files import write_json
+from opjax.learn.messages import say
 from opjax.learn.run.sources import make_batches
 
 FILE = pathlib.Path(__file__).parents[1] / "results" / "published_hours.json"
@@ -83,8 +82,7 @@ def step_seconds(
     few = describe.fewest(member)
     if setup.module == "airfrans":  # its preset `paper` refuses generated flows
         few = dataclasses.replace(few, preset="quick")
-    published = pathlib.Path(data_dir or "") / setup.module
-    if data_dir and published.is_dir():
+    if published := setup.data(data_dir):
         few = dataclasses.replace(few, data_dir=str(published))
     with jax.enable_x64(False):
         task = program.make_task(few, cache_dir)
@@ -117,11 +115,8 @@ def pace(step: Callable[[], object]) -> float:
 
 def cost_of(setup: Setup) -> tuple[str, ...]:
     """Returns what the time of a step depends on, equal for set-ups that share it."""
-    config = setup.config()
-    values = {
-        field.name: getattr(config, field.name) for field in dataclasses.fields(config)
-    }
-    kept = (f"{name}={value}" for name, value in values.items() if name not in _NO_COST)
+    values = vars(setup.config()).items()
+    kept = (f"{name}={value}" for name, value in values if name not in _NO_COST)
     return (setup.module, *kept)
 
 
@@ -138,7 +133,7 @@ class HoursOptions(Options):
 
 def work(options: HoursOptions) -> dict[str, Any]:
     """Measures the set-ups that the options name, or all that have no hours."""
-    measured_before = json.loads(FILE.read_text()) if FILE.exists() else {}
+    measured_before = read_stored(FILE)
     named = options.setups
     setups = [
         s
@@ -153,7 +148,7 @@ def work(options: HoursOptions) -> dict[str, Any]:
             continue
         done.add(cost)
         measured = hours(setup, options.cache_dir, options.data_dir)
-        print(f"{setup.name}: {measured}", file=sys.stderr, flush=True)
+        say(f"{setup.name}: {measured}")
         measured_before |= {name: measured for name in costs if costs[name] == cost}
         write_json(FILE, measured_before)
     return {"measured": len(done), "known": len(measured_before)}

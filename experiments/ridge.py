@@ -13,6 +13,7 @@ in this ridge, and softmax maps with scaled logits, are trained at once.
 """
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -22,7 +23,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from flax import nnx
 from jax import lax
 
@@ -30,7 +30,6 @@ from experiments import darcy, elasticity, ridge_report
 from experiments.studies import AtOnceOptions, start_of
 from opjax import learn, metrics, nn, normalize
 from opjax.learn import (
-    FieldOptions,
     FreshTask,
     Replicas,
     SizeOptions,
@@ -217,7 +216,8 @@ def make_task(config: Config, cache_dir: str | None = None) -> FreshTask:
         build=lambda config, rngs: start(seeds, settings),
         loss=lambda model, batch: jnp.mean(errors(model, batch, target)),
         evaluate=lambda models, folder: evaluate(models, config, train, test, target),
-        optimizer=lambda config, total, setting: optimizer(base, total),
+        # That of the problem's own program: Muon, and one cycle of the rate.
+        optimizer=lambda config, total, setting: base.make_optimizer(total),
         replicas=Replicas(config.seeds, settings),
         source=splits.source,
         over_batch=False,
@@ -266,11 +266,6 @@ def build(
     return nn.unit_variance(model)
 
 
-def optimizer(base: FieldOptions, total: int) -> optax.GradientTransformation:
-    """The optimizer of the problem's own program: Muon, and one cycle of the rate."""
-    return base.make_optimizer(total)
-
-
 def errors(
     model: Callable[..., jax.Array], batch: Batch, target: normalize.Normalizer
 ) -> jax.Array:
@@ -300,19 +295,15 @@ def evaluate(
     both = jax.tree.map(lambda *parts: np.concatenate(parts), train, test)
     values = np.asarray(measure(both), float)
     count = len(train["target"])
-    measured = {
-        "error": values[:, count:].mean(axis=1),
-        "train_error": values[:, :count].mean(axis=1),
-    }
+    of_train, of_test = values[:, :count].mean(axis=1), values[:, count:].mean(axis=1)
+    models_of = itertools.product(map(str, config.settings), config.seeds)
     rows = [
-        {"setting": str(setting), "seed": seed}
-        for setting in config.settings
-        for seed in config.seeds
+        {"setting": setting, "seed": seed, "error": error, "train_error": train_error}
+        for (setting, seed), error, train_error in zip(
+            models_of, of_test.tolist(), of_train.tolist(), strict=True
+        )
     ]
-    for name, values in measured.items():
-        for row, value in zip(rows, values, strict=True):
-            row[name] = float(value)
-    return {"error": float(np.median(measured["error"])), "rows": rows}
+    return {"error": float(np.median(of_test)), "rows": rows}
 
 
 PRESETS = {

@@ -13,9 +13,8 @@ PyTorch's (needs the extra benchmark).
 import dataclasses
 import pathlib
 import statistics
-import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,9 +22,10 @@ import jax
 import numpy as np
 
 from experiments import scaling_flops, scaling_layers, scaling_torch
-from experiments.studies import StudyOptions
+from experiments.studies import Row, Rows, StudyOptions
 from opjax.learn import Program, Report, option
 from opjax.learn.json_files import write_json
+from opjax.learn.messages import say
 from opjax.learn.report.drawing import new_figure, plain, save
 from opjax.learn.run.folder import RunDirectory
 from opjax.learn.tables import number, table
@@ -33,10 +33,9 @@ from opjax.learn.tables import number, table
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Rows = Sequence[dict[str, Any]]  # of `measure`
 _PASSES = {"forward": "", "gradient": "gradient_"}  # with their parts of keys
 _SLOW = 500.0  # milliseconds; slower calls are timed three times at most
-_UNITS: dict[str, Callable[[dict[str, Any], int], float]] = {
+_UNITS: dict[str, Callable[[Row, int], float]] = {
     "milliseconds": lambda found, n: statistics.median(found["ms"]),
     "kFLOP per point": lambda found, n: found["flops"] / n / 1e3,
     "MiB": lambda found, n: found["bytes"] / 2**20,
@@ -247,7 +246,7 @@ def _prepare_torch(
     return {kind: Prepared(call, flops[kind], None) for kind, call in calls.items()}
 
 
-def measure(config: Config, num_points: int) -> list[dict[str, Any]]:
+def measure(config: Config, num_points: int) -> list[Row]:
     """Times all layers at one size in random turns, quadratic ones up to some size.
 
     Rows have name, heads, points, and of both passes the milliseconds of every round,
@@ -309,10 +308,10 @@ def work(config: Config, directory: RunDirectory, cache_dir: str | None) -> Repo
     del cache_dir
     if scaling_torch.NAME in config.models:
         scaling_torch.check()
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for size in config.all_sizes():
         rows += measure(config, size)
-        print(f"n = {size} measured", file=sys.stderr, flush=True)
+        say(f"n = {size} measured")
     write_json(directory.path / "measurements.json", {"rows": rows})
     result = _result(config, rows)
     parts = [_published(config, rows)] if config.num_layers else []

@@ -25,7 +25,7 @@ from flax import nnx
 
 from experiments.sinusoid_models import MODELS, PUBLISHED
 from experiments.sinusoid_regressors import Regressor
-from experiments.studies import start_of
+from experiments.studies import column, start_of
 from opjax import learn, training
 from opjax.learn import RunOptions, StepOptions, option
 from opjax.learn.report import drawing
@@ -279,26 +279,23 @@ def report(finished: learn.Finished) -> learn.Report:
     counted = np.asarray(config.contexts)[compared]
     mean_column = f"mean of {counted.min()} to {counted.max()}"
     members = {name: one for (name, _), one in config.members().items()}
-    by_model = {
-        k: np.array([r["mse_by_context"] for r in v]) for k, v in results.items()
-    }
-    total = {k: float(np.median(v[:, compared].mean(1))) for k, v in by_model.items()}
+    by_model = {k: column(v, "mse_by_context") for k, v in results.items()}
+    means = {k: values[:, compared].mean(axis=1) for k, values in by_model.items()}
     seconds = {k: sum(row["seconds"] for row in rows) for k, rows in results.items()}
-    result: dict[str, Any] = {f"mse_{name}": value for name, value in total.items()}
+    result: dict[str, Any] = {f"mse_{k}": float(np.median(v)) for k, v in means.items()}
     lines, ratios = [], []
     for name, rows in results.items():
-        label, rate = label_of(members[name]), members[name].rate
-        cells = [label, str(rows[0]["parameters"]), f"{rate:g}"]
-        means = by_model[name][:, compared].mean(axis=1)
-        cells += [median_and_range(v, digits=3) for v in (*by_model[name].T, means)]
+        label, shown = label_of(members[name]), (*by_model[name].T, means[name])
+        cells = [label, str(rows[0]["parameters"]), f"{members[name].rate:g}"]
+        cells += [median_and_range(values, digits=3) for values in shown]
         steps = config.num_steps * len(rows)
         lines.append([*cells, number(1e3 * seconds[name] / steps)])
         if "functional" in by_model:
             pair = name, "functional"
             ratio = np.divide(*(np.median(by_model[n], axis=0) for n in pair))
-            result[f"ratio_{name}"] = total[name] / total["functional"]
-            shown = *ratio[compared], result[f"ratio_{name}"]
-            ratios.append([label, *map(number, shown)])
+            total = np.divide(*(np.median(means[n]) for n in pair))
+            result[f"ratio_{name}"] = float(total)
+            ratios.append([label, *map(number, (*ratio[compared], total))])
     sizes = [str(size) for size in config.contexts]
     large = [size for size, kept in zip(sizes, compared, strict=True) if kept]
     text = [
@@ -349,10 +346,10 @@ def draw(config: Config, folder: pathlib.Path) -> None:
     }
     figure = drawing.new_figure(2.4 * len(shown) + 0.6, 4.6, "constrained")
     grid = figure.subplots(2, len(shown), squeeze=False, sharex=True, sharey=True)
-    for k, (column, name) in enumerate(zip(grid.T, shown, strict=True)):
+    for k, (panels, name) in enumerate(zip(grid.T, shown, strict=True)):
         start = build(shown[name])(*_shown_task()[:3])
         trained = outcome.read(folder / f"{name}-{config.seed}").arrays["shown"]
-        for axis, values in zip(column, (start, trained), strict=True):
+        for axis, values in zip(panels, (start, trained), strict=True):
             axis.plot(points, truth, ":", color="0.5", lw=1.5, label="truth")
             axis.plot(points, np.ravel(values), color=f"C{k}", lw=1.4)
             axis.plot(x, y, "o", color="black", ms=4, label="observations")
@@ -360,7 +357,7 @@ def draw(config: Config, folder: pathlib.Path) -> None:
             drawing.plain(axis)
             axis.set(xlabel="$x$")
         title = textwrap.fill(label_of(shown[name]), 22)
-        column[0].set_title(title, fontsize=10)
+        panels[0].set_title(title, fontsize=10)
     for axis, stage in zip(grid[:, 0], ("at the start", "trained"), strict=True):
         axis.set_ylabel(stage)
     (folder / "figures").mkdir(exist_ok=True)

@@ -19,13 +19,6 @@ _HEADINGS = {
     "softmax": "keys before softmax",
 }
 _STATES = {"before": "before training", "after": "after training"}
-_QUALITY = {
-    "error_{first}": ("error on {first}, x 1000", 1e3),
-    "error_{last}": ("error on {last}, x 1000", 1e3),
-    "energy": ("error of the energy lost, x 100", 100.0),
-    "rise": ("largest rise of an epoch", 1.0),
-    "seconds": ("seconds", 1.0),
-}
 
 
 def report(finished: learn.Finished) -> learn.Report:
@@ -33,8 +26,11 @@ def report(finished: learn.Finished) -> learn.Report:
     config, results = finished.config, finished.results
     (first, last) = next(iter(config.members().values())).test_points
     quality = {
-        name.format(first=first, last=last): (text.format(first=first, last=last), x)
-        for name, (text, x) in _QUALITY.items()
+        f"error_{first}": (f"error on {first}, x 1000", 1e3),
+        f"error_{last}": (f"error on {last}, x 1000", 1e3),
+        "energy": ("error of the energy lost, x 100", 100.0),
+        "rise": ("largest rise of an epoch", 1.0),
+        "seconds": ("seconds", 1.0),
     }
     headings = {
         "slope": "Slope of log c against log n",

@@ -1,7 +1,9 @@
 """What studies share: options, rows of numbers, and the end of their reports."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+import pathlib
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import jax
@@ -10,6 +12,7 @@ from flax import nnx
 from jax.typing import ArrayLike
 
 from opjax.learn import Finished, Options, Report, option
+from opjax.learn.json_files import read_object, write_json
 from opjax.learn.tables import median_and_range
 
 Row = dict[str, Any]
@@ -83,6 +86,16 @@ def across(rows: Sequence[_Row], name: str, values: Iterable[Any]) -> list[list[
     """Returns the rows of each of some values of a column, as in a line of a table."""
     grouped = groups(rows, name)
     return [grouped[value] for value in values]
+
+
+def stored(path: pathlib.Path, make: Callable[[], Row]) -> Row:
+    """Returns the values of a file, which are made and timed if there is none."""
+    if not path.exists():
+        begin = time.process_time()
+        values = make()
+        path.parent.mkdir(exist_ok=True)
+        write_json(path, values | {"seconds": time.process_time() - begin})
+    return read_object(path)
 
 
 def ticks(axis: Any, places: Sequence[float]) -> None:
