@@ -76,43 +76,44 @@ class Transfer(nnx.Module):
 class Functional(Transfer):
     """A functional map: least squares in bases, and between their coefficients."""
 
+    def halves(self, cell: Cell) -> tuple[jax.Array, jax.Array]:
+        """Basis functions, and the other half of the channels."""
+        phi, others = jnp.split(self.features(cell), 2, axis=1)
+        return phi, others
+
+    def fits(self) -> tuple[Additive | Convex, LeastSquares | Means]:
+        """The ridge of the map, and the projection on the bases."""
+        ridge, projection, _ = jnp.exp(self.logarithms[...])
+        return Additive(ridge, relative=True), LeastSquares(projection, relative=True)
+
     def basis(self, cell: Cell) -> Float[Array, "n k"]:
         """Half of the channels."""
-        return jnp.split(self.features(cell), 2, axis=1)[0]
+        return self.halves(cell)[0]
 
     def __call__(self, source: Cell, target: Cell) -> Float[Array, "m f"]:
         """Fits the map to the other half of the channels."""
-        ridge, projection, _ = jnp.exp(self.logarithms[...])
-        phi, key = jnp.split(self.features(source), 2, axis=1)
-        psi, query = jnp.split(self.features(target), 2, axis=1)
+        ridge, projection = self.fits()
+        (phi, key), (psi, query) = map(self.halves, (source, target))
         return opjax.functional_attention(
             *(query, key, source.values, psi, phi),
-            ridge=Additive(ridge, relative=True),
+            ridge=ridge,
             query_weights=target.weights,
             key_weights=source.weights,
-            projection=LeastSquares(projection, relative=True),
+            projection=projection,
         )
 
 
 class Published(Functional):
     """Functional attention as in the paper's code: softmax functions and means."""
 
-    def basis(self, cell: Cell) -> Float[Array, "n k"]:
-        """A softmax of half of the channels."""
-        return opjax.softmax_basis(super().basis(cell))
+    def halves(self, cell: Cell) -> tuple[jax.Array, jax.Array]:
+        """A softmax of half of the channels, and the others."""
+        phi, others = super().halves(cell)
+        return opjax.softmax_basis(phi), others
 
-    def __call__(self, source: Cell, target: Cell) -> Float[Array, "m f"]:
-        """Fits the map to means of the other half of the channels."""
-        phi, key = jnp.split(self.features(source), 2, axis=1)
-        psi, query = jnp.split(self.features(target), 2, axis=1)
-        return opjax.functional_attention(
-            *(query, key, source.values),
-            *(opjax.softmax_basis(psi), opjax.softmax_basis(phi)),
-            ridge=Convex(jax.nn.sigmoid(self.logarithms[0])),
-            query_weights=target.weights,
-            key_weights=source.weights,
-            projection=Means(),
-        )
+    def fits(self) -> tuple[Additive | Convex, LeastSquares | Means]:
+        """A convex ridge, and means."""
+        return Convex(jax.nn.sigmoid(self.logarithms[0])), Means()
 
 
 class Intention(Transfer):

@@ -15,7 +15,7 @@ in this ridge, and softmax maps with scaled logits, are trained at once.
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -28,7 +28,7 @@ from jax import lax
 
 from experiments import darcy, elasticity, ridge_report
 from experiments.studies import AtOnceOptions, start_of
-from opjax import learn, metrics, nn, normalize
+from opjax import learn, metrics, nn, normalize, samples
 from opjax.learn import (
     FreshTask,
     Replicas,
@@ -38,7 +38,6 @@ from opjax.learn import (
 )
 from opjax.learn.config.fields import only_with
 from opjax.nn import mixers
-from opjax.samples import Sample
 
 Batch = dict[str, jax.Array]
 
@@ -195,7 +194,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> FreshTask:
     (problem,) = config.problems
     base = config.benchmark(problem)
     splits = PROBLEMS[problem].splits(base, cache_dir)
-    train, test = map(_stacked, (splits.train, splits.test))
+    (train,), (test,) = map(samples.stack, (splits.train, splits.test))
     target = normalize.fit(train["target"])
     if "features" in train:
         normalizer = normalize.fit(train["features"])
@@ -222,15 +221,6 @@ def make_task(config: Config, cache_dir: str | None = None) -> FreshTask:
         source=splits.source,
         over_batch=False,
     )
-
-
-def _stacked(samples: Sequence[Sample]) -> dict[str, np.ndarray]:
-    names = ("mesh_points", "features", "target")
-    return {
-        name: np.stack([getattr(sample, name) for sample in samples]).astype(np.float32)
-        for name in names
-        if getattr(samples[0], name) is not None
-    }
 
 
 def draw(

@@ -9,6 +9,7 @@ import numpy as np
 
 from experiments.poisson_schwarz.further import STARTS
 from experiments.poisson_schwarz.tables import Row, Rows
+from experiments.studies import ticks
 from opjax import schwarz
 from opjax.learn.report.drawing import new_figure, plain, save
 
@@ -58,8 +59,7 @@ def _initial(axis: "Axes", rows: Mapping[str, Row]) -> None:
         values = [row.values("initial", row.study.rate) for row in members]
         _curve(axis, sizes, values, label)
     axis.set(xscale="log", xlabel="points n", title="Scaling, first batch")
-    axis.set_xticks(sizes, list(map(str, sizes)), minor=False)
-    axis.minorticks_off()
+    ticks(axis, sizes)
     _finish(axis, "initial loss", legend=False)
 
 
@@ -82,31 +82,25 @@ def _by_space(axis: "Axes", rows: Mapping[str, Row]) -> None:
 
 
 def _dots(axis: "Axes", rows: Mapping[str, Row]) -> None:
-    labels = list(rows)
     for i, row in enumerate(rows.values()):
         values = row.values("weighted_mse", row.study.rate)
         color = "C3" if row.study.setup.global_rank else "C0"
         axis.plot([values.min(), values.max()], [i, i], color=color, lw=2, alpha=0.5)
         axis.plot(np.median(values), i, "o", color=color, ms=4)
-    axis.set_yticks(range(len(labels)), labels)
+    axis.set_yticks(range(len(rows)), map(_shortened, rows))
     axis.invert_yaxis()
     axis.set(xscale="log", xlabel=_ERROR)
     plain(axis)
 
 
 def _coefficients(axis: "Axes", rows: Mapping[str, Row]) -> None:
-    shown = {k: row for k, row in rows.items() if "our initialisation" in k}
-    short = {"Schwarz, ": "", ", our initialisation": "", "channels 0": "channels"}
-    _dots(axis, {_replaced(k, short): row for k, row in shown.items()})
+    _dots(axis, {k: row for k, row in rows.items() if "our initialisation" in k})
     axis.set_title("$-(a u')' = f$, contrast 1000, our initialisation")
-    axis.tick_params("y", labelsize=6)
 
 
 def _mesh_errors(axis: "Axes", rows: Mapping[str, Row]) -> None:
-    short = {"Schwarz, ": "", ", our initialisation": "", ", the": ",\nthe"}
-    _dots(axis, {_replaced(k, short): row for k, row in rows.items()})
+    _dots(axis, rows)
     axis.set_title("Triangles on an L, our initialisation by default")
-    axis.tick_params("y", labelsize=6)
 
 
 def _mesh(axis: "Axes", rows: Mapping[str, Row]) -> None:
@@ -129,10 +123,10 @@ _PANELS = {
 }
 
 
-def _replaced(text: str, parts: Mapping[str, str]) -> str:
-    for old, new in parts.items():
-        text = text.replace(old, new)
-    return text
+def _shortened(label: str) -> str:
+    for part in ("Schwarz, ", ", our initialisation"):
+        label = label.replace(part, "")
+    return label.replace("channels 0", "channels").replace(", the", ",\nthe")
 
 
 def _curve(
