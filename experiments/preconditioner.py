@@ -1,14 +1,17 @@
 """A trained Schwarz operator as preconditioner of conjugate gradients.
 
     python -m experiments.preconditioner --preset=quick
+    python -m experiments.preconditioner --preset=mesh
 
-Flow in two phases, -div(a grad u) = f, on grids. Two-level Schwarz attention, symmetric
-and positive by construction, is trained on random coefficients: a perceptron turns the
-matrix in a box into the factor of its attention. It is compared with classical
-preconditioners on unseen coefficients, larger grids and other contrasts.
+Flow in two phases, -div(a grad u) = f, on grids and unstructured meshes. Two-level
+Schwarz attention, symmetric and positive by construction, is trained on random
+coefficients: a network turns the matrix in a subdomain into the factor of its
+attention. It is compared with classical preconditioners on unseen coefficients, larger
+grids and meshes, and other contrasts.
 """
 
 import dataclasses
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -17,13 +20,18 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from experiments import preconditioner_mesh as mesh_problem
 from experiments import preconditioner_problem as problem
 from experiments import preconditioner_report
 from experiments import preconditioner_solvers as solvers
 from experiments.warm_adam import warm_adam
 from opjax import learn, schwarz
 from opjax.learn import FreshTask, Replicas, UpdateOptions, option
-from opjax.nn import MLP
+from opjax.learn.config.fields import only_with
+from opjax.nn import MLP, layers
+
+DOMAINS = "grid", "void", "l_shape"
+_TRAINING = 1000  # first seed of its meshes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,8 +41,31 @@ class Config(UpdateOptions):
     preset: str = option(
         "quick", "Named set of values for all flags that are not given"
     )
-    box_width: int = option(5, "Width of a box without overlap, in points", minimum=2)
-    overlap: int = option(2, "Points that a box takes from its neighbours", minimum=0)
+    domain: str = option(
+        "grid",
+        "Domain of the training: grid, or void for meshes around a void",
+        choices=("grid", "void"),
+    )
+    num_meshes: int = only_with(
+        option(32, "Number of meshes of the training", minimum=1), domain=["void"]
+    )
+    factors: str = option(
+        "perceptron",
+        "Map from the matrix in a subdomain to its factor: perceptron for boxes of "
+        "grids, graph for all points",
+        choices=("perceptron", "graph"),
+    )
+    num_layers: int = only_with(
+        option(3, "Number of layers with the matrix", minimum=1), factors=["graph"]
+    )
+    box_width: int = option(
+        5,
+        "Width of a box without overlap, in points. Parts of meshes have its square",
+        minimum=2,
+    )
+    overlap: int = option(
+        2, "Points, or layers of neighbours, that a box takes from others", minimum=0
+    )
     rank: int = option(16, "Rank of the attention in a box", minimum=1)
     width: int = option(128, "Width of the perceptron", minimum=1)
     train_boxes: int = option(
@@ -48,6 +79,9 @@ class Config(UpdateOptions):
     num_steps: int = option(600, "Number of optimizer steps", minimum=2)
     batch_size: int = option(4, "Number of coefficients in a step", minimum=1)
     learning_rate: float = option(1e-3, "Maximum learning rate", above=0)
+    test_domains: tuple[str, ...] = option(
+        ("grid",), "Domains of the unseen coefficients", choices=DOMAINS
+    )
     num_test: int = option(3, "Number of unseen coefficients", minimum=1)
     test_boxes: tuple[int, ...] = option(
         (4, 8, 16, 32), "Numbers of boxes along a side of the grids", minimum=1
@@ -69,6 +103,10 @@ class Config(UpdateOptions):
             raise ValueError(
                 f"overlap={self.overlap} must be at most box_width={self.box_width}."
             )
+        if self.factors == "perceptron" and {self.domain, *self.test_domains} != {
+            "grid"
+        }:
+            raise ValueError("factors=perceptron supports only grids. Use graph.")
 
     def members(self) -> dict[tuple[str, None], "Config"]:
         """The one operator; its seeds are trained at once."""
@@ -80,14 +118,8 @@ class Config(UpdateOptions):
         return self.seeds[0]
 
 
-class SchwarzFactors(nnx.Module):
-    """Makes two-level Schwarz attention of a matrix.
-
-        M = s I + sum_i R_i^T D_i^{1/2} Q_i Q_i^T D_i^{1/2} R_i
-            + Phi (Phi^T A Phi)^{-1} Phi^T,
-
-    where `Q_i` depends on the entries of A in box i.
-    """
+class EntryFactors(nnx.Module):
+    """A perceptron of the entries in a box of a grid, which has its points in order."""
 
     def __init__(self, config: Config, rngs: nnx.Rngs):
         points = (config.box_width + 2 * config.overlap) ** 2
@@ -95,14 +127,88 @@ class SchwarzFactors(nnx.Module):
         self.factors = MLP(
             2 * points, hidden, points * config.rank, activation="gelu", rngs=rngs
         )
-        self.smoother = nnx.Param(jnp.zeros(()))
 
-    def query(self, flow: problem.Flow, cover: schwarz.Cover) -> jax.Array:
+    @staticmethod
+    def local(system: problem.System) -> jax.Array:
+        """The entries for a point and the next of its row and column, `(s, m, 2)`."""
+        steps = 1, round(len(system.roots) ** 0.5)
+        both = [jnp.pad(system.matrix.diagonal(k), (0, k)) for k in steps]
+        return schwarz.restrict(jnp.stack(both, axis=1), system.cover)
+
+    def query(self, local: jax.Array) -> jax.Array:
         """Returns `Q_i`, shape `(s, m, r)`."""
-        entries = jnp.stack([flow.east.ravel(), flow.south.ravel()], axis=1)
-        local = schwarz.restrict(entries, cover)
         factors = self.factors(local.reshape(len(local), -1))
         return factors.reshape(*local.shape[:2], -1)
+
+
+class GraphFactors(nnx.Module):
+    """Layers `X + gelu(A_i X W_1 + X W_2 + b)`, for points in any order."""
+
+    def __init__(self, config: Config, rngs: nnx.Rngs):
+        width = config.width
+        self.first = MLP(5, width, width, kernel_init=None, rngs=rngs)
+        self.layers = nnx.List(
+            layers.FanInLinear(2 * width, width, rngs=rngs)
+            for _ in range(config.num_layers)
+        )
+        self.out = layers.FanInLinear(width, config.rank, rngs=rngs)
+
+    @staticmethod
+    def local(system: problem.System) -> tuple[jax.Array, jax.Array]:
+        """Blocks `A_i`, `(s, m, m)`; weights, roots of the diagonal, points."""
+        matrix, roots, points, _, cover = system
+        if isinstance(matrix, jax.Array):
+            inside = jnp.asarray(cover.weights) > 0
+            found = matrix[cover.indices[:, :, None], cover.indices[:, None]]
+            found = jnp.where(inside[:, :, None] & inside[:, None], found, 0)
+        else:
+            found = solvers.blocks(matrix, cover)
+        values = jnp.concatenate([roots[:, None], points], axis=1)
+        values = schwarz.restrict(values, cover)
+        weights = cover.weights_as(values.dtype)[..., None]
+        return jnp.asarray(found, values.dtype), jnp.concatenate([weights, values], 2)
+
+    def query(self, local: tuple[jax.Array, jax.Array]) -> jax.Array:
+        """Returns `Q_i`, shape `(s, m, r)`."""
+        blocks, values = local
+        weights, roots, points = jnp.split(values, (1, 2), axis=2)
+        inside = (weights > 0).astype(values.dtype)
+
+        def centred(x: jax.Array) -> jax.Array:
+            return x - jnp.sum(inside * x, 1, keepdims=True) / count
+
+        count = jnp.sum(inside, 1, keepdims=True)
+        points = centred(points) * inside
+        extent = jnp.sqrt(jnp.sum(points**2, (1, 2), keepdims=True) / count)
+        roots = jnp.where(inside > 0, roots, 1)
+        flux = blocks @ (roots * inside) / roots  # zero inside: constants have none
+        level = centred(jnp.log(roots) * inside) * inside
+        x = self.first(jnp.concatenate([weights, flux, level, points / extent], 2))
+        for layer in self.layers:
+            x = x + jax.nn.gelu(layer(jnp.concatenate([blocks @ x, x], axis=2)))
+        return self.out(x)
+
+
+_FACTORS = {"perceptron": EntryFactors, "graph": GraphFactors}
+
+
+class Operator(nnx.Module):
+    """Two-level Schwarz attention that is made of a matrix.
+
+        M = s I + sum_i R_i^T D_i^{1/2} Q_i Q_i^T D_i^{1/2} R_i
+            + Phi (Phi^T A Phi)^{-1} Phi^T,
+
+    where `Q_i` depends on the entries of A in subdomain i.
+    """
+
+    def __init__(self, config: Config, rngs: nnx.Rngs):
+        self.factors = _FACTORS[config.factors](config, rngs)
+        self.smoother = nnx.Param(jnp.zeros(()))
+
+    def query(self, local: Any, cover: schwarz.Cover) -> jax.Array:
+        """Returns `D_i^{1/2} Q_i`, shape `(s, m, r)`."""
+        query = self.factors.query(local)
+        return jnp.sqrt(cover.weights_as(query.dtype))[..., None] * query
 
     @property
     def shift(self) -> jax.Array:
@@ -113,38 +219,61 @@ class SchwarzFactors(nnx.Module):
 def make_task(config: Config, cache_dir: str | None = None) -> FreshTask:
     """Operators of all seeds, trained at once on fresh coefficients."""
     del cache_dir
-    seeds = jnp.asarray(config.seeds)
-    size = config.train_boxes * config.box_width
+    seeds, boxes = jnp.asarray(config.seeds), config.train_boxes
+    if config.domain == "void":
+        made = [
+            _mesh("void", _TRAINING + i, boxes, config)
+            for i in range(config.num_meshes)
+        ]
+        meshes = jax.tree.map(jnp.asarray, mesh_problem.stack(made))
+    size = boxes * config.box_width
 
-    def sample(key: jax.Array, step: jax.Array) -> problem.Flow:
+    def one(key: jax.Array) -> problem.System:
+        of_field, of_contrast = jax.random.split(key)
+        contrast = config.max_contrast ** jax.random.uniform(of_contrast)
+        if config.domain == "void":
+            of_mesh = jax.random.fold_in(key, 2)
+            number = jax.random.randint(of_mesh, (), 0, config.num_meshes)
+            mesh = jax.tree.map(lambda leaf: leaf[number], meshes)
+            values = mesh_problem.entries(of_field, mesh, size + 1, contrast)
+            return mesh_problem.dense(mesh, values)
+        flow = problem.draw(of_field, size, contrast)
+        cover = problem.windows(boxes, config.box_width, config.overlap)
+        return problem.system(flow, problem.apply(flow, jnp.eye(size**2)), cover)
+
+    def sample(key: jax.Array, step: jax.Array) -> problem.System:
         keys = jax.random.split(jax.random.fold_in(key, step), config.batch_size)
-
-        def one(key: jax.Array) -> problem.Flow:
-            of_field, of_contrast = jax.random.split(key)
-            power = jax.random.uniform(of_contrast)
-            return problem.draw(of_field, size, config.max_contrast**power)
-
         return jax.vmap(one)(keys)
 
-    def start(seed: jax.Array) -> SchwarzFactors:
+    def start(seed: jax.Array) -> Operator:
         key = jax.random.fold_in(jax.random.key(seed), 0)
-        return SchwarzFactors(config, nnx.Rngs(key))
+        return Operator(config, nnx.Rngs(key))
 
     return FreshTask(
         draw=sample,
         build=lambda config, rngs: jax.vmap(start)(seeds),
-        loss=partial(loss, config=config),
+        loss=loss,
         evaluate=lambda operators, folder: evaluate(operators, config),
         optimizer=warm_adam,
         replicas=Replicas(
             config.seeds, np.full(len(seeds), config.learning_rate, np.float32)
         ),
-        source="own solver: finite elements on a grid",
+        source="own solver: finite elements",
         over_batch=False,
     )
 
 
-def loss(operator: SchwarzFactors, flows: problem.Flow, *, config: Config) -> jax.Array:
+def _mesh(domain: str, seed: int, boxes: int, config: Config) -> mesh_problem.Mesh:
+    return mesh_problem.make(
+        domain,
+        seed,
+        num_points=(boxes * config.box_width) ** 2,
+        num_parts=boxes**2,
+        overlap=config.overlap,
+    )
+
+
+def loss(operator: Operator, systems: problem.System) -> jax.Array:
     r"""Returns the mean divergence of the operators from the inverses.
 
         tr(M A) / n - 1 - log det(M) / n.
@@ -152,47 +281,68 @@ def loss(operator: SchwarzFactors, flows: problem.Flow, *, config: Config) -> ja
     Less `log det(A) / n` it is zero where `M A = I`, else positive, and bounds the
     number of iterations (Kaporin, 1994).
     """
-    cover = problem.windows(config.train_boxes, config.box_width, config.overlap)
-    labels = problem.parts(config.train_boxes, config.box_width)
-    identity = jnp.eye(len(labels))
-    of_parts = jax.nn.one_hot(labels, config.train_boxes**2)
 
-    def one(flow: problem.Flow) -> jax.Array:
-        matrix = partial(problem.apply, flow)
-        query = operator.query(flow, cover)
-        inverse = schwarz.two_level_attention(query, query, identity, cover)
-        inverse = inverse + operator.shift * identity
-        functions = problem.smoothed(matrix, flow.roots.reshape(-1, 1) * of_parts)
-        inner = jnp.linalg.cholesky(functions.T @ matrix(functions))
+    def one(system: problem.System) -> jax.Array:
+        matrix, roots, _, labels, cover = system
+        query = operator.query(operator.factors.local(system), cover)
+        parts, rank = len(query), query.shape[2]
+        columns = jnp.zeros((len(roots), parts, rank))
+        columns = columns.at[cover.indices, jnp.arange(parts)[:, None]].add(query)
+        of_parts = jax.nn.one_hot(labels, parts)
+        functions = problem.smoothed(matrix.__matmul__, roots[:, None] * of_parts)
+        inner = jnp.linalg.cholesky(functions.T @ matrix @ functions)
         half = jax.scipy.linalg.solve_triangular(inner, functions.T, lower=True)
-        inverse = inverse + half.T @ half
-        diagonal = jnp.diag(jnp.linalg.cholesky(inverse))
-        trace = jnp.sum(inverse * matrix(identity))
-        return trace / len(labels) - 1 - 2 * jnp.mean(jnp.log(diagonal))
+        # M = s I + C C^T, and det(M) = s^n det(I + C^T C / s).
+        columns = jnp.concatenate([columns.reshape(len(roots), -1), half.T], axis=1)
+        count, shift = jnp.sum(roots > 0, dtype=roots.dtype), operator.shift
+        trace = shift * count + jnp.sum(columns * (matrix @ columns))
+        gram = jnp.eye(columns.shape[1]) + columns.T @ columns / shift
+        logs = jnp.log(jnp.diag(jnp.linalg.cholesky(gram)))
+        return (trace - 2 * jnp.sum(logs)) / count - 1 - jnp.log(shift)
 
-    return jnp.mean(jax.vmap(one)(flows))
+    return jnp.mean(jax.vmap(one)(systems))
 
 
-def evaluate(operators: SchwarzFactors, config: Config) -> dict[str, Any]:
-    """Solves with unseen coefficients: rows of grid, contrast, method and seed."""
+def evaluate(operators: Operator, config: Config) -> dict[str, Any]:
+    """Solves with unseen coefficients: rows of domain, size, contrast, method, seed."""
     rows: list[dict[str, Any]] = []
-    for boxes in config.test_boxes:
-        cover = problem.windows(boxes, config.box_width, config.overlap)
-        for contrast in config.contrasts:
+    for domain in config.test_domains:
+        for boxes in config.test_boxes:
             for number in range(config.num_test):
-                key = jax.random.fold_in(jax.random.key(4712), number)
-                with jax.enable_x64(True):  # else not positive with large contrast
-                    size = boxes * config.box_width
-                    flow = jax.device_get(problem.draw(key, size, contrast))
-                system = solvers.System(flow, solvers.matrix_of(flow), boxes, cover)
-                where = {"boxes": boxes, "contrast": contrast, "number": number}
-                rows += [where | row for row in _solves(operators, config, system)]
+                make = _systems(domain, boxes, number, config)
+                for contrast in config.contrasts:
+                    system = make(contrast)
+                    where = {"domain": domain, "boxes": boxes, "contrast": contrast}
+                    where |= {"number": number, "unknowns": len(system.roots)}
+                    rows += [where | row for row in _solves(operators, config, system)]
     mine = [row["iterations"] for row in rows if row["method"] == "trained"]
     return {"iterations": float(np.median(mine)), "rows": rows}
 
 
+def _systems(
+    domain: str, boxes: int, number: int, config: Config
+) -> Callable[[float], problem.System]:
+    """Returns the function from contrasts to systems of an unseen coefficient."""
+    key, size = (
+        jax.random.fold_in(jax.random.key(4712), number),
+        boxes * config.box_width,
+    )
+    cover = problem.windows(boxes, config.box_width, config.overlap)
+    mesh = None if domain == "grid" else _mesh(domain, number, boxes, config)
+
+    def make(contrast: float) -> problem.System:
+        with jax.enable_x64(True):  # else not positive with large contrast
+            if mesh is None:
+                flow = jax.device_get(problem.draw(key, size, contrast))
+                return problem.system(flow, solvers.matrix_of(flow), cover)
+            values = mesh_problem.entries(key, mesh, size + 1, contrast)
+            return mesh_problem.assembled(mesh, np.asarray(values))
+
+    return make
+
+
 def _solves(
-    operators: SchwarzFactors, config: Config, system: solvers.System
+    operators: Operator, config: Config, system: problem.System
 ) -> list[dict[str, Any]]:
     """Solves with all preconditioners and the same random right-hand side."""
     methods = [(-1, *one) for one in solvers.classical(system)]
@@ -208,16 +358,14 @@ def _solves(
 
 
 @jax.jit
-def _query(
-    operator: SchwarzFactors, flow: problem.Flow, cover: schwarz.Cover
-) -> jax.Array:
-    query = operator.query(flow, cover)
-    return jnp.sqrt(cover.weights_as(query.dtype))[..., None] * query
+def _query(operator: Operator, local: Any, cover: schwarz.Cover) -> jax.Array:
+    return operator.query(local, cover)
 
 
-def trained(operator: SchwarzFactors, system: solvers.System) -> solvers.Apply:
+def trained(operator: Operator, system: problem.System) -> solvers.Apply:
     """The trained operator, applied in double precision."""
-    query = np.asarray(_query(operator, system.flow, system.cover), float)
+    local = operator.factors.local(system)
+    query = np.asarray(_query(operator, local, system.cover), float)
     adjoint = query.swapaxes(1, 2).copy()
     return solvers.two_level(
         system, lambda values: query @ (adjoint @ values), float(operator.shift)
@@ -240,6 +388,14 @@ PRESETS = {
         seeds=(0, 1),
     ),
     "quick": Config(),
+    "mesh": Config(
+        preset="mesh",
+        domain="void",
+        factors="graph",
+        width=64,
+        learning_rate=3e-3,
+        test_domains=DOMAINS[::-1],
+    ),
 }
 PROGRAM = learn.Program(
     "preconditioner",

@@ -1,7 +1,7 @@
 """Flow in two phases on grids, scaled to a unit diagonal, with its cover."""
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,25 @@ from opjax.problems.random_fields import gaussian_random_field
 
 _Array = TypeVar("_Array")
 _SMOOTHING = 3  # steps of the aggregates
+
+
+class System(NamedTuple):
+    """A matrix with the subdomains of its Schwarz operators.
+
+    Attributes:
+      matrix: divided by roots of its diagonal on both sides, dense in training, else
+        sparse, shape `(n, n)`.
+      roots: roots of the diagonal before, shape `(n,)`; zero for padding.
+      points: shape `(n, 2)`.
+      labels: the part of every point, which has a coarse function, shape `(n,)`.
+      cover: the parts with their overlap.
+    """
+
+    matrix: Any
+    roots: Any
+    points: Any
+    labels: Any
+    cover: schwarz.Cover
 
 
 class Flow(NamedTuple):
@@ -79,6 +98,15 @@ def parts(boxes: int, width: int) -> np.ndarray:
     """The box of every point, shape `(n * n,)`."""
     line = np.arange(boxes * width) // width
     return (line[:, None] * boxes + line[None]).ravel()
+
+
+def system(flow: Flow, matrix: Any, cover: schwarz.Cover) -> System:
+    """The system of a matrix, dense or sparse."""
+    size, boxes = len(flow.east), round(cover.num_subdomains**0.5)
+    line = (np.arange(size, dtype=np.float32) + 1) / (size + 1)
+    points = np.stack(np.meshgrid(line, line, indexing="ij"), axis=-1).reshape(-1, 2)
+    labels = parts(boxes, size // boxes)
+    return System(matrix, flow.roots.reshape(-1), points, labels, cover)
 
 
 def smoothed(matrix: Callable[[_Array], _Array], functions: _Array) -> _Array:

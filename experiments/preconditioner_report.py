@@ -1,5 +1,6 @@
 """Tables and figure of conjugate gradients with several preconditioners."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,35 +11,38 @@ from opjax import learn
 from opjax.learn.report import drawing
 from opjax.learn.tables import median_and_range, table
 
+_Rows = Sequence[dict[str, Any]]
+_NAMES = {"grid": "grids", "void": "meshes around a void", "l_shape": "L-shaped meshes"}
+_TITLES = {
+    "Iterations": ("iterations",),
+    "Seconds of set-up and iterations": ("setup", "seconds"),
+}
+
 
 def report(finished: learn.Finished) -> learn.Report:
-    """Tables of iterations and seconds by grid and contrast, and the figure."""
+    """Tables of iterations and seconds by domain, contrast and size, and the figure."""
     config = finished.config
     ((result,),) = finished.results.values()
-    rows = result["rows"]
-    sizes = [boxes * config.box_width for boxes in config.test_boxes]
+    rows, boxes = result["rows"], config.test_boxes
     parts = []
-    for contrast in config.contrasts:
+    for domain, contrast in itertools.product(config.test_domains, config.contrasts):
+        mine = _of(rows, domain=domain, contrast=contrast)
+        headings = [f"n = {np.median(_unknowns(mine, b)):.0f}" for b in boxes]
         for title, keys in _TITLES.items():
-            parts.append(f"## {title}, contrast {contrast:g}\n")
+            parts.append(f"## {title}, {_NAMES[domain]}, contrast {contrast:g}\n")
             lines = [
-                [name]
-                + [
-                    median_and_range(_values(rows, name, boxes, contrast, keys))
-                    for boxes in config.test_boxes
-                ]
+                [name, *(median_and_range(_values(mine, name, b, keys)) for b in boxes)]
                 for name in _methods(rows)
             ]
-            headings = ["preconditioner", *(f"n = {n} x {n}" for n in sizes)]
-            parts.append(table(headings, lines))
+            parts.append(table(["preconditioner", *headings], lines))
     solved = [row for row in rows if row["residual"] <= 1.1 * solvers.TOLERANCE]
-    figure = _figure(sizes, config.test_boxes, config.contrasts, rows)
-    drawing.save_lines(figure, finished.folder / "preconditioner.png")
+    drawing.save_lines(_figure(config, rows), finished.folder / "preconditioner.png")
     head = (
-        f"Operators with boxes of {config.box_width} x {config.box_width} points, "
-        f"overlap {config.overlap}, rank {config.rank}, trained on grids of "
-        f"{config.train_boxes} x {config.train_boxes} boxes and contrasts up to "
-        f"{config.max_contrast:g}, {config.num_steps} steps of {config.batch_size}. "
+        f"Operators with {config.factors} factors, boxes of {config.box_width} x "
+        f"{config.box_width} points or parts of as many, overlap {config.overlap}, "
+        f"rank {config.rank}, trained on {_NAMES[config.domain]} with "
+        f"{config.train_boxes**2} boxes and contrasts up to {config.max_contrast:g}, "
+        f"{config.num_steps} steps of {config.batch_size}. "
         f"Solves to {solvers.TOLERANCE:g}, {config.num_test} unseen coefficients, "
         f"seeds {','.join(map(str, config.seeds))}, median [smallest, largest]. "
         f"Seconds are CPU time. Of {len(rows)} solves, {len(rows) - len(solved)} did "
@@ -56,53 +60,46 @@ def report(finished: learn.Finished) -> learn.Report:
     return learn.Report("\n".join(parts), summary, head, alone=True)
 
 
-_TITLES = {
-    "Iterations": ("iterations",),
-    "Seconds of set-up and iterations": ("setup", "seconds"),
-}
+def _of(rows: _Rows, **wanted: Any) -> _Rows:
+    return [row for row in rows if wanted.items() <= row.items()]
 
 
-def _methods(rows: Sequence[dict[str, Any]]) -> list[str]:
+def _methods(rows: _Rows) -> list[str]:
     return list(dict.fromkeys(row["method"] for row in rows))
 
 
+def _unknowns(rows: _Rows, boxes: int) -> list[int]:
+    return [row["unknowns"] for row in _of(rows, boxes=boxes)]
+
+
 def _values(
-    rows: Sequence[dict[str, Any]],
-    name: str,
-    boxes: int,
-    contrast: float,
-    keys: Sequence[str] = ("iterations",),
+    rows: _Rows, name: str, boxes: int, keys: Sequence[str] = ("iterations",)
 ) -> np.ndarray:
-    place = name, boxes, contrast
-    return np.array(
-        [
-            sum(row[key] for key in keys)
-            for row in rows
-            if (row["method"], row["boxes"], row["contrast"]) == place
-        ]
-    )
+    found = _of(rows, method=name, boxes=boxes)
+    return np.array([sum(row[key] for key in keys) for row in found])
 
 
-def _figure(
-    sizes: Sequence[int],
-    boxes: Sequence[int],
-    contrasts: Sequence[float],
-    rows: Sequence[dict[str, Any]],
-) -> Any:
-    """Draws iterations over points on a side, a panel for each contrast."""
-    count = len(contrasts)
-    figure = drawing.new_figure(2.6 * count + 0.6, 2.8, "constrained")
-    axes = figure.subplots(1, count, squeeze=False, sharey=True)[0]
-    for axis, contrast in zip(axes, contrasts, strict=True):
+def _figure(config: Any, rows: _Rows) -> Any:
+    """Draws iterations over unknowns, panels for domains and contrasts."""
+    domains, contrasts = config.test_domains, config.contrasts
+    size = 2.6 * len(contrasts) + 0.6, 2.5 * len(domains) + 0.3
+    figure = drawing.new_figure(*size, "constrained")
+    shape = len(domains), len(contrasts)
+    axes = figure.subplots(*shape, squeeze=False, sharey=True, sharex=True)
+    for axis, pair in zip(
+        axes.flat, itertools.product(domains, contrasts), strict=True
+    ):
+        mine = _of(rows, domain=pair[0], contrast=pair[1])
+        sizes = [float(np.median(_unknowns(mine, b))) for b in config.test_boxes]
         for place, name in enumerate(_methods(rows)):
-            values = [_values(rows, name, b, contrast) for b in boxes]
+            values = [_values(mine, name, b) for b in config.test_boxes]
             line = drawing.Line(f"C{place}", name, width=1.3)
             line.draw_range(axis, sizes, values)
-        axis.set(xscale="log", yscale="log", title=f"contrast {contrast:g}")
-        axis.set_xticks(sizes, [str(n) for n in sizes])
-        axis.minorticks_off()
-        axis.set_xlabel("points on a side")
+        axis.set(xscale="log", yscale="log", title=f"contrast {pair[1]:g}")
         drawing.plain(axis)
-    axes[0].set_ylabel("iterations")
-    drawing.legend(axes[-1])
+    for row, domain in zip(axes, domains, strict=True):
+        row[0].set_ylabel(f"iterations\n{_NAMES[domain]}")
+    for axis in axes[-1]:
+        axis.set_xlabel("unknowns")
+    drawing.legend(axes[0, -1])
     return figure

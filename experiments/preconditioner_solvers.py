@@ -17,27 +17,6 @@ MAX_ITERATIONS = 2000
 Apply = Callable[[np.ndarray], np.ndarray]
 
 
-class System(NamedTuple):
-    """A matrix with the boxes of its Schwarz operators.
-
-    Attributes:
-      flow: its entries.
-      matrix: the scaled matrix, shape `(n, n)`.
-      boxes: number of boxes along a side.
-      cover: the boxes, with entries of padding zero.
-    """
-
-    flow: problem.Flow
-    matrix: sparse.csr_array
-    boxes: int
-    cover: schwarz.Cover
-
-    @property
-    def roots(self) -> np.ndarray:
-        """Roots of the diagonal before scaling, shape `(n,)`."""
-        return np.asarray(self.flow.roots).ravel()
-
-
 class Solved(NamedTuple):
     """What one solve needed.
 
@@ -94,7 +73,9 @@ def solve(
 
 
 def two_level(
-    system: System, local: Callable[[np.ndarray], np.ndarray], shift: float = 0.0
+    system: problem.System,
+    local: Callable[[np.ndarray], np.ndarray],
+    shift: float = 0.0,
 ) -> Apply:
     """Adds local operators, a coarse solve and a multiple of the identity.
 
@@ -103,40 +84,57 @@ def two_level(
       local: from local values `(s, m, 1)` to local images.
       shift: the multiple.
     """
-    _, matrix, boxes, cover = system
-    roots = system.roots
-    labels = problem.parts(boxes, int(len(roots) ** 0.5) // boxes)
+    matrix, roots, _, labels, cover = system
     ones = sparse.csr_array((roots, (np.arange(len(roots)), labels)))
     functions = problem.smoothed(matrix.__matmul__, ones)
     coarse = linalg.splu((functions.T @ matrix @ functions).tocsc())
-    inside = np.asarray(cover.weights) > 0
-    rows, points = np.flatnonzero(inside), np.asarray(cover.indices)[inside]
-    shape = inside.size, len(roots)
-    gather = sparse.csr_array((np.ones(len(rows)), (rows, points)), shape)
-    scatter, adjoint = gather.T.tocsr(), functions.T.tocsr()
+    gather, adjoint = _gather(cover), functions.T.tocsr()
+    scatter, shape = gather.T.tocsr(), (*np.shape(cover.indices), 1)
 
     def apply(r: np.ndarray) -> np.ndarray:
-        images = local((gather @ r).reshape(*inside.shape, 1))
+        images = local((gather @ r).reshape(shape))
         corrected = functions @ coarse.solve(adjoint @ r)
         return scatter @ images.ravel() + corrected + shift * r
 
     return apply
 
 
-def local_inverses(system: System) -> np.ndarray:
-    """Exact inverses in the boxes, zero in padding, shape `(s, m, m)`."""
-    flow, cover = system.flow, system.cover
-    indices, inside = np.asarray(cover.indices), np.asarray(cover.weights) > 0
-    east, south = (np.asarray(x, float).ravel()[indices] for x in flow[:2])
-    step = indices[:, None] - indices[:, :, None]
-    upper = np.where(step == 1, east[:, :, None], 0)
-    upper += np.where(step == len(flow.east), south[:, :, None], 0)
-    both = inside[:, :, None] & inside[:, None]
-    blocks = np.where(both, upper + upper.swapaxes(1, 2), 0) + np.eye(indices.shape[1])
-    return np.linalg.inv(blocks) * both
+def _gather(cover: schwarz.Cover) -> sparse.csr_array:
+    """From values at points to those in subdomains, zero in padding."""
+    inside = np.asarray(cover.weights) > 0
+    rows, points = np.flatnonzero(inside), np.asarray(cover.indices)[inside]
+    shape = inside.size, cover.num_points
+    return sparse.csr_array((np.ones(len(rows)), (rows, points)), shape)
 
 
-def classical(system: System) -> Iterator[tuple[str, Callable[[], Apply]]]:
+def blocks(matrix: sparse.csr_array, cover: schwarz.Cover) -> np.ndarray:
+    """The matrix in the subdomains, zero in padding, shape `(s, m, m)`."""
+    s, m = np.shape(cover.indices)
+    gather = _gather(cover)
+    found = (gather @ matrix).tocoo()
+    # Places of points in subdomains, by subdomain and point.
+    own = gather.tocoo()
+    keys, wanted = (
+        x.row // m * cover.num_points + x.col.astype(int) for x in (own, found)
+    )
+    order = np.argsort(keys)
+    place = order[np.searchsorted(keys[order], wanted).clip(max=len(keys) - 1)]
+    kept = keys[place] == wanted
+    out = np.zeros((s * m, m))
+    out[found.row[kept], own.row[place[kept]] % m] = found.data[kept]
+    return out.reshape(s, m, m)
+
+
+def local_inverses(system: problem.System) -> np.ndarray:
+    """Exact inverses in the subdomains, zero in padding, shape `(s, m, m)`."""
+    outside = np.asarray(system.cover.weights) == 0
+    inverses = blocks(system.matrix, system.cover)
+    identity = np.eye(outside.shape[1]) * outside[:, None]
+    inverses = np.linalg.inv(inverses + identity)
+    return inverses - identity
+
+
+def classical(system: problem.System) -> Iterator[tuple[str, Callable[[], Apply]]]:
     """Yields names of preconditioners and what sets them up."""
     matrix = system.matrix
 

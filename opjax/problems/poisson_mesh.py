@@ -6,6 +6,7 @@ u`, Euclidean norms are L2 norms, and the inverse, `W^{1/2} A^{-1} W^{1/2}`, is
 symmetric.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -71,15 +72,52 @@ def l_shaped_mesh(*, num_columns: int, seed: int = 0) -> tuple[np.ndarray, np.nd
       >>> nodes.shape[1], cells.shape[1], round(float(area), 6)
       (2, 3, 0.75)
     """
-    from scipy.spatial import Delaunay
-
     if num_columns < 4 or num_columns % 2:
         raise ValueError(f"{num_columns=} must be even and at least 4.")
-    spacing, ends = 1 / num_columns, np.roll(_CORNERS, -1, axis=0)
-    boundary = []
+    ends, boundary = np.roll(_CORNERS, -1, axis=0), []
     for start, end in zip(_CORNERS, ends, strict=True):
         count = round(num_columns * np.abs(end - start).max())
         boundary.append(start + np.arange(count)[:, None] / count * (end - start))
+    boundary = np.concatenate(boundary)
+    return triangulate(boundary, _depth, num_columns=num_columns, seed=seed)
+
+
+def triangulate(
+    boundary: np.ndarray,
+    depth: Callable[[np.ndarray], np.ndarray],
+    *,
+    num_columns: int,
+    seed: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Makes an unstructured Delaunay mesh of a domain in the unit square.
+
+    Args:
+      boundary: boundary nodes, shape `(b, 2)`.
+      depth: distances of points, `(n, 2)`, to the boundary, negative outside, `(n,)`.
+      num_columns: number of spacings along the unit square.
+      seed: seed of the displacements of the interior nodes, see `l_shaped_mesh`.
+
+    Returns:
+      Nodes and triangles, as from `l_shaped_mesh`.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import poisson_mesh
+      >>> turn = 2 * np.pi * np.arange(24)[:, None] / 24
+      >>> circle = 0.5 + 0.5 * np.concatenate([np.cos(turn), np.sin(turn)], axis=1)
+      >>> nodes, cells = poisson_mesh.triangulate(
+      ...     circle,
+      ...     lambda points: 0.5 - np.linalg.norm(points - 0.5, axis=1),
+      ...     num_columns=8,
+      ...     seed=0,
+      ... )
+      >>> area = poisson_mesh.signed_areas(nodes, cells).sum()
+      >>> float(area) < np.pi / 4, round(float(area), 2)
+      (True, 0.78)
+    """
+    from scipy.spatial import Delaunay
+
+    spacing = 1 / num_columns
     rows = np.arange(1, num_columns / np.sqrt(0.75))
     shift = 0.5 * (rows[:, None] % 2)
     x = (np.arange(num_columns + 1) + shift) * spacing
@@ -87,11 +125,11 @@ def l_shaped_mesh(*, num_columns: int, seed: int = 0) -> tuple[np.ndarray, np.nd
     inside = np.stack([x.ravel(), y.ravel()], axis=1)
     moves = np.random.default_rng(seed).uniform(-1, 1, size=inside.shape)
     inside = inside + _JITTER * spacing * moves
-    inside = inside[_depth(inside) > _MARGIN * spacing]
-    nodes = np.concatenate([*boundary, inside])
+    inside = inside[depth(inside) > _MARGIN * spacing]
+    nodes = np.concatenate([boundary, inside])
     cells = Delaunay(nodes).simplices
-    # Three nodes of one side are no triangle, and the missing quarter has some.
-    kept = _depth(nodes[cells].mean(axis=1)) > 1e-6 * spacing
+    # Three nodes of one side are no triangle, and what is outside has some.
+    kept = depth(nodes[cells].mean(axis=1)) > 1e-6 * spacing
     return nodes, with_area(nodes, cells[kept], spacing)
 
 

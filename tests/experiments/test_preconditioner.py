@@ -1,18 +1,29 @@
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
 
 from experiments import preconditioner as study
+from experiments import preconditioner_mesh as meshes
 from experiments import preconditioner_problem as problem
 from experiments import preconditioner_solvers as solvers
 from opjax import schwarz
+from opjax.problems import poisson_mesh
 from tests import refused, sessions
 from tests.experiments.results import read_result
 
 TINY = dataclasses.replace(study.PRESETS["smoke"], num_steps=2, seeds=(0,))
+MESH = dataclasses.replace(
+    TINY,
+    domain="void",
+    num_meshes=2,
+    factors="graph",
+    num_layers=1,
+    test_domains=study.DOMAINS,
+)
 SIZE = 6
 
 
@@ -21,6 +32,38 @@ def flow():
     return jax.device_get(
         jax.jit(problem.draw, static_argnums=1)(jax.random.key(0), SIZE, 100.0)
     )
+
+
+@pytest.fixture(scope="module")
+def on_grid(flow):
+    cover = problem.windows(2, 3, 1)
+    return problem.system(flow, solvers.matrix_of(flow), cover)
+
+
+@pytest.fixture(scope="module")
+def mesh():
+    return meshes.make("void", 0, num_points=60, num_parts=4, overlap=1)
+
+
+def system_of(mesh, contrast=100.0):
+    values = meshes.entries(jax.random.key(0), mesh, 9, contrast)
+    return meshes.assembled(mesh, np.asarray(values))
+
+
+def padded_system_of(mesh):
+    other = meshes.make("void", 1, num_points=70, num_parts=4, overlap=1)
+    first = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), meshes.stack([mesh, other]))
+    return meshes.dense(first, meshes.entries(jax.random.key(0), first, 9, 100.0))
+
+
+def operator_of(config):
+    operator = study.Operator(config, nnx.Rngs(0))
+    return jax.tree.map(lambda leaf: leaf.astype(float), operator)
+
+
+def dense(operator, system):
+    apply = study.trained(operator, system)
+    return np.stack([apply(one) for one in np.eye(len(system.roots))])
 
 
 def test_the_matrix_is_that_of_the_fluxes_between_points(flow):
@@ -52,34 +95,88 @@ def _weights(cover):
     return dense
 
 
+def test_without_contrast_the_matrix_is_that_of_poissons_equation():
+    mesh = meshes.make("l_shape", 3, num_points=60, num_parts=4, overlap=1)
+    elements = poisson_mesh.discretize(
+        *poisson_mesh.l_shaped_mesh(num_columns=10, seed=3)
+    )
+    system, expected = system_of(mesh, 1.0), elements.stiffness.toarray()
+    np.testing.assert_allclose(system.points, elements.mesh_points)
+    fluxes = system.roots[:, None] * system.matrix.toarray() * system.roots
+    np.testing.assert_allclose(fluxes, expected, atol=1e-12)
+
+
 @pytest.mark.nightly
-def test_the_trained_operator_is_the_attention_that_was_trained(flow):
-    operator = jax.tree.map(
-        lambda leaf: leaf[0].astype(float), study.make_task(TINY).build(TINY, None)
-    )
-    cover, matrix = problem.windows(2, 3, 1), solvers.matrix_of(flow)
-    roots = flow.roots.ravel()
-    apply = study.trained(operator, solvers.System(flow, matrix, 2, cover))
-    dense = np.stack([apply(one) for one in np.eye(SIZE**2)])
-    query = operator.query(flow, cover)
-    expected = schwarz.two_level_attention(query, query, np.eye(SIZE**2), cover)
-    phi = problem.smoothed(
-        matrix.__matmul__, roots[:, None] * np.eye(4)[problem.parts(2, 3)]
-    )
+def test_padded_meshes_have_the_same_matrix(mesh):
+    system, n = padded_system_of(mesh), len(mesh.points)
+    expected = np.eye(len(system.roots))
+    expected[:n, :n] = system_of(mesh).matrix.toarray()
+    assert n < len(expected)
+    np.testing.assert_allclose(system.matrix, expected, atol=1e-12)
+    assert not system.roots[n:].any()
+
+
+@pytest.mark.parametrize(
+    "config",
+    [pytest.param(TINY, marks=pytest.mark.nightly), MESH],
+    ids=["grid", "mesh"],
+)
+def test_the_trained_operator_is_two_level_schwarz_attention(config, on_grid, mesh):
+    system = on_grid if config is TINY else system_of(mesh)
+    operator = operator_of(config)
+    found, n = dense(operator, system), len(system.roots)
+    queries = operator.query(operator.factors.local(system), system.cover)
+    matrix, expected = system.matrix.toarray(), float(operator.shift) * np.eye(n)
+    for query, indices, size in zip(
+        np.asarray(queries), system.cover.indices, system.cover.sizes, strict=True
+    ):
+        if config is MESH:
+            query, indices = query[:size], indices[:size]
+        columns = np.zeros((n, config.rank))
+        np.add.at(columns, indices, query)
+        expected += columns @ columns.T
+    phi = system.roots[:, None] * np.eye(4)[system.labels]
+    for _ in range(3):
+        phi = phi - 2 / 3 * matrix @ phi
     expected += phi @ np.linalg.solve(phi.T @ matrix @ phi, phi.T)
-    expected += float(operator.shift) * np.eye(SIZE**2)
-    np.testing.assert_allclose(dense, expected, atol=1e-6)  # factors in float32
-    assert np.linalg.eigvalsh(dense)[0] > 0
-    # The loss is the divergence of this matrix.
-    flows = jax.tree.map(lambda leaf: leaf[None], flow)
-    divergence = study.loss(operator, flows, config=TINY)
-    trace, (_, log) = np.trace(dense @ matrix), np.linalg.slogdet(dense)
-    np.testing.assert_allclose(divergence, (trace - log) / SIZE**2 - 1, rtol=1e-5)
+    np.testing.assert_allclose(found, expected, atol=1e-10)
+    np.testing.assert_allclose(found, found.T, atol=1e-10)
+    assert np.linalg.eigvalsh(found)[0] > 0
 
 
-def test_local_inverses_are_those_of_the_blocks(flow):
-    matrix, cover = solvers.matrix_of(flow), problem.windows(2, 3, 1)
-    inverses = solvers.local_inverses(solvers.System(flow, matrix, 2, cover))
+@pytest.mark.nightly
+def test_the_loss_is_the_divergence_from_the_inverse(mesh):
+    system, operator = system_of(mesh), operator_of(MESH)
+    found, matrix = dense(operator, system), system.matrix.toarray()
+    padded = padded_system_of(mesh)
+    divergence = study.loss(operator, jax.tree.map(lambda leaf: leaf[None], padded))
+    trace, (_, log) = np.trace(found @ matrix), np.linalg.slogdet(found)
+    expected = (trace - log) / len(mesh.points) - 1
+    np.testing.assert_allclose(divergence, expected, rtol=1e-5)
+
+
+def test_renumbering_the_points_permutes_the_operator(mesh, rng):
+    n = len(mesh.points)
+    order = rng.permutation(n)
+    number = np.append(np.argsort(order), -1)  # also of the boundary
+    subdomains = [
+        rng.permutation(number[indices[:size]])
+        for indices, size in zip(mesh.cover.indices, mesh.cover.sizes, strict=True)
+    ]
+    renumbered = mesh._replace(
+        points=mesh.points[order],
+        cells=number[mesh.cells],
+        labels=mesh.labels[order],
+        cover=schwarz.cover(subdomains, num_points=n),
+    )
+    operator = operator_of(MESH)
+    before, after = (dense(operator, system_of(one)) for one in (mesh, renumbered))
+    np.testing.assert_allclose(after, before[order][:, order], atol=1e-10)
+
+
+def test_local_inverses_are_those_of_the_blocks(on_grid):
+    matrix, cover = on_grid.matrix, on_grid.cover
+    inverses = solvers.local_inverses(on_grid)
     for inverse, indices, weights in zip(
         inverses, cover.indices, cover.weights, strict=True
     ):
@@ -90,9 +187,10 @@ def test_local_inverses_are_those_of_the_blocks(flow):
         assert np.count_nonzero(inverse) == np.count_nonzero(block)
 
 
-def test_every_preconditioner_solves_to_the_tolerance(flow, rng):
-    matrix, right = solvers.matrix_of(flow), rng.normal(size=SIZE**2)
-    system = solvers.System(flow, matrix, 2, problem.windows(2, 3, 1))
+@pytest.mark.parametrize("domain", ["grid", "mesh"])
+def test_every_preconditioner_solves_to_the_tolerance(domain, on_grid, mesh, rng):
+    system = on_grid if domain == "grid" else system_of(mesh)
+    matrix, right = system.matrix, rng.normal(size=len(system.roots))
     counts = {}
     for name, make in solvers.classical(system):
         solved = solvers.solve(matrix, right, make)
@@ -103,13 +201,26 @@ def test_every_preconditioner_solves_to_the_tolerance(flow, rng):
     assert solvers.solve(matrix, right, lambda: exact.__matmul__).iterations == 1
 
 
+def test_multigrid_of_pyamg_beats_the_diagonal(mesh, rng):
+    pytest.importorskip("pyamg")
+    system, right = system_of(mesh), rng.normal(size=len(mesh.points))
+    makes = dict(solvers.classical(system))
+    solves = [
+        solvers.solve(system.matrix, right, makes[name])
+        for name in ("algebraic multigrid", "diagonal")
+    ]
+    assert solves[0].residual < 1.1e-8
+    assert solves[0].iterations < solves[1].iterations
+
+
 @pytest.mark.nightly
-def test_a_run_compares_preconditioners_on_all_grids(tmp_path):
+@pytest.mark.parametrize("config", [TINY, MESH], ids=["grid", "mesh"])
+def test_a_run_compares_preconditioners_on_all_domains(config, tmp_path):
     with sessions.user():
-        study.run(dataclasses.replace(TINY, seeds=(0, 1)), workdir=tmp_path)
+        study.run(dataclasses.replace(config, seeds=(0, 1)), workdir=tmp_path)
     result = read_result(tmp_path)
     assert result["unsolved"] == 0
-    model = study.SchwarzFactors(TINY, nnx.Rngs(0))
+    model = study.Operator(config, nnx.Rngs(0))
     sizes = [leaf.size for leaf in jax.tree.leaves(nnx.state(model))]
     assert result["parameters"] == sum(sizes)  # of one seed
     text = (tmp_path / "tables.md").read_text()
@@ -118,5 +229,9 @@ def test_a_run_compares_preconditioners_on_all_grids(tmp_path):
 
 
 test_bad_settings_are_refused = refused.settings(
-    TINY, [({"overlap": 4}, "overlap=4 must be at most box_width=3")]
+    TINY,
+    [
+        ({"overlap": 4}, "overlap=4 must be at most box_width=3"),
+        ({"domain": "void"}, "factors=perceptron supports only grids"),
+    ],
 )
