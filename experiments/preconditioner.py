@@ -159,7 +159,8 @@ class GraphFactors(nnx.Module):
         matrix, roots, points, _, cover = system
         if isinstance(matrix, jax.Array):
             inside = jnp.asarray(cover.weights) > 0
-            found = matrix[cover.indices[:, :, None], cover.indices[:, None]]
+            indices = jnp.asarray(cover.indices)
+            found = matrix[indices[:, :, None], indices[:, None]]
             found = jnp.where(inside[:, :, None] & inside[:, None], found, 0)
         else:
             found = solvers.blocks(matrix, cover)
@@ -219,27 +220,12 @@ class Operator(nnx.Module):
 def make_task(config: Config, cache_dir: str | None = None) -> FreshTask:
     """Operators of all seeds, trained at once on fresh coefficients."""
     del cache_dir
-    seeds, boxes = jnp.asarray(config.seeds), config.train_boxes
-    if config.domain == "void":
-        made = [
-            _mesh("void", _TRAINING + i, boxes, config)
-            for i in range(config.num_meshes)
-        ]
-        meshes = jax.tree.map(jnp.asarray, mesh_problem.stack(made))
-    size = boxes * config.box_width
+    seeds, drawn = jnp.asarray(config.seeds), _drawing(config)
 
     def one(key: jax.Array) -> problem.System:
         of_field, of_contrast = jax.random.split(key)
         contrast = config.max_contrast ** jax.random.uniform(of_contrast)
-        if config.domain == "void":
-            of_mesh = jax.random.fold_in(key, 2)
-            number = jax.random.randint(of_mesh, (), 0, config.num_meshes)
-            mesh = jax.tree.map(lambda leaf: leaf[number], meshes)
-            values = mesh_problem.entries(of_field, mesh, size + 1, contrast)
-            return mesh_problem.dense(mesh, values)
-        flow = problem.draw(of_field, size, contrast)
-        cover = problem.windows(boxes, config.box_width, config.overlap)
-        return problem.system(flow, problem.apply(flow, jnp.eye(size**2)), cover)
+        return drawn(key, of_field, contrast)
 
     def sample(key: jax.Array, step: jax.Array) -> problem.System:
         keys = jax.random.split(jax.random.fold_in(key, step), config.batch_size)
@@ -261,6 +247,37 @@ def make_task(config: Config, cache_dir: str | None = None) -> FreshTask:
         source="own solver: finite elements",
         over_batch=False,
     )
+
+
+def _drawing(
+    config: Config,
+) -> Callable[[jax.Array, jax.Array, jax.Array], problem.System]:
+    """Returns the function from keys of a mesh and a field, and a contrast."""
+    boxes, size = config.train_boxes, config.train_boxes * config.box_width
+    if config.domain == "grid":
+        cover = problem.windows(boxes, config.box_width, config.overlap)
+
+        def grid(
+            key: jax.Array, of_field: jax.Array, contrast: jax.Array
+        ) -> problem.System:
+            flow = problem.draw(of_field, size, contrast)
+            return problem.system(flow, problem.apply(flow, jnp.eye(size**2)), cover)
+
+        return grid
+    numbers = range(_TRAINING, _TRAINING + config.num_meshes)
+    made = [_mesh(config.domain, number, boxes, config) for number in numbers]
+    meshes = jax.tree.map(jnp.asarray, mesh_problem.stack(made))
+
+    def mesh(
+        key: jax.Array, of_field: jax.Array, contrast: jax.Array
+    ) -> problem.System:
+        of_mesh = jax.random.fold_in(key, 2)
+        number = jax.random.randint(of_mesh, (), 0, config.num_meshes)
+        one = jax.tree.map(lambda leaf: leaf[number], meshes)
+        values = mesh_problem.entries(of_field, one, size + 1, contrast)
+        return mesh_problem.dense(one, values)
+
+    return mesh
 
 
 def _mesh(domain: str, seed: int, boxes: int, config: Config) -> mesh_problem.Mesh:

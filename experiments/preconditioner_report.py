@@ -82,7 +82,7 @@ def _values(
 def _figure(config: Any, rows: _Rows) -> Any:
     """Draws iterations over unknowns, panels for domains and contrasts."""
     domains, contrasts = config.test_domains, config.contrasts
-    size = 2.6 * len(contrasts) + 0.6, 2.5 * len(domains) + 0.3
+    size = 2.2 * len(contrasts) + 1.8, 2.5 * len(domains) + 0.3
     figure = drawing.new_figure(*size, "constrained")
     shape = len(domains), len(contrasts)
     axes = figure.subplots(*shape, squeeze=False, sharey=True, sharex=True)

@@ -111,7 +111,7 @@ def blocks(matrix: sparse.csr_array, cover: schwarz.Cover) -> np.ndarray:
     """The matrix in the subdomains, zero in padding, shape `(s, m, m)`."""
     s, m = np.shape(cover.indices)
     gather = _gather(cover)
-    found = (gather @ matrix).tocoo()
+    found = sparse.coo_array(gather @ matrix)
     # Places of points in subdomains, by subdomain and point.
     own = gather.tocoo()
     keys, wanted = (
