@@ -410,6 +410,7 @@ PRESETS = {
         domain="void",
         factors="graph",
         width=64,
+        num_steps=400,
         learning_rate=3e-3,
         test_domains=DOMAINS[::-1],
     ),

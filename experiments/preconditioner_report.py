@@ -14,8 +14,8 @@ from opjax.learn.tables import median_and_range, table
 _Rows = Sequence[dict[str, Any]]
 _NAMES = {"grid": "grids", "void": "meshes around a void", "l_shape": "L-shaped meshes"}
 _TITLES = {
-    "Iterations": ("iterations",),
-    "Seconds of set-up and iterations": ("setup", "seconds"),
+    "Iterations": (1, ("iterations",)),
+    "Milliseconds of set-up and iterations": (1000, ("setup", "seconds")),
 }
 
 
@@ -28,10 +28,11 @@ def report(finished: learn.Finished) -> learn.Report:
     for domain, contrast in itertools.product(config.test_domains, config.contrasts):
         mine = _of(rows, domain=domain, contrast=contrast)
         headings = [f"n = {np.median(_unknowns(mine, b)):.0f}" for b in boxes]
-        for title, keys in _TITLES.items():
+        for title, (scale, keys) in _TITLES.items():
             parts.append(f"## {title}, {_NAMES[domain]}, contrast {contrast:g}\n")
             lines = [
-                [name, *(median_and_range(_values(mine, name, b, keys)) for b in boxes)]
+                [name]
+                + [median_and_range(_values(mine, name, b, keys), scale) for b in boxes]
                 for name in _methods(rows)
             ]
             parts.append(table(["preconditioner", *headings], lines))
@@ -45,7 +46,7 @@ def report(finished: learn.Finished) -> learn.Report:
         f"{config.num_steps} steps of {config.batch_size}. "
         f"Solves to {solvers.TOLERANCE:g}, {config.num_test} unseen coefficients, "
         f"seeds {','.join(map(str, config.seeds))}, median [smallest, largest]. "
-        f"Seconds are CPU time. Of {len(rows)} solves, {len(rows) - len(solved)} did "
+        f"Times are CPU time. Of {len(rows)} solves, {len(rows) - len(solved)} did "
         f"not reach this residual in at most {solvers.MAX_ITERATIONS} iterations. "
         f"Data: {finished.source}."
     )
