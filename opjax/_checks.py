@@ -4,34 +4,58 @@ Arrays are checked only by shape and dtype, so every check also works under `jax
 Numbers are checked if they are concrete and skipped if they are traced.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.typing import ArrayLike
 from jaxtyping import Float
 
 
 def floating(**arrays: Any) -> None:
     """Raises TypeError unless every array is real floating point."""
     for name, array in arrays.items():
-        if not jnp.issubdtype(jnp.result_type(array), jnp.floating):
-            raise TypeError(
-                f"{name} has dtype {jnp.result_type(array)}, expected a floating-point "
-                f"dtype; convert it with `jnp.asarray({name}, jnp.float32)`."
-            )
+        _floating(name, array)
+
+
+def _floating(name: str, array: ArrayLike) -> None:
+    if not jnp.issubdtype(jnp.result_type(array), jnp.floating):
+        raise TypeError(
+            f"{name} has dtype {jnp.result_type(array)}, expected a floating-point "
+            f"dtype; convert it with `jnp.asarray({name}, jnp.float32)`."
+        )
 
 
 def rank(expected: int, **arrays: Any) -> None:
     """Raises ValueError unless every array has `expected` axes."""
     for name, array in arrays.items():
-        if jnp.ndim(array) != expected:
-            raise ValueError(
-                f"{name} has shape {jnp.shape(array)}, expected {expected} axes; "
-                "functions act on one head of one sample, use `jax.vmap` for batches."
-            )
+        _rank(expected, name, array)
+
+
+def _rank(expected: int, name: str, array: ArrayLike) -> None:
+    if jnp.ndim(array) != expected:
+        raise ValueError(
+            f"{name} has shape {jnp.shape(array)}, expected {expected} axes; "
+            "functions act on one head of one sample, use `jax.vmap` for batches."
+        )
+
+
+def arrays(axes: int, **arrays: ArrayLike) -> list[Array]:
+    """Converts floating-point arrays that must have a number of axes.
+
+    Raises:
+      TypeError: if an array is not floating point.
+      ValueError: if an array has other axes.
+    """
+    converted = {name: jnp.asarray(array) for name, array in arrays.items()}
+    for name, array in converted.items():
+        _floating(name, array)
+    for name, array in converted.items():
+        _rank(axes, name, array)
+    return list(converted.values())
 
 
 def layer_input(channels: int, **arrays: Any) -> None:
@@ -110,24 +134,24 @@ def _no_number(name: str, number: Any) -> TypeError:
 
 def non_negative(**numbers: Any) -> None:
     """Raises ValueError if a concrete number is negative or not finite."""
-    for name, number in numbers.items():
-        if number is None or isinstance(number, str):
-            raise _no_number(name, number)
-        if _is_concrete(number) and not np.all(
-            np.isfinite(number) & (np.asarray(number) >= 0)
-        ):
-            raise ValueError(f"{name}={number} must be non-negative and finite.")
+    _compared_with_zero(numbers, np.greater_equal, "non-negative")
 
 
 def positive(**numbers: Any) -> None:
     """Raises ValueError if a concrete number is not positive and finite."""
+    _compared_with_zero(numbers, np.greater, "positive")
+
+
+def _compared_with_zero(
+    numbers: Mapping[str, Any], compare: Callable[..., Any], what: str
+) -> None:
     for name, number in numbers.items():
         if number is None or isinstance(number, str):
             raise _no_number(name, number)
         if _is_concrete(number) and not np.all(
-            np.isfinite(number) & (np.asarray(number) > 0)
+            np.isfinite(number) & compare(number, 0)
         ):
-            raise ValueError(f"{name}={number} must be positive and finite.")
+            raise ValueError(f"{name}={number} must be {what} and finite.")
 
 
 def at_most(bound: float, **numbers: Any) -> None:

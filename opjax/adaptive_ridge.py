@@ -70,9 +70,7 @@ def gcv_ridge(
       Golub, Heath and Wahba, "Generalized cross-validation as a method for choosing a
         good ridge parameter", Technometrics 21(2), 1979.
     """
-    matrix, target = jnp.asarray(matrix), jnp.asarray(target)
-    _checks.floating(matrix=matrix, target=target)
-    _checks.rank(2, matrix=matrix, target=target)
+    matrix, target = _checks.arrays(2, matrix=matrix, target=target)
     _checks.same_axis(0, "rows", {"matrix": matrix, "target": target})
     if not (num_candidates >= 3 and 0 < smallest < largest):
         raise ValueError(

@@ -67,9 +67,7 @@ def softmax_basis(
       Xiao et al., "Functional Attention", 2026, Eq. 9, 10 and Prop. 4.3; with noise and
       temperatures of points, Luo et al., "Transolver++", ICML 2025 (arXiv:2502.02414).
     """
-    scores = jnp.asarray(scores)
-    _checks.floating(scores=scores)
-    _checks.rank(2, scores=scores)
+    (scores,) = _checks.arrays(2, scores=scores)
     if jnp.ndim(temperature) == 1:
         _checks.same_points(scores=scores, temperature=temperature)
     else:
@@ -78,9 +76,7 @@ def softmax_basis(
     if temperature.ndim:
         temperature = temperature[:, None]
     if uniform is not None:
-        uniform = jnp.asarray(uniform)
-        _checks.floating(uniform=uniform)
-        _checks.rank(2, uniform=uniform)
+        (uniform,) = _checks.arrays(2, uniform=uniform)
         _checks.same_points(scores=scores, uniform=uniform)
         _checks.same_channels(scores=scores, uniform=uniform)
         noise = -jnp.log(-jnp.log(uniform + 1e-8) + 1e-8)
@@ -115,9 +111,7 @@ def indicator_basis(scores: Float[ArrayLike, "n k"]) -> Float[Array, "n k"]:
     References:
       Xiao et al., "Functional Attention", 2026, Prop. 4.3 (ii).
     """
-    scores = jnp.asarray(scores)
-    _checks.floating(scores=scores)
-    _checks.rank(2, scores=scores)
+    (scores,) = _checks.arrays(2, scores=scores)
     return jax.nn.one_hot(jnp.argmax(scores, 1), scores.shape[1], dtype=scores.dtype)
 
 
@@ -157,9 +151,7 @@ def fourier_basis(
       >>> fourier_basis(mesh_points, num_frequencies=(1, 2)).shape  # 3 x 5 functions
       (9, 15)
     """
-    mesh_points = jnp.asarray(mesh_points)
-    _checks.floating(mesh_points=mesh_points)
-    _checks.rank(2, mesh_points=mesh_points)
+    (mesh_points,) = _checks.arrays(2, mesh_points=mesh_points)
     p = mesh_points.shape[1]
     frequencies = _per_axis("num_frequencies", num_frequencies, p)
     periods = _per_axis("lengths", 1.0 if lengths is None else lengths, p)
@@ -217,9 +209,7 @@ def hat_basis(
       >>> hat_basis(np.array([[0.25]]), num_nodes=3)[0].tolist()
       [0.5, 0.5, 0.0]
     """
-    mesh_points = jnp.asarray(mesh_points)
-    _checks.floating(mesh_points=mesh_points)
-    _checks.rank(2, mesh_points=mesh_points)
+    (mesh_points,) = _checks.arrays(2, mesh_points=mesh_points)
     p = mesh_points.shape[1]
     nodes = _per_axis("num_nodes", num_nodes, p)
     lower = _per_axis("lower", 0.0 if lower is None else lower, p)
@@ -279,9 +269,7 @@ def orthonormalize(
       >>> np.round(q.T * weights @ q, 3).tolist()
       [[1.0, 0.0], [0.0, 1.0]]
     """
-    basis = jnp.asarray(basis)
-    _checks.floating(basis=basis)
-    _checks.rank(2, basis=basis)
+    (basis,) = _checks.arrays(2, basis=basis)
     _checks.option("method", method, ORTHONORMALIZATIONS)
     n, k = basis.shape
     dtype, basis = basis.dtype, linalg.at_least_single(basis)

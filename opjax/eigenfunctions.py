@@ -188,11 +188,8 @@ def heat_kernel_signature(
       Sun, Ovsjanikov and Guibas, "A concise and provably informative multi-scale
       signature based on heat diffusion", Computer Graphics Forum 28(5), 2009.
     """
-    functions, eigenvalues = jnp.asarray(functions), jnp.asarray(eigenvalues)
-    times = jnp.asarray(times)
-    _checks.floating(functions=functions, eigenvalues=eigenvalues, times=times)
-    _checks.rank(2, functions=functions)
-    _checks.rank(1, eigenvalues=eigenvalues, times=times)
+    (functions,) = _checks.arrays(2, functions=functions)
+    eigenvalues, times = _checks.arrays(1, eigenvalues=eigenvalues, times=times)
     if functions.shape[1] != len(eigenvalues):
         raise ValueError(
             f"functions {functions.shape} and eigenvalues {eigenvalues.shape} must "

@@ -61,10 +61,8 @@ def interpolate_grid(
     References:
       Cao, "Choose a Transformer: Fourier or Galerkin", NeurIPS 2021, App. B.
     """
-    values = jnp.asarray(values)
+    (values,) = _checks.arrays(2, values=values)
     grid_shape, new_shape = tuple(grid_shape), tuple(new_shape)
-    _checks.floating(values=values)
-    _checks.rank(2, values=values)
     if len(new_shape) != len(grid_shape):
         raise ValueError(f"{new_shape=} must have one entry per axis of {grid_shape=}.")
     if min(*grid_shape, *new_shape, 1) < 1:

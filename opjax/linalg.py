@@ -122,9 +122,7 @@ def solve(
       >>> solve(np.array([[2.0, 0.0], [0.0, 4.0]]), np.ones((2, 1)))[:, 0].tolist()
       [0.5, 0.25]
     """
-    system, rhs = jnp.asarray(system), jnp.asarray(rhs)
-    _checks.floating(system=system, rhs=rhs)
-    _checks.rank(2, system=system, rhs=rhs)
+    system, rhs = _checks.arrays(2, system=system, rhs=rhs)
     if system.shape[0] != system.shape[1]:
         raise ValueError(f"system has shape {system.shape}, expected a square matrix.")
     _checks.same_axis(0, "rows", {"system": system, "rhs": rhs})
@@ -169,9 +167,7 @@ def whiten(
       >>> whiten(values, np.array([[4.0, 0.0], [0.0, 16.0]])).tolist()
       [[1.0, 0.0], [0.0, 1.0]]
     """
-    values, covariance = jnp.asarray(values), jnp.asarray(covariance)
-    _checks.floating(values=values, covariance=covariance)
-    _checks.rank(2, values=values, covariance=covariance)
+    values, covariance = _checks.arrays(2, values=values, covariance=covariance)
     k = values.shape[1]
     if covariance.shape != (k, k):
         raise ValueError(
@@ -235,9 +231,7 @@ def ridge_solve(
     References:
       Xiao et al., "Functional Attention", 2026, Eq. 6, 7 and App. B.1.
     """
-    matrix, target = jnp.asarray(matrix), jnp.asarray(target)
-    _checks.floating(matrix=matrix, target=target)
-    _checks.rank(2, matrix=matrix, target=target)
+    matrix, target = _checks.arrays(2, matrix=matrix, target=target)
     _checks.same_axis(0, "rows", {"matrix": matrix, "target": target})
     k, d = matrix.shape
     a, b = at_least_single(matrix), at_least_single(target)
@@ -289,9 +283,7 @@ def condition_number(
     References:
       Xiao et al., "Functional Attention", 2026, App. D.2 and D.3 (Fig. 6 and 7).
     """
-    matrix = jnp.asarray(matrix)
-    _checks.floating(matrix=matrix)
-    _checks.rank(2, matrix=matrix)
+    (matrix,) = _checks.arrays(2, matrix=matrix)
     k, d = matrix.shape
     matrix = at_least_single(matrix)
     squares = _singular_values(matrix) ** 2

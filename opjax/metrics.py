@@ -180,9 +180,7 @@ def r_squared(
       >>> float(r_squared(np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 3.0])))
       1.0
     """
-    prediction, target = jnp.asarray(prediction), jnp.asarray(target)
-    _checks.floating(prediction=prediction, target=target)
-    _checks.rank(1, prediction=prediction, target=target)
+    prediction, target = _checks.arrays(1, prediction=prediction, target=target)
     _checks.same_points(prediction=prediction, target=target)
     dtype = prediction.dtype
     prediction, target = _at_least_single(prediction, target)
@@ -225,9 +223,7 @@ def rank_correlation(
       >>> round(float(rank_correlation(np.arange(5.0), np.arange(5.0) ** 3)), 4)
       1.0
     """
-    first, second = jnp.asarray(first), jnp.asarray(second)
-    _checks.floating(first=first, second=second)
-    _checks.rank(1, first=first, second=second)
+    first, second = _checks.arrays(1, first=first, second=second)
     _checks.same_points(first=first, second=second)
 
     def ranks(values: Array) -> Array:
@@ -314,10 +310,9 @@ def relative_flux_error(
             f"{grid_shape=} at each point of prediction {prediction.shape}."
         )
     factor = jnp.ones_like(prediction) if coefficient is None else coefficient
-    _checks.floating(coefficient=factor)
-    _checks.rank(1, coefficient=factor)
+    (factor,) = _checks.arrays(1, coefficient=factor)
     _checks.same_points(prediction=prediction, coefficient=factor)
-    factor = _checks.at_least_single(jnp.asarray(factor))
+    factor = _checks.at_least_single(factor)
     field, factor = (array.reshape(grid_shape) for array in (prediction, factor))
     reference = jnp.moveaxis(reference, 1, 0).reshape(-1, *grid_shape)
     spacing = jnp.asarray(spacing).astype(field.dtype)

@@ -275,9 +275,7 @@ def radial_spectrum(
       >>> np.round(radial_spectrum(wave, grid_shape=(8,)), 3).tolist()
       [0.0, 0.5, 0.0, 0.0, 0.0]
     """
-    _checks.floating(field=field)
-    field = jnp.asarray(field)
-    _checks.rank(1, field=field)
+    (field,) = _checks.arrays(1, field=field)
     if len(grid_shape) not in (1, 2) or math.prod(grid_shape) != field.size:
         raise ValueError(
             f"grid_shape={tuple(grid_shape)} must have one or two axes and as many "

@@ -125,10 +125,8 @@ def nearest_points(
       >>> nearest_points(np.array([[0.9, 0.0], [0.2, 0.0]]), points).tolist()
       [1, 0]
     """
-    queries = jnp.asarray(queries)
+    (queries,) = _checks.arrays(2, queries=queries)
     points, valid = _cloud(points, quadrature_weights)
-    _checks.floating(queries=queries)
-    _checks.rank(2, queries=queries)
     _checks.same_axis(1, "coordinates (axis 1)", {"queries": queries, "points": points})
     columns = points.T
 
@@ -281,17 +279,14 @@ def principal_axes(
 
 def _cloud(points: ArrayLike, weights: ArrayLike | None) -> tuple[jax.Array, jax.Array]:
     """Checks a cloud; returns its points and which of them count."""
-    points = jnp.asarray(points)
-    _checks.floating(points=points)
-    _checks.rank(2, points=points)
+    (points,) = _checks.arrays(2, points=points)
     if not points.size:
         raise ValueError(
             f"points has shape {points.shape}, but at least one point is needed."
         )
     if weights is None:
         return points, jnp.ones(points.shape[0], bool)
-    _checks.floating(quadrature_weights=weights)
-    _checks.rank(1, quadrature_weights=weights)
+    (weights,) = _checks.arrays(1, quadrature_weights=weights)
     _checks.same_points(points=points, quadrature_weights=weights)
     return points, active(weights)
 

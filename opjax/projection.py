@@ -325,9 +325,7 @@ def moments(
       >>> found.integrals[:, 0].tolist(), float(found.weight)
       ([4.0, 12.0], 4.0)
     """
-    values, basis = jnp.asarray(values), jnp.asarray(basis)
-    _checks.floating(values=values, basis=basis)
-    _checks.rank(2, values=values, basis=basis)
+    values, basis = _checks.arrays(2, values=values, basis=basis)
     _checks.same_points(values=values, basis=basis)
     weights = None
     if quadrature_weights is not None:
@@ -383,9 +381,7 @@ def gram(
       >>> gram(np.array([[1.0, 0.0], [1.0, 2.0]])).tolist()
       [[2.0, 2.0], [2.0, 4.0]]
     """
-    basis = jnp.asarray(basis)
-    _checks.floating(basis=basis)
-    _checks.rank(2, basis=basis)
+    (basis,) = _checks.arrays(2, basis=basis)
     left = basis
     if quadrature_weights is not None:
         weights = check_weights(quadrature_weights, basis=basis)
@@ -470,9 +466,7 @@ def reconstruct(
       >>> reconstruct(np.array([[2.0], [6.0]]), halves)[:, 0].tolist()
       [2.0, 2.0, 6.0, 6.0]
     """
-    coefficients, basis = jnp.asarray(coefficients), jnp.asarray(basis)
-    _checks.floating(coefficients=coefficients, basis=basis)
-    _checks.rank(2, coefficients=coefficients, basis=basis)
+    coefficients, basis = _checks.arrays(2, coefficients=coefficients, basis=basis)
     if coefficients.shape[0] != basis.shape[1]:
         raise ValueError(
             f"Different numbers of basis functions: coefficients {coefficients.shape} "
@@ -494,9 +488,7 @@ def check_weights(
           ...
       ValueError: Different numbers of points (axis 0): quadrature_weights (3,), ...
     """
-    weights = jnp.asarray(quadrature_weights)
-    _checks.floating(quadrature_weights=weights)
-    _checks.rank(1, quadrature_weights=weights)
+    (weights,) = _checks.arrays(1, quadrature_weights=quadrature_weights)
     _checks.same_points(quadrature_weights=weights, **points)
     _checks.non_negative(quadrature_weights=quadrature_weights)
     return weights

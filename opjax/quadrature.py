@@ -128,9 +128,7 @@ def scattered_weights(
       >>> round(float(weights.sum()), 3)
       2.0
     """
-    mesh_points = jnp.asarray(mesh_points)
-    _checks.floating(mesh_points=mesh_points)
-    _checks.rank(2, mesh_points=mesh_points)
+    (mesh_points,) = _checks.arrays(2, mesh_points=mesh_points)
     n, p = mesh_points.shape
     _checks.positive(volume=volume, num_neighbors=num_neighbors)
     if n <= num_neighbors:
@@ -383,9 +381,7 @@ def weighted_mean(
       >>> float(weighted_mean(np.array([1.0, 5.0]), np.array([3.0, 1.0])))
       2.0
     """
-    values = jnp.asarray(values)
-    _checks.floating(values=values)
-    _checks.rank(1, values=values)
+    (values,) = _checks.arrays(1, values=values)
     if quadrature_weights is None:
         return jnp.mean(values)
     weights = jnp.asarray(quadrature_weights, values.dtype)

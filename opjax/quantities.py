@@ -462,9 +462,7 @@ def _forces(gauge: ArrayLike, vectors: ArrayLike, shear: ArrayLike | None) -> Ar
     normal = gauge[:, None] * vectors
     if shear is None:
         return normal
-    shear = jnp.asarray(shear)
-    _checks.floating(shear=shear)
-    _checks.rank(2, shear=shear)
+    (shear,) = _checks.arrays(2, shear=shear)
     _checks.same_points(shear=shear, area_vectors=vectors)
     _checks.same_channels(shear=shear, area_vectors=vectors)
     # Scaled, so that squares of small areas do not vanish.

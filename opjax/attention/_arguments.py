@@ -19,11 +19,9 @@ def check_weights(**arrays: jax.Array) -> None:
 
 def features(**arrays: ArrayLike) -> list[jax.Array]:
     """Converts feature arrays, which must have the same number of channels."""
-    converted = {name: jnp.asarray(array) for name, array in arrays.items()}
-    _checks.floating(**converted)
-    _checks.rank(2, **converted)
-    _checks.same_channels(**converted)
-    return list(converted.values())
+    converted = _checks.arrays(2, **arrays)
+    _checks.same_channels(**arrays)
+    return converted
 
 
 def attended(
@@ -31,9 +29,7 @@ def attended(
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]:
     """Converts and checks the arguments; zeroes keys and values of masked points."""
     query, key = features(query=query, key=key)
-    value = jnp.asarray(value)
-    _checks.floating(value=value)
-    _checks.rank(2, value=value)
+    (value,) = _checks.arrays(2, value=value)
     _checks.same_points(key=key, value=value)
     if key_weights is None:
         return query, key, value, None

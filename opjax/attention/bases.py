@@ -166,9 +166,9 @@ def coefficients_of(
 ) -> tuple[Float[Array, "kq d"], Float[Array, "kk d"], Float[Array, "kk c"]]:
     """Checks the arguments and projects queries, keys and values to coefficients."""
     query, key = features(query=query, key=key)
-    value, query_basis, key_basis = map(jnp.asarray, (value, query_basis, key_basis))
-    _checks.floating(value=value, query_basis=query_basis, key_basis=key_basis)
-    _checks.rank(2, value=value, query_basis=query_basis, key_basis=key_basis)
+    value, query_basis, key_basis = _checks.arrays(
+        2, value=value, query_basis=query_basis, key_basis=key_basis
+    )
     _checks.same_points(query=query, query_basis=query_basis)
     _checks.same_points(key=key, value=value, key_basis=key_basis)
     if query_weights is not None:

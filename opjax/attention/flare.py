@@ -9,7 +9,6 @@ from jaxtyping import Float
 from opjax import _checks, linalg
 from opjax._jitted import jitted
 from opjax.attention._arguments import attended, features
-from opjax.attention._expansion import Expansion
 from opjax.projection import Moments, check_weights, moments
 from opjax.quadrature import active
 
@@ -72,22 +71,11 @@ def flare_attention(
 
     # With keys for queries, the compiler finds that both are one.
     def scores(points: Array) -> Array:
-        return scale * (points @ latents.T)
+        return linalg.at_least_single(scale * (points @ latents.T))
 
-    return flare_expansion(scores(query), scores(key), value, weights).evaluate()
-
-
-def flare_expansion(
-    query_scores: Float[Array, "m k"],
-    key_scores: Float[Array, "n k"],
-    value: Float[Array, "n c"],
-    weights: Float[Array, " n"] | None,
-) -> Expansion:
-    """Returns the two factors of `flare_attention` from scores, without checks."""
-    query_scores, key_scores = map(linalg.at_least_single, (query_scores, key_scores))
-    shares = jax.nn.softmax(query_scores, axis=1)
-    means = _softmax_means(value, key_scores, weights)
-    return Expansion(shares.astype(value.dtype), means)
+    shares = jax.nn.softmax(scores(query), axis=1)
+    means = _softmax_means(value, scores(key), weights)
+    return shares.astype(value.dtype) @ means
 
 
 @jitted()
@@ -129,9 +117,7 @@ def softmax_means(
       Wang and Wang, "Latent neural operator for solving forward and inverse PDE
       problems", NeurIPS 2024 (arXiv:2406.03923).
     """
-    values, scores = jnp.asarray(values), jnp.asarray(scores)
-    _checks.floating(values=values, scores=scores)
-    _checks.rank(2, values=values, scores=scores)
+    values, scores = _checks.arrays(2, values=values, scores=scores)
     _checks.same_points(values=values, scores=scores)
     weights = None
     if quadrature_weights is not None:

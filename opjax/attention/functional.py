@@ -122,9 +122,7 @@ def transport(
       Xiao et al., "Functional Attention", 2026, Eq. 8 and App. B.1.
     """
     query, key = features(query=query, key=key)
-    value = jnp.asarray(value)
-    _checks.floating(value=value)
-    _checks.rank(2, value=value)
+    (value,) = _checks.arrays(2, value=value)
     _checks.same_basis(key=key, value=value)
     return query @ linalg.ridge_solve(key, value, ridge=ridge)
 
@@ -321,9 +319,7 @@ def intention_coefficients(
     key_weights: Float[ArrayLike, " n"] | None = None,
 ) -> Float[Array, "d c"]:
     """Returns the coefficients of `intention`, `(K^T W K + ridge I)^{-1} K^T W V`."""
-    key, value = jnp.asarray(key), jnp.asarray(value)
-    _checks.floating(key=key, value=value)
-    _checks.rank(2, key=key, value=value)
+    key, value = _checks.arrays(2, key=key, value=value)
     _checks.same_points(key=key, value=value)
     if key_weights is not None:
         weights = jnp.asarray(key_weights)

@@ -7,7 +7,6 @@ from jaxtyping import Float
 
 from opjax._jitted import jitted
 from opjax.attention._arguments import attended, features, integrand
-from opjax.attention._expansion import Expansion
 from opjax.attention.flare import softmax_means
 
 
@@ -57,21 +56,10 @@ def linear_attention(
     References:
       Shen et al., "Efficient attention: attention with linear complexities", 2021.
     """
-    return linear_expansion(query, key, value, key_weights=key_weights).evaluate()
-
-
-def linear_expansion(
-    query: Float[ArrayLike, "m d"],
-    key: Float[ArrayLike, "n d"],
-    value: Float[ArrayLike, "n c"],
-    *,
-    key_weights: Float[ArrayLike, " n"] | None = None,
-) -> Expansion:
-    """Returns the two factors of `linear_attention`, with the same arguments."""
     query, key, value, weights = attended(query, key, value, key_weights)
     over_features = jax.nn.softmax(query, axis=1)
     averages = softmax_means(value, key, quadrature_weights=weights)
-    return Expansion(over_features.astype(value.dtype), averages)
+    return over_features.astype(value.dtype) @ averages
 
 
 @jitted()

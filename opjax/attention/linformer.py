@@ -1,14 +1,12 @@
 """Softmax attention with a fixed number of projected keys."""
 
-import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from opjax import _checks
 from opjax._jitted import jitted
-from opjax.attention._arguments import attended, features
-from opjax.attention._expansion import Expansion
+from opjax.attention._arguments import attended
 from opjax.attention.linear import galerkin_coefficients
 from opjax.attention.pairwise import attention_matrix
 
@@ -61,44 +59,13 @@ def linformer_attention(
       Wang et al., "Linformer: self-attention with linear complexity", 2020, Eq. 7.
     """
     query, key, value, weights = attended(query, key, value, key_weights)
-    projections = jnp.asarray(key_projection), jnp.asarray(value_projection)
-    keys = ("key_projection", "value_projection")
-    named: dict[str, Array] = dict(zip(keys, projections, strict=True))
-    _checks.floating(**named)
-    _checks.rank(2, **named)
+    named = {"key_projection": key_projection, "value_projection": value_projection}
+    projections = _checks.arrays(2, **named)
     _checks.same_points(key=key, **named)
     _checks.same_axis(1, "projected points (axis 1)", named)
-    key = linformer_keys(key, key_projection=projections[0], key_weights=weights)
-    expansion = linformer_expansion(
-        query, key, value, value_projection=projections[1], key_weights=weights
+    keys, values = (
+        galerkin_coefficients(columns, array, key_weights=weights)
+        for columns, array in zip(projections, (key, value), strict=True)
     )
-    return expansion.evaluate()
-
-
-def linformer_keys(
-    key: Float[ArrayLike, "n d"],
-    *,
-    key_projection: Float[ArrayLike, "n r"],
-    key_weights: Float[ArrayLike, " n"] | None = None,
-) -> Float[Array, "r d"]:
-    """Returns the projected keys `E^T W K` of `linformer_attention`."""
-    projection, key = jnp.asarray(key_projection), jnp.asarray(key)
-    _checks.same_points(key=key, key_projection=projection)
-    return galerkin_coefficients(projection, key, key_weights=key_weights)
-
-
-def linformer_expansion(
-    query: Float[ArrayLike, "m d"],
-    projected_key: Float[ArrayLike, "r d"],
-    value: Float[ArrayLike, "n c"],
-    *,
-    value_projection: Float[ArrayLike, "n r"],
-    key_weights: Float[ArrayLike, " n"] | None = None,
-) -> Expansion:
-    """Returns the two factors of `linformer_attention` from keys `E^T W K`."""
-    query, key = features(query=query, projected_key=projected_key)
-    coefficients = galerkin_coefficients(
-        value_projection, value, key_weights=key_weights
-    )
-    shares = attention_matrix(query, key, None)
-    return Expansion(shares.astype(coefficients.dtype), coefficients)
+    shares = attention_matrix(query, keys, None)
+    return shares.astype(values.dtype) @ values

@@ -11,7 +11,6 @@ from jaxtyping import Float
 from opjax import _checks, linalg
 from opjax._jitted import jitted
 from opjax.attention._arguments import attended, check_weights
-from opjax.attention._expansion import Expansion
 from opjax.attention.pairwise import attention_matrix
 from opjax.quadrature import active, select
 
@@ -86,36 +85,6 @@ def nystrom_attention(
       Xiong et al., "Nystromformer: a Nystrom-based algorithm for approximating
       self-attention", AAAI 2021, Eq. 11 and 13.
     """
-    expansion = nystrom_expansion(
-        query,
-        key,
-        value,
-        num_landmarks=num_landmarks,
-        num_iterations=num_iterations,
-        start_norm=start_norm,
-        zero_fill=zero_fill,
-        query_weights=query_weights,
-        key_weights=key_weights,
-    )
-    return expansion.evaluate().astype(jnp.asarray(value).dtype)
-
-
-def nystrom_expansion(
-    query: Float[ArrayLike, "m d"],
-    key: Float[ArrayLike, "n d"],
-    value: Float[ArrayLike, "n c"],
-    *,
-    num_landmarks: int,
-    num_iterations: int = 6,
-    start_norm: ArrayLike | None = None,
-    zero_fill: bool = False,
-    query_weights: Float[ArrayLike, " m"] | None = None,
-    key_weights: Float[ArrayLike, " n"] | None = None,
-) -> Expansion:
-    """Returns the factors of `nystrom_attention`, in single precision or higher.
-
-    The functions are averages over landmarks, `S(Q, K~)`. The arguments are the same.
-    """
     query, key, value, weights = attended(query, key, value, key_weights)
     query_mass = None
     if query_weights is not None:
@@ -138,7 +107,8 @@ def nystrom_expansion(
     from_landmarks = attention_matrix(query_landmarks, key, weights)
     values = from_landmarks.astype(value.dtype) @ value
     inverse = _pseudo_inverse(between, num_iterations, start_norm)
-    return Expansion(to_landmarks, inverse @ values.astype(inverse.dtype))
+    averages = to_landmarks @ (inverse @ values.astype(inverse.dtype))
+    return averages.astype(value.dtype)
 
 
 def row_and_column(

@@ -67,9 +67,7 @@ def orthogonal_attention(
       Documentation of `orthogonal_attention_layer_type` of the Fortran library athena.
     """
     query, key, value = features(query=query, key=key, value=value)
-    raw = jnp.asarray(key_basis)
-    _checks.floating(key_basis=raw)
-    _checks.rank(2, key_basis=raw)
+    (raw,) = _checks.arrays(2, key_basis=key_basis)
     _checks.same_points(value=value, key_basis=raw)
     _checks.option("orthonormalization", orthonormalization, basis.ORTHONORMALIZATIONS)
     for name, modes in (("query", query), ("key", key)):

@@ -47,9 +47,7 @@ def feature_covariance(
       Xiao et al., "Improved operator learning by orthogonal attention", ICML 2024
       (arXiv:2310.12487).
     """
-    features = jnp.asarray(features)
-    _checks.floating(features=features)
-    _checks.rank(2, features=features)
+    (features,) = _checks.arrays(2, features=features)
     features = linalg.at_least_single(features)
     products = gram(features, quadrature_weights=quadrature_weights)
     if quadrature_weights is None:
@@ -107,10 +105,8 @@ def orthonormal_attention(
       Xiao et al., "Improved operator learning by orthogonal attention", ICML 2024
       (arXiv:2310.12487).
     """
-    value, features, gains = map(jnp.asarray, (value, features, gains))
-    _checks.floating(value=value, features=features, gains=gains)
-    _checks.rank(2, value=value, features=features)
-    _checks.rank(1, gains=gains)
+    value, features = _checks.arrays(2, value=value, features=features)
+    (gains,) = _checks.arrays(1, gains=gains)
     _checks.same_points(value=value, features=features)
     weights = None
     if quadrature_weights is not None:
@@ -118,8 +114,7 @@ def orthonormal_attention(
         features = select(features, weights)
     if covariance is None:
         covariance = feature_covariance(features, quadrature_weights=weights)
-    covariance = jnp.asarray(covariance)
-    _checks.floating(covariance=covariance)
+    (covariance,) = _checks.arrays(2, covariance=covariance)
     k = features.shape[1]
     if covariance.shape != (k, k) or gains.shape != (k,):
         raise ValueError(

@@ -10,7 +10,6 @@ from opjax import _checks, linalg
 from opjax._jitted import jitted
 from opjax._sequential import one_by_one
 from opjax.attention._arguments import attended
-from opjax.attention._expansion import Expansion
 from opjax.quadrature import active, select
 
 KERNELS = ("softmax", "relu")
@@ -75,44 +74,15 @@ def performer_attention(
       Choromanski et al., "Rethinking attention with performers", ICLR 2021, Lemma 1
       and Section 2.
     """
-    expansion = performer_expansion(
-        query,
-        key,
-        value,
-        projection_matrix=projection_matrix,
-        kernel=kernel,
-        offset=offset,
-        key_weights=key_weights,
-    )
-    return expansion.evaluate().astype(jnp.asarray(value).dtype)
-
-
-def performer_expansion(
-    query: Float[ArrayLike, "m d"],
-    key: Float[ArrayLike, "n d"],
-    value: Float[ArrayLike, "n c"],
-    *,
-    projection_matrix: Float[ArrayLike, "r d"],
-    kernel: str = "softmax",
-    offset: ArrayLike | None = None,
-    key_weights: Float[ArrayLike, " n"] | None = None,
-) -> Expansion:
-    """Returns the factors of `performer_attention`, in single precision or higher.
-
-    The functions are features of the queries divided by their denominators. The
-    arguments are the same.
-    """
     query, key, value, weights = attended(query, key, value, key_weights)
-    directions = jnp.asarray(projection_matrix)
-    _checks.floating(projection_matrix=directions)
-    _checks.rank(2, projection_matrix=directions)
+    (directions,) = _checks.arrays(2, projection_matrix=projection_matrix)
     _checks.same_channels(query=query, projection_matrix=directions)
     _checks.option("kernel", kernel, KERNELS)
     offset = OFFSETS[kernel] if offset is None else offset
     _checks.single_numbers(offset=offset)
+    dtype = value.dtype
     query, key, value, directions = (
-        linalg.at_least_single(a.astype(value.dtype))
-        for a in (query, key, value, directions)
+        linalg.at_least_single(a.astype(dtype)) for a in (query, key, value, directions)
     )
     small = jnp.asarray(offset, value.dtype)
     query_features = small + _query_features(query, directions, kernel)
@@ -124,7 +94,8 @@ def performer_expansion(
         key_features = weights[:, None].astype(value.dtype) * key_features
     denominator = query_features @ jnp.sum(key_features, axis=0)
     safe = jnp.where(denominator == 0, 1, denominator)
-    return Expansion(query_features / safe[:, None], key_features.T @ value)
+    averages = (query_features / safe[:, None]) @ (key_features.T @ value)
+    return averages.astype(dtype)
 
 
 @jitted(static=("num_features", "dim", "dtype"))

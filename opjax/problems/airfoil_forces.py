@@ -81,9 +81,7 @@ def force_coefficients(
     # Into the airfoil is to the left where the contour runs counterclockwise.
     normals = jnp.sign(turned) * jnp.stack([-sides[:, 1], sides[:, 0]], axis=1)
     if shear is not None:
-        shear = jnp.asarray(shear)
-        _checks.floating(shear=shear)
-        _checks.rank(2, shear=shear)
+        (shear,) = _checks.arrays(2, shear=shear)
         _checks.same_points(points=points, shear=shear)
         shear = _mean_of_ends(shear)
     force = quantities.force(_mean_of_ends(pressure), normals, shear=shear)
@@ -122,9 +120,7 @@ def wall_shear(
     References:
       Bonnet et al., "AirfRANS", NeurIPS 2022, section 3.
     """
-    velocity, normals = jnp.asarray(velocity), jnp.asarray(normals)
-    _checks.floating(velocity=velocity, normals=normals)
-    _checks.rank(2, velocity=velocity, normals=normals)
+    velocity, normals = _checks.arrays(2, velocity=velocity, normals=normals)
     inverse = jnp.asarray(stencil.inverse, velocity.dtype)
     corner, after, before = (velocity[stencil.nodes[:, i]] for i in range(3))
     along = jnp.stack([after - corner, before - corner], axis=1)

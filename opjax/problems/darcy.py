@@ -229,8 +229,7 @@ def sample(
 
 
 def _check_problem(coefficient: ArrayLike, source: ArrayLike) -> None:
-    _checks.floating(coefficient=coefficient)
-    random_fields.square(coefficient=coefficient)
+    random_fields.square("coefficient", coefficient)
     if jnp.shape(coefficient)[0] < 4:
         raise ValueError(
             f"coefficient has shape {jnp.shape(coefficient)}, expected at least (4, 4):"

@@ -259,10 +259,8 @@ def sample(
 
 def _check_fields(initial: ArrayLike, forcing: ArrayLike | None) -> None:
     fields = {"initial": initial} | ({} if forcing is None else {"forcing": forcing})
-    _checks.floating(**fields)
-    random_fields.square(initial=initial)
-    if forcing is not None:
-        random_fields.square(forcing=forcing)
+    for name, field in fields.items():
+        random_fields.square(name, field)
     if jnp.shape(initial)[0] < 4:
         raise ValueError(
             f"initial has shape {jnp.shape(initial)}, expected at least (4, 4): on a "

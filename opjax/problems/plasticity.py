@@ -179,12 +179,10 @@ def solve(
       >>> round(float(motion[:, 0, -1, 3].mean()), 2)  # the upper side went down
       -0.1
     """
-    _checks.floating(die=die)
-    _checks.rank(1, die=die)
+    (die,) = _checks.arrays(1, die=die)
     _checks.positive(travel=travel, speed=speed)
     if num_frames < 2:
         raise ValueError(f"{num_frames=} must be at least 2.")
-    die = jnp.asarray(die)
     reference = reference_mesh((die.shape[0], num_across))
     interval = jnp.asarray(travel, die.dtype) / jnp.asarray(speed, die.dtype)
     interval = interval / (num_frames - 1)

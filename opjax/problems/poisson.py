@@ -232,9 +232,7 @@ def weighted_mse(
     References:
       Köhler and Rheinbach, 2026, Eq. 21.
     """
-    prediction, solution = jnp.asarray(prediction), jnp.asarray(solution)
-    _checks.floating(prediction=prediction, solution=solution)
-    _checks.rank(2, prediction=prediction, solution=solution)
+    prediction, solution = _checks.arrays(2, prediction=prediction, solution=solution)
     _checks.same_points(prediction=prediction, solution=solution)
     _checks.same_channels(prediction=prediction, solution=solution)
     _checks.non_negative(floor=floor)

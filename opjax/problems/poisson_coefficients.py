@@ -83,9 +83,9 @@ def solve(right_side: ArrayLike, coefficient: ArrayLike) -> jax.Array:
       TypeError: if an array is not floating point.
       ValueError: if shapes do not match.
     """
-    right_side, coefficient = jnp.asarray(right_side), jnp.asarray(coefficient)
-    _checks.floating(right_side=right_side, coefficient=coefficient)
-    _checks.rank(1, right_side=right_side, coefficient=coefficient)
+    right_side, coefficient = _checks.arrays(
+        1, right_side=right_side, coefficient=coefficient
+    )
     size = len(right_side)
     if len(coefficient) != size + 1:
         raise ValueError(

@@ -90,9 +90,8 @@ def cosine_synthesis(coefficients: ArrayLike) -> jax.Array:
       >>> float(cosine_synthesis(coefficients)[1, 2])  # the constant mode
       1.0
     """
-    _checks.floating(coefficients=coefficients)
-    square(coefficients=coefficients)
-    return jax.scipy.fft.idctn(jnp.asarray(coefficients), norm="ortho")
+    coefficients = square("coefficients", coefficients)
+    return jax.scipy.fft.idctn(coefficients, norm="ortho")
 
 
 @partial(jax.jit, static_argnames=("num_points", "alpha", "tau", "dtype"))
@@ -219,23 +218,22 @@ def available_dtype(dtype: DTypeLike | None) -> jnp.dtype:
     return available
 
 
-def square(**arrays: ArrayLike) -> None:
-    """Raises ValueError unless every array is a square matrix.
+def square(name: str, array: ArrayLike) -> jax.Array:
+    """Returns a floating-point array, and raises ValueError unless it is square.
 
     Examples:
       >>> import numpy as np
       >>> from opjax.problems.random_fields import square
-      >>> square(field=np.zeros((3, 3)))
       >>> try:
-      ...     square(field=np.zeros((3, 4)))
+      ...     square("field", np.zeros((3, 4)))
       ... except ValueError as error:
       ...     print(str(error).partition(":")[0])
       field has shape (3, 4), expected a square array
     """
-    _checks.rank(2, **arrays)
-    for name, array in arrays.items():
-        if jnp.shape(array)[0] != jnp.shape(array)[1]:
-            raise ValueError(
-                f"{name} has shape {jnp.shape(array)}, expected a square array: "
-                "values on a square grid of cell centres."
-            )
+    (values,) = _checks.arrays(2, **{name: array})
+    if values.shape[0] != values.shape[1]:
+        raise ValueError(
+            f"{name} has shape {values.shape}, expected a square array: "
+            "values on a square grid of cell centres."
+        )
+    return values

@@ -28,22 +28,18 @@ def cells_to_nodes(values: ArrayLike) -> jax.Array:
       TypeError: if `values` is not floating point.
       ValueError: if `values` does not have two axes, or has fewer than four points.
     """
-    values = jnp.asarray(values)
-    _checks.floating(values=values)
-    _checks.rank(2, values=values)
-    return apply_to_axes(spline_matrix(values.shape[0], to_nodes=True), values)
+    return _along_both_axes(values, to_nodes=True)
 
 
 def nodes_to_cells(values: ArrayLike) -> jax.Array:
     """Carries values from nodes to cell centres, otherwise like `cells_to_nodes`."""
-    values = jnp.asarray(values)
-    _checks.floating(values=values)
-    _checks.rank(2, values=values)
-    return apply_to_axes(spline_matrix(values.shape[0], to_nodes=False), values)
+    return _along_both_axes(values, to_nodes=False)
 
 
-def apply_to_axes(matrix: ArrayLike, values: jax.Array) -> jax.Array:
+def _along_both_axes(values: ArrayLike, *, to_nodes: bool) -> jax.Array:
     """`matrix @ values @ matrix.T`, in full precision on every accelerator."""
+    (values,) = _checks.arrays(2, values=values)
+    matrix = spline_matrix(values.shape[0], to_nodes=to_nodes)
     matrix = jnp.asarray(matrix, values.dtype)
     product = partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)
     return product(product(matrix, values), matrix.T)

@@ -170,7 +170,7 @@ def restrict(values: Float[ArrayLike, "n c"], cover: Cover) -> Float[Array, "s m
       >>> local.shape, local[1, :, 0].tolist()
       ((2, 5, 1), [3.0, 4.0, 5.0, 6.0, 7.0])
     """
-    values = checked_values(cover, values=values)
+    values = checked_values(cover, values)
     inside = cover.weights_as(values.dtype)[..., None] > 0
     return jnp.where(inside, gather(values, cover), 0)
 
@@ -200,9 +200,7 @@ def prolong(local: Float[ArrayLike, "s m c"], cover: Cover) -> Float[Array, "n c
       >>> schwarz.prolong(local, cover)[:, 0].tolist()  # twice in the overlap
       [1.0, 1.0, 1.0, 2.0, 2.0, 1.0, 1.0, 1.0]
     """
-    local = jnp.asarray(local)
-    _checks.floating(local=local)
-    _checks.rank(3, local=local)
+    (local,) = _checks.arrays(3, local=local)
     if local.shape[:2] != jnp.shape(cover.indices):
         raise ValueError(
             f"local {local.shape} does not fit the cover's subdomains "
@@ -252,15 +250,12 @@ def _shifted(values: jax.Array, offset: int, axis_name: str | None) -> jax.Array
     return lax.ppermute(values, axis_name, pairs)
 
 
-def checked_values(cover: Cover, **values: ArrayLike) -> Float[Array, "n c"]:
+def checked_values(cover: Cover, values: ArrayLike) -> Float[Array, "n c"]:
     """Checks values at the points of a cover and returns them as an array."""
-    ((name, content),) = values.items()
-    array = jnp.asarray(content)
-    _checks.floating(**{name: array})
-    _checks.rank(2, **{name: array})
+    (array,) = _checks.arrays(2, values=values)
     if array.shape[0] != cover.num_points:
         raise ValueError(
-            f"{name} {array.shape} must have one row for each of the "
+            f"values {array.shape} must have one row for each of the "
             f"{cover.num_points} points of the cover."
         )
     return array

@@ -50,9 +50,7 @@ def low_rank_attention(
       Köhler and Rheinbach, "Hierarchical Attention via Domain Decomposition", 2026,
       Eq. 6-8.
     """
-    query, key, value = map(jnp.asarray, (query, key, value))
-    _checks.floating(query=query, key=key, value=value)
-    _checks.rank(2, query=query, key=key, value=value)
+    query, key, value = _checks.arrays(2, query=query, key=key, value=value)
     _checks.same_channels(query=query, key=key)
     _checks.same_points(key=key, value=value)
     return query @ (key.T @ value)
@@ -102,7 +100,7 @@ def additive(
       Köhler and Rheinbach, "Hierarchical Attention via Domain Decomposition", 2026,
       Eq. 12-14; Cai and Sarkis, "A restricted additive Schwarz preconditioner", 1999.
     """
-    values = checked_values(cover, values=values)
+    values = checked_values(cover, values)
     _checks.option("weighting", weighting, _WEIGHTINGS)
     for number, argument in enumerate(arguments):
         if jnp.shape(argument)[:1] != (cover.num_subdomains,):
@@ -166,7 +164,7 @@ def coarse_restrict(
       >>> schwarz.coarse_restrict(np.ones((7, 1)), hats).tolist()
       [[4.0]]
     """
-    values = checked_values(coarse_space, values=values)
+    values = checked_values(coarse_space, values)
     if _is_wide(coarse_space, values.shape[1]):
         sums = _matrix(coarse_space, values.dtype).T @ values
     else:
@@ -201,9 +199,7 @@ def coarse_prolong(
       >>> schwarz.coarse_prolong([[0.0], [2.0], [4.0]], hats)[:, 0].tolist()
       [0.0, 1.0, 2.0, 3.0, 4.0]
     """
-    coefficients = jnp.asarray(coefficients)
-    _checks.floating(coefficients=coefficients)
-    _checks.rank(2, coefficients=coefficients)
+    (coefficients,) = _checks.arrays(2, coefficients=coefficients)
     if coefficients.shape[0] != coarse_space.num_subdomains:
         raise ValueError(
             f"coefficients {coefficients.shape} must have one row for each of the "

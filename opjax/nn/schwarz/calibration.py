@@ -186,9 +186,7 @@ def _left_singular(x: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 def _levels(model: Factored, inputs: jax.Array, targets: jax.Array) -> list[_Blocks]:
     """Returns the blocks of all levels, the coarsest first, for normalised samples."""
-    inputs, targets = jnp.asarray(inputs), jnp.asarray(targets)
-    _checks.floating(inputs=inputs, targets=targets)
-    _checks.rank(2, inputs=inputs, targets=targets)
+    inputs, targets = _checks.arrays(2, inputs=inputs, targets=targets)
     _checks.same_points(inputs=inputs, targets=targets)
     _checks.same_channels(inputs=inputs, targets=targets)
     norms = jnp.linalg.norm(targets, axis=0, keepdims=True)
