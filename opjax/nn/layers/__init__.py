@@ -10,6 +10,7 @@ from opjax.nn.layers.linear import ACTIVATIONS, MLP, FanInLinear, Linear, Residu
 from opjax.nn.layers.norm import LayerNorm, RMSNorm, normalized
 from opjax.nn.layers.scalers import ConvolutionBlock, DownScaler, UpScaler
 from opjax.nn.layers.spectral import SpectralConvolution
+from opjax.nn.layers.stacks import stacked
 
 __all__ = [
     "ACTIVATIONS",
@@ -34,5 +35,6 @@ __all__ = [
     "initializers",
     "normalized",
     "reference_distances",
+    "stacked",
     "trunk_init",
 ]

@@ -1,5 +1,7 @@
 """Mixtures of perceptrons with a gate at every point."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -7,6 +9,7 @@ from flax import nnx
 from opjax import _checks
 from opjax.nn.layers.initializers import Initializer, trunk_init
 from opjax.nn.layers.linear import MLP
+from opjax.nn.layers.stacks import stacked
 
 
 class Experts(nnx.Module):
@@ -47,17 +50,10 @@ class Experts(nnx.Module):
         rngs: nnx.Rngs,
     ):
         _checks.positive(num_experts=num_experts)
-
-        def expert(key: jax.Array) -> MLP:
-            return MLP(
-                features,
-                hidden_features,
-                features,
-                kernel_init=kernel_init,
-                rngs=nnx.Rngs(key),
-            )
-
-        self.experts = jax.vmap(expert)(jax.random.split(rngs.params(), num_experts))
+        expert = partial(
+            MLP, features, hidden_features, features, kernel_init=kernel_init
+        )
+        self.experts = stacked(expert, num_experts, rngs=rngs)
 
     def __call__(self, x: jax.Array, gates: jax.Array) -> jax.Array:
         """Maps features `(n, c)` and weights of the experts `(n, e)` to `(n, c)`."""

@@ -13,6 +13,7 @@ from opjax import _checks
 from opjax._jitted import pytree
 from opjax.nn.attention.subdomains import Subdomains
 from opjax.nn.bases.expansions import Basis
+from opjax.nn.layers import TimeEmbedding
 
 
 @pytree
@@ -120,6 +121,16 @@ def joined(
     _checks.rank(2, features=features)
     _checks.same_points(mesh_points=positions, features=features)
     return jnp.concatenate([positions, features], axis=1)
+
+
+def with_time(
+    z: jax.Array, time: jax.Array | None, embedding: TimeEmbedding | None
+) -> jax.Array:
+    """Adds an embedded time to all points, if the model has an embedding."""
+    check_time(time, embedding is not None)
+    if embedding is None or time is None:
+        return z
+    return z + embedding(time)[None, :]
 
 
 def check_time(time: Any, takes_time: bool) -> None:

@@ -4,11 +4,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import jax
 from flax import nnx
 
 from opjax import _checks
-from opjax.nn.layers import LayerNorm, ResidualMLP, TimeEmbedding
+from opjax.nn.layers import LayerNorm, ResidualMLP, TimeEmbedding, stacked
 from opjax.nn.layers.position import Position
 from opjax.nn.models import chunks
 from opjax.nn.models.encoder import Attention, Block
@@ -128,17 +127,10 @@ class Flare(OperatorTransformer):
         self.time_embedding = (
             TimeEmbedding(features, rngs=rngs) if time_embedding else None
         )
-
-        def block(key: jax.Array) -> FlareBlock:
-            return FlareBlock(
-                features,
-                attention=attention,
-                perceptron=perceptron,
-                norm=norm,
-                rngs=nnx.Rngs(key),
-            )
-
-        self.blocks = jax.vmap(block)(jax.random.split(rngs.params(), num_layers))
+        layer = partial(
+            FlareBlock, features, attention=attention, perceptron=perceptron, norm=norm
+        )
+        self.blocks = stacked(layer, num_layers, rngs=rngs)
         self.decoder_norm = norm(features) if decoder_norm else None
         self.decoder = ends(
             features,

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -18,10 +19,11 @@ from opjax.nn.layers import (
     SpectralConvolution,
     TimeEmbedding,
     normalized,
+    stacked,
 )
 from opjax.nn.layers.initializers import spectral_variance
 from opjax.nn.layers.position import Coordinates, Position
-from opjax.nn.models._given import check_time, refuse
+from opjax.nn.models._given import refuse, with_time
 
 
 class FourierBlock(nnx.Module):
@@ -201,11 +203,8 @@ class FourierNeuralOperator(nnx.Module):
             TimeEmbedding(features, rngs=rngs) if time_embedding else None
         )
         padded = self.padded_shape(self.grid_shape)
-
-        def layer(key: jax.Array) -> FourierBlock:
-            return block(features, grid_shape=padded, modes=modes, rngs=nnx.Rngs(key))
-
-        self.blocks = jax.vmap(layer)(jax.random.split(rngs.params(), num_layers))
+        layer = partial(block, features, grid_shape=padded, modes=modes)
+        self.blocks = stacked(layer, num_layers, rngs=rngs)
         hidden = max(1, round(projection_ratio * features))
         self.projection = _mlp(features, hidden, out_features, rngs=rngs)
 
@@ -287,10 +286,7 @@ class FourierNeuralOperator(nnx.Module):
             _expect("features", features, (n, self.feature_dim), grid_shape)
             inputs.append(jnp.asarray(features))
         z = self.lifting(jnp.concatenate(inputs, axis=1))
-        check_time(time, self.time_embedding is not None)
-        if self.time_embedding is not None and time is not None:
-            z = z + self.time_embedding(time)[None, :]
-        return z
+        return with_time(z, time, self.time_embedding)
 
     def pad(self, z: jax.Array, grid_shape: tuple[int, ...]) -> jax.Array:
         """Pads features `(n, c)` on the grid."""

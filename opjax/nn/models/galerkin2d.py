@@ -1,6 +1,7 @@
 """The Galerkin transformer on two-dimensional grids, with resampling layers."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -19,6 +20,7 @@ from opjax.nn.layers import (
     PointwiseDecoder,
     SpectralDecoder,
     UpScaler,
+    stacked,
 )
 from opjax.nn.models._given import Points, refuse
 from opjax.nn.models.encoder import EncoderLayer
@@ -131,18 +133,15 @@ class GalerkinTransformer2d(nnx.Module):
             else up(features, grid_shape=self.coarse_shape, rngs=rngs)
         )
         self.output_shape = _last_shape(self.up, self.coarse_shape)
-
-        def layer(key: jax.Array) -> EncoderLayer:
-            return EncoderLayer(
-                features,
-                hidden_features=hidden_features,
-                attention=attention,
-                outer_norm=outer_norm,
-                epsilon=epsilon,
-                rngs=nnx.Rngs(key),
-            )
-
-        self.layers = jax.vmap(layer)(jax.random.split(rngs.params(), num_layers))
+        layer = partial(
+            EncoderLayer,
+            features,
+            hidden_features=hidden_features,
+            attention=attention,
+            outer_norm=outer_norm,
+            epsilon=epsilon,
+        )
+        self.layers = stacked(layer, num_layers, rngs=rngs)
         self.decoder = decoder(features, rngs=rngs)
 
     @split_by_compiler

@@ -11,10 +11,10 @@ from jaxtyping import Float
 from opjax import _checks
 from opjax._explicit import split_by_compiler
 from opjax.nn.attention.softmaxed import NormalizedAttention, NormalizedCrossAttention
-from opjax.nn.layers import MLP, Experts, Initializer, LayerNorm, TimeEmbedding
+from opjax.nn.layers import MLP, Experts, Initializer, LayerNorm, TimeEmbedding, stacked
 from opjax.nn.layers.initializers import trunk_init
 from opjax.nn.layers.position import Position, check_points
-from opjax.nn.models._given import check_time, joined
+from opjax.nn.models._given import joined, with_time
 
 
 class GNOTBlock(nnx.Module):
@@ -201,18 +201,15 @@ class GNOT(nnx.Module):
         self.time_embedding = (
             TimeEmbedding(features, rngs=rngs) if time_embedding else None
         )
-
-        def block(key: jax.Array) -> GNOTBlock:
-            return GNOTBlock(
-                features,
-                point_dim=position.point_dim,
-                num_heads=num_heads,
-                num_experts=num_experts,
-                mlp_ratio=mlp_ratio,
-                rngs=nnx.Rngs(key),
-            )
-
-        self.blocks = jax.vmap(block)(jax.random.split(rngs.params(), num_layers))
+        layer = partial(
+            GNOTBlock,
+            features,
+            point_dim=position.point_dim,
+            num_heads=num_heads,
+            num_experts=num_experts,
+            mlp_ratio=mlp_ratio,
+        )
+        self.blocks = stacked(layer, num_layers, rngs=rngs)
         self.decoder = MLP(features, hidden, out_features, rngs=rngs)
 
     @split_by_compiler
@@ -237,12 +234,9 @@ class GNOT(nnx.Module):
     ) -> tuple[jax.Array, jax.Array]:
         """Returns the embeddings `(n, c)` of the points and of the input function."""
         check_points(self.position, mesh_points)
-        check_time(time, self.time_embedding is not None)
         p = self.position(mesh_points)
         f = self.encoder(joined(p, features, self.feature_dim))
-        if self.time_embedding is not None and time is not None:
-            f = f + self.time_embedding(time)[None, :]
-        return self.point_encoder(p), f
+        return self.point_encoder(p), with_time(f, time, self.time_embedding)
 
     def decode(
         self,

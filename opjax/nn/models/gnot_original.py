@@ -1,6 +1,7 @@
 """The general neural operator transformer of the original authors."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ from jaxtyping import Float
 
 from opjax import _checks
 from opjax._explicit import split_by_compiler
-from opjax.nn.layers import MLP
+from opjax.nn.layers import MLP, stacked
 from opjax.nn.layers.position import Coordinates, check_points
 from opjax.nn.models._given import check_time, joined, refuse
 from opjax.nn.models.gnot import GNOTBlock
@@ -115,20 +116,17 @@ class OriginalGNOT(nnx.Module):
         self.point_encoder = perceptron(point_dim + num_parameters + time_embedding)
         dims = self.input_dims or (point_dim + feature_dim,)
         self.encoders = nnx.List([perceptron(channels) for channels in dims])
-
-        def block(key: jax.Array) -> GNOTBlock:
-            return GNOTBlock(
-                features,
-                point_dim=point_dim,
-                num_heads=num_heads,
-                num_inputs=len(dims),
-                num_experts=num_experts,
-                mlp_ratio=mlp_ratio,
-                kernel_init=None,
-                rngs=nnx.Rngs(key),
-            )
-
-        self.blocks = jax.vmap(block)(jax.random.split(rngs.params(), num_layers))
+        layer = partial(
+            GNOTBlock,
+            features,
+            point_dim=point_dim,
+            num_heads=num_heads,
+            num_inputs=len(dims),
+            num_experts=num_experts,
+            mlp_ratio=mlp_ratio,
+            kernel_init=None,
+        )
+        self.blocks = stacked(layer, num_layers, rngs=rngs)
         self.decoder = perceptron(features, out_features)
 
     @split_by_compiler

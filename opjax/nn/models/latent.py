@@ -1,5 +1,7 @@
 """The latent neural operator: attention between a few means over the points."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -107,15 +109,9 @@ class LatentNeuralOperator(nnx.Module):
             perceptron(features, num_latents) if own_decoder_scores else None
         )
         keys = jax.random.split(rngs.params(), num_layers)
-
-        def attention(features: int, *, rngs: nnx.Rngs) -> SoftmaxAttention:
-            return SoftmaxAttention(
-                features,
-                num_heads=num_heads,
-                normalization=None,
-                fan_in_init=True,
-                rngs=rngs,
-            )
+        attention = partial(
+            SoftmaxAttention, num_heads=num_heads, normalization=None, fan_in_init=True
+        )
 
         def block(key: jax.Array) -> Block:
             return Block(

@@ -11,7 +11,7 @@ from opjax import _checks
 from opjax._explicit import split_by_compiler
 from opjax.nn.layers import MLP, LayerNorm, Linear, TimeEmbedding
 from opjax.nn.layers.position import Position, check_points
-from opjax.nn.models._given import NO_POINTS, Points, check_time, joined
+from opjax.nn.models._given import NO_POINTS, Points, joined, with_time
 from opjax.nn.models.encoder import Attention, Block
 
 
@@ -317,14 +317,10 @@ class ONO(nnx.Module):
     ) -> tuple[jax.Array, jax.Array]:
         """Returns the embeddings of the mesh and of the input function, `(n, c)`."""
         check_points(self.position, mesh_points)
-        check_time(time, self.time_embedding is not None)
         positions = self.position(mesh_points)
         inputs = joined(positions, features, self.feature_dim)
         if self.joint_encoder:
             x, f = jnp.split(self.encoder(inputs), 2, axis=1)
-        else:
-            x, f = self.mesh_encoder(inputs), self.encoder(inputs)
-        if self.time_embedding is not None and time is not None:
-            embedded = self.time_embedding(time)[None, :]
-            x, f = (x + embedded, f) if self.joint_encoder else (x, f + embedded)
-        return x, f
+            return with_time(x, time, self.time_embedding), f
+        x, f = self.mesh_encoder(inputs), self.encoder(inputs)
+        return x, with_time(f, time, self.time_embedding)

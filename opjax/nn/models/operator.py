@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -16,10 +17,10 @@ from opjax.nn import division
 from opjax.nn.attention.subdomains import MapsOfLevels, Subdomains
 from opjax.nn.bases.expansions import Basis
 from opjax.nn.division import PointExchange, Use
-from opjax.nn.layers import MLP, LayerNorm, Linear, TimeEmbedding
+from opjax.nn.layers import MLP, LayerNorm, Linear, TimeEmbedding, stacked
 from opjax.nn.layers.position import Position, check_points
 from opjax.nn.models import chunks, packing
-from opjax.nn.models._given import Points, check_time, joined
+from opjax.nn.models._given import Points, joined, with_time
 from opjax.nn.models.encoder import Attention, Block
 from opjax.nn.models.modulation import Modulation
 from opjax.precision import Precision
@@ -124,16 +125,8 @@ class OperatorTransformer(nnx.Module):
             TimeEmbedding(features, rngs=rngs) if time_embedding else None
         )
         self.basis = None if basis is None else basis(features, rngs=rngs)
-
-        def block(key: jax.Array) -> Block:
-            return Block(
-                features,
-                mlp_ratio=mlp_ratio,
-                attention=attention,
-                rngs=nnx.Rngs(key),
-            )
-
-        self.blocks = jax.vmap(block)(jax.random.split(rngs.params(), num_layers))
+        layer = partial(Block, features, mlp_ratio=mlp_ratio, attention=attention)
+        self.blocks = stacked(layer, num_layers, rngs=rngs)
         self.decoder_norm = LayerNorm(features) if decoder_norm else None
         self.decoder = Linear(features, out_features, rngs=rngs)
         if not 0 <= scalar_dim <= feature_dim:
@@ -292,11 +285,8 @@ class OperatorTransformer(nnx.Module):
     ) -> jax.Array:
         """Maps positions and input values to the features `(n, c)` of the blocks."""
         check_points(self.position, mesh_points)
-        check_time(time, self.time_embedding is not None)
         z = self.encoder(joined(self.position(mesh_points), features, self.feature_dim))
-        if self.time_embedding is not None and time is not None:
-            z = z + self.time_embedding(time)[None, :]
-        return z
+        return with_time(z, time, self.time_embedding)
 
     def decode(self, z: jax.Array) -> jax.Array:
         """Maps features `(n, c)` after the blocks to output values."""
