@@ -15,6 +15,7 @@ from jax import lax
 
 import opjax
 from opjax import _checks, linalg
+from opjax.linalg import Ridge
 from opjax.nn.layers import FanInLinear, Linear
 
 # What the ridge of a functional map is measured in.
@@ -50,7 +51,6 @@ class Mixer(nnx.Module, abc.ABC):
     def __init__(
         self, width: int, *, num_heads: int, fan_in_init: bool = False, rngs: nnx.Rngs
     ):
-        del num_heads
         linear = FanInLinear if fan_in_init else Linear
         self.query = linear(width, width, use_bias=False, rngs=rngs)
         self.key = linear(width, width, use_bias=False, rngs=rngs)
@@ -81,7 +81,38 @@ class Mixer(nnx.Module, abc.ABC):
         return self.attend(query, key, identity, own)
 
 
-class FunctionalMap(Mixer):
+class _RegularisedMap(Mixer):
+    """A functional map, the solution of a linear system with a ridge."""
+
+    @abc.abstractmethod
+    def _system(
+        self, query: jax.Array, key: jax.Array, own: Own
+    ) -> tuple[jax.Array, jax.Array, Ridge]:
+        """Returns the queries and keys of the system of one head, and its ridge."""
+
+    def attend(
+        self, query: jax.Array, key: jax.Array, value: jax.Array, own: Own = None
+    ) -> jax.Array:
+        """Applies the functional map to `value`, see `opjax.transport`."""
+        query, key, ridge = self._system(query, key, own)
+        return opjax.transport(query, key, value, ridge=ridge)
+
+    def matrix(self, coefficients: jax.Array, own: Own = None) -> jax.Array:
+        """Returns the functional map `(k, k)`."""
+        query, key, ridge = self._system(
+            self.query(coefficients), self.key(coefficients), own
+        )
+        return opjax.functional_map(query, key, ridge=ridge)
+
+    def condition_number(self, coefficients: jax.Array, own: Own = None) -> jax.Array:
+        """Returns the condition number of the linear system `(k, k)`."""
+        _, key, ridge = self._system(
+            self.query(coefficients), self.key(coefficients), own
+        )
+        return opjax.condition_number(key, ridge=ridge)
+
+
+class FunctionalMap(_RegularisedMap):
     r"""The regularised functional map of functional attention.
 
         C = Q K^T ((1 - a) K K^T + a u I)^{-1},    a = sigmoid(ridge_logit) learned.
@@ -141,36 +172,11 @@ class FunctionalMap(Mixer):
         """Returns the ridges `(h,)`, if every head has a separate one."""
         return self.ridge if self.ridge.ndim else None
 
-    def _ridge(self, own: Own) -> jax.Array:
-        """The ridge of a head."""
-        return self.ridge if own is None else own
-
-    def attend(
-        self,
-        query: jax.Array,
-        key: jax.Array,
-        value: jax.Array,
-        own: Own = None,
-    ) -> jax.Array:
-        """Applies the functional map to `value`, see `opjax.transport`."""
-        ridge = self._ridge(own)
-        query, key = self._in_units(query, key)
-        return opjax.transport(query, key, value, ridge=opjax.Convex(ridge))
-
-    def matrix(self, coefficients: jax.Array, own: Own = None) -> jax.Array:
-        """Returns the functional map `(k, k)`."""
-        return opjax.functional_map(
-            *self._in_units(self.query(coefficients), self.key(coefficients)),
-            ridge=opjax.Convex(self._ridge(own)),
-        )
-
-    def condition_number(self, coefficients: jax.Array, own: Own = None) -> jax.Array:
-        """Returns the condition number of the linear system `(k, k)`."""
-        key = self.key(coefficients)
-        return opjax.condition_number(
-            self._in_units(key, key)[1],
-            ridge=opjax.Convex(self._ridge(own)),
-        )
+    def _system(
+        self, query: jax.Array, key: jax.Array, own: Own
+    ) -> tuple[jax.Array, jax.Array, opjax.Convex]:
+        ridge = opjax.Convex(self.ridge if own is None else own)
+        return *self._in_units(query, key), ridge
 
     def _in_units(
         self, query: jax.Array, key: jax.Array
@@ -226,7 +232,7 @@ class FixedRidgeMap(FunctionalMap):
         return jax.nn.sigmoid(self.fixed_logit)
 
 
-class CrossValidatedMap(Mixer):
+class CrossValidatedMap(_RegularisedMap):
     r"""A functional map with a ridge selected from the data by cross-validation.
 
         C = Q K^T (K K^T + r I)^{-1},    r = gcv_ridge(K^T, Q^T),
@@ -248,26 +254,10 @@ class CrossValidatedMap(Mixer):
         sweeps; see `opjax.gcv_ridge`.
     """
 
-    def attend(
-        self, query: jax.Array, key: jax.Array, value: jax.Array, own: Own = None
-    ) -> jax.Array:
-        """Applies the functional map to `value`, see `opjax.transport`."""
-        del own  # there are no such parameters
-        ridge = opjax.gcv_ridge(key.T, query.T)
-        return opjax.transport(query, key, value, ridge=ridge)
-
-    def matrix(self, coefficients: jax.Array, own: Own = None) -> jax.Array:
-        """Returns the functional map `(k, k)`."""
-        del own  # there are no such parameters
-        query, key = self.query(coefficients), self.key(coefficients)
-        ridge = opjax.gcv_ridge(key.T, query.T)
-        return opjax.functional_map(query, key, ridge=ridge)
-
-    def condition_number(self, coefficients: jax.Array, own: Own = None) -> jax.Array:
-        """Returns the condition number of the linear system `(k, k)`."""
-        del own  # there are no such parameters
-        query, key = self.query(coefficients), self.key(coefficients)
-        return opjax.condition_number(key, ridge=opjax.gcv_ridge(key.T, query.T))
+    def _system(
+        self, query: jax.Array, key: jax.Array, own: Own
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        return query, key, opjax.gcv_ridge(key.T, query.T)
 
 
 class SoftmaxMap(Mixer):
@@ -291,7 +281,6 @@ class SoftmaxMap(Mixer):
         self, query: jax.Array, key: jax.Array, value: jax.Array, own: Own = None
     ) -> jax.Array:
         """Returns averages `(k, d)` of `value` by the softmax of query and key."""
-        del own  # there are no such parameters
         return opjax.softmax_attention(query, key, value)
 
 
@@ -311,7 +300,6 @@ class GalerkinMap(Mixer):
         self, query: jax.Array, key: jax.Array, value: jax.Array, own: Own = None
     ) -> jax.Array:
         """Returns the expansion in the queries of the inner products with the keys."""
-        del own  # there are no such parameters
         return opjax.galerkin_attention(query, key, value) / key.shape[0]
 
 
@@ -339,12 +327,10 @@ class ModeGains(Mixer):
         self, query: jax.Array, key: jax.Array, value: jax.Array, own: Own = None
     ) -> jax.Array:
         """Multiplies `value` by the gains of its modes."""
-        del own  # there are no such parameters
         return opjax.mode_gains(query, key) * value
 
     def matrix(self, coefficients: jax.Array, own: Own = None) -> jax.Array:
         """Raises ValueError: gains differ between channels, so there is no map."""
-        del own  # there are no such parameters
         raise ValueError(
             "Mode gains have no single map between coefficients: they multiply "
             "each coefficient by a gain."
@@ -367,5 +353,4 @@ class IdentityMap(Mixer):
         self, query: jax.Array, key: jax.Array, value: jax.Array, own: Own = None
     ) -> jax.Array:
         """Returns `value`."""
-        del own  # there are no such parameters
         return value

@@ -50,21 +50,22 @@ class HeadNorm(nnx.Module):
         self, x: jax.Array, quadrature_weights: jax.Array | None = None
     ) -> jax.Array:
         """Maps heads `(h, n, d)` to the same shape; means over points are weighted."""
-        if self.normalization == "layer":
-            y = normalized(x, axis=2, epsilon=self.epsilon)
-        else:
-            y = normalized(x, axis=1, epsilon=self.epsilon, weights=quadrature_weights)
-        return y * self.scale[...][:, None] + self.bias[...][:, None]
+        return self._along(1, x, quadrature_weights)
 
     def columns(
         self, x: jax.Array, quadrature_weights: jax.Array | None = None
     ) -> jax.Array:
         """Maps heads `(h, d, m)` to the same shape."""
+        return self._along(2, x, quadrature_weights)
+
+    def _along(self, points: int, x: jax.Array, weights: jax.Array | None) -> jax.Array:
+        """Normalises heads whose points are along the axis `points`."""
         if self.normalization == "layer":
-            y = normalized(x, axis=1, epsilon=self.epsilon)
+            y = normalized(x, axis=3 - points, epsilon=self.epsilon)
         else:
-            y = normalized(x, axis=2, epsilon=self.epsilon, weights=quadrature_weights)
-        return y * self.scale[...][:, :, None] + self.bias[...][:, :, None]
+            y = normalized(x, axis=points, epsilon=self.epsilon, weights=weights)
+        scale, bias = (jnp.expand_dims(p[...], points) for p in (self.scale, self.bias))
+        return y * scale + bias
 
 
 class PointOptions(TypedDict, total=False):

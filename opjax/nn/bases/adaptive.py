@@ -5,12 +5,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax.ad_checkpoint import checkpoint_name
 
 import opjax
 from opjax import _checks
 from opjax.nn.attention.heads import head_width, split_heads
-from opjax.nn.bases.expansions import Basis, HeadInputs, refuse_functions, with_points
+from opjax.nn.bases.expansions import Basis, HeadInputs, refuse_functions
 from opjax.nn.division import Use
 from opjax.nn.layers import ACTIVATIONS, MLP, Linear
 
@@ -81,17 +80,16 @@ class AdaptiveBasis(Basis):
         self.temperature = MLP(width, num_basis, 1, rngs=rngs)
         self.temperature_bias = nnx.Param(jnp.full(num_heads, temperature, jnp.float32))
 
-    def head_inputs(
+    def from_projected(
         self,
-        x: jax.Array,
+        projected: jax.Array,
         *,
         mesh_points: jax.Array | None = None,
         basis_functions: jax.Array | None = None,
     ) -> HeadInputs:
-        """Projects features `(n, c)`; `local` are the features themselves."""
+        """Splits features `(n, h d)` into heads; `local` are the same features."""
         refuse_functions(basis_functions)
-        projected = self.projection(with_points(x, mesh_points, self.point_dim))
-        values = split_heads(checkpoint_name(projected, "projected"), self.num_heads)
+        values = split_heads(projected, self.num_heads)
         return HeadInputs(values, values, self.temperature_bias[...])
 
     def functions(

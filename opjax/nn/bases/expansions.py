@@ -123,7 +123,6 @@ class Basis(nnx.Module, abc.ABC):
         """Returns the result of `head_inputs`, from the result of `project`."""
         raise NotImplementedError
 
-    @abc.abstractmethod
     def head_inputs(
         self,
         x: jax.Array,
@@ -132,6 +131,11 @@ class Basis(nnx.Module, abc.ABC):
         basis_functions: jax.Array | None = None,
     ) -> HeadInputs:
         """Projects features `(n, c)` at points `(n, p)` to the inputs of the heads."""
+        return self.from_projected(
+            self.project(x, mesh_points=mesh_points),
+            mesh_points=mesh_points,
+            basis_functions=basis_functions,
+        )
 
     @abc.abstractmethod
     def functions(
@@ -308,17 +312,6 @@ class SoftmaxBasis(Basis):
         )
         self.temperature = nnx.Param(jnp.full(num_heads, temperature, jnp.float32))
 
-    def head_inputs(
-        self,
-        x: jax.Array,
-        *,
-        mesh_points: jax.Array | None = None,
-        basis_functions: jax.Array | None = None,
-    ) -> HeadInputs:
-        """Projects features `(n, c)`; `local` are the inputs of the scores."""
-        refuse_functions(basis_functions)
-        return self.from_projected(self.project(x, mesh_points=mesh_points))
-
     def from_projected(
         self,
         projected: jax.Array,
@@ -327,7 +320,6 @@ class SoftmaxBasis(Basis):
         basis_functions: jax.Array | None = None,
     ) -> HeadInputs:
         """Splits features `(n, 2 h d)` into features to expand and score inputs."""
-        del mesh_points
         refuse_functions(basis_functions)
         heads = split_heads(projected, 2 * self.num_heads)
         values, local = heads[: self.num_heads], heads[self.num_heads :]
@@ -479,20 +471,6 @@ class FixedBasis(Basis):
             grid_shape=grid_shape,
             use_bias=use_bias,
             rngs=rngs,
-        )
-
-    def head_inputs(
-        self,
-        x: jax.Array,
-        *,
-        mesh_points: jax.Array | None = None,
-        basis_functions: jax.Array | None = None,
-    ) -> HeadInputs:
-        """Projects features `(n, c)`; `local` contains the basis functions."""
-        return self.from_projected(
-            self.project(x, mesh_points=mesh_points),
-            mesh_points=mesh_points,
-            basis_functions=basis_functions,
         )
 
     def from_projected(
