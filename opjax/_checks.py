@@ -58,6 +58,16 @@ def arrays(axes: int, **arrays: ArrayLike) -> list[Array]:
     return list(converted.values())
 
 
+def shaped(
+    name: str, array: Array | None, expected: tuple[int, ...], where: str
+) -> Array:
+    """Returns an array, and raises ValueError unless it has the expected shape."""
+    shape = None if array is None else jnp.shape(array)
+    if array is None or shape != expected:
+        raise ValueError(f"{name} {shape} must have shape {expected} for {where}.")
+    return array
+
+
 def layer_input(channels: int, **arrays: Any) -> None:
     """Raises ValueError unless arrays are features `(n, channels)` of one sample."""
     for name, array in arrays.items():

@@ -306,12 +306,8 @@ def coordinates(
     """
     if point_dim == 0:
         return None
+    where = f"features {x.shape} of a layer built with {point_dim=}"
     expected = (x.shape[0], point_dim)
-    if mesh_points is None or mesh_points.shape != expected:
-        raise ValueError(
-            f"mesh_points {None if mesh_points is None else mesh_points.shape} must "
-            f"have shape {expected} for features {x.shape} of a layer built with "
-            f"point_dim={point_dim}."
-        )
-    _checks.floating(mesh_points=mesh_points)
-    return mesh_points
+    points = _checks.shaped("mesh_points", mesh_points, expected, where)
+    _checks.floating(mesh_points=points)
+    return points

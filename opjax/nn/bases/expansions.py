@@ -501,15 +501,10 @@ class FixedBasis(Basis):
                     "mesh_points."
                 )
             basis_functions = self.of_points(mesh_points)
+        where = f"the points of x {x.shape} and num_basis={self.num_basis} functions"
         expected = (x.shape[0], self.num_basis)
-        if basis_functions is None or basis_functions.shape != expected:
-            raise ValueError(
-                "basis_functions "
-                f"{None if basis_functions is None else basis_functions.shape} "
-                f"must have shape {expected}: one row per point of x {x.shape}, "
-                f"one column for each of num_basis={self.num_basis} functions."
-            )
-        return basis_functions.astype(x.dtype)
+        functions = _checks.shaped("basis_functions", basis_functions, expected, where)
+        return functions.astype(x.dtype)
 
     def functions(
         self, local: jax.Array, shared: Any, quadrature_weights: jax.Array | None

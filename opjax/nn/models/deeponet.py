@@ -185,16 +185,14 @@ class DeepONet(nnx.Module):
         weights: jax.Array | None,
     ) -> jax.Array:
         """Returns the values at the sensors, `(num_sensors, c)`."""
-        values = mesh_points if features is None else features
+        name, values = "features", features
+        if not self.feature_dim:
+            name = "mesh_points without features"
+            values = mesh_points if features is None else None
         channels = self.feature_dim or self.position.point_dim
         expected = (self.num_sensors, channels)
-        if (features is None) != (self.feature_dim == 0) or values.shape != expected:
-            name = "features" if self.feature_dim else "mesh_points without features"
-            shape = None if features is None and self.feature_dim else values.shape
-            raise ValueError(
-                f"{name} {shape} must have shape {expected}: this model needs the "
-                "values at its sensors."
-            )
+        where = "this model, which needs the values at its sensors"
+        values = _checks.shaped(name, values, expected, where)
         _checks.floating(features=values)
         if weights is not None and weights.shape[0] == self.num_sensors:
             return select(values, weights)
@@ -210,13 +208,10 @@ class DeepONet(nnx.Module):
         parts = []
         expected = (mesh_points.shape[0], self.num_modes)
         if basis_functions is not None or self.num_modes:
-            shape = None if basis_functions is None else jnp.shape(basis_functions)
-            if shape != expected:
-                raise ValueError(
-                    f"basis_functions {shape} must have shape {expected} for this "
-                    "model and these points."
-                )
-            parts.append(basis_functions)
+            where = "this model and these points"
+            parts.append(
+                _checks.shaped("basis_functions", basis_functions, expected, where)
+            )
         if self.trunk is not None:
             points = mesh_points
             if time is not None:

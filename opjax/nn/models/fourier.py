@@ -344,11 +344,7 @@ def _expect(
     shape: tuple[int, ...],
     grid_shape: tuple[int, ...],
 ) -> None:
-    if array is None or jnp.shape(array) != shape:
-        raise ValueError(
-            f"{name} {None if array is None else jnp.shape(array)} must have shape "
-            f"{shape} for this model with {grid_shape=}."
-        )
+    _checks.shaped(name, array, shape, f"this model with {grid_shape=}")
     _checks.floating(**{name: array})
 
 

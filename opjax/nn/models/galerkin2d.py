@@ -278,15 +278,11 @@ def _check(
     name: str, array: jax.Array | None, grid_shape: tuple[int, ...], channels: int
 ) -> jax.Array:
     """Returns the values of one sample on a grid, if they have its shape."""
+    where = f"one sample of this model, on the grid {grid_shape}; use `jax.vmap` for "
     expected = (int(np.prod(grid_shape)), channels)
-    shape = None if array is None else jnp.shape(array)
-    if array is None or shape != expected:
-        raise ValueError(
-            f"{name} {shape} must have shape {expected} for one sample of this model, "
-            f"on the grid {grid_shape}; use `jax.vmap` for batches."
-        )
-    _checks.floating(**{name: array})
-    return array
+    values = _checks.shaped(name, array, expected, where + "batches")
+    _checks.floating(**{name: values})
+    return values
 
 
 def _last_shape(

@@ -213,14 +213,10 @@ class OriginalGNOT(nnx.Module):
     ) -> jax.Array:
         """Returns the numbers of the whole sample at every point, `(n, t)`."""
         check_time(time, self.takes_time)
-        expected = (self.num_parameters,)
-        shape = (0,) if parameters is None else jnp.shape(parameters)
-        if shape != expected:
-            raise ValueError(
-                f"parameters {shape} must have shape {expected} for this model."
-            )
-        numbers = [] if time is None else [jnp.reshape(time, (1,))]
-        numbers += [] if parameters is None else [parameters]
         dtype = mesh_points.dtype
-        row = jnp.concatenate([*numbers, jnp.zeros(0, dtype)]).astype(dtype)
+        parameters = jnp.zeros(0, dtype) if parameters is None else parameters
+        expected = (self.num_parameters,)
+        _checks.shaped("parameters", parameters, expected, "this model")
+        numbers = [] if time is None else [jnp.reshape(time, (1,))]
+        row = jnp.concatenate([*numbers, parameters]).astype(dtype)
         return jnp.broadcast_to(row[None], (mesh_points.shape[0], *row.shape))

@@ -281,11 +281,8 @@ class ONO(nnx.Module):
         if covariances is not None:
             k = self.last.gain_logits.shape[0]
             layers = 1 + (0 if self.blocks is None else len(self.blocks.gain_logits))
-            if jnp.shape(covariances) != (layers, k, k):
-                raise ValueError(
-                    f"covariances {jnp.shape(covariances)} must have shape "
-                    f"{(layers, k, k)} for this model."
-                )
+            expected = (layers, k, k)
+            _checks.shaped("covariances", covariances, expected, "this model")
             first, last = covariances[:-1], covariances[-1]
 
         def layer(

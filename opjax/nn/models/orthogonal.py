@@ -115,11 +115,7 @@ class OrthogonalLayer(nnx.Module):
           ValueError: if `u` has another shape.
         """
         _checks.floating(u=u)
-        num_inputs = self.basis.shape[0]
-        if jnp.shape(u) != (num_inputs,):
-            raise ValueError(
-                f"u {jnp.shape(u)} must have shape {(num_inputs,)} for this layer."
-            )
+        _checks.shaped("u", u, self.basis.shape[:1], "this layer")
         query, key = self.query(u)[:, None], self.key(u)[:, None]
         attended = opjax.orthogonal_attention(query, key, u[:, None], self.basis[...])
         v = self.value(attended[:, 0]) + self.bypass(u)
@@ -233,11 +229,7 @@ class OrthogonalNetwork(nnx.Module):
             "a network of one mesh", quadrature_weights=quadrature_weights, time=time
         )
         values = mesh_points if features is None else features
-        if jnp.shape(values) != self.shape:
-            raise ValueError(
-                f"The input {jnp.shape(values)} must have shape {self.shape} for this "
-                "network."
-            )
+        _checks.shaped("The input", values, self.shape, "this network")
         u = jnp.ravel(values)
         for layer in self.layers:
             u = layer(u)
