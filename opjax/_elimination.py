@@ -9,14 +9,13 @@ These forms are never differentiated: `one_by_one` differentiates the LAPACK for
 
 from functools import partial
 
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
 _product = partial(jnp.matmul, precision=lax.Precision.HIGHEST)
 
 
-def solve(matrix: jax.Array, rhs: jax.Array) -> Array:
+def solve(matrix: Array, rhs: Array) -> Array:
     """Returns `A^{-1} B` by Gauss-Jordan elimination with partial pivoting."""
     k = matrix.shape[0]
     start = jnp.concatenate([matrix, rhs], axis=1)
@@ -40,7 +39,7 @@ def solve(matrix: jax.Array, rhs: jax.Array) -> Array:
     return _product(order, work[:, k:])
 
 
-def half_solve(matrix: jax.Array, rhs: jax.Array) -> Array:
+def half_solve(matrix: Array, rhs: Array) -> Array:
     """Returns `L^{-1} B` for `L L^T = A`, with NaN if `A` is not positive definite."""
     k = matrix.shape[0]
     identity = jnp.eye(k, dtype=matrix.dtype)  # few columns, where those of B are many
@@ -49,12 +48,12 @@ def half_solve(matrix: jax.Array, rhs: jax.Array) -> Array:
     return _product(work[:, k:] / roots[:, None], rhs)
 
 
-def is_positive(matrix: jax.Array) -> Array:
+def is_positive(matrix: Array) -> Array:
     """Returns whether all pivots of a symmetric matrix are positive."""
     return jnp.all(_upper(matrix)[1] > 0)
 
 
-def orthonormal_columns(matrix: jax.Array) -> Array:
+def orthonormal_columns(matrix: Array) -> Array:
     """Returns `Q` of `A = Q R` with a non-negative diagonal of `R`.
 
     By Cholesky, twice, or by reflections where that loses orthogonality.
@@ -75,7 +74,7 @@ def orthonormal_columns(matrix: jax.Array) -> Array:
     return lax.while_loop(fails, again, (jnp.int32(0), fast))[1]
 
 
-def _reflected(matrix: jax.Array) -> Array:
+def _reflected(matrix: Array) -> Array:
     """The same by Householder reflections, for any matrix."""
     n, k = matrix.shape
     rows = jnp.arange(n)[:, None]
@@ -104,7 +103,7 @@ def _reflected(matrix: jax.Array) -> Array:
     return q * signs[None]
 
 
-def _upper(work: jax.Array) -> tuple[Array, Array]:
+def _upper(work: Array) -> tuple[Array, Array]:
     """Eliminates below the diagonal without pivoting; returns the pivots, too."""
     k = work.shape[0]
     columns = jnp.eye(k, work.shape[1], dtype=work.dtype)[:, :, None]

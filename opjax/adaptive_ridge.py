@@ -83,7 +83,7 @@ def gcv_ridge(
     scale = jnp.maximum(squares[-1], 1e6 * tiny / smallest)  # no weight is subnormal
     rest_modes = a.shape[0] - squares.size
 
-    def log_gcv(log_ridge: jax.Array) -> jax.Array:
+    def log_gcv(log_ridge: Array) -> Array:
         ridge = scale * jnp.exp(log_ridge)
         left = ridge / (squares + ridge)
         residual = jnp.sum(left**2 * energies) + rest
@@ -102,7 +102,7 @@ def gcv_ridge(
     return (scale * jnp.exp(grid[best] + shift * step)).astype(target.dtype)
 
 
-def _spectrum(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _spectrum(a: Array, b: Array) -> tuple[Array, Array, Array]:
     """Squares of the singular values, the energies of `b` in their left vectors, rest.
 
     Of the smaller Gram matrix, in rising order; `rest` is the energy of `b` outside of

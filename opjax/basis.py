@@ -298,7 +298,7 @@ def _orthonormal(basis: Array, weighted: Array, method: str) -> Array:
     return linalg.whiten(basis, gram(weighted), repair=False)
 
 
-def _positive_qr(a: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _positive_qr(a: Array) -> tuple[Array, Array]:
     """Factors `a = Q R` with a non-negative diagonal of `R`."""
     q, r = jnp.linalg.qr(a)
     signs = jnp.sign(jnp.diagonal(r))
@@ -306,7 +306,7 @@ def _positive_qr(a: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 @jax.custom_jvp
-def _factor(a: jax.Array) -> jax.Array:
+def _factor(a: Array) -> Array:
     """The orthonormal columns of `a`, with a finite derivative where they depend.
 
     `da R^{-1}` is part of the derivative. A diagonal of `R` below the rounding of its
@@ -316,9 +316,7 @@ def _factor(a: jax.Array) -> jax.Array:
 
 
 @_factor.defjvp
-def _factor_jvp(
-    primals: tuple[jax.Array], tangents: tuple[jax.Array]
-) -> tuple[jax.Array, jax.Array]:
+def _factor_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     (a,), (da,) = primals, tangents
     q, r = _positive_qr(a)
     diagonal = jnp.diagonal(r)
@@ -344,5 +342,5 @@ def _per_axis(name: str, value: float | Sequence[float], p: int) -> tuple[Any, .
     return values
 
 
-def _row_wise_product(a: jax.Array, b: jax.Array) -> jax.Array:
+def _row_wise_product(a: Array, b: Array) -> Array:
     return (a[:, :, None] * b[:, None, :]).reshape(a.shape[0], -1)

@@ -111,7 +111,7 @@ def _correlate_backward(
 _correlate.defvjp(_correlate_forward, _correlate_backward)
 
 
-def _correlate_native(field: jax.Array, kernel: jax.Array) -> jax.Array:
+def _correlate_native(field: Array, kernel: Array) -> Array:
     letters = "XYZTUV"[: field.ndim - 1]
     numbers = (f"N{letters}C", f"{letters}IO", f"N{letters}C")
     strides = (1,) * (field.ndim - 1)
@@ -121,7 +121,7 @@ def _correlate_native(field: jax.Array, kernel: jax.Array) -> jax.Array:
     )[0]
 
 
-def _correlate_cpu(field: jax.Array, kernel: jax.Array) -> jax.Array:
+def _correlate_cpu(field: Array, kernel: Array) -> Array:
     if _winograd.pays_off(field, kernel):
         return one_by_one(_winograd.correlate)(field, kernel)
     return _correlate_native(field, kernel)

@@ -4,7 +4,6 @@ import functools
 import math
 from collections.abc import Sequence
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
@@ -82,7 +81,7 @@ def interpolate_grid(
     return field.reshape(-1, values.shape[1])
 
 
-def _along(field: jax.Array, axis: int, num_points: int) -> jax.Array:
+def _along(field: Array, axis: int, num_points: int) -> Array:
     if field.shape[axis] == num_points:
         return field
     matrix = jnp.asarray(_matrix(field.shape[axis], num_points), field.dtype)

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jax.typing import ArrayLike
@@ -362,21 +361,21 @@ _triangular = partial(lax.linalg.triangular_solve, left_side=True)
 
 
 @partial(one_by_one, elementary=_elimination.half_solve)
-def _half_solve(system: jax.Array, rhs: jax.Array) -> jax.Array:
+def _half_solve(system: Array, rhs: Array) -> Array:
     """Returns `L^{-1} B` for `L L^T = A`."""
     factor = jnp.linalg.cholesky(system, symmetrize_input=False)
     return _triangular(factor, rhs, lower=True)
 
 
-def _succeeds(matrix: jax.Array) -> Array:
+def _succeeds(matrix: Array) -> Array:
     """Whether Cholesky ends."""
     factor = jnp.linalg.cholesky(matrix, symmetrize_input=False)
     return ~jnp.any(jnp.isnan(factor))
 
 
 def _first_shift(
-    matrix: jax.Array, succeeds: Callable[[jax.Array], jax.Array] = _succeeds
-) -> jax.Array:
+    matrix: Array, succeeds: Callable[[Array], Array] = _succeeds
+) -> Array:
     """Returns the first of 0, 1e-8, 1e-7, ... on the diagonal that lets Cholesky end.
 
     The `1e-8` is 1e-6 in single precision.
@@ -415,7 +414,7 @@ def _system(a: Array, scale: Array | float, weight: Array) -> Array:
     return gram + weight * jnp.eye(a.shape[0], dtype=gram.dtype)
 
 
-def _product(a: jax.Array, b: jax.Array) -> jax.Array:
+def _product(a: Array, b: Array) -> Array:
     # On accelerators the default product of float32 rounds to 10 bits or fewer, and the
     # solve multiplies that error by the condition number.
     return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)

@@ -75,10 +75,10 @@ def farthest_points(
         )
     columns = points.T
 
-    def choose(distances: jax.Array) -> jax.Array:
+    def choose(distances: Array) -> Array:
         return _first_smallest(jnp.where(valid, -distances, 1))
 
-    def step(distances: jax.Array, _: None) -> tuple[jax.Array, jax.Array]:
+    def step(distances: Array, _: None) -> tuple[Array, Array]:
         index = choose(distances)
         return jnp.minimum(distances, _squares(columns, points[index])), index
 
@@ -130,7 +130,7 @@ def nearest_points(
     _checks.same_axis(1, "coordinates (axis 1)", {"queries": queries, "points": points})
     columns = points.T
 
-    def nearest(query: jax.Array) -> jax.Array:
+    def nearest(query: Array) -> Array:
         squares = _squares(columns, query)
         return _first_smallest(jnp.where(valid, squares, jnp.inf))
 
@@ -185,7 +185,7 @@ def centre_and_scale(
 
 @partial(jax.jit, static_argnames="dtype")
 def random_rotation(
-    key: jax.Array, *, dtype: DTypeLike = jnp.float32
+    key: Array, *, dtype: DTypeLike = jnp.float32
 ) -> Float[Array, "3 3"]:
     r"""Draws a uniformly random rotation in 3D, from the Haar measure of SO(3).
 
@@ -269,7 +269,7 @@ def principal_axes(
     _, vectors = one_by_one(jnp.linalg.eigh)(covariance)
     first, second = vectors.T[:0:-1]
 
-    def oriented(axis: jax.Array) -> jax.Array:
+    def oriented(axis: Array) -> Array:
         moment = jnp.sum(jnp.sum(centred * axis[None, :], axis=1) ** 3)
         return jnp.where(moment < 0, -axis, axis)
 
@@ -277,7 +277,7 @@ def principal_axes(
     return jnp.stack([first, second, jnp.cross(first, second)], axis=1)
 
 
-def _cloud(points: ArrayLike, weights: ArrayLike | None) -> tuple[jax.Array, jax.Array]:
+def _cloud(points: ArrayLike, weights: ArrayLike | None) -> tuple[Array, Array]:
     """Checks a cloud; returns its points and which of them count."""
     (points,) = _checks.arrays(2, points=points)
     if not points.size:
@@ -291,7 +291,7 @@ def _cloud(points: ArrayLike, weights: ArrayLike | None) -> tuple[jax.Array, jax
     return points, active(weights)
 
 
-def _squares(columns: jax.Array, centre: jax.Array) -> jax.Array:
+def _squares(columns: Array, centre: Array) -> Array:
     """Squared distances `(n,)` of points, given as `(p, n)`, from one point."""
     # One coordinate after another: a CPU takes seven times as long for a sum over axis
     # 0 of an array.
@@ -299,7 +299,7 @@ def _squares(columns: jax.Array, centre: jax.Array) -> jax.Array:
     return functools.reduce(jnp.add, terms)
 
 
-def _first_smallest(values: jax.Array) -> jax.Array:
+def _first_smallest(values: Array) -> Array:
     """Does what `jnp.argmin` does, which takes a CPU seven times as long."""
     last = values.size - 1
     rank = jnp.arange(values.size, dtype=jnp.int32)
@@ -309,6 +309,6 @@ def _first_smallest(values: jax.Array) -> jax.Array:
     return jnp.min(jnp.where(values <= smallest + slack, rank, last))
 
 
-def _mean(points: jax.Array, valid: jax.Array) -> jax.Array:
+def _mean(points: Array, valid: Array) -> Array:
     total = jnp.sum(jnp.where(valid[:, None], points, 0), axis=0)
     return total / jnp.sum(valid).astype(points.dtype)

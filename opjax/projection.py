@@ -58,7 +58,7 @@ class Moments:
         return lax.psum(self, axis_name)
 
     @property
-    def unit(self) -> jax.Array:
+    def unit(self) -> Array:
         """Average weight of the points with positive weight; one if there are none.
 
         Only points of positive weight are counted, so padding has no effect.
@@ -76,7 +76,7 @@ class Moments:
             integrals = integrals + masses[:, None] * bias[None, :]
         return dataclasses.replace(self, integrals=integrals)
 
-    def means(self, *, offset: ArrayLike = 1e-5) -> jax.Array:
+    def means(self, *, offset: ArrayLike = 1e-5) -> Array:
         r"""Returns weighted means over the basis functions, shape `(k, d)`.
 
             (diag(Phi^T w) + offset unit I)^{-1} Phi^T W f.
@@ -94,7 +94,7 @@ class Moments:
         means = _checks.at_least_single(self.integrals / unit) / masses[:, None]
         return means.astype(dtype)
 
-    def least_squares(self, *, ridge: ArrayLike = 0.0) -> jax.Array:
+    def least_squares(self, *, ridge: ArrayLike = 0.0) -> Array:
         r"""Returns the least-squares coefficients, shape `(k, d)`.
 
             (Phi^T W Phi + ridge I)^{-1} Phi^T W f.
@@ -476,7 +476,7 @@ def reconstruct(
 
 
 def check_weights(
-    quadrature_weights: Float[ArrayLike, " n"], **points: jax.Array
+    quadrature_weights: Float[ArrayLike, " n"], **points: Array
 ) -> Float[Array, " n"]:
     """Returns quadrature weights after checks against the arrays of their points.
 

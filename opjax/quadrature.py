@@ -137,7 +137,7 @@ def scattered_weights(
             f"{num_neighbors=} neighbours each; lower num_neighbors."
         )
 
-    def cell(point: jax.Array) -> jax.Array:
+    def cell(point: Array) -> Array:
         squares = jnp.sum((mesh_points - point[None, :]) ** 2, axis=1)
         nearest, _ = lax.top_k(-squares, num_neighbors + 1)  # the point itself is first
         square, copies = -nearest[-1], jnp.sum(squares == 0) - 1

@@ -18,7 +18,7 @@ from opjax import _checks
 from opjax._explicit import split_by_compiler
 
 # Of the host or of JAX; results are of the kind of the arguments.
-_Array = TypeVar("_Array", np.ndarray, jax.Array)
+_Array = TypeVar("_Array", np.ndarray, Array)
 _ROUNDING = 16  # units in the last place of the terms, that their sum may be off
 
 
@@ -230,7 +230,7 @@ def moment(
     """
     pressure, vectors = _on_wall(pressure, area_vectors)
     points, center = (
-        a if isinstance(a, jax.Array) else np.asarray(a) for a in (mesh_points, center)
+        a if isinstance(a, Array) else np.asarray(a) for a in (mesh_points, center)
     )
     _checks.floating(mesh_points=points, center=center)
     if points.shape != vectors.shape or center.shape != vectors.shape[1:]:
@@ -326,8 +326,7 @@ def coefficient(
 def _on_wall(pressure: ArrayLike, area_vectors: ArrayLike) -> tuple[Any, Any]:
     """Pressure and area vectors, checked; what is no array of JAX stays on the host."""
     pressure, vectors = (
-        a if isinstance(a, jax.Array) else np.asarray(a)
-        for a in (pressure, area_vectors)
+        a if isinstance(a, Array) else np.asarray(a) for a in (pressure, area_vectors)
     )
     _checks.floating(pressure=pressure, area_vectors=vectors)
     _checks.rank(1, pressure=pressure)
@@ -394,7 +393,7 @@ def _centred(
 
 
 def _namespace(array: ArrayLike) -> Any:
-    return jnp if isinstance(array, jax.Array) else np
+    return jnp if isinstance(array, Array) else np
 
 
 def _closed(whole: _Array, sizes: _Array, eps: float) -> _Array:

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jax.typing import ArrayLike
@@ -110,7 +109,7 @@ def largest_modes(grid_shape: Sequence[int]) -> tuple[int, ...]:
     return (*leading, last // 2 + 1)
 
 
-def _clip(kernel: jax.Array, grid_shape: tuple[int, ...]) -> jax.Array:
+def _clip(kernel: Array, grid_shape: tuple[int, ...]) -> Array:
     """Returns the part of a kernel whose frequencies the grid resolves."""
     modes, p = kernel.shape, len(grid_shape)
     for axis, largest in enumerate(largest_modes(grid_shape)):
@@ -125,7 +124,7 @@ def _clip(kernel: jax.Array, grid_shape: tuple[int, ...]) -> jax.Array:
 # zero and Nyquist by definition, which transforms of several axes leave to the backend.
 
 
-def _analyse(field: jax.Array, modes: tuple[int, ...]) -> jax.Array:
+def _analyse(field: Array, modes: tuple[int, ...]) -> Array:
     """Maps a field `(c, n_1, ..., n_p)` to coefficients `(c, M_1, ..., K)`."""
     *leading, last = modes
     field = jnp.fft.rfft(field, norm="forward")[..., :last]
@@ -140,7 +139,7 @@ def _analyse(field: jax.Array, modes: tuple[int, ...]) -> jax.Array:
     return field
 
 
-def _synthesise(coefficients: jax.Array, grid_shape: tuple[int, ...]) -> jax.Array:
+def _synthesise(coefficients: Array, grid_shape: tuple[int, ...]) -> Array:
     """Maps coefficients `(o, M_1, ..., K)` to a field `(o, n_1, ..., n_p)`."""
     *leading, last = grid_shape
     field = coefficients

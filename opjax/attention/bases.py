@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
@@ -20,7 +19,7 @@ from opjax.projection import (
     reconstruct,
 )
 
-Attention = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+Attention = Callable[[Array, Array, Array], Array]
 
 
 def basis_attention(

@@ -112,13 +112,13 @@ def nystrom_attention(
 
 
 def row_and_column(
-    query: jax.Array,
-    key: jax.Array,
+    query: Array,
+    key: Array,
     *,
     num_landmarks: int,
     zero_fill: bool = False,
-    weights: jax.Array | None = None,
-) -> tuple[jax.Array, jax.Array]:
+    weights: Array | None = None,
+) -> tuple[Array, Array]:
     """Returns the maximum row and column sum of the matrix between landmarks.
 
     Args:
@@ -142,8 +142,8 @@ def row_and_column(
 
 
 def _landmarks(
-    points: jax.Array, weights: jax.Array | None, num_landmarks: int, zero_fill: bool
-) -> tuple[jax.Array, jax.Array]:
+    points: Array, weights: Array | None, num_landmarks: int, zero_fill: bool
+) -> tuple[Array, Array]:
     """Returns the means of segments, `(l, d)`, and their masses, `(l,)`.
 
     Masked points are left out of the count: padding does not move the segments.
@@ -169,9 +169,7 @@ def _landmarks(
     return means.astype(points.dtype), masses
 
 
-def _zeros(
-    weights: jax.Array, num_landmarks: int
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _zeros(weights: Array, num_landmarks: int) -> tuple[Array, Array, Array]:
     """Returns the points of a segment, the zeros among all, and what each weighs."""
     counted = active(weights)
     count = jnp.maximum(jnp.sum(counted), 1)
@@ -181,8 +179,8 @@ def _zeros(
 
 
 def _with_zeros(
-    key: jax.Array, value: jax.Array, weights: jax.Array | None, num_landmarks: int
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+    key: Array, value: Array, weights: Array | None, num_landmarks: int
+) -> tuple[Array, Array, Array]:
     """Appends one zero that weighs as much as all that fill the segments up."""
     if weights is None:
         weights = jnp.ones(key.shape[0], linalg.at_least_single(key).dtype)
@@ -197,8 +195,8 @@ def _with_zeros(
 
 
 def _pseudo_inverse(
-    matrix: jax.Array, num_iterations: int, start_norm: ArrayLike | None
-) -> jax.Array:
+    matrix: Array, num_iterations: int, start_norm: ArrayLike | None
+) -> Array:
     if start_norm is None:
         rows, columns = jnp.sum(matrix, axis=1), jnp.sum(matrix, axis=0)
         norm = jnp.max(rows) * jnp.max(columns)
@@ -223,8 +221,8 @@ def _check_numbers(
     num_iterations: int,
     zero_fill: bool,
     *,
-    query: jax.Array,
-    key: jax.Array,
+    query: Array,
+    key: Array,
 ) -> None:
     for name, points in (("query", query), ("key", key)):
         if num_landmarks < 1 or not (zero_fill or num_landmarks <= points.shape[0]):

@@ -70,7 +70,7 @@ def softmax_attention(
     dtype = _score_dtype(query)
     offsets = log_weights(weights, dtype).T
 
-    def averages(tile: jax.Array) -> jax.Array:
+    def averages(tile: Array) -> Array:
         scores = offsets + _scores(tile, key, dtype)
         # A softmax does not depend on what is subtracted, so neither do derivatives.
         shifted = scores - lax.stop_gradient(jnp.max(scores, axis=0, keepdims=True))
@@ -83,9 +83,7 @@ def softmax_attention(
     return _in_tiles(averages, query, key)
 
 
-def _in_tiles(
-    function: Callable[[jax.Array], jax.Array], query: jax.Array, key: jax.Array
-) -> jax.Array:
+def _in_tiles(function: Callable[[Array], Array], query: Array, key: Array) -> Array:
     """Applies a function of queries `(b, d)` to tiles of them; returns `(m, c)`."""
     m, n = query.shape[0], key.shape[0]
     symbolic = any(export.is_symbolic_dim(size) for size in (m, n))
@@ -93,7 +91,7 @@ def _in_tiles(
         return function(query)
     large = max(_TILE, _ENTRIES_AT_ONCE // n)
 
-    def by_platform(query: jax.Array) -> jax.Array:
+    def by_platform(query: Array) -> Array:
         small = functools.partial(_mapped, function, size=_TILE)
         if large == _TILE:
             return small(query)
@@ -104,9 +102,7 @@ def _in_tiles(
     return jax.checkpoint(by_platform, prevent_cse=False)(query)
 
 
-def _mapped(
-    function: Callable[[jax.Array], jax.Array], query: jax.Array, *, size: int
-) -> jax.Array:
+def _mapped(function: Callable[[Array], Array], query: Array, *, size: int) -> Array:
     """Applies a function to so many queries after the other."""
     m = query.shape[0]
     if m <= size:
@@ -119,13 +115,13 @@ def _mapped(
     return tiles.reshape(count * size, -1)[:m]
 
 
-def _scores(query: jax.Array, key: jax.Array, dtype: jax.typing.DTypeLike) -> jax.Array:
+def _scores(query: Array, key: Array, dtype: jax.typing.DTypeLike) -> Array:
     """Returns scaled dot products, `(n, b)`: keys first is twice as fast on a CPU."""
     scaled = query.shape[1] ** -0.5 * query
     return jnp.matmul(key, scaled.T, preferred_element_type=dtype)
 
 
-def _score_dtype(query: jax.Array) -> jax.typing.DTypeLike:
+def _score_dtype(query: Array) -> jax.typing.DTypeLike:
     """At least single; `jax.nn.dot_product_attention` would round double to single."""
     return jnp.float32 if jnp.finfo(query.dtype).bits < 32 else query.dtype
 
@@ -188,7 +184,7 @@ def fourier_attention(
     query, key, value, weights = attended(query, key, value, key_weights)
     integrands = integrand(value, weights)
 
-    def integrals(tile: jax.Array) -> jax.Array:
+    def integrals(tile: Array) -> Array:
         scores = _scores(tile, key, query.dtype).astype(value.dtype)
         return (integrands.T @ scores).T
 

@@ -100,7 +100,7 @@ def performer_attention(
 
 @jitted(static=("num_features", "dim", "dtype"))
 def orthogonal_random_features(
-    key: jax.Array, num_features: int, dim: int, *, dtype: DTypeLike = float
+    key: Array, num_features: int, dim: int, *, dtype: DTypeLike = float
 ) -> Float[Array, "num_features dim"]:
     r"""Draws Gaussian directions that are orthogonal within blocks.
 
@@ -153,7 +153,7 @@ def orthogonal_directions(
     return rows[: len(norms)] * jnp.linalg.norm(norms, axis=1, keepdims=True)
 
 
-def _query_features(query: jax.Array, directions: jax.Array, kernel: str) -> jax.Array:
+def _query_features(query: Array, directions: Array, kernel: str) -> Array:
     """Returns positive features of every query, `(m, r)`, without offset."""
     projected, energy = _project(query, directions)
     if kernel == "relu":
@@ -163,8 +163,8 @@ def _query_features(query: jax.Array, directions: jax.Array, kernel: str) -> jax
 
 
 def _key_features(
-    key: jax.Array, directions: jax.Array, kernel: str, weights: jax.Array | None
-) -> jax.Array:
+    key: Array, directions: Array, kernel: str, weights: Array | None
+) -> Array:
     """Returns positive features of all keys, `(n, r)`, without offset."""
     projected, energy = _project(key, directions)
     if kernel == "relu":
@@ -179,7 +179,7 @@ def _key_features(
     return jnp.exp(select(exponent, weights))
 
 
-def _project(x: jax.Array, directions: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _project(x: Array, directions: Array) -> tuple[Array, Array]:
     """Returns `R x / d^{1/4}` and `|x|^2 / (2 sqrt(d))`."""
     x = x.shape[1] ** -0.25 * x
     return x @ directions.T, 0.5 * jnp.sum(x**2, axis=1, keepdims=True)

@@ -82,7 +82,7 @@ class Cover:
         """Number of points of each subdomain, without padding, shape `(s,)`."""
         return np.count_nonzero(self.weights, axis=1)
 
-    def weights_as(self, dtype: DTypeLike) -> jax.Array:
+    def weights_as(self, dtype: DTypeLike) -> Array:
         """Returns the weights in a given precision."""
         weights = self.weights
         if isinstance(weights, np.ndarray):
@@ -234,7 +234,7 @@ def gather(values: Float[Array, "n c"], cover: Cover) -> Float[Array, "s m c"]:
     return extended[jnp.asarray(cover.indices)]
 
 
-def _exchange(cover: Cover) -> tuple[list[jax.Array], tuple[int, ...]]:
+def _exchange(cover: Cover) -> tuple[list[Array], tuple[int, ...]]:
     if cover.exchange is None:
         return [], ()
     return [jnp.asarray(points) for points in cover.exchange.sends], (
@@ -242,7 +242,7 @@ def _exchange(cover: Cover) -> tuple[list[jax.Array], tuple[int, ...]]:
     )
 
 
-def _shifted(values: jax.Array, offset: int, axis_name: str | None) -> jax.Array:
+def _shifted(values: Array, offset: int, axis_name: str | None) -> Array:
     """Sends values so many devices on; zeros come from where there is none."""
     assert axis_name is not None
     devices = lax.axis_size(axis_name)

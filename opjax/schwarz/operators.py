@@ -59,7 +59,7 @@ def low_rank_attention(
 def additive(
     values: Float[ArrayLike, "n c"],
     cover: Cover,
-    local: Callable[..., jax.Array],
+    local: Callable[..., Array],
     *arguments: ArrayLike,
     weighting: str = "symmetric",
 ) -> Float[Array, "n o"]:
@@ -218,7 +218,7 @@ def two_level_attention(
     cover: Cover,
     *,
     coarse_space: Cover | None = None,
-    coarse: Callable[[jax.Array], jax.Array] | None = None,
+    coarse: Callable[[Array], Array] | None = None,
 ) -> Float[Array, "n c"]:
     r"""Applies two-level overlapping Schwarz attention, matrix-free.
 
@@ -276,14 +276,14 @@ def two_level_attention(
     return image + coarse_prolong(coefficients, coarse_space)
 
 
-def total(values: jax.Array, coarse_space: Cover) -> jax.Array:
+def total(values: Array, coarse_space: Cover) -> Array:
     """Adds up the sums of all devices, if devices share the points."""
     axis_name = coarse_space.axis_name
     return values if axis_name is None else lax.psum(values, axis_name)
 
 
 def matrix_of(
-    operator: Callable[[jax.Array], jax.Array],
+    operator: Callable[[Array], Array],
     num_points: int,
     *,
     dtype: DTypeLike | None = None,
@@ -317,7 +317,7 @@ def _is_wide(coarse_space: Cover, columns: int) -> bool:
     return width >= _WIDE_SUPPORT * n and width * columns >= n
 
 
-def _matrix(coarse_space: Cover, dtype: DTypeLike) -> jax.Array:
+def _matrix(coarse_space: Cover, dtype: DTypeLike) -> Array:
     """The functions as columns of a dense matrix, shape `(n, n0)`."""
     weights = coarse_space.weights_as(dtype)
     shape = (coarse_space.num_points, coarse_space.num_subdomains)

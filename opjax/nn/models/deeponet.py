@@ -141,11 +141,11 @@ class DeepONet(nnx.Module):
     def __call__(
         self,
         mesh_points: Float[Array, "n p"],
-        features: jax.Array | None = None,
+        features: Array | None = None,
         *,
-        quadrature_weights: jax.Array | None = None,
-        time: jax.Array | None = None,
-        basis_functions: jax.Array | None = None,
+        quadrature_weights: Array | None = None,
+        time: Array | None = None,
+        basis_functions: Array | None = None,
     ) -> Float[Array, "n c"]:
         """Evaluates the operator on one sample.
 
@@ -180,10 +180,10 @@ class DeepONet(nnx.Module):
 
     def _sensed(
         self,
-        mesh_points: jax.Array,
-        features: jax.Array | None,
-        weights: jax.Array | None,
-    ) -> jax.Array:
+        mesh_points: Array,
+        features: Array | None,
+        weights: Array | None,
+    ) -> Array:
         """Returns the values at the sensors, `(num_sensors, c)`."""
         name, values = "features", features
         if not self.feature_dim:
@@ -200,10 +200,10 @@ class DeepONet(nnx.Module):
 
     def _functions(
         self,
-        mesh_points: jax.Array,
-        time: jax.Array | None,
-        basis_functions: jax.Array | None,
-    ) -> jax.Array:
+        mesh_points: Array,
+        time: Array | None,
+        basis_functions: Array | None,
+    ) -> Array:
         """Returns all functions at the points, `(n, k)`."""
         parts = []
         expected = (mesh_points.shape[0], self.num_modes)

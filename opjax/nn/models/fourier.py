@@ -85,17 +85,17 @@ class FourierBlock(nnx.Module):
 
     def __call__(
         self,
-        x: jax.Array,
+        x: Array,
         *,
-        activate: jax.Array | bool = True,
+        activate: Array | bool = True,
         grid_shape: Sequence[int] | None = None,
-    ) -> jax.Array:
+    ) -> Array:
         """Maps features `(n, c)` on the grid to `(n, c)`.
 
         `activate` may be traced, so that a scan over the layers can stop activating.
         """
 
-        def activation(z: jax.Array) -> jax.Array:
+        def activation(z: Array) -> Array:
             return jnp.where(activate, jax.nn.gelu(z, approximate=False), z)
 
         y = self._norm(self.convolution(x, grid_shape=grid_shape))
@@ -105,7 +105,7 @@ class FourierBlock(nnx.Module):
         y = self.channel_mlp(y) + self.gate[...][None, :] * x
         return activation(self._norm(y))
 
-    def _norm(self, x: jax.Array) -> jax.Array:
+    def _norm(self, x: Array) -> Array:
         if not self.instance_norm:
             return x
         return normalized(x, axis=0, epsilon=1e-5)
@@ -214,8 +214,8 @@ class FourierNeuralOperator(nnx.Module):
         mesh_points: Float[Array, "n p"] | None,
         features: Float[Array, "n f"] | None = None,
         *,
-        quadrature_weights: jax.Array | None = None,
-        time: jax.Array | None = None,
+        quadrature_weights: Array | None = None,
+        time: Array | None = None,
         grid_shape: Sequence[int] | None = None,
     ) -> Float[Array, "n c"]:
         """Evaluates the operator on one sample.
@@ -257,8 +257,8 @@ class FourierNeuralOperator(nnx.Module):
         padded = self.padded_shape(grid_shape)
 
         def layer(
-            z: jax.Array, block_and_activate: tuple[FourierBlock, jax.Array]
-        ) -> tuple[jax.Array, None]:
+            z: Array, block_and_activate: tuple[FourierBlock, Array]
+        ) -> tuple[Array, None]:
             block, activate = block_and_activate
             return block(z, activate=activate, grid_shape=padded), None
 
@@ -269,12 +269,12 @@ class FourierNeuralOperator(nnx.Module):
 
     def lift(
         self,
-        mesh_points: jax.Array | None,
-        features: jax.Array | None,
+        mesh_points: Array | None,
+        features: Array | None,
         *,
-        time: jax.Array | None,
+        time: Array | None,
         grid_shape: tuple[int, ...],
-    ) -> jax.Array:
+    ) -> Array:
         """Returns the features `(n, c)` before the layers, without padding."""
         n, p = math.prod(grid_shape), len(grid_shape)
         inputs = []
@@ -288,13 +288,13 @@ class FourierNeuralOperator(nnx.Module):
         z = self.lifting(jnp.concatenate(inputs, axis=1))
         return with_time(z, time, self.time_embedding)
 
-    def pad(self, z: jax.Array, grid_shape: tuple[int, ...]) -> jax.Array:
+    def pad(self, z: Array, grid_shape: tuple[int, ...]) -> Array:
         """Pads features `(n, c)` on the grid."""
         widths = [*self._padding(grid_shape), (0, 0)]
         field = jnp.pad(z.reshape(*grid_shape, -1), widths)
         return field.reshape(-1, z.shape[1])
 
-    def crop(self, z: jax.Array, grid_shape: tuple[int, ...]) -> jax.Array:
+    def crop(self, z: Array, grid_shape: tuple[int, ...]) -> Array:
         """Removes the padding; returns features on the grid, `(n, c)`."""
         field = z.reshape(*self.padded_shape(grid_shape), -1)
         inside = tuple(
@@ -318,7 +318,7 @@ class FourierNeuralOperator(nnx.Module):
         widths = self._padding(grid_shape)
         return tuple(n + sum(w) for n, w in zip(grid_shape, widths, strict=True))
 
-    def _grid_of(self, array: jax.Array | None) -> tuple[int, ...]:
+    def _grid_of(self, array: Array | None) -> tuple[int, ...]:
         """Returns the grid of a sample: its own on one axis, else the model's."""
         if array is None or len(self.grid_shape) > 1:
             return self.grid_shape
@@ -340,7 +340,7 @@ def _per_axis(
 
 def _expect(
     name: str,
-    array: jax.Array | None,
+    array: Array | None,
     shape: tuple[int, ...],
     grid_shape: tuple[int, ...],
 ) -> None:

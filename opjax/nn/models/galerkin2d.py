@@ -148,14 +148,14 @@ class GalerkinTransformer2d(nnx.Module):
     def __call__(
         self,
         mesh_points: Float[Array, "n p"],
-        features: jax.Array | None = None,
+        features: Array | None = None,
         *,
-        quadrature_weights: jax.Array | None = None,
-        time: jax.Array | None = None,
-        mean: jax.Array | None = None,
-        std: jax.Array | None = None,
-        boundary_values: jax.Array | None = None,
-        coarse_points: jax.Array | None = None,
+        quadrature_weights: Array | None = None,
+        time: Array | None = None,
+        mean: Array | None = None,
+        std: Array | None = None,
+        boundary_values: Array | None = None,
+        coarse_points: Array | None = None,
     ) -> Float[Array, "n c"]:
         """Evaluates the operator on one sample.
 
@@ -203,17 +203,17 @@ class GalerkinTransformer2d(nnx.Module):
         z = jnp.where(_is_interior(self.output_shape)[:, None], z, 0)
         return z if boundary_values is None else z + boundary_values
 
-    def encode(self, z: jax.Array, mesh_points: jax.Array) -> jax.Array:
+    def encode(self, z: Array, mesh_points: Array) -> Array:
         """Maps features `(n, c)` at points `(n, 2)` through the encoder's layers."""
         return self._through(z, mesh_points, keep=False)[0]
 
     def latents(
         self,
-        mesh_points: jax.Array,
-        features: jax.Array | None = None,
+        mesh_points: Array,
+        features: Array | None = None,
         *,
-        coarse_points: jax.Array | None = None,
-    ) -> jax.Array:
+        coarse_points: Array | None = None,
+    ) -> Array:
         """Returns the features before the encoder and after each of its layers.
 
         Args:
@@ -231,13 +231,13 @@ class GalerkinTransformer2d(nnx.Module):
         return jnp.concatenate([first[None], after])
 
     def _through(
-        self, z: jax.Array, points: jax.Array, *, keep: bool
-    ) -> tuple[jax.Array, jax.Array | None]:
+        self, z: Array, points: Array, *, keep: bool
+    ) -> tuple[Array, Array | None]:
         """Features after the encoder's layers, and after each, if they are kept."""
 
         def layer(
-            z: jax.Array, encoder_layer: Callable[..., jax.Array]
-        ) -> tuple[jax.Array, jax.Array | None]:
+            z: Array, encoder_layer: Callable[..., Array]
+        ) -> tuple[Array, Array | None]:
             z = encoder_layer(z, Points(points))
             return z, z if keep else None
 
@@ -247,10 +247,10 @@ class GalerkinTransformer2d(nnx.Module):
 
     def _checked(
         self,
-        mesh_points: jax.Array,
-        features: jax.Array | None,
-        coarse_points: jax.Array | None,
-    ) -> tuple[jax.Array, jax.Array]:
+        mesh_points: Array,
+        features: Array | None,
+        coarse_points: Array | None,
+    ) -> tuple[Array, Array]:
         """Checks the arrays of a call.
 
         Returns:
@@ -265,7 +265,7 @@ class GalerkinTransformer2d(nnx.Module):
         _check("coarse_points", coarse_points, self.coarse_shape, POINT_DIM)
         return values, coarse_points
 
-    def _extract(self, values: jax.Array, coarse_points: jax.Array) -> jax.Array:
+    def _extract(self, values: Array, coarse_points: Array) -> Array:
         """Returns the features `(n_coarse, c)` that enter the encoder."""
         if self.down is not None:
             return self.down(values)
@@ -275,8 +275,8 @@ class GalerkinTransformer2d(nnx.Module):
 
 
 def _check(
-    name: str, array: jax.Array | None, grid_shape: tuple[int, ...], channels: int
-) -> jax.Array:
+    name: str, array: Array | None, grid_shape: tuple[int, ...], channels: int
+) -> Array:
     """Returns the values of one sample on a grid, if they have its shape."""
     where = f"one sample of this model, on the grid {grid_shape}; use `jax.vmap` for "
     expected = (int(np.prod(grid_shape)), channels)
@@ -292,7 +292,7 @@ def _last_shape(
     return grid_shape if scaler is None else scaler.shapes[-1]
 
 
-def _check_output(z: jax.Array, **given: jax.Array | None) -> None:
+def _check_output(z: Array, **given: Array | None) -> None:
     for name, array in given.items():
         if array is None:
             continue

@@ -98,13 +98,13 @@ class GNOTBlock(nnx.Module):
 
     def __call__(
         self,
-        z: jax.Array,
-        inputs: Sequence[jax.Array],
-        mesh_points: jax.Array,
+        z: Array,
+        inputs: Sequence[Array],
+        mesh_points: Array,
         *,
-        quadrature_weights: jax.Array | None = None,
-        input_weights: Sequence[jax.Array | None] | None = None,
-    ) -> jax.Array:
+        quadrature_weights: Array | None = None,
+        input_weights: Sequence[Array | None] | None = None,
+    ) -> Array:
         """Evaluates the block on one sample.
 
         Args:
@@ -216,10 +216,10 @@ class GNOT(nnx.Module):
     def __call__(
         self,
         mesh_points: Float[Array, "n p"],
-        features: jax.Array | None = None,
+        features: Array | None = None,
         *,
-        quadrature_weights: jax.Array | None = None,
-        time: jax.Array | None = None,
+        quadrature_weights: Array | None = None,
+        time: Array | None = None,
     ) -> Float[Array, "n c"]:
         """Evaluates the operator on one sample, see `OperatorTransformer`."""
         x, f = self.encode(mesh_points, features, time=time)
@@ -227,11 +227,11 @@ class GNOT(nnx.Module):
 
     def encode(
         self,
-        mesh_points: jax.Array,
-        features: jax.Array | None = None,
+        mesh_points: Array,
+        features: Array | None = None,
         *,
-        time: jax.Array | None = None,
-    ) -> tuple[jax.Array, jax.Array]:
+        time: Array | None = None,
+    ) -> tuple[Array, Array]:
         """Returns the embeddings `(n, c)` of the points and of the input function."""
         check_points(self.position, mesh_points)
         p = self.position(mesh_points)
@@ -240,16 +240,16 @@ class GNOT(nnx.Module):
 
     def decode(
         self,
-        x: jax.Array,
-        f: jax.Array,
-        mesh_points: jax.Array,
+        x: Array,
+        f: Array,
+        mesh_points: Array,
         *,
-        quadrature_weights: jax.Array | None = None,
-    ) -> jax.Array:
+        quadrature_weights: Array | None = None,
+    ) -> Array:
         """Maps both embeddings `(n, c)`, at these points, to output values."""
         weights = quadrature_weights
 
-        def layer(f: jax.Array, block: GNOTBlock) -> tuple[jax.Array, None]:
+        def layer(f: Array, block: GNOTBlock) -> tuple[Array, None]:
             return block(
                 x,
                 (f,),

@@ -133,13 +133,13 @@ class OriginalGNOT(nnx.Module):
     def __call__(
         self,
         mesh_points: Float[Array, "n p"],
-        features: jax.Array | None = None,
+        features: Array | None = None,
         *,
-        quadrature_weights: jax.Array | None = None,
-        time: jax.Array | None = None,
-        parameters: jax.Array | None = None,
-        inputs: Sequence[jax.Array] | None = None,
-        input_weights: Sequence[jax.Array | None] | None = None,
+        quadrature_weights: Array | None = None,
+        time: Array | None = None,
+        parameters: Array | None = None,
+        inputs: Sequence[Array] | None = None,
+        input_weights: Sequence[Array | None] | None = None,
     ) -> Float[Array, "n c"]:
         """Evaluates the operator on one sample.
 
@@ -178,7 +178,7 @@ class OriginalGNOT(nnx.Module):
         numbers = self._numbers(mesh_points, time, parameters)
         z = self.point_encoder(jnp.concatenate([mesh_points, numbers], axis=1))
 
-        def layer(z: jax.Array, block: GNOTBlock) -> tuple[jax.Array, None]:
+        def layer(z: Array, block: GNOTBlock) -> tuple[Array, None]:
             return block(
                 z,
                 encoded,
@@ -192,7 +192,7 @@ class OriginalGNOT(nnx.Module):
         z, _ = lax.scan(layer, z, self.blocks)
         return self.decoder(z)
 
-    def _functions(self, inputs: Sequence[jax.Array] | None) -> list[jax.Array]:
+    def _functions(self, inputs: Sequence[Array] | None) -> list[Array]:
         """Returns the values of the input functions, checked."""
         functions = [] if inputs is None else list(inputs)
         shapes = [jnp.shape(f) for f in functions]
@@ -207,10 +207,10 @@ class OriginalGNOT(nnx.Module):
 
     def _numbers(
         self,
-        mesh_points: jax.Array,
-        time: jax.Array | None,
-        parameters: jax.Array | None,
-    ) -> jax.Array:
+        mesh_points: Array,
+        time: Array | None,
+        parameters: Array | None,
+    ) -> Array:
         """Returns the numbers of the whole sample at every point, `(n, t)`."""
         check_time(time, self.takes_time)
         dtype = mesh_points.dtype

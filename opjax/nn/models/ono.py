@@ -73,12 +73,12 @@ class ONOBlock(nnx.Module):
 
     def __call__(
         self,
-        x: jax.Array,
-        f: jax.Array,
+        x: Array,
+        f: Array,
         points: Points = NO_POINTS,
         *,
-        covariance: jax.Array | None = None,
-    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        covariance: Array | None = None,
+    ) -> tuple[Array, Array, Array]:
         """Evaluates the block on one sample.
 
         Args:
@@ -101,7 +101,7 @@ class ONOBlock(nnx.Module):
         )
         return x, self.out(self.norm(f)), covariance
 
-    def _covariance(self, modes: jax.Array, weights: jax.Array | None) -> jax.Array:
+    def _covariance(self, modes: Array, weights: Array | None) -> Array:
         """Returns the covariance of the modes, the mean of a batch with an axis."""
         own = opjax.feature_covariance(modes, quadrature_weights=weights)
         return own if self.batch_axis is None else lax.pmean(own, self.batch_axis)
@@ -206,7 +206,7 @@ class ONO(nnx.Module):
             TimeEmbedding(features, rngs=rngs) if time_embedding else None
         )
 
-        def block(key: jax.Array, out_features: int | None = None) -> ONOBlock:
+        def block(key: Array, out_features: int | None = None) -> ONOBlock:
             return ONOBlock(
                 features,
                 attention=attention,
@@ -225,11 +225,11 @@ class ONO(nnx.Module):
     def __call__(
         self,
         mesh_points: Float[Array, "n p"],
-        features: jax.Array | None = None,
+        features: Array | None = None,
         *,
-        quadrature_weights: jax.Array | None = None,
-        time: jax.Array | None = None,
-        covariances: jax.Array | None = None,
+        quadrature_weights: Array | None = None,
+        time: Array | None = None,
+        covariances: Array | None = None,
     ) -> Float[Array, "n c"]:
         """Evaluates the operator on one sample.
 
@@ -255,12 +255,12 @@ class ONO(nnx.Module):
 
     def covariances(
         self,
-        mesh_points: jax.Array,
-        features: jax.Array | None = None,
+        mesh_points: Array,
+        features: Array | None = None,
         *,
-        quadrature_weights: jax.Array | None = None,
-        time: jax.Array | None = None,
-    ) -> jax.Array:
+        quadrature_weights: Array | None = None,
+        time: Array | None = None,
+    ) -> Array:
         """Returns the covariances of the modes of every block, `(l, k, k)`.
 
         The arguments are those of a call.
@@ -269,12 +269,12 @@ class ONO(nnx.Module):
 
     def _evaluate(
         self,
-        mesh_points: jax.Array,
-        features: jax.Array | None,
-        quadrature_weights: jax.Array | None,
-        time: jax.Array | None,
-        covariances: jax.Array | None,
-    ) -> tuple[jax.Array, jax.Array]:
+        mesh_points: Array,
+        features: Array | None,
+        quadrature_weights: Array | None,
+        time: Array | None,
+        covariances: Array | None,
+    ) -> tuple[Array, Array]:
         """Returns values `(n, q)` and the covariances of all blocks, `(l, k, k)`."""
         x, f = self._encode(mesh_points, features, time)
         first, last = None, None
@@ -286,9 +286,9 @@ class ONO(nnx.Module):
             first, last = covariances[:-1], covariances[-1]
 
         def layer(
-            streams: tuple[jax.Array, jax.Array],
-            block_and_covariance: tuple[ONOBlock, jax.Array | None],
-        ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+            streams: tuple[Array, Array],
+            block_and_covariance: tuple[ONOBlock, Array | None],
+        ) -> tuple[tuple[Array, Array], Array]:
             block, covariance = block_and_covariance
             x, f, taken = block(
                 *streams,
@@ -299,7 +299,7 @@ class ONO(nnx.Module):
 
         if self.rematerialize:
             layer = jax.checkpoint(layer, prevent_cse=False)
-        each: list[jax.Array] = []
+        each: list[Array] = []
         if self.blocks is not None:
             (x, f), stacked = lax.scan(layer, (x, f), (self.blocks, first))
             each = [stacked]
@@ -308,10 +308,10 @@ class ONO(nnx.Module):
 
     def _encode(
         self,
-        mesh_points: jax.Array,
-        features: jax.Array | None,
-        time: jax.Array | None,
-    ) -> tuple[jax.Array, jax.Array]:
+        mesh_points: Array,
+        features: Array | None,
+        time: Array | None,
+    ) -> tuple[Array, Array]:
         """Returns the embeddings of the mesh and of the input function, `(n, c)`."""
         check_points(self.position, mesh_points)
         positions = self.position(mesh_points)

@@ -144,11 +144,11 @@ class OperatorTransformer(nnx.Module):
     def __call__(
         self,
         mesh_points: Float[Array, "n p"],
-        features: jax.Array | None = None,
+        features: Array | None = None,
         *,
-        quadrature_weights: jax.Array | None = None,
-        time: jax.Array | None = None,
-        basis_functions: jax.Array | None = None,
+        quadrature_weights: Array | None = None,
+        time: Array | None = None,
+        basis_functions: Array | None = None,
         subdomains: Subdomains | None = None,
         chunk_size: int | None = None,
         axis_name: str | None = None,
@@ -219,12 +219,12 @@ class OperatorTransformer(nnx.Module):
         dtype = self.precision.storage
         if self.rematerialize and dtype is not None:
 
-            def kept(z: jax.Array, block: Block):
+            def kept(z: Array, block: Block):
                 return packing.recomputed(_apply, dtype, z, block, points), None
 
             return self.decode(lax.scan(kept, z, self.blocks)[0])
 
-        def layer(z: jax.Array, block: Block):
+        def layer(z: Array, block: Block):
             return block(z, points), None
 
         policies = jax.checkpoint_policies
@@ -238,7 +238,7 @@ class OperatorTransformer(nnx.Module):
         z, _ = lax.scan(layer, z, self.blocks)
         return self.decode(z)
 
-    def specialized(self, scalars: jax.Array) -> "OperatorTransformer":
+    def specialized(self, scalars: Array) -> "OperatorTransformer":
         """Returns the model for fixed scalars, whose norms no longer depend on them.
 
         It still takes them as constant features, the last channels of `features`.
@@ -258,7 +258,7 @@ class OperatorTransformer(nnx.Module):
         model.modulation = None
         return model
 
-    def _scalars(self, features: jax.Array | None) -> jax.Array:
+    def _scalars(self, features: Array | None) -> Array:
         """The scalars among the features, which are the same at all points."""
         assert self.modulation is not None
         if features is None or features.ndim != 2 or not len(features):
@@ -278,17 +278,17 @@ class OperatorTransformer(nnx.Module):
 
     def encode(
         self,
-        mesh_points: jax.Array,
-        features: jax.Array | None = None,
+        mesh_points: Array,
+        features: Array | None = None,
         *,
-        time: jax.Array | None = None,
-    ) -> jax.Array:
+        time: Array | None = None,
+    ) -> Array:
         """Maps positions and input values to the features `(n, c)` of the blocks."""
         check_points(self.position, mesh_points)
         z = self.encoder(joined(self.position(mesh_points), features, self.feature_dim))
         return with_time(z, time, self.time_embedding)
 
-    def decode(self, z: jax.Array) -> jax.Array:
+    def decode(self, z: Array) -> Array:
         """Maps features `(n, c)` after the blocks to output values."""
         return self.decoder(z if self.decoder_norm is None else self.decoder_norm(z))
 
@@ -304,12 +304,12 @@ class OperatorTransformer(nnx.Module):
 
     def inspect(
         self,
-        mesh_points: jax.Array,
-        features: jax.Array | None = None,
+        mesh_points: Array,
+        features: Array | None = None,
         *,
-        time: jax.Array | None = None,
-        quadrature_weights: jax.Array | None = None,
-        basis_functions: jax.Array | None = None,
+        time: Array | None = None,
+        quadrature_weights: Array | None = None,
+        basis_functions: Array | None = None,
         subdomains: Subdomains | None = None,
     ) -> opjax.MapBetweenBases | MapsOfLevels:
         """Returns the results of the attention's `inspect`, stacked over the layers.
@@ -324,14 +324,14 @@ class OperatorTransformer(nnx.Module):
 
     def condition_numbers(
         self,
-        mesh_points: jax.Array,
-        features: jax.Array | None = None,
+        mesh_points: Array,
+        features: Array | None = None,
         *,
-        time: jax.Array | None = None,
-        quadrature_weights: jax.Array | None = None,
-        basis_functions: jax.Array | None = None,
+        time: Array | None = None,
+        quadrature_weights: Array | None = None,
+        basis_functions: Array | None = None,
         subdomains: Subdomains | None = None,
-    ) -> jax.Array:
+    ) -> Array:
         """Returns the condition numbers of the small linear systems of a call.
 
             kappa((1 - a) K K^T + a I),    K the key coefficients of a head, (k, d).
@@ -363,9 +363,9 @@ class OperatorTransformer(nnx.Module):
         self,
         method: str,
         points: Points,
-        features: jax.Array | None,
+        features: Array | None,
         *,
-        time: jax.Array | None = None,
+        time: Array | None = None,
     ) -> Any:
         """Returns the results of an attention method, stacked over the layers."""
         if self.modulation is not None:
@@ -378,12 +378,12 @@ class OperatorTransformer(nnx.Module):
         z = self.encode(points.mesh_points, features, time=time)
         points = self.told(points)
 
-        def layer(z: jax.Array, block: Block):
+        def layer(z: Array, block: Block):
             look = getattr(block.attention, method)
             return block(z, points), points.attended(look, block.attention_norm(z))
 
         return lax.scan(layer, z, self.blocks)[1]
 
 
-def _apply(z: jax.Array, block: Block, points: Points) -> jax.Array:
+def _apply(z: Array, block: Block, points: Points) -> Array:
     return block(z, points)

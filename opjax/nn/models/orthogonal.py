@@ -15,7 +15,7 @@ from opjax.nn.layers import Linear
 from opjax.nn.layers.initializers import Initializer
 from opjax.nn.models._given import refuse
 
-Activation = Callable[[jax.Array], jax.Array]
+Activation = Callable[[Array], Array]
 _RELUS = (jax.nn.relu, jax.nn.leaky_relu, jax.nn.relu6)
 
 
@@ -107,7 +107,7 @@ class OrthogonalLayer(nnx.Module):
         self.bypass = matrix(num_outputs, use_bias)
         self.activation = activation
 
-    def __call__(self, u: jax.Array) -> jax.Array:
+    def __call__(self, u: Array) -> Array:
         """Maps values `(num_inputs,)` to `(num_outputs,)`.
 
         Raises:
@@ -205,10 +205,10 @@ class OrthogonalNetwork(nnx.Module):
     def __call__(
         self,
         mesh_points: Float[Array, "n p"],
-        features: jax.Array | None = None,
+        features: Array | None = None,
         *,
-        quadrature_weights: jax.Array | None = None,
-        time: jax.Array | None = None,
+        quadrature_weights: Array | None = None,
+        time: Array | None = None,
     ) -> Float[Array, "n c"]:
         """Evaluates the network on one sample.
 

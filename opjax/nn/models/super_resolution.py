@@ -128,7 +128,7 @@ class SuperResolutionTransformer(nnx.Module):
         self.feature_dim = feature_dim
         self.lift = FanInLinear(feature_dim, features, rngs=rngs)
 
-        def layer(key: jax.Array) -> EncoderLayer:
+        def layer(key: Array) -> EncoderLayer:
             return EncoderLayer(
                 features,
                 hidden_features=hidden_features,
@@ -154,10 +154,10 @@ class SuperResolutionTransformer(nnx.Module):
     def __call__(
         self,
         mesh_points: Float[Array, "n p"],
-        features: jax.Array | None = None,
+        features: Array | None = None,
         *,
-        quadrature_weights: jax.Array | None = None,
-        time: jax.Array | None = None,
+        quadrature_weights: Array | None = None,
+        time: Array | None = None,
     ) -> Float[Array, "m c"]:
         """Evaluates the operator on one sample.
 
@@ -184,9 +184,7 @@ class SuperResolutionTransformer(nnx.Module):
         z, _ = self._encode(mesh_points, features, keep=False)
         return self.decoder(z, grid_shape=(z.shape[0],))
 
-    def latents(
-        self, mesh_points: jax.Array, features: jax.Array | None = None
-    ) -> jax.Array:
+    def latents(self, mesh_points: Array, features: Array | None = None) -> Array:
         """Returns the features before the layers and after each of them.
 
         Args:
@@ -201,8 +199,8 @@ class SuperResolutionTransformer(nnx.Module):
         return jnp.concatenate([first[None], after])
 
     def _encode(
-        self, mesh_points: jax.Array, features: jax.Array | None, *, keep: bool
-    ) -> tuple[jax.Array, tuple[jax.Array, jax.Array | None]]:
+        self, mesh_points: Array, features: Array | None, *, keep: bool
+    ) -> tuple[Array, tuple[Array, Array | None]]:
         """Features after the layers; before and after each, if they are kept."""
         if features is None:
             raise ValueError(
@@ -217,9 +215,7 @@ class SuperResolutionTransformer(nnx.Module):
                 f"{features.shape} shape (n, {self.feature_dim}) for this model."
             )
 
-        def step(
-            z: jax.Array, layer: Callable[..., jax.Array]
-        ) -> tuple[jax.Array, jax.Array | None]:
+        def step(z: Array, layer: Callable[..., Array]) -> tuple[Array, Array | None]:
             z = layer(z, Points(mesh_points))
             return z, z if keep else None
 
