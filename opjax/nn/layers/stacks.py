@@ -1,0 +1,24 @@
+"""Layers of one form whose parameters are stacked, so that they can be scanned."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import jax
+from flax import nnx
+
+_Layer = TypeVar("_Layer")
+
+
+def stacked(build: Callable[..., _Layer], count: int, *, rngs: nnx.Rngs) -> _Layer:
+    """Returns one layer with the parameters of `count` layers along axis 0.
+
+    Args:
+      build: constructor of a layer, `build(rngs=)`.
+      count: number of layers, each with its own initial parameters.
+      rngs: source of the initial parameters.
+    """
+
+    def layer(key: jax.Array) -> _Layer:
+        return build(rngs=nnx.Rngs(key))
+
+    return jax.vmap(layer)(jax.random.split(rngs.params(), count))
