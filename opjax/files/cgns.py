@@ -13,6 +13,7 @@ import numpy as np
 
 from opjax.files import conversion, hdf5, limits
 from opjax.files.vtk import mesh as meshes
+from opjax.files.vtk import polyhedra
 from opjax.files.vtk.mesh import NamedArrays, VtkMesh
 
 _VALUE = " data"
@@ -212,7 +213,7 @@ def _elements(path: Path, zone: _Node) -> _Elements:
     of_kind = np.array([k[:3] for _, k, _ in sections], np.int64).reshape(-1, 3)
     sizes = of_kind[repeated, 1]
     return _Elements(
-        np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]),
+        polyhedra.offsets_of(sizes),
         np.concatenate([np.zeros(0, np.int64), *(corners for *_, corners in sections)]),
         of_kind[repeated, 0],
         of_kind[repeated, 2],

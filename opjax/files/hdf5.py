@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from opjax.files import conversion, extras, limits
 from opjax.files.limits import reading
-from opjax.files.npz import Arrays, Groups
+from opjax.files.npz import Groups, Lazy
 
 if TYPE_CHECKING:
     import h5py
@@ -40,7 +40,14 @@ def open_hdf5(
     """
     with open_file(path) as file:
         groups = _groups(path, file, group)
-        yield {n: _Datasets(path, g, max_bytes) for n, g in groups.items()}
+
+        def arrays(group: "h5py.Group") -> Lazy:
+            def read(name: str) -> np.ndarray:
+                return dataset(path, group, name).values(max_bytes)
+
+            return Lazy(names(path, group), read)
+
+        yield {name: arrays(group) for name, group in groups.items()}
 
 
 @contextlib.contextmanager
@@ -142,7 +149,7 @@ class Dataset:
     """
 
     def __init__(self, path: Path, name: str, array: "h5py.Dataset"):
-        self._path, self._array = path, array
+        self._path, self._name, self._array = path, name, array
         with reading(path):
             self.shape: tuple[int, ...] = tuple(map(int, array.shape))
             self.dtype: np.dtype[Any] = array.dtype
@@ -165,6 +172,18 @@ class Dataset:
     def __getitem__(self, index: slice | int | tuple[()]) -> np.ndarray:
         with reading(self._path):
             return self._array[index]
+
+    def check(self, max_bytes: int) -> None:
+        """Raises ValueError if the values take more than a number of bytes."""
+        what = f"the values of {self._name!r}"
+        limits.check_size(self._path, what, self.num_bytes, max_bytes)
+
+    def values(self, max_bytes: int) -> np.ndarray:
+        """Reads all values, if they take no more than a number of bytes."""
+        self.check(max_bytes)
+        if self.dtype.hasobject:
+            return np.empty(self.shape, object)  # unread: its dtype is refused later
+        return self[()]
 
 
 def dataset(path: Path, group: "h5py.Group", name: str) -> Dataset:
@@ -225,30 +244,6 @@ def put(group: "h5py.Group", arrays: Mapping[str, np.ndarray]) -> None:
                 "creates groups; rename it."
             )
         group.create_dataset(name, data=array)
-
-
-class _Datasets(Arrays):
-    """Arrays of an HDF5 group by name."""
-
-    def __init__(self, path: Path, group: "h5py.Group", max_bytes: int):
-        self._path, self._group, self._max_bytes = path, group, max_bytes
-        self._names = names(path, group)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._names
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        array, what = dataset(self._path, self._group, name), f"the values of {name!r}"
-        limits.check_size(self._path, what, array.num_bytes, self._max_bytes)
-        if array.dtype.hasobject:
-            return np.empty(array.shape, object)  # unread: its dtype is refused later
-        return array[()]
 
 
 def member(path: Path, group: "h5py.Group", name: str) -> Any:

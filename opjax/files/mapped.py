@@ -7,7 +7,6 @@ from collections.abc import (
     Callable,
     Collection,
     Generator,
-    Iterator,
     Mapping,
     Sequence,
 )
@@ -18,6 +17,7 @@ import numpy as np
 
 from opjax._files import replacing
 from opjax.files import building, cases, components, hdf5, limits
+from opjax.files.npz import Lazy
 from opjax.files.options import DEFAULT, ReadOptions
 from opjax.files.vtk import fields as vtk_fields
 from opjax.files.vtk import vtu_slices, xml_files
@@ -291,41 +291,32 @@ def columns(
     if not options.has_scalars:
         return arrays
     file = Path(place.file)
-    small = _Small(file, present, lookup)
+    numbers = _numbers(file, present, lookup)
     row = cases.row_of(file, place.group, named=True)
     for key, names in {
         "scalars": options.scalars,
         "target_scalars": options.target_scalars,
     }.items():
         needed = key == "scalars" or options.need_target
-        values = cases.read(name, small, row, names, needed=needed)
+        values = cases.read(name, numbers, row, names, needed=needed)
         if values is not None:
             arrays[key] = Numbers(values, names)
     return arrays
 
 
-class _Small(Mapping[str, np.ndarray]):
+def _numbers(
+    file: Path, present: Collection[str], lookup: Callable[[str], Array]
+) -> Lazy:
     """Arrays of one number; of larger ones type and shape are known and no values."""
+    vtk = file.suffix.lower() == ".vtu"
+    data = xml_files.field_data(file) if vtk else dict[str, np.ndarray]()
 
-    def __init__(
-        self, file: Path, present: Collection[str], lookup: Callable[[str], Array]
-    ):
-        vtk = file.suffix.lower() == ".vtu"
-        self._data = xml_files.field_data(file) if vtk else dict[str, np.ndarray]()
-        self._present, self._lookup = [*self._data, *present], lookup
-
-    def __getitem__(self, key: str) -> np.ndarray:
-        if key in self._data:
-            return self._data[key]
-        if key not in self._present:
-            raise KeyError(key)
-        array: Any = self._lookup(key)
+    def read(key: str) -> np.ndarray:
+        if key in data:
+            return data[key]
+        array: Any = lookup(key)
         if math.prod(array.shape) == 1:
             return np.asarray(array[:] if len(array.shape) else array[()])
         return np.broadcast_to(np.zeros((), array.dtype), array.shape)
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._present)
-
-    def __len__(self) -> int:
-        return len(self._present)
+    return Lazy([*data, *present], read)

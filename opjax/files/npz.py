@@ -3,7 +3,7 @@
 import contextlib
 import math
 import zipfile
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
@@ -42,7 +42,17 @@ def open_npz(path: Path, max_bytes: int) -> Generator[Groups]:
         }
         total = sum(info.file_size for info in members.values())
         limits.check_size(path, "its arrays", total, max_bytes)
-        yield {"": _Members(path, archive, members)}
+
+        def read(name: str) -> np.ndarray:
+            # `numpy.load` would allocate whatever the header of an array says.
+            info = members[name]
+            try:
+                with archive.open(info) as member:
+                    return _read_member(member, info.file_size)
+            except Exception as error:  # a damaged file can raise any kind of error
+                raise limits.damaged(path, f"array {name!r}: {error}") from error
+
+        yield {"": Lazy(members, read)}
 
 
 def _is_note(name: str) -> bool:
@@ -58,33 +68,30 @@ def add(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
                 npy.write_array(member, np.asarray(array), allow_pickle=False)
 
 
-class _Members(Arrays):
-    """Arrays of an archive by name, each checked against its place before it is read.
+class Lazy(Arrays):
+    """Arrays by name, each read when it is looked up.
 
-    `numpy.load` would allocate whatever the header of an array says.
+    Args:
+      names: names of the arrays.
+      read: `read(name)` returns an array.
     """
 
-    def __init__(
-        self, path: Path, archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo]
-    ):
-        self._path, self._archive, self._members = path, archive, members
+    def __init__(self, names: Collection[str], read: Callable[[str], np.ndarray]):
+        self._names, self._read = names, read
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._members)
+        return iter(self._names)
 
     def __len__(self) -> int:
-        return len(self._members)
+        return len(self._names)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._members
+        return name in self._names
 
     def __getitem__(self, name: str) -> np.ndarray:
-        info = self._members[name]
-        try:
-            with self._archive.open(info) as member:
-                return _read_member(member, info.file_size)
-        except Exception as error:  # a damaged file can raise any kind of error
-            raise limits.damaged(self._path, f"array {name!r}: {error}") from error
+        if name not in self._names:
+            raise KeyError(name)
+        return self._read(name)
 
 
 def _read_member(member: IO[bytes], size: int) -> np.ndarray:

@@ -6,12 +6,13 @@ The first two are read row by row, an archive as a whole.
 import contextlib
 import math
 from collections.abc import Generator, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from opjax.files import hdf5, limits, npz
-from opjax.files.npz import Arrays, Groups
+from opjax.files.npz import Arrays, Groups, Lazy
 
 # Number of axes of an array that all samples share; all others have samples along
 # axis 0.
@@ -52,9 +53,8 @@ def open_stacked(path: Path, max_bytes: int) -> Generator[Groups]:
             "be in .npz or .h5 files, or in folders of .npy files."
         )
     with hdf5.open_datasets(path) as arrays:
-        for name, array in arrays.items():  # as many samples as the file can hold
-            what, most = f"the values of {name!r}", limits.limit(path)
-            limits.check_size(path, what, array.num_bytes, most)
+        for array in arrays.values():  # as many samples as the file can hold
+            array.check(limits.limit(path))
         yield _Samples(path, arrays, max_bytes)
 
 
@@ -103,13 +103,9 @@ class _Samples(Groups):
                 f"{self._path} has {self._length} samples, so sample {row} does "
                 "not exist."
             )
-        return _Row(self, int(row))
+        return Lazy(sorted(self._arrays), partial(self._read, int(row)))
 
-    def names(self) -> list[str]:
-        """Names of the arrays."""
-        return sorted(self._arrays)
-
-    def read(self, name: str, row: int) -> np.ndarray:
+    def _read(self, row: int, name: str) -> np.ndarray:
         """Reads an array of a sample."""
         array = self._arrays[name]
         shape = array.shape if name in self._shared else array.shape[1:]
@@ -122,21 +118,3 @@ class _Samples(Groups):
 
 def _axes(arrays: Mapping[str, np.ndarray | hdf5.Dataset], name: str) -> int:
     return len(arrays[name].shape) if name in arrays else 0
-
-
-class _Row(Arrays):
-    """Arrays of one sample by name."""
-
-    def __init__(self, samples: _Samples, row: int):
-        self._samples, self._row = samples, row
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._samples.names())
-
-    def __len__(self) -> int:
-        return len(self._samples.names())
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        if name not in self._samples.names():
-            raise KeyError(name)
-        return self._samples.read(name, self._row)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from opjax.files import limits
-from opjax.files.vtk import lists, xml_files
+from opjax.files.vtk import lists, polyhedra, xml_files
 from opjax.files.vtk.mesh import NamedArrays, VtkMesh
 
 _KIND = "PUnstructuredGrid"
@@ -93,11 +93,7 @@ def joined(path: Path, several: Sequence[VtkMesh]) -> VtkMesh:
     repeated = np.concatenate([_repetitions(piece.points) for piece in several])
     mesh = xml_files.one(path, several, several[0].field_data)
     keys = np.column_stack([mesh.points, repeated])
-    _, first, merged = np.unique(keys, axis=0, return_index=True, return_inverse=True)
-    order = np.argsort(first)  # points stay in their order
-    place = np.empty(len(first), np.int64)
-    place[order] = np.arange(len(first))
-    kept = first[order]
+    kept, places = polyhedra.first_rows(keys)
     data = {name: array[kept] for name, array in mesh.point_data.arrays.items()}
     return _renumbered(
         dataclasses.replace(
@@ -105,7 +101,7 @@ def joined(path: Path, several: Sequence[VtkMesh]) -> VtkMesh:
             points=mesh.points[kept],
             point_data=NamedArrays(data, mesh.point_data.active),
         ),
-        place[merged.reshape(-1)],
+        places,
     )
 
 
@@ -152,7 +148,7 @@ def _without_ghosts(mesh: VtkMesh) -> VtkMesh:
     }
     kept = VtkMesh(
         mesh.points[used],
-        np.concatenate([[0], np.cumsum(sizes[own])]),
+        polyhedra.offsets_of(sizes[own]),
         corners,
         mesh.types[own],
         NamedArrays(points, mesh.point_data.active),

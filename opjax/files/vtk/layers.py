@@ -12,7 +12,7 @@ import numpy as np
 
 from opjax import geometry
 from opjax.files import cell_blocks
-from opjax.files.vtk import kinds
+from opjax.files.vtk import kinds, polyhedra
 from opjax.files.vtk.mesh import Layer, VtkMesh
 
 _PRISMS = {11, 12, 13, kinds.POLYHEDRON}  # VTK's kinds of cells that can be layers
@@ -138,7 +138,7 @@ def _flat(
     return dataclasses.replace(
         mesh,
         points=mesh.points[first],
-        offsets=np.concatenate([[0], np.cumsum(sizes)]),
+        offsets=polyhedra.offsets_of(sizes),
         corners=numbers[faces[used]],
         types=np.array([_POLYGONS.get(s, 7) for s in range(sizes.max() + 1)])[sizes],
         point_data=dataclasses.replace(mesh.point_data, arrays=data),

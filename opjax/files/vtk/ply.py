@@ -12,7 +12,7 @@ import numpy as np
 
 from opjax.files import limits
 from opjax.files.vtk import mesh as meshes
-from opjax.files.vtk import text
+from opjax.files.vtk import polyhedra, text
 from opjax.files.vtk.mesh import NamedArrays, VtkMesh
 
 _TYPES = {
@@ -89,7 +89,7 @@ def _mesh(elements: dict[str, _Rows]) -> VtkMesh:
     sizes = faces.sizes
     return VtkMesh(
         meshes.coordinates(points),
-        np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]),
+        polyhedra.offsets_of(sizes),
         faces.values.astype(np.int64),
         np.where(sizes < 5, _KINDS[np.minimum(sizes, 4)], _POLYGON),
         NamedArrays(point_data),

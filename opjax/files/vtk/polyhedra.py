@@ -51,9 +51,8 @@ class Polyhedra(NamedTuple):
         Raises:
           ValueError: if one face has many more corners than others.
         """
-        counts = np.diff(self.cells)[rows]
-        chosen = spans(self.cells[rows], counts)
-        sizes = np.diff(self.offsets)[chosen]
+        chosen = self.of(rows)
+        sizes = np.diff(chosen.offsets)
         widest = sizes.max(initial=0)
         if widest * len(sizes) > _PADDING * self.corners.size:
             raise ValueError(
@@ -61,8 +60,9 @@ class Polyhedra(NamedTuple):
                 "many small faces; repair the mesh."
             )
         columns = np.minimum(np.arange(widest)[None, :], sizes[:, None] - 1)
-        corners = self.corners[self.offsets[chosen, None] + columns]
-        return geometry.Facets(corners, np.repeat(np.arange(len(rows)), counts))
+        corners = chosen.corners[chosen.offsets[:-1, None] + columns]
+        owners = np.repeat(np.arange(len(rows)), np.diff(chosen.cells))
+        return geometry.Facets(corners, owners)
 
     def of(self, rows: np.ndarray) -> "Polyhedra":
         """Returns the faces of some cells."""
@@ -70,9 +70,9 @@ class Polyhedra(NamedTuple):
         chosen = spans(self.cells[rows], counts)
         sizes = np.diff(self.offsets)[chosen]
         return Polyhedra(
-            np.concatenate([[0], np.cumsum(sizes)]),
+            offsets_of(sizes),
             self.corners[spans(self.offsets[chosen], sizes)],
-            np.concatenate([[0], np.cumsum(counts)]),
+            offsets_of(counts),
         )
 
     def stored(self) -> dict[str, np.ndarray]:
@@ -152,7 +152,7 @@ def _of_lists(path: Path, arrays: Sequence[np.ndarray], max_size: int) -> Polyhe
     total = sizes[numbers].sum()
     limits.check_size(path, "faces of polyhedra", int(total), max_size)
     every = corners[spans(offsets[numbers], sizes[numbers])]
-    return Polyhedra(np.concatenate([[0], np.cumsum(sizes[numbers])]), every, cells)
+    return Polyhedra(offsets_of(sizes[numbers]), every, cells)
 
 
 def _of_stream(
@@ -183,7 +183,7 @@ def _of_stream(
     if (place != ends).any() or (sizes < 0).any():
         raise _in_disorder(path)
     corners = stream[spans(starts + 1, sizes)]
-    return Polyhedra(np.concatenate([[0], np.cumsum(sizes)]), corners, cells)
+    return Polyhedra(offsets_of(sizes), corners, cells)
 
 
 def _in_disorder(path: Path) -> ValueError:
@@ -212,10 +212,26 @@ def joined(
     shifted = [p.corners + s for p, s in zip(every, first_points, strict=True)]
     sizes, counts = ([np.diff(p[i]) for p in every] for i in (0, 2))
     return Polyhedra(
-        np.concatenate([[0], np.cumsum(np.concatenate(sizes))]),
+        offsets_of(np.concatenate(sizes)),
         np.concatenate(shifted),
-        np.concatenate([[0], np.cumsum(np.concatenate(counts))]),
+        offsets_of(np.concatenate(counts)),
     )
+
+
+def offsets_of(sizes: np.ndarray) -> np.ndarray:
+    """Returns where consecutive lists of these sizes begin, and where the last ends."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+
+
+def first_rows(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Finds different rows in the order in which they appear.
+
+    Returns:
+      Where each of them appears first, and which of them every row is.
+    """
+    _, first, groups = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    return first[order], np.argsort(order)[groups.reshape(-1)]
 
 
 def spans(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:

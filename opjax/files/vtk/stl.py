@@ -6,6 +6,7 @@ import numpy as np
 
 from opjax.files import limits
 from opjax.files.vtk import mesh as meshes
+from opjax.files.vtk import polyhedra
 from opjax.files.vtk.mesh import VtkMesh
 
 _TRIANGLE = np.dtype(
@@ -33,10 +34,11 @@ def read(path: Path, max_bytes: int) -> VtkMesh:
         corners = _text(data) if corners is None else corners
         if not np.isfinite(corners).all():
             raise ValueError("non-finite coordinates")
-        points, indices = _merged(corners.reshape(-1, 3))
+        points = corners.reshape(-1, 3)
+        first, indices = polyhedra.first_rows(points)
         count = len(corners)
         mesh = VtkMesh(
-            points,
+            points[first],
             3 * np.arange(count + 1),
             indices,
             np.full(count, _TRIANGLES, np.int64),
@@ -67,14 +69,3 @@ def _text(data: bytes) -> np.ndarray:
         [[float(word) for word in three] for three in values], np.float32
     )
     return corners.reshape(-1, 3, 3)
-
-
-def _merged(corners: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Different points in the order in which they appear, and which each corner is."""
-    _, first, inverse = np.unique(
-        corners, axis=0, return_index=True, return_inverse=True
-    )
-    order = np.argsort(first)
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
-    return corners[first[order]], rank[inverse.reshape(-1)].astype(np.int64)

@@ -223,7 +223,7 @@ def _follow(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns offsets and corners of groups of cells, one group after the other."""
     sizes = np.concatenate([np.diff(offsets) for offsets, _ in parts])
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+    offsets = polyhedra.offsets_of(sizes)
     return offsets, np.concatenate([corners for _, corners in parts])
 
 
