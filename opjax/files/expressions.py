@@ -25,20 +25,21 @@ from numpy.typing import ArrayLike
 MAX_CHARACTERS = 2000
 _Function = Callable[..., np.ndarray]
 
-FUNCTIONS: dict[str, _Function] = {
-    "sqrt": np.sqrt,
-    "sin": np.sin,
-    "cos": np.cos,
-    "tan": np.tan,
-    "asin": np.arcsin,
-    "acos": np.arccos,
-    "atan": np.arctan,
-    "exp": np.exp,
-    "log": np.log,
-    "log10": np.log10,
-    "abs": np.abs,
-    "min": lambda *values: np.minimum.reduce(np.broadcast_arrays(*values)),
-    "max": lambda *values: np.maximum.reduce(np.broadcast_arrays(*values)),
+# Names of functions in formulas, and in NumPy and JAX.
+FUNCTIONS = {
+    "sqrt": "sqrt",
+    "sin": "sin",
+    "cos": "cos",
+    "tan": "tan",
+    "asin": "arcsin",
+    "acos": "arccos",
+    "atan": "arctan",
+    "exp": "exp",
+    "log": "log",
+    "log10": "log10",
+    "abs": "abs",
+    "min": "minimum",
+    "max": "maximum",
 }
 _OF_MANY = ("min", "max")
 _CONSTANTS = {"pi": math.pi}
@@ -58,8 +59,8 @@ _COMPARISONS: dict[type[ast.cmpop], _Function] = {
     ast.NotEq: operator.ne,
 }
 _SIGNS: dict[type[ast.unaryop], _Function] = {
-    ast.UAdd: np.positive,
-    ast.USub: np.negative,
+    ast.UAdd: operator.pos,
+    ast.USub: operator.neg,
 }
 _REFUSED = {"&": "; write and", "|": "; write or", "#": "", "\\": ""}
 _QUOTED = re.compile(r"""("[^"]*"|'[^']*')""")
@@ -125,7 +126,7 @@ class Expression:
         Args:
           values: numbers or arrays of one shape, by name.
         """
-        return _traced(self._tree, {**_CONSTANTS, **values})
+        return _computed(self._tree, {**_CONSTANTS, **values}, None)
 
 
 def parse(text: str, *, condition: bool = False) -> Expression:
@@ -326,64 +327,48 @@ def _is_finite(number: float) -> bool:
         return False
 
 
-def _computed(
-    node: ast.expr, values: Mapping[str, np.ndarray | float], text: str
-) -> np.ndarray:
-    """Computes a part of a checked formula; raises ValueError if it is not finite."""
+def _computed(node: ast.expr, values: Mapping[str, Any], text: str | None) -> Any:
+    """Computes a part of a checked formula; raises ValueError if it is not finite.
 
-    def of(part: ast.expr) -> np.ndarray:
+    Without a text, JAX computes it and nothing is checked.
+    """
+    xp: Any = jnp if text is None else np
+
+    def of(part: ast.expr) -> Any:
         return _computed(part, values, text)
 
     match node:
         case ast.Constant(value=str(name)) | ast.Name(id=name):
-            return np.asarray(values[name])
+            return xp.asarray(values[name])
         case ast.Constant(value=int() | float() as number):
-            return np.asarray(float(number))
+            return xp.asarray(float(number))
         case ast.UnaryOp(op=ast.Not()):
             return ~of(node.operand)
         case ast.UnaryOp():
             return _SIGNS[type(node.op)](of(node.operand))
         case ast.BoolOp():
-            join = np.logical_and if isinstance(node.op, ast.And) else np.logical_or
-            return join.reduce(np.broadcast_arrays(*map(of, node.values)))
+            join = xp.logical_and if isinstance(node.op, ast.And) else xp.logical_or
+            return functools.reduce(join, map(of, node.values))
         case ast.Compare():
             sides = [of(part) for part in (node.left, *node.comparators)]
             pairs = zip(node.ops, sides[:-1], sides[1:], strict=True)
-            both = [_COMPARISONS[type(op)](a, b) for op, a, b in pairs]
-            return np.logical_and.reduce(np.broadcast_arrays(*both))
+            both = (_COMPARISONS[type(op)](a, b) for op, a, b in pairs)
+            return functools.reduce(xp.logical_and, both)
         case ast.BinOp():
             right = of(node.right)
-            if isinstance(node.op, ast.Div) and not np.all(right):
+            if text and isinstance(node.op, ast.Div) and not np.all(right):
                 raise ValueError(
                     f"{text!r} divides by zero: {ast.unparse(node.right)} is 0"
                     + _share(right == 0)
                 )
-            return _finite(_ARITHMETIC[type(node.op)](of(node.left), right), node, text)
+            result = _ARITHMETIC[type(node.op)](of(node.left), right)
         case ast.Call(func=ast.Name(id=name)):
-            return _finite(FUNCTIONS[name](*map(of, node.args)), node, text)
+            function, parts = getattr(xp, FUNCTIONS[name]), map(of, node.args)
+            many = name in _OF_MANY
+            result = functools.reduce(function, parts) if many else function(*parts)
         case _:
             raise AssertionError(ast.dump(node))
-
-
-def _traced(node: ast.expr, values: Mapping[str, Any]) -> Any:
-    """Computes a part of a checked formula, that is no condition, by JAX."""
-    match node:
-        case ast.Constant(value=str(name)) | ast.Name(id=name):
-            return jnp.asarray(values[name])
-        case ast.Constant(value=int() | float() as number):
-            return jnp.asarray(float(number))
-        case ast.UnaryOp():
-            return _SIGNS[type(node.op)](_traced(node.operand, values))
-        case ast.BinOp():
-            sides = _traced(node.left, values), _traced(node.right, values)
-            return _ARITHMETIC[type(node.op)](*sides)
-        case ast.Call(func=ast.Name(id=name)):
-            parts = [_traced(part, values) for part in node.args]
-            if name in _OF_MANY:
-                return functools.reduce(getattr(jnp, f"{name}imum"), parts)
-            return getattr(jnp, FUNCTIONS[name].__name__)(*parts)
-        case _:
-            raise AssertionError(ast.dump(node))
+    return _finite(result, node, text) if text else result
 
 
 def _finite(result: np.ndarray, node: ast.expr, text: str) -> np.ndarray:
