@@ -63,12 +63,12 @@ def of(
     facets = None
     if cells is not None:
         beside = on_cells and bool(options.boundary_names or conditions)
-        outside = _is_solid(cells) and bool(options.facets or conditions)
+        outside = cells.is_solid and bool(options.facets or conditions)
         if features or beside or outside:
-            facets = _facets(name, cells, surface=bool(features))
+            facets = _facets(cells, surface=bool(features))
     sets = boundary_sets.named_sets(name, arrays, options, row, cells, facets)
     if features and cells is not None and facets is not None:
-        _check_conforming(name, cells, facets.corners)
+        _check_conforming(cells, facets.corners)
     columns = [np.zeros((num_points, 0), np.float32)]
     channels: list[str] = []
     members: dict[str, np.ndarray] = {}
@@ -88,11 +88,11 @@ def of(
         for key in tuple(sets) or ("",):
             points = sets[key].points if key else np.ones(num_points, bool)
             chosen = _chosen(name, key, facets.corners, points)
-            if cells.dimension < cells.points.shape[1]:
-                turned = _outwards(name, cells, facets.corners, chosen)
+            if not cells.is_solid:
+                turned = _outwards(cells, facets.corners, chosen)
             else:
                 turned = facets.corners[chosen]
-            measures = _measures(name, cells, turned, location, features, whole=not key)
+            measures = _measures(cells, turned, location, features, whole=not key)
             columns += [array.astype(np.float32) for array in measures.values()]
             ending = f"_{key}" if key else ""
             channels += [f"{what}{ending}" for what in measures]
@@ -101,7 +101,7 @@ def of(
         assert cells is not None
         plane = arrays.plane if isinstance(arrays, MeshArrays) else None
         try:
-            of_boundaries = _patches(name, cells, facets, sets, on_cells=on_cells)
+            of_boundaries = _patches(cells, facets, sets, on_cells=on_cells)
         except ValueError as error:
             raise ValueError(f"{name}: the facets of boundaries: {error}") from error
         axes = () if plane is None else plane.axes
@@ -111,13 +111,7 @@ def of(
     return Geometric(values, tuple(channels), members, patches)
 
 
-def _is_solid(cells: Topology) -> bool:
-    """Whether cells fill the space of their points, so that facets bound them."""
-    return cells.dimension == cells.points.shape[1]
-
-
 def _patches(
-    name: str,
     cells: Topology,
     facets: geometry.Facets | None,
     sets: Mapping[str, NamedSet],
@@ -128,9 +122,9 @@ def _patches(
 
     A boundary without facets has none.
     """
-    solid = _is_solid(cells)
+    solid = cells.is_solid
     if facets is None or not solid:
-        facets = _facets(name, cells, surface=not solid)
+        facets = _facets(cells, surface=not solid)
     rows = np.searchsorted(cells.rows, facets.cells) if on_cells else None
     chosen = {
         key: one.points[facets.corners].all(axis=1)
@@ -155,24 +149,25 @@ def _patches(
     return patches
 
 
-def _facets(name: str, cells: Topology, *, surface: bool) -> geometry.Facets:
+def _facets(cells: Topology, *, surface: bool) -> geometry.Facets:
     """Facets of a mesh: of its boundary; of a surface in space, its own cells."""
     if cells.dimension == cells.points.shape[1] - 1 and surface:
         if "strip" in cells.blocks or (
             cells.dimension == 1 and boundary_sets.most_corners(cells) > 2
         ):
             raise ValueError(
-                f"{name} has strips or polylines; save pyvista.read(old).triangulate()."
+                f"{cells.name} has strips or polylines; save "
+                "pyvista.read(old).triangulate()."
             )
         return boundary_sets.surface_facets(cells)
     if cells.dimension < 2:
         raise ValueError(
-            f"{name} contains only lines, but boundaries need surfaces or solids."
+            f"{cells.name} contains only lines, but boundaries need surfaces or solids."
         )
     return cells.boundary()
 
 
-def _check_conforming(name: str, cells: Topology, facets: np.ndarray) -> None:
+def _check_conforming(cells: Topology, facets: np.ndarray) -> None:
     """Raises ValueError if cells of a solid do not share whole faces.
 
     Faces that neighbours divide differently count as boundary on both sides: there,
@@ -186,8 +181,8 @@ def _check_conforming(name: str, cells: Topology, facets: np.ndarray) -> None:
     share = np.mean(~nearest.normal.any(axis=1))
     if share > _MOST_INSIDE:
         raise ValueError(
-            f"{name}: about {share:.0%} of the faces with only one cell are inside "
-            "the mesh, because neighbouring cells divide them differently. "
+            f"{cells.name}: about {share:.0%} of the faces with only one cell are "
+            "inside the mesh, because neighbouring cells divide them differently. "
             "Normals and distances would refer to these inner faces. Tetrahedra "
             "that pyvista's triangulate() creates from second-order cells have "
             "this problem: use the file with second-order cells, or a mesh of "
@@ -195,9 +190,7 @@ def _check_conforming(name: str, cells: Topology, facets: np.ndarray) -> None:
         )
 
 
-def _outwards(
-    name: str, cells: Topology, facets: np.ndarray, chosen: np.ndarray
-) -> np.ndarray:
+def _outwards(cells: Topology, facets: np.ndarray, chosen: np.ndarray) -> np.ndarray:
     """Chosen facets of a surface as its closed parts are seen from outside.
 
     Parts that none of them belongs to have no say, and may be open.
@@ -217,17 +210,16 @@ def _outwards(
         turned = geometry.outward_facets(cells.points, facets[whole])
     except geometry.OpenSurfaceError as error:
         raise ValueError(
-            f"{name} is an open surface: {len(error.edges)} edges, the first one "
+            f"{cells.name} is an open surface: {len(error.edges)} edges, the first one "
             f"between points {error.edges[0].tolist()}, have no neighbour. Normals "
             "and distances need a closed surface; close it, or omit --geometry."
         ) from error
     except ValueError as error:
-        raise ValueError(f"{name}: {error}") from error
+        raise ValueError(f"{cells.name}: {error}") from error
     return turned[chosen[whole]]
 
 
 def _measures(
-    name: str,
     cells: Topology,
     facets: np.ndarray,
     location: str,
@@ -240,7 +232,7 @@ def _measures(
     of_distance = [kind for kind in ("distance", "layers") if kind in features]
     if cells.dimension < p and of_distance and whole:
         raise ValueError(
-            f"{name} is a surface, so the distance of its points is zero; omit "
+            f"{cells.name} is a surface, so the distance of its points is zero; omit "
             f"{' and '.join(of_distance)}, or name a part of it with --boundary_names."
         )
     where = points

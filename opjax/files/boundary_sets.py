@@ -86,7 +86,7 @@ def _of_condition(
             f"{name}: the boundary {key}: {condition.text!r} contains no coordinate "
             "and no field, so it holds everywhere or nowhere."
         )
-    if cells is not None and cells.dimension == cells.points.shape[1]:
+    if cells is not None and cells.is_solid:
         assert facets is not None
         outer = np.zeros(len(mask), bool)
         outer[facets.corners] = True
@@ -329,7 +329,7 @@ def _with_cells(cells: Topology, points: np.ndarray, marked: np.ndarray) -> Name
         points[block.points[marked[block.rows]]] = True
     rows = np.zeros_like(marked)
     rows[cells.rows] = marked[cells.rows]
-    if rows.any() and cells.dimension == cells.points.shape[1]:
+    if rows.any() and cells.is_solid:
         # Cells beside a boundary: their points that are on the boundary of the mesh.
         facets = cells.boundary()
         chosen = facets.corners[rows[facets.cells]]
@@ -375,10 +375,9 @@ def _with_corners(
     mask = numbers == number
     if cells is None or cells.dimension < 2 or number <= 0:
         return mask
-    solid = cells.dimension == cells.points.shape[1]
-    if not solid and "strip" in cells.blocks:
+    if not cells.is_solid and "strip" in cells.blocks:
         return mask
-    facets = (cells.boundary() if solid else surface_facets(cells)).corners
+    facets = (cells.boundary() if cells.is_solid else surface_facets(cells)).corners
     own = numbers[facets]
     mixed = (own != own[:, :1]).any(axis=1) & (own > 0).all(axis=1)
     if not (mixed & (own == number).any(axis=1)).any():

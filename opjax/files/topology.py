@@ -23,12 +23,14 @@ class Topology(NamedTuple):
     """Points and cells of a file.
 
     Attributes:
+      name: name of the sample, for messages.
       points: coordinates in double precision, `(n, p)`.
       blocks: cells of the highest dimension by type.
       others: cells of lower dimensions, which may mark a boundary.
       num_cells: number of all cells.
     """
 
+    name: str
     points: np.ndarray
     blocks: dict[str, CellBlock]
     others: list[CellBlock]
@@ -43,6 +45,11 @@ class Topology(NamedTuple):
     def dimension(self) -> int:
         """Dimension of the cells."""
         return geometry.KINDS[next(iter(self.blocks))].dimension
+
+    @property
+    def is_solid(self) -> bool:
+        """Whether cells fill the space of their points, so that facets bound them."""
+        return self.dimension == self.points.shape[1]
 
     def boundary(self) -> geometry.Facets:
         """Boundary facets of the mesh, with the index of their cell in the file.
@@ -102,7 +109,7 @@ def topology(name: str, arrays: Arrays) -> Topology:
         )
     blocks = {kind: b for kind, b in of_kinds.items() if dimensions[kind] == highest}
     others = [b for kind, b in of_kinds.items() if dimensions[kind] < highest]
-    return Topology(points, blocks, others, num_cells)
+    return Topology(name, points, blocks, others, num_cells)
 
 
 def at_cells(name: str, arrays: Arrays, fields: Iterable[str]) -> dict[str, np.ndarray]:
@@ -123,7 +130,7 @@ def at_cells(name: str, arrays: Arrays, fields: Iterable[str]) -> dict[str, np.n
       ValueError: if cells are missing, inverted, flat, self-intersecting or not closed.
     """
     cells = topology(name, arrays)
-    check_cells(name, cells)
+    check_cells(cells)
     measured = {
         kind: (
             np.abs(geometry.cell_volumes(cells.points, block.shape, kind)),
@@ -148,22 +155,22 @@ def at_cells(name: str, arrays: Arrays, fields: Iterable[str]) -> dict[str, np.n
     return located
 
 
-def check_cells(name: str, found: Topology) -> None:
+def check_cells(cells: Topology) -> None:
     """Checks that cells have a positive volume and a consistent orientation.
 
     Raises:
       ValueError: if a cell is flat, inverted or self-intersecting. If all solids of a
         type are inverted, their corners have another order, which is no error.
     """
-    for kind, block in found.blocks.items():
-        volumes = geometry.cell_volumes(found.points, block.shape, kind)
+    for kind, block in cells.blocks.items():
+        volumes = geometry.cell_volumes(cells.points, block.shape, kind)
         mirrored = (volumes < 0).all()
-        points = found.points * np.array([-1, 1, 1]) if mirrored else found.points
+        points = cells.points * np.array([-1, 1, 1]) if mirrored else cells.points
         bad = geometry.invalid_cells(points, block.shape, kind)
         if bad.any():
             first = int(block.rows[np.argmax(bad)])
             raise ValueError(
-                f"{name}: {bad.sum()} of {len(bad)} cells of the type {kind} are "
+                f"{cells.name}: {bad.sum()} of {len(bad)} cells of the type {kind} are "
                 "degenerate, inverted or self-intersecting, the first one is cell "
                 f"{first}; repair the mesh or remove them."
             )
