@@ -22,6 +22,7 @@ from opjax.files.reading import Survey
 from opjax.files.vtk import kinds, lists
 from opjax.files.vtk.fields import MeshArrays
 from opjax.samples import normalizers, summaries
+from opjax.samples.fields import channels_of
 from opjax.samples.stored import Place
 from opjax.samples.summaries import Summary
 
@@ -343,10 +344,8 @@ class _Look:
             return
         low, high = summary.ranges["target"]
         count, mean, square = summary.sums["target"]
-        for name in dict.fromkeys(channels):
-            own = [i for i, channel in enumerate(channels) if channel == name]
-            kept = _Field()
-            kept = self._fields.setdefault((name, location), kept)
+        for name, own in channels_of(channels).items():
+            kept = self._fields.setdefault((name, location), _Field())
             one = Summary(
                 summary.num_points,
                 None,

@@ -22,6 +22,7 @@ from opjax.files.options import DEFAULT, ReadOptions
 from opjax.files.vtk import fields as vtk_fields
 from opjax.files.vtk import vtu_slices, xml_files
 from opjax.files.vtk.vtu_copy import Copy
+from opjax.samples.fields import channels_of
 from opjax.samples.sliced import Column, Numbers, Rows
 from opjax.samples.stored import Place
 
@@ -135,8 +136,7 @@ class Mapped(NamedTuple):
                 f"{self.name} already has the fields {taken}; choose other names."
             )
         n, shapes, channels = len(self.arrays["mesh_points"]), {}, {}
-        for name in dict.fromkeys(names):
-            chosen = [i for i, other in enumerate(names) if other == name]
+        for name, chosen in channels_of(names).items():
             shapes[name] = (n,) if len(chosen) == 1 else (n, len(chosen))
             channels[name] = chosen[0] if len(chosen) == 1 else chosen
         made = self.create(shapes)

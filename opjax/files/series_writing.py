@@ -3,10 +3,11 @@
 import contextlib
 import dataclasses
 import os
+import shutil
 import zipfile
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 from xml.etree.ElementTree import Element, ElementTree, SubElement, indent
 
 import numpy as np
@@ -19,6 +20,7 @@ from opjax.files.vtk import fields as vtk_fields
 from opjax.files.vtk import layers
 from opjax.files.vtk.mesh import NamedArrays, VtkMesh
 from opjax.samples import Series
+from opjax.samples.fields import by_name, channels_of
 
 # What frames are given to, one after the other: the time, and values `(n, c)`.
 Writer = Callable[[float, np.ndarray], None]
@@ -59,7 +61,7 @@ def pvd(
     def write(time: float, values: np.ndarray) -> None:
         nonlocal count
         file = f"{name}_{count:04d}.vtu"
-        fields = _fields(values, names)
+        fields = by_name(values, names)
         with replacing(folder / file) as path:
             if mesh is None:
                 vtk_fields.create(path, _mesh_arrays(series) | fields)
@@ -133,7 +135,7 @@ def archive(
       OSError: if the file cannot be written.
       ValueError: if the number of frames differs from the number of times.
     """
-    channels = {name: [i for i, n in enumerate(names) if n == name] for name in names}
+    channels = channels_of(names)
     grid = series.grid_shape if on_grid and series.grid_shape else None
     shape = grid or (series.num_points,)
     tails = {k: (len(c),) if len(c) > 1 else () for k, c in channels.items()}
@@ -183,12 +185,7 @@ def _add_file(
         open(source, "rb") as file,
     ):
         npy.write_array_header_2_0(member, header)
-        _copy(file, member)
-
-
-def _copy(source: IO[bytes], target: IO[bytes]) -> None:
-    while part := source.read(2**20):
-        target.write(part)
+        shutil.copyfileobj(file, member, 2**20)
 
 
 def _mesh_arrays(series: Series) -> dict[str, np.ndarray]:
@@ -199,9 +196,3 @@ def _mesh_arrays(series: Series) -> dict[str, np.ndarray]:
         "grid_shape": series.grid_shape,
     }
     return {k: np.asarray(array) for k, array in arrays.items() if array is not None}
-
-
-def _fields(values: np.ndarray, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """Channels of a frame by name, `(n,)` or `(n, c)`."""
-    columns = {n: [i for i, m in enumerate(names) if m == n] for n in names}
-    return {k: values[:, c[0] if len(c) == 1 else c] for k, c in columns.items()}

@@ -19,6 +19,7 @@ from opjax.files.reading import build
 from opjax.files.topology import spread, topology
 from opjax.files.vtk import fields as vtk_fields
 from opjax.samples import Place, Sample, check
+from opjax.samples.fields import by_name
 
 _WHOLE = ReadOptions(max_bytes=2**62)  # no limit on sizes
 
@@ -231,11 +232,7 @@ def _fields(
             f"names={listed} must name the {prediction.shape[1]} channels of the "
             "prediction."
         )
-    columns = {n: [i for i, m in enumerate(listed) if m == n] for n in listed}
-    return {
-        name: prediction[:, chosen[0] if len(chosen) == 1 else chosen]
-        for name, chosen in columns.items()
-    }
+    return by_name(prediction, listed)
 
 
 def _split(name: str) -> tuple[Path | None, str]:

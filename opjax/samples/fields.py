@@ -87,6 +87,17 @@ def groups(names: Sequence[str] | None, count: int) -> list[tuple[str, list[int]
     return fields
 
 
+def channels_of(names: Sequence[str]) -> dict[str, list[int]]:
+    """Returns the channels of every name."""
+    return {n: [i for i, other in enumerate(names) if other == n] for n in names}
+
+
+def by_name(values: np.ndarray, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Divides channels `(n, c)` into fields, `(n,)` if a name has one channel."""
+    fields = channels_of(names).items()
+    return {k: values[:, own[0] if len(own) == 1 else own] for k, own in fields}
+
+
 def component_names(names: Sequence[str] | None, count: int) -> list[str]:
     """Returns a name for each channel; `U_x` is the first component of a vector `U`."""
     components: list[str] = []

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, overload
 
 import numpy as np
 
-from opjax.samples import base, summaries
+from opjax.samples import base, fields, summaries
 from opjax.samples.base import Sample
 from opjax.samples.stored import Place, Stored
 from opjax.samples.summaries import Summary
@@ -161,8 +161,8 @@ def warn_of_still(found: Sequence[Series], names: Sequence[str] = ()) -> None:
     if not moving or len(names) != len(moving[0]):
         return
     always = np.all(moving, axis=0)
-    for name in dict.fromkeys(names):
-        if always[[i for i, other in enumerate(names) if other == name]].all():
+    for name, channels in fields.channels_of(names).items():
+        if always[channels].all():
             warnings.warn(
                 f"The field {name} is the same in all frames of every series. Pass "
                 f"it as an input, --feature_names={name}, or omit it.",
