@@ -18,7 +18,7 @@ from opjax.files.options import DEFAULT, ReadOptions
 from opjax.files.reading import build
 from opjax.files.topology import spread, topology
 from opjax.files.vtk import fields as vtk_fields
-from opjax.samples import Place, Sample, check
+from opjax.samples import Place, Sample, base, check
 from opjax.samples.fields import by_name
 
 _WHOLE = ReadOptions(max_bytes=2**62)  # no limit on sizes
@@ -202,15 +202,8 @@ def _arrays(sample: Sample, fields: Mapping[str, np.ndarray]) -> dict[str, np.nd
     Raises:
       ValueError: if the sample has an array of the name of a field.
     """
-    columns = {
-        "mesh_points": sample.mesh_points,
-        "features": sample.features,
-        "target": sample.target,
-        "quadrature_weights": sample.quadrature_weights,
-        "cells": sample.cells,
-        "grid_shape": sample.grid_shape,
-    }
-    arrays = {name: np.asarray(a) for name, a in columns.items() if a is not None}
+    stored = base.arrays(sample, (*base.FIELDS, "cells", "grid_shape"))
+    arrays = {name: np.asarray(array) for name, array in stored.items()}
     _check_free(sample.name, arrays, fields)
     return arrays | dict(fields)
 

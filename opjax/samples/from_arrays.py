@@ -59,6 +59,7 @@ def from_arrays(
         raise ValueError("Pass target or target_scalars.")
     fields = {"target": target, "features": features}
     arrays = {k: _stacked(k, array) for k, array in fields.items() if array is not None}
+    grid_shape = weights = None
     if mesh_points is None:
         if quadrature_weights is not None:
             raise ValueError(
@@ -66,29 +67,33 @@ def from_arrays(
             )
         if not arrays:
             raise ValueError("Pass mesh_points, or a target or features on a grid.")
-        samples = _with_numbers(_on_grid(arrays, grid_axes), numbers or {})
-        return _with_scalars(samples, scalars=scalars, target_scalars=target_scalars)
-    points = _stacked("mesh_points", mesh_points)
-    present = [a for a in (target, features, target_scalars) if a is not None]
-    count = len(np.atleast_1d(np.asarray(present[0])))
-    if points.ndim not in (2, 3):
-        raise ValueError(
-            f"mesh_points has shape {points.shape}, expected (b, n, p) for b samples, "
-            "or (n, p) for a common mesh."
-        )
-    shared = np.broadcast_to(points, (count, *points.shape[-2:]))
-    shape = (count, points.shape[-2])
-    weights: Sequence[np.ndarray | None] = [None] * count
-    if quadrature_weights is not None:
-        given_weights = _stacked("quadrature_weights", quadrature_weights)
-        weights = list(np.broadcast_to(given_weights, shape))
-    flat = {name: _flat(name, array, shape) for name, array in arrays.items()}
+        grid_shape = _grid_shape(arrays, grid_axes)
+        points, count = grid_points(grid_shape), len(next(iter(arrays.values())))
+        flat = {k: array.reshape(count, len(points), -1) for k, array in arrays.items()}
+    else:
+        points = _stacked("mesh_points", mesh_points)
+        present = [a for a in (target, features, target_scalars) if a is not None]
+        count = len(np.atleast_1d(np.asarray(present[0])))
+        if points.ndim not in (2, 3):
+            raise ValueError(
+                f"mesh_points has shape {points.shape}, expected (b, n, p) for b "
+                "samples, or (n, p) for a common mesh."
+            )
+        shape = (count, points.shape[-2])
+        flat = {name: _flat(name, array, shape) for name, array in arrays.items()}
+        if quadrature_weights is not None:
+            stacked = _stacked("quadrature_weights", quadrature_weights)
+            weights = np.broadcast_to(stacked, shape)
+    meshes = [points] * count
+    if points.ndim == 3:
+        meshes = list(np.broadcast_to(points, (count, *points.shape[1:])))
     samples = [
         Sample(
-            mesh_points=shared[i],
+            mesh_points=meshes[i],
             target=flat["target"][i] if "target" in flat else None,
             features=flat["features"][i] if "features" in flat else None,
-            quadrature_weights=weights[i],
+            quadrature_weights=None if weights is None else weights[i],
+            grid_shape=grid_shape,
             name=f"sample {i}",
         )
         for i in range(count)
@@ -98,40 +103,40 @@ def from_arrays(
 
 
 def _with_numbers(
-    found: list[Sample], numbers: Mapping[str, ArrayLike]
+    samples: list[Sample], numbers: Mapping[str, ArrayLike]
 ) -> list[Sample]:
     """Adds named numbers to samples, one of each array for each of them."""
-    rows: list[dict[str, float]] = [{} for _ in found]
+    rows: list[dict[str, float]] = [{} for _ in samples]
     for name, values in numbers.items():
         array = np.asarray(_stacked(name, values), np.float64)
-        if array.shape != (len(found),) or not np.isfinite(array).all():
+        if array.shape != (len(samples),) or not np.isfinite(array).all():
             raise ValueError(
                 f"The numbers {name} have shape {array.shape}, expected "
-                f"({len(found)},) with one finite number per sample."
+                f"({len(samples)},) with one finite number per sample."
             )
         for row, value in zip(rows, array.tolist(), strict=True):
             row[name] = value
     if not numbers:
-        return found
-    return [one._replace(numbers=r) for one, r in zip(found, rows, strict=True)]
+        return samples
+    return [one._replace(numbers=r) for one, r in zip(samples, rows, strict=True)]
 
 
-def _with_scalars(found: list[Sample], **given: ArrayLike | None) -> list[Sample]:
+def _with_scalars(samples: list[Sample], **given: ArrayLike | None) -> list[Sample]:
     """Adds scalars to samples, a row of each array for each of them."""
     for name, values in given.items():
         if values is None:
             continue
         array = _stacked(name, values)
         array = array[:, None] if array.ndim == 1 else array
-        if array.ndim != 2 or len(array) != len(found):
+        if array.ndim != 2 or len(array) != len(samples):
             raise ValueError(
                 f"{name} has shape {np.shape(values)}, expected (b, s) with one "
-                f"row for each of the {len(found)} samples."
+                f"row for each of the {len(samples)} samples."
             )
-        found = [
-            one._replace(**{name: row}) for one, row in zip(found, array, strict=True)
+        samples = [
+            one._replace(**{name: row}) for one, row in zip(samples, array, strict=True)
         ]
-    return found
+    return samples
 
 
 def columns(sample: Sample) -> Sample:
@@ -193,7 +198,8 @@ def _stacked(name: str, values: ArrayLike) -> np.ndarray:
     return real(name, array)
 
 
-def _on_grid(arrays: dict[str, np.ndarray], grid_axes: int) -> list[Sample]:
+def _grid_shape(arrays: dict[str, np.ndarray], grid_axes: int) -> tuple[int, ...]:
+    """Returns the grid that all arrays have behind their first axis."""
     role, first = next(iter(arrays.items()))
     shape = first.shape[1 : 1 + grid_axes]
     for name, array in arrays.items():
@@ -210,21 +216,7 @@ def _on_grid(arrays: dict[str, np.ndarray], grid_axes: int) -> list[Sample]:
         if array.ndim == grid_axes + 2:
             what = f"{name} of shape {array.shape}"
             layout.warn_of_channels_first(what, shape, array.shape[-1], axis=1)
-    points = grid_points(shape)
-    flat = {
-        name: array.reshape(len(first), len(points), -1)
-        for name, array in arrays.items()
-    }
-    return [
-        Sample(
-            mesh_points=points,
-            target=flat["target"][i] if "target" in flat else None,
-            features=flat["features"][i] if "features" in flat else None,
-            grid_shape=shape,
-            name=f"sample {i}",
-        )
-        for i in range(len(first))
-    ]
+    return shape
 
 
 def _flat(name: str, array: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
