@@ -113,9 +113,12 @@ class Inputs(NamedTuple):
 
     def names(self) -> list[str]:
         """Returns the names of the arguments of a call, in order."""
-        given = self.feature_dim, self.scalar_dim, self.weighted
-        names = "features", "scalars", "quadrature_weights"
-        used = [name for name, has in zip(names, given, strict=True) if has]
+        optional = {
+            "features": self.feature_dim,
+            "scalars": self.scalar_dim,
+            "quadrature_weights": self.weighted,
+        }
+        used = [name for name, is_used in optional.items() if is_used]
         return ["mesh_points", *used, *self.others]
 
     def shapes(self) -> list[jax.ShapeDtypeStruct]:
@@ -133,8 +136,8 @@ class Inputs(NamedTuple):
         sizes |= {"b": 1} if self.batched else {}
         limits = [f"{size} >= {least}" for size, least in sizes.items()]
         symbols = export.symbolic_shape(", ".join(sizes), constraints=limits)
-        known = dict(zip(sizes, symbols, strict=True))
-        n, front = known.get("n", n), symbols[len(sizes) - self.batched :]
+        symbolic = dict(zip(sizes, symbols, strict=True))
+        n, front = symbolic.get("n", n), symbols[len(sizes) - self.batched :]
         shapes: list[tuple[Any, ...]] = [(n, self.point_dim)]
         shapes += [(n, self.feature_dim)] if self.feature_dim else []
         shapes += [(self.scalar_dim,)] if self.scalar_dim else []
@@ -500,8 +503,8 @@ def _outputs(exported: export.Exported) -> dict[str, Any]:
 
 def _by_name(results: Any) -> dict[str, Any]:
     """Results of a call by name, the field first."""
-    found = dict(results) if isinstance(results, dict) else {VALUES: results}
-    return {VALUES: found.pop(VALUES), **found} if VALUES in found else found
+    named = dict(results) if isinstance(results, dict) else {VALUES: results}
+    return {VALUES: named.pop(VALUES), **named} if VALUES in named else named
 
 
 def _signature(inputs: Json, outputs: Json, about: Mapping[str, str]) -> str:

@@ -156,22 +156,22 @@ def metadata_of(path: str | os.PathLike[str]) -> dict[str, str]:
         )
     read = _converter().metadata
     try:
-        found = read(content)
+        entries = read(content)
     except Exception as error:  # protocol buffers have errors of their own
         raise ValueError(f"{path} is damaged: it is not an ONNX file.") from error
-    number = found.get("opjax_format", "")
+    number = entries.get("opjax_format", "")
     format_number = int(number) if number.isdecimal() else number
     _formats.check(path, format_number, _formats.ONNX, what="ONNX files")
-    if missing := sorted(_ENTRIES - found.keys()):
+    if missing := sorted(_ENTRIES - entries.keys()):
         raise ValueError(f"{path} is damaged: its metadata have no {missing[0]}.")
     try:
-        origin = json.loads(found["provenance"])
+        origin = json.loads(entries["provenance"])
     except (ValueError, RecursionError):
         origin = None
     if not isinstance(origin, dict):
-        text = found["provenance"][:40]
+        text = entries["provenance"][:40]
         raise ValueError(f"{path} is damaged: provenance={text!r} is no JSON object.")
-    return found
+    return entries
 
 
 def _converter() -> Any:

@@ -44,8 +44,12 @@ class _Search:
 
     def number(self, name: str) -> float:
         """A constant of one entry; NaN for other values."""
-        found = self.array(name)
-        return math.nan if found is None or found.size != 1 else float(found.item())
+        constant = self.array(name)
+        return (
+            math.nan
+            if constant is None or constant.size != 1
+            else float(constant.item())
+        )
 
     def is_near(self, name: str, number: float) -> bool:
         return math.isclose(self.number(name), number, rel_tol=1e-6)
@@ -98,12 +102,12 @@ class _Search:
         query, value = self.swapped(scores[1]), self.swapped(product[0])
         if not query or not value:
             return None
-        found, names = self.constants.fresh(), [query, scores[0], value]
+        averages, names = self.constants.fresh(), [query, scores[0], value]
         options = {"domain": RUNTIME, "num_heads": 1, "scale": 1.0}
         make = onnx.helper.make_node
         return [
-            make("MultiHeadAttention", names, [found], **options),
-            _node("Transpose", [found], node, perm=[0, 2, 1]),
+            make("MultiHeadAttention", names, [averages], **options),
+            _node("Transpose", [averages], node, perm=[0, 2, 1]),
         ]
 
     def swapped(self, name: str) -> str:

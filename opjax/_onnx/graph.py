@@ -39,6 +39,11 @@ class Pair(NamedTuple):
     imag: "Array"
 
 
+def results(eqn: Equation, names: Iterable[str]) -> list[Value]:
+    """Returns the results of an equation, from their names."""
+    return [Value(n, v.aval.shape) for n, v in zip(names, eqn.outvars, strict=True)]
+
+
 Known = np.ndarray  # an array that is known at export
 Array = Value | Known
 Operand = str | Array | np.generic | Sequence[int]  # of a node
@@ -119,13 +124,13 @@ class Graph:
         if not jax.export.is_symbolic_dim(dim):
             return int(dim)
         sizes: Any = {
-            name: _Size(self.root, found) for name, found in self.sizes.items()
+            name: _Size(self.root, tensor) for name, tensor in self.sizes.items()
         }
         try:
-            found = dim._evaluate(sizes)
+            size = dim._evaluate(sizes)
         except TypeError as error:  # a minimum or maximum
             raise NotImplementedError(f"the size {dim}") from error
-        return found.name if isinstance(found, _Size) else int(found)
+        return size.name if isinstance(size, _Size) else int(size)
 
     def sizes_of(self, dims: Iterable[Dim]) -> str | Known:
         """A tensor of sizes."""
@@ -156,11 +161,11 @@ class Graph:
             return array.reshape(tuple(shape))
         symbolic = [jax.export.is_symbolic_dim(dim) for dim in shape]
         if sum(symbolic) <= 1:
-            wanted: Any = [-1 if s else d for s, d in zip(symbolic, shape, strict=True)]
-            wanted = np.asarray(wanted, np.int64)
+            sizes: Any = [-1 if s else d for s, d in zip(symbolic, shape, strict=True)]
+            sizes = np.asarray(sizes, np.int64)
         else:
-            wanted = self.sizes_of(shape)
-        return Value(self.op("Reshape", array, wanted), tuple(shape))
+            sizes = self.sizes_of(shape)
+        return Value(self.op("Reshape", array, sizes), tuple(shape))
 
     def transpose(self, array: Array, order: Sequence[int]) -> Array:
         """Permutes axes."""
@@ -170,6 +175,11 @@ class Graph:
             return array.transpose(order)
         moved = tuple(array.shape[axis] for axis in order)
         return Value(self.op("Transpose", array, perm=list(order)), moved)
+
+    def restored(self, name: str, shape: Sequence[Dim], order: Sequence[int]) -> Array:
+        """Puts the axes of a result in order, which are in another `order`."""
+        moved = Value(name, tuple(shape[axis] for axis in order))
+        return self.transpose(moved, np.argsort(order).tolist())
 
     def unsqueeze(self, array: Array, axes: Sequence[int]) -> Array:
         """Adds axes of size one, at these places of the result."""
@@ -272,8 +282,8 @@ def model(
 
 def metadata(content: bytes) -> dict[str, str]:
     """The texts that a file stores, by name."""
-    found = onnx.load_from_string(content).metadata_props
-    return {entry.key: entry.value for entry in found}
+    entries = onnx.load_from_string(content).metadata_props
+    return {entry.key: entry.value for entry in entries}
 
 
 def _read(node: onnx.NodeProto) -> set[str]:

@@ -22,6 +22,7 @@ from opjax._onnx.graph import (
     Pair,
     Value,
     model,
+    results,
     value_info,
 )
 from opjax._onnx.rules import IDENTITIES, RULES, stacked
@@ -58,11 +59,11 @@ def content(
                 size = graph.op("Shape", name, start=axis, end=axis + 1)
                 graph.sizes[str(dim)] = size
     arguments = [Value(name, s.shape) for name, s in shapes.items()]
-    found = evaluate(graph, program.jaxpr, program.consts, arguments)
+    values = evaluate(graph, program.jaxpr, program.consts, arguments)
     inputs = [value_info(name, s.dtype, s.shape) for name, s in shapes.items()]
     outputs = {}
     results: Any = jax.tree.unflatten(
-        jax.tree.structure(traced.out_info), zip(found, program.out_avals, strict=True)
+        jax.tree.structure(traced.out_info), zip(values, program.out_avals, strict=True)
     )
     for name in names:
         value, aval = results[name]
@@ -77,19 +78,19 @@ def evaluate(
     graph: Graph, jaxpr: Any, consts: Sequence[Any], arguments: Sequence[Array]
 ) -> list[Array]:
     """Adds the nodes of a program to a graph and returns its results."""
-    found: dict[Any, Array] = {}
+    values: dict[Any, Array] = {}
 
     def read(atom: Any) -> Array:
         if isinstance(atom, jax.extend.core.Literal):
             aval: Any = atom.aval
             return np.asarray(atom.val, aval.dtype)
-        return found[atom]
+        return values[atom]
 
-    found.update(zip(jaxpr.constvars, map(_known, consts), strict=True))
-    found.update(zip(jaxpr.invars, arguments, strict=True))
+    values.update(zip(jaxpr.constvars, map(_known, consts), strict=True))
+    values.update(zip(jaxpr.invars, arguments, strict=True))
     for eqn in jaxpr.eqns:
         results = _apply(graph, eqn, [read(atom) for atom in eqn.invars])
-        found.update(zip(eqn.outvars, results, strict=True))
+        values.update(zip(eqn.outvars, results, strict=True))
     return [read(atom) for atom in jaxpr.outvars]
 
 
@@ -109,8 +110,8 @@ def _apply(graph: Graph, eqn: Equation, arguments: list[Array]) -> list[Array]:
         return [spectra.apply(graph, eqn, arguments)]
     if name not in RULES:
         raise NotImplementedError(name)
-    found = RULES[name](graph, eqn, *arguments)
-    return found if eqn.primitive.multiple_results else [found]
+    values = RULES[name](graph, eqn, *arguments)
+    return values if eqn.primitive.multiple_results else [values]
 
 
 def _is_small(name: str, eqn: Equation, arguments: list[Any]) -> bool:
@@ -134,10 +135,10 @@ def _computed(eqn: Equation, arguments: list[Any]) -> list[Any]:
             else array
             for array, var in zip(arguments, eqn.invars, strict=True)
         ]
-        found = eqn.primitive.bind(*full, **eqn.params)
+        values = eqn.primitive.bind(*full, **eqn.params)
     return [
         each if jnp.issubdtype(each.dtype, jax.dtypes.prng_key) else np.asarray(each)
-        for each in (found if eqn.primitive.multiple_results else [found])
+        for each in (values if eqn.primitive.multiple_results else [values])
     ]
 
 
@@ -187,7 +188,7 @@ def _cond(graph: Graph, eqn: Equation, arguments: list[Array]) -> list[Array]:
         else_branch=bodies[0],
         then_branch=bodies[1],
     )
-    return [Value(n, v.aval.shape) for n, v in zip(names, eqn.outvars, strict=True)]
+    return results(eqn, names)
 
 
 def _body(
@@ -224,7 +225,7 @@ def _scan(graph: Graph, eqn: Equation, arguments: list[Array]) -> list[Array]:
     p = eqn.params
     program, length = p["jaxpr"], p["length"]
     consts, carry = p["num_consts"], p["num_carry"]
-    given, states, rows = (
+    constants, states, rows = (
         arguments[:consts],
         arguments[consts : consts + carry],
         arguments[consts + carry :],
@@ -234,7 +235,7 @@ def _scan(graph: Graph, eqn: Equation, arguments: list[Array]) -> list[Array]:
         isinstance(x, np.ndarray) and x.size >= _PARAMETERS * length for x in rows
     )
     if isinstance(length, int) and (large or length <= _UNROLLED):
-        return _unrolled(graph, eqn, given, states, rows)
+        return _unrolled(graph, eqn, constants, states, rows)
     fresh = graph.constants.fresh
     full = [
         graph.full(x, var.aval.shape)
@@ -246,7 +247,7 @@ def _scan(graph: Graph, eqn: Equation, arguments: list[Array]) -> list[Array]:
         rows = [np.zeros(length, np.int32)]
         full += rows
         inputs.append((fresh(), jax.core.ShapedArray((), np.dtype(np.int32))))
-    body = _body(graph, program, inputs, [*given, *values])
+    body = _body(graph, program, inputs, [*constants, *values])
     ys = len(eqn.outvars) - carry
     backwards = int(p["reverse"])
     names = graph.node(
@@ -258,13 +259,13 @@ def _scan(graph: Graph, eqn: Equation, arguments: list[Array]) -> list[Array]:
         scan_input_directions=[backwards] * len(rows),
         **({"scan_output_directions": [backwards] * ys} if ys else {}),
     )
-    return [Value(n, v.aval.shape) for n, v in zip(names, eqn.outvars, strict=True)]
+    return results(eqn, names)
 
 
 def _unrolled(
     graph: Graph,
     eqn: Equation,
-    given: list[Array],
+    constants: list[Array],
     states: list[Array],
     rows: list[Array],
 ) -> list[Array]:
@@ -277,7 +278,7 @@ def _unrolled(
     for i in reversed(steps) if p["reverse"] else steps:
         here = [_row(graph, x, s, i) for x, s in zip(rows, shapes, strict=True)]
         results = evaluate(
-            graph, p["jaxpr"].jaxpr, p["jaxpr"].consts, [*given, *states, *here]
+            graph, p["jaxpr"].jaxpr, p["jaxpr"].consts, [*constants, *states, *here]
         )
         states = results[: p["num_carry"]]
         collected.append(results[p["num_carry"] :])
@@ -326,7 +327,7 @@ def _while(graph: Graph, eqn: Equation, arguments: list[Array]) -> list[Array]:
     names = graph.node(
         "Loop", "", begin, *states, outputs=len(eqn.outvars), body=subgraph
     )
-    return [Value(n, v.aval.shape) for n, v in zip(names, eqn.outvars, strict=True)]
+    return results(eqn, names)
 
 
 def _per_sample(graph: Graph, eqn: Equation, arguments: list[Array]) -> list[Array]:

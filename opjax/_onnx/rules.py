@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from opjax._onnx.graph import END, Array, Dim, Equation, Graph, Operand, Value
+from opjax._onnx.graph import END, Array, Dim, Equation, Graph, Operand, Value, results
 
 Rule = Callable[..., Any]  # of a graph, an equation and its arguments
 
@@ -64,6 +64,20 @@ def _common(shapes: list[tuple[Dim, ...]]) -> tuple[Dim, ...]:
         next((dim for dim in column if not (isinstance(dim, int) and dim == 1)), 1)
         for column in columns
     )
+
+
+def _of_full(rule: Rule) -> Rule:
+    """A rule whose arrays have their shapes; those of other rules may be broadcast."""
+
+    def full(graph: Graph, eqn: Equation, *arrays: Array) -> Any:
+        shapes = [var.aval.shape for var in eqn.invars]
+        return rule(graph, eqn, *map(graph.full, arrays, shapes))
+
+    return full
+
+
+def _result(eqn: Equation, name: str) -> Value:
+    return Value(name, eqn.outvars[0].aval.shape)
 
 
 def _one(eqn: Equation) -> np.ndarray:
@@ -192,8 +206,8 @@ def _broadcast(graph: Graph, eqn: Equation, x: Array, *dynamic: Array) -> Array:
     return graph.unsqueeze(x, [axis for axis in range(rank) if axis not in kept])
 
 
+@_of_full
 def _reshape(graph: Graph, eqn: Equation, x: Array, *dynamic: Array) -> Array:
-    x = graph.full(x, eqn.invars[0].aval.shape)
     return graph.reshape(x, eqn.outvars[0].aval.shape)
 
 
@@ -205,17 +219,9 @@ def _squeeze(graph: Graph, eqn: Equation, x: Array) -> Array:
     return graph.squeeze(x, eqn.params["dimensions"])
 
 
-def _full(graph: Graph, eqn: Equation, arrays: Any) -> list[Array]:
-    return [
-        graph.full(x, var.aval.shape)
-        for x, var in zip(arrays, eqn.invars, strict=False)
-    ]
-
-
+@_of_full
 def _concatenate(graph: Graph, eqn: Equation, *arrays: Array) -> Value:
-    names = _full(graph, eqn, arrays)
-    joined = graph.op("Concat", *names, axis=eqn.params["dimension"])
-    return Value(joined, eqn.outvars[0].aval.shape)
+    return _result(eqn, graph.op("Concat", *arrays, axis=eqn.params["dimension"]))
 
 
 def stacked(graph: Graph, parts: Sequence[Array], axis: int) -> str:
@@ -224,9 +230,9 @@ def stacked(graph: Graph, parts: Sequence[Array], axis: int) -> str:
     return graph.op("Concat", *raised, axis=axis)
 
 
+@_of_full
 def _stack(graph: Graph, eqn: Equation, *arrays: Array) -> Value:
-    joined = stacked(graph, _full(graph, eqn, arrays), eqn.params["axis"])
-    return Value(joined, eqn.outvars[0].aval.shape)
+    return _result(eqn, stacked(graph, arrays, eqn.params["axis"]))
 
 
 def _slice(graph: Graph, eqn: Equation, x: Array) -> Array:
@@ -266,10 +272,11 @@ def _together(graph: Graph, parts: list[Any]) -> Any:
     return parts[0] if len(parts) == 1 else graph.op("Concat", *parts, axis=0)
 
 
+@_of_full
 def _dynamic_slice(graph: Graph, eqn: Equation, x: Array, *starts: Array) -> Value:
     before, sizes = eqn.invars[0].aval.shape, eqn.params["slice_sizes"]
     cut = [i for i, (b, s) in enumerate(zip(before, sizes, strict=True)) if b != s]
-    return _window(graph, graph.full(x, before), {i: starts[i] for i in cut}, sizes)
+    return _window(graph, x, {i: starts[i] for i in cut}, sizes)
 
 
 def _window(graph: Graph, x: Array, starts: dict[int, Array], sizes: Any) -> Value:
@@ -290,11 +297,11 @@ def _start(graph: Graph, number: Array, last: Dim) -> str:
     return graph.op("Max", graph.op("Min", start, graph.sizes_of([last])), [0])
 
 
+@_of_full
 def _dynamic_update_slice(
     graph: Graph, eqn: Equation, x: Array, update: Array, *starts: Array
 ) -> Array:
     """Writes at starts along one axis."""
-    x, update = _full(graph, eqn, (x, update))
     shape, small = (var.aval.shape for var in eqn.invars[:2])
     cut = [i for i, (a, b) in enumerate(zip(shape, small, strict=True)) if a != b]
     if not cut:
@@ -308,38 +315,34 @@ def _dynamic_update_slice(
     rows = graph.op("Unsqueeze", rows, [1])
     moved = [graph.transpose(each, order) for each in (x, update)]
     written = graph.op("ScatterND", moved[0], rows, moved[1])
-    result = Value(written, tuple(shape[i] for i in order))
-    back = graph.transpose(result, np.argsort(order).tolist())
-    return Value(graph.name(back), shape)
+    return Value(graph.name(graph.restored(written, shape, order)), shape)
 
 
+@_of_full
 def _pad(graph: Graph, eqn: Equation, x: Array, value: Array) -> Array:
     config, after = eqn.params["padding_config"], eqn.outvars[0].aval.shape
     if any(interior for *_, interior in config):
         raise NotImplementedError("pad between entries")
-    x = graph.full(x, eqn.invars[0].aval.shape)
-    value = graph.full(value, ())
     if all(low == 0 and high == 0 for low, high, _ in config):
         return x
     counts = [low for low, *_ in config] + [high for _, high, _ in config]
     return Value(graph.op("Pad", x, graph.sizes_of(counts), value), after)
 
 
+@_of_full
 def _reverse(graph: Graph, eqn: Equation, x: Array) -> Value:
-    x = graph.full(x, eqn.invars[0].aval.shape)
     axes = list(eqn.params["dimensions"])
     ends = [-END] * len(axes)
     name = graph.op("Slice", x, [-1] * len(axes), ends, axes, [-1] * len(axes))
-    return Value(name, eqn.outvars[0].aval.shape)
+    return _result(eqn, name)
 
 
+@_of_full
 def _split(graph: Graph, eqn: Equation, x: Array) -> list[Value]:
-    x = graph.full(x, eqn.invars[0].aval.shape)
     sizes, axis = eqn.params["sizes"], eqn.params["axis"]
     counts = graph.sizes_of(sizes)
     names = graph.node("Split", x, counts, outputs=len(sizes), axis=axis)
-    shapes = (var.aval.shape for var in eqn.outvars)
-    return [Value(name, shape) for name, shape in zip(names, shapes, strict=True)]
+    return results(eqn, names)
 
 
 def _iota(graph: Graph, eqn: Equation, *dynamic: Array) -> Array:
@@ -363,45 +366,45 @@ def _dim_as_value(graph: Graph, eqn: Equation) -> Array:
 # Reductions and products.
 
 
+@_of_full
 def _reduced(graph: Graph, eqn: Equation, x: Array) -> Array:
     axes = list(eqn.params["axes"])
     if not axes:
         return x
-    x = graph.full(x, eqn.invars[0].aval.shape)
     kind = _REDUCED[eqn.primitive.name]
     name = graph.op(kind, x, axes, keepdims=0)
-    return Value(name, eqn.outvars[0].aval.shape)
+    return _result(eqn, name)
 
 
 def _of_truths(kind: str) -> Rule:
+    @_of_full
     def rule(graph: Graph, eqn: Equation, x: Array) -> Array:
-        numbers = graph.cast(graph.full(x, eqn.invars[0].aval.shape), np.int32)
+        numbers = graph.cast(x, np.int32)
         name = graph.op(kind, numbers, list(eqn.params["axes"]), keepdims=0)
-        return graph.cast(Value(name, eqn.outvars[0].aval.shape), bool)
+        return graph.cast(_result(eqn, name), bool)
 
     return rule
 
 
 def _place_of(kind: str) -> Rule:
+    @_of_full
     def rule(graph: Graph, eqn: Equation, x: Array) -> Array:
-        x = graph.full(x, eqn.invars[0].aval.shape)
         (axis,) = eqn.params["axes"]
         name = graph.op(kind, x, axis=axis, keepdims=0)
-        found = Value(name, eqn.outvars[0].aval.shape)
-        return graph.cast(found, eqn.params["index_dtype"])
+        return graph.cast(_result(eqn, name), eqn.params["index_dtype"])
 
     return rule
 
 
+@_of_full
 def _cumulative_sum(graph: Graph, eqn: Equation, x: Array) -> Value:
-    x = graph.full(x, eqn.invars[0].aval.shape)
     axis, reverse = np.asarray(eqn.params["axis"]), int(eqn.params["reverse"])
     return Value(graph.op("CumSum", x, axis, reverse=reverse), x.shape)
 
 
+@_of_full
 def _product(graph: Graph, eqn: Equation, x: Array, y: Array) -> Array:
     (cx, cy), (bx, by) = eqn.params["dimension_numbers"]
-    x, y = _full(graph, eqn, (x, y))
     fx, fy = ([i for i in range(len(a.shape)) if i not in (*c, *b)]
               for a, c, b in ((x, cx, bx), (y, cy, by)))  # fmt: skip
     x, y = graph.transpose(x, (*bx, *fx, *cx)), graph.transpose(y, (*by, *cy, *fy))
@@ -415,16 +418,15 @@ def _product(graph: Graph, eqn: Equation, x: Array, y: Array) -> Array:
         x = graph.reshape(x, (1, *x.shape))
     product = Value(graph.op("MatMul", x, y), (*x.shape[:-1], y.shape[-1]))
     result = graph.reshape(product, (*batch, *rows, *columns))
-    wanted = eqn.outvars[0].aval.dtype
-    same = wanted == eqn.invars[0].aval.dtype
-    return result if same else graph.cast(result, wanted)
+    dtype = eqn.outvars[0].aval.dtype
+    return result if dtype == eqn.invars[0].aval.dtype else graph.cast(result, dtype)
 
 
+@_of_full
 def _convolution(graph: Graph, eqn: Equation, x: Array, kernel: Array) -> Array:
     p = eqn.params
     if set(p["lhs_dilation"]) != {1} or p["batch_group_count"] != 1:
         raise NotImplementedError("transposed convolution")
-    x, kernel = _full(graph, eqn, (x, kernel))
     numbers = p["dimension_numbers"]
     x = graph.transpose(x, numbers.lhs_spec)
     kernel = graph.transpose(kernel, numbers.rhs_spec)
@@ -438,16 +440,14 @@ def _convolution(graph: Graph, eqn: Equation, x: Array, kernel: Array) -> Array:
         dilations=list(p["rhs_dilation"]),
         group=p["feature_group_count"],
     )
-    after = eqn.outvars[0].aval.shape
-    found = Value(name, tuple(after[axis] for axis in numbers.out_spec))
-    return graph.transpose(found, np.argsort(numbers.out_spec).tolist())
+    return graph.restored(name, eqn.outvars[0].aval.shape, numbers.out_spec)
 
 
 # Places.
 
 
+@_of_full
 def _gather(graph: Graph, eqn: Equation, x: Array, indices: Array) -> Array:
-    x, indices = _full(graph, eqn, (x, indices))
     numbers = eqn.params["dimension_numbers"]
     after = eqn.outvars[0].aval.shape
     axes, sizes = numbers.start_index_map, eqn.params["slice_sizes"]
@@ -484,9 +484,7 @@ def _gather(graph: Graph, eqn: Equation, x: Array, indices: Array) -> Array:
     ones = [o for o, i in zip(numbers.offset_dims, kept, strict=True) if i in axes]
     first = [i for i in range(len(after)) if i not in numbers.offset_dims]
     order = (*first, *(o for o in numbers.offset_dims if o not in ones))
-    found = Value(name, tuple(after[i] for i in order))
-    found = graph.transpose(found, np.argsort(order).tolist())
-    return graph.unsqueeze(found, ones)
+    return graph.unsqueeze(graph.restored(name, after, order), ones)
 
 
 def _entry(graph: Graph, x: Array, i: int) -> Array:
@@ -496,10 +494,10 @@ def _entry(graph: Graph, x: Array, i: int) -> Array:
 
 
 def _scatter(reduction: str) -> Rule:
+    @_of_full
     def rule(
         graph: Graph, eqn: Equation, x: Array, indices: Array, updates: Array
     ) -> Array:
-        x, indices, updates = _full(graph, eqn, (x, indices, updates))
         numbers, after = eqn.params["dimension_numbers"], eqn.outvars[0].aval.shape
         windows = list(numbers.update_window_dims)
         places = graph.cast(indices, np.int64)
@@ -514,8 +512,7 @@ def _scatter(reduction: str) -> Rule:
         updates = graph.transpose(updates, (*first, *windows))
         x = graph.transpose(x, order)
         name = graph.op("ScatterND", x, places, updates, reduction=reduction)
-        found = Value(name, tuple(after[i] for i in order))
-        return graph.transpose(found, np.argsort(order).tolist())
+        return graph.restored(name, after, order)
 
     return rule
 
@@ -531,27 +528,26 @@ def _numbered(graph: Graph, places: Array, axis: int) -> Array:
     return Value(joined, (*places.shape[:-1], places.shape[-1] + 1))
 
 
+@_of_full
 def _sort(graph: Graph, eqn: Equation, *arrays: Array) -> list[Value]:
     if eqn.params["num_keys"] != 1:
         raise NotImplementedError("sort by several keys")
-    arrays = tuple(_full(graph, eqn, arrays))
     axis = eqn.params["dimension"]
     size = graph.sizes_of([arrays[0].shape[axis]])
     keys, order = graph.node(
         "TopK", arrays[0], size, outputs=2, axis=axis, largest=0, sorted=1
     )
     others = (graph.op("GatherElements", a, order, axis=axis) for a in arrays[1:])
-    shapes = (var.aval.shape for var in eqn.outvars)
-    return [Value(n, s) for n, s in zip((keys, *others), shapes, strict=True)]
+    return results(eqn, (keys, *others))
 
 
+@_of_full
 def _top_k(graph: Graph, eqn: Equation, x: Array) -> list[Array]:
-    x = graph.full(x, eqn.invars[0].aval.shape)
     values, places = (var.aval for var in eqn.outvars)
     count = graph.sizes_of([values.shape[-1]])
-    found, order = graph.node("TopK", x, count, outputs=2, axis=-1)
+    largest, order = graph.node("TopK", x, count, outputs=2, axis=-1)
     numbers = graph.cast(Value(order, places.shape), places.dtype)
-    return [Value(found, values.shape), numbers]
+    return [Value(largest, values.shape), numbers]
 
 
 ELEMENTWISE = {

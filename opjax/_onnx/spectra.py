@@ -112,7 +112,7 @@ def _along(
     def multiply(values: Array, wave: Value) -> Array:
         order = [i for i in range(len(values.shape)) if i != axis] + [axis]
         last = graph.transpose(values, order)
-        found = Value(graph.op("MatMul", last, wave), (*last.shape[:-1], columns))
-        return graph.transpose(found, np.argsort(order).tolist())
+        product = Value(graph.op("MatMul", last, wave), (*last.shape[:-1], columns))
+        return graph.transpose(product, np.argsort(order).tolist())
 
     return _product(graph, multiply, x, Pair(cosines, sines))

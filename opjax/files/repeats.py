@@ -48,31 +48,31 @@ def _digest(arrays: Sequence[np.ndarray | None]) -> bytes:
     return hashed.digest() if present else b""
 
 
-def warn(known: Iterable[Seen]) -> None:
+def warn(samples: Iterable[Seen]) -> None:
     """Warns about equal inputs with different targets, and about doubtful targets.
 
     Doubtful are initial states among solutions, and targets that are all equal.
 
     Args:
-      known: digests of all samples of a data set.
+      samples: digests of all samples of a data set.
     """
     groups: dict[bytes, list[Seen]] = {}
-    known = [one for one in known if one.asked]
-    for one in known:
+    samples = [one for one in samples if one.asked]
+    for one in samples:
         groups.setdefault(one.given, []).append(one)
     several = [g for g in groups.values() if len({one.asked for one in g}) > 1]
     if several:
-        _warn_of_several(several, len(known))
-    if len(groups) > 1 and len({one.asked for one in known}) == 1:
+        _warn_of_several(several, len(samples))
+    if len(groups) > 1 and len({one.asked for one in samples}) == 1:
         warnings.warn(
-            f"The targets of all {len(known)} samples are equal, but their inputs "
+            f"The targets of all {len(samples)} samples are equal, but their inputs "
             "are not: there is nothing to learn. Check how the files were written.",
             stacklevel=4,
         )
-    first = [one for one in known if one.time == 0]
-    if first and any(one.time > 0 for one in known):
+    first = [one for one in samples if one.time == 0]
+    if first and any(one.time > 0 for one in samples):
         warnings.warn(
-            f"{len(first)} of {len(known)} samples are at time 0, for example "
+            f"{len(first)} of {len(samples)} samples are at time 0, for example "
             f"{first[0].name}, and others are later: fields at time 0 are initial "
             f"values, not solutions. {_WAY}.",
             stacklevel=4,

@@ -215,14 +215,14 @@ def sum_to_points(local: Float[Array, "s m c"], cover: Cover) -> Float[Array, "n
     indices = jnp.asarray(cover.indices).reshape(-1)
     flat, count = local.reshape(-1, local.shape[-1]), cover.num_points
     sends, offsets = _exchange(cover)
-    total = count + sum(points.size for points in sends)
-    sums = jax.ops.segment_sum(flat, indices, num_segments=total)
-    found, start = sums[:count], count
+    extended = count + sum(points.size for points in sends)
+    sums = jax.ops.segment_sum(flat, indices, num_segments=extended)
+    total, start = sums[:count], count
     for points, offset in zip(sends, offsets, strict=True):
         part = sums[start : start + points.size]
-        found = found.at[points].add(_shifted(part, -offset, cover.axis_name))
+        total = total.at[points].add(_shifted(part, -offset, cover.axis_name))
         start += points.size
-    return found
+    return total
 
 
 def gather(values: Float[Array, "n c"], cover: Cover) -> Float[Array, "s m c"]:

@@ -14,7 +14,7 @@ from opjax import Moments, _checks
 from opjax.nn import division
 from opjax.nn.attention import columns
 from opjax.nn.attention.heads import head_width, map_heads, merge_heads
-from opjax.nn.attention.sums import Added, Given, Local, PointSums, Sums
+from opjax.nn.attention.sums import Added, Given, Local, PointSums, Sums, Totals
 from opjax.nn.bases.expansions import Basis, LinearInputs
 from opjax.nn.division import Use
 from opjax.nn.layers import FanInLinear, GridConvolution, Linear
@@ -331,7 +331,7 @@ class BasisAttention(nnx.Module, PointSums):
     def combine(
         self,
         added: Added,
-        totals: tuple[jax.Array, jax.Array],
+        totals: Totals,
         shared: Basis | None = None,
     ) -> jax.Array:
         """Returns coefficients `(h, k, d)`."""

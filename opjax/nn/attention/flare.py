@@ -16,7 +16,7 @@ from opjax.nn import division
 from opjax.nn.attention import columns
 from opjax.nn.attention.heads import head_width, map_heads, merge_heads, split_heads
 from opjax.nn.attention.key_sums import exponential_sums
-from opjax.nn.attention.sums import Added, Given, Local, PointSums, Sums
+from opjax.nn.attention.sums import Added, Given, Local, PointSums, Sums, Totals
 from opjax.nn.bases.expansions import Basis
 from opjax.nn.division import Use
 from opjax.nn.layers import MLP, LayerNorm, Linear, ResidualMLP, RMSNorm
@@ -173,7 +173,7 @@ class FlareAttention(nnx.Module, PointSums):
     def combine(
         self,
         added: Added,
-        totals: tuple[jax.Array, jax.Array],
+        totals: Totals,
         shared: Basis | None = None,
     ) -> jax.Array:
         """Returns the means of the values for every latent, `(h, k, d)`."""

@@ -15,7 +15,7 @@ from opjax.attention.linear import galerkin_coefficients
 from opjax.nn import division
 from opjax.nn.attention import columns
 from opjax.nn.attention.points import PointAttention, coordinates
-from opjax.nn.attention.sums import Added, Given, Local, PointSums, Sums
+from opjax.nn.attention.sums import Added, Given, Local, PointSums, Sums, Totals
 from opjax.nn.bases.expansions import Basis
 from opjax.nn.division import Use
 from opjax.nn.layers.linear import promoted
@@ -131,7 +131,7 @@ class KeySums(PointAttention, PointSums):
     def combine(
         self,
         added: Added,
-        totals: tuple[jax.Array, jax.Array],
+        totals: Totals,
         shared: Basis | None = None,
     ) -> jax.Array:
         """Returns the integrals unchanged."""
@@ -190,7 +190,7 @@ class MeanKeySums(KeySums):
     def combine(
         self,
         added: Added,
-        totals: tuple[jax.Array, jax.Array],
+        totals: Totals,
         shared: Basis | None = None,
     ) -> jax.Array:
         """Returns means over the points."""
@@ -221,7 +221,7 @@ class SoftmaxKeySums(KeySums):
     def combine(
         self,
         added: Added,
-        totals: tuple[jax.Array, jax.Array],
+        totals: Totals,
         shared: Basis | None = None,
     ) -> jax.Array:
         """Returns the averages; zero if all points are masked."""

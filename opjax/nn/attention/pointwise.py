@@ -14,7 +14,7 @@ from opjax.attention.functional import regression
 from opjax.nn.attention.heads import merge_heads
 from opjax.nn.attention.key_sums import SoftmaxKeySums, TrialSums, integrals
 from opjax.nn.attention.points import HeadwiseAttention, PointOptions
-from opjax.nn.attention.sums import Added, Local, Sums
+from opjax.nn.attention.sums import Added, Local, Sums, Totals
 from opjax.nn.bases.expansions import Basis
 from opjax.quadrature import active
 
@@ -80,7 +80,7 @@ class LinearAttention(SoftmaxKeySums):
     def combine(
         self,
         added: Added,
-        totals: tuple[jax.Array, jax.Array],
+        totals: Totals,
         shared: Basis | None = None,
     ) -> jax.Array:
         """Returns averages divided by the number of points."""
@@ -185,7 +185,7 @@ class IntentionAttention(TrialSums):
     def combine(
         self,
         added: Added,
-        totals: tuple[jax.Array, jax.Array],
+        totals: Totals,
         shared: Basis | None = None,
     ) -> jax.Array:
         """Returns the regression coefficients of values on keys."""

@@ -17,7 +17,7 @@ from opjax.nn.attention import columns
 from opjax.nn.attention.heads import head_width, merge_heads, split_heads
 from opjax.nn.attention.key_sums import MeanKeySums, SoftmaxKeySums, TrialSums
 from opjax.nn.attention.points import HeadNorm, HeadwiseAttention, PointAttention
-from opjax.nn.attention.sums import Added, Local, Sums
+from opjax.nn.attention.sums import Added, Local, Sums, Totals
 from opjax.nn.bases.expansions import Basis
 from opjax.nn.layers import FanInLinear, Initializer, Linear
 from opjax.nn.layers.initializers import trunk_init
@@ -126,7 +126,7 @@ class MeanAttention(_TrunkAttention, MeanKeySums):
     def combine(
         self,
         added: Added,
-        totals: tuple[jax.Array, jax.Array],
+        totals: Totals,
         shared: Basis | None = None,
     ) -> jax.Array:
         """Returns means plus the identity, which adds the queries."""
@@ -171,7 +171,7 @@ class EfficientAttention(_TrunkAttention, SoftmaxKeySums):
     def combine(
         self,
         added: Added,
-        totals: tuple[jax.Array, jax.Array],
+        totals: Totals,
         shared: Basis | None = None,
     ) -> jax.Array:
         """Returns scaled averages."""

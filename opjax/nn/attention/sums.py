@@ -29,6 +29,8 @@ Given = Mapping[str, jax.Array]
 # Arrays of every head at some points, `(h, ..., m)`.
 Local = tuple[jax.Array, ...]
 Added = tuple[jax.Array | None, ...]
+# The sum of all weights, and the number of positive weights.
+Totals = tuple[jax.Array, jax.Array]
 
 
 @pytree
@@ -151,7 +153,7 @@ class PointSums(abc.ABC):
     def combine(
         self,
         added: Added,
-        totals: tuple[jax.Array, jax.Array],
+        totals: Totals,
         shared: Basis | None = None,
     ) -> jax.Array:
         """Returns the coefficients `(h, k, d)` from the sums over all points.

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import jax
 
 from opjax.nn.attention import columns
-from opjax.nn.attention.sums import Added, Given, Local, Sums
+from opjax.nn.attention.sums import Added, Given, Local, Sums, Totals
 from opjax.nn.bases.expansions import Basis
 from opjax.nn.models.encoder import Block
 
@@ -51,7 +51,7 @@ def combine(
     block: Block,
     shared: Basis | None,
     added: Added,
-    totals: tuple[jax.Array, jax.Array],
+    totals: Totals,
 ) -> jax.Array:
     """Returns the coefficients `(h, ...)` from the sums over all points.
 

@@ -32,7 +32,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from opjax import _checks
-from opjax.nn.attention.sums import Added, Sums, nothing
+from opjax.nn.attention.sums import Added, Sums, Totals, nothing
 from opjax.nn.bases.expansions import Basis
 from opjax.nn.division import Use
 from opjax.nn.layers.position import Position, check_points
@@ -47,7 +47,6 @@ from opjax.quadrature import active
 Chunks = jax.Array
 # Arrays by name with the axes: chunk, point of the chunk, others.
 GivenChunks = Mapping[str, jax.Array]
-Totals = tuple[jax.Array, jax.Array]
 _Tree = TypeVar("_Tree")
 # Features, arrays by name and weights.
 _Chunk = tuple[jax.Array, GivenChunks, jax.Array]
@@ -104,16 +103,24 @@ class Divided(_Decoder, Protocol):
         ...
 
 
-class Residuals(NamedTuple):
-    """Data that a layer stores for its backward pass: arguments, features and sums."""
+class Inputs(NamedTuple):
+    """Arguments of a layer, on all chunks.
+
+    Attributes:
+      block: the block.
+      shared: the basis that all blocks share, if any.
+      z: features, `(chunks, c, m)`; as `packing` stores them, for the backward pass.
+      arrays: further arguments of the attention, arrays `(chunks, m, ...)` by name.
+      weights: `(chunks, m)`, zero for padding.
+      totals: the sum of all weights, and the number of positive weights.
+    """
 
     block: Block
     shared: Basis | None
-    kept: Any
-    given: GivenChunks
+    z: Any
+    arrays: GivenChunks
     weights: jax.Array
     totals: Totals
-    found: Sums
 
 
 def weights_of_chunks(
@@ -123,7 +130,7 @@ def weights_of_chunks(
     *,
     equal_cancel: bool,
     axis_name: str | None = None,
-) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+) -> tuple[jax.Array, Totals]:
     """Returns weights of chunks `(chunks, m)`, zero for padding, and their totals.
 
     Args:
@@ -168,49 +175,29 @@ def _vary(tree: _Tree, axes: Iterable[str]) -> _Tree:
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def layer(
-    axis_name: str | None,
-    storage_dtype: str | None,
-    block: Block,
-    shared: Basis | None,
-    z: Chunks,
-    given: GivenChunks,
-    weights: jax.Array,
-    totals: Totals,
-) -> Chunks:
+def layer(axis_name: str | None, storage_dtype: str | None, inputs: Inputs) -> Chunks:
     """Evaluates a block of the transformer on all chunks, in two passes over them.
 
     Args:
       axis_name: axis of the devices that hold the other points, if any.
       storage_dtype: dtype of features stored for the backward pass, see `packing`.
-      block: the block.
-      shared: the basis that all blocks share, if any.
-      z: features, `(chunks, c, m)`.
-      given: further arguments of the attention, arrays `(chunks, m, ...)` by name.
-      weights: `(chunks, m)`, zero for padding.
-      totals: the sum of all weights, and the number of positive weights.
+      inputs: the block and its arguments.
 
     Returns:
       Features after the block, `(chunks, c, m)`.
     """
-    rest = block, shared, z, given, weights, totals
-    return _forward(axis_name, storage_dtype, *rest)[0]
+    return _forward(axis_name, storage_dtype, inputs)[0]
 
 
 def _forward(
-    axis_name: str | None,
-    storage_dtype: str | None,
-    block: Block,
-    shared: Basis | None,
-    z: Chunks,
-    given: GivenChunks,
-    weights: jax.Array,
-    totals: Totals,
-) -> tuple[Chunks, Residuals]:
+    axis_name: str | None, storage_dtype: str | None, inputs: Inputs
+) -> tuple[Chunks, tuple[Inputs, Sums]]:
+    block, shared, z, arrays, weights, totals = inputs
+
     def accumulate(total: Sums, chunk: _Chunk) -> tuple[Sums, None]:
         return total + block_parts.sums(block, shared, *chunk), None
 
-    chunks: _Chunk = z, given, weights
+    chunks: _Chunk = z, arrays, weights
     first = jax.tree.map(lambda x: x[0], chunks)
     one = jax.eval_shape(block_parts.sums, block, shared, *first)
     total_sums, _ = lax.scan(accumulate, nothing(one), chunks)
@@ -218,21 +205,20 @@ def _forward(
     mixed = block_parts.combine(block, shared, total_sums.added, totals)
 
     def advance(_: None, chunk: tuple[jax.Array, GivenChunks]) -> tuple[None, Chunks]:
-        z, given = chunk
-        return None, block_parts.advance(block, shared, z, given, mixed)
+        return None, block_parts.advance(block, shared, *chunk, mixed)
 
-    _, after = lax.scan(advance, None, (z, given))
+    _, after = lax.scan(advance, None, (z, arrays))
     kept = packing.pack(z, storage_dtype, leading=1)
-    return after, Residuals(block, shared, kept, given, weights, totals, total_sums)
+    return after, (inputs._replace(z=kept), total_sums)
 
 
 def _backward(
     axis_name: str | None,
     storage_dtype: str | None,
-    residuals: Residuals,
+    residuals: tuple[Inputs, Sums],
     cotangent: Chunks,
-) -> tuple[Block, Basis | None, Chunks, GivenChunks, jax.Array, Totals]:
-    block, shared, kept, given, weights, totals, total_sums = residuals
+) -> tuple[Inputs]:
+    (block, shared, kept, arrays, weights, totals), total_sums = residuals
     combine = block_parts.combine
     mixed, pull_mix = jax.vjp(combine, block, shared, total_sums.added, totals)
 
@@ -241,9 +227,9 @@ def _backward(
 
     def behind(gradients: tuple[Block, jax.Array], chunk: Any) -> Any:
         """From the end of the layer to what the heads found, and the coefficients."""
-        part, given, after = chunk
+        part, arrays, after = chunk
         z = restore(part)
-        here = block_parts.local(block, shared, z, given)
+        here = block_parts.local(block, shared, z, arrays)
         heads, pull_mixed = jax.vjp(lambda c: block.attention.spread(c, here), mixed)
         _, pull = jax.vjp(block_parts.rest, block, z, heads)
         of_block, before, heads = pull(after)
@@ -252,7 +238,7 @@ def _backward(
 
     start = _zeros((block, mixed))
     (of_block, of_mixed), (before, heads) = lax.scan(
-        behind, start, (kept, given, cotangent)
+        behind, start, (kept, arrays, cotangent)
     )
     # Linear, so that the parts of the devices are pulled back before they are added.
     more, of_shared, of_added, of_totals = pull_mix(of_mixed)
@@ -264,32 +250,32 @@ def _backward(
     def ahead(carry: tuple[Any, jax.Array], chunk: Any) -> Any:
         """From what the heads found, and the sums, to the start of the layer."""
         gradients, of_z = carry
-        number, part, given, weights, heads = chunk
+        number, part, arrays, weights, heads = chunk
 
         def first(
             block: Block,
             shared: Basis | None,
             z: jax.Array,
-            given: GivenChunks,
+            arrays: GivenChunks,
             weights: jax.Array,
         ) -> tuple[Added, jax.Array]:
-            here = block_parts.local(block, shared, z, given)
+            here = block_parts.local(block, shared, z, arrays)
             sums = block.attention.sums(here, weights, total_sums.highest)
             return sums.added, block.attention.spread(mixed, here)
 
-        _, pull = jax.vjp(first, block, shared, restore(part), given, weights)
+        _, pull = jax.vjp(first, block, shared, restore(part), arrays, weights)
         of_block, of_shared, more, *others = pull((of_added, restore(heads)))
         # In place of the chunk of `before`: one array of all points less.
         of_z = _put(of_z, more + _row(of_z, number), number)
         return (_add(gradients, (of_block, of_shared)), of_z), others
 
     numbers = jnp.arange(len(weights))
-    ((of_block, of_shared), of_z), (of_given, of_weights) = lax.scan(
+    ((of_block, of_shared), of_z), (of_arrays, of_weights) = lax.scan(
         ahead,
         ((_add(of_block, more), of_shared), before),
-        (numbers, kept, given, weights, heads),
+        (numbers, kept, arrays, weights, heads),
     )
-    return of_block, of_shared, of_z, of_given, of_weights, of_totals
+    return (Inputs(of_block, of_shared, of_z, of_arrays, of_weights, of_totals),)
 
 
 layer.defvjp(_forward, _backward)
@@ -433,14 +419,14 @@ def evaluate(
     )
 
     def one(z: Chunks, block: Block) -> tuple[Chunks, None]:
-        given = dict(parts)
+        own = dict(parts)
         basis = block.attention.convolved_basis(shared)
         if basis is not None:
             x = block.attention_norm(order.join(z.swapaxes(1, 2)))
             x = basis.project(x, mesh_points=mesh_points, axis_name=axis_name)
-            given["projected"] = order.split(x).swapaxes(1, 2)
-        rest = block, shared, z, given, weights, totals
-        return layer(axis_name, model.precision.storage, *rest), None
+            own["projected"] = order.split(x).swapaxes(1, 2)
+        inputs = Inputs(block, shared, z, own, weights, totals)
+        return layer(axis_name, model.precision.storage, inputs), None
 
     z, _ = lax.scan(one, z, blocks)
     values = _decode(block_parts.without_blocks(model), z)
