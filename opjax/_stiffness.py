@@ -7,10 +7,19 @@ from typing import Any
 import numpy as np
 
 
+def assembled(local: np.ndarray, cells: np.ndarray, num_points: int) -> Any:
+    """The sum of the matrices of cells, `(t, c, c)`, over their points, `(t, c)`."""
+    from scipy.sparse import coo_array
+
+    count = cells.shape[1]
+    rows = np.repeat(cells, count, axis=1).ravel()
+    columns = np.tile(cells, (1, count)).ravel()
+    shape = num_points, num_points
+    return coo_array((local.ravel(), (rows, columns)), shape).tocsr()
+
+
 def of_triangles(points: np.ndarray, triangles: np.ndarray) -> tuple[Any, np.ndarray]:
     """Stiffness matrix and lumped masses of linear elements."""
-    from scipy.sparse import coo_matrix
-
     n, p = points.shape
     if p not in (2, 3) or triangles.ndim != 2 or triangles.shape[1] != 3:
         raise ValueError(
@@ -36,9 +45,7 @@ def of_triangles(points: np.ndarray, triangles: np.ndarray) -> tuple[Any, np.nda
             "them."
         )
     local = squares / (2 * doubled)[:, None, None]
-    rows = np.repeat(triangles, 3, axis=1).ravel()
-    columns = np.tile(triangles, (1, 3)).ravel()
-    return coo_matrix((local.ravel(), (rows, columns)), shape=(n, n)).tocsr(), masses
+    return assembled(local, triangles, n), masses
 
 
 def of_cloud(
@@ -81,8 +88,6 @@ def of_grid(coefficient: np.ndarray, periodic: bool) -> tuple[Any, np.ndarray]:
     Every cell has the mean coefficient of its corners. On a periodic grid the last
     nodes are one step before the first.
     """
-    from scipy.sparse import coo_matrix
-
     shape = coefficient.shape
     cells = shape if periodic else tuple(count - 1 for count in shape)
     local, volume = _element([1 / count for count in cells])
@@ -91,11 +96,9 @@ def of_grid(coefficient: np.ndarray, periodic: bool) -> tuple[Any, np.ndarray]:
     nodes = first.reshape(-1, 1, len(shape)) + corners.reshape(1, -1, len(shape))
     numbers = np.ravel_multi_index(tuple(np.moveaxis(nodes % shape, -1, 0)), shape)
     values = coefficient.ravel()[numbers].mean(axis=1)[:, None, None] * local
-    count, n = 2 ** len(shape), coefficient.size
-    rows = np.repeat(numbers, count, axis=1).ravel()
-    columns = np.tile(numbers, (1, count)).ravel()
-    masses = np.bincount(numbers.ravel(), minlength=n) * (volume / count)
-    return coo_matrix((values.ravel(), (rows, columns)), shape=(n, n)).tocsr(), masses
+    n = coefficient.size
+    masses = np.bincount(numbers.ravel(), minlength=n) * (volume / 2 ** len(shape))
+    return assembled(values, numbers, n), masses
 
 
 def _element(spacings: Sequence[float]) -> tuple[np.ndarray, float]:

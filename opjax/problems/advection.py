@@ -15,15 +15,17 @@ from jax.typing import ArrayLike
 from jaxtyping import Float, Int
 
 from opjax import _checks
+from opjax._stiffness import assembled
 from opjax.problems.poisson_mesh import (
     assemble,
+    boundary_nodes,
     edges_of,
     opposite_edges,
+    scattered_nodes,
     signed_areas,
     with_area,
 )
 
-_JITTER = 0.25  # of the spacing
 _MARGIN = 0.6  # spacings between the boundary and the nodes inside
 _ATTEMPTS = 20
 
@@ -136,20 +138,6 @@ def refine(
         for i in range(3)
     ]
     return np.concatenate([nodes, added]), np.concatenate([*corners, middles])
-
-
-def boundary_nodes(cells: Int[ArrayLike, "t 3"]) -> np.ndarray:
-    """Returns the nodes on the boundary of a mesh, in increasing order.
-
-    Examples:
-      >>> import numpy as np
-      >>> from opjax.problems import advection
-      >>> cells = np.array([(0, 1, 4), (1, 2, 4), (2, 3, 4), (3, 0, 4)])
-      >>> advection.boundary_nodes(cells).tolist()
-      [0, 1, 2, 3]
-    """
-    edges, counts, _ = edges_of(cells)
-    return np.unique(edges[counts == 1])
 
 
 def velocity(
@@ -267,10 +255,7 @@ def _attempt(
     reach = (1 + shape.depth) / spacing
     rows = np.arange(-np.ceil(reach / np.sqrt(0.75)), np.ceil(reach / np.sqrt(0.75)))
     columns = np.arange(-np.ceil(reach) - 1, np.ceil(reach) + 1)
-    x = spacing * (columns + 0.5 * (rows[:, None] % 2))
-    y = np.broadcast_to(rows[:, None] * np.sqrt(0.75) * spacing, x.shape)
-    inside = np.stack([x.ravel(), y.ravel()], axis=1)
-    inside = inside + _JITTER * spacing * rng.uniform(-1, 1, size=inside.shape)
+    inside = scattered_nodes(rows, columns, spacing, rng)
     inside = inside[shape.relative(inside) < 1 - _MARGIN * spacing]
     nodes = np.concatenate([boundary, inside])
     cells = Delaunay(nodes).simplices
@@ -297,16 +282,13 @@ def _convection(nodes: np.ndarray, cells: np.ndarray, stream: np.ndarray) -> Any
     On a triangle, `a` and the gradients are constant, and a hat has a third of the
     area. Rows sum to zero, and columns to the flow through the boundary, zero.
     """
-    from scipy.sparse import coo_array
-
     opposite = opposite_edges(nodes, cells)
     gradients = np.stack([-opposite[..., 1], opposite[..., 0]], axis=2)
     flows = _turned(nodes, cells, stream)
     areas = signed_areas(nodes, cells)
     along = np.einsum("tc,tjc->tj", flows, gradients) / (4 * areas[:, None])
     values = np.repeat(np.sign(areas)[:, None, None] * along[:, None] / 3, 3, axis=1)
-    rows = np.repeat(cells, 3, axis=1).ravel(), np.tile(cells, 3).ravel()
-    return coo_array((values.ravel(), rows), 2 * (len(nodes),)).tocsr()
+    return assembled(values, cells, len(nodes))
 
 
 def _field(values: ArrayLike, count: int, name: str) -> np.ndarray:

@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike
 
 from opjax import _checks
 from opjax.problems import _finite_elements
+from opjax.problems.poisson_mesh import nearest_on_polygon
 
 NOTCHES = "boundary", "zero"
 _LEFT, _RIGHT, _TOP = 0.49, 0.51, 0.4  # of the notch
@@ -277,7 +278,7 @@ def _evaluate(
 ) -> np.ndarray:
     x, y = points.T
     inside = (y > 0) & (y < _SLOPE * np.minimum(x, 1 - x)) & ~_in_notch(x, y)
-    nearest, distance = _boundary_projection(points)
+    nearest, distance = nearest_on_polygon(points, _CORNERS)
     inside &= distance > _MARGIN
     values = np.zeros((len(points), solutions.shape[1]))
     values[:, :-1] = _boundary_rows(nearest, solutions.shape[1] - 1, notch)
@@ -287,15 +288,3 @@ def _evaluate(
         if len(part):
             values[part] = basis.probes(points[part].T) @ solutions
     return values
-
-
-def _boundary_projection(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The nearest points of the boundary, `(n, 2)`, and their distances."""
-    start = np.array(_CORNERS)
-    edge = np.roll(start, -1, axis=0) - start
-    along = np.einsum("nep,ep->ne", points[:, None] - start, edge)
-    along = np.clip(along / np.square(edge).sum(axis=1), 0, 1)
-    feet = start + along[:, :, None] * edge
-    distances = np.linalg.norm(points[:, None] - feet, axis=-1)
-    rows = np.arange(len(points)), distances.argmin(axis=1)
-    return feet[rows], distances[rows]

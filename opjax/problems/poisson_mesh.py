@@ -15,6 +15,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Float, Int
 
 from opjax import _checks
+from opjax._stiffness import assembled
 from opjax.problems import poisson
 
 # Without the upper right quarter, in order.
@@ -119,18 +120,32 @@ def triangulate(
 
     spacing = 1 / num_columns
     rows = np.arange(1, num_columns / np.sqrt(0.75))
-    shift = 0.5 * (rows[:, None] % 2)
-    x = (np.arange(num_columns + 1) + shift) * spacing
-    y = np.broadcast_to(rows[:, None] * np.sqrt(0.75) * spacing, x.shape)
-    inside = np.stack([x.ravel(), y.ravel()], axis=1)
-    moves = np.random.default_rng(seed).uniform(-1, 1, size=inside.shape)
-    inside = inside + _JITTER * spacing * moves
+    rng = np.random.default_rng(seed)
+    inside = scattered_nodes(rows, np.arange(num_columns + 1), spacing, rng)
     inside = inside[depth(inside) > _MARGIN * spacing]
     nodes = np.concatenate([boundary, inside])
     cells = Delaunay(nodes).simplices
     # Three nodes of one side are no triangle, and what is outside has some.
     kept = depth(nodes[cells].mean(axis=1)) > 1e-6 * spacing
     return nodes, with_area(nodes, cells[kept], spacing)
+
+
+def scattered_nodes(
+    rows: np.ndarray, columns: np.ndarray, spacing: float, rng: np.random.Generator
+) -> np.ndarray:
+    """Returns nodes of equilateral triangles, each moved at random, `(n, 2)`.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems.poisson_mesh import scattered_nodes
+      >>> rng = np.random.default_rng(0)
+      >>> scattered_nodes(np.arange(3), np.arange(4), 0.1, rng).shape
+      (12, 2)
+    """
+    x = (columns + 0.5 * (rows[:, None] % 2)) * spacing
+    y = np.broadcast_to(rows[:, None] * np.sqrt(0.75) * spacing, x.shape)
+    nodes = np.stack([x.ravel(), y.ravel()], axis=1)
+    return nodes + _JITTER * spacing * rng.uniform(-1, 1, size=nodes.shape)
 
 
 def with_area(nodes: np.ndarray, cells: np.ndarray, spacing: float) -> np.ndarray:
@@ -190,18 +205,14 @@ def assemble(
       >>> round(float(mass.sum()), 6)  # the area
       0.5
     """
-    from scipy.sparse import coo_array
-
     nodes, cells = _checked_mesh(nodes, cells)
-    size, areas = len(nodes), np.abs(signed_areas(nodes, cells))
+    areas = np.abs(signed_areas(nodes, cells))
     # Gradients of the three hats, opposite edges turned by a right angle.
     edge = opposite_edges(nodes, cells)
     gradients = np.einsum("tic,tjc->tij", edge, edge) / (4 * areas[:, None, None])
     masses = areas[:, None, None] * (np.ones((3, 3)) + np.eye(3)) / 12
-    rows = np.repeat(cells, 3, axis=1).ravel(), np.tile(cells, 3).ravel()
     stiffness, mass = (
-        coo_array((values.ravel(), rows), (size, size)).tocsr()
-        for values in (gradients, masses)
+        assembled(local, cells, len(nodes)) for local in (gradients, masses)
     )
     return stiffness, mass
 
@@ -233,20 +244,17 @@ def discretize(
       0.037
     """
     nodes, cells = _checked_mesh(nodes, cells)
-    size, (stiffness, mass) = len(nodes), assemble(nodes, cells)
-    edges, counts, _ = edges_of(cells)
-    on_boundary = np.isin(np.arange(size), edges[counts == 1])
-    unused = ~np.isin(np.arange(size), cells)
-    inside = np.flatnonzero(~on_boundary & ~unused)
+    stiffness, mass = assemble(nodes, cells)
+    inside = np.setdiff1d(cells, boundary_nodes(cells))
     if not inside.size:
         raise ValueError(
             "All nodes are on the boundary; the mesh needs interior nodes."
         )
-    number = np.cumsum(~on_boundary & ~unused) - 1
+    edges, *_ = edges_of(cells)
     edges = edges[np.isin(edges, inside).all(axis=1)]
     return Elements(
         nodes[inside],
-        number[edges],
+        np.searchsorted(inside, edges),
         stiffness[inside][:, inside],
         mass[inside][:, inside],
         mass.sum(axis=1)[inside],
@@ -279,6 +287,20 @@ def edges_of(
         pairs, axis=0, return_inverse=True, return_counts=True
     )
     return edges, counts, which.reshape(-1, 3)
+
+
+def boundary_nodes(cells: Int[ArrayLike, "t 3"]) -> np.ndarray:
+    """Returns the nodes on the boundary of a mesh, in increasing order.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems import poisson_mesh
+      >>> cells = np.array([(0, 1, 4), (1, 2, 4), (2, 3, 4), (3, 0, 4)])
+      >>> poisson_mesh.boundary_nodes(cells).tolist()
+      [0, 1, 2, 3]
+    """
+    edges, counts, _ = edges_of(cells)
+    return np.unique(edges[counts == 1])
 
 
 def inverse(elements: Elements) -> np.ndarray:
@@ -347,13 +369,32 @@ def signed_areas(nodes: np.ndarray, cells: np.ndarray) -> np.ndarray:
     return (first[:, 0] * second[:, 1] - first[:, 1] * second[:, 0]) / 2
 
 
+def nearest_on_polygon(
+    points: np.ndarray, corners: ArrayLike
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the nearest points on the sides of a polygon, and their distances.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems.poisson_mesh import nearest_on_polygon
+      >>> corners = [(0, 0), (1, 0), (0, 1)]
+      >>> nearest, distances = nearest_on_polygon(np.array([[0.5, -1.0]]), corners)
+      >>> nearest.tolist(), distances.tolist()
+      ([[0.5, 0.0]], [1.0])
+    """
+    start = np.asarray(corners)
+    edge = np.roll(start, -1, axis=0) - start
+    along = np.einsum("nep,ep->ne", points[:, None] - start, edge)
+    along = np.clip(along / np.square(edge).sum(axis=1), 0, 1)
+    feet = start + along[:, :, None] * edge
+    distances = np.linalg.norm(points[:, None] - feet, axis=-1)
+    rows = np.arange(len(points)), distances.argmin(axis=1)
+    return feet[rows], distances[rows]
+
+
 def _depth(points: np.ndarray) -> np.ndarray:
     """Distances of points to the boundary of the L, negative outside."""
-    edge = np.roll(_CORNERS, -1, axis=0) - _CORNERS
-    along = np.einsum("nec,ec->ne", points[:, None] - _CORNERS, edge)
-    along = np.clip(along / np.square(edge).sum(axis=1), 0, 1)
-    feet = _CORNERS + along[:, :, None] * edge
-    distance = np.linalg.norm(points[:, None] - feet, axis=-1).min(axis=1)
+    _, distance = nearest_on_polygon(points, _CORNERS)
     x, y = points.T
     inside = (np.minimum(x, y) > 0) & (np.maximum(x, y) < 1) & (np.minimum(x, y) < 0.5)
     return np.where(inside, distance, -distance)
