@@ -15,6 +15,7 @@ import re
 from collections.abc import Generator
 from pathlib import Path
 
+OnePath = str | os.PathLike[str]
 # What readers raise for files that they do not read, and nothing else.
 REFUSALS = (ValueError, OSError)
 # What `replacing` calls its temporary files.
@@ -24,7 +25,7 @@ _UNABLE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike[str]) -> Generator[Path]:
+def replacing(path: OnePath) -> Generator[Path]:
     """Yields a temporary path with the same suffix, renamed to `path` at the end.
 
     Readers see the old or the new file, even after a power failure. Two writers do not
@@ -48,7 +49,7 @@ def replacing(path: str | os.PathLike[str]) -> Generator[Path]:
             temporary.unlink()
 
 
-def sync(path: str | os.PathLike[str]) -> None:
+def sync(path: OnePath) -> None:
     """Flushes a file or folder to the disk, if its file system supports it.
 
     Raises:
@@ -66,7 +67,7 @@ def sync(path: str | os.PathLike[str]) -> None:
         os.close(descriptor)
 
 
-def remove_leftovers(folder: str | os.PathLike[str], *stems: str) -> None:
+def remove_leftovers(folder: OnePath, *stems: str) -> None:
     """Deletes temporary files of processes that were killed while writing them.
 
     Call it only if no other process writes to the folder.

@@ -50,7 +50,7 @@ import jax.numpy as jnp
 from jax import export
 
 from opjax import _checks, _formats, normalize
-from opjax._files import replacing
+from opjax._files import OnePath, replacing
 from opjax._trees import Json
 from opjax.normalize import Normalizer
 
@@ -147,7 +147,7 @@ class Inputs(NamedTuple):
 
 
 def save(
-    path: str | os.PathLike[str],
+    path: OnePath,
     function: Callable[..., jax.Array],
     inputs: Inputs,
     *,
@@ -215,7 +215,7 @@ def save(
 
 
 def load(
-    path: str | os.PathLike[str], *, max_bytes: int = 2**33, trusted: bool = False
+    path: OnePath, *, max_bytes: int = 2**33, trusted: bool = False
 ) -> export.Exported:
     """Reads an exported operator and checks it, without running it.
 

@@ -17,7 +17,6 @@ but not every damaged number.
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -27,7 +26,7 @@ from typing import Any
 import jax
 
 from opjax import _formats, export
-from opjax._files import replacing
+from opjax._files import OnePath, replacing
 from opjax._trees import Json
 from opjax.normalize import Normalizer
 
@@ -36,7 +35,7 @@ _ENTRIES = {"opjax_version", "provenance", "signature"}
 
 
 def save(
-    path: str | os.PathLike[str],
+    path: OnePath,
     function: Callable[..., Any],
     inputs: export.Inputs,
     *,
@@ -126,7 +125,7 @@ def save(
     return text
 
 
-def metadata_of(path: str | os.PathLike[str]) -> dict[str, str]:
+def metadata_of(path: OnePath) -> dict[str, str]:
     """Verifies the checksum of an ONNX file of opjax and returns its metadata.
 
     Args:

@@ -1,12 +1,12 @@
 """Arrays of published files in any layout: search, safe reading, checks."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from opjax._files import OnePath
 from opjax.files import variables
 
 FNO = (
@@ -19,9 +19,7 @@ GEO_FNO = (
 )
 
 
-def find(
-    data_dir: str | os.PathLike[str], names: Sequence[str], *, source: str
-) -> Path:
+def find(data_dir: OnePath, names: Sequence[str], *, source: str) -> Path:
     """Returns the first existing file among `names`, relative to `data_dir`.
 
     Raises:
@@ -42,7 +40,7 @@ def find(
     )
 
 
-def find_stem(data_dir: str | os.PathLike[str], stem: str, *, source: str) -> Path:
+def find_stem(data_dir: OnePath, stem: str, *, source: str) -> Path:
     """Returns the file `stem` with suffix `.mat` or `.npz`, also in a folder `stem`."""
     folders = ("", f"{stem}/", f"{stem}.mat/")
     names = [f"{f}{stem}{suffix}" for f in folders for suffix in (".mat", ".npz")]

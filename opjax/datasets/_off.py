@@ -1,12 +1,13 @@
 """Surfaces in the Object File Format, with one label per vertex."""
 
-import os
 from pathlib import Path
 
 import numpy as np
 
+from opjax._files import OnePath
 
-def read_vertices(path: str | os.PathLike[str]) -> np.ndarray:
+
+def read_vertices(path: OnePath) -> np.ndarray:
     """Reads the vertices of an `.off` file; faces are counted but not read.
 
     The file contains the word `OFF`, the numbers of vertices, faces and edges, three
@@ -64,7 +65,7 @@ def read_vertices(path: str | os.PathLike[str]) -> np.ndarray:
     return vertices
 
 
-def read_triangles(path: str | os.PathLike[str]) -> np.ndarray:
+def read_triangles(path: OnePath) -> np.ndarray:
     """Reads the faces of an `.off` file, after `read_vertices`.
 
     Args:
@@ -103,9 +104,7 @@ def read_triangles(path: str | os.PathLike[str]) -> np.ndarray:
     return faces[:, 1:]
 
 
-def read_labels(
-    path: str | os.PathLike[str], *, lowest: int, highest: int
-) -> np.ndarray:
+def read_labels(path: OnePath, *, lowest: int, highest: int) -> np.ndarray:
     """Reads integers, one per vertex.
 
     Args:
@@ -136,7 +135,7 @@ def read_labels(
     return labels.astype(np.int32)
 
 
-def write(path: str | os.PathLike[str], vertices: np.ndarray) -> None:
+def write(path: OnePath, vertices: np.ndarray) -> None:
     """Writes vertices `(n, 3)` as a surface without faces, without loss of digits."""
     rows = "".join(" ".join(map(str, row)) + "\n" for row in vertices.tolist())
     Path(path).write_text(f"OFF\n{len(vertices)} 0 0\n{rows}")

@@ -4,7 +4,6 @@ They do not change under rotation or translation.
 """
 
 import hashlib
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import jax
 import numpy as np
 
 from opjax import _checks
+from opjax._files import OnePath
 from opjax.datasets import _off, _rna_files
 from opjax.datasets.cache import cached
 from opjax.eigenfunctions import heat_kernel_signature, laplacian_eigenfunctions
@@ -26,8 +26,8 @@ def with_signatures(
     *,
     times: Sequence[float],
     num_functions: int = 128,
-    data_dir: str | os.PathLike[str] = "",
-    cache_dir: str | os.PathLike[str] | None = None,
+    data_dir: OnePath = "",
+    cache_dir: OnePath | None = None,
 ) -> list[Sample]:
     r"""Adds the logarithms of heat kernel signatures as features of surfaces.
 

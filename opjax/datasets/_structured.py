@@ -1,12 +1,12 @@
 """Samples on structured grids, and their fields in the files of Geo-FNO."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from opjax._files import OnePath
 from opjax.datasets import _arrays
 from opjax.files import variables
 from opjax.samples import Sample, join
@@ -103,9 +103,7 @@ class Files(NamedTuple):
         return [self.channels.index(name) for name in channels]
 
 
-def read(
-    data_dir: str | os.PathLike[str], files: Files
-) -> tuple[np.ndarray, np.ndarray, Path]:
+def read(data_dir: OnePath, files: Files) -> tuple[np.ndarray, np.ndarray, Path]:
     """Reads coordinates `(b, h, w, 2)`, fields `(b, channels, h, w)` and a path.
 
     Raises:
@@ -125,9 +123,7 @@ def read(
     return np.stack([x, y], axis=-1), fields, path
 
 
-def write(
-    data_dir: str | os.PathLike[str], files: Files, samples: Sequence[Sample]
-) -> None:
+def write(data_dir: OnePath, files: Files, samples: Sequence[Sample]) -> None:
     """Writes samples with all channels to files in a folder; creates it if missing.
 
     Raises:

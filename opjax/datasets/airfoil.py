@@ -9,7 +9,6 @@ Generated samples have the published distribution and mesh, but a different sche
 `opjax.problems.airfoil`.
 """
 
-import os
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -18,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from opjax._files import OnePath
 from opjax.datasets import _airfoils, _arrays, _generated, _structured
 from opjax.datasets._airfoils import PUBLISHED, Solver
 from opjax.datasets.requests import Request
@@ -55,7 +55,7 @@ def splits(
 
 
 def load(
-    data_dir: str | os.PathLike[str],
+    data_dir: OnePath,
     *,
     num_train: int = 1000,
     num_test: int = 200,
@@ -109,7 +109,7 @@ def generate(
     seed: int,
     solver: Solver = PUBLISHED,
     channels: Sequence[str] = ("mach",),
-    cache_dir: str | os.PathLike[str] | None = None,
+    cache_dir: OnePath | None = None,
 ) -> list[Sample]:
     """Generates samples with our solver, or reads them from the cache.
 
@@ -137,7 +137,7 @@ def generate(
     return _structured.samples(arrays["points"], arrays["fields"], rows, name="airfoil")
 
 
-def save(data_dir: str | os.PathLike[str], samples: Sequence[Sample]) -> None:
+def save(data_dir: OnePath, samples: Sequence[Sample]) -> None:
     """Writes samples with all `CHANNELS` in the published layout, which `load` reads.
 
     Raises:

@@ -11,7 +11,6 @@ RANS, no viscosity, no boundary layer. Use it for tests and to try the program.
 
 import json
 import math
-import os
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -22,6 +21,7 @@ import jax
 import numpy as np
 
 from opjax import _checks, samples
+from opjax._files import OnePath
 from opjax.datasets import _airfrans_files, _arrays, _generated
 from opjax.datasets.requests import Request, divide
 from opjax.files import variables
@@ -90,7 +90,7 @@ def splits(
 
 
 def load(
-    data_dir: str | os.PathLike[str],
+    data_dir: OnePath,
     *,
     split: str = "full",
     num_train: int | None = None,
@@ -145,7 +145,7 @@ def load(
     return train, test
 
 
-def read_case(data_dir: str | os.PathLike[str], name: str) -> Sample:
+def read_case(data_dir: OnePath, name: str) -> Sample:
     """Reads one case; arguments and errors as for `load`."""
     root = Path(data_dir)
     converted = root / f"{name}.npz"
@@ -166,8 +166,8 @@ def read_case(data_dir: str | os.PathLike[str], name: str) -> Sample:
 
 
 def convert(
-    data_dir: str | os.PathLike[str],
-    out_dir: str | os.PathLike[str],
+    data_dir: OnePath,
+    out_dir: OnePath,
     *,
     names: Sequence[str] | None = None,
 ) -> None:
@@ -197,7 +197,7 @@ def convert(
 
 
 def save(
-    data_dir: str | os.PathLike[str],
+    data_dir: OnePath,
     cases: Sequence[Sample],
     manifest: dict[str, Sequence[str]],
 ) -> None:
@@ -228,7 +228,7 @@ def generate(
     seed: int,
     num_radii: int = 24,
     num_angles: int = 64,
-    cache_dir: str | os.PathLike[str] | None = None,
+    cache_dir: OnePath | None = None,
 ) -> list[Sample]:
     """Generates potential flows around Joukowski airfoils; no AirfRANS data, no RANS.
 
@@ -294,7 +294,7 @@ def coefficients(case: Sample, fields: np.ndarray) -> np.ndarray:
     return np.asarray(forces, np.float64)
 
 
-def _root(data_dir: str | os.PathLike[str]) -> Path:
+def _root(data_dir: OnePath) -> Path:
     names = ["manifest.json", "Dataset/manifest.json"]
     return _arrays.find(data_dir, names, source=_SOURCE).parent
 

@@ -8,14 +8,13 @@ the place of the friction in measured data.
 `write` writes surfaces in the layout of DrivAerML, see `cars`.
 """
 
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from opjax import _checks
-from opjax._files import replacing
+from opjax._files import OnePath, replacing
 from opjax.datasets import _generated
 from opjax.files import extras
 from opjax.problems import bodies
@@ -30,7 +29,7 @@ def generate(
     seed: int,
     resolution: int = 52,
     num_bumps: int = 4,
-    cache_dir: str | os.PathLike[str] | None = None,
+    cache_dir: OnePath | None = None,
 ) -> list[Sample]:
     """Generates samples with our solver, or reads them from the cache.
 
@@ -102,7 +101,7 @@ def flow(body: bodies.Body, mesh: bodies.SphereMesh) -> dict[str, np.ndarray]:
 
 
 def write(
-    data_dir: str | os.PathLike[str],
+    data_dir: OnePath,
     num_samples: int,
     *,
     seed: int,

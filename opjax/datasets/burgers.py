@@ -4,7 +4,6 @@ It maps the initial state to the solution, both `(n, 1)`, at the points `i / n` 
 periodic grid, with coordinates scaled to [0, 1]. All samples share their mesh points.
 """
 
-import os
 from collections.abc import Sequence
 from functools import partial
 
@@ -12,6 +11,7 @@ import jax
 import numpy as np
 
 from opjax import _checks
+from opjax._files import OnePath
 from opjax.datasets import _arrays, _generated, _structured
 from opjax.datasets.requests import Request
 from opjax.files import variables
@@ -39,7 +39,7 @@ def generate(
     seed: int,
     num_points: int = 8192,
     stride: int = 1,
-    cache_dir: str | os.PathLike[str] | None = None,
+    cache_dir: OnePath | None = None,
 ) -> list[Sample]:
     """Generates samples of the Burgers problem, or reads them from the cache.
 
@@ -67,7 +67,7 @@ def generate(
 
 
 def load(
-    data_dir: str | os.PathLike[str],
+    data_dir: OnePath,
     *,
     num_points: int = 8192,
     stride: int = 1,
@@ -152,7 +152,7 @@ def positions(num_points: int) -> np.ndarray:
     return _structured.unit_grid((num_points,), periodic=True)
 
 
-def save(path: str | os.PathLike[str], found: Sequence[Sample]) -> None:
+def save(path: OnePath, found: Sequence[Sample]) -> None:
     """Writes samples in the published layout, so that `load` reads them.
 
     Args:

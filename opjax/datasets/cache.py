@@ -17,7 +17,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from opjax._files import remove_leftovers, replacing
+from opjax._files import OnePath, remove_leftovers, replacing
 
 try:
     import fcntl
@@ -34,7 +34,7 @@ def cached(
     *,
     name: str,
     recipe: Mapping[str, Any],
-    cache_dir: str | os.PathLike[str] | None = None,
+    cache_dir: OnePath | None = None,
 ) -> dict[str, np.ndarray]:
     """Returns the arrays of `build()`, from disk if this recipe is cached.
 
@@ -85,7 +85,7 @@ def cache_path(
     *,
     name: str,
     recipe: Mapping[str, Any],
-    cache_dir: str | os.PathLike[str] | None = None,
+    cache_dir: OnePath | None = None,
 ) -> Path:
     """Returns the path of the file of `cached`, with the same arguments and errors.
 
@@ -106,7 +106,7 @@ def cache_path(
     return root(cache_dir) / f"{name}-{digest}.npz"
 
 
-def root(cache_dir: str | os.PathLike[str] | None = None) -> Path:
+def root(cache_dir: OnePath | None = None) -> Path:
     """Returns the folder of the cache: `$OPJAX_CACHE` or `~/.cache/opjax`.
 
     Examples:

@@ -14,7 +14,6 @@ pressure at the points. As in the literature, `param0` is the test set. Four fol
 have no such file and are skipped.
 """
 
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from opjax import samples
+from opjax._files import OnePath
 from opjax.datasets import _airfrans_files
 from opjax.files import extras
 from opjax.files.vtk.mesh import NamedArrays, VtkMesh
@@ -38,7 +38,7 @@ _RUN = re.compile(r"run_([0-9]+)")
 
 
 def drivaerml(
-    data_dir: str | os.PathLike[str],
+    data_dir: OnePath,
     *,
     num_train: int,
     num_test: int,
@@ -81,7 +81,7 @@ def drivaerml(
 
 
 def shapenet_car(
-    data_dir: str | os.PathLike[str], *, num_train: int, num_test: int
+    data_dir: OnePath, *, num_train: int, num_test: int
 ) -> tuple[list[Sample], list[Sample]]:
     """Reads surfaces of ShapeNet-Car; the target is the pressure.
 

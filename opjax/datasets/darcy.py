@@ -5,7 +5,6 @@ samples are views of one array, and share their mesh points.
 """
 
 import logging
-import os
 from collections.abc import Sequence
 from functools import partial
 
@@ -13,6 +12,7 @@ import jax
 import numpy as np
 
 from opjax import _checks
+from opjax._files import OnePath
 from opjax.datasets import _arrays, _generated, _structured
 from opjax.datasets.requests import Request
 from opjax.files import variables
@@ -50,7 +50,7 @@ def generate(
     num_points: int = 421,
     stride: int = 5,
     tolerance: float = 1e-9,
-    cache_dir: str | os.PathLike[str] | None = None,
+    cache_dir: OnePath | None = None,
 ) -> list[Sample]:
     """Generates samples of the Darcy problem, or reads them from the cache.
 
@@ -89,7 +89,7 @@ def generate(
 
 
 def load(
-    data_dir: str | os.PathLike[str],
+    data_dir: OnePath,
     *,
     num_points: int = 421,
     stride: int = 5,
@@ -177,7 +177,7 @@ def positions(num_points: int) -> np.ndarray:
     return _structured.unit_grid((num_points, num_points))
 
 
-def save(path: str | os.PathLike[str], found: Sequence[Sample]) -> None:
+def save(path: OnePath, found: Sequence[Sample]) -> None:
     """Writes samples in the published layout, so that `load` reads them.
 
     Args:

@@ -17,7 +17,6 @@ published data up to 4e-4 of the solution; the nodes of the mesh are different.
 """
 
 import logging
-import os
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -26,6 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from opjax import _checks
+from opjax._files import OnePath
 from opjax.datasets import _arrays, _generated
 from opjax.datasets.requests import Request
 from opjax.files import variables
@@ -76,7 +76,7 @@ def generate(
     num_columns: int = 46,
     num_points: int = 51,
     notch: str = "boundary",
-    cache_dir: str | os.PathLike[str] | None = None,
+    cache_dir: OnePath | None = None,
 ) -> list[Sample]:
     """Generates pairs of boundary function and solution, or reads them from the cache.
 
@@ -127,7 +127,7 @@ def generate(
 
 
 def load(
-    data_dir: str | os.PathLike[str],
+    data_dir: OnePath,
     *,
     layout: str = "mesh",
     stride: int = 2,
@@ -179,7 +179,7 @@ def load(
     return train, test
 
 
-def save(data_dir: str | os.PathLike[str], samples: Sequence[Sample]) -> Path:
+def save(data_dir: OnePath, samples: Sequence[Sample]) -> Path:
     """Writes samples in a published layout, so that `load` reads them.
 
     A grid is written unchanged: load it with `stride=1`. For a mesh, the boundary

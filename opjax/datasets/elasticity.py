@@ -7,7 +7,6 @@ published constitutive law, forces and distribution of voids
 trained on one set are therefore not accurate on the other.
 """
 
-import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
+from opjax._files import OnePath
 from opjax.datasets import _arrays, _generated
 from opjax.datasets.requests import Request
 from opjax.files import variables
@@ -46,7 +46,7 @@ def generate(
     seed: int,
     num_around: int = 36,
     num_across: int = 3,
-    cache_dir: str | os.PathLike[str] | None = None,
+    cache_dir: OnePath | None = None,
 ) -> list[Sample]:
     """Generates unit cells with random voids, or reads them from the cache.
 
@@ -76,7 +76,7 @@ def generate(
 
 
 def load(
-    data_dir: str | os.PathLike[str], *, num_train: int = 1000, num_test: int = 200
+    data_dir: OnePath, *, num_train: int = 1000, num_test: int = 200
 ) -> tuple[list[Sample], list[Sample]]:
     """Reads the published files, or files of the same layout made by `save`.
 
@@ -130,7 +130,7 @@ def load(
     return train, test
 
 
-def save(data_dir: str | os.PathLike[str], samples: Sequence[Sample]) -> None:
+def save(data_dir: OnePath, samples: Sequence[Sample]) -> None:
     """Writes samples in the published layout, so that `load` reads them.
 
     Args:

@@ -6,13 +6,13 @@ in the whole plane, where `u` has a closed form: spots of variance `s_i^2 + 2 t`
 are scattered over random shapes, which differ between samples.
 """
 
-import os
 import pathlib
 from collections.abc import Callable
 
 import numpy as np
 
 from opjax import _checks, files
+from opjax._files import OnePath
 from opjax.files import series_writing
 from opjax.samples import Sample, Series
 
@@ -20,7 +20,7 @@ _TIME = 0.02
 
 
 def write(
-    folder: str | os.PathLike[str],
+    folder: OnePath,
     num_samples: int,
     *,
     seed: int = 0,
@@ -45,7 +45,7 @@ def write(
 
 
 def write_series(
-    folder: str | os.PathLike[str],
+    folder: OnePath,
     num_series: int,
     *,
     seed: int = 0,

@@ -13,7 +13,6 @@ times are those of the published program; its time steps and random numbers are
 different.
 """
 
-import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -24,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from opjax import _checks
+from opjax._files import OnePath
 from opjax.datasets import _arrays, _generated, _structured
 from opjax.datasets.requests import Request
 from opjax.files import variables
@@ -57,7 +57,7 @@ def splits(
 
 
 def load(
-    data_dir: str | os.PathLike[str],
+    data_dir: OnePath,
     *,
     num_train: int = 1000,
     num_test: int = 200,
@@ -125,7 +125,7 @@ def generate(
     stride: int = 4,
     courant: float = 2.0,
     coordinates: str = "nodes",
-    cache_dir: str | os.PathLike[str] | None = None,
+    cache_dir: OnePath | None = None,
 ) -> list[Sample]:
     """Generates flows like `trajectories`, with ten input frames and ten target frames.
 
@@ -167,7 +167,7 @@ def trajectories(
     num_points: int = 256,
     stride: int = 4,
     courant: float = 2.0,
-    cache_dir: str | os.PathLike[str] | None = None,
+    cache_dir: OnePath | None = None,
 ) -> dict[str, np.ndarray]:
     """Generates flows in the published layout, or reads them from the cache.
 
@@ -239,7 +239,7 @@ def positions(num_points: int, *, coordinates: str = "nodes") -> np.ndarray:
 
 
 def save(
-    data_dir: str | os.PathLike[str],
+    data_dir: OnePath,
     samples: Sequence[Sample],
     *,
     initial: np.ndarray | None = None,

@@ -9,7 +9,6 @@ but with our solver, and with estimated distributions of the shape; see
 `opjax.problems.pipe`.
 """
 
-import os
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -18,6 +17,7 @@ import jax
 import numpy as np
 
 from opjax import _checks
+from opjax._files import OnePath
 from opjax.datasets import _arrays, _generated, _structured
 from opjax.datasets.requests import Request
 from opjax.problems import grids, pipe
@@ -55,7 +55,7 @@ def splits(
 
 
 def load(
-    data_dir: str | os.PathLike[str],
+    data_dir: OnePath,
     *,
     num_train: int = 1000,
     num_test: int = 200,
@@ -127,7 +127,7 @@ def generate(
     num_elements: int = 64,
     stride: int = 1,
     channels: Sequence[str] = ("u",),
-    cache_dir: str | os.PathLike[str] | None = None,
+    cache_dir: OnePath | None = None,
 ) -> list[Sample]:
     """Generates samples with our solver, or reads them from the cache.
 
@@ -160,7 +160,7 @@ def generate(
     return _structured.samples(arrays["points"], arrays["fields"], rows, name="pipe")
 
 
-def save(data_dir: str | os.PathLike[str], samples: Sequence[Sample]) -> None:
+def save(data_dir: OnePath, samples: Sequence[Sample]) -> None:
     """Writes samples of all `CHANNELS` in the published layout, for `load`.
 
     Raises:

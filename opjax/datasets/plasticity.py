@@ -15,7 +15,6 @@ known: the distribution of the dies, their travel and the time between frames ar
 unknown, and no published sample was available for comparison.
 """
 
-import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -25,6 +24,7 @@ import jax
 import numpy as np
 
 from opjax import _checks
+from opjax._files import OnePath
 from opjax.datasets import _arrays, _generated, _structured
 from opjax.datasets.requests import Request
 from opjax.files import variables
@@ -53,7 +53,7 @@ def splits(
 
 
 def load(
-    data_dir: str | os.PathLike[str],
+    data_dir: OnePath,
     *,
     num_train: int = 900,
     num_test: int = 80,
@@ -114,7 +114,7 @@ def generate(
     amplitude: float = 3.0,
     travel: float = 4.5,
     coordinates: str = "nodes",
-    cache_dir: str | os.PathLike[str] | None = None,
+    cache_dir: OnePath | None = None,
 ) -> list[Sample]:
     """Generates samples with our solver, or reads them from the cache.
 
@@ -185,7 +185,7 @@ def positions(shape: tuple[int, ...], *, coordinates: str = "nodes") -> np.ndarr
 
 
 def save(
-    data_dir: str | os.PathLike[str],
+    data_dir: OnePath,
     samples: Sequence[Sample],
     *,
     name: str = f"{_NAMES[0]}.mat",

@@ -10,7 +10,6 @@ principal axes of 75 %.
 
 import hashlib
 import logging
-import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -20,6 +19,7 @@ import jax
 import numpy as np
 
 from opjax import _checks, point_clouds, samples
+from opjax._files import OnePath
 from opjax.datasets import _off, _rna_files, _rna_signatures
 from opjax.datasets.cache import cached
 from opjax.datasets.requests import Request, divide
@@ -97,13 +97,13 @@ def generate(num_samples: int, *, seed: int, num_points: int = 256) -> list[Samp
 
 
 def load(
-    data_dir: str | os.PathLike[str],
+    data_dir: OnePath,
     *,
     num_points: int = 4096,
     num_train: int | None = None,
     num_test: int | None = None,
     replace: bool = False,
-    cache_dir: str | os.PathLike[str] | None = None,
+    cache_dir: OnePath | None = None,
 ) -> tuple[list[Sample], list[Sample]]:
     """Reads the surfaces as point clouds of at most `num_points` points.
 
@@ -157,14 +157,14 @@ def load(
     return train, test
 
 
-def has_meshes(data_dir: str | os.PathLike[str]) -> bool:
+def has_meshes(data_dir: OnePath) -> bool:
     """Whether a folder is the published one, with `train.txt` or `test.txt`."""
     root = Path(data_dir).expanduser()
     return any((root / f"{split}.txt").is_file() for split in _rna_files.PUBLISHED)
 
 
 def read_meshes(
-    data_dir: str | os.PathLike[str], split: str, *, limit: int | None = None
+    data_dir: OnePath, split: str, *, limit: int | None = None
 ) -> list[Sample]:
     """Reads all vertices of the published meshes.
 
@@ -202,7 +202,7 @@ def read_meshes(
 
 
 def with_vertices(
-    data_dir: str | os.PathLike[str], tests: Sequence[Sample], *, num_points: int
+    data_dir: OnePath, tests: Sequence[Sample], *, num_points: int
 ) -> list[Sample]:
     """Adds the `Vertices` of their meshes to test surfaces, as `details`.
 
@@ -261,7 +261,7 @@ def sample_meshes(
     *,
     num_points: int,
     replace: bool = False,
-    cache_dir: str | os.PathLike[str] | None = None,
+    cache_dir: OnePath | None = None,
 ) -> list[Sample]:
     """Selects points of meshes, with the arguments and result of `load`.
 
@@ -299,9 +299,7 @@ def sample_meshes(
     return sampled
 
 
-def save(
-    data_dir: str | os.PathLike[str], train: Sequence[Sample], test: Sequence[Sample]
-) -> None:
+def save(data_dir: OnePath, train: Sequence[Sample], test: Sequence[Sample]) -> None:
     """Writes surfaces without faces in the published layout, so that `load` reads it.
 
     Args:

@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from opjax._files import OnePath
 from opjax.files import repeats
-from opjax.files.formats import OnePath, find
+from opjax.files.formats import find
 from opjax.files.options import DEFAULT, ReadOptions
 from opjax.files.reading import look_at_all, read_all
 from opjax.samples.division import SHARES, Shares, Splits

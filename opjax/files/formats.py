@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from opjax._files import OnePath
 from opjax.files import cases, cgns, conversion, folders, hdf5, limits, npz, stacking
 from opjax.files.npz import Groups
 from opjax.files.options import ReadOptions
@@ -19,7 +20,6 @@ _OTHERS = foreign.SUFFIXES
 _OWN = (".npz", *hdf5.SUFFIXES, ".vtu", ".pvtu", ".vtk", ".cgns", *BLOCKS, *SURFACES)
 SUFFIXES = (*_OWN, *_OTHERS)
 _LISTED = ".npz, .h5, .vtu, .pvtu, .vtk, .cgns, .vtm, .vtp, .stl or .ply"
-OnePath = str | os.PathLike[str]
 Paths = OnePath | Sequence[OnePath]
 
 

@@ -23,9 +23,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from opjax._files import OnePath
 from opjax.files import building, cases, components, frames, matlab, stored_frames
 from opjax.files.division import check_apart
-from opjax.files.formats import OnePath, Paths, opened
+from opjax.files.formats import Paths, opened
 from opjax.files.frames import Listed, find_cases
 from opjax.files.npz import Arrays
 from opjax.files.options import DEFAULT, ReadOptions

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import os
 import shutil
 import zipfile
 from collections.abc import Callable, Generator, Sequence
@@ -13,7 +12,7 @@ from xml.etree.ElementTree import Element, ElementTree, SubElement, indent
 import numpy as np
 from numpy.lib import format as npy
 
-from opjax._files import replacing
+from opjax._files import OnePath, replacing
 from opjax.files import npz
 from opjax.files.topology import spread
 from opjax.files.vtk import fields as vtk_fields
@@ -28,7 +27,7 @@ Writer = Callable[[float, np.ndarray], None]
 
 @contextlib.contextmanager
 def pvd(
-    folder: str | os.PathLike[str],
+    folder: OnePath,
     name: str,
     series: Series,
     names: Sequence[str],
@@ -113,7 +112,7 @@ def _alone(mesh: VtkMesh) -> VtkMesh:
 
 @contextlib.contextmanager
 def archive(
-    path: str | os.PathLike[str],
+    path: OnePath,
     series: Series,
     names: Sequence[str],
     times: np.ndarray,

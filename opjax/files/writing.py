@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from opjax._files import replacing
+from opjax._files import OnePath, replacing
 from opjax.files import building, hdf5, npz
 from opjax.files.formats import check_suffix, opened, written_suffix
 from opjax.files.npz import Arrays
@@ -25,12 +25,12 @@ _WHOLE = ReadOptions(max_bytes=2**62)  # no limit on sizes
 
 
 def write(
-    path: str | os.PathLike[str],
+    path: OnePath,
     sample: Sample,
     prediction: np.ndarray | None = None,
     *,
     names: Sequence[str] | None = None,
-    source: str | os.PathLike[str] | None = None,
+    source: OnePath | None = None,
     location: str = "points",
 ) -> None:
     """Writes a sample with a prediction in addition to its own arrays.
@@ -139,8 +139,8 @@ class Extended(NamedTuple):
 
 @contextlib.contextmanager
 def extended(
-    source: str | os.PathLike[str],
-    path: str | os.PathLike[str],
+    source: OnePath,
+    path: OnePath,
     options: ReadOptions = DEFAULT,
 ) -> Generator[list[Extended]]:
     """Reads the samples of a file once, and copies it with predictions added.
