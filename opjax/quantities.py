@@ -185,10 +185,7 @@ def force(
       >>> force(pressure, area_vectors).tolist()  # in N/m
       [0.0, -2.0]
     """
-    pressure, vectors = _on_wall(pressure, area_vectors)
-    if isinstance(pressure, np.ndarray) and isinstance(vectors, np.ndarray):
-        return _force(*_centred(pressure, vectors), shear)
-    return _force_of_arrays(pressure, vectors, shear)
+    return _of_wall(_on_wall(pressure, area_vectors), shear)
 
 
 @split_by_compiler
@@ -243,11 +240,7 @@ def moment(
             f"area_vectors have shape {vectors.shape}: moments need forces in 2 or 3 "
             "dimensions."
         )
-    arrays = pressure, vectors, points, center
-    on_host = [array for array in arrays if isinstance(array, np.ndarray)]
-    if len(on_host) == len(arrays):
-        return _moment(*_centred(*on_host), shear)
-    return _moment_of_arrays(*arrays, shear)
+    return _of_wall((pressure, vectors, points, center), shear)
 
 
 @jax.jit
@@ -335,6 +328,13 @@ def _on_wall(pressure: ArrayLike, area_vectors: ArrayLike) -> tuple[Any, Any]:
     return pressure, vectors
 
 
+def _of_wall(arrays: tuple[Any, ...], shear: ArrayLike | None) -> Array:
+    """Force or moment of the arguments of `_centred`, on the host if all are there."""
+    if any(isinstance(array, Array) for array in arrays):
+        return _of_arrays(arrays, shear)
+    return _of_centred(_centred(*arrays), shear)
+
+
 class _Centred(NamedTuple):
     """A pressure without its mean, and what the mean itself does.
 
@@ -414,50 +414,20 @@ def _turned(arms: _Array, forces: _Array) -> _Array:
 
 
 @jax.jit
-def _force(
-    gauge: ArrayLike,
-    vectors: ArrayLike,
-    constant: ArrayLike,
-    arms: None,
-    shear: ArrayLike | None,
-) -> Array:
-    del arms
-    return jnp.sum(_forces(gauge, vectors, shear), axis=0) + constant
+def _of_centred(centred: _Centred, shear: ArrayLike | None) -> Array:
+    forces = _forces(centred.gauge, centred.vectors, shear)
+    if centred.arms is None:
+        return jnp.sum(forces, axis=0) + centred.constant
+    return _turned(centred.arms, forces) + centred.constant
 
 
 @jax.jit
-def _moment(
-    gauge: ArrayLike,
-    vectors: ArrayLike,
-    constant: ArrayLike,
-    arms: ArrayLike,
-    shear: ArrayLike | None,
-) -> Array:
-    return _turned(jnp.asarray(arms), _forces(gauge, vectors, shear)) + constant
+def _of_arrays(arrays: tuple[ArrayLike, ...], shear: ArrayLike | None) -> Array:
+    return _of_centred(_centred(*map(jnp.asarray, arrays)), shear)
 
 
-@jax.jit
-def _force_of_arrays(
-    pressure: ArrayLike, vectors: ArrayLike, shear: ArrayLike | None
-) -> Array:
-    return _force(*_centred(*map(jnp.asarray, (pressure, vectors))), shear)
-
-
-@jax.jit
-def _moment_of_arrays(
-    pressure: ArrayLike,
-    vectors: ArrayLike,
-    points: ArrayLike,
-    center: ArrayLike,
-    shear: ArrayLike | None,
-) -> Array:
-    arrays = map(jnp.asarray, (pressure, vectors, points, center))
-    return _moment(*_centred(*arrays), shear)
-
-
-def _forces(gauge: ArrayLike, vectors: ArrayLike, shear: ArrayLike | None) -> Array:
+def _forces(gauge: Array, vectors: Array, shear: ArrayLike | None) -> Array:
     """Forces at the points, `(n, p)`, without those of the mean pressure."""
-    gauge, vectors = jnp.asarray(gauge), jnp.asarray(vectors)
     normal = gauge[:, None] * vectors
     if shear is None:
         return normal

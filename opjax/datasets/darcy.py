@@ -160,13 +160,18 @@ def to_samples(coeff: np.ndarray, sol: np.ndarray) -> list[Sample]:
       ValueError: if the shapes are wrong.
     """
     coeff, sol = np.asarray(coeff, np.float32), np.asarray(sol, np.float32)
+    check_squares(coeff, sol)
+    points = positions(coeff.shape[1])
+    return _structured.on_grid(points, coeff.shape[1:], coeff, sol, name="darcy")
+
+
+def check_squares(coeff: np.ndarray, sol: np.ndarray) -> None:
+    """Raises ValueError unless both are values on square grids, `(samples, s, s)`."""
     if coeff.ndim != 3 or coeff.shape[1] != coeff.shape[2] or coeff.shape != sol.shape:
         raise ValueError(
             f"coeff has shape {coeff.shape} and sol has shape {sol.shape}, "
             "expected (samples, s, s) for both."
         )
-    points = positions(coeff.shape[1])
-    return _structured.on_grid(points, coeff.shape[1:], coeff, sol, name="darcy")
 
 
 def positions(num_points: int) -> np.ndarray:

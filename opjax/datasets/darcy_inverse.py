@@ -146,11 +146,7 @@ def pairs(
     _checks.floating(coeff=coeff, sol=sol)
     coeff, sol = np.asarray(coeff), np.asarray(sol)
     _checks.positive(stride=stride, target_stride=target_stride)
-    if coeff.ndim != 3 or coeff.shape[1] != coeff.shape[2] or coeff.shape != sol.shape:
-        raise ValueError(
-            f"coeff has shape {coeff.shape} and sol has shape {sol.shape}, "
-            "expected (samples, s, s) for both."
-        )
+    darcy.check_squares(coeff, sol)
     if target_stride % stride:
         raise ValueError(
             f"{target_stride=} must be a multiple of {stride=}, because each "

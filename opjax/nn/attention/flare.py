@@ -156,11 +156,9 @@ class FlareAttention(nnx.Module, PointSums):
             perceptron(x, linear=columns.linear).reshape(self.num_heads, -1, x.shape[1])
             for perceptron in (self.key, self.value)
         )
-        latents = self._latents()
-        if self.key_norm is not None and self.latent_norm is not None:
+        if self.key_norm is not None:
             key = jax.vmap(partial(self.key_norm, axis=0))(key)
-            latents = jax.vmap(self.latent_norm)(latents)
-        scores = self.scale * jnp.einsum("hkd,hdm->hkm", latents, key)
+        scores = self.scale * jnp.einsum("hkd,hdm->hkm", self._latents(), key)
         return linalg.at_least_single(scores), value
 
     def sums(
@@ -198,20 +196,20 @@ class FlareAttention(nnx.Module, PointSums):
         return self.num_heads, self.latents.shape[-2], width
 
     def _latents(self) -> jax.Array:
-        """Returns the latents of every head, `(h, k, d)`."""
+        """Returns the latents of every head, `(h, k, d)`, normalised if keys are."""
         latents = self.latents[...]
         shape = (self.num_heads, *latents.shape[-2:])
-        return jnp.broadcast_to(latents.reshape(-1, *shape[1:]), shape)
+        latents = jnp.broadcast_to(latents.reshape(-1, *shape[1:]), shape)
+        if self.latent_norm is None:
+            return latents
+        return jax.vmap(self.latent_norm)(latents)
 
     def head_inputs(self, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Returns latents `(h, k, d)`, keys and values `(h, n, d)` of every head."""
-        projected = (
+        key, value = (
             split_heads(checkpoint_name(perceptron(x), "projected"), self.num_heads)
             for perceptron in (self.key, self.value)
         )
-        key, value = projected
-        latents = self._latents()
-        if self.key_norm is not None and self.latent_norm is not None:
+        if self.key_norm is not None:
             key = jax.vmap(self.key_norm)(key)
-            latents = jax.vmap(self.latent_norm)(latents)
-        return latents, key, value
+        return self._latents(), key, value

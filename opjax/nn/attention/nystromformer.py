@@ -111,21 +111,13 @@ class NystromformerAttention(HeadwiseAttention):
             key_weights=weights,
         )
 
-    def __call__(
+    def evaluate(
         self,
         x: jax.Array,
-        *,
-        mesh_points: jax.Array | None = None,
-        basis: None = None,
-        quadrature_weights: jax.Array | None = None,
+        mesh_points: jax.Array | None,
+        weights: jax.Array | None,
     ) -> jax.Array:
-        """Evaluates the layer on one sample, see `PointAttention`."""
-        if basis is not None:
-            raise ValueError(
-                f"{type(self).__name__} does not use a basis; omit `basis`."
-            )
-        _checks.layer_input(self.out.out_features, x=x)
-        weights = quadrature_weights
+        """Maps the checked arguments of a call to features `(n, c)`."""
         heads = self.head_inputs(x, mesh_points=mesh_points, quadrature_weights=weights)
         start_norm = self._start_norm(*heads[:2], weights)
 

@@ -208,10 +208,9 @@ class PointAttention(nnx.Module, abc.ABC):
                 f"{type(self).__name__} does not use a basis; omit `basis`."
             )
         _checks.layer_input(self.out.out_features, x=x)
-        weights = quadrature_weights
-        if weights is not None:
-            weights = check_weights(weights, x=x)
-        return self.evaluate(x, mesh_points, weights)
+        if quadrature_weights is not None:
+            quadrature_weights = check_weights(quadrature_weights, x=x)
+        return self.evaluate(x, mesh_points, quadrature_weights)
 
     @abc.abstractmethod
     def evaluate(
