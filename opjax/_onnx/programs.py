@@ -18,7 +18,6 @@ from opjax._onnx.graph import (
     Dim,
     Equation,
     Graph,
-    Known,
     Pair,
     Value,
     model,
@@ -86,16 +85,12 @@ def evaluate(
             return np.asarray(atom.val, aval.dtype)
         return values[atom]
 
-    values.update(zip(jaxpr.constvars, map(_known, consts), strict=True))
+    values.update(zip(jaxpr.constvars, map(np.asarray, consts), strict=True))
     values.update(zip(jaxpr.invars, arguments, strict=True))
     for eqn in jaxpr.eqns:
         results = _apply(graph, eqn, [read(atom) for atom in eqn.invars])
         values.update(zip(eqn.outvars, results, strict=True))
     return [read(atom) for atom in jaxpr.outvars]
-
-
-def _known(array: Any) -> Known:
-    return np.asarray(array)
 
 
 def _apply(graph: Graph, eqn: Equation, arguments: list[Array]) -> list[Array]:

@@ -162,7 +162,8 @@ def read_case(data_dir: OnePath, name: str) -> Sample:
             f"Neither {converted} exists nor {', '.join(missing)}. Get the data set "
             f"from {_SOURCE}."
         )
-    return _case(name, paths[0], _read_vtk(*paths))
+    arrays = _airfrans_files.read(*paths, source=_SOURCE)
+    return _case(name, paths[0], arrays)
 
 
 def convert(
@@ -309,10 +310,6 @@ def _manifest(root: Path) -> dict[str, Any]:
     if not isinstance(manifest, dict):
         raise ValueError(f"{root / 'manifest.json'} must contain lists by name.")
     return manifest
-
-
-def _read_vtk(internal: Path, aerofoil: Path) -> dict[str, np.ndarray]:
-    return _airfrans_files.read(internal, aerofoil, source=_SOURCE)
 
 
 def _case(name: str, path: Path, arrays: Mapping[str, np.ndarray]) -> Sample:

@@ -153,7 +153,7 @@ def load(
             molecules = _rna_files.read_samples(root, split, num_points, limit)
         loaded.append(molecules)
     train, test = loaded
-    _check_disjoint(root, [s.name for s in train], [s.name for s in test])
+    _check_disjoint(root, train, test)
     return train, test
 
 
@@ -313,7 +313,7 @@ def save(data_dir: OnePath, train: Sequence[Sample], test: Sequence[Sample]) -> 
     """
     root = Path(data_dir).expanduser()
     samples.check([*train, *test], num_classes=NUM_CLASSES)
-    _check_disjoint(root, [s.name for s in train], [s.name for s in test])
+    _check_disjoint(root, train, test)
     for folder in ("off", "labels"):
         (root / folder).mkdir(parents=True, exist_ok=True)
     for split, surfaces in (("train", train), ("test", test)):
@@ -326,8 +326,10 @@ def save(data_dir: OnePath, train: Sequence[Sample], test: Sequence[Sample]) -> 
         (root / f"{split}.txt").write_text(lines)
 
 
-def _check_disjoint(root: Path, train: Sequence[str], test: Sequence[str]) -> None:
-    twice = sorted(set(train) & set(test))
+def _check_disjoint(
+    root: Path, train: Sequence[Sample], test: Sequence[Sample]
+) -> None:
+    twice = sorted({one.name for one in train} & {one.name for one in test})
     if twice:
         raise ValueError(
             f"{root} has {len(twice)} surfaces in both the training and the test "

@@ -148,7 +148,7 @@ def fourier_problem(
     factors = [
         modes_at(np.arange(1, size + 1) / (size + 1), num_modes) for size in shape
     ]
-    modes = jnp.asarray(functools.reduce(_tensor_product, factors), dtype)
+    modes = jnp.asarray(functools.reduce(np.kron, factors), dtype)
     on_grid = jnp.moveaxis(modes, 1, 0).reshape(-1, *shape)
     solutions = jax.lax.map(solver, on_grid).reshape(len(on_grid), -1).T
     damping = damping_of(num_modes, decay, axes=len(shape))
@@ -384,9 +384,3 @@ def damping_of(num_modes: int, decay: float, *, axes: int) -> np.ndarray:
     """
     orders = np.repeat(np.arange(1, num_modes + 1), 2) ** -float(decay)
     return functools.reduce(np.multiply.outer, [orders] * axes).ravel()
-
-
-def _tensor_product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    return np.einsum("ik,jl->ijkl", left, right).reshape(
-        len(left) * len(right), left.shape[1] * right.shape[1]
-    )

@@ -96,14 +96,14 @@ def sample(
     dtype = available_dtype(dtype)
 
     def task(key: jax.Array) -> WaveTasks:
-        uniform = partial(_uniform, dtype=dtype)
-        keys = jax.random.split(key, 4)
-        amplitude, phase = (
-            uniform(keys[0], (), _AMPLITUDE),
-            uniform(keys[1], (), _PHASE),
-        )
-        context = uniform(keys[2], (num_context, 1), _DOMAIN)
-        query = uniform(keys[3], (num_query, 1), _DOMAIN)
+        keys = iter(jax.random.split(key, 4))
+
+        def uniform(bounds: tuple[float, float], *shape: int) -> jax.Array:
+            return jax.random.uniform(next(keys), shape, dtype, *bounds)
+
+        amplitude, phase = uniform(_AMPLITUDE), uniform(_PHASE)
+        context = uniform(_DOMAIN, num_context, 1)
+        query = uniform(_DOMAIN, num_query, 1)
         values = (amplitude * jnp.sin(x - phase) for x in (context, query))
         context_values, query_values = values
         return WaveTasks(context, context_values, query, query_values, amplitude, phase)
@@ -159,13 +159,3 @@ def errors_by_context(
         return jax.vmap(of_size)(jnp.asarray(sizes))
 
     return jax.lax.map(of_task, tasks, batch_size=batch_size)
-
-
-def _uniform(
-    key: jax.Array,
-    shape: tuple[int, ...],
-    bounds: tuple[float, float],
-    *,
-    dtype: DTypeLike,
-) -> jax.Array:
-    return jax.random.uniform(key, shape, dtype, *bounds)

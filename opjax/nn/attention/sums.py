@@ -11,6 +11,7 @@ with points as columns, see `opjax.nn.attention.columns`.
 
 import abc
 import dataclasses
+import operator
 from collections.abc import Mapping
 
 import jax
@@ -64,7 +65,7 @@ class Sums:
             numpy = self.highest.__array_namespace__()
             top = numpy.maximum(self.highest, other.highest)
             one, two = self.relative_to(top), other.relative_to(top)
-        return Sums(jax.tree.map(_plus, one.added, two.added), top)
+        return Sums(jax.tree.map(operator.add, one.added, two.added), top)
 
     def relative_to(self, highest: jax.Array) -> "Sums":
         """The same sums, with exponentials relative to other exponents."""
@@ -86,10 +87,6 @@ class Sums:
         if self.highest is not None:
             one = self.relative_to(lax.pmax(self.highest, axis_name))
         return Sums(lax.psum(one.added, axis_name), one.highest)
-
-
-def _plus(one: jax.Array, other: jax.Array) -> jax.Array:
-    return one + other
 
 
 def nothing(like: Sums) -> Sums:
