@@ -20,7 +20,7 @@ def flatten(sample: Sample, names: Iterable[str] = ARRAYS) -> dict[str, np.ndarr
     return {name: np.asarray(array) for name, array in stored.items()}
 
 
-def restored(stored: Mapping[str, np.ndarray], name: str) -> Sample:
+def unflatten(stored: Mapping[str, np.ndarray], name: str) -> Sample:
     """Returns the sample of arrays from `flatten`.
 
     Args:

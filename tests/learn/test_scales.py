@@ -62,9 +62,9 @@ def test_restoring_undoes_reducing():
     sample = plate(2)
     found = scaling()
     reduced = found.reduce(sample)
-    np.testing.assert_allclose(found.restore(reduced.target, sample), sample.target)
+    np.testing.assert_allclose(found.physical(reduced.target, sample), sample.target)
     np.testing.assert_allclose(
-        found.restore(reduced.target_scalars, sample, "target_scalars"),
+        found.physical(reduced.target_scalars, sample, "target_scalars"),
         sample.target_scalars,
     )
     np.testing.assert_allclose(

@@ -78,6 +78,6 @@ def unexpected(arguments: Sequence[str], line: Sequence[str]) -> str:
 
 def _similar(name: str, known: Iterable[str]) -> list[str]:
     """The nearest name, and those that complete it."""
-    known = [flag for flag in known if len(flag) > 2]
-    completed = sorted(flag for flag in known if name in flag.split("_"))
-    return completed[:3] or difflib.get_close_matches(name, known, n=1, cutoff=0.7)
+    names = [flag for flag in known if len(flag) > 2]
+    completed = sorted(flag for flag in names if name in flag.split("_"))
+    return completed[:3] or difflib.get_close_matches(name, names, n=1, cutoff=0.7)

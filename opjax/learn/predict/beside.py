@@ -66,11 +66,11 @@ class Beside(NamedTuple):
           ValueError: if the sample does not fit the operator.
         """
         check(found, sample, weights=True)
-        reduced, scaling = found.reduced(sample), found.scaling
+        reduced = found.reduced(sample)
         values = self.baselines.predict(self.instead, reduced)
         scalars = self.baselines.predict_scalars(self.instead, reduced)
         both = Predicted(values, scalars if len(scalars) else None)
-        return both if scaling is None else in_case(scaling, sample, both)
+        return in_case(found, sample, both)
 
     def row(self, found: Learned, sample: Sample) -> dict[str, Any]:
         """Returns a case's report entries of the baselines; empty without a target."""

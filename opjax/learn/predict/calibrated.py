@@ -9,13 +9,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 
 from opjax.learn.config.quantities import EXTREMES, SUM
 from opjax.learn.predict import functions
-from opjax.learn.predict.functions import Function, Parameters, Scalars
+from opjax.learn.predict.functions import Arguments, Function, Parameters
 from opjax.learn.predict.likeness import Reference
-from opjax.learn.predict.prediction import Predicted
 from opjax.learn.predict.quantities import Measured
 from opjax.learn.predict.trained import Trained
 from opjax.learn.predict.widths import Call, WidthFunction
@@ -91,18 +89,9 @@ def _of_call(trained: Trained, use: Callable[[Call], Any]) -> Function:
     """Returns a function with the operator's arguments that applies `use` to a call."""
     predict = trained.function
 
-    def function(
-        parameters: Parameters,
-        points: ArrayLike,
-        features: ArrayLike | None = None,
-        scalars: Scalars | None = None,
-        quadrature_weights: ArrayLike | None = None,
-        time: ArrayLike | None = None,
-    ) -> Any:
-        arrays = points, features, scalars, quadrature_weights
-        values = predict(parameters, *arrays, time)
-        values = values.values if isinstance(values, Predicted) else values
-        case = functions.case(trained, *arrays)
-        return use(Call(parameters.normalizers, (*arrays, time), case, values))
+    def call(parameters: Parameters, given: Arguments, time: Any) -> Any:
+        values = functions.field(predict(parameters, *given, time))
+        case = functions.case(trained, given)
+        return use(Call(parameters.normalizers, (*given, time), case, values))
 
-    return function
+    return functions.of_arguments(call)

@@ -517,12 +517,9 @@ def _scores_of_scalars(
 ) -> np.ndarray:
     """Sorted largest errors of the scalars of each case, over their spread."""
     std = np.asarray(operator.normalizers["target_scalars"].std, np.float64)
-    scaling = operator.scaling
     errors: list[np.ndarray] = []
     for one, case in zip(predicted, cases, strict=True):
-        scale = std
-        if scaling is not None:
-            scale = scaling.restore(std, case, "target_scalars")
+        scale = operator.physical(std, case, "target_scalars")
         errors.append(np.abs(one.scalars - case.target_scalars) / scale)
     return np.sort(np.max(errors, axis=1))
 

@@ -90,5 +90,4 @@ class Field(NamedTuple):
             time=self.time,
         )
         values = prediction.decoded(self.trained, np.concatenate(list(parts)))
-        scaling = self.trained.scaling
-        return values if scaling is None else scaling.restore(values, sample)
+        return self.trained.physical(values, sample)

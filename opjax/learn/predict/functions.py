@@ -78,7 +78,7 @@ class Case(NamedTuple):
         factor = self.factors.get("target")
         return values if factor is None else values / _row_of(factor, values)
 
-    def restored(self, values: Any, role: str = "target") -> Any:
+    def physical(self, values: Any, role: str = "target") -> Any:
         """Multiplies scaled predictions by their scale."""
         factor = self.factors.get(role)
         return values if factor is None else values * _row_of(factor, values)
@@ -123,15 +123,8 @@ def operator(trained: Learned) -> Function:
             "cannot differentiate; train without --start_from to differentiate it."
         )
 
-    def function(
-        parameters: Parameters,
-        points: ArrayLike,
-        features: ArrayLike | None = None,
-        scalars: Scalars | None = None,
-        quadrature_weights: ArrayLike | None = None,
-        time: ArrayLike | None = None,
-    ) -> Any:
-        checked = case(trained, points, features, scalars, quadrature_weights)
+    def call(parameters: Parameters, given: Arguments, time: Any) -> Any:
+        checked = case(trained, given)
         if trained.description.time is not None:
             return _next_frame(trained, parameters, checked.arrays, time)
         encoded = encode(checked.arrays, parameters.normalizers)
@@ -143,23 +136,39 @@ def operator(trained: Learned) -> Function:
         ]
         return physical[0] if physical[1] is None else Predicted(*physical)
 
+    return of_arguments(call)
+
+
+def of_arguments(call: Callable[[Parameters, Arguments, Any], Any]) -> Function:
+    """Returns a call of parameters, arguments and time as a function of arrays."""
+
+    def function(
+        parameters: Parameters,
+        points: ArrayLike,
+        features: ArrayLike | None = None,
+        scalars: Scalars | None = None,
+        quadrature_weights: ArrayLike | None = None,
+        time: ArrayLike | None = None,
+    ) -> Any:
+        given = Arguments(points, features, scalars, quadrature_weights)
+        return call(parameters, given, time)
+
     return function
 
 
-def case(
-    trained: Learned,
-    points: ArrayLike,
-    features: ArrayLike | None,
-    scalars: Scalars | None,
-    quadrature_weights: ArrayLike | None,
-) -> Case:
+def field(output: Any) -> Any:
+    """Returns the field that an operator predicts, without its scalars."""
+    return output.values if isinstance(output, Predicted) else output
+
+
+def case(trained: Learned, given: Arguments) -> Case:
     """Returns the checked arrays of a call.
 
     Raises:
       ValueError: if shapes do not fit the operator, or inputs have an offset that their
         precision would lose.
     """
-    sample, numbers = _sample(trained, points, features, scalars, quadrature_weights)
+    sample, numbers = _sample(trained, given)
     _check_precision(trained, sample)
     arrays: dict[str, Any] = prediction.arrays_of(sample)
     scaling = trained.scaling
@@ -187,25 +196,15 @@ def quantity(trained: Learned, text: str, sample: Sample) -> Function:
       ValueError: if the text is not exactly one quantity, or it is not defined on the
         mesh; as from `operator`.
     """
-    call = operator(trained)
+    predict = operator(trained)
     measured = Measured(one(text), sample, trained.description.names)
 
-    def function(
-        parameters: Parameters,
-        points: ArrayLike,
-        features: ArrayLike | None = None,
-        scalars: Scalars | None = None,
-        quadrature_weights: ArrayLike | None = None,
-        time: ArrayLike | None = None,
-    ) -> jax.Array:
-        arrays = points, features, scalars, quadrature_weights
-        case, _ = _sample(trained, *arrays)
+    def call(parameters: Parameters, given: Arguments, time: Any) -> jax.Array:
+        case, _ = _sample(trained, given)
         check_same_mesh(text, case, sample)
-        values = call(parameters, *arrays, time)
-        values = values.values if isinstance(values, Predicted) else values
-        return measured(case, values)
+        return measured(case, field(predict(parameters, *given, time)))
 
-    return function
+    return of_arguments(call)
 
 
 def one(text: str) -> Quantity:
@@ -245,8 +244,7 @@ def on_grids(trained: Learned) -> Function:
         predicted = jax.vmap(
             lambda row: function(parameters, points, row, scalars, None, time)
         )(values.reshape(rows))
-        predicted = predicted.values if isinstance(predicted, Predicted) else predicted
-        return jnp.reshape(predicted, layout.output_shape)
+        return jnp.reshape(field(predicted), layout.output_shape)
 
     return evaluate
 
@@ -258,14 +256,11 @@ def is_traced(*arguments: object) -> bool:
 
 
 def _sample(
-    trained: Learned,
-    points: ArrayLike,
-    features: ArrayLike | None,
-    scalars: Scalars | None,
-    weights: ArrayLike | None,
+    trained: Learned, given: Arguments
 ) -> tuple[Sample, dict[str, jax.Array]]:
     """The checked arrays of a case, and its numbers by name."""
-    x: Any = _real("mesh_points", points)
+    points, features, scalars, weights = given
+    points, features, weights = grids.by_rows(_real, points, features, weights)
     names = scalars_of(trained)
     if isinstance(scalars, Mapping):
         if missing := [name for name in names if name not in scalars]:
@@ -278,7 +273,7 @@ def _sample(
                 f"scalars have {unknown[0]!r}, which the operator in {trained.folder} "
                 f"does not take; it needs {', '.join(names) or 'none'}."
             )
-        scalars = jnp.stack([jnp.asarray(scalars[n], x.dtype) for n in names])
+        scalars = jnp.stack([jnp.asarray(scalars[n], points.dtype) for n in names])
     row: Any = None if scalars is None else jnp.atleast_1d(_real("scalars", scalars))
     expected = len(names) or trained.description.channels.scalars
     if (0 if row is None else row.shape[0]) != expected:
@@ -289,24 +284,10 @@ def _sample(
         )
     numbers = {} if row is None else dict(zip(names, row, strict=False))
     own = trained.description.channels.scalars
-    values: Any = None if features is None else _real("features", features)
-    if values is not None and values.ndim == 1:
-        values = values[:, None]
-    masses: Any = None if weights is None else _real("quadrature_weights", weights)
-    for name, array, rank in (
-        ("features", values, 2),
-        ("quadrature_weights", masses, 1),
-    ):
-        if array is not None and (array.ndim != rank or array.shape[0] != x.shape[0]):
-            raise ValueError(
-                f"{name} have shape {array.shape}, but there are {x.shape[0]} "
-                f"points {x.shape}: pass one row per point, and use jax.vmap for "
-                "batches."
-            )
     sample = Sample(
-        x,
-        features=values,
-        quadrature_weights=masses,
+        points,
+        features=features,
+        quadrature_weights=weights,
         scalars=row[:own] if own and row is not None else None,
         grid_shape=trained.sizes.grid_shape if trained.fixed_points else None,
         name="the call",
@@ -354,10 +335,10 @@ def _called(model: Model, encoded: dict[str, Any], time: Any) -> Predicted:
         ) from error
 
 
-def _decoded(parameters: Parameters, found: Case, role: str, values: Any) -> jax.Array:
+def _decoded(parameters: Parameters, case: Case, role: str, values: Any) -> jax.Array:
     if role in parameters.normalizers:
         values = normalize.decode(parameters.normalizers[role], values)
-    return found.restored(values, role)
+    return case.physical(values, role)
 
 
 def _row_of(factor: jax.Array, values: Any) -> jax.Array:

@@ -2,8 +2,8 @@
 
 import math
 import warnings
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -49,8 +49,8 @@ def is_mesh(trained: Learned) -> bool:
 def of_points(
     mesh_points: ArrayLike,
     features: ArrayLike | None,
+    scalars: ArrayLike | None,
     quadrature_weights: ArrayLike | None,
-    scalars: ArrayLike | None = None,
 ) -> Sample:
     """Converts arrays to a sample: points `(n, p)`, features `(n, c)` or `(n,)`.
 
@@ -58,21 +58,7 @@ def of_points(
       TypeError: if an array is not real-valued.
       ValueError: if the arrays have different numbers of points.
     """
-    points = real("mesh_points", mesh_points)
-    values = None if features is None else real("features", features)
-    if values is not None and values.ndim == 1:
-        values = values[:, None]
-    weights = quadrature_weights
-    weights = None if weights is None else real("quadrature_weights", weights)
-    for name, array, rank in (
-        ("features", values, 2),
-        ("quadrature_weights", weights, 1),
-    ):
-        if array is not None and (array.ndim != rank or len(array) != len(points)):
-            raise ValueError(
-                f"{name} have shape {array.shape}, but the mesh has {len(points)} "
-                f"points {points.shape}: expected one row per point."
-            )
+    points, values, weights = by_rows(real, mesh_points, features, quadrature_weights)
     return Sample(
         points,
         features=values,
@@ -80,6 +66,31 @@ def of_points(
         name="the mesh given",
         scalars=None if scalars is None else of_scalars(scalars),
     )
+
+
+def by_rows(
+    convert: Callable[[str, Any], Any], points: Any, features: Any, weights: Any
+) -> tuple[Any, Any, Any]:
+    """Returns converted points, features `(n, c)` and weights of one case.
+
+    Raises:
+      ValueError: if the arrays have different numbers of points.
+    """
+    points = convert("mesh_points", points)
+    features = None if features is None else convert("features", features)
+    if features is not None and features.ndim == 1:
+        features = features[:, None]
+    weights = None if weights is None else convert("quadrature_weights", weights)
+    for name, array, rank in (
+        ("features", features, 2),
+        ("quadrature_weights", weights, 1),
+    ):
+        if array is not None and (array.ndim != rank or len(array) != len(points)):
+            raise ValueError(
+                f"{name} have shape {array.shape}, but there are {len(points)} points "
+                f"{points.shape}: pass one row per point, and use jax.vmap for batches."
+            )
+    return points, features, weights
 
 
 def named_scalars(

@@ -79,6 +79,13 @@ class Learned(NamedTuple):
         scaling = self.scaling
         return values if scaling is None else scaling.reduced_values(values, sample)
 
+    def physical(
+        self, values: np.ndarray, sample: Sample, role: str = "target"
+    ) -> np.ndarray:
+        """Returns predictions for a case over its scales in physical units."""
+        scaling = self.scaling
+        return values if scaling is None else scaling.physical(values, sample, role)
+
     def factor(self, sample: Sample) -> np.ndarray:
         """Returns the scales of the output of a case, `(q,)`; ones without scales."""
         count = self.description.channels.target

@@ -14,7 +14,6 @@ import numpy as np
 from opjax import nn, normalize, samples, streaming
 from opjax._trees import Arrays, Columns, Model, PyTree
 from opjax.learn.predict.learned import Learned
-from opjax.learn.predict.scaling import Scaling
 from opjax.learn.registry import operators
 from opjax.nn import division
 from opjax.normalize import Normalizer
@@ -142,12 +141,10 @@ def predict(
     check_finite(sample._replace(target=None), sample.name)
     if sample.scalars is not None and not np.isfinite(sample.scalars).all():
         raise ValueError(f"{sample.name}: scalars {sample.scalars} are not all finite.")
-    if trained.scaling is None:
-        predicted = _predict_reduced(trained, sample, time, limits)
-    else:
-        predicted = _predict_reduced(trained, trained.reduced(sample), time, limits)
+    predicted = _predict_reduced(trained, trained.reduced(sample), time, limits)
+    if trained.scaling is not None:
         trained.scaling.warn_of_units(sample, trained.description.numbers)
-        predicted = in_case(trained.scaling, sample, predicted)
+    predicted = in_case(trained, sample, predicted)
     if not all(np.isfinite(part).all() for part in predicted if part is not None):
         raise ValueError(
             f"The prediction for {sample.name} is not finite; its inputs are too far "
@@ -156,12 +153,12 @@ def predict(
     return predicted
 
 
-def in_case(scaling: Scaling, sample: Sample, predicted: Predicted) -> Predicted:
+def in_case(trained: Learned, sample: Sample, predicted: Predicted) -> Predicted:
     """Converts predictions for a scaled case to physical units."""
-    scalars = predicted.scalars
+    values, scalars = predicted
     if scalars is not None:
-        scalars = scaling.restore(scalars, sample, "target_scalars")
-    return Predicted(scaling.restore(predicted.values, sample), scalars)
+        scalars = trained.physical(scalars, sample, "target_scalars")
+    return Predicted(trained.physical(values, sample), scalars)
 
 
 def _predict_reduced(
@@ -170,12 +167,7 @@ def _predict_reduced(
     """Evaluates an operator on a case as its normalisers see it."""
     n, arrays = sample.num_points, arrays_of(sample)
     if n > limits.chunk_size and not obstacle(trained):
-        parts = chunks(
-            trained,
-            arrays,
-            time=time,
-            limits=limits,
-        )
+        parts = chunks(trained, arrays, time=time, limits=limits)
         values = np.concatenate(list(parts))
         scalars = _scalars_of(trained, values, sample.quadrature_weights)
         return Predicted(_of_case(trained, sample, values), scalars)

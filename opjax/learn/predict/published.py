@@ -24,7 +24,7 @@ from opjax._trees import Json, PyTree
 from opjax.files import npz
 from opjax.learn.json_files import replacing, to_json, write_text
 from opjax.samples import Sample
-from opjax.samples.flat import flatten, restored
+from opjax.samples.flat import flatten, unflatten
 from opjax.training import _leaves, _manifest
 from opjax.training.checkpoint import CheckpointError
 
@@ -230,7 +230,7 @@ def read_example(folder: pathlib.Path) -> Sample:
     if _NUMBERS[0] in arrays:
         pair = (arrays[name].tolist() for name in _NUMBERS)
         numbers = dict(zip(*pair, strict=True))
-    sample = restored(arrays, f"{folder.name}/{EXAMPLE}")
+    sample = unflatten(arrays, f"{folder.name}/{EXAMPLE}")
     return sample._replace(numbers=numbers)
 
 

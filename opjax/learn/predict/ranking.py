@@ -249,8 +249,7 @@ def between_seeds(
         parts.append(np.sqrt(np.average(squares, weights=sample.quadrature_weights)))
     if scalars:
         std = np.asarray(operator.normalizers["target_scalars"].std, np.float64)
-        if operator.scaling is not None:
-            std = operator.scaling.restore(std, sample, "target_scalars")
+        std = operator.physical(std, sample, "target_scalars")
         over = np.asarray(scalars, np.float64) / np.where(std > 0, std, 1)
         parts.append(np.sqrt(over.var(axis=0).mean()))
     return float(np.mean(parts))

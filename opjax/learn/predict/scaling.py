@@ -1,7 +1,7 @@
 """Physical scales of cases: fields are divided by formulas of the case's scalars.
 
 Only `Scaling` handles scales. `reduce` converts a case from physical units to the
-scaled values that a model and its normalisers receive, and `restore` converts
+scaled values that a model and its normalisers receive, and `physical` converts
 predictions to physical units.
 """
 
@@ -102,7 +102,7 @@ class Scaling:
         """Returns all scaled cases of a benchmark."""
         return splits.mapped(lambda part: [self.reduce(sample) for sample in part])
 
-    def restore(
+    def physical(
         self, values: np.ndarray, sample: Sample, role: str = "target"
     ) -> np.ndarray:
         """Converts predictions to physical units.

@@ -118,23 +118,17 @@ class Sensitivity:
         self, sample: Sample, values: np.ndarray
     ) -> tuple[float, np.ndarray, dict[int, np.ndarray]]:
         """The quantity of a known field, and its derivatives with that field fixed."""
-        operator, wanted = self._operator, functions.one(self._text)
-        measured = Measured(wanted, sample, operator.description.names)
+        operator, asked = self._operator, functions.one(self._text)
+        measured = Measured(asked, sample, operator.description.names)
         arrays = operator.arguments(sample)
-        asked = [i for i in (0, 1, 2) if arrays[i] is not None]
 
-        def quantity(field: jax.Array, given: list[Any]) -> jax.Array:
-            whole = list(arrays)
-            for place, array in zip(asked, given, strict=True):
-                whole[place] = array
-            points, features, scalars, weights = whole
-            case = functions.case(operator, points, features, scalars, weights)
-            return measured(case.sample, field)
+        def quantity(field: jax.Array, given: functions.Arguments) -> jax.Array:
+            return measured(functions.case(operator, given).sample, field)
 
         find = jax.jit(jax.value_and_grad(quantity, argnums=(0, 1)))
         field = jnp.asarray(values, arrays.points.dtype)
-        value, (of_values, slopes) = find(field, [arrays[i] for i in asked])
-        by = dict(zip(asked, map(np.asarray, slopes), strict=True))
+        value, (of_values, slopes) = find(field, arrays)
+        by = {i: np.asarray(slopes[i]) for i in (0, 1, 2) if arrays[i] is not None}
         return float(value), np.asarray(of_values), by
 
 

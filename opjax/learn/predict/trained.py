@@ -110,33 +110,23 @@ class Trained(Learned):
             operator predicts scalars alone.
         """
         self._refuse_without_field()
-        arrays = (features, scalars, quadrature_weights, time)
-        if functions.is_traced(mesh, *arrays):
-            return self._traced(mesh, *arrays)
+        given = functions.Arguments(mesh, features, scalars, quadrature_weights)
+        if functions.is_traced(*given, time):
+            return self._traced(given, time)
         numbers: Mapping[str, float] = {}
         if isinstance(scalars, Mapping):
             scalars, numbers = grids.named_scalars(self, scalars)
 
         def predict(sample: Sample) -> np.ndarray:
             sample = sample._replace(numbers=numbers) if numbers else sample
-            cases = prediction.predict(
-                self,
-                sample,
-                time=time,
-                limits=limits,
-            )
-            return cases.values
+            return prediction.predict(self, sample, time=time, limits=limits).values
 
-        if isinstance(mesh, Sample | str | os.PathLike):
-            _refuse_beside(
-                mesh, features=features, weights=quadrature_weights, scalars=scalars
-            )
-            return predict(self.one(mesh))
-        if np.ndim(mesh) == 2 and (features is not None or grids.is_mesh(self)):
-            return predict(grids.of_points(mesh, features, quadrature_weights, scalars))
-        what = f"an array of shape {np.shape(mesh)} is taken as grids, which"
-        _refuse_beside(what, features=features, weights=quadrature_weights)
-        cases = grids.of_grids(self, mesh)
+        if self._is_mesh(given):
+            return predict(self.one(given.points))
+        if self._has_points(given):
+            arrays = features, scalars, quadrature_weights
+            return predict(grids.of_points(given.points, *arrays))
+        cases = grids.of_grids(self, given.points)
         row = None if scalars is None else grids.of_scalars(scalars)
         values = [predict(one._replace(scalars=row)) for one in cases.samples]
         return np.reshape(values, cases.output_shape)
@@ -238,23 +228,32 @@ class Trained(Learned):
         operator = exportable.Exportable(self, quantities)
         return operator.arrays(self.one(mesh, facets=facets))
 
-    def _traced(
-        self, mesh: Any, features: Any, scalars: Any, weights: Any, time: Any
-    ) -> Any:
+    def _traced(self, given: functions.Arguments, time: Any) -> Any:
         """`__call__` of arguments that JAX traces."""
-        if isinstance(mesh, Sample | str | os.PathLike):
-            _refuse_beside(mesh, features=features, weights=weights, scalars=scalars)
+        mesh, parameters = given.points, self.parameters
+        if self._is_mesh(given):
             sample = mesh if isinstance(mesh, Sample) else self.one(mesh)
-            arrays = functions.arguments(self, sample)
-            values = self.function(self.parameters, *arrays, time)
-        elif np.ndim(mesh) == 2 and (features is not None or grids.is_mesh(self)):
-            arrays = mesh, features, scalars, weights
-            values = self.function(self.parameters, *arrays, time)
-        else:
-            what = f"an array of shape {np.shape(mesh)} is taken as grids, which"
-            _refuse_beside(what, features=features, weights=weights)
-            values = functions.on_grids(self)(self.parameters, mesh, scalars, time)
-        return values.values if isinstance(values, prediction.Predicted) else values
+            given = functions.arguments(self, sample)
+        elif not self._has_points(given):
+            return functions.on_grids(self)(parameters, mesh, given.scalars, time)
+        return functions.field(self.function(parameters, *given, time))
+
+    def _is_mesh(self, given: functions.Arguments) -> bool:
+        """Whether a sample or file is passed; raises ValueError for arrays beside it."""
+        mesh = given.points
+        if not isinstance(mesh, Sample | str | os.PathLike):
+            return False
+        _refuse_beside(mesh.name if isinstance(mesh, Sample) else mesh, given)
+        return True
+
+    def _has_points(self, given: functions.Arguments) -> bool:
+        """Whether points are passed; raises ValueError for arrays beside grids."""
+        shape = np.shape(given.points)
+        if len(shape) == 2 and (given.features is not None or grids.is_mesh(self)):
+            return True
+        what = f"an array of shape {shape} is taken as grids, which"
+        _refuse_beside(what, given._replace(scalars=None))
+        return False
 
     def both(
         self,
@@ -282,12 +281,7 @@ class Trained(Learned):
           ValueError: as from `__call__`.
         """
         self._refuse_series()
-        return prediction.predict(
-            self,
-            self.one(mesh),
-            time=time,
-            limits=limits,
-        )
+        return prediction.predict(self, self.one(mesh), time=time, limits=limits)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Saves the operator, for `learn.load` and `opjax-predict`.
@@ -350,11 +344,7 @@ class Trained(Learned):
             the memory limit do not fit it.
         """
         self._refuse_without_field()
-        parts = self.stream_channels(
-            arrays,
-            time=time,
-            limits=limits,
-        )
+        parts = self.stream_channels(arrays, time=time, limits=limits)
         return (prediction.decoded(self, part) for part in parts)
 
     def stream_channels(
@@ -383,12 +373,7 @@ class Trained(Learned):
         prediction.refuse_whole(self, sliced=True)
         columns: Any = dict(arrays)
         prediction.check(self, Sample(**columns, name="the mesh"), weights=True)
-        return prediction.chunks(
-            self,
-            arrays,
-            time=time,
-            limits=limits,
-        )
+        return prediction.chunks(self, arrays, time=time, limits=limits)
 
     def rollout(
         self,
@@ -496,18 +481,10 @@ def mean_of(
     return prediction.Predicted(values.astype(dtype), scalars)
 
 
-def _refuse_beside(
-    mesh: object,
-    *,
-    features: ArrayLike | None,
-    weights: ArrayLike | None,
-    scalars: ArrayLike | None = None,
-) -> None:
+def _refuse_beside(what: object, given: functions.Arguments) -> None:
     """Raises ValueError for arrays beside a mesh that has its own."""
-    beside = {"features": features, "quadrature_weights": weights, "scalars": scalars}
-    for name, array in beside.items():
+    for name, array in given._replace(points=None)._asdict().items():
         if array is not None:
-            what = mesh.name if isinstance(mesh, Sample) else mesh
             raise ValueError(
                 f"{name} can only be passed with an array (n, p) of mesh points; "
                 f"{what} already contains them."

@@ -122,7 +122,7 @@ class Constant(NamedTuple):
     def function(self, mesh: Sample | None) -> WidthFunction:
         """Returns the constant width: the scale at every point."""
         del mesh
-        return lambda call: call.case.restored(jnp.full_like(call.values, self.scale))
+        return lambda call: call.case.physical(jnp.full_like(call.values, self.scale))
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Returns no arrays, because the scale is stored with the operator."""
@@ -168,7 +168,7 @@ class Ensemble(NamedTuple):
                 counted = (weights > 0).astype(spread.dtype)[:, None]
             squares = jnp.sum(counted * spread**2, axis=0, keepdims=True)
             typical = root(squares / jnp.sum(counted, axis=0, keepdims=True), jnp)
-            scale = call.case.restored(jnp.full_like(spread, self.scale))
+            scale = call.case.physical(jnp.full_like(spread, self.scale))
             return spread + self.floor * typical + _LEAST * scale
 
         return width
@@ -234,7 +234,7 @@ class Residual(NamedTuple):
             check_same_mesh("the width of the band", call.case.sample, case)
             parts = [part[rows] for part in call.parts()]
             features = _columns(parts, near if self.local else None, jnp)
-            scale = call.case.restored(jnp.full_like(call.values, self.scale))
+            scale = call.case.physical(jnp.full_like(call.values, self.scale))
             if self.members:
                 apart = (spread_at(call) / scale)[rows]
                 beside = _of_spread(points, apart, near_spread, jnp)

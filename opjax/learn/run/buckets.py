@@ -131,11 +131,11 @@ def ahead(wanted: Iterable[tuple[Bucket, Iterable[int]]]) -> Iterator[Arrays]:
       OSError: if a file of the next batch is missing.
       ValueError: if it is damaged or has changed.
     """
-    wanted, waiting = iter(wanted), deque()
+    chosen_rows, waiting = iter(wanted), deque()
     with ThreadPoolExecutor(1) as pool:
         try:
             while True:
-                while len(waiting) <= AHEAD and (one := next(wanted, None)):
+                while len(waiting) <= AHEAD and (one := next(chosen_rows, None)):
                     bucket, chosen = one
                     waiting.append((bucket, pool.submit(bucket.read, chosen)))
                 if not waiting:

@@ -27,7 +27,7 @@ class Measure(NamedTuple):
       joint: computes the numbers from the errors of all channels together, if that is
         the error measure.
       scalars: names of the target scalars.
-      restore: `restore(scalars)` converts target scalars of the test samples to
+      physical: `physical(scalars)` converts target scalars of the test samples to
         physical units, `(b, t)`, if samples are scaled.
       quantities: `quantities(predicted)` returns the numbers of quantities of interest
         for predicted fields of the test samples, if any are requested.
@@ -36,7 +36,7 @@ class Measure(NamedTuple):
     fields: Fields | None = None
     joint: JointNumbers | None = None
     scalars: Sequence[str] = ()
-    restore: Callable[[np.ndarray], np.ndarray] | None = None
+    physical: Callable[[np.ndarray], np.ndarray] | None = None
     quantities: Callable[[Sequence[np.ndarray]], dict[str, float]] | None = None
 
     @property
@@ -67,8 +67,8 @@ class Measure(NamedTuple):
         """Returns the numbers of predicted scalars."""
         truth = np.stack([np.asarray(one.target_scalars) for one in test])
         both = np.stack(predicted), truth
-        if self.restore is not None:
-            both = self.restore(both[0]), self.restore(both[1])
+        if self.physical is not None:
+            both = self.physical(both[0]), self.physical(both[1])
         return scalars.errors(*both, self.scalars)
 
 

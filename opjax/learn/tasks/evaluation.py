@@ -189,7 +189,7 @@ class TestSet:
             prediction = in_units(self.normalizers, "target", values)[: len(target)]
         if self.scaling is None:
             return prediction
-        return self.scaling.restore(prediction, sample)
+        return self.scaling.physical(prediction, sample)
 
     def change(self, model: Model, row: int) -> np.ndarray:
         """Returns what the model adds to the baseline of a sample, `(n, q)`."""
@@ -210,7 +210,7 @@ class TestSet:
         )
         target = np.stack([np.asarray(one.target_scalars) for one in self.samples])
         predicted = in_units(self.normalizers, "target_scalars", read)
-        predicted = scalars.restored(self.scaling, self.samples, predicted)
+        predicted = scalars.physical(self.scaling, self.samples, predicted)
         return Scalars(predicted, narrow(target))
 
     def measured(self, error: Callable[..., PyTree], model: Model) -> PyTree:

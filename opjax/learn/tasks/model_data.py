@@ -248,7 +248,7 @@ class ModelData:
             self.fields,
             joint=None if loss.form is not None else evaluation.numbers,
             scalars=scalars.names_of(self.names, self.sizes.target_scalars),
-            restore=partial(scalars.restored, self.scaling, test.samples),
+            physical=partial(scalars.physical, self.scaling, test.samples),
             quantities=partial(_quantities, evaluation, self.scaling, test, self.names)
             if evaluation.quantities
             else None,
@@ -266,7 +266,7 @@ def _quantities(
     """Numbers of quantities of interest of fields over the scales of the samples."""
     if scaling is not None:
         pairs = zip(predicted, test.samples, strict=True)
-        predicted = [scaling.restore(*pair) for pair in pairs]
+        predicted = [scaling.physical(*pair) for pair in pairs]
     return quantities.compare(evaluation.quantities, test.samples, predicted, names)[0]
 
 

@@ -34,7 +34,7 @@ from opjax.learn.json_files import replacing
 from opjax.learn.predict.prediction import of_function
 from opjax.learn.registry import operators
 from opjax.samples import Sample
-from opjax.samples.flat import flatten, restored
+from opjax.samples.flat import flatten, unflatten
 
 FILE = "predictions.npz"
 _FIRST = 2  # samples in which models are compared
@@ -154,7 +154,7 @@ def read(folder: pathlib.Path) -> Outcome:
     for i, row in enumerate(rows):
         end = f"_{i}"
         own = {k.removesuffix(end): a for k, a in arrays.items() if k.endswith(end)}
-        samples.append(restored(own, f"test sample {row}"))
+        samples.append(unflatten(own, f"test sample {row}"))
     predicted = [arrays[f"prediction_{i}"] for i in range(len(rows))]
     return Outcome(arrays["errors"], rows, samples, predicted, arrays)
 

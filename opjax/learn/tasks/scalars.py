@@ -99,14 +99,14 @@ def errors(
     return numbers
 
 
-def restored(
-    scaling: Scaling | None, physical: Sequence[Sample], scalars: np.ndarray
+def physical(
+    scaling: Scaling | None, samples: Sequence[Sample], scalars: np.ndarray
 ) -> np.ndarray:
     """Returns predicted scalars of samples in physical units."""
     if scaling is None:
         return scalars
-    pairs = zip(scalars, physical, strict=True)
-    return np.stack([scaling.restore(*pair, role="target_scalars") for pair in pairs])
+    pairs = zip(scalars, samples, strict=True)
+    return np.stack([scaling.physical(*pair, role="target_scalars") for pair in pairs])
 
 
 def agreement(predicted: np.ndarray, known: np.ndarray) -> dict[str, float]:
