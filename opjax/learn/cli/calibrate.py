@@ -32,6 +32,7 @@ from opjax.learn.config import Options, option
 from opjax.learn.config.fields import required
 from opjax.learn.json_files import to_json
 from opjax.learn.messages import say
+from opjax.learn.named_types import Row
 from opjax.learn.predict import (
     calibration,
     case_table,
@@ -120,7 +121,7 @@ def run(options: CalibrateOptions) -> dict[str, Any]:
         else:
             say(result.reference.statement())
         path = result.save()
-    row: dict[str, Any] = {
+    row: Row = {
         "model": str(operator.folder),
         "calibration": str(path),
         "coverage_asked": options.coverage,
@@ -169,7 +170,7 @@ class Bands(NamedTuple):
 
     def beside(
         self, sample: Sample, values: np.ndarray, names: Sequence[str]
-    ) -> tuple[tuple[np.ndarray, list[str]], dict[str, Any]]:
+    ) -> tuple[tuple[np.ndarray, list[str]], Row]:
         """Returns the prediction with its band, and the entries for the report.
 
         Args:
@@ -182,7 +183,7 @@ class Bands(NamedTuple):
           (no channels if only scalars are predicted), and entries for the report.
         """
         fields, ends = values, list[str]()
-        row: dict[str, Any] = {"band_coverage": self.found.coverage}
+        row: Row = {"band_coverage": self.found.coverage}
         if names:
             band = self.found.band(sample, values, kind=self.kind)
             fields = np.concatenate([values, band.lower, band.upper], axis=1)
@@ -234,7 +235,7 @@ class Bands(NamedTuple):
             far += f", {outside}"
         return f"out of distribution (p = {p_value:.2g}, {far}): its band is not valid"
 
-    def intervals(self, row: Mapping[str, Any]) -> dict[str, Any]:
+    def intervals(self, row: Mapping[str, Any]) -> Row:
         """Returns the interval bounds of the scalars and quantities in a report row."""
         return intervals.row_of(self.found.half_widths, row)
 

@@ -59,6 +59,7 @@ from opjax.learn.config import Options, option
 from opjax.learn.config.quantities import Quantity, parse
 from opjax.learn.json_files import to_json, write_json
 from opjax.learn.messages import say
+from opjax.learn.named_types import Numbers, Row
 from opjax.learn.predict import (
     beside,
     calibration,
@@ -75,6 +76,14 @@ from opjax.learn.predict.sensitivity import Sensitivity
 from opjax.learn.report.figures_bands import Pictures
 from opjax.learn.tasks import scalars
 from opjax.samples import Sample, ranges
+
+# Options that have no effect without another one.
+_NEEDS = {
+    "input": ("band", "strict", "band_figures", "sensitivity", "rank"),
+    "export": ("derivatives", "batched"),
+    "rank": ("ranges", "solved"),
+    "steps": ("time_step", "gif"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,12 +194,10 @@ class PredictOptions(Options):
         super().__post_init__()
         if not self.input and not self.export:
             raise ValueError("Pass --input and --output, or --export.")
-        for name in ("band", "strict", "band_figures", "sensitivity"):
-            if getattr(self, name) and not self.input:
-                raise ValueError(f"--{name} has no effect without --input.")
-        for name in ("derivatives", "batched"):
-            if getattr(self, name) and not self.export:
-                raise ValueError(f"--{name} has no effect without --export.")
+        for needed, names in _NEEDS.items():
+            for name in names:
+                if getattr(self, name) and not getattr(self, needed):
+                    raise ValueError(f"--{name} has no effect without --{needed}.")
         if self.derivatives and self.exports_onnx:
             raise ValueError(
                 f"--derivatives={self.derivatives} has no effect on the ONNX file "
@@ -211,37 +218,30 @@ class PredictOptions(Options):
             )
         if self.sensitivity and self.steps:
             raise ValueError("--sensitivity has no effect on series; omit --steps.")
-        of_operator = ("stream", "steps", "export", "band", "strict", "band_figures")
-        for name in (*of_operator, "sensitivity"):
-            if instead and getattr(self, name):
-                raise ValueError(
-                    f"--{name} has no effect with {instead}, which replaces the "
-                    "operator; omit one of them."
-                )
-        self._check_rank(instead)
-        if not self.steps and (self.time_step or self.gif):
-            raise ValueError("--time_step and --gif have no effect without --steps.")
-
-    def _check_rank(self, instead: str) -> None:
-        """Raises ValueError for options that mean nothing with or without a ranking."""
-        if not self.rank:
-            for name in ("ranges", "solved"):
-                if getattr(self, name):
-                    raise ValueError(f"--{name} has no effect without --rank.")
-            return
+        predicting = (
+            "stream",
+            "steps",
+            "band",
+            "strict",
+            "band_figures",
+            "sensitivity",
+        )
         if instead:
-            raise ValueError(f"--rank has no effect with {instead}; omit one of them.")
-        if not self.input:
-            raise ValueError("--rank has no effect without --input.")
-        predicting = ("stream", "steps", "band", "strict", "band_figures")
-        for name in (*predicting, "sensitivity", "quantities"):
-            if getattr(self, name):
-                raise ValueError(
-                    f"--{name} has no effect with --rank, which writes no predictions; "
-                    "omit one of them."
-                )
+            what = f"{instead}, which replaces the operator"
+            self._refuse(what, (*predicting, "export", "rank"))
+        if self.rank:
+            what = "--rank, which writes no predictions"
+            self._refuse(what, (*predicting, "quantities"))
         if self.ranges is not None:
             predict_rank.parse_ranges(self.ranges)
+
+    def _refuse(self, what: str, names: Sequence[str]) -> None:
+        """Raises ValueError for options that have no effect with another one."""
+        for name in names:
+            if getattr(self, name):
+                raise ValueError(
+                    f"--{name} has no effect with {what}; omit one of them."
+                )
 
     @property
     def exports_onnx(self) -> bool:
@@ -263,7 +263,7 @@ def run(options: PredictOptions) -> dict[str, Any]:
     begin = time.monotonic()
     with jax.enable_x64(False):
         operator = trained.load(options.workdir, own_model=options.own_model)
-        result: dict[str, Any] = {"model": str(operator.folder)}
+        result: Row = {"model": str(operator.folder)}
         whole = not (options.steps or options.stream)
         asked = _quantities(operator, options.quantities, whole=whole)
         if options.export is not None:
@@ -275,7 +275,7 @@ def run(options: PredictOptions) -> dict[str, Any]:
 
 def _predict(
     operator: trained.Trained, options: PredictOptions, asked: tuple[Quantity, ...]
-) -> dict[str, Any]:
+) -> Row:
     """Predicts on the input; returns what the last line says of it."""
     assert options.output is not None  # checked by the options
     place = pathlib.Path(options.output)
@@ -373,7 +373,7 @@ def _remove_former(place: pathlib.Path, inputs: Sequence[str]) -> None:
         remove_leftovers(place / folder, *stems)
 
 
-def _refuse_unlike(rows: Sequence[dict[str, Any]], output: pathlib.Path) -> None:
+def _refuse_unlike(rows: Sequence[Row], output: pathlib.Path) -> None:
     """Raises ValueError if a case is unlike the calibration cases."""
     names = [row["name"] for row in rows if row["unlike"]]
     if names:
@@ -430,7 +430,7 @@ def _stream_all(
     inputs: Sequence[str],
     output: pathlib.Path,
     options: PredictOptions,
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     rows, names = [], _names(operator)
     for file, name in _places(inputs).items():
         place = output / name.with_name(file.name)
@@ -463,7 +463,7 @@ def _predict_all(
     bands: Bands | None,
     seeds: Sequence[trained.Trained],
     others: beside.Beside | None = None,
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     rows, names = [], _names(operator)
     slopes = None
     if options.sensitivity:
@@ -555,9 +555,9 @@ def _row(
     sample: Sample,
     values: np.ndarray,
     asked: tuple[Quantity, ...],
-) -> dict[str, Any]:
+) -> Row:
     """What the report says of a sample; what is unusual about it is printed."""
-    row: dict[str, Any] = {"name": sample.name, "num_points": sample.num_points}
+    row: Row = {"name": sample.name, "num_points": sample.num_points}
     reduced = operator.reduced(sample)
     row |= ranges.compare(operator.description.training, reduced)
     if crowding := ranges.crowding(operator.description.training, reduced):
@@ -575,7 +575,7 @@ def _row(
     return to_json(row)
 
 
-def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+def _summary(rows: list[Row]) -> Row:
     own = ("name", "num_points", "relative_l2", "errors", "steps", "last_time")
     own += ("fields", "error_over_spread", *case_table.ROW)
     own += ("quantities", "true_quantities", ranges.BEYOND)
@@ -593,13 +593,13 @@ def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _beyond(rows: list[dict[str, Any]]) -> dict[str, dict[str, int]]:
+def _beyond(rows: list[Row]) -> dict[str, dict[str, int]]:
     """In how many cases each given scalar lies outside the training range."""
     counts = Counter(name for row in rows for name in row.get(ranges.BEYOND, {}))
     return {ranges.BEYOND: dict(counts)} if counts else {}
 
 
-def _of_scalars(rows: list[dict[str, Any]]) -> dict[str, float]:
+def _of_scalars(rows: list[Row]) -> Numbers:
     """What the last line says of predicted scalars whose true values are known."""
     names = [list(row["target_scalars"]) for row in rows if "target_scalars" in row]
     return scalars.errors(*case_table.known(rows), names[0]) if names else {}
@@ -607,7 +607,7 @@ def _of_scalars(rows: list[dict[str, Any]]) -> dict[str, float]:
 
 def _export(
     operator: trained.Trained, options: PredictOptions, quantities: Sequence[Quantity]
-) -> dict[str, Any]:
+) -> Row:
     """Writes the exported operator; returns what the last line says of it."""
     assert options.export is not None
     exportable = Exportable(operator, quantities)

@@ -18,6 +18,7 @@ from opjax.files.series import read_series
 from opjax.learn.config.reading import read_options
 from opjax.learn.json_files import to_json, write_json
 from opjax.learn.messages import say
+from opjax.learn.named_types import Row
 from opjax.learn.predict import in_time
 from opjax.learn.predict.description import Stepping
 from opjax.learn.predict.field_errors import FieldErrors, Sums, joined
@@ -35,7 +36,7 @@ def predict(
     time_step: float | None = None,
     gif: bool = False,
     point_dim: int | None = None,
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     """Rolls out all series of the input, and writes each one when it is complete.
 
     Args:
@@ -58,7 +59,7 @@ def predict(
     how = operator.stepping
     lags = in_time.lags_of(operator, steps, time_step)
     output.mkdir(parents=True, exist_ok=True)
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     seen: list[Sample] = []
     for case, name, series in _cases(operator, how, inputs, point_dim):
         if (output / f"{name}.npz").resolve() == case.resolve():
@@ -109,7 +110,7 @@ def _roll_out(
     lags: np.ndarray,
     place: pathlib.Path,
     gif: bool,
-) -> dict[str, Any]:
+) -> Row:
     """Writes the last known frame and those predicted, and returns the report."""
     names = [
         f"prediction_{n}" if n != "target" else "prediction" for n in _names(operator)
@@ -149,7 +150,7 @@ def _roll_out(
             for write in writers:
                 write(float(time), values)
             errors += _errors(operator, series, float(time), values, how.interval)
-    row: dict[str, Any] = {"name": series.name, "num_points": series.num_points}
+    row: Row = {"name": series.name, "num_points": series.num_points}
     row |= ranges.compare(
         operator.description.training, series.seen(range(how.history))
     )

@@ -19,12 +19,14 @@ from typing import Any, Generic, TypeGuard, TypeVar
 
 import jax
 
+from opjax.files.formats import OnePath
 from opjax.learn import tables
 from opjax.learn.cli import command_line, describe, help_models, study
 from opjax.learn.cli.study import MakeTask
 from opjax.learn.config import ModelOptions, RunOptions, fields
 from opjax.learn.json_files import read_object
 from opjax.learn.messages import say
+from opjax.learn.named_types import Row
 from opjax.learn.registry import operators
 from opjax.learn.report import drawing
 from opjax.learn.report.members import Finished, Report, write_report, write_tables
@@ -70,7 +72,7 @@ class Program(Generic[_Config]):
     title: str = ""
     report: Callable[[Finished], Report] | None = None
     work: Callable[[_Config, RunDirectory, str | None], Report] | None = None
-    describe_work: Callable[[_Config], dict[str, Any]] | None = None
+    describe_work: Callable[[_Config], Row] | None = None
     command: str = ""
     grid_axes: Callable[[Any], int] | int | None = None
     data: Callable[[_Config], DataFiles] | None = None
@@ -79,11 +81,11 @@ class Program(Generic[_Config]):
         self,
         config: _Config,
         *,
-        workdir: str | os.PathLike[str] | None = None,
+        workdir: OnePath | None = None,
         cache_dir: str | None = None,
         tensorboard: bool = False,
         devices: str = "",
-    ) -> dict[str, Any]:
+    ) -> Row:
         """Runs or resumes a configuration, or reads the result of a finished run.
 
         Trains in float32 regardless of the caller's settings, and prints the result as
@@ -115,7 +117,6 @@ class Program(Generic[_Config]):
         drawing.require_matplotlib()
         config, base = self._ready(config)
         workdir = os.path.abspath(workdir or self._default_workdir(config, base))
-        config = _with_stored_buckets(config, pathlib.Path(workdir))
         config = _as_earlier(config, pathlib.Path(workdir))
         start = self.command or f"python -m experiments.{self.name}"
         command = fields.command(start, config, base)
@@ -123,7 +124,7 @@ class Program(Generic[_Config]):
         title = self.title or self.name.replace("_", " ").capitalize()
         shared = self._devices(devices, config)
 
-        def work(directory: RunDirectory) -> dict[str, Any]:
+        def work(directory: RunDirectory) -> Row:
             if self.make_task is None:
                 result = self._other_work(config, directory, title, cache_dir)
             else:
@@ -164,7 +165,7 @@ class Program(Generic[_Config]):
         directory: RunDirectory,
         title: str,
         cache_dir: str | None,
-    ) -> dict[str, Any]:
+    ) -> Row:
         """What a program does that is no study."""
         assert self.work is not None
         begin = time.monotonic()
@@ -188,10 +189,10 @@ class Program(Generic[_Config]):
         self,
         config: _Config,
         *,
-        workdir: str | os.PathLike[str] | None = None,
+        workdir: OnePath | None = None,
         cache_dir: str | None = None,
         devices: str = "",
-    ) -> dict[str, Any]:
+    ) -> Row:
         """Describes what `run` would do, without training.
 
         Args:
@@ -223,7 +224,7 @@ class Program(Generic[_Config]):
         """Runs the program with the flags of the command line; does not return."""
         groups = command_line.define_flags(self.presets, program=self.name)
 
-        def work() -> dict[str, Any] | None:
+        def work() -> Row | None:
             config = command_line.read_flags(self.presets)
             run_flags = command_line.read_options(command_line.RunFlags)
             with hosts.joined(
@@ -261,7 +262,10 @@ class Program(Generic[_Config]):
         base = fields.base_of(config, self.presets)
         fields.check_effects(config, base)
         axes = self.grid_axes(config) if callable(self.grid_axes) else self.grid_axes
-        _check_models(config, base, axes)
+        if _registered(config) and _registered(base):
+            operators.check_options(config, base)
+            if axes is not None:
+                operators.check_mesh(config.models, axes)
         folder = getattr(config, "data_dir", "")
         if folder:
             absolute = os.path.abspath(os.path.expanduser(folder))
@@ -269,29 +273,13 @@ class Program(Generic[_Config]):
         return config, base
 
 
-def _with_stored_buckets(config: _Config, folder: pathlib.Path) -> _Config:
-    """A configuration that goes on with as many buckets as the run in its folder."""
-    if getattr(config, "num_buckets", 1):
-        return config
-    stored = hosts.tell(lambda: _stored_buckets(folder))
-    return dataclasses.replace(config, num_buckets=stored) if stored else config
-
-
-def _stored_buckets(folder: pathlib.Path) -> int:
-    """The buckets that the run in a folder was told to have; 0 if it chooses."""
-    with contextlib.suppress(OSError, ValueError):  # said where the folder is opened
-        stored = read_object(folder / "config.json").get("num_buckets", 0)
-        return stored if isinstance(stored, int) else 0
-    return 0
-
-
 def _as_earlier(config: _Config, folder: pathlib.Path) -> _Config:
-    """A configuration that goes on as an earlier version did, without its options.
+    """A configuration that goes on as the run in its folder began.
 
-    An option that the run in the folder never had is as if it were not there, unless it
-    is given.
+    An option that the run never had is as if it were not there, unless it is given. If
+    the number of buckets is not given, it is that of the run.
     """
-    stored = hosts.tell(lambda: _stored_options(folder))
+    stored = hosts.tell(lambda: _stored(folder))
     if not stored:
         return config
     changes = {
@@ -301,14 +289,17 @@ def _as_earlier(config: _Config, folder: pathlib.Path) -> _Config:
         and getattr(config, field.name) == field.default
         and (before := field.metadata.get("before", field.default)) != field.default
     }
+    buckets = stored.get("num_buckets", 0)
+    if not getattr(config, "num_buckets", 1) and isinstance(buckets, int):
+        changes["num_buckets"] = buckets
     return dataclasses.replace(config, **changes) if changes else config
 
 
-def _stored_options(folder: pathlib.Path) -> list[str]:
-    """Names of the options of the run in a folder; none where there is no run."""
+def _stored(folder: pathlib.Path) -> dict[str, Any]:
+    """The options of the run in a folder; none where there is no run."""
     with contextlib.suppress(OSError, ValueError):  # said where the folder is opened
-        return sorted(read_object(folder / "config.json"))
-    return []
+        return read_object(folder / "config.json")
+    return {}
 
 
 def _registered(config: object) -> TypeGuard[RunOptions]:
@@ -317,11 +308,3 @@ def _registered(config: object) -> TypeGuard[RunOptions]:
         return False
     (models,) = (f for f in dataclasses.fields(config) if f.name == "models")
     return models.metadata["choices"] is None
-
-
-def _check_models(config: object, base: object, axes: int | None) -> None:
-    """Raises ValueError if models of the registry do not fit options or grid."""
-    if _registered(config) and _registered(base):
-        operators.check_options(config, base)
-        if axes is not None:
-            operators.check_mesh(config.models, axes)

@@ -13,6 +13,7 @@ from opjax import training
 from opjax.learn.config import fields
 from opjax.learn.json_files import replacing
 from opjax.learn.messages import say
+from opjax.learn.named_types import Row
 from opjax.learn.report import figures
 from opjax.learn.report.members import Finished
 from opjax.learn.run import devices, hosts
@@ -96,11 +97,11 @@ def run(
     if mesh is not None:  # the first member is checked when it is trained, at once
         for member in others:
             devices.check(mesh, tasks(member), _shapes(member, tasks(member)))
-    results: dict[str, list[dict[str, Any]]] = {}
+    results: dict[str, list[Row]] = {}
     for (name, seed), member in members.items():
         place = name.replace(":", "_") + ("" if seed is None else f"-{seed}")
 
-        def work(directory: RunDirectory, member: Any = member) -> dict[str, Any]:
+        def work(directory: RunDirectory, member: Any = member) -> Row:
             task = tasks(member)
             how = task.settings(member, tensorboard=tensorboard, mesh=mesh)
             return train(member, task, directory, how)
@@ -162,7 +163,7 @@ def build(config: MemberOptions, task: BaseTask) -> Any:
 
 def train(
     config: MemberOptions, task: BaseTask, directory: RunDirectory, settings: Settings
-) -> dict[str, Any]:
+) -> Row:
     """Trains one model with one seed and evaluates it on the test samples.
 
     With several processes, the first one evaluates on one of its devices.
@@ -204,7 +205,7 @@ def _finished(
     folder: pathlib.Path,
     settings: Settings,
     parameters: int,
-) -> dict[str, Any]:
+) -> Row:
     """Leaves the files of a trained member in its folder, and returns its numbers."""
     if task.evaluate is None:
         raise ValueError(

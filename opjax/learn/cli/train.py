@@ -18,7 +18,7 @@ import dataclasses
 import os
 import tempfile
 import warnings
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 
 from opjax import files
 from opjax.datasets import heat
@@ -60,6 +60,7 @@ from opjax.learn.tasks.task import Task
 from opjax.learn.tasks.time import rollouts
 from opjax.samples import SCALARS, Shares, Splits, summaries
 from opjax.samples.mirror import mirrored
+from opjax.samples.normalizers import Names
 from opjax.samples.summaries import Summary
 
 DEMONSTRATION = "demonstration"
@@ -277,7 +278,7 @@ class Config(
                 )
         read_options(vars(self))  # refuses those that do not go together
         parse(self.quantities)
-        self._refuse_with_scales()
+        self._refuse_without_cases()
         if self.time != "none":
             self._refuse_with_time()
         if self.stream_points:
@@ -292,7 +293,6 @@ class Config(
                 f"unroll_schedule has {len(self.unroll_schedule)} stages, more than "
                 f"num_epochs={self.num_epochs}; each needs at least one epoch."
             )
-        self._refuse_with_baseline()
         self._refuse_with_init()
         if self.init_from and len(self.models) > 1:
             raise ValueError(
@@ -319,60 +319,48 @@ class Config(
                     f"{', '.join(whole)} also with time."
                 )
 
-    def _refuse_with_baseline(self) -> None:
-        """Raises ValueError for options that do not go with a start from a baseline."""
-        others = {
+    def _refuse_without_cases(self) -> None:
+        """Raises ValueError for options that need cases in memory and their fields."""
+        joint, scaled = self.loss == "joint", ("scales", "angles", "mirror")
+        scaled = [name for name in scaled if getattr(self, name)]
+        reading = {
             "time": self.time != "none",
             "stream_points": bool(self.stream_points),
             "stream_samples": self.stream_samples,
-            "loss": self.loss == "joint",
-            "init_from": bool(self.init_from),
         }
-        for name, is_given in others.items():
-            if self.start_from != "nothing" and is_given:
-                raise ValueError(
-                    f"start_from={self.start_from} has no effect with "
-                    f"{name}={getattr(self, name)}: baselines need cases in memory "
-                    "and a loss with one error per field, and an untrained model; "
-                    "omit one of them."
-                )
-
-    def _refuse_with_scales(self) -> None:
-        """Raises ValueError for options that mean nothing for scaled cases."""
-        scaled = [n for n in ("scales", "angles", "mirror") if getattr(self, n)]
-        others = {
-            "time": self.time != "none",
-            "stream_points": bool(self.stream_points),
-            "stream_samples": self.stream_samples,
-            "loss": self.loss == "joint" and scaled != ["mirror"],
-        }
-        for name, is_given in others.items():
-            if scaled and is_given:
-                raise ValueError(
-                    f"{scaled[0]} has no effect with {name}={getattr(self, name)}: "
-                    "scales and mirrored copies need cases in memory and errors "
-                    "relative to the spread; omit one of them."
-                )
+        if self.start_from != "nothing":
+            _refuse(
+                self,
+                f"start_from={self.start_from}",
+                reading | {"loss": joint, "init_from": bool(self.init_from)},
+                "baselines need cases in memory and a loss with one error per field, "
+                "and an untrained model",
+            )
+        if scaled:
+            _refuse(
+                self,
+                scaled[0],
+                reading | {"loss": joint and scaled != ["mirror"]},
+                "scales and mirrored copies need cases in memory and errors relative "
+                "to the spread",
+            )
 
     def _refuse_with_time(self) -> None:
         """Raises ValueError for options that mean nothing for series."""
-        if self.quantities:
-            raise ValueError(
-                f"quantities={self.quantities} has no effect with time={self.time}: "
-                "quantities are not available for series; omit it."
-            )
-        for name in ("stacked", "stream_points"):
-            if getattr(self, name):
+        one_each = "samples are series, one file or folder each"
+        reasons = {
+            "quantities": "quantities are not available for series",
+            "stacked": one_each,
+            "stream_points": one_each,
+            "target_scalars": "it predicts frame by frame, but training on the last "
+            "frames without --time supports scalars",
+        }
+        for name, reason in reasons.items():
+            if value := getattr(self, name):
                 raise ValueError(
-                    f"{name} has no effect with time={self.time}, whose samples are "
-                    "series, one file or folder each; omit it."
+                    f"{name}={value} has no effect with time={self.time}: {reason}; "
+                    "omit it."
                 )
-        if self.target_scalars:
-            raise ValueError(
-                f"target_scalars={self.target_scalars} has no effect with "
-                f"time={self.time}, which predicts frame by frame; omit it, or train "
-                "on the last frames without --time."
-            )
 
     def _refuse_with_stream_points(self) -> None:
         """Raises ValueError for options that mean nothing where meshes are sliced."""
@@ -385,6 +373,18 @@ class Config(
                     f"{field.name}={value} has no effect with "
                     f"stream_points={self.stream_points}; omit it."
                 )
+
+
+def _refuse(
+    config: Config, option: str, others: Mapping[str, bool], reason: str
+) -> None:
+    """Raises ValueError if another option is passed with an option."""
+    for name, is_given in others.items():
+        if is_given:
+            raise ValueError(
+                f"{option} has no effect with {name}={getattr(config, name)}: "
+                f"{reason}; omit one of them."
+            )
 
 
 # Options of meshes that are in memory as a whole.
@@ -457,7 +457,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> Task | StreamedTa
 def task_of(
     config: Config,
     splits: Splits | SeriesSplits,
-    names: Mapping[str, Sequence[str]],
+    names: Names,
     start: Trained | None,
 ) -> Task:
     """Builds the training task; `names` lists the channel names by role."""
@@ -507,9 +507,7 @@ def say_recipe(config: Config, num_samples: int) -> None:
         )
 
 
-def _with_mirrored(
-    config: Config, splits: Splits, names: Mapping[str, Sequence[str]]
-) -> Splits:
+def _with_mirrored(config: Config, splits: Splits, names: Names) -> Splits:
     """Adds mirrored copies of the training samples, if the configuration has some."""
     train = [*splits.train] if config.mirror else splits.train
     for one in mirrors_of(vars(config)):

@@ -18,6 +18,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from opjax.files import repeats
+from opjax.files.formats import OnePath
 from opjax.files.series import SeriesSplits
 from opjax.learn import tables
 from opjax.learn.cli import study
@@ -79,8 +80,8 @@ def train(
     mirror: str | None = None,
     config: Config | None = None,
     start_from: str | None = None,
-    init_from: Trained | str | os.PathLike[str] | None = None,
-    workdir: str | os.PathLike[str] | None = None,
+    init_from: Trained | OnePath | None = None,
+    workdir: OnePath | None = None,
 ) -> Trained:
     """Trains an operator on samples or arrays, like `opjax-train` on files.
 
@@ -388,7 +389,7 @@ def _arrays(sample: Sample | Series) -> dict[str, Any]:
 
 
 def _start(
-    operator_or_folder: Trained | str | os.PathLike[str] | None, config: Config
+    operator_or_folder: Trained | OnePath | None, config: Config
 ) -> tuple[Trained | None, Config]:
     """The operator to start with, and the configuration that says so."""
     if operator_or_folder is None:

@@ -3,7 +3,6 @@
 import dataclasses
 import hashlib
 import json
-import os
 import pathlib
 import types
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -20,6 +19,7 @@ from opjax.files.npz import add, open_npz
 from opjax.learn.config.quantities import parse
 from opjax.learn.json_files import replacing, to_json
 from opjax.learn.messages import say
+from opjax.learn.named_types import HostArrays, Numbers, Row
 from opjax.learn.predict import (
     calibrated,
     intervals,
@@ -31,6 +31,7 @@ from opjax.learn.predict import (
 from opjax.learn.predict.field_errors import keys
 from opjax.learn.predict.functions import Function
 from opjax.learn.predict.intervals import HalfWidths
+from opjax.learn.predict.learned import MeshFile
 from opjax.learn.predict.likeness import Reference
 from opjax.learn.predict.prediction import Predicted
 from opjax.learn.predict.trained import Trained
@@ -97,10 +98,10 @@ class Calibration(NamedTuple):
     width_name: str
     width: Width
     coverage: float
-    factors: dict[str, float]
+    factors: Numbers
     scores: np.ndarray
     members: tuple[str, ...] = ()
-    half_widths: Mapping[str, dict[str, float]] = types.MappingProxyType({})
+    half_widths: Mapping[str, Numbers] = types.MappingProxyType({})
     reference: Reference | None = None
 
     def band(
@@ -139,7 +140,7 @@ class Calibration(NamedTuple):
 
     def likeness(
         self, sample: Sample, prediction: np.ndarray | None = None
-    ) -> dict[str, Any] | None:
+    ) -> Row | None:
         """Tests whether a case is out of distribution.
 
         It is compared with the calibration cases.
@@ -167,7 +168,7 @@ class Calibration(NamedTuple):
 
     def band_function(
         self,
-        mesh: Sample | str | os.PathLike[str] | None = None,
+        mesh: MeshFile | None = None,
         *,
         kind: str = "whole_field",
     ) -> Function:
@@ -196,7 +197,7 @@ class Calibration(NamedTuple):
         width, factors = self._width_function(mesh), self._factors_of(kind)
         return calibrated.band(self.trained, width, factors)
 
-    def quantity(self, text: str, mesh: Sample | str | os.PathLike[str]) -> Function:
+    def quantity(self, text: str, mesh: MeshFile) -> Function:
         r"""Returns the interval of a quantity of interest as a pure function.
 
             interval = found.quantity("lift:p@wall", "new/wing.vtu")
@@ -252,9 +253,7 @@ class Calibration(NamedTuple):
             )
         return calibrated.unlikeness(self.trained, self.reference)
 
-    def _width_function(
-        self, mesh: Sample | str | os.PathLike[str] | None
-    ) -> WidthFunction:
+    def _width_function(self, mesh: MeshFile | None) -> WidthFunction:
         return self.width.function(None if mesh is None else self.trained.one(mesh))
 
     def _factors_of(self, kind: str) -> np.ndarray:
@@ -397,7 +396,7 @@ def calibrate(
     else:
         model = widths.restore(width, operator, members=members)
     scores, factors = (
-        (_scores_of_scalars(operator, ordered, predicted), dict[str, float]())
+        (_scores_of_scalars(operator, ordered, predicted), Numbers())
         if alone
         else _factors(operator.fields, model, ordered, values, coverage)
     )
@@ -444,10 +443,10 @@ def _factors(
     cases: Sequence[Sample],
     values: Sequence[np.ndarray],
     coverage: float,
-) -> tuple[np.ndarray, dict[str, float]]:
+) -> tuple[np.ndarray, Numbers]:
     """Sorted scores of whole cases, and the factors of both bands of each field."""
     points, weights = _scores_of_points(width, cases, values, fields.channels)
-    factors: dict[str, float] = {}
+    factors: Numbers = {}
     largest = np.zeros(len(cases))
     for number, field in enumerate(fields.varying):
         own = [p[:, [fields.channels.index(c) for c in field.channels]] for p in points]
@@ -709,7 +708,7 @@ def load_calibration(
 def _parsed(
     operator: Trained,
     text: Json,
-    arrays: dict[str, np.ndarray],
+    arrays: HostArrays,
     own_model: str | None,
 ) -> Calibration:
     if text["operator"] != identity(operator):
@@ -754,7 +753,7 @@ def _parsed(
     )
 
 
-def _half_widths(found: dict[str, dict[str, float]]) -> HalfWidths:
+def _half_widths(found: dict[str, Numbers]) -> HalfWidths:
     numbers = [h for named in found.values() for h in named.values()]
     if not np.isfinite(numbers).all() or any(h < 0 for h in numbers):
         raise ValueError("its widths are invalid")
@@ -763,7 +762,7 @@ def _half_widths(found: dict[str, dict[str, float]]) -> HalfWidths:
 
 def row_of(
     band: FieldBand, sample: Sample, fields: Fields, *, kind: str, coverage: float
-) -> dict[str, Any]:
+) -> Row:
     """Report entries of the band of a case, and of its target if available.
 
     Args:
@@ -778,7 +777,7 @@ def row_of(
     size = prediction.padded_size(sample.num_points)
     own_weights = np.ones(sample.num_points, np.float32) if weights is None else weights
     mass = jnp.asarray(with_zeros(np.asarray(own_weights), size), jnp.float32)
-    each: dict[str, dict[str, Any]] = {}
+    each: dict[str, Row] = {}
     for field in fields.varying:
         # In units of the spread, without the prediction's mean, which may be large.
         own = [np.asarray(a, np.float64)[:, list(field.channels)] for a in arrays]
@@ -788,7 +787,7 @@ def row_of(
             for a in own
         ]
         over_spread = float(uncertainty.mean_width(*ends[-2:], quadrature_weights=mass))
-        one: dict[str, Any] = {
+        one: Row = {
             "width": over_spread * field.spread,
             "width_over_spread": over_spread,
         }
@@ -797,7 +796,7 @@ def row_of(
             share = uncertainty.pointwise_coverage(*ends, quadrature_weights=mass)
             one |= {"inside": bool(inside > 0), "coverage_pointwise": float(share)}
         each[field.name] = one
-    row: dict[str, Any] = {"band": kind, "band_coverage": coverage, "fields": each}
+    row: Row = {"band": kind, "band_coverage": coverage, "fields": each}
     names = ("width_over_spread", "coverage_pointwise")
     if len(each) == 1:
         names = ("width", *names)
@@ -816,20 +815,20 @@ ROW = (
 )
 
 
-def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def summary(rows: Sequence[Row]) -> Row:
     """Entries of the last line of output for the bands of all cases.
 
     `coverage`, `coverage_pointwise` and `width_over_spread` are means over the fields.
     With several fields, there are separate numbers for each.
     """
-    fields: dict[str, list[dict[str, Any]]] = {}
+    fields: dict[str, list[Row]] = {}
     for row in rows:
         for name, one in row.get("fields", {}).items() if "band" in row else ():
             fields.setdefault(name, []).append(one)
     each = {name: _summary_of_field(field_rows) for name, field_rows in fields.items()}
     names = ("coverage", "coverage_pointwise", "width", "width_over_spread")
     names = names if len(each) == 1 else (*names[:2], names[3])
-    numbers: dict[str, Any] = _means(each.values(), names)
+    numbers: Row = _means(each.values(), names)
     for key, one in zip(keys(tuple(each)), each.values(), strict=False):
         numbers |= {f"{name}_{key}": value for name, value in one.items()}
     if any("unlike" in row for row in rows):
@@ -837,7 +836,7 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return numbers | intervals.summary(rows)
 
 
-def _summary_of_field(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+def _summary_of_field(rows: Sequence[Row]) -> Numbers:
     """Means over the cases of a field."""
     cases = [
         {"coverage": one["inside"], **one} if "inside" in one else one for one in rows
@@ -846,9 +845,7 @@ def _summary_of_field(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
     return _means(cases, names)
 
 
-def _means(
-    rows: Collection[Mapping[str, Any]], names: Sequence[str]
-) -> dict[str, float]:
+def _means(rows: Collection[Mapping[str, Any]], names: Sequence[str]) -> Numbers:
     """Means over the rows that have a number, by names."""
     there = {name: [row[name] for row in rows if name in row] for name in names}
     return {name: float(np.mean(each)) for name, each in there.items() if each}

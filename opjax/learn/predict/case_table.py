@@ -20,6 +20,7 @@ import numpy as np
 
 from opjax._trees import Json
 from opjax.learn.json_files import to_json
+from opjax.learn.named_types import Row
 from opjax.learn.predict import intervals
 from opjax.learn.tables import write_csv
 from opjax.samples import Sample, ranges
@@ -39,7 +40,7 @@ _COLUMNS = {
 
 def row_of(
     names: Mapping[str, Sequence[str]], sample: Sample, predicted: np.ndarray | None
-) -> dict[str, Any]:
+) -> Row:
     """Returns the report entries of the scalars of a sample, by name.
 
     Args:
@@ -51,7 +52,7 @@ def row_of(
       ValueError: if a predicted scalar is not finite.
     """
     targets = names.get("target_scalars") or []
-    row: dict[str, Any] = {}
+    row: Row = {}
     if sample.scalars is not None:
         listed = names.get("scalars")
         listed = listed or [f"scalars_{i}" for i in range(len(sample.scalars))]
@@ -98,9 +99,9 @@ def write(path: pathlib.Path, rows: Sequence[Mapping[str, Any]]) -> None:
     write_csv(path, table, ["file", *columns])
 
 
-def warnings_of(row: Json) -> dict[str, Any]:
+def warnings_of(row: Json) -> Row:
     """Returns the columns that say what is unusual about the case of a row."""
-    numbers: dict[str, Any] = {}
+    numbers: Row = {}
     if ranges.BEYOND in row:
         numbers["outside_training"] = " ".join(row[ranges.BEYOND])
     if "unlike" in row:

@@ -1,6 +1,5 @@
 """The output of an operator for one mesh, evaluated at any point."""
 
-import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -8,7 +7,7 @@ import numpy as np
 
 from opjax import streaming
 from opjax.learn.predict import prediction
-from opjax.learn.predict.learned import Learned
+from opjax.learn.predict.learned import Learned, MeshFile
 from opjax.samples import Sample
 
 
@@ -46,7 +45,7 @@ class Field(NamedTuple):
 
     def at(
         self,
-        points: Sample | np.ndarray | str | os.PathLike[str],
+        points: MeshFile | np.ndarray,
         features: np.ndarray | None = None,
         *,
         chunk_size: int = 2**14,

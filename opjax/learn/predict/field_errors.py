@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from opjax.learn.named_types import HostArrays, Numbers
 from opjax.learn.registry import operators
 from opjax.samples import Sample
 from opjax.samples.fields import Fields
@@ -73,7 +74,7 @@ class FieldErrors(NamedTuple):
         """The mean over the fields for each sample, `(b,)`."""
         return self.filled.mean(axis=1)
 
-    def arrays(self, fields: Fields) -> dict[str, np.ndarray]:
+    def arrays(self, fields: Fields) -> HostArrays:
         """Returns the entries of `predictions.npz` for errors and field channels."""
         belongs = np.zeros((len(self.names), fields.num_channels), bool)
         for row, field in zip(belongs, fields.varying, strict=True):
@@ -85,14 +86,14 @@ class FieldErrors(NamedTuple):
             "field_errors_over_spread": self.over_spread,
         }
 
-    def numbers(self) -> dict[str, float]:
+    def numbers(self) -> Numbers:
         """Returns the errors shown in tables of results.
 
         `relative_l2` and `error_over_spread` are means over samples and fields. With
         several fields, each also has separate numbers, see `keys`.
         """
         each = list(self.by_field().values())
-        shown: dict[str, float] = {}
+        shown: Numbers = {}
         relative = [one["relative_l2"] for one in each if "relative_l2" in one]
         if relative:
             shown["relative_l2"] = float(np.mean(relative))
@@ -102,13 +103,13 @@ class FieldErrors(NamedTuple):
             shown |= {f"{key}_{name}": value for key, value in numbers.items()}
         return shown
 
-    def by_field(self) -> dict[str, dict[str, float]]:
+    def by_field(self) -> dict[str, Numbers]:
         """Returns the numbers of each field, with the keys of `numbers`."""
-        fields: dict[str, dict[str, float]] = {}
+        fields: dict[str, Numbers] = {}
         for place, name in enumerate(self.names):
             relative = self.relative[:, place]
             relative = relative[~np.isnan(relative)]
-            one: dict[str, float] = {}
+            one: Numbers = {}
             if relative.size:  # not if the field is zero in all samples
                 one["relative_l2"] = float(relative.mean())
                 one["relative_l2_worst"] = float(relative.max())
@@ -122,7 +123,7 @@ class FieldErrors(NamedTuple):
         `numbers_of` reads them.
         """
 
-        def kept(numbers: Mapping[str, float]) -> dict[str, float]:
+        def kept(numbers: Mapping[str, float]) -> Numbers:
             return {k: v for k, v in numbers.items() if k in _OF_A_SAMPLE}
 
         fields = {name: kept(one) for name, one in self.by_field().items()}
@@ -137,7 +138,7 @@ def joined(several: Sequence[FieldErrors]) -> FieldErrors:
     return FieldErrors(several[0].names, relative, over_spread)
 
 
-def numbers_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def numbers_of(rows: Sequence[Mapping[str, Any]]) -> Numbers:
     """Returns the numbers of a table from the report rows that have errors."""
     of_cases = [row["fields"] for row in rows if "error_over_spread" in row]
     if not of_cases:

@@ -255,9 +255,7 @@ def is_traced(*arguments: object) -> bool:
     return any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
 
 
-def _sample(
-    trained: Learned, given: Arguments
-) -> tuple[Sample, dict[str, jax.Array]]:
+def _sample(trained: Learned, given: Arguments) -> tuple[Sample, dict[str, jax.Array]]:
     """The checked arrays of a case, and its numbers by name."""
     points, features, scalars, weights = given
     points, features, weights = grids.by_rows(_real, points, features, weights)

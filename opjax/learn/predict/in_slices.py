@@ -10,6 +10,7 @@ import numpy as np
 
 from opjax.files import mapped, sliced
 from opjax.files.mapped import Mapped, Written
+from opjax.learn.named_types import Numbers, Row
 from opjax.learn.predict import case_table, functions, prediction, sensitivity
 from opjax.learn.predict.field_errors import Sums
 from opjax.learn.predict.pulled import Pulled
@@ -28,7 +29,7 @@ def predict_file(
     *,
     point_dim: int | None = None,
     slopes_of: str | None = None,
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     """Predicts on the samples of a file, slice by slice.
 
     Args:
@@ -57,7 +58,7 @@ def predict_file(
     options = dataclasses.replace(
         options, point_dim=point_dim, quadrature=False, grid_axes=0
     )
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     if not names:  # no field, so no copy
         for place in sliced.places_of(file):
             with sliced.opened(place, options) as arrays:
@@ -100,7 +101,7 @@ def _predict(
     add: Callable[[Sequence[str]], Written] | None,
     limits: prediction.Limits,
     slopes_of: str | None = None,
-) -> dict[str, Any]:
+) -> Row:
     """Predicts on a sample; `add` allocates the fields to write, if there are any."""
     arrays: dict[str, Any] = dict(columns)
     scalars, target_scalars = (
@@ -160,7 +161,7 @@ def _write_slopes(
     quantity: SlicedQuantity,
     limits: prediction.Limits,
     written: Written,
-) -> dict[str, Any]:
+) -> Row:
     """Writes derivatives by the inputs, slice by slice; returns those by scalars."""
     pulled, start = Pulled(operator, arrays, quantity, limits), 0
     kept = list(sensitivity.kept_inputs(operator))
@@ -186,8 +187,8 @@ class _Report:
 
     def __init__(self, found: Trained, num_points: int):
         self._description, self._n = found.description, num_points
-        self._row: dict[str, float] = {}
-        self._beyond: dict[str, Any] = {}  # of the case, the same in all slices
+        self._row: Numbers = {}
+        self._beyond: Row = {}  # of the case, the same in all slices
         self.sums = Sums(found.fields)
 
     def add(self, arrays: dict[str, Any], rows: slice) -> None:
@@ -205,11 +206,11 @@ class _Report:
             share = before + value * sample.num_points / self._n
             self._row[key] = share if key.endswith("outside") else max(before, value)
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> Row:
         """The row of the report."""
         fewest, most = self._description.num_points
         factor = {"num_points_factor": max(self._n / most, fewest / self._n, 1.0)}
-        row: dict[str, Any] = {"num_points": self._n, **self._row, **self._beyond}
+        row: Row = {"num_points": self._n, **self._row, **self._beyond}
         return row | factor | (self.sums.errors().row() if self.sums.mass else {})
 
 

@@ -10,13 +10,14 @@ from opjax import uncertainty
 from opjax._trees import Json
 from opjax.learn.config.quantities import parse
 from opjax.learn.messages import say
+from opjax.learn.named_types import Numbers, Row
 from opjax.learn.predict import quantities
 from opjax.learn.predict.prediction import Predicted
 from opjax.learn.predict.trained import Trained
 from opjax.samples import Sample
 
 # Half of the width of the interval of every number, by its kind and its name.
-HalfWidths = dict[str, dict[str, float]]
+HalfWidths = dict[str, Numbers]
 # What a report calls predicted and true numbers of a kind.
 KINDS = {
     "scalars": ("predicted_scalars", "target_scalars"),
@@ -52,7 +53,7 @@ def calibrate(
     asked = parse(trained.description.config.get("quantities", ""))
     listed = trained.description.names.get("target_scalars") or []
     for sample, predicted in zip(cases, predictions, strict=True):
-        pairs: dict[str, Any] = {}
+        pairs: Row = {}
         if asked:
             assert sample.target is not None
             fields = [predicted.values, sample.target]
@@ -83,18 +84,18 @@ def _quantile(name: str, errors: Sequence[float], coverage: float) -> float:
     return float(quantile)
 
 
-def named(listed: Sequence[str], values: np.ndarray) -> dict[str, float]:
+def named(listed: Sequence[str], values: np.ndarray) -> Numbers:
     """Target scalars by name, as in reports."""
     names = listed or [f"target_scalars_{i}" for i in range(len(values))]
     return dict(zip(names, map(float, values), strict=True))
 
 
-def row_of(known: Mapping[str, Mapping[str, float]], row: Json) -> dict[str, Any]:
+def row_of(known: Mapping[str, Mapping[str, float]], row: Json) -> Row:
     """Returns the interval bounds of the numbers in a report row.
 
     Quantities that were not calibrated are omitted.
     """
-    bounds: dict[str, Any] = {}
+    bounds: Row = {}
     for kind, (predicted, _) in KINDS.items():
         values: Mapping[str, float] = row.get(predicted) or {}
         half = {name: known.get(kind, {}).get(name) for name in values}
@@ -114,7 +115,7 @@ def _outwards(value: float, half: float) -> float:
     return half + float(np.finfo(np.float32).eps) * (abs(value) + half)
 
 
-def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def summary(rows: Sequence[Mapping[str, Any]]) -> Numbers:
     """Returns `coverage_NAME`, the fraction of cases inside the interval, by quantity.
 
     Quantities without true values or intervals are omitted.

@@ -1,7 +1,6 @@
 """The result of a run: a model, and how its data are read."""
 
 import dataclasses
-import os
 import pathlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -9,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from opjax import files
+from opjax.files.formats import OnePath
 from opjax.learn.config.reading import read_options
 from opjax.learn.predict.description import Description, Stepping
 from opjax.learn.predict.scaling import Scaling
@@ -18,6 +18,8 @@ from opjax.learn.registry.entries import Sizes
 from opjax.normalize import Normalizer, is_single
 from opjax.samples import Sample, columns
 from opjax.samples.fields import Fields, component_names, fields_of
+
+MeshFile = Sample | OnePath  # a sample, or a file with one
 
 
 class Learned(NamedTuple):
@@ -134,9 +136,7 @@ class Learned(NamedTuple):
         tied = bool(entry.grid_axes or convolves or own)
         return entry.fixed_points or on_grid and tied
 
-    def one(
-        self, mesh: Sample | str | os.PathLike[str], *, facets: bool = False
-    ) -> Sample:
+    def one(self, mesh: MeshFile, *, facets: bool = False) -> Sample:
         """Returns the sample, or the only sample of a file.
 
         Args:
@@ -159,7 +159,7 @@ class Learned(NamedTuple):
 
     def read(
         self,
-        paths: str | os.PathLike[str] | Sequence[str],
+        paths: OnePath | Sequence[str],
         *,
         point_dim: int | None = None,
         facets: bool = False,

@@ -9,6 +9,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from opjax import uncertainty
+from opjax.learn.named_types import HostArrays, Row
 from opjax.learn.predict import widths
 from opjax.learn.predict.prediction import padded_size
 from opjax.learn.predict.trained import Trained
@@ -167,9 +168,7 @@ class Reference(NamedTuple):
             )
         return np.asarray(shifts)
 
-    def row(
-        self, trained: Trained, sample: Sample, prediction: np.ndarray
-    ) -> dict[str, Any]:
+    def row(self, trained: Trained, sample: Sample, prediction: np.ndarray) -> Row:
         """Returns the report entries of a case.
 
         Args:
@@ -196,7 +195,7 @@ class Reference(NamedTuple):
             **self.power(),
         }
 
-    def power(self) -> dict[str, Any]:
+    def power(self) -> Row:
         """Returns the detection limits of the calibration cases, for a report.
 
         Returns:
@@ -204,7 +203,7 @@ class Reference(NamedTuple):
           of the group, with None if no shift is detectable. For a calibration of an
           earlier opjax, only the number.
         """
-        numbers: dict[str, Any] = {"likeness_cases": len(self.features)}
+        numbers: Row = {"likeness_cases": len(self.features)}
         if self.shifts is not None:
             each = [float(t) if np.isfinite(t) else None for t in self.shifts]
             numbers["likeness_shifts"] = dict(zip(GROUPS, each, strict=False))
@@ -232,7 +231,7 @@ class Reference(NamedTuple):
             )
         return f"{words}. Smaller differences remain undetected."
 
-    def arrays(self) -> dict[str, np.ndarray]:
+    def arrays(self) -> HostArrays:
         """Returns the arrays for `restore`, by name."""
         stored = {"likeness": self.features}
         if self.shapes is not None:

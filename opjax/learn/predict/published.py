@@ -23,6 +23,7 @@ from opjax import _formats
 from opjax._trees import Json, PyTree
 from opjax.files import npz
 from opjax.learn.json_files import replacing, to_json, write_text
+from opjax.learn.named_types import HostArrays
 from opjax.samples import Sample
 from opjax.samples.flat import flatten, unflatten
 from opjax.training import _leaves, _manifest
@@ -51,7 +52,7 @@ class Published(NamedTuple):
 
     folder: pathlib.Path
     config: Json
-    arrays: dict[str, np.ndarray]
+    arrays: HostArrays
 
     def payload(self, like: PyTree) -> Any:
         """Returns parameters and normalisers in the structure of a template.
@@ -74,7 +75,7 @@ class Published(NamedTuple):
                 f"it lacks the tensors {missing[:3]} and has the tensors {extra[:3]} "
                 "that do not belong to the model",
             )
-        arrays: dict[str, np.ndarray] = {}
+        arrays: HostArrays = {}
         for name, shape in expected.items():
             array = self.arrays[name]
             half = self.config["precision"] == "half" and _is_narrowed(name, shape)
@@ -234,7 +235,7 @@ def read_example(folder: pathlib.Path) -> Sample:
     return sample._replace(numbers=numbers)
 
 
-def _columns(sample: Sample) -> dict[str, np.ndarray]:
+def _columns(sample: Sample) -> HostArrays:
     """The arrays of a sample, as `read_example` reads them."""
     arrays = flatten(sample)
     if sample.numbers:

@@ -1,6 +1,6 @@
 """Values of quantities of interest from a field and a quadrature rule."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -19,9 +19,8 @@ from opjax.learn.config.quantities import (
     Value,
 )
 from opjax.samples import Patch, Sample
+from opjax.samples.normalizers import Names
 from opjax.samples.padding import with_zeros
-
-Names = Mapping[str, Sequence[str]]
 
 _ACROSS_PLANE = 0.1  # of a vector, that may point out of the plane of its mesh
 _REDUCTIONS = {

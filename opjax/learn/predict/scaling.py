@@ -20,13 +20,13 @@ from opjax.learn.config.scales import Angle, parse_angles, parse_scales
 from opjax.samples import Sample, Splits
 from opjax.samples.base import converted
 from opjax.samples.fields import Fields
+from opjax.samples.normalizers import Names
 
 _POINTS, _AXES = "points", "xyz"
 _ROLES = ("target", "features", "scalars", "target_scalars")
 # Times as large as in training, or as small: other units, it seems.
 _UNITS = 10
 
-Names = Mapping[str, Sequence[str]]  # of the channels of arrays
 Factors = dict[str, np.ndarray]  # of the channels of arrays that are scaled
 
 

@@ -98,7 +98,7 @@ class Step(NamedTuple):
 
         Args:
           model: the model, which maps encoded arrays.
-          sample: encoded points and weights.
+          sample: encoded points and weights; other arrays are ignored.
           features: the input frames, oldest first, and the constant inputs, `(n,
             history c + k)`; in physical units if the step encodes them.
           lag: time after the last of these frames, a scalar.
@@ -149,12 +149,11 @@ class Step(NamedTuple):
           The frames in physical units, `(t, n, c)`.
         """
         how = self.how
-        points = {k: v for k, v in sample.items() if k != "features"}
         features = jnp.asarray(sample["features"])
         stop = how.history * how.channels
 
         def predict(seen: jax.Array, lag: jax.Array) -> jax.Array:
-            return self.next_frame(model, points, seen, lag, axis_name=axis_name)
+            return self.next_frame(model, sample, seen, lag, axis_name=axis_name)
 
         if how.mode == "one_shot":
             return jax.lax.map(lambda lag: predict(features, lag), lags)

@@ -14,8 +14,10 @@ from jax.typing import ArrayLike
 
 from opjax import _formats, streaming
 from opjax._trees import Columns, Json, Model
+from opjax.files.formats import OnePath
 from opjax.learn.config.quantities import parse
 from opjax.learn.json_files import read_object, to_json, write_json
+from opjax.learn.named_types import HostArrays, Row
 from opjax.learn.predict import (
     exportable,
     functions,
@@ -27,7 +29,7 @@ from opjax.learn.predict import (
 )
 from opjax.learn.predict.description import Description
 from opjax.learn.predict.field import Field
-from opjax.learn.predict.learned import Learned
+from opjax.learn.predict.learned import Learned, MeshFile
 from opjax.learn.predict.prediction import LIMITS, Limits
 from opjax.learn.predict.starting import Start
 from opjax.learn.registry import operators
@@ -36,8 +38,7 @@ from opjax.normalize import Normalizer
 from opjax.samples import Sample, Series
 from opjax.training import checkpoint
 
-# A sample, a file, points of a mesh, or values on grids.
-MeshLike = Sample | str | os.PathLike[str] | ArrayLike
+MeshLike = MeshFile | ArrayLike  # or points of a mesh, or values on grids
 
 FOLDER = "operator"  # of a trained operator, inside the folder of its member
 
@@ -162,9 +163,7 @@ class Trained(Learned):
         """Parameters and normalisers as a pytree: the first argument of `function`."""
         return functions.Parameters(self.model, self.normalizers)
 
-    def quantity(
-        self, text: str, mesh: Sample | str | os.PathLike[str]
-    ) -> functions.Function:
+    def quantity(self, text: str, mesh: MeshFile) -> functions.Function:
         """Returns a quantity of interest as a pure function of the same arguments.
 
             drag = trained.quantity("force_x:p@wall", "new/wing.vtu")
@@ -190,7 +189,7 @@ class Trained(Learned):
         facets = any(one.is_over_facets for one in parse(text))
         return functions.quantity(self, text, self.one(mesh, facets=facets))
 
-    def arguments(self, mesh: Sample | str | os.PathLike[str]) -> functions.Arguments:
+    def arguments(self, mesh: MeshFile) -> functions.Arguments:
         """Returns the arrays of a sample as arguments of `function`, in order.
 
             values = trained.function(trained.parameters, *trained.arguments("a.vtu"))
@@ -204,9 +203,7 @@ class Trained(Learned):
         """
         return functions.arguments(self, self.one(mesh))
 
-    def quantity_inputs(
-        self, text: str, mesh: Sample | str | os.PathLike[str]
-    ) -> dict[str, np.ndarray]:
+    def quantity_inputs(self, text: str, mesh: MeshFile) -> HostArrays:
         """Returns what an exported operator needs of a mesh for its quantities.
 
             more = trained.quantity_inputs("force_x:p@wall", "new/wing.vtu")
@@ -239,7 +236,7 @@ class Trained(Learned):
         return functions.field(self.function(parameters, *given, time))
 
     def _is_mesh(self, given: functions.Arguments) -> bool:
-        """Whether a sample or file is passed; raises ValueError for arrays beside it."""
+        """Whether a sample or file is passed, which refuses arrays beside it."""
         mesh = given.points
         if not isinstance(mesh, Sample | str | os.PathLike):
             return False
@@ -257,7 +254,7 @@ class Trained(Learned):
 
     def both(
         self,
-        mesh: Sample | str | os.PathLike[str],
+        mesh: MeshFile,
         *,
         time: float | None = None,
         limits: Limits = LIMITS,
@@ -283,7 +280,7 @@ class Trained(Learned):
         self._refuse_series()
         return prediction.predict(self, self.one(mesh), time=time, limits=limits)
 
-    def save(self, folder: str | os.PathLike[str]) -> None:
+    def save(self, folder: OnePath) -> None:
         """Saves the operator, for `learn.load` and `opjax-predict`.
 
         Args:
@@ -406,7 +403,7 @@ class Trained(Learned):
 
     def field(
         self,
-        mesh: Sample | str | os.PathLike[str],
+        mesh: MeshFile,
         *,
         time: float | None = None,
         chunk_size: int = 2**14,
@@ -507,7 +504,7 @@ def save(
 
 def described(
     description: Description, normalizers: Mapping[str, Normalizer], config: Json
-) -> dict[str, Any]:
+) -> Row:
     """Returns all that is stored beside the arrays of an operator, as JSON values."""
     return to_json(
         {
@@ -524,7 +521,7 @@ def finish(folder: pathlib.Path, result: Json) -> None:
     write_json(folder / "result.json", dict(result))
 
 
-def load(workdir: str | os.PathLike[str], *, own_model: str | None = None) -> Trained:
+def load(workdir: OnePath, *, own_model: str | None = None) -> Trained:
     """Loads a trained operator: of a run, published, or one that ships with opjax.
 
         trained = learn.load("runs/mine")
@@ -605,7 +602,7 @@ def _template(
     description: Description,
     normalizers: Mapping[str, Normalizer],
     own_model: str | None,
-) -> dict[str, Any]:
+) -> Row:
     """The structure of an operator, for the arrays of its folder."""
     (name,) = description.config["models"]
     if operators.is_own(name) and name != own_model:

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from opjax import normalize
+from opjax.learn.named_types import HostArrays
 from opjax.learn.predict.functions import Case, Parameters, check_same_mesh
 from opjax.learn.predict.neighbourhoods import (
     local_count,
@@ -64,7 +65,7 @@ class Width(Protocol):
         """
         ...
 
-    def arrays(self) -> dict[str, np.ndarray]:
+    def arrays(self) -> HostArrays:
         """Returns the arrays to save."""
         ...
 
@@ -124,7 +125,7 @@ class Constant(NamedTuple):
         del mesh
         return lambda call: call.case.physical(jnp.full_like(call.values, self.scale))
 
-    def arrays(self) -> dict[str, np.ndarray]:
+    def arrays(self) -> HostArrays:
         """Returns no arrays, because the scale is stored with the operator."""
         return {}
 
@@ -173,7 +174,7 @@ class Ensemble(NamedTuple):
 
         return width
 
-    def arrays(self) -> dict[str, np.ndarray]:
+    def arrays(self) -> HostArrays:
         """Returns the floor; the members are stored in their folders."""
         return {"floor": np.asarray(self.floor, np.float64)}
 
@@ -245,7 +246,7 @@ class Residual(NamedTuple):
 
         return width
 
-    def arrays(self) -> dict[str, np.ndarray]:
+    def arrays(self) -> HostArrays:
         """Returns the coefficients."""
         return {"residual": self.coefficients}
 

@@ -1,12 +1,12 @@
 """Drawing functions for all figures, which do not change matplotlib's global state."""
 
 import importlib.util
-import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from opjax.files.formats import OnePath
 from opjax.learn.json_files import replacing
 
 # Of matplotlib, which is imported where something is drawn.
@@ -91,14 +91,14 @@ def new_figure(width: float, height: float, layout: Any = "compressed") -> Any:
     return figure.Figure(figsize=(width, height), layout=layout)
 
 
-def save(figure: Figure, path: str | os.PathLike[str], *, dpi: int = 100) -> None:
+def save(figure: Figure, path: OnePath, *, dpi: int = 100) -> None:
     """Writes the file atomically, without metadata that varies between runs."""
     with replacing(path) as temporary:
         figure.savefig(temporary, dpi=dpi, format="png", metadata={"Software": None})
 
 
 def save_lines(
-    figure: Figure, path: str | os.PathLike[str], *, dpi: int = 100, colours: int = 256
+    figure: Figure, path: OnePath, *, dpi: int = 100, colours: int = 256
 ) -> None:
     """Writes a drawing of lines in a few colours, a third of the bytes of `save`."""
     from PIL import Image

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from opjax.interpolation import interpolate_grid
+from opjax.learn.named_types import HostArrays, Numbers
 from opjax.learn.report import drawing
 from opjax.learn.report.drawing import Axes, Colours, Figure, Line
 from opjax.learn.tasks.outcome import Outcome, extremes
@@ -22,9 +23,9 @@ class _Row(NamedTuple):
     features: str  # name of the first channel
     target: str  # of the field
     truth: np.ndarray  # `(n,)`; of a vector, its length
-    predicted: dict[str, np.ndarray]  # by model
-    differences: dict[str, np.ndarray]  # of a vector, the length of the difference
-    errors: dict[str, float]  # of this field
+    predicted: HostArrays  # by model
+    differences: HostArrays  # of a vector, the length of the difference
+    errors: Numbers  # of this field
 
     def title(self, what: str, name: str) -> str:
         """A title that names the field, where it has a name."""

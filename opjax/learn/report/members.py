@@ -9,6 +9,7 @@ import numpy as np
 
 from opjax.learn.baselines.fitted import NAMES
 from opjax.learn.json_files import write_json, write_text
+from opjax.learn.named_types import Row
 from opjax.learn.run.folder import provenance
 from opjax.learn.tables import median_and_range, table
 from opjax.learn.tasks.compared import Compared
@@ -46,7 +47,7 @@ class Finished(NamedTuple):
 
     config: Any
     folder: pathlib.Path
-    results: dict[str, list[dict[str, Any]]]
+    results: dict[str, list[Row]]
     source: str
     notes: str
     num_train: int
@@ -74,20 +75,20 @@ class Report(NamedTuple):
     """
 
     text: str | None = None
-    result: dict[str, Any] = {}  # noqa: RUF012 - never changed
+    result: Row = {}  # noqa: RUF012 - never changed
     head: str = ""
     alone: bool = False
 
 
 def write_report(
     finished: Finished, title: str, report: Callable[[Finished], Report] | None
-) -> dict[str, Any]:
+) -> Row:
     """Writes `members.json` and `tables.md`; returns the result of the study."""
     results, config = finished.results, finished.config
     write_json(finished.folder / "members.json", results)
     added = Report() if report is None else report(finished)
     shown, text = _numbers(results), added.text
-    medians, beside = summary(results, shown), dict[str, Any]()
+    medians, beside = summary(results, shown), Row()
     if text is None:
         compared = finished.baselines() if finished.baselines else None
         text = _standard(finished, shown, compared)
@@ -137,9 +138,7 @@ def _standard(
     )
 
 
-def _beside(
-    finished: Finished, compared: Compared, medians: Mapping[str, Any]
-) -> dict[str, Any]:
+def _beside(finished: Finished, compared: Compared, medians: Mapping[str, Any]) -> Row:
     """What the page and the last line say of baselines; saves them with the run."""
     if compared.fitted is not None:
         compared.fitted.save(finished.folder)
@@ -232,13 +231,13 @@ def _head(finished: Finished) -> str:
 
 def summary(
     results: Mapping[str, Sequence[Mapping[str, Any]]], columns: Sequence[str]
-) -> dict[str, Any]:
+) -> Row:
     """Returns `<column>_<name>`, medians over the seeds, and their `..._range`.
 
     A range is minimum and maximum. If one value is None (NaN in JSON), or missing
     because the model diverged, all results are NaN.
     """
-    medians: dict[str, Any] = {}
+    medians: Row = {}
     for name, rows in results.items():
         for column in columns:
             if all(column not in row and "diverged" not in row for row in rows):

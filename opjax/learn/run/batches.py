@@ -97,6 +97,19 @@ class Batches(abc.ABC):
         return 0
 
 
+class EpochBatches(Batches):
+    """Base class of sources that record the steps of one epoch."""
+
+    def records(self, state: State) -> Progress:
+        """Stores losses and norms of the steps of one epoch."""
+        return Progress(state, np.zeros(self.per_epoch), np.zeros(self.per_epoch))
+
+    def places(self, step: int, count: int) -> slice:
+        """Returns the slice of `records` for steps of any epoch."""
+        first = step % self.per_epoch
+        return slice(first, first + count)
+
+
 class Program(NamedTuple):
     """The compiled training on a fraction of the points of samples.
 
@@ -114,7 +127,7 @@ class Program(NamedTuple):
     key: jax.Array | None
 
 
-class ArrayBatches(Batches):
+class ArrayBatches(EpochBatches):
     """Batches gathered from arrays on the device, or from buckets of such arrays."""
 
     def __init__(self, task: Task, settings: Settings):
@@ -239,15 +252,6 @@ class ArrayBatches(Batches):
         bucket = f" of bucket {which[row]}" if len(self.train) > 1 else ""
         samples = np.asarray(batches[row]).tolist()
         return f"its batch holds the training samples {samples}{bucket}"
-
-    def records(self, state: State) -> Progress:
-        """Stores losses and norms of the steps of one epoch."""
-        return Progress(state, np.zeros(self.per_epoch), np.zeros(self.per_epoch))
-
-    def places(self, step: int, count: int) -> slice:
-        """Returns the slice of `records` for steps of any epoch."""
-        first = step % self.per_epoch
-        return slice(first, first + count)
 
     def one_step(self, model: Model) -> OneStep:
         """Returns a step on the batch with the most points, not yet compiled."""

@@ -121,21 +121,21 @@ def num_points(bucket: object) -> int:
     return points[1] if len(points) == 3 else 0
 
 
-def ahead(wanted: Iterable[tuple[Bucket, Iterable[int]]]) -> Iterator[Arrays]:
+def ahead(batches: Iterable[tuple[Bucket, Iterable[int]]]) -> Iterator[Arrays]:
     """Yields encoded batches in turn, while a thread reads the next ones.
 
     Args:
-      wanted: bucket and rows of every batch; evaluated lazily.
+      batches: bucket and rows of every batch; evaluated lazily.
 
     Raises:
       OSError: if a file of the next batch is missing.
       ValueError: if it is damaged or has changed.
     """
-    chosen_rows, waiting = iter(wanted), deque()
+    left, waiting = iter(batches), deque()
     with ThreadPoolExecutor(1) as pool:
         try:
             while True:
-                while len(waiting) <= AHEAD and (one := next(chosen_rows, None)):
+                while len(waiting) <= AHEAD and (one := next(left, None)):
                     bucket, chosen = one
                     waiting.append((bucket, pool.submit(bucket.read, chosen)))
                 if not waiting:

@@ -83,7 +83,12 @@ class Devices:
 
     def _made(self, sizes: dict[str, int]) -> Mesh | None:
         if not sizes:
-            _refuse_several(self._config)
+            if (count := hosts.count()) > 1:  # processes would do the same
+                raise ValueError(
+                    f"{count} processes would do the same work; split it with "
+                    f"--devices, such as batch:{count}, which must divide "
+                    f"batch_size={getattr(self._config, 'batch_size', 1)}."
+                )
             return None
         mesh = sharding.device_mesh(
             points=sizes.get("points", 1), batch=sizes.get("batch", 1)
@@ -104,17 +109,6 @@ def start(text: str, config: object, *, points: bool = False) -> Mesh | None:
       points: whether `auto` may split points.
     """
     return Devices(text, config, points=points).mesh(lambda: points)
-
-
-def _refuse_several(config: object) -> None:
-    """Raises ValueError if there are several processes, which would do the same."""
-    count = hosts.count()
-    if count > 1:
-        raise ValueError(
-            f"{count} processes would do the same work; split it with --devices, "
-            f"such as batch:{count}, which must divide "
-            f"batch_size={getattr(config, 'batch_size', 1)}."
-        )
 
 
 def _claim(count: int) -> None:

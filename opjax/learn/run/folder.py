@@ -20,6 +20,7 @@ from opjax import _formats
 from opjax._files import remove_leftovers
 from opjax._trees import Json
 from opjax.files.fingerprints import Fingerprint, difference
+from opjax.files.formats import OnePath
 from opjax.learn.config import fields, renamed
 from opjax.learn.json_files import read_object, to_json, tuples, write_json, writing
 from opjax.learn.messages import say
@@ -54,7 +55,7 @@ DataFiles = Mapping[str, Fingerprint]
 
 @contextlib.contextmanager
 def open_run(
-    workdir: str | os.PathLike[str],
+    workdir: OnePath,
     config: fields.Configuration,
     *,
     command: str = "",
@@ -210,7 +211,7 @@ def _match(path: pathlib.Path, config: fields.Configuration, now: Json) -> bool:
     return bool(differing)
 
 
-def read_config(workdir: str | os.PathLike[str], cls: type[_Config]) -> _Config | None:
+def read_config(workdir: OnePath, cls: type[_Config]) -> _Config | None:
     """Reads the configuration of a run, which `--workdir` alone continues.
 
     Fields that an earlier version lacked get the value that it used. Returns None if
@@ -260,7 +261,7 @@ def _stored(path: pathlib.Path, cls: type[fields.Configuration]) -> dict[str, An
 
 
 def run_once(
-    workdir: str | os.PathLike[str],
+    workdir: OnePath,
     config: fields.Configuration,
     work: Callable[[RunDirectory], dict[str, Any]],
     *,
@@ -304,10 +305,13 @@ def provenance(folder: pathlib.Path, *, seconds: float) -> str:
     packages = ", ".join(
         f"{k} {environment['packages'][k]}" for k in ("jax", "flax", "optax")
     )
+    processor = ""  # of runs that did not write it down
+    if "processor" in environment:
+        processor = f" of {environment['processor']}"
     return (
         f"- command: `{environment['command']}`\n"
         f"- {source}, {environment['starts'][-1][:10]}\n"
-        f"- {environment['cpu_count']} cores{_of(environment)}, "
+        f"- {environment['cpu_count']} cores{processor}, "
         f"{environment['device_kind']}; {environment['platform']}\n"
         f"- Python {environment['python']}, {packages}\n"
         f"- {seconds:.0f} s in total, including compilation (last process only, if the "
@@ -349,11 +353,6 @@ def processor() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
-
-
-def _of(found: Json) -> str:
-    """The processor of a run; nothing for runs that did not write it down."""
-    return f" of {found['processor']}" if "processor" in found else ""
 
 
 def _git(*arguments: str) -> str | None:

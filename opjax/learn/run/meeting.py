@@ -127,9 +127,13 @@ class Meeting:
             for link in self._links:
                 link.send({"end": True})
             if self.process:
-                return self._hears_that_all_end(until)
+                while "all" not in self._next(self._links, until).take():
+                    pass
+                return True
             while pending := [x for x in self._links if x not in self._ended]:
-                self._note_end(self._next(pending, until))
+                link = self._next(pending, until)
+                if "end" in link.take():
+                    self._ended.add(link)
             for link in self._links:
                 link.send({"all": True})
         except (LostError, TimeoutError):
@@ -156,15 +160,6 @@ class Meeting:
         raise RuntimeError(
             f"Process {process} has ended; its output contains the reason."
         )
-
-    def _note_end(self, link: Link) -> None:
-        if "end" in link.take():
-            self._ended.add(link)
-
-    def _hears_that_all_end(self, until: float) -> bool:
-        while "all" not in self._next(self._links, until).take():
-            pass
-        return True
 
 
 def next_message(links: Iterable[Link], until: float | None = None) -> Link | None:

@@ -7,14 +7,13 @@ import numpy as np
 
 from opjax import streaming, training
 from opjax._trees import Model
-from opjax.learn.run.batches import Batches, History, OneStep, State
-from opjax.learn.run.progress import Progress
+from opjax.learn.run.batches import EpochBatches, History, OneStep, State
 from opjax.learn.run.settings import Settings
 from opjax.learn.tasks.streamed import StreamedTask
 from opjax.samples.sliced import Column
 
 
-class StreamedBatches(Batches):
+class StreamedBatches(EpochBatches):
     """Reads one mesh after another in slices; updates after every batch."""
 
     def __init__(self, task: StreamedTask, settings: Settings):
@@ -51,15 +50,6 @@ class StreamedBatches(Batches):
         """Names the files of a batch."""
         places = [self.task.train.places[i] for i in self._rows(step + row)]
         return f"its batch holds {', '.join(map(str, places))}"
-
-    def records(self, state: State) -> Progress:
-        """Stores losses and norms of the steps of an epoch."""
-        return Progress(state, np.zeros(self.per_epoch), np.zeros(self.per_epoch))
-
-    def places(self, step: int, count: int) -> slice:
-        """Returns the slice of the records for `count` steps from `step` on."""
-        first = step % self.per_epoch
-        return slice(first, first + count)
 
     def one_step(self, model: Model) -> OneStep:
         """Not supported: a streamed step consists of many compiled programs.

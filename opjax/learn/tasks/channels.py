@@ -1,6 +1,6 @@
 """Channels of samples that an operator to start from knows, by their names."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import jax
@@ -14,11 +14,11 @@ from opjax.learn.predict.learned import Learned
 from opjax.learn.registry import operators
 from opjax.learn.registry.entries import Configuration, Sizes
 from opjax.normalize import Normalizer
+from opjax.samples.normalizers import Names
 from opjax.training import tuning
 
 NEW = -1  # the place of a channel that the operator does not know
 ARRAYS = {"features": "feature", "scalars": "scalar", "target": "field"}
-Names = Mapping[str, Sequence[str]]  # of the channels of arrays
 _POINTS = 256  # of the mesh of a check, for models of any mesh
 
 

@@ -9,14 +9,15 @@ import numpy as np
 from opjax.learn.baselines import fitted
 from opjax.learn.baselines.fitted import NAMES, Baselines
 from opjax.learn.messages import say
+from opjax.learn.named_types import Numbers
 from opjax.learn.predict.field_errors import errors_of, keys
 from opjax.learn.tasks import scalars
 from opjax.samples import Sample, Splits
 from opjax.samples.fields import Field, Fields
 
 _EQUAL = 1.001  # times as large: no difference that a table shows
-JointNumbers = Callable[[np.ndarray], dict[str, float]]
-Numbers = Mapping[str, float]
+# Numbers of a table, from the errors of all test samples.
+OfErrors = Callable[[np.ndarray], Numbers]
 
 
 class Measure(NamedTuple):
@@ -34,10 +35,10 @@ class Measure(NamedTuple):
     """
 
     fields: Fields | None = None
-    joint: JointNumbers | None = None
+    joint: OfErrors | None = None
     scalars: Sequence[str] = ()
     physical: Callable[[np.ndarray], np.ndarray] | None = None
-    quantities: Callable[[Sequence[np.ndarray]], dict[str, float]] | None = None
+    quantities: Callable[[Sequence[np.ndarray]], Numbers] | None = None
 
     @property
     def decisive(self) -> dict[str, str]:
@@ -51,9 +52,9 @@ class Measure(NamedTuple):
 
     def numbers(
         self, test: Sequence[Sample], predicted: Sequence[np.ndarray]
-    ) -> dict[str, float]:
+    ) -> Numbers:
         """Returns the numbers of predicted fields."""
-        numbers: dict[str, float] = {}
+        numbers: Numbers = {}
         if self.fields is not None:
             numbers = errors_of(self.fields, test, predicted).numbers()
         if self.joint is not None:
@@ -63,7 +64,7 @@ class Measure(NamedTuple):
 
     def of_scalars(
         self, test: Sequence[Sample], predicted: Sequence[np.ndarray]
-    ) -> dict[str, float]:
+    ) -> Numbers:
         """Returns the numbers of predicted scalars."""
         truth = np.stack([np.asarray(one.target_scalars) for one in test])
         both = np.stack(predicted), truth
@@ -84,7 +85,7 @@ class Compared(NamedTuple):
     """
 
     fitted: Baselines | None
-    numbers: Mapping[str, dict[str, float]]
+    numbers: Mapping[str, Numbers]
     decisive: Mapping[str, str]
     words: Mapping[str, str]
     notes: Sequence[str]
@@ -171,7 +172,7 @@ def compare(splits: Splits, measure: Measure) -> Compared:
         return none(reason)
     begin = time.monotonic()
     baselines = Baselines.fit(train, measure.fields)
-    numbers: dict[str, dict[str, float]] = {}
+    numbers: dict[str, Numbers] = {}
     for name in baselines.names:
         numbers[name] = {}
         if train[0].target is not None:

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from opjax import samples
 from opjax._trees import Arrays, Batch, Model, PyTree
 from opjax.learn.config.quantities import Quantity
+from opjax.learn.named_types import HostArrays, Numbers
 from opjax.learn.predict.field_errors import FieldErrors, errors_of
 from opjax.learn.predict.prediction import call_both, in_units
 from opjax.learn.predict.quantities import measure
@@ -22,18 +23,16 @@ from opjax.learn.registry import operators
 from opjax.learn.run import batches, buckets
 from opjax.learn.tasks import outcome, scalars
 from opjax.learn.tasks import quantities as measured
+from opjax.learn.tasks.compared import OfErrors
 from opjax.learn.tasks.field_losses import Sizes
 from opjax.normalize import Normalizer
 from opjax.samples import Sample, summaries
 from opjax.samples.fields import Fields
 from opjax.samples.narrowing import narrow
-
-# `names[array]`: names of the channels of an array.
-Names = Mapping[str, Sequence[str]]
-Numbers = Callable[[np.ndarray], dict[str, float]]
+from opjax.samples.normalizers import Names
 
 
-def mean_and_worst(errors: np.ndarray) -> dict[str, float]:
+def mean_and_worst(errors: np.ndarray) -> Numbers:
     """Returns the mean and the largest error of the test samples."""
     worst = float(errors.max())
     return {"relative_l2": float(errors.mean()), "relative_l2_worst": worst}
@@ -60,7 +59,7 @@ class Evaluation:
       {'median_error': 0.2}
     """
 
-    numbers: Numbers = mean_and_worst
+    numbers: OfErrors = mean_and_worst
     quantities: Sequence[Quantity] = ()
     window: tuple[float, float, float, float] | None = None
     baselines: bool = False
@@ -83,11 +82,11 @@ class Scalars(NamedTuple):
     predicted: np.ndarray
     target: np.ndarray
 
-    def arrays(self) -> dict[str, np.ndarray]:
+    def arrays(self) -> HostArrays:
         """Returns the entries of `predictions.npz` for scalars."""
         return {"predicted_scalars": self.predicted, "target_scalars": self.target}
 
-    def numbers(self, names: Names) -> dict[str, float]:
+    def numbers(self, names: Names) -> Numbers:
         """Returns the numbers of each scalar, see `scalars.errors`."""
         return scalars.errors(self.predicted, self.target, names.get("target_scalars"))
 
@@ -120,7 +119,7 @@ class Seen(NamedTuple):
             arrays |= self.by_field.arrays(fields)
         return arrays
 
-    def numbers(self, names: Names) -> dict[str, float]:
+    def numbers(self, names: Names) -> Numbers:
         """Returns the errors shown in tables, the main one first."""
         numbers = {} if self.by_field is None else self.by_field.numbers()
         numbers |= self.further
@@ -171,7 +170,7 @@ class TestSet:
             for place, row in enumerate(chosen)
         }
 
-    def encoded(self, row: int) -> dict[str, np.ndarray]:
+    def encoded(self, row: int) -> HostArrays:
         """Returns the encoded arrays of one sample, possibly padded."""
         bucket, place = self._where[row]
         arrays = buckets.rows(bucket, [place])
@@ -252,13 +251,13 @@ class Evaluator:
     names: Names = dataclasses.field(default_factory=dict)
     scalars: bool = False
 
-    def __call__(self, model: Model, folder: pathlib.Path) -> dict[str, float]:
+    def __call__(self, model: Model, folder: pathlib.Path) -> Numbers:
         """Returns the numbers of the test samples, the headline first."""
         test, names, what = self.test, self.names, self.what
         read = test.scalars(model) if self.scalars else None
         sizes = test.measured(self.error, model)
         errors, by_field = sizes, None
-        further: dict[str, float] = {}
+        further: Numbers = {}
         if isinstance(sizes, Sizes):
             assert self.fields is not None
             by_field = FieldErrors.of(self.fields.names, sizes.error, sizes.target)

@@ -11,6 +11,7 @@ import numpy as np
 
 from opjax import normalize, samples
 from opjax.learn.config.start import StartOptions
+from opjax.learn.named_types import HostArrays, Numbers
 from opjax.learn.predict.description import Description, describe
 from opjax.learn.predict.learned import Learned
 from opjax.learn.predict.scaling import Scaling
@@ -262,7 +263,7 @@ def _quantities(
     test: TestSet,
     names: Names,
     predicted: Sequence[np.ndarray],
-) -> dict[str, float]:
+) -> Numbers:
     """Numbers of quantities of interest of fields over the scales of the samples."""
     if scaling is not None:
         pairs = zip(predicted, test.samples, strict=True)
@@ -306,7 +307,7 @@ def _normalizers(
 def _stacked(
     config: Any,
     splits: Splits,
-    encode: Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]],
+    encode: Callable[[Mapping[str, np.ndarray]], HostArrays],
     name: str,
 ) -> tuple[Any, ...]:
     """Returns buckets of the samples of one part, normalised."""
@@ -345,7 +346,7 @@ def _padded_sizes(config: Any, splits: Splits, name: str) -> tuple[int, ...] | N
 
 def encoder(
     fitted: Mapping[str, Normalizer], *, target: bool = False
-) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
+) -> Callable[[Mapping[str, np.ndarray]], HostArrays]:
     """Returns a function that encodes stacked samples on the host."""
     on_host = {name: Normalizer(*map(np.asarray, one)) for name, one in fitted.items()}  # pyright: ignore
     return partial(encode_stored, normalizers=on_host, target=target)

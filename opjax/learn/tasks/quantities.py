@@ -1,15 +1,17 @@
 """Quantities of interest of the test samples: predicted, true, and their agreement."""
 
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from opjax.learn.config.quantities import Quantity
 from opjax.learn.json_files import write_json
+from opjax.learn.named_types import Numbers
 from opjax.learn.predict.quantities import measure
 from opjax.learn.tasks import scalars
 from opjax.samples import Sample
+from opjax.samples.normalizers import Names
 
 FILE = "quantities.json"
 
@@ -18,9 +20,9 @@ def evaluate(
     wanted: Sequence[Quantity],
     physical: Sequence[Sample],
     predicted: Iterable[np.ndarray],
-    names: Mapping[str, Sequence[str]],
+    names: Names,
     folder: pathlib.Path,
-) -> dict[str, float]:
+) -> Numbers:
     """Computes quantities for all test samples, and writes `quantities.json`.
 
     Args:
@@ -45,15 +47,15 @@ def compare(
     wanted: Sequence[Quantity],
     physical: Sequence[Sample],
     predicted: Iterable[np.ndarray],
-    names: Mapping[str, Sequence[str]],
-) -> tuple[dict[str, float], dict[str, dict[str, list[float]]]]:
+    names: Names,
+) -> tuple[Numbers, dict[str, dict[str, list[float]]]]:
     """Returns the numbers of `evaluate`, and predicted and true quantities."""
-    rows: list[list[dict[str, float]]] = []
+    rows: list[list[Numbers]] = []
     for sample, values in zip(physical, predicted, strict=True):
         assert sample.target is not None
         rows.append(measure(wanted, sample, [values, sample.target], names))
     values_of: dict[str, dict[str, list[float]]] = {}
-    numbers: dict[str, float] = {}
+    numbers: Numbers = {}
     for one in wanted:
         guess, true = (np.array([row[i][one.text] for row in rows]) for i in (0, 1))
         values_of[one.text] = {"predicted": guess.tolist(), "true": true.tolist()}

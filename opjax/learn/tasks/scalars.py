@@ -10,6 +10,7 @@ from jax.typing import ArrayLike
 
 from opjax import metrics
 from opjax._trees import Model, PyTree
+from opjax.learn.named_types import Numbers
 from opjax.learn.predict.scaling import Scaling
 from opjax.learn.run import buckets
 from opjax.samples import Sample
@@ -17,7 +18,7 @@ from opjax.samples import Sample
 WEIGHT = 0.1  # of errors of scalars beside those of the output function
 
 
-def over_std(found: jax.Array, known: jax.Array, std: ArrayLike) -> jax.Array:
+def over_std(guess: jax.Array, true: jax.Array, std: ArrayLike) -> jax.Array:
     """Returns the RMS error of scalars, each divided by its standard deviation.
 
         sqrt(mean_j ((r_j - s_j) / d_j)^2 + 1e-12).
@@ -25,11 +26,11 @@ def over_std(found: jax.Array, known: jax.Array, std: ArrayLike) -> jax.Array:
     Its gradient is defined even if all predictions are exact.
 
     Args:
-      found: predicted scalars, in physical units, `(t,)`.
-      known: true scalars, `(t,)`.
+      guess: predicted scalars, in physical units, `(t,)`.
+      true: true scalars, `(t,)`.
       std: standard deviations over the training samples.
     """
-    return jnp.sqrt(jnp.mean(((found - known) / std) ** 2) + 1e-12)
+    return jnp.sqrt(jnp.mean(((guess - true) / std) ** 2) + 1e-12)
 
 
 def predicted(
@@ -74,8 +75,8 @@ def names_of(names: Mapping[str, Sequence[str]], count: int) -> Sequence[str]:
 
 
 def errors(
-    predicted: np.ndarray, known: np.ndarray, names: Sequence[str] | None
-) -> dict[str, float]:
+    predicted: np.ndarray, truth: np.ndarray, names: Sequence[str] | None
+) -> Numbers:
     """Returns mean absolute error, R^2 and rank correlation of each scalar.
 
     If all true values are equal, R^2 and rank correlation are omitted; if all
@@ -83,16 +84,16 @@ def errors(
 
     Args:
       predicted: predicted scalars of the test samples, `(num_test, t)`.
-      known: true scalars, `(t,)`.
+      truth: true scalars, `(t,)`.
       names: names of the scalars.
 
     Returns:
       `NAME_error`, `NAME_r2` and `NAME_rank`, Spearman's rank correlation.
     """
-    listed = names or names_of({}, known.shape[1])
-    numbers: dict[str, float] = {}
-    predicted, known = (np.asarray(values, np.float64) for values in (predicted, known))
-    for name, guess, true in zip(listed, predicted.T, known.T, strict=True):
+    listed = names or names_of({}, truth.shape[1])
+    numbers: Numbers = {}
+    columns = (np.asarray(values, np.float64).T for values in (predicted, truth))
+    for name, guess, true in zip(listed, *columns, strict=True):
         numbers[f"{name}_error"] = float(np.abs(guess - true).mean())
         pairs = agreement(guess, true).items()
         numbers |= {f"{name}_{kind}": value for kind, value in pairs}
@@ -109,21 +110,21 @@ def physical(
     return np.stack([scaling.physical(*pair, role="target_scalars") for pair in pairs])
 
 
-def agreement(predicted: np.ndarray, known: np.ndarray) -> dict[str, float]:
+def agreement(predicted: np.ndarray, true: np.ndarray) -> Numbers:
     """Returns `r2` and `rank` of one quantity where they are defined, in float64.
 
     r2 = 1 - sum_i (r_i - s_i)^2 / sum_i (s_i - mean(s))^2.
     """
-    numbers: dict[str, float] = {}
-    if np.ptp(known) > 0:
+    numbers: Numbers = {}
+    if np.ptp(true) > 0:
         with jax.enable_x64(True):
-            numbers["r2"] = float(metrics.r_squared(predicted, known))
+            numbers["r2"] = float(metrics.r_squared(predicted, true))
             if np.ptp(predicted) > 0:
-                numbers["rank"] = float(metrics.rank_correlation(predicted, known))
+                numbers["rank"] = float(metrics.rank_correlation(predicted, true))
     return numbers
 
 
-def mean_and_worst(errors: np.ndarray) -> dict[str, float]:
+def mean_and_worst(errors: np.ndarray) -> Numbers:
     """Returns the mean and the largest error of the test samples.
 
     Args:

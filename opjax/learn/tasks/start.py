@@ -20,6 +20,7 @@ from opjax.learn.registry import operators
 from opjax.learn.registry.entries import Configuration, Sizes
 from opjax.learn.tasks.channels import ARRAYS, Match, expanded
 from opjax.normalize import Normalizer
+from opjax.samples.normalizers import Names
 
 # Options that parameters do not depend on.
 _FREE = frozenset(
@@ -66,7 +67,7 @@ def check_options(start: Learned, config: Configuration) -> None:
 def check_sizes(
     start: Learned,
     found: Sizes,
-    names: Mapping[str, Sequence[str]],
+    names: Names,
     *,
     channels: bool = True,
 ) -> Sizes:
@@ -146,7 +147,7 @@ def started_normalizers(
     fitted: Mapping[str, Normalizer],
     how: StartOptions,
     found: Match | None,
-    names: Mapping[str, Sequence[str]],
+    names: Names,
 ) -> dict[str, Normalizer]:
     """Returns the normalisers of a training that starts from an operator.
 

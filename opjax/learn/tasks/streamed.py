@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
 
 from opjax import normalize, streaming
 from opjax._trees import Model, PyTree
@@ -140,28 +139,11 @@ class StreamedTask(BaseTask):
         return partial(_sum_over, self.gradient)
 
     @property
-    def known(self) -> tuple[Any, ...]:
-        """No training samples are in memory."""
-        return ()
-
-    @property
     def num_train(self) -> int:
         """Number of training samples."""
         return len(self.train)
 
-    @property
-    def keeps_losses(self) -> bool:
-        """False: rows of the history contain mean losses."""
-        return False
-
-    def settings(
-        self,
-        config: EpochOptions,
-        *,
-        tensorboard: bool = False,
-        mesh: Mesh | None = None,
-    ) -> Settings:
-        """Returns the training settings of a member, see `BaseTask.settings`."""
+    def _settings(self, config: EpochOptions) -> Settings:
         return Settings(
             num_epochs=config.num_epochs,
             batch_size=config.batch_size,
@@ -169,8 +151,6 @@ class StreamedTask(BaseTask):
             optimizer=config.make_optimizer,
             eval_every=config.eval_every,
             checkpoint_every=config.checkpoint_every,
-            tensorboard=tensorboard,
-            mesh=mesh,
         )
 
 

@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import pathlib
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import jax
 import optax
@@ -134,6 +134,8 @@ class BaseTask(abc.ABC):
     diverge: bool = False
     fields: tuple[str, ...] = ()
     baselines: Callable[[], Compared] | None = None
+    # Whether the losses of all steps, and which replicas were finite, are results.
+    keeps_losses: ClassVar[bool] = False
 
     @property
     @abc.abstractmethod
@@ -145,16 +147,14 @@ class BaseTask(abc.ABC):
         """
 
     @property
-    @abc.abstractmethod
     def known(self) -> tuple[Any, ...]:
-        """Fixed training samples, in buckets."""
-
-    @property
-    @abc.abstractmethod
-    def keeps_losses(self) -> bool:
-        """Whether the losses of all steps are results."""
+        """Fixed training samples, in buckets; none if they are not in memory."""
+        return ()
 
     @abc.abstractmethod
+    def _settings(self, config: Any) -> Settings:
+        """The settings that depend on the configuration of a member."""
+
     def settings(
         self, config: Any, *, tensorboard: bool = False, mesh: Mesh | None = None
     ) -> Settings:
@@ -164,7 +164,13 @@ class BaseTask(abc.ABC):
           config: configuration of the member.
           tensorboard: also write TensorBoard files.
           mesh: devices that share samples and points.
+
+        Raises:
+          ValueError: if the task does not support the configuration: it has no
+            optimizer, or steps should use a subset of the points.
         """
+        settings = self._settings(config)
+        return dataclasses.replace(settings, tensorboard=tensorboard, mesh=mesh)
 
     @property
     def num_train(self) -> int:
@@ -240,24 +246,7 @@ class Task(LossTask):
         """The training samples."""
         return self.train
 
-    @property
-    def keeps_losses(self) -> bool:
-        """False: rows of the history contain mean losses."""
-        return False
-
-    def settings(
-        self,
-        config: EpochOptions,
-        *,
-        tensorboard: bool = False,
-        mesh: Mesh | None = None,
-    ) -> Settings:
-        """Returns the training settings of a member, see `BaseTask.settings`.
-
-        Raises:
-          ValueError: if steps should use a subset of the points, but the task does not
-            support it.
-        """
+    def _settings(self, config: EpochOptions) -> Settings:
         shares = getattr(config, "train_points", (1.0,))
         if set(shares) != {1.0} and not self.draws_points:
             raise ValueError(
@@ -277,10 +266,8 @@ class Task(LossTask):
             steps_per_call=None if self.scan else 256,
             scan=self.scan,
             microbatch=config.microbatch or (1 if on_cpu else None),
-            tensorboard=tensorboard,
             train_points=shares,
             full_points=getattr(config, "full_points", 0.0),
-            mesh=mesh,
         )
 
     def _num_epochs(self, config: EpochOptions) -> int:
@@ -318,29 +305,9 @@ class FreshTask(LossTask):
     mean: bool = True
     draw: Callable[[jax.Array, jax.Array], Any]
     replicas: Replicas | None = None
+    keeps_losses: ClassVar[bool] = True
 
-    @property
-    def known(self) -> tuple[Any, ...]:
-        """There are no fixed training samples."""
-        return ()
-
-    @property
-    def keeps_losses(self) -> bool:
-        """True; also whether every replica was finite."""
-        return True
-
-    def settings(
-        self,
-        config: FreshOptions,
-        *,
-        tensorboard: bool = False,
-        mesh: Mesh | None = None,
-    ) -> Settings:
-        """Returns the training settings of a member, see `BaseTask.settings`.
-
-        Raises:
-          ValueError: if the task has no optimizer.
-        """
+    def _settings(self, config: FreshOptions) -> Settings:
         if self.optimizer is None:
             raise ValueError("A FreshTask needs an optimizer to be trained by options.")
         return Settings(
@@ -350,6 +317,4 @@ class FreshTask(LossTask):
             optimizer=functools.partial(self.optimizer, config),
             checkpoint_every=10**9,  # by the clock
             checkpoint_seconds=60.0,
-            tensorboard=tensorboard,
-            mesh=mesh,
         )

@@ -11,6 +11,7 @@ import numpy as np
 
 from opjax import metrics_time, normalize
 from opjax._trees import Arrays, Model
+from opjax.learn.named_types import HostArrays, Numbers
 from opjax.learn.predict import trained
 from opjax.learn.predict.description import Description, Stepping
 from opjax.learn.predict.field_errors import FieldErrors, keys
@@ -29,9 +30,8 @@ _SHOWN = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)  # steps with a number of th
 
 def frame_errors(step: Step, model: Model, sample: Arrays) -> jax.Array:
     """Errors of the frames of a window, `(t,)`."""
-    points = {k: v for k, v in sample.items() if k not in ("target", "lags")}
     return metrics_time.errors_of_frames(
-        step.frames(model, points, sample["lags"]),
+        step.frames(model, sample, sample["lags"]),
         targets(step.how, sample),
         quadrature_weights=sample.get("quadrature_weights"),
         rescale=False,
@@ -54,16 +54,13 @@ def step_errors(
     """
     how, features = step.how, jnp.asarray(sample["features"])
     stop = how.history * how.channels
-    points = {
-        k: v for k, v in sample.items() if k not in ("features", "target", "lags")
-    }
     frames = jnp.concatenate([features[:, :stop], sample["target"]], axis=1)
     lag = jnp.full((), how.interval, features.dtype)
 
     def predict(start: jax.Array) -> jax.Array:
         seen = jax.lax.dynamic_slice_in_dim(frames, start, stop, axis=1)
         seen = jnp.concatenate([seen, features[:, stop:]], axis=1)
-        return step.next_frame(model, points, seen, lag, axis_name=axis_name)
+        return step.next_frame(model, sample, seen, lag, axis_name=axis_name)
 
     target = targets(how, sample)
     return metrics_time.errors_of_frames(
@@ -101,12 +98,9 @@ class Rolled(NamedTuple):
         gradient: str = "all",
     ) -> jax.Array:
         """Predicts the frames of a window, `(t, n, c)`, see `Step.frames`."""
+        lags = sample["lags"]
         return self.step.frames(
-            model,
-            {k: v for k, v in sample.items() if k not in ("target", "lags")},
-            sample["lags"],
-            checkpoint=checkpoint,
-            gradient=gradient,
+            model, sample, lags, checkpoint=checkpoint, gradient=gradient
         )
 
     def sizes(self, frames: jax.Array, sample: Arrays) -> Sizes:
@@ -160,13 +154,13 @@ def evaluate(
     test: tuple[WindowBucket, ...],
     model: Model,
     folder: pathlib.Path,
-) -> dict[str, float]:
+) -> Numbers:
     """Rolls out the test series; writes the operator and `predictions.npz`."""
     how = rolled.step.how
     trained.save(folder, model, normalizers, description)
     look = jax.jit(partial(_look, rolled))
     seen: dict[int, _Seen] = {}
-    first: dict[str, np.ndarray] = {}
+    first: HostArrays = {}
     for bucket in test:
         for row, window in enumerate(bucket.found.where):
             arrays = bucket.encode(bucket.read([row]))
@@ -303,7 +297,7 @@ def _numbers(
     errors: np.ndarray,
     series: np.ndarray,
     by_field: FieldErrors,
-) -> dict[str, float]:
+) -> Numbers:
     """The numbers of a table: means over fields, then those of each of several."""
     steps = [step for step in _SHOWN if step < series.shape[1]] + [series.shape[1]]
     still, mean = (
