@@ -27,6 +27,7 @@ from opjax.streaming.passes import (
     Mesh,
     Pass,
     Total,
+    behind,
     check_model,
     forward,
     open_mesh,
@@ -189,7 +190,7 @@ def value_and_grads(
 
     mesh = open_mesh(model, source, chunks, time, plan=plan, names=("target",))
     with mesh.storage:
-        mixed, found = forward(mesh)
+        mixed, layer_sums = forward(mesh)
         fixed = jnp.asarray(mixed)
         last = _Loss(mesh, fixed, loss)
         mesh.run(last)
@@ -200,7 +201,7 @@ def value_and_grads(
         else:
             both = jax.value_and_grad(loss.value, argnums=(0, 1))
             value, (of_sums, of_parameters) = both(sums, parameters)
-        backward = _Backward(mesh, fixed, found, loss, of_sums)
+        backward = _Backward(mesh, fixed, layer_sums, loss, of_sums)
         return value, (backward.gradients(model), of_parameters)
 
 
@@ -259,32 +260,29 @@ def input_cotangents(
 
     mesh = open_mesh(model, source, chunks, time, plan=plan, names=("target",))
     with mesh.storage:
-        mixed, found = forward(mesh)
+        mixed, layer_sums = forward(mesh)
         fixed = jnp.asarray(mixed)
         if mesh.plan.kept:
             mesh.run(_Loss(mesh, fixed, _PAIRING))
         of_sum = jnp.ones((), mesh.dtype)
-        backward = _Backward(mesh, fixed, found, _PAIRING, of_sum)
+        backward = _Backward(mesh, fixed, layer_sums, _PAIRING, of_sum)
         backward.to_sums()
-        known, last = backward.fixed(), None
-        for chunk in mesh.reader:
-            pulled = chunk.size, _to_inputs(mesh, known, chunk)
-            if last is not None:
-                yield _rows(*last)
-            last = pulled
-        assert last is not None
-        yield _rows(*last)
+        sums = backward.fixed()
+        for chunk, pulled in behind(
+            (chunk, _to_inputs(mesh, sums, chunk)) for chunk in mesh.reader
+        ):
+            yield _rows(chunk.size, pulled)
 
 
 def _to_inputs(
-    mesh: Mesh, known: Fixed, chunk: Chunk
+    mesh: Mesh, sums: Fixed, chunk: Chunk
 ) -> tuple[jax.Array, jax.Array | None]:
     arrays = chunk.arrays
     inputs = arrays["mesh_points"], arrays.get("features")
     cotangent = jnp.asarray(arrays["target"] * (chunk.weights > 0)[:, None])
     weights = mesh.weights(chunk)
     return programs.pull_inputs(
-        mesh.flat, known, inputs, mesh.time, chunk.given, weights, cotangent
+        mesh.flat, sums, inputs, mesh.time, chunk.given, weights, cotangent
     )
 
 
@@ -467,9 +465,9 @@ class _FromLoss(Pass[tuple[jax.Array, Leaves, jax.Array]]):
         """Returns cotangents of features, of the decoder and of coefficients."""
         backward, layers = self._backward, self._layers
         start = backward.mesh.plan.start(layers)
-        found = backward.states(chunk, start, layers)
-        of_outer, g = backward.from_loss(chunk, programs.state(found, layers - start))
-        pulled = backward.of_coefficients(chunk, layers, g, (start, found))
+        states = backward.states(chunk, start, layers)
+        of_outer, g = backward.from_loss(chunk, programs.state(states, layers - start))
+        pulled = backward.of_coefficients(chunk, layers, g, (start, states))
         return g, of_outer, pulled
 
     def take(self, chunk: Chunk, found: tuple[jax.Array, Leaves, jax.Array]) -> None:
@@ -491,8 +489,8 @@ class _ThroughLayer(Pass[tuple[jax.Array, Leaves, Leaves, jax.Array]]):
     def work(self, chunk: Chunk) -> tuple[jax.Array, Leaves, Leaves, jax.Array]:
         """Returns cotangents of features, block, shared basis and coefficients."""
         backward, layer = self._backward, self._layer
-        g, of_block, of_shared, known = backward.through(chunk, layer, self._fixed)
-        pulled = backward.of_coefficients(chunk, layer, g, known)
+        g, of_block, of_shared, states = backward.through(chunk, layer, self._fixed)
+        pulled = backward.of_coefficients(chunk, layer, g, states)
         return g, of_block, of_shared, pulled
 
     def take(

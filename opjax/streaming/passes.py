@@ -36,7 +36,7 @@ class Total(Generic[_Tree]):
 
     def add(self, tree: _Tree) -> None:
         """Adds the arrays of a chunk."""
-        new = jax.tree.map(_in_double, tree)
+        new = jax.tree.map(lambda x: np.asarray(x, np.float64), tree)
         self._tree = new if self._tree is None else self._plus(self._tree, new)
 
     def cast(self, dtype: np.dtype) -> _Tree:
@@ -113,14 +113,8 @@ class Mesh:
         While the device works on a chunk, the host processes the results of the
         previous one.
         """
-        last: tuple[Chunk, Any] | None = None
-        for chunk in self.reader:
-            result = chunk, one.work(chunk)
-            if last is not None:
-                one.take(*last)
-            last = result
-        assert last is not None
-        one.take(*last)
+        for chunk, result in behind((chunk, one.work(chunk)) for chunk in self.reader):
+            one.take(chunk, result)
 
     def load(self, layer: int, chunk: Chunk) -> ArrayLike:
         """Inputs of a layer whose inputs are stored, or of the first layer."""

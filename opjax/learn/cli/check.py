@@ -96,7 +96,16 @@ def text(found: DataCheck, paths: Sequence[str], line: str, note: str) -> str:
     if found.fields:
         parts.append(_table("Fields", _rows_of_fields(found)))
     if found.scalars:
-        parts.append(_table("Scalars", [_row_of_scalar(one) for one in found.scalars]))
+        rows = [
+            [
+                one.name,
+                one.source,
+                f"{one.low:.6g} to {one.high:.6g}",
+                "constant" if one.constant else "",
+            ]
+            for one in found.scalars
+        ]
+        parts.append(_table("Scalars", rows))
     if found.columns:
         parts.append(f"Columns that are not numeric: {', '.join(found.columns)}")
     if found.boundaries:
@@ -176,11 +185,6 @@ def _notes(field: FieldCheck, found: DataCheck) -> list[str]:
     return notes
 
 
-def _row_of_scalar(one: ScalarCheck) -> list[str]:
-    note = "constant" if one.constant else ""
-    return [one.name, one.source, f"{one.low:.6g} to {one.high:.6g}", note]
-
-
 def _table(title: str, rows: Sequence[Sequence[str]]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
@@ -214,7 +218,11 @@ def next_command(found: DataCheck, paths: Sequence[str]) -> tuple[str, str]:
     points, cells = (found.complete(where) for where in ("points", "cells"))
     location = "cells" if len(cells) >= len(points) and cells else "points"
     fields = _targets(cells if location == "cells" else points)
-    several = [one for one in found.scalars if _is_complete(one, found)]
+    several = [
+        one
+        for one in found.scalars
+        if one.cases == found.looked_at and not one.constant
+    ]
     asked = [one.name for one in several if _ANSWERS.match(one.name)]
     inputs = [one.name for one in several if one.name not in (*asked, *fields)]
     if not fields and not asked:
@@ -252,10 +260,6 @@ def _targets(fields: Sequence[FieldCheck]) -> list[str]:
     names = [field.name for field in fields if field.name != "features"]
     likely = [name for name in _LIKELY if name in names]
     return [*likely, *(name for name in names if name not in likely)][:_MOST_TARGETS]
-
-
-def _is_complete(one: ScalarCheck, found: DataCheck) -> bool:
-    return one.cases == found.looked_at and not one.constant
 
 
 def _joined(names: Sequence[str]) -> str:

@@ -70,7 +70,7 @@ from opjax.learn.predict import (
 )
 from opjax.learn.predict.exportable import Exportable
 from opjax.learn.predict.field_errors import Sums, numbers_of
-from opjax.learn.predict.prediction import Limits
+from opjax.learn.predict.prediction import Limits, check_finite_output
 from opjax.learn.predict.quantities import measure
 from opjax.learn.predict.sensitivity import Sensitivity
 from opjax.learn.report.figures_bands import Pictures
@@ -486,7 +486,8 @@ def _predict_all(
                     both = others.predicted(operator, sample)
                 else:
                     both = trained.mean_of(seeds, sample, limits=options.limits)
-                values = _finite(sample, both.values)
+                values = both.values
+                check_finite_output(sample.name, values)
                 row = _row(operator, sample, values, asked)
                 row |= {} if others is None else others.row(operator, sample)
                 row |= case_table.row_of(
@@ -539,15 +540,6 @@ def _opened(
     else:
         samples = files.read(file, options)
         yield [(sample, lambda *_: None, math.nan) for sample in samples]
-
-
-def _finite(sample: Sample, values: np.ndarray) -> np.ndarray:
-    if not np.isfinite(values).all():
-        raise ValueError(
-            f"The prediction for {sample.name} is not finite; its inputs are too far "
-            "from the training data."
-        )
-    return values
 
 
 def _row(

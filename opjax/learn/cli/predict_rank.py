@@ -1,6 +1,7 @@
 """Ranking of candidates to solve next, `opjax-predict --rank=12`."""
 
 import dataclasses
+import itertools
 import pathlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -93,9 +94,11 @@ def rank(
             "No solved cases are known, so candidates are compared only with each "
             "other; pass the files of the solved cases, --solved."
         )
-    cases = _from_files(operator, inputs, point_dim)
     if ranges is not None:
         cases = _from_ranges(operator, inputs, point_dim, parse_ranges(ranges), count)
+    else:
+        several = (operator.read(f, point_dim=point_dim) for f in files.find(inputs))
+        cases = itertools.chain.from_iterable(several)
     candidates: list[Candidate] = [ranker.measure(sample) for sample in cases]
     chosen = ranker.order(candidates, count)
     output.mkdir(parents=True, exist_ok=True)
@@ -129,13 +132,6 @@ def _solved(
         return
     for file in solved_files:
         yield from files.read(file, options)
-
-
-def _from_files(
-    operator: Trained, inputs: Sequence[str], point_dim: int | None
-) -> Iterator[Sample]:
-    for file in files.find(inputs):
-        yield from operator.read(file, point_dim=point_dim)
 
 
 def _from_ranges(

@@ -213,25 +213,17 @@ def check_types(cls: type[Configuration], values: Mapping[str, object]) -> None:
         if field.name not in values:
             continue
         value, default = values[field.name], field.default
-        if isinstance(default, tuple) != isinstance(value, tuple):
+        fits = isinstance(default, tuple) == isinstance(value, tuple)
+        of = default[0] if isinstance(default, tuple) and default else default
+        if not isinstance(of, tuple):  # an empty one says nothing of its elements
+            kinds = (float, int) if type(of) is float else (type(of),)
+            for element in value if isinstance(value, tuple) else (value,):
+                large = isinstance(element, int) and abs(element) >= 2**63
+                fits = fits and type(element) in kinds and not large
+        if not fits:
             raise ValueError(
                 f"{field.name}={repr(value)[:80]} must have the form of {default!r}."
             )
-        elements = value if isinstance(value, tuple) else (value,)
-        of = default[0] if isinstance(default, tuple) and default else default
-        if isinstance(of, tuple):  # an empty one says nothing of its elements
-            continue
-        for element in elements:
-            kinds = (float, int) if type(of) is float else (type(of),)
-            if type(element) not in kinds or _is_too_large(element):
-                raise ValueError(
-                    f"{field.name}={repr(value)[:80]} must have the form of "
-                    f"{default!r}."
-                )
-
-
-def _is_too_large(value: object) -> bool:
-    return isinstance(value, int) and abs(value) >= 2**63
 
 
 def base_of(config: _Preset, presets: Mapping[str, _Preset]) -> _Preset:

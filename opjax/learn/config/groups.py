@@ -100,17 +100,13 @@ class RunOptions(Options):
         """
         return {
             (f"{model}_{label}" if label else model, seed): dataclasses.replace(
-                _of_model(variant, model), models=(model,), seeds=(seed,)
+                own, models=(model,), seeds=(seed,)
             )
-            for label, variant in self.variants().items()
+            for label, one in self.variants().items()
             for model in self.models
+            for own in [one.of_model(model) if isinstance(one, ModelOptions) else one]
             for seed in self.seeds
         }
-
-
-def _of_model(config: RunOptions, model: str) -> RunOptions:
-    """The configuration of one of its models."""
-    return config.of_model(model) if isinstance(config, ModelOptions) else config
 
 
 @dataclasses.dataclass(frozen=True)

@@ -381,7 +381,8 @@ def calibrate(
     if width in widths.FITTED:
         _check_divided(len(ordered), num_fit, coverage, width)
     uncertainty.check_cases(len(ordered) - num_fit, coverage=coverage)
-    predicted = [_predicted(operator, predict, sample) for sample in ordered]
+    each = map(predict or operator.both, ordered)
+    predicted = [Predicted(one) if isinstance(one, np.ndarray) else one for one in each]
     values = [one.values for one in predicted]
     reference = likeness.refer(operator, ordered, values, false_alarms=false_alarms)
     half_widths = intervals.calibrate(
@@ -412,15 +413,6 @@ def calibrate(
         half_widths,
         reference,
     )
-
-
-def _predicted(
-    operator: Trained,
-    predict: Callable[[Sample], np.ndarray | Predicted] | None,
-    sample: Sample,
-) -> Predicted:
-    predicted = operator.both(sample) if predict is None else predict(sample)
-    return Predicted(predicted) if isinstance(predicted, np.ndarray) else predicted
 
 
 def factors_of_channels(
@@ -469,8 +461,7 @@ def _scores_of_points(
     weights: list[np.ndarray] = []
     for sample, value in zip(cases, values, strict=True):
         assert sample.target is not None
-        own_weights = sample.quadrature_weights
-        weight = np.ones(len(value), np.float32) if own_weights is None else own_weights
+        weight = prediction.weights_of(sample)
         arrays = value - sample.target, width(sample, value)
         # Padded, so that meshes of many sizes are few programs.
         size = prediction.padded_size(len(value))
@@ -480,7 +471,7 @@ def _scores_of_points(
         mass = jnp.asarray(with_zeros(weight, size), jnp.float32)
         scores = uncertainty.pointwise_scores(error, half, quadrature_weights=mass)
         points.append(np.asarray(scores)[: len(value)])
-        weights.append(np.asarray(weight))
+        weights.append(weight)
         if not np.isfinite(points[-1]).all():
             raise ValueError(
                 f"The prediction for {sample.name} is not finite; remove the case, or "
@@ -772,11 +763,9 @@ def row_of(
       kind: kind of the band.
       coverage: target coverage of each field.
     """
-    weights = sample.quadrature_weights
     arrays = [*band] if sample.target is None else [sample.target, *band]
     size = prediction.padded_size(sample.num_points)
-    own_weights = np.ones(sample.num_points, np.float32) if weights is None else weights
-    mass = jnp.asarray(with_zeros(np.asarray(own_weights), size), jnp.float32)
+    mass = jnp.asarray(with_zeros(prediction.weights_of(sample), size), jnp.float32)
     each: dict[str, Row] = {}
     for field in fields.varying:
         # In units of the spread, without the prediction's mean, which may be large.

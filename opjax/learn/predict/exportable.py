@@ -107,9 +107,8 @@ class Exportable:
             scalars = features[0, channels:] if self.inputs.scalar_dim else None
         weighted = self._trained.description.weighted
         weights = quadrature_weights if weighted else None
-        parameters = functions.Parameters(
-            self._trained.model, self._trained.normalizers
-        )
+        trained = self._trained
+        parameters = functions.Parameters(trained.model, trained.normalizers)
         output = self._call(parameters, mesh_points, own, scalars, weights)
         values, numbers = output if isinstance(output, Predicted) else (output, ())
         if not (self._scalars or self._quantities):
@@ -183,15 +182,9 @@ class Exportable:
     @property
     def provenance(self) -> Json:
         """Origin of the operator, as JSON: model, sizes and ranges of the training."""
-        description = self._trained.description
-        facts = {
-            "model": self._trained.name,
-            "num_train": description.num_train,
-            "num_points": description.num_points,
-            "ranges": description.ranges,
-            "names": description.names,
-        }
-        return to_json(facts)
+        names = ("num_train", "num_points", "ranges", "names")
+        facts = {name: getattr(self._trained.description, name) for name in names}
+        return to_json({"model": self._trained.name} | facts)
 
     def _about(self) -> dict[str, str]:
         names = self._trained.description.names
@@ -208,10 +201,12 @@ class Exportable:
 
     def _check(self) -> None:
         """Raises ValueError for a name or a quantity that is not defined."""
-        if VALUES in self._scalars:
+        taken = dict.fromkeys(self.inputs.names(), "receive an input")
+        taken[VALUES] = "return the field"
+        if alike := [name for name in self._scalars if name in taken]:
             raise ValueError(
-                f"The predicted scalar {VALUES!r} cannot be exported: exported "
-                "operators return the field by this name. Rename the scalar."
+                f"The predicted scalar {alike[0]!r} cannot be exported: exported "
+                f"operators {taken[alike[0]]} by this name. Rename the scalar."
             )
         description, inputs = self._trained.description, self.inputs
         n = max(inputs.num_points or 0, inputs.min_points)

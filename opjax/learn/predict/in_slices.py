@@ -126,11 +126,7 @@ def _predict(
     means = prediction.Means(operator.model)
     for part in parts:
         values = prediction.decoded(operator, part)
-        if not np.isfinite(values).all():
-            raise ValueError(
-                f"The prediction for {name} is not finite; its inputs are too far "
-                "from the training data."
-            )
+        prediction.check_finite_output(name, values)
         rows = slice(start, start + len(values))
         column = None if weights is None else weights[rows]
         if written is not None:

@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 from opjax import uncertainty
 from opjax.learn.named_types import HostArrays, Row
 from opjax.learn.predict import widths
-from opjax.learn.predict.prediction import padded_size
+from opjax.learn.predict.prediction import padded_size, weights_of
 from opjax.learn.predict.trained import Trained
 from opjax.learn.predict.widths import Call
 from opjax.samples import Sample
@@ -98,7 +98,9 @@ class Reference(NamedTuple):
         """The groups of numbers of a case, beside those of the calibration cases."""
         noise_of_means = shapes.noise
         features, noise = jnp.asarray(features), jnp.asarray(noise)
-        end = len(features) - _num_scalars(trained)
+        # Smallest and largest scalars of training.
+        ends = trained.description.ranges.get("scalars")
+        end = len(features) - (0 if ends is None else len(ends[0]))
         groups = [
             uncertainty.Group(
                 features[:end], self.features[:, :end], noise, noise_of_means
@@ -107,7 +109,7 @@ class Reference(NamedTuple):
             uncertainty.Group(means, shapes.means, noise / 2, noise_of_means / 2),
         ]
         if end < len(features):
-            limits = _limits(trained)
+            limits = widths.encoded(trained, "scalars", ends)
             groups += [
                 uncertainty.Group(features[end:], self.features[:, end:], limits=limits)
             ]
@@ -341,32 +343,17 @@ def least_cases(false_alarms: float) -> int:
     return uncertainty.least_cases(round(1 - false_alarms, 12))
 
 
-def _num_scalars(trained: Trained) -> int:
-    ends = trained.description.ranges.get("scalars")
-    return 0 if ends is None else len(ends[0])
-
-
-def _limits(trained: Trained) -> np.ndarray | None:
-    """Smallest and largest scalars of training as the operator sees them, `(2, s)`."""
-    ends = trained.description.ranges.get("scalars")
-    return None if ends is None else widths.encoded(trained, "scalars", ends)
-
-
 def features_of(trained: Trained, sample: Sample, prediction: np.ndarray) -> np.ndarray:
     """Returns moments of points, input and prediction, and the scalars, `(f,)`.
 
     All are normalised as for the operator, and divided by their training spread.
     """
-    prediction = trained.reduced_values(prediction, sample)
+    fields = widths.parts_of(trained, sample, prediction)
     sample = trained.reduced(sample)
-    fields = [widths.encoded(trained, "mesh_points", sample.mesh_points)]
-    if sample.features is not None:
-        fields.append(widths.encoded(trained, "features", sample.features))
-    fields.append(widths.encoded(trained, "target", prediction))
     with jax.enable_x64(True):
         moments = uncertainty.field_moments(
             _padded(np.concatenate(fields, axis=1)),
-            quadrature_weights=_padded(_weights(sample)),
+            quadrature_weights=_padded(weights_of(sample)),
         )
     if sample.scalars is None:
         return np.asarray(moments)
@@ -380,22 +367,15 @@ def shape_of(trained: Trained, sample: Sample, waves: np.ndarray) -> np.ndarray:
     points = widths.encoded(trained, "mesh_points", points)
     with jax.enable_x64(True):
         means = uncertainty.wave_means(
-            _padded(points), waves, quadrature_weights=_padded(_weights(sample))
+            _padded(points), waves, quadrature_weights=_padded(weights_of(sample))
         )
     return np.asarray(means)
 
 
 def noise_of(sample: Sample) -> float:
     """Returns the inverse effective number of points, `sum w^2 / (sum w)^2`."""
-    weights = _weights(sample)
+    weights = weights_of(sample)
     return float(np.sum(weights**2) / np.sum(weights) ** 2)
-
-
-def _weights(sample: Sample) -> np.ndarray:
-    weights = sample.quadrature_weights
-    if weights is None:
-        return np.ones(sample.num_points)
-    return np.asarray(weights, np.float64)
 
 
 def _padded(array: np.ndarray) -> np.ndarray:

@@ -24,6 +24,12 @@ from opjax.samples.sliced import WithConstants
 from opjax.streaming import plan
 
 _MANY_POINTS = 2**17  # seconds for each layer and head
+# Inputs whose numbers are checked, by name of the array.
+_INPUTS = {
+    "mesh_points": "coordinates",
+    "features": "channels of features",
+    "scalars": "scalars",
+}
 _ARRAYS = ("mesh_points", "features", "quadrature_weights", "scalars")
 
 
@@ -145,11 +151,7 @@ def predict(
     if trained.scaling is not None:
         trained.scaling.warn_of_units(sample, trained.description.numbers)
     predicted = in_case(trained, sample, predicted)
-    if not all(np.isfinite(part).all() for part in predicted if part is not None):
-        raise ValueError(
-            f"The prediction for {sample.name} is not finite; its inputs are too far "
-            "from the training data."
-        )
+    check_finite_output(sample.name, *predicted)
     return predicted
 
 
@@ -169,7 +171,9 @@ def _predict_reduced(
     if n > limits.chunk_size and not obstacle(trained):
         parts = chunks(trained, arrays, time=time, limits=limits)
         values = np.concatenate(list(parts))
-        scalars = _scalars_of(trained, values, sample.quadrature_weights)
+        means = Means(trained.model)
+        means.add(values, sample.quadrature_weights)
+        scalars = means.scalars(trained.normalizers)
         return Predicted(_of_case(trained, sample, values), scalars)
     when = None if time is None else jnp.asarray(time, jnp.float32)
     if not trained.fixed_points and n <= limits.chunk_size:
@@ -197,15 +201,6 @@ def _of_case(trained: Learned, sample: Sample, values: np.ndarray) -> np.ndarray
     std = trained.normalizers["target"].std
     total = trained.start.total(values[:, : difference.shape[1]], std, sample)
     return total.astype(difference.dtype)
-
-
-def _scalars_of(
-    trained: Learned, values: np.ndarray, weights: np.ndarray | None
-) -> np.ndarray | None:
-    """Reads the scalars off all channels of a model that was evaluated in chunks."""
-    means = Means(trained.model)
-    means.add(values, weights)
-    return means.scalars(trained.normalizers)
 
 
 class Means:
@@ -408,6 +403,26 @@ def in_units(
     return normalize.decode_host(normalizers[name], values)
 
 
+def weights_of(sample: Sample) -> np.ndarray:
+    """Returns the quadrature weights of a sample, ones if it has none, `(n,)`."""
+    weights = sample.quadrature_weights
+    return np.ones(sample.num_points) if weights is None else np.asarray(weights, float)
+
+
+def has_weight(sample: Sample) -> np.ndarray:
+    """Whether each point counts, `(n,)`: those of positive weight do."""
+    return weights_of(sample) > 0
+
+
+def check_finite_output(name: str, *values: np.ndarray | None) -> None:
+    """Raises ValueError if a prediction is not finite."""
+    if not all(np.isfinite(part).all() for part in values if part is not None):
+        raise ValueError(
+            f"The prediction for {name} is not finite; its inputs are too far from the "
+            "training data."
+        )
+
+
 def padded_size(num_points: int) -> int:
     """The padded size of a mesh: at most an eighth more points, or 64."""
     step = max(64, 2 ** max(num_points.bit_length() - 4, 0))
@@ -421,19 +436,17 @@ def check(trained: Learned, sample: Sample, *, weights: bool) -> None:
     """
     description = trained.description
     operator = f"the operator in {trained.folder}"
-    for name in ("mesh_points", "features"):
+    for name, what in _INPUTS.items():
         array = getattr(sample, name)
         expected = getattr(description.channels, name)
-        count = 0 if array is None else array.shape[1]
+        count = 0 if array is None else array.shape[-1]
         if count != expected:
-            what = "coordinates" if name == "mesh_points" else "channels of features"
             names = description.names.get(name)
+            hint = "." if name == "scalars" else "; see --point_dim."
             raise ValueError(
                 f"{sample.name} has {count} {what}, but {operator} was trained with "
-                f"{expected}"
-                + (f" ({', '.join(names)})." if names else "; see --point_dim.")
+                f"{expected}" + (f" ({', '.join(names)})." if names else hint)
             )
-    _check_scalars(trained, sample)
     weighted = sample.quadrature_weights is not None
     if weights and weighted != description.weighted:
         has = ("without", "with")
@@ -463,18 +476,6 @@ def _check_grid(trained: Learned, sample: Sample) -> None:
         f"{sample.name} is on a grid of {tuple(sample.grid_shape)}, but the operator "
         f"in {trained.folder} supports only grids of {grid}."
     )
-
-
-def _check_scalars(trained: Learned, sample: Sample) -> None:
-    expected = trained.description.channels.scalars
-    count = 0 if sample.scalars is None else len(sample.scalars)
-    if count != expected:
-        names = trained.description.names.get("scalars")
-        raise ValueError(
-            f"{sample.name} has {count} scalars, but the operator in {trained.folder} "
-            f"was trained with {expected}"
-            + (f" ({', '.join(names)})." if names else ".")
-        )
 
 
 @jax.jit

@@ -10,6 +10,7 @@ import numpy as np
 from opjax import geometry, quadrature
 from opjax.files import components, patches
 from opjax.learn.config.quantities import EXTREMES, FLUX, MEANS, SHEARS, SUM, Quantity
+from opjax.learn.predict.prediction import has_weight
 from opjax.learn.predict.quantity_values import Names, value
 from opjax.samples import Patch, Sample
 
@@ -161,7 +162,7 @@ def rule_of(wanted: Quantity, sample: Sample) -> Patch:
     Raises:
       ValueError: as from `measure`.
     """
-    points, counted = np.asarray(sample.mesh_points, np.float64), _counted(sample)
+    points, counted = np.asarray(sample.mesh_points, np.float64), has_weight(sample)
     if wanted.is_over_facets:
         return _of_facets(wanted, points, counted, sample)
     mask = _on_boundary(wanted, sample)
@@ -234,13 +235,6 @@ def _without_areas(mask: np.ndarray, points: np.ndarray) -> Patch:
     rows = np.flatnonzero(mask)
     none = np.zeros((len(rows), points.shape[1]))
     return Patch(rows, np.ones(len(rows)), none, points[rows])
-
-
-def _counted(sample: Sample) -> np.ndarray:
-    """Which points count, `(n,)`: those of positive weight."""
-    if sample.quadrature_weights is None:
-        return np.ones(sample.num_points, bool)
-    return np.asarray(sample.quadrature_weights) > 0
 
 
 def _some(mask: np.ndarray) -> np.ndarray:

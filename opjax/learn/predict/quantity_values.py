@@ -74,8 +74,10 @@ def _force_value(
     else:
         pressure = field[:, 0] - reference("reference", 0.0)
         pressure = reference("kinematic", 1.0) * pressure
-        act = _moment if wanted.kind in MOMENTS else _force
-        force = act(wanted, pressure, rule)
+        if wanted.kind in MOMENTS:
+            force = _moment(wanted, pressure, rule)
+        else:
+            force = quantities.force(*_padded(pressure, rule.area_vectors))
     if wanted.is_coefficient:
         force = quantities.coefficient(
             force,
@@ -94,12 +96,6 @@ def _force_value(
     if axis >= len(force):
         raise ValueError(f"the mesh has only {len(force)} dimensions.")
     return force[axis]
-
-
-def _force(wanted: Quantity, pressure: Any, rule: Patch) -> jax.Array:
-    """The force of a pressure, `(p,)`."""
-    del wanted
-    return quantities.force(*_padded(pressure, rule.area_vectors))
 
 
 def _moment(wanted: Quantity, values: Any, rule: Patch) -> jax.Array:

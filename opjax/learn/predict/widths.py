@@ -27,6 +27,7 @@ from opjax.learn.predict.neighbourhoods import (
     of_each,
     root,
 )
+from opjax.learn.predict.prediction import has_weight
 from opjax.learn.predict.trained import Trained
 from opjax.normalize import Normalizer
 from opjax.samples import Sample
@@ -150,7 +151,7 @@ class Ensemble(NamedTuple):
     def __call__(self, sample: Sample, prediction: np.ndarray) -> np.ndarray:
         """Returns the distance, and the floor."""
         spread = spread_of(self.members, sample, prediction)
-        typical = np.sqrt(np.mean(np.square(spread[_counted(sample)]), axis=0))
+        typical = np.sqrt(np.mean(np.square(spread[has_weight(sample)]), axis=0))
         scale = self.scale * self.members[0].factor(sample)
         return spread + self.floor * typical + _LEAST * scale
 
@@ -214,7 +215,7 @@ class Residual(NamedTuple):
         if len(widths) == len(prediction):
             return widths
         every = np.broadcast_to(scale, prediction.shape).astype(widths.dtype)
-        every[_counted(sample)] = widths
+        every[has_weight(sample)] = widths
         return every
 
     def function(self, mesh: Sample | None) -> WidthFunction:
@@ -224,7 +225,7 @@ class Residual(NamedTuple):
                 "The width of the band depends on neighbouring points; pass the mesh, "
                 "as in band_function(sample)."
             )
-        case, rows = mesh, np.flatnonzero(_counted(mesh))
+        case, rows = mesh, np.flatnonzero(has_weight(mesh))
         points = self.trained.reduced(mesh).mesh_points[rows]
         encoded_points = encoded(self.trained, "mesh_points", points)
         near = of_each(np.clip(encoded_points, -10, 10))
@@ -259,6 +260,11 @@ def scale_of(trained: Trained) -> np.ndarray:
     std = np.asarray(trained.normalizers["target"].std, np.float32)
     std = np.broadcast_to(std.reshape(-1, std.shape[-1]).mean(axis=0), (count,))
     return np.where(std > 0, std, 1)  # of constant channels, which have no band
+
+
+def scale_at(trained: Trained, sample: Sample) -> np.ndarray:
+    """Training spread of every channel in the physical units of a case, `(q,)`."""
+    return scale_of(trained) * trained.factor(sample)
 
 
 def spread_of(
@@ -366,8 +372,8 @@ def table_of(
     """
     assert sample.target is not None
     features = _all_features(trained, sample, prediction, members=members)
-    keep = _counted(sample)
-    scale = scale_of(trained) * trained.factor(sample)
+    keep = has_weight(sample)
+    scale = scale_at(trained, sample)
     error = np.abs(prediction - sample.target)[keep] / scale
     largest = local_largest(sample.mesh_points[keep], error)
     logs, sizes = (
@@ -439,13 +445,6 @@ def _solve(gram: np.ndarray, right: np.ndarray, ridge: float) -> np.ndarray:
     return np.linalg.solve(gram + np.diag(weights), right)
 
 
-def _counted(sample: Sample) -> np.ndarray:
-    """Which points count, `(n,)`: those of positive weight."""
-    if sample.quadrature_weights is None:
-        return np.ones(sample.num_points, bool)
-    return np.asarray(sample.quadrature_weights) > 0
-
-
 def _all_features(
     trained: Trained,
     sample: Sample,
@@ -455,13 +454,13 @@ def _all_features(
     local: bool = True,
 ) -> np.ndarray:
     """What a residual model knows of every point that counts, with other seeds."""
-    keep = _counted(sample)
+    keep = has_weight(sample)
     inputs = None if sample.features is None else sample.features[keep]
     counted = sample._replace(mesh_points=sample.mesh_points[keep], features=inputs)
     features = _features(trained, counted, prediction[keep], local=local)
     if not members:
         return features
-    scale = scale_of(trained) * trained.factor(sample)
+    scale = scale_at(trained, sample)
     apart = spread_of(members, sample, prediction)[keep] / scale
     return np.hstack([features, _of_spread(counted.mesh_points, apart)])
 
@@ -470,14 +469,19 @@ def _features(
     trained: Trained, sample: Sample, prediction: np.ndarray, *, local: bool = True
 ) -> np.ndarray:
     """Returns the inputs of a residual model at every point, `(n, features)`."""
-    prediction = trained.reduced_values(prediction, sample)
-    sample = trained.reduced(sample)
-    parts = [encoded(trained, "mesh_points", sample.mesh_points)]
-    if sample.features is not None:
-        parts.append(encoded(trained, "features", sample.features))
-    parts.append(encoded(trained, "target", prediction))
+    parts = parts_of(trained, sample, prediction)
     near = of_each(np.clip(parts[0], -10, 10)) if local else None
     return _columns(parts, near)
+
+
+def parts_of(
+    trained: Trained, sample: Sample, prediction: np.ndarray
+) -> list[np.ndarray]:
+    """Returns normalised coordinates, inputs if any, and prediction of a case."""
+    reduced = trained.reduced(sample)
+    arrays = {"mesh_points": reduced.mesh_points, "features": reduced.features}
+    arrays["target"] = trained.reduced_values(prediction, sample)
+    return [encoded(trained, k, a) for k, a in arrays.items() if a is not None]
 
 
 def _columns(

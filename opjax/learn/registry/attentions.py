@@ -169,27 +169,17 @@ BASES: dict[str, NamedBasis] = {
 }
 
 
-def _functional(config: ModelOptions) -> Mixer:
-    return partial(
-        nn.mixers.FunctionalMap,
-        ridge_logit=config.ridge_logit,
-        ridge_unit=config.ridge_unit,
-    )
-
-
-def _functional_fixed(config: ModelOptions) -> Mixer:
-    return partial(
-        nn.mixers.FixedRidgeMap,
-        ridge_logit=config.ridge_logit,
-        ridge_unit=config.ridge_unit,
+def _ridge_map(mixer: type[nn.mixers.FunctionalMap]) -> Callable[[ModelOptions], Mixer]:
+    return lambda config: partial(
+        mixer, ridge_logit=config.ridge_logit, ridge_unit=config.ridge_unit
     )
 
 
 _RIDGE = ("ridge_logit", "ridge_unit")
 
 MIXERS: dict[str, NamedMixer] = {
-    "functional": NamedMixer(_functional, _RIDGE),
-    "functional_fixed": NamedMixer(_functional_fixed, _RIDGE),
+    "functional": NamedMixer(_ridge_map(nn.mixers.FunctionalMap), _RIDGE),
+    "functional_fixed": NamedMixer(_ridge_map(nn.mixers.FixedRidgeMap), _RIDGE),
     "functional_gcv": NamedMixer(lambda config: nn.mixers.CrossValidatedMap),
     "softmax": NamedMixer(lambda config: nn.mixers.SoftmaxMap),
     "galerkin": NamedMixer(lambda config: nn.mixers.GalerkinMap),

@@ -139,21 +139,17 @@ def _lno(config: ModelOptions, sizes: Sizes, rngs: nnx.Rngs) -> nn.LatentNeuralO
     )
 
 
-def _nystromformer(config: ModelOptions) -> Layer:
-    return partial(
-        nn.attention.NystromformerAttention,
-        num_heads=config.num_heads,
-        num_landmarks=config.num_landmarks,
-    )
-
-
 def _with_heads(layer: type[nnx.Module]) -> Callable[[ModelOptions], Layer]:
     return lambda config: partial(layer, num_heads=config.num_heads)
 
 
 # Attention layers that the published programs use on some data sets.
 ONO_ATTENTIONS: dict[str, Callable[[ModelOptions], Layer]] = {
-    "nystrom": _nystromformer,
+    "nystrom": lambda config: partial(
+        nn.attention.NystromformerAttention,
+        num_heads=config.num_heads,
+        num_landmarks=config.num_landmarks,
+    ),
     "mean": _with_heads(nn.attention.MeanAttention),
     "efficient": _with_heads(nn.attention.EfficientAttention),
     "galerkin": _with_heads(nn.attention.SharedNormAttention),

@@ -57,16 +57,16 @@ def _curves(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Epochs `(e,)` that all seeds have, and their values `(seeds, e)`."""
     curves = [
-        {row[_clock(row)]: row[column] for row in rows if column in row}
+        {
+            row.get("epoch", row.get("step")): row[column]
+            for row in rows
+            if column in row
+        }
         for rows in group
     ]
     shared = sorted(set.intersection(*({*curve} for curve in curves)))
     values = [[curve[epoch] for epoch in shared] for curve in curves]
     return np.asarray(shared), np.asarray(values, np.float64)
-
-
-def _clock(row: Mapping[str, Any]) -> str:
-    return "epoch" if "epoch" in row else "step"
 
 
 def _band(axis: Axes, epochs: np.ndarray, values: np.ndarray, line: Line) -> None:

@@ -175,7 +175,9 @@ class Loop:
         if not self.batches.shape:
             rate = optax.tree.get(state.optimizer_state, "learning_rate")
             row |= {} if rate is None else {"learning_rate": float(rate)}
-        row["train_loss"] = self._mean(progress.losses) / self._samples()
+        summed = self.task.over_batch and not self.task.mean  # over the samples
+        row["train_loss"] = self._mean(progress.losses)
+        row["train_loss"] /= self.settings.batch_size if summed else 1
         row["grad_norm"] = self._mean(progress.norms)
         if progress.good is not None and self.batches.shape:
             row["diverged"] = int(np.count_nonzero(~progress.good))
@@ -186,11 +188,6 @@ class Loop:
             self._wait_for_evaluation(epochs, row["train_loss"])
             row["validation"] = self._validate(epochs)
         return row | {"seconds": self.seconds()}
-
-    def _samples(self) -> int:
-        """Samples that a loss is the sum of."""
-        summed = self.task.over_batch and not self.task.mean
-        return self.settings.batch_size if summed else 1
 
     def _mean(self, values: np.ndarray) -> float:
         """The mean over the steps of the epoch, and over the replicas that go on."""

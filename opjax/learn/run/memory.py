@@ -45,17 +45,13 @@ def _advice(task: BaseTask, model: object, settings: Settings, error: str) -> st
     points = max(map(buckets.num_points, task.known), default=0)
     if points and isinstance(model, nn.OperatorTransformer):
         if division.obstacle(model, "stream") is None:
-            ways.append(_chunked(model, points))
+            chunk = min(model.chunk_size or _CHUNK, _CHUNK)
+            needed = plan.needed_bytes(model, points, chunk_size=chunk, store_every=1)
+            size = f"{needed / 2**20:.0f} MiB for a sample"
+            ways.append(f"--chunk_size={chunk}, about {size}")
             ways.append("--storage_dtype=bfloat16 with it, half of that")
         elif not model.rematerialize:
             ways.append("--rematerialize")
     ways.append("a smaller model, fewer points, or --devices with more devices")
     size = f"Samples have up to {points} points. " * bool(points)
     return f"{text}{size}What needs less: {'; '.join(ways)}."
-
-
-def _chunked(model: nn.OperatorTransformer, points: int) -> str:
-    """The size of chunks to take, and about what a sample needs with it."""
-    size = min(model.chunk_size or _CHUNK, _CHUNK)
-    needed = plan.needed_bytes(model, points, chunk_size=size, store_every=1)
-    return f"--chunk_size={size}, about {needed / 2**20:.0f} MiB for a sample"

@@ -17,6 +17,7 @@ from opjax.learn.baselines import fitted
 from opjax.learn.baselines.fitted import BEST, NAMES, Baselines
 from opjax.learn.messages import say
 from opjax.learn.predict.field_errors import keys
+from opjax.learn.predict.prediction import weights_of
 from opjax.learn.predict.starting import Start
 from opjax.learn.tasks.errors import SampleError
 from opjax.learn.tasks.evaluation import Evaluator, TestSet
@@ -200,10 +201,10 @@ def _over_size(
     sample: Sample, baseline: np.ndarray, change: np.ndarray, channels: list[int]
 ) -> tuple[np.ndarray, np.ndarray]:
     """What is left of a field, and what the model adds, over the size of the field."""
-    target, weights = np.asarray(sample.target, float), sample.quadrature_weights
-    roots = np.ones((len(target), 1))
-    if weights is not None:
-        roots = np.sqrt(np.asarray(weights, float))[:, None]
+    target, roots = (
+        np.asarray(sample.target, float),
+        np.sqrt(weights_of(sample))[:, None],
+    )
     size = np.linalg.norm(roots * target[:, channels]) or 1.0
     left = roots * (target - baseline)[:, channels] / size
     return left, roots * change[:, channels] / size

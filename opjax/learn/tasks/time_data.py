@@ -85,7 +85,11 @@ class Data:
             )
         # Stages begin at the same frames, so their epochs have the same batches.
         self.stages = tuple(
-            Windows(train, [_first(w, steps) for w in places], history=history)
+            Windows(
+                train,
+                [w._replace(targets=w.targets[:steps]) for w in places],
+                history=history,
+            )
             for steps in config.unroll_stages[:-1]
         )
         whole = partial(rolled, history=history)
@@ -124,11 +128,6 @@ class Data:
             time_embedding=self.how.timed,
         )
         self.batch_sizes = getattr(config, "batch_size", 1), 1, 1
-
-
-def _first(window: Window, steps: int) -> Window:
-    """A window without its later targets."""
-    return window._replace(targets=window.targets[:steps])
 
 
 def rolled(found: Sequence[Series], *, history: int, most: int = 0) -> Windows:
