@@ -209,7 +209,8 @@ def minimise(
 
     units = box.units(start)
     record(units)
-    found = optimize.minimize(
+    accuracy = float(jnp.finfo(jnp.asarray(0.0).dtype).eps) ** 0.75
+    solution = optimize.minimize(
         lambda units: terms(units, len(steps)).values[0],
         units,
         jac=lambda units: terms(units, len(steps)).slopes[0],
@@ -217,9 +218,9 @@ def minimise(
         bounds=[(0.0, 1.0)] * len(units),
         constraints=[constraint(row, kind) for row, kind in terms.constraints],
         callback=record,
-        options={"maxiter": int(num_steps), "ftol": _accuracy()},
+        options={"maxiter": int(num_steps), "ftol": accuracy},
     )
-    return Found(_best(steps, guard, reach), tuple(steps), str(found.message))
+    return Found(_best(steps, guard, reach), tuple(steps), str(solution.message))
 
 
 def _best(steps: Sequence[Step], guard: Guard, reach: Sequence[Reach]) -> Step:
@@ -234,8 +235,3 @@ def _best(steps: Sequence[Step], guard: Guard, reach: Sequence[Reach]) -> Step:
             "calibration, or allow more steps."
         )
     return min(inside, key=lambda step: step.value + guard.weight * step.band)
-
-
-def _accuracy() -> float:
-    """Tolerance of the optimiser for JAX's default precision."""
-    return float(jnp.finfo(jnp.asarray(0.0).dtype).eps) ** 0.75

@@ -10,9 +10,9 @@ from jax.typing import ArrayLike
 
 from opjax.nn import OperatorTransformer
 from opjax.streaming import programs
-from opjax.streaming.passes import Mesh, forward, open_mesh
+from opjax.streaming.passes import Mesh, behind, forward, open_mesh
 from opjax.streaming.plan import Chunks, Plan, sizes
-from opjax.streaming.source import Chunk, Reader, Source
+from opjax.streaming.source import Reader, Source
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,15 +168,9 @@ def _open(
 
 def _values(mesh: Mesh, mixed: jax.Array) -> Iterator[np.ndarray]:
     start = mesh.plan.start(mesh.plan.num_layers - 1)
-    last: tuple[Chunk, jax.Array] | None = None
-    for chunk in mesh.reader:
-        _, values = programs.finish(mesh.flat, mixed, mesh.inputs(start, chunk), start)
-        if last is not None:
-            yield _rows(*last)
-        last = chunk, values
-    assert last is not None
-    yield _rows(*last)
-
-
-def _rows(chunk: Chunk, values: jax.Array) -> np.ndarray:
-    return np.asarray(values)[: chunk.size]
+    results = (
+        (chunk, programs.finish(mesh.flat, mixed, mesh.inputs(start, chunk), start))
+        for chunk in mesh.reader
+    )
+    for chunk, (_, values) in behind(results):
+        yield np.asarray(values)[: chunk.size]

@@ -28,13 +28,21 @@ from opjax.streaming.passes import (
     Pass,
     Total,
     behind,
-    check_model,
     forward,
     open_mesh,
 )
 from opjax.streaming.plan import Chunks, Plan
 from opjax.streaming.programs import Fixed, Leaves
 from opjax.streaming.source import Chunk, Reader, Source
+
+
+def _open(
+    model: OperatorTransformer, source: Source, chunks: Chunks, time: ArrayLike | None
+) -> Mesh:
+    def plan(reader: Reader) -> Plan:
+        return chunks.plan(model, reader.num_points, reader.size)
+
+    return open_mesh(model, source, chunks, time, plan=plan, names=("target",))
 
 
 class InputCotangents(NamedTuple):
@@ -183,12 +191,7 @@ def value_and_grads(
       >>> slope.shape  # the gradient of the scale
       ()
     """
-    check_model(model)
-
-    def plan(reader: Reader) -> Plan:
-        return chunks.plan(model, reader.num_points, reader.size)
-
-    mesh = open_mesh(model, source, chunks, time, plan=plan, names=("target",))
+    mesh = _open(model, source, chunks, time)
     with mesh.storage:
         mixed, layer_sums = forward(mesh)
         fixed = jnp.asarray(mixed)
@@ -253,12 +256,7 @@ def input_cotangents(
       >>> np.concatenate([part.mesh_points for part in parts]).shape
       (9, 2)
     """
-    check_model(model)
-
-    def plan(reader: Reader) -> Plan:
-        return chunks.plan(model, reader.num_points, reader.size)
-
-    mesh = open_mesh(model, source, chunks, time, plan=plan, names=("target",))
+    mesh = _open(model, source, chunks, time)
     with mesh.storage:
         mixed, layer_sums = forward(mesh)
         fixed = jnp.asarray(mixed)
@@ -268,10 +266,13 @@ def input_cotangents(
         backward = _Backward(mesh, fixed, layer_sums, _PAIRING, of_sum)
         backward.to_sums()
         sums = backward.fixed()
-        for chunk, pulled in behind(
-            (chunk, _to_inputs(mesh, sums, chunk)) for chunk in mesh.reader
-        ):
-            yield _rows(chunk.size, pulled)
+        results = ((chunk, _to_inputs(mesh, sums, chunk)) for chunk in mesh.reader)
+        for chunk, (points, features) in behind(results):
+            rows = slice(chunk.size)
+            yield InputCotangents(
+                np.asarray(points)[rows],
+                None if features is None else np.asarray(features)[rows],
+            )
 
 
 def _to_inputs(
@@ -284,12 +285,6 @@ def _to_inputs(
     return programs.pull_inputs(
         mesh.flat, sums, inputs, mesh.time, chunk.given, weights, cotangent
     )
-
-
-def _rows(size: int, pulled: tuple[jax.Array, jax.Array | None]) -> InputCotangents:
-    points, features = pulled
-    of_features = None if features is None else np.asarray(features)[:size]
-    return InputCotangents(np.asarray(points)[:size], of_features)
 
 
 def _pairing(values: jax.Array, target: jax.Array, weights: jax.Array) -> jax.Array:
@@ -335,7 +330,7 @@ class _Backward:
     Args:
       mesh: that is gone over.
       mixed: coefficients of all layers.
-      found: sums of all layers.
+      layer_sums: sums of all layers.
       loss: loss of the whole mesh.
       of_sums: cotangent of its sums.
     """
@@ -344,18 +339,18 @@ class _Backward:
         self,
         mesh: Mesh,
         mixed: jax.Array,
-        found: list[Sums],
+        layer_sums: list[Sums],
         loss: SumLoss,
         of_sums: PyTree,
     ):
         self.mesh, self.mixed = mesh, mixed
-        self._found, self._loss, self._of_sums = found, loss, of_sums
+        self._layer_sums, self._loss, self._of_sums = layer_sums, loss, of_sums
         layers = mesh.plan.num_layers
         # Cotangents of the sums of all layers, filled from the last one.
         self._of_added: Any = jax.tree.map(
-            lambda x: np.zeros((layers, *x.shape), x.dtype), found[0].added
+            lambda x: np.zeros((layers, *x.shape), x.dtype), layer_sums[0].added
         )
-        highest = [sums.highest for sums in found if sums.highest is not None]
+        highest = [sums.highest for sums in layer_sums if sums.highest is not None]
         self._highest = jnp.stack(highest) if highest else None
         self.outer: Total[Leaves] = Total()
         self.shared: Total[Leaves] = Total()
@@ -384,7 +379,7 @@ class _Backward:
         of_block, of_shared, of_added = programs.pull_combine(
             mesh.flat,
             layer,
-            self._found[layer].added,
+            self._layer_sums[layer].added,
             mesh.totals,
             of_mixed.cast(mesh.dtype),
         )

@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
 import jax
@@ -19,6 +19,7 @@ from opjax.streaming.source import Chunk, Reader, Source, dtype_of
 from opjax.streaming.storage import Storage
 
 _Found = TypeVar("_Found")
+_Item = TypeVar("_Item")
 _Tree = TypeVar("_Tree")
 
 
@@ -54,8 +55,13 @@ class TotalSums(Total[Sums]):
         return one + other
 
 
-def _in_double(x: jax.Array) -> np.ndarray:
-    return np.asarray(x, np.float64)
+def behind(items: Iterable[_Item]) -> Iterator[_Item]:
+    """Yields each item when the next one is there, so that the device works ahead."""
+    last: list[_Item] = []
+    for item in items:
+        yield from last
+        last = [item]
+    yield from last
 
 
 class Pass(abc.ABC, Generic[_Found]):

@@ -218,12 +218,12 @@ def states(
     def body(
         layer: jax.Array, carry: tuple[jax.Array, jax.Array]
     ) -> tuple[jax.Array, jax.Array]:
-        found, z = carry
+        kept, z = carry
         z = _advance(model, mixed, here.given, layer, z)
-        return lax.dynamic_update_index_in_dim(found, z, layer - start + 1, 0), z
+        return lax.dynamic_update_index_in_dim(kept, z, layer - start + 1, 0), z
 
-    found = jnp.zeros((depth + 1, *z.shape), z.dtype).at[0].set(z)
-    return lax.fori_loop(start, stop, body, (found, z))[0]
+    kept = jnp.zeros((depth + 1, *z.shape), z.dtype).at[0].set(z)
+    return lax.fori_loop(start, stop, body, (kept, z))[0]
 
 
 @jax.jit
@@ -342,8 +342,8 @@ def pull_rest(
 ) -> jax.Array:
     """Returns cotangents of a layer's coefficients, from the layers after it."""
     block, z = block_of(model, layer), jnp.asarray(here.z)
-    found = partial(block_parts.advance, block, model.basis, z, here.given)
-    return jax.vjp(found, _row(mixed, layer))[1](g)[0]
+    advance = partial(block_parts.advance, block, model.basis, z, here.given)
+    return jax.vjp(advance, _row(mixed, layer))[1](g)[0]
 
 
 @_program

@@ -54,6 +54,14 @@ def weights_of(field: Array, quadrature_weights: ArrayLike | None) -> Array:
     return jnp.broadcast_to(weights, field.shape)
 
 
+def shares(field: Array, quadrature_weights: ArrayLike | None) -> tuple[Array, Array]:
+    """Whether each point counts, and its share of the sum of the weights, `(n,)`."""
+    weights = weights_of(field, quadrature_weights)[:, 0]
+    keep = weights > 0
+    share = jnp.where(keep, weights, 0)
+    return keep, share / jnp.sum(share)
+
+
 def mean(values: Array, weights: Array) -> Array:
     """Weighted mean over the values with positive weight; others are ignored."""
     keep = active(weights)

@@ -12,8 +12,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Float
 
 from opjax.uncertainty import _distances
-from opjax.uncertainty.conformal import least_cases
-from opjax.uncertainty.groups import Group, Rows, left_out, rows_of, score
+from opjax.uncertainty.groups import Group, Rows, check_count, left_out, rows_of, score
 
 _TRIALS = 96
 _SHIFTS = 0.5 * 1.4 ** np.arange(16)  # up to 78 standard deviations
@@ -73,12 +72,7 @@ def detectable_shifts(
         raise ValueError(f"{power=} must be inside (0, 1), for example 0.8.")
     several = [_without_new(rows) for rows in rows_of(groups, ridge)]
     count = len(several[0].noise)
-    least = least_cases(round(1 - false_alarms, 12))
-    if count < least:
-        raise ValueError(
-            f"{count} reference cases are too few for {false_alarms=:g}: at least "
-            f"{least} are needed."
-        )
+    check_count(count, false_alarms)
     allowed = math.floor(false_alarms * (count + 1) + 1e-9)
     rates = [_alarm_rates(several, place, allowed) for place in range(len(several))]
     return jnp.stack([_first_above(rate, power) for rate in rates])

@@ -202,14 +202,19 @@ def alarm_margin(
     """
     rows = rows_of(groups, ridge)
     count = len(rows[0].noise) - 1
+    check_count(count, false_alarms)
+    # Rounded first: 0.05 of 20 is one, and not a little less.
+    return _margin(rows, count, math.floor(round(false_alarms * (count + 1), 9)))
+
+
+def check_count(count: int, false_alarms: float) -> None:
+    """Raises ValueError if there are too few reference cases for a rate of alarms."""
     least = least_cases(round(1 - false_alarms, 12))
     if count < least:
         raise ValueError(
             f"{count} reference cases are too few for {false_alarms=:g}: at least "
             f"{least} are needed."
         )
-    # Rounded first: 0.05 of 20 is one, and not a little less.
-    return _margin(rows, count, math.floor(round(false_alarms * (count + 1), 9)))
 
 
 @partial(jax.jit, static_argnames=("count", "place"))

@@ -75,10 +75,7 @@ def field_moments(
     _checks.floating(fields=fields)
     _checks.rank(2, fields=fields)
     fields = jnp.asarray(fields)
-    weights = _arguments.weights_of(fields, quadrature_weights)[:, 0]
-    keep = weights > 0
-    share = jnp.where(keep, weights, 0)
-    share = share / jnp.sum(share)
+    keep, share = _arguments.shares(fields, quadrature_weights)
     values = jnp.where(keep[:, None], fields, 0)
     highest = lax.Precision.HIGHEST
     mean = jnp.matmul(share, values, precision=highest)
@@ -141,10 +138,7 @@ def wave_means(
             f"waves has shape {vectors.shape}, but points has shape "
             f"{points.shape}: expected one number per coordinate."
         )
-    weights = _arguments.weights_of(points, quadrature_weights)[:, 0]
-    keep = weights > 0
-    share = jnp.where(keep, weights, 0)
-    share = share / jnp.sum(share)
+    keep, share = _arguments.shares(points, quadrature_weights)
     kept = jnp.where(keep[:, None], points, 0)
 
     def means(vector: Array) -> tuple[Array, Array]:

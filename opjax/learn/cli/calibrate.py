@@ -182,39 +182,35 @@ class Bands(NamedTuple):
           Prediction, lower and upper field side by side with the names of all channels
           (no channels if only scalars are predicted), and entries for the report.
         """
-        fields, ends = values, list[str]()
-        row: Row = {"band_coverage": self.found.coverage}
+        calibrated, fields, ends = self.found, values, list[str]()
+        row: Row = {"band_coverage": calibrated.coverage}
         if names:
-            band = self.found.band(sample, values, kind=self.kind)
+            band = calibrated.band(sample, values, kind=self.kind)
+            own_fields = calibrated.trained.fields_of(sample)
             fields = np.concatenate([values, band.lower, band.upper], axis=1)
             if self.pictures is not None:
                 half = (band.upper - band.lower) / 2
-                drawn = self.found.trained.fields_of(sample)
-                shown = dict(enumerate(self.found.trained.component_names))
-                shown = {c: shown[c] for c in drawn.channels}
+                listed = calibrated.trained.component_names
+                shown = {c: listed[c] for c in own_fields.channels}
                 self.pictures.add(sample, values, half, shown)
             ends = [f"{name}_{end}" for end in ("lower", "upper") for name in names]
+            kind, coverage = self.kind, calibrated.coverage
             row = calibration.row_of(
-                band,
-                sample,
-                self.found.trained.fields_of(sample),
-                kind=self.kind,
-                coverage=self.found.coverage,
+                band, sample, own_fields, kind=kind, coverage=coverage
             )
-        likeness_row = self.found.likeness(sample, values)
+        likeness_row = calibrated.likeness(sample, values)
         if likeness_row is not None:
             row |= likeness_row
             say(f"{sample.name}: {self._sentence(sample, likeness_row)}.")
         return (fields, [*names, *ends]), to_json(row)
 
     def _sentence(self, sample: Sample, likeness_row: Mapping[str, Any]) -> str:
-        description = self.found.trained.description
+        operator = self.found.trained
         p_value, distance = (
-            likeness_row["likeness_p_value"],
-            likeness_row["likeness_distance"],
+            likeness_row[f"likeness_{name}"] for name in ("p_value", "distance")
         )
-        reduced = self.found.trained.reduced(sample)
-        beyond = ranges.compare(description.training, reduced).get(ranges.BEYOND)
+        row = ranges.compare(operator.description.training, operator.reduced(sample))
+        beyond = row.get(ranges.BEYOND)
         outside = f"outside the training range in {' and '.join(beyond or ())}"
         if not likeness_row["unlike"]:
             words = (
@@ -228,7 +224,8 @@ class Bands(NamedTuple):
         if likeness_row["unlike_in"] == "shape":
             far += ", in details of the shape"
         if likeness_row["unlike_in"] == "scalars":
-            named = case_table.row_of(description.names, sample, None)["scalars"]
+            names = operator.description.names
+            named = case_table.row_of(names, sample, None)["scalars"]
             listed = ", ".join(f"{name} = {x:.6g}" for name, x in named.items())
             far += f", in the scalars {listed}"
         elif beyond:

@@ -69,7 +69,7 @@ from opjax.learn.predict import (
     trained,
 )
 from opjax.learn.predict.exportable import Exportable
-from opjax.learn.predict.field_errors import Sums, numbers_of
+from opjax.learn.predict.field_errors import error_of, numbers_of
 from opjax.learn.predict.prediction import Limits, check_finite_output
 from opjax.learn.predict.quantities import measure
 from opjax.learn.predict.sensitivity import Sensitivity
@@ -446,12 +446,18 @@ def _stream_all(
     for row in rows:
         if note := ranges.sentence(row):
             say(f"{row['name']}: {note}.")
+    _write_report(output, rows, options)
+    return [to_json(row) for row in rows]
+
+
+def _write_report(
+    output: pathlib.Path, rows: Sequence[Row], options: PredictOptions
+) -> None:
     output.mkdir(parents=True, exist_ok=True)
     write_json(output / "report.json", rows)
     case_table.write(output / case_table.FILE, rows)
     if options.sensitivity:
         sensitivity.write(output / sensitivity.FILE, rows)
-    return [to_json(row) for row in rows]
 
 
 def _predict_all(
@@ -519,10 +525,7 @@ def _predict_all(
         operator.description.training, reduced, operator.description.training["names"]
     ):
         warnings.warn(note, stacklevel=2)
-    write_json(output / "report.json", rows)
-    case_table.write(output / case_table.FILE, rows)
-    if slopes is not None:
-        sensitivity.write(output / sensitivity.FILE, rows)
+    _write_report(output, rows, options)
     return rows
 
 
@@ -555,9 +558,8 @@ def _row(
     if crowding := ranges.crowding(operator.description.training, reduced):
         row["points_crowding"] = crowding
     if sample.target is not None and values.shape[1]:
-        sums = Sums(operator.fields_of(sample))
-        sums.add(values, sample.target, sample.quadrature_weights)
-        row |= sums.errors().row()
+        pair = sample.target, sample.quadrature_weights
+        row |= error_of(operator.fields_of(sample), values, *pair).row()
     if note := ranges.sentence(to_json(row)):
         say(f"{sample.name}: {note}.")
     if asked:

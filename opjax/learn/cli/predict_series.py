@@ -21,7 +21,7 @@ from opjax.learn.messages import say
 from opjax.learn.named_types import Row
 from opjax.learn.predict import in_time
 from opjax.learn.predict.description import Stepping
-from opjax.learn.predict.field_errors import FieldErrors, Sums, joined
+from opjax.learn.predict.field_errors import FieldErrors, error_of, joined
 from opjax.learn.predict.trained import Trained
 from opjax.learn.report import animation
 from opjax.samples import Sample, Series, ranges
@@ -189,6 +189,5 @@ def _errors(
     near = int(np.argmin(np.abs(series.times - time)))
     if abs(series.times[near] - time) > 1e-3 * interval:
         return []
-    sums = Sums(operator.fields)
-    sums.add(values, series.values[near], series.quadrature_weights)
-    return [sums.errors()]
+    pair = series.values[near], series.quadrature_weights
+    return [error_of(operator.fields, values, *pair)]

@@ -31,7 +31,7 @@ from opjax.learn.config.fields import required
 from opjax.learn.json_files import read_object, to_json, write_text
 from opjax.learn.messages import say
 from opjax.learn.predict import calibration, published, trained
-from opjax.learn.predict.field_errors import Sums, joined
+from opjax.learn.predict.field_errors import error_of, joined
 from opjax.learn.predict.trained import Trained
 from opjax.learn.report import card, drawing, figures_fields
 from opjax.learn.tasks import outcome, scalars
@@ -151,9 +151,8 @@ def errors_of(operator: Trained, cases: Sequence[Sample]) -> dict[str, float]:
     for case in cases:
         both = operator.both(case)
         if both.values.shape[1] and case.target is not None:
-            sums = Sums(operator.fields_of(case))
-            sums.add(both.values, case.target, case.quadrature_weights)
-            fields.append(sums.errors())
+            pair = case.target, case.quadrature_weights
+            fields.append(error_of(operator.fields_of(case), both.values, *pair))
         if both.scalars is not None and case.target_scalars is not None:
             predicted.append(both.scalars)
             true.append(case.target_scalars)

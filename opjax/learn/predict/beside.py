@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from opjax.learn.baselines.fitted import FILE, NAMES, Baselines
-from opjax.learn.predict.field_errors import Sums, numbers_of
+from opjax.learn.predict.field_errors import error_of, numbers_of
 from opjax.learn.predict.learned import Learned
 from opjax.learn.predict.prediction import Predicted, check, in_case
 from opjax.learn.tables import number, table
@@ -79,9 +79,8 @@ class Beside(NamedTuple):
         each: dict[str, Any] = {}
         for name in self.baselines.names:
             values = self._replace(instead=name).predicted(found, sample).values
-            sums = Sums(found.fields_of(sample))
-            sums.add(values, sample.target, sample.quadrature_weights)
-            each[name] = sums.errors().row()
+            pair = sample.target, sample.quadrature_weights
+            each[name] = error_of(found.fields_of(sample), values, *pair).row()
         return {ROW: each}
 
 

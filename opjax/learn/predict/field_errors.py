@@ -184,9 +184,18 @@ def errors_of(
     fields: Fields, samples: Sequence[Sample], predicted: Iterable[np.ndarray]
 ) -> FieldErrors:
     """Returns the errors of predictions for samples with targets, in physical units."""
-    each: list[FieldErrors] = []
-    for sample, values in zip(samples, predicted, strict=True):
-        sums = Sums(fields)
-        sums.add(values, sample.target, sample.quadrature_weights)
-        each.append(sums.errors())
-    return joined(each)
+    return joined(
+        [
+            error_of(fields, values, sample.target, sample.quadrature_weights)
+            for sample, values in zip(samples, predicted, strict=True)
+        ]
+    )
+
+
+def error_of(
+    fields: Fields, predicted: ArrayLike, target: Any, weights: ArrayLike | None
+) -> FieldErrors:
+    """Returns the errors of one sample in physical units, see `Sums`."""
+    sums = Sums(fields)
+    sums.add(predicted, target, weights)
+    return sums.errors()

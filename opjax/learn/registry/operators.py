@@ -43,29 +43,6 @@ from opjax.learn.registry.entries import (
 from opjax.learn.registry.models import Layout
 from opjax.samples import Sample, summaries
 
-__all__ = [
-    "ATTENTIONS",
-    "BASES",
-    "MIXERS",
-    "REGISTRY",
-    "Encoded",
-    "Entry",
-    "Layout",
-    "Operator",
-    "Sizes",
-    "attention",
-    "build",
-    "call",
-    "check_mesh",
-    "check_options",
-    "entry",
-    "is_own",
-    "options_of",
-    "sizes",
-    "slug",
-    "splits_points",
-]
-
 _DEFAULTS = dataclasses.asdict(ModelOptions())
 _HEAD_CHANNELS = 32  # of the function whose means the scalars are read off
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from opjax._trees import Json
 from opjax.learn.baselines.fitted import NAMES
 from opjax.learn.json_files import write_json, write_text
 from opjax.learn.named_types import Row
@@ -14,6 +15,8 @@ from opjax.learn.run.folder import provenance
 from opjax.learn.tables import median_and_range, table
 from opjax.learn.tasks.compared import Compared
 
+# Rows of the members of a study, one for each seed, by name.
+Results = Mapping[str, Sequence[Json]]
 # Numbers of a member that are not results.
 _NOT_SHOWN = ("best_epoch", "parameters", "trained_parameters")
 
@@ -118,7 +121,7 @@ def write_report(
     }
 
 
-def _counts(row: Mapping[str, Any]) -> dict[str, int]:
+def _counts(row: Json) -> dict[str, int]:
     """The numbers of parameters of a member."""
     names = ("parameters", "trained_parameters")
     return {name: row[name] for name in names if name in row}
@@ -130,7 +133,7 @@ def _standard(
     """The tables of models, and below them of baselines."""
     results, fields = finished.results, finished.fields
     beside = {} if compared is None else compared.numbers
-    apart = [key for field in fields for key in _of_field(shown, field)]
+    apart = [key for field in fields for key in _of_field(shown, field).values()]
     whole = [key for key in shown if key not in apart]
     columns = {key: (key.replace("_", " "), 1.0) for key in whole}
     return comparison(results, columns, beside) + _fields(
@@ -138,7 +141,7 @@ def _standard(
     )
 
 
-def _beside(finished: Finished, compared: Compared, medians: Mapping[str, Any]) -> Row:
+def _beside(finished: Finished, compared: Compared, medians: Json) -> Row:
     """What the page and the last line say of baselines; saves them with the run."""
     if compared.fitted is not None:
         compared.fitted.save(finished.folder)
@@ -158,13 +161,13 @@ def _beside(finished: Finished, compared: Compared, medians: Mapping[str, Any]) 
 
 
 def _of_field(shown: Sequence[str], field: str) -> dict[str, str]:
-    """Keys of the numbers of a field, and what they are numbers of."""
+    """Keys of the numbers of a field, by what they are numbers of."""
     ends = {key: key.removesuffix(f"_{field}") for key in shown}
-    return {key: name for key, name in ends.items() if name != key and name in shown}
+    return {name: key for key, name in ends.items() if name != key and name in shown}
 
 
 def _fields(
-    results: Mapping[str, Sequence[Mapping[str, Any]]],
+    results: Results,
     shown: Sequence[str],
     fields: Sequence[str],
     beside: Mapping[str, Mapping[str, float]],
@@ -173,19 +176,14 @@ def _fields(
     if not fields:
         return ""
     each = {field: _of_field(shown, field) for field in fields}
-    names = list(dict.fromkeys(name for of in each.values() for name in of.values()))
+    names = list(dict.fromkeys(name for keys in each.values() for name in keys))
     lines: list[list[str]] = []
-    for model, rows in results.items():
-        kept = [row for row in rows if "diverged" not in row]
-        for field, of in each.items():
-            keys = {name: key for key, name in of.items()}
-            cells = [_cell(kept, keys[n], 1.0) if n in keys else "–" for n in names]
-            lines.append([model, field, *cells])
-    for baseline, numbers in beside.items():
-        for field, of in each.items():
-            keys = {name: key for key, name in of.items()}
-            cells = [_cell([numbers], keys.get(n, ""), 1.0) for n in names]
-            lines.append([NAMES[baseline], field, *cells])
+    kept = {model: _without_diverged(rows) for model, rows in results.items()}
+    kept |= {NAMES[baseline]: [numbers] for baseline, numbers in beside.items()}
+    for label, rows in kept.items():
+        for field, keys in each.items():
+            cells = [_cell(rows, keys.get(name, ""), 1.0) for name in names]
+            lines.append([label, field, *cells])
     headings = [name.replace("_", " ") for name in names]
     return f"\nEach field:\n\n{table(['model', 'field', *headings], lines)}"
 
@@ -199,10 +197,10 @@ def write_tables(
     write_text(folder / "tables.md", "\n".join(parts))
 
 
-def _numbers(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+def _numbers(results: Results) -> list[str]:
     """The keys of the members' numbers, in order."""
     rows = [row for group in results.values() for row in group]
-    kept = [row for row in rows if "diverged" not in row] or rows
+    kept = _without_diverged(rows) or rows
     return [
         key
         for key, value in kept[0].items()
@@ -229,9 +227,7 @@ def _head(finished: Finished) -> str:
     return f"{length}; {seeds}. Data: {finished.source}. {finished.notes}"
 
 
-def summary(
-    results: Mapping[str, Sequence[Mapping[str, Any]]], columns: Sequence[str]
-) -> Row:
+def summary(results: Results, columns: Sequence[str]) -> Row:
     """Returns `<column>_<name>`, medians over the seeds, and their `..._range`.
 
     A range is minimum and maximum. If one value is None (NaN in JSON), or missing
@@ -251,7 +247,7 @@ def summary(
 
 
 def comparison(
-    results: Mapping[str, Sequence[Mapping[str, Any]]],
+    results: Results,
     columns: Mapping[str, tuple[str, float]],
     beside: Mapping[str, Mapping[str, float]] | None = None,
 ) -> str:
@@ -263,7 +259,7 @@ def comparison(
     """
     lines = []
     for name, rows in results.items():
-        kept = [row for row in rows if "diverged" not in row]
+        kept = _without_diverged(rows)
         lost, seeds = len(rows) - len(kept), str(len(rows))
         cells = [_cell(kept, key, scale) for key, (_, scale) in columns.items()]
         if lost:
@@ -279,7 +275,11 @@ def comparison(
     return table(["model", "parameters", "seeds", *headings], lines)
 
 
-def _cell(rows: Sequence[Mapping[str, Any]], key: str, scale: float) -> str:
+def _without_diverged(rows: Sequence[Json]) -> list[Json]:
+    return [row for row in rows if "diverged" not in row]
+
+
+def _cell(rows: Sequence[Json], key: str, scale: float) -> str:
     numbers = [row[key] for row in rows if key in row]
     values = np.array(numbers, np.float64)  # None becomes NaN
     if not values.size:

@@ -1,7 +1,6 @@
 """Predicted scalars of the test samples, and their errors."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -9,10 +8,8 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from opjax import metrics
-from opjax._trees import Model, PyTree
 from opjax.learn.named_types import Numbers
 from opjax.learn.predict.scaling import Scaling
-from opjax.learn.run import buckets
 from opjax.samples import Sample
 
 WEIGHT = 0.1  # of errors of scalars beside those of the output function
@@ -31,37 +28,6 @@ def over_std(guess: jax.Array, true: jax.Array, std: ArrayLike) -> jax.Array:
       std: standard deviations over the training samples.
     """
     return jnp.sqrt(jnp.mean(((guess - true) / std) ** 2) + 1e-12)
-
-
-def predicted(
-    predict: Callable[[Any, Any], Any],
-    model: Model,
-    test: Sequence[Any],
-    rows: Sequence[np.ndarray],
-    batch_size: int,
-) -> np.ndarray:
-    """Predicts the scalars of the test samples, in physical units, `(num_test, t)`.
-
-    Args:
-      predict: `predict(model, sample)` of one encoded sample; its result has `scalars`.
-      model: the model, as passed to `predict`.
-      test: encoded samples, in buckets.
-      rows: indices of the samples of every bucket.
-      batch_size: number of samples evaluated at once.
-    """
-
-    @jax.jit
-    def look(model: Model, arrays: PyTree) -> jax.Array:
-        return jax.vmap(lambda sample: predict(model, sample).scalars)(arrays)
-
-    by_row: dict[int, np.ndarray] = {}
-    for bucket, places in zip(test, rows, strict=True):
-        for start in range(0, len(places), batch_size):
-            stop = min(start + batch_size, len(places))
-            chosen = range(start, stop)
-            values = np.asarray(look(model, buckets.rows(bucket, chosen)))
-            by_row |= dict(zip(places[start:stop].tolist(), values, strict=True))
-    return np.stack([by_row[row] for row in sorted(by_row)])
 
 
 def names_of(names: Mapping[str, Sequence[str]], count: int) -> Sequence[str]:
