@@ -41,15 +41,33 @@ def shapes(tree: PyTree) -> dict[str, jax.ShapeDtypeStruct]:
     return shapes
 
 
-def rebuild(found: Mapping[str, np.ndarray], like: PyTree) -> Any:
+def compared(
+    stored: Mapping[str, np.ndarray], like: PyTree
+) -> tuple[dict[str, jax.ShapeDtypeStruct], list[str], list[str]]:
+    """Compares the names of stored arrays with those of a template.
+
+    Returns:
+      The leaves that are stored, which are not empty; names of missing arrays; and
+      names of arrays that do not belong to the template.
+    """
+    leaves = {name: leaf for name, leaf in shapes(like).items() if leaf.size}
+    missing, extra = leaves.keys() - stored.keys(), stored.keys() - leaves.keys()
+    return leaves, sorted(missing), sorted(extra)
+
+
+def rebuild(stored: Mapping[str, np.ndarray], like: PyTree) -> Any:
     """Builds a tree from arrays.
 
     Args:
-      found: arrays by name, from `arrays`.
+      stored: arrays by name, from `arrays`; empty ones may be missing.
       like: template, which provides the structure, types and devices of the tree.
     """
     leaves, structure = jax.tree.flatten(like)
-    values = (found[name] for name, _ in _named(like, abstract=True))
+    empty = {
+        k: np.empty(x.shape, x.dtype) for k, x in shapes(like).items() if not x.size
+    }
+    every = {**empty, **stored}
+    values = (every[name] for name, _ in _named(like, abstract=True))
     return structure.unflatten(map(_convert, values, leaves))
 
 

@@ -321,24 +321,17 @@ def _write(
 def _read(
     path: pathlib.Path, like: PyTree
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Returns all arrays of a template by name, and the values of the manifest.
+    """Returns the non-empty arrays of a template, and the values of the manifest.
 
     Raises:
       Exception: whatever Orbax and TensorStore raise, if the checkpoint is damaged.
       _MismatchError: if the arrays are not those of the template.
     """
-    expected = _leaves.shapes(like)
     info = _manifest.read(path)
     if info["crc32"] != _manifest.checksums(path):
         raise OSError("its files do not match its manifest")
     arrays = _arrays.read(path)
-    empty = {
-        name: np.empty(leaf.shape, leaf.dtype)
-        for name, leaf in expected.items()
-        if not leaf.size
-    }
-    missing = sorted(expected.keys() - empty.keys() - arrays.keys())
-    extra = sorted(arrays.keys() - (expected.keys() - empty.keys()))
+    expected, missing, extra = _leaves.compared(arrays, like)
     if missing or extra:
         raise _MismatchError(
             f"{path} was saved with another structure: missing {missing[:5]}, "
@@ -357,7 +350,7 @@ def _read(
                 "configuration and version with which it was saved, or another "
                 "directory."
             )
-    return arrays | empty, info
+    return arrays, info
 
 
 def _reason(error: Exception) -> str:

@@ -93,8 +93,7 @@ def named(model: PyTree) -> dict[str, Array]:
       >>> sorted(tuning.named({"layers": [{"kernel": jnp.ones((2, 2))}]}))
       ['layers.0.kernel']
     """
-    leaves = jax.tree_util.tree_flatten_with_path(model)[0]
-    return {_name(path): leaf for path, leaf in leaves}
+    return {name: leaf for name, (_, leaf) in _leaves(model).items()}
 
 
 def tuned(model: PyTree, ranks: Mapping[str, int], *, key: Array) -> Tuned:
@@ -122,10 +121,7 @@ def tuned(model: PyTree, ranks: Mapping[str, int], *, key: Array) -> Tuned:
       >>> tuning.num_trained(found), bool((tuning.merged(found)["kernel"] == 1).all())
       (32, True)
     """
-    leaves = {
-        _name(path): (path, leaf)
-        for path, leaf in jax.tree_util.tree_flatten_with_path(model)[0]
-    }
+    leaves = _leaves(model)
     unknown = sorted(ranks.keys() - leaves.keys())
     if unknown or not ranks:
         raise ValueError(
@@ -191,8 +187,8 @@ def matrices(model: PyTree) -> set[str]:
       >>> tuning.matrices({"kernel": jnp.ones((8, 8)), "bias": jnp.zeros(8)})
       {'kernel'}
     """
-    leaves = jax.tree_util.tree_flatten_with_path(model)[0]
-    return {_name(path) for path, leaf in leaves if is_kernel(path, leaf)}
+    leaves = _leaves(model).items()
+    return {name for name, (path, leaf) in leaves if is_kernel(path, leaf)}
 
 
 def num_parameters(model: PyTree) -> int:
@@ -219,6 +215,12 @@ def num_trained(model: Tuned) -> int:
       8
     """
     return sum(leaf.size for leaf in jax.tree.leaves(model.parts))
+
+
+def _leaves(model: PyTree) -> dict[str, tuple[tuple[Any, ...], Array]]:
+    """Paths and leaves by name."""
+    leaves = jax.tree_util.tree_flatten_with_path(model)[0]
+    return {_name(path): (path, leaf) for path, leaf in leaves}
 
 
 def _name(path: tuple[Any, ...]) -> str:

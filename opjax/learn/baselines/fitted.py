@@ -4,7 +4,7 @@ import functools
 import json
 import pathlib
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -229,19 +229,14 @@ class Baselines:
             assert self.nearest is not None
             (row,) = self.nearest.places(self._inputs, asked)
             return self._transferred(self._cases[row], sample)
-        field_values = self._mean.copy()
-        for field, choice, modes in self._of_pod():
-            if not choice.rank:
-                continue
-            coefficients = choice.radial.predict(
-                choice.radial.chosen(self._inputs),
-                modes.coefficients[:, : choice.rank],
-                choice.radial.chosen(asked),
-            )
-            field_values[:, list(field.channels)] = self._shaped(
-                modes.field(coefficients[0])
-            )
-        return self._mesh.spread(sample, field_values)
+        fields = self._mean[None].copy()
+        self._set_pod(
+            fields,
+            lambda radial, values: radial.predict(
+                radial.chosen(self._inputs), values, radial.chosen(asked)
+            ),
+        )
+        return self._mesh.spread(sample, fields[0])
 
     def predict_scalars(self, name: str, sample: Sample) -> np.ndarray:
         """Predicts the target scalars of a case, `(t,)`, in their units.
@@ -288,20 +283,23 @@ class Baselines:
             ]
         count = len(cases)
         fields = (count * self._mean - self._gathered) / (count - 1)
-        for field, choice, modes in self._of_pod() if name == POD else ():
-            if not choice.rank:
-                continue
-            values = modes.coefficients[:, : choice.rank]
-            coefficients = left_out(choice.radial, self._inputs, values)
-            shaped = [self._shaped(modes.field(row)) for row in coefficients]
-            fields[:, :, list(field.channels)] = shaped
+        if name == POD:
+            self._set_pod(
+                fields, lambda one, values: left_out(one, self._inputs, values)
+            )
         return [self._mesh.spread(*pair) for pair in zip(cases, fields, strict=True)]
 
-    def _of_pod(self) -> "zip[tuple[Of, Choice, Modes]]":
-        return zip(self.fields, self.choices, self._modes, strict=False)
-
-    def _shaped(self, flat: np.ndarray) -> np.ndarray:
-        return flat.reshape(self._gathered.shape[1], -1)
+    def _set_pod(
+        self, fields: np.ndarray, fit: Callable[[Radial, np.ndarray], np.ndarray]
+    ) -> None:
+        """Replaces fields, `(b, m, q)`, by those of fitted coefficients of modes."""
+        parts = zip(self.fields, self.choices, self._modes, strict=False)
+        for field, choice, modes in parts:
+            if choice.rank:
+                rows = fit(choice.radial, modes.coefficients[:, : choice.rank])
+                flat = [modes.field(row) for row in rows]
+                shape = *fields.shape[:2], len(field.channels)
+                fields[:, :, list(field.channels)] = np.reshape(flat, shape)
 
     def _joined(self, predict: Any) -> np.ndarray:
         """The channels of each field by its best baseline; others by the mean field."""

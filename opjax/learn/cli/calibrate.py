@@ -224,7 +224,7 @@ class Bands(NamedTuple):
         if likeness_row["unlike_in"] == "shape":
             far += ", in details of the shape"
         if likeness_row["unlike_in"] == "scalars":
-            names = operator.description.names
+            names = operator.channel_names
             named = case_table.row_of(names, sample, None)["scalars"]
             listed = ", ".join(f"{name} = {x:.6g}" for name, x in named.items())
             far += f", in the scalars {listed}"
@@ -271,7 +271,7 @@ def bands_of(
         elif not exists:
             reason = f"{operator.folder} is not calibrated; run opjax-calibrate first"
         raise ValueError(f"{asked[0]} has no effect here: {reason}.")
-    alone = not operator.description.channels.target
+    alone = not operator.channels.target
     if alone and (kind is not None or figures):
         raise ValueError(
             f"{asked[-1]} has no effect here: the operator in {operator.folder} "

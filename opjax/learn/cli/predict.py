@@ -393,14 +393,14 @@ def _quantities(
             "Quantities need whole meshes; omit --stream and --steps, or omit "
             "--quantities."
         )
-    if asked and not operator.description.channels.target:
+    if asked and not operator.channels.target:
         raise ValueError(
             f"Quantities need predicted fields, but the operator in {operator.folder} "
             "predicts only scalars; omit --quantities."
         )
     if asked is not None:
         return parse(asked)
-    of_training = parse(operator.description.config.get("quantities", ""))
+    of_training = parse(operator.config.get("quantities", ""))
     if of_training and not whole:
         say("The quantities of the training run need whole meshes; they are omitted.")
         return ()
@@ -420,8 +420,8 @@ def _places(inputs: Sequence[str]) -> dict[pathlib.Path, pathlib.Path]:
 
 def _names(operator: trained.Trained) -> list[str]:
     """Of the channels of predictions."""
-    count = operator.description.channels.target
-    targets = operator.description.names.get("target") or ["target"] * count
+    count = operator.channels.target
+    targets = operator.channel_names.get("target") or ["target"] * count
     return ["prediction" if t == "target" else f"prediction_{t}" for t in targets]
 
 
@@ -496,9 +496,7 @@ def _predict_all(
                 check_finite_output(sample.name, values)
                 row = _row(operator, sample, values, asked)
                 row |= {} if others is None else others.row(operator, sample)
-                row |= case_table.row_of(
-                    operator.description.names, sample, both.scalars
-                )
+                row |= case_table.row_of(operator.channel_names, sample, both.scalars)
                 fields = values, names
                 if bands is not None:
                     fields, of_band = bands.beside(sample, values, names)
@@ -564,7 +562,7 @@ def _row(
         say(f"{sample.name}: {note}.")
     if asked:
         fields = [values] if sample.target is None else [values, sample.target]
-        measured = measure(asked, sample, fields, operator.description.names)
+        measured = measure(asked, sample, fields, operator.channel_names)
         row |= dict(zip(("quantities", "true_quantities"), measured, strict=False))
     return to_json(row)
 

@@ -119,7 +119,7 @@ def _solved(
 ) -> Iterator[Sample]:
     """Solved cases: those that are named, or else those of training."""
     options = operator.read_options(point_dim=point_dim)
-    config = operator.description.config
+    config = operator.config
     paths = asked or shared.divided(config.get("train", ""))
     if not asked:
         options = dataclasses.replace(options, stacked=config.get("stacked", False))
@@ -184,7 +184,7 @@ def _with_scalars(
     """A case on a mesh with numbers that were drawn, beside its own."""
     kept = [] if mesh.scalars is None else [*mesh.scalars]
     every = dict(zip(own, kept, strict=True)) | dict(mesh.numbers or {}) | dict(drawn)
-    listed = operator.description.names.get("scalars") or []
+    listed = operator.channel_names.get("scalars") or []
     scalars = np.asarray([every[one] for one in listed], np.float32)
     numbers = {one: every[one] for one in every if one not in listed}
     return mesh._replace(

@@ -68,7 +68,7 @@ def predict(
         if note := ranges.sentence(rows[-1]):
             say(f"{series.name}: {note}.")
         seen.append(ranges.ends(series.seen(range(how.history))))
-    names = operator.description.names
+    names = operator.channel_names
     for note in ranges.other_units(operator.description.training, seen, names):
         warnings.warn(note, stacklevel=2)
     write_json(output / "report.json", rows)
@@ -79,7 +79,7 @@ def _cases(
     operator: Trained, how: Stepping, inputs: Paths, point_dim: int | None
 ) -> Iterator[tuple[pathlib.Path, str, Series]]:
     """Files or folders, names for their results, and their series one by one."""
-    options = read_options(operator.description.config)
+    options = read_options(operator.config)
     point_dim = operator.read_options(point_dim=point_dim).point_dim
     options = dataclasses.replace(options, point_dim=point_dim)
     taken = set[str]()
@@ -128,7 +128,7 @@ def _roll_out(
                     series,
                     names,
                     mesh=_mesh(operator, case, series),
-                    location=operator.description.config.get("location", "points"),
+                    location=operator.config.get("location", "points"),
                 )
             ),
             stack.enter_context(
@@ -137,7 +137,7 @@ def _roll_out(
                     series,
                     names,
                     times,
-                    on_grid=bool(operator.description.config.get("grid_axes", 0)),
+                    on_grid=bool(operator.config.get("grid_axes", 0)),
                 )
             ),
         ]
@@ -165,8 +165,8 @@ def _roll_out(
 
 def _names(operator: Trained) -> list[str]:
     """Of the channels that evolve."""
-    count = operator.description.channels.target
-    return operator.description.names.get("target") or ["target"] * count
+    count = operator.channels.target
+    return operator.channel_names.get("target") or ["target"] * count
 
 
 def _mesh(operator: Trained, case: pathlib.Path, series: Series) -> Any:

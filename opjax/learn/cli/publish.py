@@ -159,7 +159,7 @@ def errors_of(operator: Trained, cases: Sequence[Sample]) -> dict[str, float]:
     numbers = joined(fields).numbers() if fields else {}
     numbers = {key: value for key, value in numbers.items() if "worst" not in key}
     if predicted:
-        names = operator.description.names.get("target_scalars")
+        names = operator.channel_names.get("target_scalars")
         of_scalars = scalars.errors(np.stack(predicted), np.stack(true), names)
         numbers |= {k: v for k, v in of_scalars.items() if k.endswith("_error")}
     return numbers
@@ -240,7 +240,7 @@ def _errors_of_run(operator: Trained, made: Json) -> Json:
 
 
 def _provenance(operator: Trained) -> Json:
-    study, config = _study(operator.folder), operator.description.config
+    study, config = _study(operator.folder), operator.config
     made, result = dict[str, Any](), read_object(study / "result.json")
     for place in (study, operator.folder):  # of a seed, when and where it was trained
         if (place / "environment.json").is_file():
@@ -287,7 +287,7 @@ def _channels(operator: Trained) -> Json:
 
 def _without_paths(operator: Trained) -> Json:
     """The description as it is stored, without the local paths of its data."""
-    config = operator.description.config
+    config = operator.config
     changed = {k: _public(config[k], config) for k in _PATHS if k in config}
     return trained.described(
         operator.description, operator.normalizers, to_json(config | changed)

@@ -357,9 +357,9 @@ class Config(
         }
         for name, reason in reasons.items():
             if value := getattr(self, name):
+                shown = f"{name}={value}" if isinstance(value, str) else name
                 raise ValueError(
-                    f"{name}={value} has no effect with time={self.time}: {reason}; "
-                    "omit it."
+                    f"{shown} has no effect with time={self.time}: {reason}; omit it."
                 )
 
     def _refuse_with_stream_points(self) -> None:

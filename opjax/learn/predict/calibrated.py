@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from opjax.learn.config.quantities import EXTREMES, SUM
 from opjax.learn.predict import functions
@@ -52,7 +53,7 @@ def quantity(
       ValueError: if the quantity is undefined on the mesh, or has no such interval.
     """
     requested = functions.one(text)
-    measured = Measured(requested, sample, trained.description.names)
+    measured = Measured(requested, sample, trained.channel_names)
     if requested.kind == SUM and measured.num_channels > 1:
         raise ValueError(
             f"{text} is the length of a vector, which has no interval from a band; "
@@ -89,7 +90,7 @@ def _of_call(trained: Trained, use: Callable[[Call], Any]) -> Function:
     """Returns a function with the operator's arguments that applies `use` to a call."""
     predict = trained.function
 
-    def call(parameters: Parameters, given: Arguments, time: Any) -> Any:
+    def call(parameters: Parameters, given: Arguments, time: ArrayLike | None) -> Any:
         values = functions.field(predict(parameters, *given, time))
         case = functions.case(trained, given)
         return use(Call(parameters.normalizers, (*given, time), case, values))

@@ -364,7 +364,7 @@ def calibrate(
             "other widths support none."
         )
     uncertainty.least_cases(coverage)  # refuses what is no coverage
-    alone = not operator.description.channels.target
+    alone = not operator.channels.target
     if alone and width != "constant":
         raise ValueError(
             f"{width=} has no effect on the operator in {operator.folder}: it "
@@ -532,7 +532,7 @@ def _check_targets(operator: Trained, cases: Sequence[Sample]) -> None:
             f"The operator in {operator.folder} was trained on series, for which "
             "bands are not available."
         )
-    channels = operator.description.channels.target
+    channels = operator.channels.target
     for sample in cases:
         if not channels:
             if sample.target_scalars is None:
@@ -541,7 +541,7 @@ def _check_targets(operator: Trained, cases: Sequence[Sample]) -> None:
                 )
             continue
         if sample.target is None:
-            names = operator.description.config.get("target_names")
+            names = operator.config.get("target_names")
             called = f" {names!r}, as --target_names of the training" if names else ""
             raise ValueError(
                 f"{sample.name} has no target{called}; calibration cases need targets "
@@ -637,7 +637,7 @@ def siblings(operator: Trained, *, own_model: str | None = None) -> list[Trained
 
 
 def _options(operator: Trained) -> dict[str, Any]:
-    config = operator.description.config
+    config = operator.config
     return {k: v for k, v in config.items() if k not in ("seeds", "format")}
 
 
@@ -720,7 +720,7 @@ def _parsed(
             )
         members = [others[name] for name in text["members"]]
     factors = {name: float(value) for name, value in text["factors"].items()}
-    if operator.description.channels.target:
+    if operator.channels.target:
         for kind in BANDS:
             factors_of_channels(operator.fields, kind, factors)
     scores = arrays.pop("scores")

@@ -67,7 +67,7 @@ class Exportable:
         _refuse(trained)
         self._trained, self._quantities = trained, tuple(quantities)
         count = trained.sizes.target_scalars
-        names = trained.description.names.get("target_scalars") or ()
+        names = trained.channel_names.get("target_scalars") or ()
         names = names or [f"target_scalars_{i}" for i in range(count)]
         self._scalars = names[:count]  # none, where data without scalars name some
         self._call = functions.operator(trained)
@@ -100,7 +100,7 @@ class Exportable:
           the field, `"values"`, if there is one, of the scalars by name, and of the
           quantities by their text. All are in the units of the training data.
         """
-        channels = self._trained.description.channels.features
+        channels = self._trained.channels.features
         own = scalars = None
         if features is not None:
             own = features[:, :channels] if channels else None
@@ -144,7 +144,7 @@ class Exportable:
         values: jax.Array,
         others: dict[str, jax.Array],
     ) -> jax.Array:
-        names = self._trained.description.names
+        names = self._trained.channel_names
         field = field_of(one, values, names)
         need = self._needs.get(one.text)
         inputs = others | {_WEIGHTS: case.quadrature_weights}
@@ -187,7 +187,7 @@ class Exportable:
         return to_json({"model": self._trained.name} | facts)
 
     def _about(self) -> dict[str, str]:
-        names = self._trained.description.names
+        names = self._trained.channel_names
         texts = {
             "mesh_points": "coordinates",
             "features": ", ".join(names.get("features") or ()),
@@ -266,7 +266,7 @@ def _need(one: Quantity, trained: Learned) -> str | None:
             f"{one.text} cannot be exported: the shear stress needs the distances from "
             "the wall to the cells beside it. Compute it from the exported field."
         )
-    if one.kind in MOMENTS and trained.description.config.get("location") == "cells":
+    if one.kind in MOMENTS and trained.config.get("location") == "cells":
         raise ValueError(
             f"{one.text} cannot be exported for cell data: its force acts on facets, "
             "which are not at the points of the operator. Train on point data, or "

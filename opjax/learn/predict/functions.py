@@ -89,7 +89,7 @@ def scalars_of(trained: Learned) -> list[str]:
 
     First the scalars of the operator, then numbers that only its scales use.
     """
-    names = list(trained.description.names.get("scalars") or ())
+    names = list(trained.channel_names.get("scalars") or ())
     return names + [name for name in trained.description.numbers if name not in names]
 
 
@@ -123,7 +123,7 @@ def operator(trained: Learned) -> Function:
             "cannot differentiate; train without --start_from to differentiate it."
         )
 
-    def call(parameters: Parameters, given: Arguments, time: Any) -> Any:
+    def call(parameters: Parameters, given: Arguments, time: ArrayLike | None) -> Any:
         checked = case(trained, given)
         if trained.description.time is not None:
             return _next_frame(trained, parameters, checked.arrays, time)
@@ -174,7 +174,7 @@ def case(trained: Learned, given: Arguments) -> Case:
     scaling = trained.scaling
     if scaling is None:
         return Case(sample, arrays, {})
-    channels = trained.description.channels._asdict()
+    channels = trained.channels._asdict()
     factors = scaling.traced_factors(numbers, channels)
     arrays = {
         k: a / _row_of(factors[k], a) if k in factors else a for k, a in arrays.items()
@@ -197,9 +197,11 @@ def quantity(trained: Learned, text: str, sample: Sample) -> Function:
         mesh; as from `operator`.
     """
     predict = operator(trained)
-    measured = Measured(one(text), sample, trained.description.names)
+    measured = Measured(one(text), sample, trained.channel_names)
 
-    def call(parameters: Parameters, given: Arguments, time: Any) -> jax.Array:
+    def call(
+        parameters: Parameters, given: Arguments, time: ArrayLike | None
+    ) -> jax.Array:
         case, _ = _sample(trained, given)
         check_same_mesh(text, case, sample)
         return measured(case, field(predict(parameters, *given, time)))
@@ -273,7 +275,7 @@ def _sample(trained: Learned, given: Arguments) -> tuple[Sample, dict[str, jax.A
             )
         scalars = jnp.stack([jnp.asarray(scalars[n], points.dtype) for n in names])
     row: Any = None if scalars is None else jnp.atleast_1d(_real("scalars", scalars))
-    expected = len(names) or trained.description.channels.scalars
+    expected = len(names) or trained.channels.scalars
     if (0 if row is None else row.shape[0]) != expected:
         raise ValueError(
             f"scalars have shape {None if row is None else row.shape}, but the "
@@ -281,7 +283,7 @@ def _sample(trained: Learned, given: Arguments) -> tuple[Sample, dict[str, jax.A
             + (f": {', '.join(names)}, in this order." if names else ".")
         )
     numbers = {} if row is None else dict(zip(names, row, strict=False))
-    own = trained.description.channels.scalars
+    own = trained.channels.scalars
     sample = Sample(
         points,
         features=features,

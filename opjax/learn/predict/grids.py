@@ -43,7 +43,7 @@ class Layout(NamedTuple):
 
 def is_mesh(trained: Learned) -> bool:
     """Whether an operator takes only points, without features."""
-    return not trained.description.channels.features
+    return not trained.channels.features
 
 
 def of_points(
@@ -69,28 +69,34 @@ def of_points(
 
 
 def by_rows(
-    convert: Callable[[str, Any], Any], points: Any, features: Any, weights: Any
+    convert: Callable[[str, ArrayLike], Any],
+    points: ArrayLike,
+    features: ArrayLike | None,
+    weights: ArrayLike | None,
 ) -> tuple[Any, Any, Any]:
     """Returns converted points, features `(n, c)` and weights of one case.
 
     Raises:
       ValueError: if the arrays have different numbers of points.
     """
-    points = convert("mesh_points", points)
-    features = None if features is None else convert("features", features)
-    if features is not None and features.ndim == 1:
-        features = features[:, None]
-    weights = None if weights is None else convert("quadrature_weights", weights)
+    rows = convert("mesh_points", points)
+    values = None if features is None else convert("features", features)
+    if values is not None and values.ndim == 1:
+        values = values[:, None]
+    masses = None if weights is None else convert("quadrature_weights", weights)
     for name, array, rank in (
-        ("features", features, 2),
-        ("quadrature_weights", weights, 1),
+        ("features", values, 2),
+        ("quadrature_weights", masses, 1),
     ):
-        if array is not None and (array.ndim != rank or len(array) != len(points)):
+        if array is not None and (
+            array.ndim != rank or array.shape[0] != rows.shape[0]
+        ):
             raise ValueError(
-                f"{name} have shape {array.shape}, but there are {len(points)} points "
-                f"{points.shape}: pass one row per point, and use jax.vmap for batches."
+                f"{name} have shape {array.shape}, but there are {rows.shape[0]} "
+                f"points {rows.shape}: pass one row per point, and use jax.vmap for "
+                "batches."
             )
-    return points, features, weights
+    return rows, values, masses
 
 
 def named_scalars(
@@ -101,7 +107,7 @@ def named_scalars(
     Raises:
       ValueError: if a scalar is missing.
     """
-    names = trained.description.names.get("scalars") or ()
+    names = trained.channel_names.get("scalars") or ()
     if missing := [name for name in names if name not in given]:
         raise ValueError(
             f"scalars have no {missing[0]!r}, which the operator in {trained.folder} "

@@ -49,7 +49,7 @@ def predict_file(
       ValueError: if the operator cannot be evaluated in chunks, or the file does not
         fit it.
     """
-    config = found.description.config
+    config = found.config
     _refuse(config)
     prediction.refuse_whole(found, sliced=True)
     options = found.read_options(point_dim=point_dim)
@@ -140,7 +140,7 @@ def _predict(
         start += len(values)
     assert start == len(arrays["mesh_points"])
     read = means.scalars(operator.normalizers)
-    of_scalars = case_table.row_of(operator.description.names, case, read)
+    of_scalars = case_table.row_of(operator.channel_names, case, read)
     row = {"name": name} | report.row() | of_scalars
     if quantity is not None and slopes_of is not None:
         assert written is not None
@@ -168,7 +168,7 @@ def _write_slopes(
         slopes = np.concatenate(fields, axis=1)
         if not np.isfinite(slopes).all():
             raise ValueError(f"{name}: a derivative of {text} is not finite.")
-        written.put(start, slopes, first=operator.description.channels.target)
+        written.put(start, slopes, first=operator.channels.target)
         start += len(slopes)
     sensitivity.say_ties(name, text, quantity.num_ties)
     return sensitivity.row_of(operator, text, quantity.value, pulled.scalars)

@@ -80,7 +80,7 @@ def check_series(trained: Learned, series: Series) -> Stepping:
             f"{series.name} has {series.values.shape[2]} transient channels, but "
             f"the operator was trained with {how.channels}."
         )
-    names = trained.description.names.get("scalars")
+    names = trained.channel_names.get("scalars")
     if names and tuple(names) != series.scalar_names:
         raise ValueError(
             f"{series.name} has the scalars {[*series.scalar_names]}, but the "

@@ -50,14 +50,14 @@ def calibrate(
       ValueError: if a quantity cannot be computed for a case, or is not finite.
     """
     errors: dict[str, dict[str, list[float]]] = {}
-    asked = parse(trained.description.config.get("quantities", ""))
-    listed = trained.description.names.get("target_scalars") or []
+    asked = parse(trained.config.get("quantities", ""))
+    listed = trained.channel_names.get("target_scalars") or []
     for sample, predicted in zip(cases, predictions, strict=True):
         pairs: Row = {}
         if asked:
             assert sample.target is not None
             fields = [predicted.values, sample.target]
-            names = trained.description.names
+            names = trained.channel_names
             pairs["quantities"] = quantities.measure(asked, sample, fields, names)
         if predicted.scalars is not None:
             if sample.target_scalars is None:

@@ -10,7 +10,7 @@ import numpy as np
 from opjax import files
 from opjax.files.formats import OnePath
 from opjax.learn.config.reading import read_options
-from opjax.learn.predict.description import Description, Stepping
+from opjax.learn.predict.description import Channels, Description, Stepping
 from opjax.learn.predict.scaling import Scaling
 from opjax.learn.predict.starting import Start
 from opjax.learn.registry import operators
@@ -40,9 +40,24 @@ class Learned(NamedTuple):
     start: Start | None = None
 
     @property
+    def config(self) -> dict[str, Any]:
+        """Configuration of the run."""
+        return self.description.config
+
+    @property
+    def channels(self) -> Channels:
+        """Numbers of channels of the arrays of a sample."""
+        return self.description.channels
+
+    @property
+    def channel_names(self) -> dict[str, list[str]]:
+        """Names of the channels, by array."""
+        return self.description.names
+
+    @property
     def name(self) -> str:
         """Name of the model in the registry."""
-        return self.description.config["models"][0]
+        return self.config["models"][0]
 
     @property
     def sizes(self) -> Sizes:
@@ -90,7 +105,7 @@ class Learned(NamedTuple):
 
     def factor(self, sample: Sample) -> np.ndarray:
         """Returns the scales of the output of a case, `(q,)`; ones without scales."""
-        count = self.description.channels.target
+        count = self.channels.target
         if self.scaling is None:
             return np.ones(count, np.float32)
         return self.scaling.factor(sample, count)
@@ -109,26 +124,26 @@ class Learned(NamedTuple):
         """
         if self.description.fields is not None:
             return self.description.fields
-        count = self.description.channels.target
+        count = self.channels.target
         std = np.ones(count)
         if "target" in self.normalizers:
             spread = np.asarray(self.normalizers["target"].std, np.float64)
             std = np.broadcast_to(
                 spread.reshape(-1, spread.shape[-1]).mean(0), (count,)
             )
-        names = self.description.names.get("target")
+        names = self.channel_names.get("target")
         return fields_of(names, std, np.ones(count, bool))
 
     @property
     def component_names(self) -> list[str]:
         """Names of the output channels, such as `U_x` for a vector `U`."""
-        names = self.description.names.get("target")
-        return component_names(names, self.description.channels.target)
+        names = self.channel_names.get("target")
+        return component_names(names, self.channels.target)
 
     @property
     def fixed_points(self) -> bool:
         """Whether the operator supports only one grid or one number of points."""
-        entry, config = operators.entry(self.name), self.description.config
+        entry, config = operators.entry(self.name), self.config
         options = operators.options_of(self.name)
         on_grid = self.sizes.grid_shape is not None
         convolves = config.get("convolution", False) and "convolution" in options
@@ -188,9 +203,9 @@ class Learned(NamedTuple):
         Args:
           point_dim: as for `files.read`; by default, as in training.
         """
-        options = read_options(self.description.config)
+        options = read_options(self.config)
         # Meshes one cell thick are flat only for operators that learned flat ones.
-        in_space = 3 if self.description.channels.mesh_points == 3 else None
+        in_space = 3 if self.channels.mesh_points == 3 else None
         return dataclasses.replace(
             options,
             point_dim=point_dim or options.point_dim or in_space,

@@ -379,7 +379,7 @@ def encoded(trained: Learned, arrays: Columns) -> dict[str, Any]:
 
 def decoded(trained: Learned, values: np.ndarray) -> np.ndarray:
     """Values of the output function in physical units, see `in_units`."""
-    channels = trained.description.channels.target
+    channels = trained.channels.target
     return in_units(trained.normalizers, "target", values[:, :channels])
 
 

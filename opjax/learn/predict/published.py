@@ -60,15 +60,7 @@ class Published(NamedTuple):
         Raises:
           CheckpointError: if a name, shape or dtype differs from the template.
         """
-        shapes = _leaves.shapes(like)
-        expected = {name: shape for name, shape in shapes.items() if shape.size}
-        empty = {
-            name: np.empty(shape.shape, shape.dtype)
-            for name, shape in shapes.items()
-            if not shape.size
-        }
-        missing = sorted(expected.keys() - self.arrays.keys())
-        extra = sorted(self.arrays.keys() - expected.keys())
+        expected, missing, extra = _leaves.compared(self.arrays, like)
         if missing or extra:
             _refuse(
                 self.folder / WEIGHTS,
@@ -87,7 +79,7 @@ class Published(NamedTuple):
                     f"expected {shape.shape} and {kind}",
                 )
             arrays[name] = array.astype(shape.dtype)
-        return _leaves.rebuild(arrays | empty, like)
+        return _leaves.rebuild(arrays, like)
 
 
 def is_published(folder: pathlib.Path) -> bool:

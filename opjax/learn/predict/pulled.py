@@ -89,7 +89,7 @@ class Pulled:
                 del reduced["scalars"]
         source = prediction.encoded(trained, reduced)
         source["target"] = Encoded(self._of_values, self._encoded_slopes)
-        start, inputs = 0, trained.description.channels.features
+        start, inputs = 0, trained.channels.features
         parts = streaming.input_cotangents(self._model, source, self._chunks)
         for part in parts:
             rows = slice(start, start + len(part.mesh_points))
@@ -112,7 +112,7 @@ class Pulled:
         None of an operator that takes none.
         """
         trained, names = self._trained, functions.scalars_of(self._trained)
-        count = len(names) or trained.description.channels.scalars
+        count = len(names) or trained.channels.scalars
         if not count:
             return None
         std = self._deviation("scalars")
@@ -120,8 +120,8 @@ class Pulled:
         scaling, case = trained.scaling, self._case
         if scaling is None or case is None:
             return of_reduced
-        own = trained.description.channels.scalars
-        channels = trained.description.channels._asdict()
+        own = trained.channels.scalars
+        channels = trained.channels._asdict()
 
         def whole(row: jax.Array) -> jax.Array:
             factors = scaling.traced_factors(

@@ -138,7 +138,7 @@ class Ranker:
         predicted = operator.both(sample)
         row = ranges.compare(operator.description.training, operator.reduced(sample))
         row = {key: row[key] for key in (ranges.BEYOND,) if key in row}
-        row |= case_table.row_of(operator.description.names, sample, None)
+        row |= case_table.row_of(operator.channel_names, sample, None)
         if self._found is not None:
             row |= self._found.likeness(sample, predicted.values) or {}
         return Candidate(

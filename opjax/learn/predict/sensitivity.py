@@ -119,7 +119,7 @@ class Sensitivity:
     ) -> tuple[float, np.ndarray, dict[int, np.ndarray]]:
         """The quantity of a known field, and its derivatives with that field fixed."""
         operator, asked = self._operator, functions.one(self._text)
-        measured = Measured(asked, sample, operator.description.names)
+        measured = Measured(asked, sample, operator.channel_names)
         arrays = operator.arguments(sample)
 
         def quantity(field: jax.Array, given: functions.Arguments) -> jax.Array:
@@ -143,8 +143,8 @@ def say_ties(name: str, text: str, count: int) -> None:
 
 def kept_inputs(operator: Trained) -> dict[int, str]:
     """Names of the derivatives by inputs, by their channels, without masks."""
-    count = operator.description.channels.features
-    listed = operator.description.names.get("features") or ["features"] * count
+    count = operator.channels.features
+    listed = operator.channel_names.get("features") or ["features"] * count
     return {
         channel: f"{_FIELD}_{name}"
         for channel, name in enumerate(listed)

@@ -297,7 +297,7 @@ class Trained(Learned):
                 f"{path} is not empty; choose a new folder, so that nothing is "
                 "overwritten."
             )
-        config = {"format": _formats.CONFIGURATION, **self.description.config}
+        config = {"format": _formats.CONFIGURATION, **self.config}
         write_json(path / "config.json", config)
         save(path, self.model, self.normalizers, self.description)
         if self.start is not None:
@@ -442,7 +442,7 @@ class Trained(Learned):
     def _refuse_without_field(self) -> None:
         """Raises ValueError if the operator predicts no field of one mesh."""
         self._refuse_series()
-        if not self.description.channels.target:
+        if not self.channels.target:
             raise ValueError(
                 f"The operator in {self.folder} predicts only scalars, not a field; "
                 "call trained.both(sample).scalars."

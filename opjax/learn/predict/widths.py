@@ -254,7 +254,7 @@ class Residual(NamedTuple):
 
 def scale_of(trained: Trained) -> np.ndarray:
     """Training spread of every channel of the target, `(q,)`."""
-    count = trained.description.channels.target
+    count = trained.channels.target
     if "target" not in trained.normalizers:
         return np.ones(count, np.float32)
     std = np.asarray(trained.normalizers["target"].std, np.float32)
@@ -558,7 +558,7 @@ def restore(
         if floor is None or np.shape(floor) != () or not 0 <= floor < np.inf:
             raise ValueError("no floor for an ensemble")
         return Ensemble(scale, members, float(floor))
-    channels = trained.description.channels
+    channels = trained.channels
     own = channels.mesh_points + channels.features + channels.target
     base, target = 1 + 3 * own + _WAVES, channels.target
     count = base + local_count(own - channels.mesh_points)

@@ -209,8 +209,7 @@ def _mean_error(group: Sequence[Member]) -> str:
 
 def fields(shown: Sequence[Member]) -> Any:
     """Truth, prediction and error of a few test samples, for the first seeds."""
-    outcomes = {name: group[0].outcome for name, group in by_name(shown).items()}
-    return figures_fields.fields({k: v for k, v in outcomes.items() if v is not None})
+    return figures_fields.fields(_first_outcomes(shown))
 
 
 def series(shown: Sequence[Member]) -> Any:
@@ -257,8 +256,8 @@ def functional_maps(shown: Sequence[Member]) -> Any:
 
 def bases(shown: Sequence[Member]) -> Any:
     """Bases and functional maps of all models that have them, side by side."""
-    outcomes = {name: group[0].outcome for name, group in by_name(shown).items()}
-    both = {k: v for k, v in outcomes.items() if v is not None and "basis" in v.arrays}
+    outcomes = _first_outcomes(shown)
+    both = {k: seen for k, seen in outcomes.items() if "basis" in seen.arrays}
     return figures_bases.compared(both) if len(both) > 1 else None
 
 
@@ -283,11 +282,16 @@ def layers(shown: Sequence[Member]) -> Any:
 def _first_with(
     shown: Sequence[Member], array: str, function: Callable[..., Any]
 ) -> Any:
-    for name, group in by_name(shown).items():
-        seen = group[0].outcome
-        if seen is not None and array in seen.arrays:
+    for name, seen in _first_outcomes(shown).items():
+        if array in seen.arrays:
             return function(name, seen)
     return None
+
+
+def _first_outcomes(shown: Sequence[Member]) -> dict[str, outcome.Outcome]:
+    """What the first seed of each model did, if it has finished."""
+    outcomes = {name: group[0].outcome for name, group in by_name(shown).items()}
+    return {name: seen for name, seen in outcomes.items() if seen is not None}
 
 
 # Files by name; a new figure of every benchmark is a function and a line here.

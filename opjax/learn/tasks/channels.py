@@ -92,7 +92,7 @@ def match(start: Learned, sizes: Sizes, names: Names) -> Match:
       ValueError: if channels have no names, or none of the fields is known.
     """
     scaling, before = start.scaling, start.sizes
-    theirs = start.description.names if scaling is None else scaling.reduced_names()
+    theirs = start.channel_names if scaling is None else scaling.reduced_names()
     counts = {
         array: (getattr(Channels.of(before), array), getattr(Channels.of(sizes), array))
         for array in ARRAYS
@@ -130,7 +130,7 @@ def match(start: Learned, sizes: Sizes, names: Names) -> Match:
             f"{_counted(theirs.get('target', ()))}, and these samples have none of "
             "these fields. Rename them, or train from the beginning."
         )
-    modulates = before.scalar_dim and start.description.config.get("scalar_modulation")
+    modulates = before.scalar_dim and start.config.get("scalar_modulation")
     if modulates and list(theirs["scalars"]) != list(names.get("scalars", ())):
         raise ValueError(
             f"init_channels=by_name: the model in {start.folder} has "

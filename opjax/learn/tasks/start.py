@@ -44,7 +44,7 @@ def check_options(start: Learned, config: Configuration) -> None:
       start: the operator.
       config: configuration of the new run, with the fields of `ModelOptions`.
     """
-    before = dataclasses.asdict(ModelOptions()) | start.description.config
+    before = dataclasses.asdict(ModelOptions()) | start.config
     if list(config.models) != [start.name]:
         raise ValueError(
             f"init_from: {start.folder} contains models={start.name}, but this run "
@@ -95,7 +95,7 @@ def check_sizes(
                 f"init_from: {name} is {before} in {start.folder}, but {now} in "
                 f"these samples; they must be equal.{_other_channels(start, name)}"
             )
-    for array, before in start.description.names.items():
+    for array, before in start.channel_names.items():
         if not channels and array in ARRAYS:
             continue
         now = list(names.get(array, ()))
