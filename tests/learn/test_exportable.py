@@ -112,6 +112,18 @@ def test_a_quantity_without_a_value_is_refused(text, message, rng, tmp_path):
         Exportable(operator(rng, tmp_path), parse(text))
 
 
+@pytest.mark.parametrize("name", ["values", "mesh_points", "features"])
+def test_scalars_named_like_the_field_or_an_input_are_refused(name, rng, tmp_path):
+    found = operator(rng, tmp_path)
+    described = dataclasses.replace(
+        found.description,
+        sizes=found.sizes._replace(target_scalars=1),
+        names={**found.description.names, "target_scalars": [name]},
+    )
+    with pytest.raises(ValueError, match=f"'{name}' cannot be exported.*Rename"):
+        Exportable(found._replace(description=described))
+
+
 def test_moments_and_fluxes_need_point_data_in_the_plane(rng, tmp_path):
     text = "moment_z:u@wall"
     found = operator(rng, tmp_path)

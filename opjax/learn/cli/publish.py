@@ -115,13 +115,14 @@ def run(
             "example": errors_of(operator, cases[:1]),
         }
         name = options.title or output.name
+        names = dict(operator.description.training["names"])  # of the ranges
         config = {
             "name": name,
             "summary": options.summary,
             "licence": options.licence,
             "not_for": options.not_for,
             "fixed_points": operator.fixed_points,
-            "channels": _channels(operator),
+            "channels": names | {"target": operator.component_names},
             "operator": _without_paths(operator),
             "errors": errors,
             "provenance": made,
@@ -277,12 +278,6 @@ def _provenance(operator: Trained) -> Json:
     return {
         k: _public(v, config) if isinstance(v, str) else v for k, v in facts.items()
     }
-
-
-def _channels(operator: Trained) -> Json:
-    """Names of the channels that the ranges of the description belong to."""
-    names = dict(operator.description.training["names"])
-    return names | {"target": operator.component_names}
 
 
 def _without_paths(operator: Trained) -> Json:

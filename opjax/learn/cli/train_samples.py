@@ -134,6 +134,7 @@ def train(
       >>> trained(points[0]).shape
       (9, 1)
     """
+    named = (f'"{name}": {formula}' for name, formula in (scales or {}).items())
     changes = {
         "models": None if model is None else (model,),
         "seeds": None if seed is None else (seed,),
@@ -144,7 +145,7 @@ def train(
         "validation_fraction": validation_fraction,
         "test_fraction": test_fraction,
         "start_from": start_from,
-        "scales": None if scales is None else _flag(scales),
+        "scales": None if scales is None else "; ".join(named),
         "angles": None if angles is None else ", ".join(angles),
         "mirror": mirror,
     }
@@ -180,11 +181,6 @@ def train(
         with tempfile.TemporaryDirectory() as folder:
             name = config.model.replace(":", "_")
             return _in_memory(config, splits, start, pathlib.Path(folder, name))
-
-
-def _flag(scales: Mapping[str, str]) -> str:
-    """Scales as the flag has them."""
-    return "; ".join(f'"{name}": {formula}' for name, formula in scales.items())
 
 
 def _preset(name: str) -> Config:

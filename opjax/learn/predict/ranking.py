@@ -126,7 +126,9 @@ class Ranker:
 
     def add_known(self, solved: Sample) -> None:
         """Adds a solved case."""
-        self._known[inputs_of(solved)] = self._features(solved)
+        values = self._operator.both(solved).values
+        features = likeness.features_of(self._operator, solved, values)
+        self._known[inputs_of(solved)] = features
 
     def measure(self, sample: Sample) -> Candidate:
         """Returns the properties of a candidate.
@@ -211,10 +213,6 @@ class Ranker:
         if self._found is not None and self._found.reference is not None:
             rows += [*self._found.reference.features]
         return np.stack(rows).astype(np.float64) if rows else None
-
-    def _features(self, sample: Sample) -> np.ndarray:
-        values = self._operator.both(sample).values
-        return likeness.features_of(self._operator, sample, values)
 
     def _width(self, sample: Sample, predicted: Predicted) -> float | None:
         if self._banded:

@@ -457,21 +457,14 @@ def _all_features(
     keep = has_weight(sample)
     inputs = None if sample.features is None else sample.features[keep]
     counted = sample._replace(mesh_points=sample.mesh_points[keep], features=inputs)
-    features = _features(trained, counted, prediction[keep], local=local)
+    parts = parts_of(trained, counted, prediction[keep])
+    near = of_each(np.clip(parts[0], -10, 10)) if local else None
+    features = _columns(parts, near)
     if not members:
         return features
     scale = scale_at(trained, sample)
     apart = spread_of(members, sample, prediction)[keep] / scale
     return np.hstack([features, _of_spread(counted.mesh_points, apart)])
-
-
-def _features(
-    trained: Trained, sample: Sample, prediction: np.ndarray, *, local: bool = True
-) -> np.ndarray:
-    """Returns the inputs of a residual model at every point, `(n, features)`."""
-    parts = parts_of(trained, sample, prediction)
-    near = of_each(np.clip(parts[0], -10, 10)) if local else None
-    return _columns(parts, near)
 
 
 def parts_of(

@@ -205,10 +205,13 @@ def _not_for(config: Json) -> str:
 def _training(config: Json) -> str:
     made, options = config["provenance"], dict(config["operator"]["config"])
     options["init_from"] = pathlib.PurePath(options.get("init_from", "")).name
+    commit = made["commit"] or ""
+    if commit and made["modified"]:
+        commit += " with uncommitted changes"
     facts = {
         "data": made["data"],
         "command": f"`{made['command']}`" if made["command"] else "",
-        "commit": _commit(made),
+        "commit": commit,
         "date": made["date"],
         "hardware": made["hardware"],
         "software": made["software"],
@@ -231,9 +234,3 @@ def _said(value: Any) -> str:
         if isinstance(value, Sequence) and not isinstance(value, str)
         else str(value)
     )
-
-
-def _commit(made: Json) -> str:
-    if not made["commit"]:
-        return ""
-    return made["commit"] + (" with uncommitted changes" if made["modified"] else "")

@@ -62,29 +62,18 @@ class _Fields:
         return jnp.mean(self.form(self.scales.of_sums(sums)))
 
 
-class _Nothing:
-    """A target without channels, of samples whose scalars alone are predicted."""
-
-    channel_names = ()
-
-    def __init__(self, num_points: int):
-        self.shape = num_points, 0
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, rows: slice) -> np.ndarray:
-        return np.zeros((len(range(*rows.indices(len(self)))), 0), np.float32)
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
-class _SumsOfBoth:
-    """Sums of a field, if there is one, and of the channels behind it."""
+class _Both:
+    """The error of `regression`, of a field if there is one, and of scalars.
+
+    The channels behind the field are those that scalars are read off.
+    """
 
     fields: _Fields | None
     out_features: int
 
-    def __call__(self, values: jax.Array, target: jax.Array, weights: jax.Array) -> Any:
+    def sums(self, values: jax.Array, target: jax.Array, weights: jax.Array) -> Any:
+        """Returns sums over points."""
         field, read = jnp.split(values, [self.out_features], axis=1)
         read = jnp.where(weights[:, None] > 0, read, 0)
         sums: dict[str, Any] = {"read": weights @ read, "mass": jnp.sum(weights)}
@@ -92,14 +81,8 @@ class _SumsOfBoth:
             sums["fields"] = self.fields.scales.sums(field, target, weights)
         return sums
 
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class _ErrorOfBoth:
-    """The error of `regression` from these sums, of normalised scalars."""
-
-    fields: _Fields | None
-
-    def __call__(self, sums: PyTree, parameters: PyTree) -> jax.Array:
+    def value(self, sums: PyTree, parameters: PyTree) -> jax.Array:
+        """Returns the error from these sums, of normalised scalars."""
         head, truth = parameters
         read = head.of_means(sums["read"] / sums["mass"])
         error = scalars.over_std(read, truth, jnp.ones_like(read))
@@ -262,18 +245,20 @@ class StreamedData:
             numbers = arrays.pop("scalars")[:]
             arrays["features"] = WithConstants(arrays.get("features"), numbers, n)
         if "target" not in arrays:
-            arrays["target"] = _Nothing(n)
+            arrays["target"] = np.zeros((n, 0), np.float32)
         return arrays
 
-    @property
+    @functools.cached_property
     def loss(self) -> streaming.SumLoss:
-        """The loss of a sample, of its field, its scalars or both."""
+        """The loss of a sample, of its field, its scalars or both.
+
+        It is the same object in every step, so that programs are compiled once.
+        """
         of_fields = self.of_fields
         if "target_scalars" in self.normalizers:
             width = 0 if of_fields is None else len(of_fields.scales.ratio)
-            return streaming.SumLoss(
-                _SumsOfBoth(of_fields, width), _ErrorOfBoth(of_fields)
-            )
+            both = _Both(of_fields, width)
+            return streaming.SumLoss(both.sums, both.value)
         assert of_fields is not None
         return streaming.SumLoss(of_fields.scales.sums, of_fields.value)
 
