@@ -10,9 +10,9 @@ from jax.typing import ArrayLike
 
 from opjax.nn import OperatorTransformer
 from opjax.streaming import programs
-from opjax.streaming.passes import Mesh, behind, forward, open_mesh
+from opjax.streaming.passes import Mesh, forward, open_mesh
 from opjax.streaming.plan import Chunks, Plan, sizes
-from opjax.streaming.source import Reader, Source
+from opjax.streaming.source import Chunk, Reader, Source
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,9 +168,9 @@ def _open(
 
 def _values(mesh: Mesh, mixed: jax.Array) -> Iterator[np.ndarray]:
     start = mesh.plan.start(mesh.plan.num_layers - 1)
-    results = (
-        (chunk, programs.finish(mesh.flat, mixed, mesh.inputs(start, chunk), start))
-        for chunk in mesh.reader
-    )
-    for chunk, (_, values) in behind(results):
+
+    def finished(chunk: Chunk) -> tuple[jax.Array, jax.Array]:
+        return programs.finish(mesh.flat, mixed, mesh.inputs(start, chunk), start)
+
+    for chunk, (_, values) in mesh.results(finished):
         yield np.asarray(values)[: chunk.size]

@@ -9,6 +9,7 @@ stored; there, the cotangent is stored too.
 """
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -25,9 +26,7 @@ from opjax.streaming import programs
 from opjax.streaming.losses import RELATIVE_L2, SumLoss
 from opjax.streaming.passes import (
     Mesh,
-    Pass,
     Total,
-    behind,
     forward,
     open_mesh,
 )
@@ -195,9 +194,7 @@ def value_and_grads(
     with mesh.storage:
         mixed, layer_sums = forward(mesh)
         fixed = jnp.asarray(mixed)
-        last = _Loss(mesh, fixed, loss)
-        mesh.run(last)
-        sums = last.total.cast(mesh.dtype)
+        sums = _sums_of_loss(mesh, fixed, loss).cast(mesh.dtype)
         of_parameters = parameters
         if parameters is None:
             value, of_sums = jax.value_and_grad(loss.value)(sums)
@@ -261,13 +258,12 @@ def input_cotangents(
         mixed, layer_sums = forward(mesh)
         fixed = jnp.asarray(mixed)
         if mesh.plan.kept:
-            mesh.run(_Loss(mesh, fixed, _PAIRING))
+            _sums_of_loss(mesh, fixed, _PAIRING)
         of_sum = jnp.ones((), mesh.dtype)
         backward = _Backward(mesh, fixed, layer_sums, _PAIRING, of_sum)
         backward.to_sums()
-        sums = backward.fixed()
-        results = ((chunk, _to_inputs(mesh, sums, chunk)) for chunk in mesh.reader)
-        for chunk, (points, features) in behind(results):
+        pull = partial(_to_inputs, mesh, backward.fixed())
+        for chunk, (points, features) in mesh.results(pull):
             rows = slice(chunk.size)
             yield InputCotangents(
                 np.asarray(points)[rows],
@@ -294,34 +290,23 @@ def _pairing(values: jax.Array, target: jax.Array, weights: jax.Array) -> jax.Ar
 _PAIRING = SumLoss(_pairing, lambda total: total)
 
 
-class _Loss(Pass[tuple[jax.Array, Any]]):
-    """Adds up the sums of the loss; what leaves the last layer is kept.
+def _sums_of_loss(mesh: Mesh, mixed: jax.Array, loss: SumLoss) -> Total[Any]:
+    """Adds up the sums of the loss; what leaves the last layer is kept."""
+    total, layers = Total[Any](), mesh.plan.num_layers
+    for chunk, (z, sums) in mesh.results(partial(_finished, mesh, mixed, loss)):
+        mesh.keep(layers, chunk, z)
+        total.add(sums)
+    return total
 
-    Args:
-      mesh: that is gone over.
-      mixed: coefficients of all layers.
-      loss: loss of the whole mesh.
-    """
 
-    def __init__(self, mesh: Mesh, mixed: jax.Array, loss: SumLoss):
-        self.total: Total[Any] = Total()
-        self._mesh, self._mixed, self._loss = mesh, mixed, loss
-        self._start = mesh.plan.start(mesh.plan.num_layers - 1)
-
-    def work(self, chunk: Chunk) -> tuple[jax.Array, Any]:
-        """Returns features after the last layer, and the sums of a chunk."""
-        mesh, start = self._mesh, self._start
-        here = mesh.inputs(start, chunk)
-        z, values = programs.finish(mesh.flat, self._mixed, here, start)
-        target = jnp.asarray(chunk.arrays["target"])
-        weights = jnp.asarray(chunk.weights)
-        return z, programs.sums(values, target, weights, loss=self._loss)
-
-    def take(self, chunk: Chunk, found: tuple[jax.Array, Any]) -> None:
-        """Stores the features, if planned, and adds the sums."""
-        z, sums = found
-        self._mesh.keep(self._mesh.plan.num_layers, chunk, z)
-        self.total.add(sums)
+def _finished(
+    mesh: Mesh, mixed: jax.Array, loss: SumLoss, chunk: Chunk
+) -> tuple[jax.Array, Any]:
+    """Features behind the last layer, and the sums of the loss over a chunk."""
+    start = mesh.plan.start(mesh.plan.num_layers - 1)
+    z, values = programs.finish(mesh.flat, mixed, mesh.inputs(start, chunk), start)
+    target, weights = jnp.asarray(chunk.arrays["target"]), jnp.asarray(chunk.weights)
+    return z, programs.sums(values, target, weights, loss=loss)
 
 
 class _Backward:
@@ -359,19 +344,31 @@ class _Backward:
     def gradients(self, model: _Model) -> _Model:
         """Passes over the mesh and returns gradients structured like the model."""
         self.to_sums()
-        self.mesh.run(_ToEncoder(self))
+        pull = partial(self._to_encoder, self.fixed())
+        for _, (of_block, of_shared, of_encoder) in self.mesh.results(pull):
+            self.blocks[0].add(of_block)
+            self.shared.add(of_shared)
+            self.outer.add(of_encoder)
         return _gradients(model, self.outer, self.shared, self.blocks)
 
     def to_sums(self) -> None:
         """Passes over the mesh for the cotangents of the sums of all layers."""
-        layers = self.mesh.plan.num_layers
-        loss = _FromLoss(self)
-        self.mesh.run(loss)
-        self._combine_back(layers - 1, loss.of_mixed)
+        mesh, layers = self.mesh, self.mesh.plan.num_layers
+        of_mixed = Total[jax.Array]()
+        for chunk, (g, of_outer, pulled) in mesh.results(self._from_last):
+            mesh.keep(layers, chunk, g)
+            self.outer.add(of_outer)
+            of_mixed.add(pulled)
+        self._combine_back(layers - 1, of_mixed)
         for layer in range(layers - 1, 0, -1):
-            one = _ThroughLayer(self, layer)
-            self.mesh.run(one)
-            self._combine_back(layer - 1, one.of_mixed)
+            of_mixed = Total[jax.Array]()
+            pull = partial(self._through_layer, layer, self.fixed())
+            for chunk, (g, of_block, of_shared, pulled) in mesh.results(pull):
+                mesh.keep(layer, chunk, g)
+                self.blocks[layer].add(of_block)
+                self.shared.add(of_shared)
+                of_mixed.add(pulled)
+            self._combine_back(layer - 1, of_mixed)
 
     def _combine_back(self, layer: int, of_mixed: Total[jax.Array]) -> None:
         """Takes cotangents of a layer's coefficients to those of its sums."""
@@ -447,80 +444,30 @@ class _Backward:
         here = programs.Inputs(programs.state(states, low - 1 - start), chunk.given)
         return programs.pull_rest(self.mesh.flat, self.mixed, here, g, low - 1)
 
-
-class _FromLoss(Pass[tuple[jax.Array, Leaves, jax.Array]]):
-    """From the loss to the features behind the last layer, and its coefficients."""
-
-    def __init__(self, backward: _Backward):
-        self.of_mixed: Total[jax.Array] = Total()
-        self._backward = backward
-        self._layers = backward.mesh.plan.num_layers
-
-    def work(self, chunk: Chunk) -> tuple[jax.Array, Leaves, jax.Array]:
-        """Returns cotangents of features, of the decoder and of coefficients."""
-        backward, layers = self._backward, self._layers
-        start = backward.mesh.plan.start(layers)
-        states = backward.states(chunk, start, layers)
-        of_outer, g = backward.from_loss(chunk, programs.state(states, layers - start))
-        pulled = backward.of_coefficients(chunk, layers, g, (start, states))
+    def _from_last(self, chunk: Chunk) -> tuple[jax.Array, Leaves, jax.Array]:
+        """Cotangents of features behind the last layer, decoder and coefficients."""
+        layers = self.mesh.plan.num_layers
+        start = self.mesh.plan.start(layers)
+        states = self.states(chunk, start, layers)
+        of_outer, g = self.from_loss(chunk, programs.state(states, layers - start))
+        pulled = self.of_coefficients(chunk, layers, g, (start, states))
         return g, of_outer, pulled
 
-    def take(self, chunk: Chunk, found: tuple[jax.Array, Leaves, jax.Array]) -> None:
-        """Stores cotangents of features, if planned, and adds the others."""
-        g, of_outer, of_mixed = found
-        self._backward.mesh.keep(self._layers, chunk, g)
-        self._backward.outer.add(of_outer)
-        self.of_mixed.add(of_mixed)
+    def _through_layer(
+        self, layer: int, fixed: Fixed, chunk: Chunk
+    ) -> tuple[jax.Array, Leaves, Leaves, jax.Array]:
+        """Cotangents in front of a layer: features, block, basis, coefficients."""
+        g, of_block, of_shared, states = self.through(chunk, layer, fixed)
+        return g, of_block, of_shared, self.of_coefficients(chunk, layer, g, states)
 
-
-class _ThroughLayer(Pass[tuple[jax.Array, Leaves, Leaves, jax.Array]]):
-    """Through a layer, to its front and to the coefficients of the one before."""
-
-    def __init__(self, backward: _Backward, layer: int):
-        self.of_mixed: Total[jax.Array] = Total()
-        self._backward, self._layer = backward, layer
-        self._fixed = backward.fixed()
-
-    def work(self, chunk: Chunk) -> tuple[jax.Array, Leaves, Leaves, jax.Array]:
-        """Returns cotangents of features, block, shared basis and coefficients."""
-        backward, layer = self._backward, self._layer
-        g, of_block, of_shared, states = backward.through(chunk, layer, self._fixed)
-        pulled = backward.of_coefficients(chunk, layer, g, states)
-        return g, of_block, of_shared, pulled
-
-    def take(
-        self, chunk: Chunk, found: tuple[jax.Array, Leaves, Leaves, jax.Array]
-    ) -> None:
-        """Stores cotangents of features, if planned, and adds the others."""
-        g, of_block, of_shared, of_mixed = found
-        self._backward.mesh.keep(self._layer, chunk, g)
-        self._backward.blocks[self._layer].add(of_block)
-        self._backward.shared.add(of_shared)
-        self.of_mixed.add(of_mixed)
-
-
-class _ToEncoder(Pass[tuple[Leaves, Leaves, Leaves]]):
-    """Through the first layer and the encoder."""
-
-    def __init__(self, backward: _Backward):
-        self._backward, self._fixed = backward, backward.fixed()
-
-    def work(self, chunk: Chunk) -> tuple[Leaves, Leaves, Leaves]:
-        """Returns cotangents of the block, the shared basis and the encoder."""
-        mesh, arrays = self._backward.mesh, chunk.arrays
-        g, of_block, of_shared, _ = self._backward.through(chunk, 0, self._fixed)
+    def _to_encoder(self, fixed: Fixed, chunk: Chunk) -> tuple[Leaves, Leaves, Leaves]:
+        """Cotangents of the first block, the shared basis and the encoder."""
+        mesh, arrays = self.mesh, chunk.arrays
+        g, of_block, of_shared, _ = self.through(chunk, 0, fixed)
         of_encoder = programs.pull_encoder(
             mesh.flat, arrays["mesh_points"], arrays.get("features"), mesh.time, g
         )
         return of_block, of_shared, of_encoder
-
-    def take(self, chunk: Chunk, found: tuple[Leaves, Leaves, Leaves]) -> None:
-        """Adds the cotangents."""
-        del chunk
-        of_block, of_shared, of_encoder = found
-        self._backward.blocks[0].add(of_block)
-        self._backward.shared.add(of_shared)
-        self._backward.outer.add(of_encoder)
 
 
 def _put(trees: PyTree, layer: int, tree: PyTree) -> None:

@@ -1,8 +1,8 @@
 """Passes over all points of a mesh, and the forward passes of a model."""
 
-import abc
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import jax
@@ -18,9 +18,9 @@ from opjax.streaming.plan import Chunks, Plan, attention_of, sizes
 from opjax.streaming.source import Chunk, Reader, Source, dtype_of
 from opjax.streaming.storage import Storage
 
-_Found = TypeVar("_Found")
-_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 _Tree = TypeVar("_Tree")
+_OfChunk = tuple[Chunk, _Result]
 
 
 class Total(Generic[_Tree]):
@@ -53,27 +53,6 @@ class TotalSums(Total[Sums]):
 
     def _plus(self, one: Sums, other: Sums) -> Sums:
         return one + other
-
-
-def behind(items: Iterable[_Item]) -> Iterator[_Item]:
-    """Yields each item when the next one is there, so that the device works ahead."""
-    last: list[_Item] = []
-    for item in items:
-        yield from last
-        last = [item]
-    yield from last
-
-
-class Pass(abc.ABC, Generic[_Found]):
-    """The work on every chunk in one pass over all points."""
-
-    @abc.abstractmethod
-    def work(self, chunk: Chunk) -> _Found:
-        """Returns the results of the device for a chunk."""
-
-    @abc.abstractmethod
-    def take(self, chunk: Chunk, found: _Found) -> None:
-        """Accumulates the results of the device on the host."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,14 +92,18 @@ class Mesh:
         cancel = attention_of(self.model).equal_weights_cancel(self.model.basis)
         return 1.0 if self.reader.weighted or cancel else 1 / self.reader.num_points
 
-    def run(self, one: Pass[Any]) -> None:
-        """Passes once over all chunks.
+    def results(self, work: Callable[[Chunk], _Result]) -> Iterator[_OfChunk[_Result]]:
+        """Passes once over all chunks, and yields each one with the result of `work`.
 
-        While the device works on a chunk, the host processes the results of the
+        While the device works on a chunk, the host processes the result of the
         previous one.
         """
-        for chunk, result in behind((chunk, one.work(chunk)) for chunk in self.reader):
-            one.take(chunk, result)
+        last: list[_OfChunk[_Result]] = []
+        for chunk in self.reader:
+            result = chunk, work(chunk)
+            yield from last
+            last = [result]
+        yield from last
 
     def load(self, layer: int, chunk: Chunk) -> ArrayLike:
         """Inputs of a layer whose inputs are stored, or of the first layer."""
@@ -193,33 +176,20 @@ def open_mesh(
     return Mesh(model, programs.flatten(model), reader, chosen, when, kept)
 
 
-class _Accumulate(Pass[tuple[jax.Array, Sums]]):
-    """Adds up the sums of a layer.
+def _accumulated(
+    mesh: Mesh, known: jax.Array, layer: int, chunk: Chunk
+) -> tuple[jax.Array, Sums]:
+    """Inputs of a layer, and its sums over a chunk.
 
     Args:
       mesh: that is gone over.
-      layer: whose sums are wanted.
       known: coefficients of the layers in front.
+      layer: whose sums are returned.
+      chunk: of the mesh.
     """
-
-    def __init__(self, mesh: Mesh, layer: int, known: jax.Array):
-        self.total = TotalSums()
-        self._mesh, self._layer, self._known = mesh, layer, known
-        self._start = mesh.plan.start(max(layer - 1, 0))
-
-    def work(self, chunk: Chunk) -> tuple[jax.Array, Sums]:
-        """Returns the inputs of the layer, and the sums of a chunk."""
-        mesh, start = self._mesh, self._start
-        here, weights = mesh.inputs(start, chunk), mesh.weights(chunk)
-        return programs.accumulate(
-            mesh.flat, self._known, here, weights, start, self._layer
-        )
-
-    def take(self, chunk: Chunk, found: tuple[jax.Array, Sums]) -> None:
-        """Stores the features, if planned, and adds the sums."""
-        z, sums = found
-        self._mesh.keep(self._layer, chunk, z)
-        self.total.add(sums)
+    start = mesh.plan.start(max(layer - 1, 0))
+    here, weights = mesh.inputs(start, chunk), mesh.weights(chunk)
+    return programs.accumulate(mesh.flat, known, here, weights, start, layer)
 
 
 def forward(mesh: Mesh) -> tuple[np.ndarray, list[Sums]]:
@@ -233,9 +203,11 @@ def forward(mesh: Mesh) -> tuple[np.ndarray, list[Sums]]:
     mixed = np.zeros((layers, *shape), mesh.dtype)
     kept: list[Sums] = []
     for layer in range(layers):
-        one = _Accumulate(mesh, layer, jnp.asarray(mixed))
-        mesh.run(one)
-        sums = one.total.cast(mesh.dtype)
-        mixed[layer] = programs.combine(mesh.flat, layer, sums.added, mesh.totals)
-        kept.append(sums)
+        total = TotalSums()
+        work = partial(_accumulated, mesh, jnp.asarray(mixed), layer)
+        for chunk, (z, sums) in mesh.results(work):
+            mesh.keep(layer, chunk, z)
+            total.add(sums)
+        kept.append(total.cast(mesh.dtype))
+        mixed[layer] = programs.combine(mesh.flat, layer, kept[-1].added, mesh.totals)
     return mixed, kept
