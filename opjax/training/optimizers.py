@@ -65,13 +65,9 @@ def onecycle(
     References:
       Smith and Topin, "Super-convergence", 2018; `torch.optim.lr_scheduler.OneCycleLR`.
     """
-    for name, value in (
-        ("peak", peak),
-        ("div_factor", div_factor),
-        ("final_div_factor", final_div_factor),
-    ):
-        if not 0 < value < math.inf:
-            raise ValueError(f"{name}={value} must be positive and finite.")
+    _checks.positive(
+        peak=peak, div_factor=div_factor, final_div_factor=final_div_factor
+    )
     first = peak / div_factor
     return _cycle(first, peak, first / final_div_factor, total_steps, pct_start)
 

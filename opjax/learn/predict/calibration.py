@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from opjax import _formats, files, uncertainty
+from opjax import _checks, _formats, files, uncertainty
 from opjax._files import remove_leftovers
 from opjax._trees import Json
 from opjax.files.npz import add, open_npz
@@ -258,8 +258,7 @@ class Calibration(NamedTuple):
 
     def _factors_of(self, kind: str) -> np.ndarray:
         """The factor of the width of each channel, `(q,)`; zero for constant ones."""
-        if kind not in BANDS:
-            raise ValueError(f"{kind=} is unknown; choose from {', '.join(BANDS)}.")
+        _checks.option("kind", kind, BANDS)
         if not self.factors:
             raise ValueError(
                 f"The operator in {self.trained.folder} predicts only scalars, which "
@@ -355,8 +354,7 @@ def calibrate(
       >>> bool(np.all(lower < upper))
       True
     """
-    if width not in WIDTHS:
-        raise ValueError(f"{width=} is unknown; choose from {', '.join(WIDTHS)}.")
+    _checks.option("width", width, WIDTHS)
     if (width in widths.OF_SEEDS) != bool(members):
         raise ValueError(
             f"{width=} with {len(members)} members: "

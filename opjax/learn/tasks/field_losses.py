@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from opjax.learn.predict.learned import Learned
+from opjax.learn.predict.neighbourhoods import root
 from opjax.metrics import power_below
 from opjax.normalize import Normalizer
 from opjax.quadrature import active, weighted_mean
@@ -125,7 +126,9 @@ class Scales:
         mean = self._of_fields((sums.mean / mass) ** 2)
         variation = jnp.maximum(sums.square / mass - mean, 0)
         return Sizes(
-            _root(sums.error / mass), _root(sums.target / mass), jnp.sqrt(variation)
+            root(sums.error / mass, jnp),
+            root(sums.target / mass, jnp),
+            jnp.sqrt(variation),
         )
 
 
@@ -145,12 +148,6 @@ class PointSums(NamedTuple):
     square: Any
     mean: Any
     mass: Any
-
-
-def _root(square: jax.Array) -> jax.Array:
-    """The square root, with a zero gradient at zero; NaN stays what it is."""
-    some = square != 0
-    return jnp.where(some, jnp.sqrt(jnp.where(some, square, 1)), 0)
 
 
 # The error of each field, `(f,)`.

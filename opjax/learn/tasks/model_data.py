@@ -181,7 +181,13 @@ class ModelData:
     def stacked(self, name: str) -> tuple[Any, ...]:
         """Returns buckets of the normalised samples of one split."""
         encode = encoder(self.fitted, target=self.by_form)
-        return _stacked(self.config, self._beside, encode, name)
+        part = getattr(self._beside, name)
+        sizes = _padded_sizes(self.config, self._beside, name)
+        batch_size = self.config.batch_size if name == "train" else 1
+        if isinstance(part, Stored):
+            return buckets.of(part, encode, batch_size=batch_size, sizes=sizes)
+        stacks = samples.stack(part, batch_size=batch_size, sizes=sizes)
+        return tuple(map(encode, stacks))
 
     @functools.cached_property
     def _beside(self) -> Splits:
@@ -245,30 +251,22 @@ class ModelData:
         self, test: TestSet, loss: Loss, evaluation: Evaluation
     ) -> Callable[[], compared.Compared]:
         """Returns a function that compares with baselines without an operator."""
+        asked, scaling, cases = evaluation.quantities, self.scaling, test.samples
+
+        def of_fields(predicted: Sequence[np.ndarray]) -> Numbers:
+            if scaling is not None:
+                pairs = zip(predicted, cases, strict=True)
+                predicted = [scaling.physical(*pair) for pair in pairs]
+            return quantities.compare(asked, cases, predicted, self.names)[0]
+
         measure = compared.Measure(
             self.fields,
             joint=None if loss.form is not None else evaluation.numbers,
             scalars=scalars.names_of(self.names, self.sizes.target_scalars),
-            physical=partial(scalars.physical, self.scaling, test.samples),
-            quantities=partial(_quantities, evaluation, self.scaling, test, self.names)
-            if evaluation.quantities
-            else None,
+            physical=partial(scalars.physical, scaling, cases),
+            quantities=of_fields if asked else None,
         )
         return partial(compared.compare, self.splits, measure)
-
-
-def _quantities(
-    evaluation: Evaluation,
-    scaling: Scaling | None,
-    test: TestSet,
-    names: Names,
-    predicted: Sequence[np.ndarray],
-) -> Numbers:
-    """Numbers of quantities of interest of fields over the scales of the samples."""
-    if scaling is not None:
-        pairs = zip(predicted, test.samples, strict=True)
-        predicted = [scaling.physical(*pair) for pair in pairs]
-    return quantities.compare(evaluation.quantities, test.samples, predicted, names)[0]
 
 
 def _scaled(scaling: Scaling, splits: Splits, loss: Loss) -> Splits:
@@ -302,20 +300,6 @@ def _normalizers(
         published=loss.form is None,
     )
     return own, fitted
-
-
-def _stacked(
-    config: Any,
-    splits: Splits,
-    encode: Callable[[Mapping[str, np.ndarray]], HostArrays],
-    name: str,
-) -> tuple[Any, ...]:
-    """Returns buckets of the samples of one part, normalised."""
-    part, sizes = getattr(splits, name), _padded_sizes(config, splits, name)
-    batch_size = config.batch_size if name == "train" else 1
-    if isinstance(part, Stored):
-        return buckets.of(part, encode, batch_size=batch_size, sizes=sizes)
-    return tuple(map(encode, samples.stack(part, batch_size=batch_size, sizes=sizes)))
 
 
 def _padded_sizes(config: Any, splits: Splits, name: str) -> tuple[int, ...] | None:
