@@ -59,6 +59,11 @@ class Modes(NamedTuple):
             self.roots > 0, self.roots, 1
         )
 
+    def relative_of(self, rows: np.ndarray) -> float:
+        """Returns the mean relative error of other cases in place of the cases."""
+        change = self.coefficients[rows] - self.coefficients
+        return self.relative(np.sum(change**2, axis=1))
+
     def relative(self, squares: np.ndarray) -> float:
         """Mean over the cases of the RMS error relative to the size of the field."""
         varying = self.sizes > 1e-9 * self.sizes.max(initial=0)
@@ -254,10 +259,6 @@ def choose_nearest(inputs: Inputs, fields: Sequence[Modes]) -> Nearest | None:
     candidates: list[Nearest] = []
     for kind in inputs.kinds():
         places = Nearest(kind, 0.0).places(inputs, inputs, own=True)
-        errors = [
-            modes.relative(np.sum((each[places] - each) ** 2, axis=1))
-            for modes in fields
-            for each in [modes.coefficients]
-        ]
+        errors = [modes.relative_of(places) for modes in fields]
         candidates.append(Nearest(kind, float(np.mean(errors))))
     return min(candidates, key=lambda one: one.error, default=None)

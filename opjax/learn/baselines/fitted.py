@@ -183,10 +183,7 @@ class Baselines:
         ]
         if self.nearest is not None:
             rows = self.nearest.places(self._inputs, self._inputs, own=True)
-            errors[NEAREST] = [
-                m.relative(np.sum((m.coefficients[rows] - m.coefficients) ** 2, axis=1))
-                for m in self._modes
-            ]
+            errors[NEAREST] = [m.relative_of(rows) for m in self._modes]
         if self.choices:
             errors[POD] = [one.error for one in self.choices[: len(self.fields)]]
         return errors

@@ -418,20 +418,13 @@ def _places(inputs: Sequence[str]) -> dict[pathlib.Path, pathlib.Path]:
     return {file: of_cases[file] / written_name(file) for file in paths}
 
 
-def _names(operator: trained.Trained) -> list[str]:
-    """Of the channels of predictions."""
-    count = operator.channels.target
-    targets = operator.channel_names.get("target") or ["target"] * count
-    return ["prediction" if t == "target" else f"prediction_{t}" for t in targets]
-
-
 def _stream_all(
     operator: trained.Trained,
     inputs: Sequence[str],
     output: pathlib.Path,
     options: PredictOptions,
 ) -> list[Row]:
-    rows, names = [], _names(operator)
+    rows, names = [], operator.written_names
     for file, name in _places(inputs).items():
         place = output / name.with_name(file.name)
         rows += in_slices.predict_file(
@@ -470,7 +463,7 @@ def _predict_all(
     seeds: Sequence[trained.Trained],
     others: beside.Beside | None = None,
 ) -> list[Row]:
-    rows, names = [], _names(operator)
+    rows, names = [], operator.written_names
     slopes = None
     if options.sensitivity:
         slopes = Sensitivity(operator, options.sensitivity, options.limits)

@@ -112,9 +112,7 @@ def _roll_out(
     gif: bool,
 ) -> Row:
     """Writes the last known frame and those predicted, and returns the report."""
-    names = [
-        f"prediction_{n}" if n != "target" else "prediction" for n in _names(operator)
-    ]
+    names = operator.written_names
     start = float(series.times[how.history - 1])
     times = start + np.concatenate([np.zeros(1), lags])
     predicted = in_time.frames(operator, series, lags)
@@ -161,12 +159,6 @@ def _roll_out(
         of_frames = joined(errors)
         row |= of_frames.row() | {"errors": of_frames.of_samples.tolist()}
     return to_json(row)
-
-
-def _names(operator: Trained) -> list[str]:
-    """Of the channels that evolve."""
-    count = operator.channels.target
-    return operator.channel_names.get("target") or ["target"] * count
 
 
 def _mesh(operator: Trained, case: pathlib.Path, series: Series) -> Any:

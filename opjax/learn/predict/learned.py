@@ -141,6 +141,13 @@ class Learned(NamedTuple):
         return component_names(names, self.channels.target)
 
     @property
+    def written_names(self) -> list[str]:
+        """Names of the output channels in files of predictions."""
+        count = self.channels.target
+        names = self.channel_names.get("target") or ["target"] * count
+        return ["prediction" if n == "target" else f"prediction_{n}" for n in names]
+
+    @property
     def fixed_points(self) -> bool:
         """Whether the operator supports only one grid or one number of points."""
         entry, config = operators.entry(self.name), self.config
