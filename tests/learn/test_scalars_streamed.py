@@ -15,7 +15,7 @@ from opjax import files, learn, streaming
 from opjax.files.sliced import read_sliced
 from opjax.learn.cli import predict as predicting
 from opjax.learn.cli import train as program
-from opjax.learn.predict.prediction import call_both, in_units
+from opjax.learn.predict.prediction import Limits, call_both, in_units
 from opjax.learn.registry import operators
 from opjax.learn.tasks import field_losses, streamed
 from opjax.learn.tasks.errors import SampleError
@@ -119,8 +119,8 @@ def _whole(normalizers, model, sample):
 
 
 def _data(normalizers, chunk_size=8):
-    how = streamed.Streaming(chunk_size, 1.0)
-    return streamed.StreamedData(normalizers, how, *_fields(normalizers), names={})
+    limits = Limits(chunk_size, 1.0)
+    return streamed.StreamedData(normalizers, limits, *_fields(normalizers), names={})
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,7 @@ from opjax.learn.config.start import StartOptions
 from opjax.learn.config.time import TimeOptions
 from opjax.learn.messages import say
 from opjax.learn.predict import named, trained
+from opjax.learn.predict.prediction import Limits
 from opjax.learn.predict.scaling import Scaling
 from opjax.learn.predict.trained import Trained
 from opjax.learn.run.folder import DataFiles
@@ -54,7 +55,7 @@ from opjax.learn.tasks.evaluation import Evaluation
 from opjax.learn.tasks.field_losses import FORMS, Form
 from opjax.learn.tasks.model_data import Encoding
 from opjax.learn.tasks.start import check_options
-from opjax.learn.tasks.streamed import StreamedTask, Streaming, streamed_regression
+from opjax.learn.tasks.streamed import StreamedTask, streamed_regression
 from opjax.learn.tasks.supervised import regression
 from opjax.learn.tasks.task import Task
 from opjax.learn.tasks.time import rollouts
@@ -599,10 +600,10 @@ def make_streamed_task(config: Config) -> StreamedTask:
             for name in ("features", "target", *SCALARS)
             if name in arrays or name not in SCALARS
         }
-    how = Streaming(config.stream_points, config.stream_memory)
+    limits = Limits(config.stream_points, config.stream_memory)
     return streamed_regression(
         splits,
-        how,
+        limits,
         names=names,
         start=start_of(config),
         form=_form_of(config, splits.train.summaries[0]),

@@ -18,7 +18,7 @@ from opjax.learn.predict import trained
 from opjax.learn.predict.description import describe
 from opjax.learn.predict.field_errors import FieldErrors, joined, keys
 from opjax.learn.predict.learned import Learned
-from opjax.learn.predict.prediction import Encoded, Means, in_units, of_function
+from opjax.learn.predict.prediction import Encoded, Limits, Means, in_units, of_function
 from opjax.learn.registry import operators
 from opjax.learn.run.settings import Settings
 from opjax.learn.tasks import compared, outcome, scalars
@@ -91,19 +91,6 @@ class _Both:
         return self.fields.value(sums["fields"]) + scalars.WEIGHT * error
 
 
-class Streaming(NamedTuple):
-    """How a mesh is streamed.
-
-    Attributes:
-      chunk_size: number of points that are computed at once.
-      memory_gib: memory limit of a step; it determines how much of the mesh's data is
-        stored.
-    """
-
-    chunk_size: int
-    memory_gib: float
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StreamedTask(BaseTask):
     """A task on meshes that may each be larger than memory.
@@ -139,7 +126,7 @@ class StreamedTask(BaseTask):
 
 def streamed_regression(
     splits: SlicedSplits,
-    how: Streaming,
+    limits: Limits,
     *,
     names: Names | None = None,
     start: Learned | None = None,
@@ -154,7 +141,8 @@ def streamed_regression(
 
     Args:
       splits: the samples.
-      how: chunk size and memory limit.
+      limits: number of points that are computed at once, and memory of a step, which
+        determines how much of the data of a mesh is stored.
       names: names of the channels of `features` and `target`, to save.
       start: as for `regression`.
       form: as for `regression`.
@@ -178,7 +166,7 @@ def streamed_regression(
             measured = together(fields, normalizers["target"])
         scales = Scales(measured, normalizers["target"])
         of_fields = _Fields(scales, form or relative)
-    data = StreamedData(normalizers, how, of_fields, fields, names or {})
+    data = StreamedData(normalizers, limits, of_fields, fields, names or {})
     description = describe(train, sizes=sizes, names=names, fields=fields)
     save = partial(trained.save, normalizers=normalizers, description=description)
     build = builder(sizes)
@@ -222,14 +210,14 @@ class StreamedData:
 
     Attributes:
       normalizers: of the arrays.
-      how: points at once, and memory.
+      limits: points at once, and memory.
       of_fields: the error that is minimised; None where scalars alone are predicted.
       fields: of the output function.
       names: of the channels, by array.
     """
 
     normalizers: Mapping[str, Normalizer]
-    how: Streaming
+    limits: Limits
     of_fields: _Fields | None
     fields: Fields | None
     names: Names
@@ -267,7 +255,7 @@ class StreamedData:
         inputs = dict(self.encode(columns))
         scalars_of_case = inputs.pop("target_scalars", None)
         chunks = streaming.Chunks(
-            self.how.chunk_size, memory_limit=self.how.memory_gib * 2**30
+            self.limits.chunk_size, memory_limit=self.limits.memory_gib * 2**30
         )
         if scalars_of_case is None:
             return streaming.value_and_grad(model, inputs, chunks, loss=self.loss)
@@ -293,7 +281,7 @@ class StreamedData:
         of_parts: list[Any] = []
         start, means = 0, Means(model)
         inputs = {k: array for k, array in arrays.items() if not k.startswith("target")}
-        chunks = streaming.Chunks(self.how.chunk_size)
+        chunks = streaming.Chunks(self.limits.chunk_size)
         scales = self._scales()
         for part in streaming.predict(of_function(model), inputs, chunks):
             rows = slice(start, start + len(part))
