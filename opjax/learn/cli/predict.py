@@ -232,8 +232,8 @@ class PredictOptions(Options):
         if self.rank:
             what = "--rank, which writes no predictions"
             self._refuse(what, (*predicting, "quantities"))
-        if self.ranges is not None:
-            predict_rank.parse_ranges(self.ranges)
+            if self.ranges is not None:
+                predict_rank.parse_ranges(self.ranges)
 
     def _refuse(self, what: str, names: Sequence[str]) -> None:
         """Raises ValueError for options that have no effect with another one."""
