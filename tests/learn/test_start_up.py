@@ -126,10 +126,10 @@ def test_old_runs_keep_their_number_of_buckets(config, tmp_path):
 
     for stored, expected in (({"num_buckets": 4}, 4), ({}, 0)):
         (tmp_path / "config.json").write_text(json.dumps(stored))
-        found = program._with_stored_buckets(config, tmp_path)
+        found = program._as_earlier(config, tmp_path)
         assert found.num_buckets == expected
     two = dataclasses.replace(config, num_buckets=2)
-    assert program._with_stored_buckets(two, tmp_path) is two
+    assert program._as_earlier(two, tmp_path) is two
 
 
 def test_the_benchmark_counts_every_second_once():
