@@ -94,8 +94,7 @@ class TimeOptions(Options):
                 f"unroll={self.unroll} has no effect with unroll_schedule={shown}, "
                 "which sets the numbers of steps; omit one of them."
             )
-        # A caller in Python may pass anything.
-        whole = [n for n in stages if isinstance(n, int) and n > 0]
+        whole = list(filter(_is_number, stages))
         if len(stages) < 2 or list(stages) != sorted(set(whole)):
             raise ValueError(
                 f"unroll_schedule={shown} must consist of two or more increasing "
@@ -106,3 +105,8 @@ class TimeOptions(Options):
     def unroll_stages(self) -> tuple[int, ...]:
         """Number of unrolled steps in each stage of the training."""
         return self.unroll_schedule or (self.unroll,)
+
+
+def _is_number(steps: object) -> bool:
+    """Whether a caller, in Python, gave a number of steps."""
+    return isinstance(steps, int) and steps > 0
