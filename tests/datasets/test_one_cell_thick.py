@@ -203,9 +203,7 @@ def test_operators_that_learned_in_space_read_meshes_in_space(learned, expected)
     from opjax.learn.predict.learned import Learned
 
     config = dataclasses.asdict(train.Config(train="a"))
-    description = SimpleNamespace(
-        config=config, channels=SimpleNamespace(mesh_points=learned)
-    )
-    of_run = SimpleNamespace(description=description)
+    channels = SimpleNamespace(mesh_points=learned)
+    of_run = SimpleNamespace(config=config, channels=channels)
     assert Learned.read_options(of_run).point_dim == expected
     assert Learned.read_options(of_run, point_dim=2).point_dim == 2

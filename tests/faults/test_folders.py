@@ -25,7 +25,6 @@ from opjax import learn
 from opjax.datasets import cache, heat
 from opjax.files import ReadOptions
 from opjax.learn.cli import predict, report, train
-from opjax.learn.predict.description import Channels
 from opjax.learn.predict.prediction import Predicted
 from opjax.learn.report import members
 from opjax.learn.run import folder, metrics_file, stopping
@@ -185,9 +184,8 @@ def test_outside_of_training_sigterm_ends_with_the_same_status():
 def test_a_file_of_several_predictions_appears_when_all_are_made(tmp_path, monkeypatch):
     class Trained:
         folder = tmp_path / "run"
-        description = types.SimpleNamespace(
-            channels=Channels(2, 0, 1), names={}, training={"ranges": {}, "names": {}}
-        )
+        description = types.SimpleNamespace(training={"ranges": {}, "names": {}})
+        channel_names, written_names = types.MappingProxyType({}), ("prediction",)
 
         def read_options(self, *, point_dim):
             return ReadOptions(point_dim=point_dim, need_target=False)

@@ -168,7 +168,8 @@ def test_new_channels_leave_the_predictions_of_known_fields(name):
     names = {"features": ["a", "b"], "scalars": ["s"], "target": ["u", "v"]}
     start = SimpleNamespace(
         model=builder(sizes)(config, nnx.Rngs(0)),
-        description=SimpleNamespace(names=names, config=vars(config)),
+        channel_names=names,
+        config=vars(config),
         **{"name": name, "folder": "runs/a", "sizes": sizes, "scaling": None},
         fixed_points=True,
     )
@@ -203,7 +204,8 @@ def test_channels_without_known_names_are_refused(given, message):
     names = {"features": ["a", "b"], "target": ["u", "v"]}
     sizes = Sizes(2, 2, 2)
     start = SimpleNamespace(
-        description=SimpleNamespace(names=names, config={}),
+        channel_names=names,
+        config={},
         **{"name": "functional", "folder": "runs/a", "sizes": sizes, "scaling": None},
     )
     with pytest.raises(ValueError, match=message):
