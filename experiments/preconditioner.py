@@ -174,11 +174,11 @@ class GraphFactors(nnx.Module):
         blocks, values = local
         weights, roots, points = jnp.split(values, (1, 2), axis=2)
         inside = (weights > 0).astype(values.dtype)
+        count = jnp.sum(inside, 1, keepdims=True)
 
         def centred(x: jax.Array) -> jax.Array:
             return x - jnp.sum(inside * x, 1, keepdims=True) / count
 
-        count = jnp.sum(inside, 1, keepdims=True)
         points = centred(points) * inside
         extent = jnp.sqrt(jnp.sum(points**2, (1, 2), keepdims=True) / count)
         roots = jnp.where(inside > 0, roots, 1)
