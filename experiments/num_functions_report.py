@@ -22,6 +22,7 @@ _METHODS = {
     "map": "penalty on rows of the map",
     "singular": "singular values, no penalty",
 }
+Values = Sequence[float] | np.ndarray
 _MARKERS = ("o", "x", "+")  # that cover each other little
 _FIXED = {
     "sines": model.sines,
@@ -109,7 +110,7 @@ def _fixed(config: "Config", right: str) -> str:
     return table(["k", *(f"{name}, n = {points}" for name in _FIXED)], lines)
 
 
-def _cell(values: Sequence[float] | np.ndarray) -> str:
+def _cell(values: Values) -> str:
     """Median and range, or the one value of all."""
     return median_and_range(values if len(set(values)) > 1 else values[:1])
 
@@ -140,7 +141,9 @@ def _figure(ranks: Rows, chosen: Rows) -> Any:
     figure = drawing.new_figure(10.0, 3.2, "constrained")
     left, right = figure.subplots(1, 2)
 
-    def points(axis: Any, place: int, label: str, x: Any, y: Any) -> None:
+    def points(
+        axis: drawing.Axes, place: int, label: str, x: Values, y: Values
+    ) -> None:
         drawing.Line(f"C{place}", label, "").draw(axis, x, y, _MARKERS[place % 3])
 
     curves = groups(ranks, "right", "points").items()

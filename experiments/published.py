@@ -94,13 +94,12 @@ class Setup(NamedTuple):
 
 def _setups() -> tuple[Setup, ...]:
     """Set-ups of a file: their programs are called as the data they are on."""
-
-    def setup(row: dict[str, Any]) -> Setup:
+    setups: list[Setup] = []
+    for row in json.loads(_SETUPS.read_text()):
         row["module"] = row["name"].partition("/")[0]
         row["flags"] = tuple(row["flags"].split())
-        return Setup._make(row[field] for field in Setup._fields)
-
-    return tuple(map(setup, json.loads(_SETUPS.read_text())))
+        setups.append(Setup._make(row[field] for field in Setup._fields))
+    return tuple(setups)
 
 
 SETUPS = _setups()

@@ -13,6 +13,7 @@ from jax.typing import ArrayLike
 
 from opjax.learn import Finished, Options, Report, option
 from opjax.learn.json_files import read_object, write_json
+from opjax.learn.report.drawing import Axes
 from opjax.learn.tables import median_and_range
 
 Row = dict[str, Any]
@@ -98,15 +99,13 @@ def stored(path: pathlib.Path, make: Callable[[], Row]) -> Row:
     return read_object(path)
 
 
-def ticks(axis: Any, places: Sequence[float]) -> None:
+def ticks(axis: Axes, places: Sequence[float]) -> None:
     """Labels an axis with logarithms at places alone."""
     axis.set_xticks(places, list(map(str, places)))
     axis.minorticks_off()
 
 
-def report(
-    finished: Finished, parts: Sequence[str], result: dict[str, Any], head: str
-) -> Report:
+def report(finished: Finished, parts: Sequence[str], result: Row, head: str) -> Report:
     """Returns the report, whose last line ends with seconds, seeds and data."""
     result |= {
         "seconds": finished.seconds,
