@@ -153,7 +153,7 @@ def positive(**numbers: Any) -> None:
 
 
 def _compared_with_zero(
-    numbers: Mapping[str, ArrayLike], compare: Callable[..., Any], what: str
+    numbers: Mapping[str, Any], compare: Callable[..., Any], what: str
 ) -> None:
     for name, number in numbers.items():
         if number is None or isinstance(number, str):

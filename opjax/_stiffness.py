@@ -98,7 +98,7 @@ def of_grid(coefficient: np.ndarray, periodic: bool) -> tuple[Any, np.ndarray]:
     values = coefficient.ravel()[numbers].mean(axis=1)[:, None, None] * local
     n = coefficient.size
     masses = np.bincount(numbers.ravel(), minlength=n) * (volume / 2 ** len(shape))
-    return assembled(values, numbers, n), masses
+    return assembled(values, np.asarray(numbers), n), masses
 
 
 def _element(spacings: Sequence[float]) -> tuple[np.ndarray, float]:

@@ -39,14 +39,14 @@ class Pair(NamedTuple):
     imag: "Array"
 
 
-def results(eqn: Equation, names: Iterable[str]) -> list[Value]:
-    """Returns the results of an equation, from their names."""
-    return [Value(n, v.aval.shape) for n, v in zip(names, eqn.outvars, strict=True)]
-
-
 Known = np.ndarray  # an array that is known at export
 Array = Value | Known
 Operand = str | Array | np.generic | Sequence[int]  # of a node
+
+
+def results(eqn: Equation, names: Iterable[str]) -> list[Array]:
+    """Returns the results of an equation, from their names."""
+    return [Value(n, v.aval.shape) for n, v in zip(names, eqn.outvars, strict=True)]
 
 
 class _Constants:

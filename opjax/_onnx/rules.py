@@ -338,7 +338,7 @@ def _reverse(graph: Graph, eqn: Equation, x: Array) -> Value:
 
 
 @_of_full
-def _split(graph: Graph, eqn: Equation, x: Array) -> list[Value]:
+def _split(graph: Graph, eqn: Equation, x: Array) -> list[Array]:
     sizes, axis = eqn.params["sizes"], eqn.params["axis"]
     counts = graph.sizes_of(sizes)
     names = graph.node("Split", x, counts, outputs=len(sizes), axis=axis)
@@ -529,7 +529,7 @@ def _numbered(graph: Graph, places: Array, axis: int) -> Array:
 
 
 @_of_full
-def _sort(graph: Graph, eqn: Equation, *arrays: Array) -> list[Value]:
+def _sort(graph: Graph, eqn: Equation, *arrays: Array) -> list[Array]:
     if eqn.params["num_keys"] != 1:
         raise NotImplementedError("sort by several keys")
     axis = eqn.params["dimension"]

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 MAX_CHARACTERS = 2000
-_Function = Callable[..., np.ndarray]
+_Function = Callable[..., Any]
 
 # Names of functions in formulas, and in NumPy and JAX.
 FUNCTIONS = {

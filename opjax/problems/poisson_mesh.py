@@ -6,7 +6,7 @@ u`, Euclidean norms are L2 norms, and the inverse, `W^{1/2} A^{-1} W^{1/2}`, is
 symmetric.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -370,7 +370,7 @@ def signed_areas(nodes: np.ndarray, cells: np.ndarray) -> np.ndarray:
 
 
 def nearest_on_polygon(
-    points: np.ndarray, corners: ArrayLike
+    points: np.ndarray, corners: Sequence[Sequence[float]] | np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the nearest points on the sides of a polygon, and their distances.
 
