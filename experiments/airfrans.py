@@ -133,24 +133,24 @@ def build(config: Config, rngs: nnx.Rngs) -> Operator:
 
 def parts(model: Operator, sample: Columns) -> tuple[jax.Array, jax.Array]:
     """Mean squared errors in the fluid and at the airfoil, of normalised fields."""
-    squares, *weights = _squares(model, sample)
-    volume, surface = (weighted_mean(jnp.mean(squares, axis=1), w) for w in weights)
-    return volume, surface
+    surface = sample["surface"]
+    weights = sample.get("quadrature_weights", jnp.ones_like(surface))
+    squares = (operators.call(model, sample) - sample["target"]) ** 2
+    squares = jnp.mean(squares, axis=1)
+    return (
+        weighted_mean(squares, weights * (1 - surface)),
+        weighted_mean(squares, weights * surface),
+    )
 
 
 def of_fields(model: Operator, sample: Columns) -> jax.Array:
     """Mean squared errors of each normalised field, in the fluid and at the airfoil."""
-    squares, *weights = _squares(model, sample)
-    mean = jax.vmap(jax.vmap(weighted_mean, in_axes=(1, None)), in_axes=(None, 0))
-    return mean(squares, jnp.stack(weights))
-
-
-def _squares(model: Operator, sample: Columns) -> tuple[jax.Array, ...]:
-    """Squared errors, and weights of the points in the fluid and at the airfoil."""
     surface = sample["surface"]
     weights = sample.get("quadrature_weights", jnp.ones_like(surface))
     squares = (operators.call(model, sample) - sample["target"]) ** 2
-    return squares, weights * (1 - surface), weights * surface
+    shares = jnp.stack([weights * (1 - surface), weights * surface])
+    mean = jax.vmap(jax.vmap(weighted_mean, in_axes=(1, None)), in_axes=(None, 0))
+    return mean(squares, shares)
 
 
 def error(config: Config, model: Operator, sample: Columns) -> jax.Array:
