@@ -116,7 +116,6 @@ def test_own_covariances_are_the_default_and_others_change_the_output(data):
         model(*data, covariances=own[1:])
 
 
-@pytest.mark.nightly
 def test_a_batch_axis_shares_the_mean_covariance(data, rng):
     points, features = data
     batch = jnp.stack([features, 1 + 2 * features])
