@@ -168,23 +168,23 @@ NUMERICS = (
         "attention/test_flare",
         (
             "no scale",
-            "return scale * (points @ latents.T)",
-            "return points @ latents.T",
+            "scale * (points @ latents.T)",
+            "(points @ latents.T)",
         ),
         (
             "masked points have the highest score",
             f"scores = jnp.where{_KEEP}",
             "lowest",
         ),
-        ("shares over points", "(query_scores, axis=1)", "(query_scores, axis=0)"),
+        ("shares over points", "(scores(query), axis=1)", "(scores(query), axis=0)"),
     ),
     *_of(
         "attention/linformer",
         "attention/test_linformer",
         (
             "keys projected as values",
-            "key_projection=projections[0]",
-            "key_projection=projections[1]",
+            "zip(projections, (key, value), strict=True)",
+            "zip(projections[::-1], (key, value), strict=True)",
         ),
     ),
     *_of(
@@ -262,8 +262,8 @@ NUMERICS = (
         ("unit is a trace", "jnp.sum(wide**2) / key.shape[0]", "jnp.sum(wide**2)"),
         (
             "additive ridge",
-            "value, ridge=opjax.Convex(ridge))",
-            "value, ridge=ridge)",
+            "ridge = opjax.Convex(self.ridge if own is None else own)",
+            "ridge = self.ridge if own is None else own",
         ),
         (
             "Galerkin sum over modes",
@@ -272,8 +272,8 @@ NUMERICS = (
         ),
         (
             "ridge validated the other way",
-            "opjax.gcv_ridge(key.T, query.T)\n        return opjax.transport",
-            "opjax.gcv_ridge(query.T, key.T)\n        return opjax.transport",
+            "return query, key, opjax.gcv_ridge(key.T, query.T)",
+            "return query, key, opjax.gcv_ridge(query.T, key.T)",
         ),
     ),
     *_of(
@@ -295,13 +295,13 @@ NUMERICS = (
         "nn/attention/test_pointwise nn/attention/test_inputs",
         (
             "instance norm without weights",
-            "axis=1, epsilon=self.epsilon, weights=quadrature_weights)",
-            "axis=1, epsilon=self.epsilon)",
+            "axis=points, epsilon=self.epsilon, weights=weights)",
+            "axis=points, epsilon=self.epsilon)",
         ),
         (
             "head norm without bias",
-            "self.scale[...][:, None] + self.bias[...][:, None]",
-            "self.scale[...][:, None]",
+            "return y * scale + bias",
+            "return y * scale",
         ),
         (
             "coordinates at the end",
@@ -388,7 +388,7 @@ NUMERICS = (
             "mesh_points.astype(z.dtype)), axis=0)",
         ),
         ("inputs without weights", "input_weights=(weights,)", "input_weights=(None,)"),
-        ("no time", "f = f + self.time_embedding(time)[None, :]", "pass"),
+        ("no time", "with_time(f, time, self.time_embedding)", "f"),
     ),
     *_of(
         "nn/models/ono",

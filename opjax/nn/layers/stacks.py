@@ -16,6 +16,14 @@ def stacked(build: Callable[..., _Layer], count: int, *, rngs: nnx.Rngs) -> _Lay
       build: constructor of a layer, `build(rngs=)`.
       count: number of layers, each with its own initial parameters.
       rngs: source of the initial parameters.
+
+    Examples:
+      >>> from functools import partial
+      >>> from flax import nnx
+      >>> from opjax.nn.layers import stacked
+      >>> layers = stacked(partial(nnx.Linear, 2, 3), 4, rngs=nnx.Rngs(0))
+      >>> layers.kernel.shape
+      (4, 2, 3)
     """
 
     def layer(key: jax.Array) -> _Layer:
