@@ -251,7 +251,7 @@ def work(
         place = folder / "operators" / f"{config.models[0]}-{seed}"
         return Designer(learn.load(place), others, config)
 
-    def design(seed: int, number: int, guarded: bool) -> Row:
+    def designed(seed: int, number: int, guarded: bool) -> Row:
         row = designer(seed).design(starts[number], guarded=guarded)
         return {"seed": seed, **row}
 
@@ -259,7 +259,7 @@ def work(
     for one in itertools.product(config.seeds, range(len(starts)), GUARDS):
         name = "_".join(map(str, map(int, one)))
         path = folder / f"design_{name}.json"
-        rows.append(studies.stored(path, functools.partial(design, *one)))
+        rows.append(studies.stored(path, functools.partial(designed, *one)))
     draw(rows, folder / "designs.png")
     return report(rows, config)
 

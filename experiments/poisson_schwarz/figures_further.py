@@ -91,6 +91,7 @@ def _dots(axis: "Axes", rows: Mapping[str, Row]) -> None:
     axis.invert_yaxis()
     axis.set(xscale="log", xlabel=_ERROR)
     plain(axis)
+    axis.tick_params("y", labelsize=6)
 
 
 def _coefficients(axis: "Axes", rows: Mapping[str, Row]) -> None:

@@ -108,7 +108,7 @@ class Reference(NamedTuple):
             # Cosines and sines have half the variance of numbers of unit size.
             uncertainty.Group(means, shapes.means, noise / 2, noise_of_means / 2),
         ]
-        if ends is not None:
+        if ends is not None and len(ends[0]):
             limits = widths.encoded(trained, "scalars", ends)
             groups += [
                 uncertainty.Group(features[end:], self.features[:, end:], limits=limits)

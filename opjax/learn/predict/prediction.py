@@ -24,11 +24,11 @@ from opjax.samples.sliced import WithConstants
 from opjax.streaming import plan
 
 _MANY_POINTS = 2**17  # seconds for each layer and head
-# Inputs whose numbers are checked, by name of the array.
+# Inputs whose numbers are checked, and their axis, by name of the array.
 _INPUTS = {
-    "mesh_points": "coordinates",
-    "features": "channels of features",
-    "scalars": "scalars",
+    "mesh_points": ("coordinates", 1),
+    "features": ("channels of features", 1),
+    "scalars": ("scalars", 0),
 }
 _ARRAYS = ("mesh_points", "features", "quadrature_weights", "scalars")
 
@@ -436,10 +436,10 @@ def check(trained: Learned, sample: Sample, *, weights: bool) -> None:
     """
     description = trained.description
     operator = f"the operator in {trained.folder}"
-    for name, what in _INPUTS.items():
+    for name, (what, axis) in _INPUTS.items():
         array = getattr(sample, name)
         expected = getattr(description.channels, name)
-        count = 0 if array is None else array.shape[-1]
+        count = 0 if array is None else np.shape(array)[axis]
         if count != expected:
             names = description.names.get(name)
             hint = "." if name == "scalars" else "; see --point_dim."

@@ -123,11 +123,13 @@ class Sensitivity:
         arrays = operator.arguments(sample)
 
         def quantity(field: jax.Array, given: functions.Arguments) -> jax.Array:
+            given = given._replace(quadrature_weights=arrays.quadrature_weights)
             return measured(functions.case(operator, given).sample, field)
 
         find = jax.jit(jax.value_and_grad(quantity, argnums=(0, 1)))
         field = jnp.asarray(values, arrays.points.dtype)
-        value, (of_values, slopes) = find(field, arrays)
+        inputs = arrays._replace(quadrature_weights=None)
+        value, (of_values, slopes) = find(field, inputs)
         by = {i: np.asarray(slopes[i]) for i in (0, 1, 2) if arrays[i] is not None}
         return float(value), np.asarray(of_values), by
 

@@ -117,6 +117,7 @@ class Trained(Learned):
         numbers: Mapping[str, float] = {}
         if isinstance(scalars, Mapping):
             scalars, numbers = grids.named_scalars(self, scalars)
+            given = given._replace(scalars=scalars)
 
         def predict(sample: Sample) -> np.ndarray:
             sample = sample._replace(numbers=numbers) if numbers else sample
