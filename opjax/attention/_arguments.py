@@ -20,7 +20,7 @@ def check_weights(**arrays: jax.Array) -> None:
 def features(**arrays: ArrayLike) -> list[jax.Array]:
     """Converts feature arrays, which must have the same number of channels."""
     converted = _checks.arrays(2, **arrays)
-    _checks.same_channels(**arrays)
+    _checks.same_channels(**dict(zip(arrays, converted, strict=True)))
     return converted
 
 

@@ -61,6 +61,7 @@ def linformer_attention(
     query, key, value, weights = attended(query, key, value, key_weights)
     named = {"key_projection": key_projection, "value_projection": value_projection}
     projections = _checks.arrays(2, **named)
+    named = dict(zip(named, projections, strict=True))
     _checks.same_points(key=key, **named)
     _checks.same_axis(1, "projected points (axis 1)", named)
     keys, values = (

@@ -114,7 +114,8 @@ def orthonormal_attention(
         features = select(features, weights)
     if covariance is None:
         covariance = feature_covariance(features, quadrature_weights=weights)
-    (covariance,) = _checks.arrays(2, covariance=covariance)
+    covariance = jnp.asarray(covariance)
+    _checks.floating(covariance=covariance)
     k = features.shape[1]
     if covariance.shape != (k, k) or gains.shape != (k,):
         raise ValueError(

@@ -79,6 +79,8 @@ def from_arrays(
                 f"mesh_points has shape {points.shape}, expected (b, n, p) for b "
                 "samples, or (n, p) for a common mesh."
             )
+        points = points.view()
+        points.flags.writeable = False  # of all samples
         shape = (count, points.shape[-2])
         flat = {name: _flat(name, array, shape) for name, array in arrays.items()}
         if quadrature_weights is not None:

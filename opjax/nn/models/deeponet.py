@@ -187,8 +187,12 @@ class DeepONet(nnx.Module):
         """Returns the values at the sensors, `(num_sensors, c)`."""
         name, values = "features", features
         if not self.feature_dim:
-            name = "mesh_points without features"
-            values = mesh_points if features is None else None
+            if features is not None:
+                raise ValueError(
+                    f"features {features.shape} were passed to a model without "
+                    "features, built with feature_dim=0."
+                )
+            name, values = "mesh_points without features", mesh_points
         channels = self.feature_dim or self.position.point_dim
         expected = (self.num_sensors, channels)
         where = "this model, which needs the values at its sensors"

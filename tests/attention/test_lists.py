@@ -1,0 +1,34 @@
+"""Attention functions take nested lists as they take arrays."""
+
+import numpy as np
+import pytest
+
+import opjax
+
+QUERY = [[1.0, 2.0], [3.0, 4.0], [0.0, 1.0]]
+BASIS = [[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]]
+FUNCTIONS = {
+    "softmax": opjax.softmax_attention,
+    "linear": opjax.linear_attention,
+    "galerkin": opjax.galerkin_attention,
+    "fourier": opjax.fourier_attention,
+    "intention": opjax.intention,
+    "nystrom": lambda q, k, v: opjax.nystrom_attention(q, k, v, num_landmarks=2),
+    "linformer": lambda q, k, v: opjax.linformer_attention(
+        q, k, v, key_projection=BASIS, value_projection=BASIS
+    ),
+    "transport": lambda q, k, v: opjax.transport(q, k, v),
+    "functional": lambda q, k, v: opjax.functional_attention(
+        q, k, v, query_basis=BASIS, key_basis=BASIS
+    ),
+    "map": lambda q, k, v: opjax.functional_map(q, k),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_lists_give_the_values_of_arrays(name):
+    evaluate = FUNCTIONS[name]
+    array = np.asarray(QUERY)
+    np.testing.assert_array_equal(
+        evaluate(QUERY, QUERY, QUERY), evaluate(array, array, array)
+    )
