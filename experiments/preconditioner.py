@@ -67,9 +67,14 @@ class Config(UpdateOptions):
         2, "Points, or layers of neighbours, that a box takes from others", minimum=0
     )
     rank: int = option(16, "Rank of the attention in a box", minimum=1)
-    width: int = option(128, "Width of the perceptron", minimum=1)
+    width: int = option(
+        128, "Width of the perceptron, or of the layers with the matrix", minimum=1
+    )
     train_boxes: int = option(
-        4, "Number of boxes along a side of the grids of the training", minimum=1
+        4,
+        "Number of boxes along a side of the grids of the training. Meshes have its "
+        "square of parts",
+        minimum=1,
     )
     max_contrast: float = option(
         1000.0,
@@ -82,9 +87,14 @@ class Config(UpdateOptions):
     test_domains: tuple[str, ...] = option(
         ("grid",), "Domains of the unseen coefficients", choices=DOMAINS
     )
-    num_test: int = option(3, "Number of unseen coefficients", minimum=1)
+    num_test: int = option(
+        3, "Number of unseen coefficients, on meshes each with a mesh", minimum=1
+    )
     test_boxes: tuple[int, ...] = option(
-        (4, 8, 16, 32), "Numbers of boxes along a side of the grids", minimum=1
+        (4, 8, 16, 32),
+        "Numbers of boxes along a side of the grids. Meshes have their squares of "
+        "parts",
+        minimum=1,
     )
     contrasts: tuple[float, ...] = option(
         (10.0, 1e3, 1e5), "Contrasts of the unseen coefficients", minimum=1
@@ -99,13 +109,13 @@ class Config(UpdateOptions):
     def __post_init__(self):
         """Refuses boxes that share points with more than their neighbours."""
         super().__post_init__()
-        if self.overlap > self.box_width:
+        domains = {self.domain, *self.test_domains}
+        if "grid" in domains and self.overlap > self.box_width:
             raise ValueError(
-                f"overlap={self.overlap} must be at most box_width={self.box_width}."
+                f"overlap={self.overlap} must be at most box_width={self.box_width} "
+                "on grids."
             )
-        if self.factors == "perceptron" and {self.domain, *self.test_domains} != {
-            "grid"
-        }:
+        if self.factors == "perceptron" and domains != {"grid"}:
             raise ValueError("factors=perceptron supports only grids. Use graph.")
 
     def members(self) -> dict[tuple[str, None], "Config"]:
@@ -275,7 +285,7 @@ def _drawing(
         number = jax.random.randint(of_mesh, (), 0, config.num_meshes)
         one = jax.tree.map(lambda leaf: leaf[number], meshes)
         values = mesh_problem.entries(of_field, one, size + 1, contrast)
-        return mesh_problem.dense(one, values)
+        return mesh_problem.dense_system(one, values)
 
     return mesh
 
@@ -344,18 +354,24 @@ def _systems(
         jax.random.fold_in(jax.random.key(4712), number),
         boxes * config.box_width,
     )
-    cover = problem.windows(boxes, config.box_width, config.overlap)
-    mesh = None if domain == "grid" else _mesh(domain, number, boxes, config)
+    # With single precision, matrices of large contrast are not positive.
+    if domain == "grid":
+        cover = problem.windows(boxes, config.box_width, config.overlap)
 
-    def make(contrast: float) -> problem.System:
-        with jax.enable_x64(True):  # else not positive with large contrast
-            if mesh is None:
+        def on_grid(contrast: float) -> problem.System:
+            with jax.enable_x64(True):
                 flow = jax.device_get(problem.draw(key, size, contrast))
                 return problem.system(flow, solvers.matrix_of(flow), cover)
-            values = mesh_problem.entries(key, mesh, size + 1, contrast)
-            return mesh_problem.assembled(mesh, np.asarray(values))
 
-    return make
+        return on_grid
+    mesh = _mesh(domain, number, boxes, config)
+
+    def on_mesh(contrast: float) -> problem.System:
+        with jax.enable_x64(True):
+            values = mesh_problem.entries(key, mesh, size + 1, contrast)
+            return mesh_problem.sparse_system(mesh, np.asarray(values))
+
+    return on_mesh
 
 
 def _solves(

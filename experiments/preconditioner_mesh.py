@@ -50,24 +50,27 @@ def make(
       num_points: about how many.
       num_parts: number of subdomains.
       overlap: layers of neighbours that a subdomain adds to its part.
+
+    Raises:
+      ValueError: if `domain` is neither `"void"` nor `"l_shape"`.
     """
     if domain == "void":
         nodes, cells = _around_void(seed, num_points)
-    else:
+    elif domain == "l_shape":
         columns = 2 * round(_columns(0.75, 4.0, num_points) / 2)
         nodes, cells = poisson_mesh.l_shaped_mesh(num_columns=columns, seed=seed)
-    edges, counts, _ = poisson_mesh.edges_of(cells)
-    inside = np.setdiff1d(cells, edges[counts == 1])
+    else:
+        raise ValueError(f"{domain=} is unknown; choose from 'void', 'l_shape'.")
+    inside = np.setdiff1d(cells, poisson_mesh.boundary_nodes(cells))
     number = np.full(len(nodes), -1)
     number[inside] = np.arange(len(inside))
-    sides = poisson_mesh.opposite_edges(nodes, cells)
-    areas = poisson_mesh.signed_areas(nodes, cells)[:, None, None]
+    edges, *_ = poisson_mesh.edges_of(cells)
     points, edges = nodes[inside], number[edges]
     labels = schwarz.partition_points(points, num_subdomains=num_parts)
     cover = schwarz.partition_cover(
         labels, overlap=overlap, edges=edges[edges.min(axis=1) >= 0]
     )
-    stiffness = np.einsum("tic,tjc->tij", sides, sides) / (4 * areas)
+    stiffness = poisson_mesh.local_stiffness(nodes, cells)
     centres = nodes[cells].mean(axis=1)
     return Mesh(points, number[cells], stiffness, centres, labels, cover)
 
@@ -111,9 +114,8 @@ def stack(meshes: Sequence[Mesh]) -> Mesh:
     """Pads meshes with the same number of subdomains to one size."""
     count = max(len(mesh.points) for mesh in meshes)
 
-    def padded(*leaves: Any) -> np.ndarray:
+    def padded(*leaves: Any, fill: int = 0) -> np.ndarray:
         shape = np.max([leaf.shape for leaf in leaves], axis=0)
-        fill = -1 if leaves[0].ndim == 1 else 0
         pads = (np.stack([0 * shape, shape - leaf.shape], axis=1) for leaf in leaves)
         return np.stack(
             [
@@ -128,7 +130,8 @@ def stack(meshes: Sequence[Mesh]) -> Mesh:
         )
         for mesh in meshes
     ]
-    return jax.tree.map(padded, *same)
+    labels = padded(*(mesh.labels for mesh in meshes), fill=-1)
+    return jax.tree.map(padded, *same)._replace(labels=labels)
 
 
 def entries(
@@ -141,7 +144,7 @@ def entries(
     return jnp.asarray(contrast) ** phase[:, None, None] * mesh.stiffness
 
 
-def dense(mesh: Mesh, values: jax.Array) -> System:
+def dense_system(mesh: Mesh, values: jax.Array) -> System:
     """The scaled matrix of one of stacked meshes; padding is the identity."""
     n, cells = len(mesh.points), mesh.cells
     matrix = jnp.zeros((n + 1, n + 1), values.dtype)
@@ -155,7 +158,7 @@ def dense(mesh: Mesh, values: jax.Array) -> System:
     return System(matrix, roots, mesh.points, mesh.labels, mesh.cover)
 
 
-def assembled(mesh: Mesh, values: np.ndarray) -> System:
+def sparse_system(mesh: Mesh, values: np.ndarray) -> System:
     """The same of one mesh, sparse."""
     n, inside = len(mesh.points), mesh.cells >= 0
     both = inside[:, :, None] & inside[:, None]

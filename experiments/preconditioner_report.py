@@ -38,17 +38,24 @@ def report(finished: learn.Finished) -> learn.Report:
             parts.append(table(["preconditioner", *headings], lines))
     solved = [row for row in rows if row["residual"] <= 1.1 * solvers.TOLERANCE]
     drawing.save_lines(_figure(config, rows), finished.folder / "preconditioner.png")
+    layers = f"{config.num_layers} layers of " if config.factors == "graph" else ""
+    count = "" if config.domain == "grid" else f"{config.num_meshes} "
+    without = (
+        "" if "algebraic multigrid" in _methods(rows) else "pyamg is not installed. "
+    )
     head = (
-        f"Operators with {config.factors} factors, boxes of {config.box_width} x "
+        f"Operators with {config.factors} factors, {layers}width {config.width}, "
+        f"boxes of {config.box_width} x "
         f"{config.box_width} points or parts of as many, overlap {config.overlap}, "
-        f"rank {config.rank}, trained on {_NAMES[config.domain]} with "
+        f"rank {config.rank}, trained on {count}{_NAMES[config.domain]} with "
         f"{config.train_boxes**2} boxes and contrasts up to {config.max_contrast:g}, "
-        f"{config.num_steps} steps of {config.batch_size}. "
+        f"{config.num_steps} steps of {config.batch_size}, learning rate "
+        f"{config.learning_rate:g}. "
         f"Solves to {solvers.TOLERANCE:g}, {config.num_test} unseen coefficients, "
         f"seeds {','.join(map(str, config.seeds))}, median [smallest, largest]. "
         f"Times are CPU time. Of {len(rows)} solves, {len(rows) - len(solved)} did "
         f"not reach this residual in at most {solvers.MAX_ITERATIONS} iterations. "
-        f"Data: {finished.source}."
+        f"{without}Data: {finished.source}."
     )
     summary = {
         "iterations": result["iterations"],

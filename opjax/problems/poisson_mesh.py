@@ -92,14 +92,22 @@ def triangulate(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Makes an unstructured Delaunay mesh of a domain in the unit square.
 
+    The triangulation is not constrained: it may cut across the boundary if boundary
+    nodes are farther apart than the spacing.
+
     Args:
-      boundary: boundary nodes, shape `(b, 2)`.
+      boundary: at least 3 boundary nodes in the unit square, shape `(b, 2)`.
       depth: distances of points, `(n, 2)`, to the boundary, negative outside, `(n,)`.
       num_columns: number of spacings along the unit square.
       seed: seed of the displacements of the interior nodes, see `l_shaped_mesh`.
 
     Returns:
       Nodes and triangles, as from `l_shaped_mesh`.
+
+    Raises:
+      ValueError: if `num_columns` is not a positive integer, `boundary` has another
+        shape, fewer than 3 nodes or a node outside the unit square, or no triangle is
+        inside the domain.
 
     Examples:
       >>> import numpy as np
@@ -118,6 +126,19 @@ def triangulate(
     """
     from scipy.spatial import Delaunay
 
+    if num_columns < 1 or num_columns % 1:
+        raise ValueError(f"{num_columns=} must be a positive integer.")
+    boundary = np.asarray(boundary)
+    if boundary.ndim != 2 or boundary.shape[1] != 2 or len(boundary) < 3:
+        raise ValueError(
+            f"boundary has shape {boundary.shape}, expected (b, 2), b >= 3."
+        )
+    outside = np.flatnonzero(~((boundary >= 0) & (boundary <= 1)).all(axis=1))
+    if outside.size:
+        raise ValueError(
+            f"Boundary node {outside[0]}, {boundary[outside[0]]}, is not in the unit "
+            "square."
+        )
     spacing = 1 / num_columns
     rows = np.arange(1, num_columns / np.sqrt(0.75))
     rng = np.random.default_rng(seed)
@@ -127,7 +148,12 @@ def triangulate(
     cells = Delaunay(nodes).simplices
     # Three nodes of one side are no triangle, and what is outside has some.
     kept = depth(nodes[cells].mean(axis=1)) > 1e-6 * spacing
-    return nodes, with_area(nodes, cells[kept], spacing)
+    cells = with_area(nodes, cells[kept], spacing)
+    if not cells.size:
+        raise ValueError(
+            "The domain has no point inside: depth is not positive in any triangle."
+        )
+    return nodes, cells
 
 
 def scattered_nodes(
@@ -177,6 +203,22 @@ def opposite_edges(nodes: np.ndarray, cells: np.ndarray) -> np.ndarray:
     return np.roll(nodes[cells], -2, axis=1) - np.roll(nodes[cells], -1, axis=1)
 
 
+def local_stiffness(nodes: np.ndarray, cells: np.ndarray) -> np.ndarray:
+    """Returns the stiffness matrices of triangles, shape `(t, 3, 3)`.
+
+    Examples:
+      >>> import numpy as np
+      >>> from opjax.problems.poisson_mesh import local_stiffness
+      >>> nodes = np.array([(0, 0), (1, 0), (0, 1)])
+      >>> local_stiffness(nodes, np.array([(0, 1, 2)])).tolist()
+      [[[1.0, -0.5, -0.5], [-0.5, 0.5, 0.0], [-0.5, 0.0, 0.5]]]
+    """
+    # Gradients of the three hats, opposite edges turned by a right angle.
+    edge = opposite_edges(nodes, cells)
+    areas = np.abs(signed_areas(nodes, cells))[:, None, None]
+    return np.einsum("tic,tjc->tij", edge, edge) / (4 * areas)
+
+
 def assemble(
     nodes: Float[ArrayLike, "N 2"], cells: Int[ArrayLike, "t 3"]
 ) -> tuple[Any, Any]:
@@ -207,9 +249,7 @@ def assemble(
     """
     nodes, cells = _checked_mesh(nodes, cells)
     areas = np.abs(signed_areas(nodes, cells))
-    # Gradients of the three hats, opposite edges turned by a right angle.
-    edge = opposite_edges(nodes, cells)
-    gradients = np.einsum("tic,tjc->tij", edge, edge) / (4 * areas[:, None, None])
+    gradients = local_stiffness(nodes, cells)
     masses = areas[:, None, None] * (np.ones((3, 3)) + np.eye(3)) / 12
     stiffness, mass = (
         assembled(local, cells, len(nodes)) for local in (gradients, masses)

@@ -47,13 +47,15 @@ def mesh():
 
 def system_of(mesh, contrast=100.0):
     values = meshes.entries(jax.random.key(0), mesh, 9, contrast)
-    return meshes.assembled(mesh, np.asarray(values))
+    return meshes.sparse_system(mesh, np.asarray(values))
 
 
 def padded_system_of(mesh):
     other = meshes.make("void", 1, num_points=70, num_parts=4, overlap=1)
     first = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), meshes.stack([mesh, other]))
-    return meshes.dense(first, meshes.entries(jax.random.key(0), first, 9, 100.0))
+    return meshes.dense_system(
+        first, meshes.entries(jax.random.key(0), first, 9, 100.0)
+    )
 
 
 def operator_of(config):
@@ -225,7 +227,21 @@ def test_a_run_compares_preconditioners_on_all_domains(config, tmp_path):
     assert result["parameters"] == sum(sizes)  # of one seed
     text = (tmp_path / "tables.md").read_text()
     assert "two-level Schwarz, weighted" in text
+    assert ("2 meshes around a void" in text) == (config is MESH)
+    assert ("pyamg is not installed" in text) == ("algebraic multigrid" not in text)
     assert (tmp_path / "preconditioner.png").exists()
+
+
+def test_meshes_allow_more_layers_than_the_width_of_a_box():
+    domains = study.DOMAINS[1:]
+    assert dataclasses.replace(MESH, test_domains=domains, overlap=6).overlap == 6
+    with pytest.raises(ValueError, match="at most box_width=3 on grids"):
+        dataclasses.replace(MESH, overlap=6)
+
+
+def test_unknown_domains_are_refused():
+    with pytest.raises(ValueError, match="domain='disc' is unknown"):
+        meshes.make("disc", 0, num_points=60, num_parts=4, overlap=1)
 
 
 test_bad_settings_are_refused = refused.settings(

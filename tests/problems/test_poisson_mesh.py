@@ -166,6 +166,34 @@ def test_bad_numbers_of_columns_are_refused(num_columns):
         poisson_mesh.l_shaped_mesh(num_columns=num_columns)
 
 
+SQUARE = np.array([(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)])
+BAD_DOMAINS = {
+    "zero": ({"num_columns": 0}, "num_columns=0 must be a positive integer"),
+    "negative": ({"num_columns": -2}, "num_columns=-2 must be a positive integer"),
+    "half": ({"num_columns": 4.5}, "num_columns=4.5 must be a positive integer"),
+    "nan": ({"num_columns": np.nan}, "num_columns=nan must be a positive integer"),
+    "axes": ({"boundary": SQUARE[0]}, r"shape \(2,\), expected \(b, 2\), b >= 3"),
+    "space": ({"boundary": np.ones((4, 3))}, r"boundary has shape \(4, 3\)"),
+    "two": ({"boundary": SQUARE[:2]}, r"boundary has shape \(2, 2\)"),
+    "outside": ({"boundary": 1.5 * SQUARE}, "Boundary node 1, .* not in the unit"),
+    "missing": ({"boundary": SQUARE * np.nan}, "Boundary node 0, .* not in the unit"),
+    "empty": ({"depth": lambda points: -np.ones(len(points))}, "no point inside"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_DOMAINS)
+def test_bad_domains_are_named(case):
+    changes, message = BAD_DOMAINS[case]
+
+    def depth(points):
+        return 0.5 - np.abs(points - 0.5).max(axis=1)
+
+    given = {"boundary": SQUARE, "depth": depth, "num_columns": 4, "seed": 0}
+    poisson_mesh.triangulate(**given)
+    with pytest.raises(ValueError, match=message):
+        poisson_mesh.triangulate(**(given | changes))
+
+
 def test_bad_modes_are_refused(elements):
     with pytest.raises(ValueError, match="num_modes=0 must be positive"):
         poisson_mesh.fourier_problem(elements, num_modes=0)
