@@ -12,16 +12,16 @@ FUNCTIONS = {
     "linear": opjax.linear_attention,
     "galerkin": opjax.galerkin_attention,
     "fourier": opjax.fourier_attention,
-    "intention": opjax.intention,
+    "intention": lambda q, k, v: opjax.intention(q, k, v, ridge=0.1),
     "nystrom": lambda q, k, v: opjax.nystrom_attention(q, k, v, num_landmarks=2),
     "linformer": lambda q, k, v: opjax.linformer_attention(
         q, k, v, key_projection=BASIS, value_projection=BASIS
     ),
-    "transport": lambda q, k, v: opjax.transport(q, k, v),
+    "transport": lambda q, k, v: opjax.transport(q, k, v, ridge=0.1),
     "functional": lambda q, k, v: opjax.functional_attention(
-        q, k, v, query_basis=BASIS, key_basis=BASIS
+        q, k, v, query_basis=BASIS, key_basis=BASIS, ridge=0.1
     ),
-    "map": lambda q, k, v: opjax.functional_map(q, k),
+    "map": lambda q, k, v: opjax.functional_map(q, k, ridge=0.1),
 }
 
 
