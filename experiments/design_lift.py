@@ -246,7 +246,7 @@ def work(
     test = lift.splits(config.operators(), cache_dir).test
     starts, others = test[: config.num_designs], test[config.num_designs :]
 
-    @functools.cache  # where designs of a seed are missing
+    @functools.lru_cache(maxsize=1)  # of one seed, where its designs are missing
     def designer(seed: int) -> Designer:
         place = folder / "operators" / f"{config.models[0]}-{seed}"
         return Designer(learn.load(place), others, config)

@@ -24,6 +24,7 @@ from experiments import preconditioner_mesh as mesh_problem
 from experiments import preconditioner_problem as problem
 from experiments import preconditioner_report
 from experiments import preconditioner_solvers as solvers
+from experiments.studies import TEST_SEED, AtOnceOptions, Row, one_of, start_of
 from experiments.warm_adam import warm_adam
 from opjax import learn, schwarz
 from opjax.learn import FreshTask, Replicas, UpdateOptions, option
@@ -35,12 +36,9 @@ _TRAINING = 1000  # first seed of its meshes
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(UpdateOptions):
+class Config(AtOnceOptions, UpdateOptions):
     """All that the numbers of a run depend on; the defaults are the quick preset."""
 
-    preset: str = option(
-        "quick", "Named set of values for all flags that are not given"
-    )
     domain: str = option(
         "grid",
         "Domain of the training: grid, or void for meshes around a void",
@@ -88,7 +86,10 @@ class Config(UpdateOptions):
         ("grid",), "Domains of the unseen coefficients", choices=DOMAINS
     )
     num_test: int = option(
-        3, "Number of unseen coefficients, on meshes each with a mesh", minimum=1
+        3,
+        "Number of unseen coefficients, on meshes each with a mesh",
+        minimum=1,
+        below=_TRAINING + 1,  # meshes of the training are others
     )
     test_boxes: tuple[int, ...] = option(
         (4, 8, 16, 32),
@@ -98,12 +99,6 @@ class Config(UpdateOptions):
     )
     contrasts: tuple[float, ...] = option(
         (10.0, 1e3, 1e5), "Contrasts of the unseen coefficients", minimum=1
-    )
-    seeds: tuple[int, ...] = option(
-        (0, 1, 2),
-        "Seeds of the initial parameters and of the coefficients, trained at once",
-        minimum=0,
-        below=2**31,
     )
 
     def __post_init__(self):
@@ -121,11 +116,6 @@ class Config(UpdateOptions):
     def members(self) -> dict[tuple[str, None], "Config"]:
         """The one operator; its seeds are trained at once."""
         return {("trained", None): self}
-
-    @property
-    def seed(self) -> int:
-        """The first seed."""
-        return self.seeds[0]
 
 
 class EntryFactors(nnx.Module):
@@ -242,8 +232,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> FreshTask:
         return jax.vmap(one)(keys)
 
     def start(seed: jax.Array) -> Operator:
-        key = jax.random.fold_in(jax.random.key(seed), 0)
-        return Operator(config, nnx.Rngs(key))
+        return Operator(config, start_of(seed))
 
     return FreshTask(
         draw=sample,
@@ -332,7 +321,7 @@ def loss(operator: Operator, systems: problem.System) -> jax.Array:
 
 def evaluate(operators: Operator, config: Config) -> dict[str, Any]:
     """Solves with unseen coefficients: rows of domain, size, contrast, method, seed."""
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for domain in config.test_domains:
         for boxes in config.test_boxes:
             for number in range(config.num_test):
@@ -350,10 +339,8 @@ def _systems(
     domain: str, boxes: int, number: int, config: Config
 ) -> Callable[[float], problem.System]:
     """Returns the function from contrasts to systems of an unseen coefficient."""
-    key, size = (
-        jax.random.fold_in(jax.random.key(4712), number),
-        boxes * config.box_width,
-    )
+    key = jax.random.fold_in(jax.random.key(TEST_SEED), number)
+    size = boxes * config.box_width
     # With single precision, matrices of large contrast are not positive.
     if domain == "grid":
         cover = problem.windows(boxes, config.box_width, config.overlap)
@@ -374,14 +361,12 @@ def _systems(
     return on_mesh
 
 
-def _solves(
-    operators: Operator, config: Config, system: problem.System
-) -> list[dict[str, Any]]:
+def _solves(operators: Operator, config: Config, system: problem.System) -> list[Row]:
     """Solves with all preconditioners and the same random right-hand side."""
     methods = [(-1, *one) for one in solvers.classical(system)]
     for place, seed in enumerate(config.seeds):
-        operator = jax.tree.map(lambda leaf, i=place: leaf[i], operators)
-        methods.append((seed, "trained", partial(trained, operator, system)))
+        make = partial(trained, one_of(operators, place), system)
+        methods.append((seed, "trained", make))
     right = np.random.default_rng(0).normal(size=len(system.roots))
     return [
         {"method": name, "seed": seed}

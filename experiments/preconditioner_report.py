@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from experiments import preconditioner_solvers as solvers
+from experiments import studies
+from experiments.studies import Rows, column, groups, select
 from opjax import learn
 from opjax.learn.report import drawing
 from opjax.learn.tables import median_and_range, table
 
-_Rows = Sequence[dict[str, Any]]
 _NAMES = {"grid": "grids", "void": "meshes around a void", "l_shape": "L-shaped meshes"}
 _TITLES = {
     "Iterations": (1, ("iterations",)),
@@ -23,26 +24,23 @@ def report(finished: learn.Finished) -> learn.Report:
     """Tables of iterations and seconds by domain, contrast and size, and the figure."""
     config = finished.config
     ((result,),) = finished.results.values()
-    rows, boxes = result["rows"], config.test_boxes
-    parts = []
+    rows, parts = result["rows"], list[str]()
     for domain, contrast in itertools.product(config.test_domains, config.contrasts):
-        mine = _of(rows, domain=domain, contrast=contrast)
-        headings = [f"n = {np.median(_unknowns(mine, b)):.0f}" for b in boxes]
+        mine = select(rows, domain=domain, contrast=contrast)
+        headings = [f"n = {size:.0f}" for size in _sizes(mine)]
         for title, (scale, keys) in _TITLES.items():
             parts.append(f"## {title}, {_NAMES[domain]}, contrast {contrast:g}\n")
             lines = [
-                [name]
-                + [median_and_range(_values(mine, name, b, keys), scale) for b in boxes]
-                for name in _methods(rows)
+                [name, *(median_and_range(v, scale) for v in _values(own, keys))]
+                for name, own in groups(mine, "method").items()
             ]
             parts.append(table(["preconditioner", *headings], lines))
     solved = [row for row in rows if row["residual"] <= 1.1 * solvers.TOLERANCE]
     drawing.save_lines(_figure(config, rows), finished.folder / "preconditioner.png")
     layers = f"{config.num_layers} layers of " if config.factors == "graph" else ""
     count = "" if config.domain == "grid" else f"{config.num_meshes} "
-    without = (
-        "" if "algebraic multigrid" in _methods(rows) else "pyamg is not installed. "
-    )
+    multigrid = "algebraic multigrid" in groups(rows, "method")
+    without = "" if multigrid else "pyamg is not installed. "
     head = (
         f"Operators with {config.factors} factors, {layers}width {config.width}, "
         f"boxes of {config.box_width} x "
@@ -61,33 +59,23 @@ def report(finished: learn.Finished) -> learn.Report:
         "iterations": result["iterations"],
         "unsolved": len(rows) - len(solved),
         "parameters": result["parameters"],
-        "seconds": finished.seconds,
-        "seeds": list(config.seeds),
-        "data": finished.source,
     }
-    return learn.Report("\n".join(parts), summary, head, alone=True)
+    return studies.report(finished, parts, summary, head)
 
 
-def _of(rows: _Rows, **wanted: Any) -> _Rows:
-    return [row for row in rows if wanted.items() <= row.items()]
+def _sizes(rows: Rows) -> list[float]:
+    """Median numbers of unknowns, by number of boxes."""
+    by_boxes = groups(rows, "boxes").values()
+    return [float(np.median(column(mine, "unknowns"))) for mine in by_boxes]
 
 
-def _methods(rows: _Rows) -> list[str]:
-    return list(dict.fromkeys(row["method"] for row in rows))
+def _values(rows: Rows, names: Sequence[str]) -> list[np.ndarray]:
+    """Sums of columns, by number of boxes."""
+    by_boxes = groups(rows, "boxes").values()
+    return [np.sum([column(mine, n) for n in names], axis=0) for mine in by_boxes]
 
 
-def _unknowns(rows: _Rows, boxes: int) -> list[int]:
-    return [row["unknowns"] for row in _of(rows, boxes=boxes)]
-
-
-def _values(
-    rows: _Rows, name: str, boxes: int, keys: Sequence[str] = ("iterations",)
-) -> np.ndarray:
-    found = _of(rows, method=name, boxes=boxes)
-    return np.array([sum(row[key] for key in keys) for row in found])
-
-
-def _figure(config: Any, rows: _Rows) -> Any:
+def _figure(config: Any, rows: Rows) -> Any:
     """Draws iterations over unknowns, panels for domains and contrasts."""
     domains, contrasts = config.test_domains, config.contrasts
     size = 2.2 * len(contrasts) + 1.8, 2.5 * len(domains) + 0.3
@@ -97,12 +85,10 @@ def _figure(config: Any, rows: _Rows) -> Any:
     for axis, pair in zip(
         axes.flat, itertools.product(domains, contrasts), strict=True
     ):
-        mine = _of(rows, domain=pair[0], contrast=pair[1])
-        sizes = [float(np.median(_unknowns(mine, b))) for b in config.test_boxes]
-        for place, name in enumerate(_methods(rows)):
-            values = [_values(mine, name, b) for b in config.test_boxes]
+        mine = select(rows, domain=pair[0], contrast=pair[1])
+        for place, (name, own) in enumerate(groups(mine, "method").items()):
             line = drawing.Line(f"C{place}", name, width=1.3)
-            line.draw_range(axis, sizes, values)
+            line.draw_range(axis, _sizes(mine), _values(own, ("iterations",)))
         axis.set(xscale="log", yscale="log", title=f"contrast {pair[1]:g}")
         drawing.plain(axis)
     for row, domain in zip(axes, domains, strict=True):

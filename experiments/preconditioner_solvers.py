@@ -88,18 +88,18 @@ def two_level(
     ones = sparse.csr_array((roots, (np.arange(len(roots)), labels)))
     functions = problem.smoothed(matrix.__matmul__, ones)
     coarse = linalg.splu((functions.T @ matrix @ functions).tocsc())
-    gather, adjoint = _gather(cover), functions.T.tocsr()
-    scatter, shape = gather.T.tocsr(), (*np.shape(cover.indices), 1)
+    restrict, adjoint = _restriction(cover), functions.T.tocsr()
+    prolong, shape = restrict.T.tocsr(), (*np.shape(cover.indices), 1)
 
     def apply(r: np.ndarray) -> np.ndarray:
-        images = local((gather @ r).reshape(shape))
+        images = local((restrict @ r).reshape(shape))
         corrected = functions @ coarse.solve(adjoint @ r)
-        return scatter @ images.ravel() + corrected + shift * r
+        return prolong @ images.ravel() + corrected + shift * r
 
     return apply
 
 
-def _gather(cover: schwarz.Cover) -> sparse.csr_array:
+def _restriction(cover: schwarz.Cover) -> sparse.csr_array:
     """From values at points to those in subdomains, zero in padding."""
     inside = np.asarray(cover.weights) > 0
     rows, points = np.flatnonzero(inside), np.asarray(cover.indices)[inside]
@@ -110,10 +110,10 @@ def _gather(cover: schwarz.Cover) -> sparse.csr_array:
 def blocks(matrix: sparse.csr_array, cover: schwarz.Cover) -> np.ndarray:
     """The matrix in the subdomains, zero in padding, shape `(s, m, m)`."""
     s, m = np.shape(cover.indices)
-    gather = _gather(cover)
-    found = sparse.coo_array(gather @ matrix)
+    restrict = _restriction(cover)
+    found = sparse.coo_array(restrict @ matrix)
     # Places of points in subdomains, by subdomain and point.
-    own = gather.tocoo()
+    own = restrict.tocoo()
     keys, wanted = (
         x.row // m * cover.num_points + x.col.astype(int) for x in (own, found)
     )

@@ -84,7 +84,7 @@ def by_function(names: list[str], tests: Mapping[str, float]) -> list[str]:
     )
 
 
-def _seconds(log: str) -> dict[str, float]:
+def seconds_of(log: str) -> dict[str, float]:
     """Of each test, with its fixtures."""
     sums: dict[str, float] = defaultdict(float)
     for line in log.splitlines():
@@ -113,7 +113,7 @@ def main() -> None:
     parser.add_argument("log", type=pathlib.Path)
     parser.add_argument("coverage", type=pathlib.Path)
     files = parser.parse_args()
-    seconds = _seconds(files.log.read_text())
+    seconds = seconds_of(files.log.read_text())
     names = redundant(_branches(files.coverage), seconds)
     FILE.write_text(
         "\n".join(sorted(chosen() | set(by_function(names, seconds)))) + "\n"

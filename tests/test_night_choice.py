@@ -31,3 +31,8 @@ def test_what_is_chosen_exists():
             nodes = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)]
             functions[file] = {node.name for node in nodes}
         assert function.partition("__")[0] in functions[file], name
+
+
+def test_seconds_include_fixtures():
+    log = "1.50s call     tests/a.py::f[1 2]\n0.25s setup    tests/a.py::f[1 2]"
+    assert night_choice.seconds_of(log) == {"tests/a.py::f[1 2]": 1.75}

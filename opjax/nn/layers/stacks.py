@@ -17,6 +17,10 @@ def stacked(build: Callable[..., _Layer], count: int, *, rngs: nnx.Rngs) -> _Lay
       count: number of layers, each with its own initial parameters.
       rngs: source of the initial parameters.
 
+    Returns:
+      The layer, each parameter of shape `(count, ...)`, for `jax.lax.scan` or `vmap`
+      over axis 0.
+
     Examples:
       >>> from functools import partial
       >>> from flax import nnx
