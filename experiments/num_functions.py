@@ -50,7 +50,9 @@ class Config(AtOnceOptions, UpdateOptions):
         members=True,
     )
     num_points: tuple[int, ...] = only_with(
-        option((128, 512, 2048), "Numbers of points of the grids", minimum=2),
+        option(
+            (128, 256, 512, 1024, 2048), "Numbers of points of the grids", minimum=2
+        ),
         methods=["ranks"],
     )
     ranks: tuple[int, ...] = only_with(

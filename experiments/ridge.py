@@ -106,7 +106,7 @@ class Config(AtOnceOptions, SizeOptions, StepOptions):
     )
     ridges: tuple[float, ...] = only_with(
         option(
-            (1e-4, 1e-2, 1.0, 1e2, 1e4),
+            tuple(10.0**k for k in range(-4, 5)),
             "Ridges in units of the mean eigenvalue. The limit of large ones is added",
             above=0,
         ),
