@@ -204,32 +204,39 @@ def layer():
 def grid_layer():
     """Distances of attention on boxes of a grid whose rows are split over devices."""
     found = {}
-    for devices, (rows, columns) in ((2, (9, 7)), (4, (8, 6)), (4, (10, 5))):
+    for devices, (rows, columns), levels in (
+        (2, (9, 7), 1),
+        (2, (9, 7), 3),
+        (4, (8, 6), 2),
+        (4, (10, 5), 1),
+        (4, (10, 5), 3),
+    ):
         n, rng = rows * columns, np.random.default_rng(0)
-        for coarse in (nn.mixers.FunctionalMap, None):
-            model = nn.SubdomainAttention(
-                8,
-                attention=partial(nn.FunctionalAttention, num_heads=2, num_basis=3),
-                coarse=coarse,
-                subdomains=nn.attention.GridSubdomains((rows, columns), 3, overlap=1),
-                rngs=nnx.Rngs(0),
-            )
-            model = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), model)
-            x, weights = rng.normal(size=(n, 8)), rng.uniform(0.5, 1, n)
+        model = nn.SubdomainAttention(
+            8,
+            attention=partial(nn.FunctionalAttention, num_heads=2, num_basis=3),
+            coarse=nn.mixers.FunctionalMap if levels > 1 else None,
+            subdomains=nn.attention.GridSubdomains(
+                (rows, columns), 4, overlap=1, num_levels=max(levels, 2)
+            ),
+            rngs=nnx.Rngs(0),
+        )
+        model = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), model)
+        x, weights = rng.normal(size=(n, 8)), rng.uniform(0.5, 1, n)
 
-            def loss(model, x, weights, axis_name=None):
-                y = model(x, quadrature_weights=weights, axis_name=axis_name)
-                return jnp.sum(weights[:, None] * jnp.sin(y + x))
+        def loss(model, x, weights, axis_name=None):
+            y = model(x, quadrature_weights=weights, axis_name=axis_name)
+            return jnp.sum(weights[:, None] * jnp.sin(y + x))
 
-            def part(*given, loss=loss):
-                return jax.lax.psum(loss(*given, axis_name="points"), "points")
+        def part(*given, loss=loss):
+            return jax.lax.psum(loss(*given, axis_name="points"), "points")
 
-            more = (-(-rows // devices) * devices - rows) * columns
-            own = (np.pad(x, [(0, more), (0, 0)]), np.pad(weights, (0, more)))
-            run = mapped(devices, part, in_specs=(P(), along, along), out_specs=P())
-            whole = jax.value_and_grad(loss)(model, x, weights)
-            name = f"{devices} {rows}x{columns} {coarse is not None}"
-            found[name] = distance(jax.value_and_grad(run)(model, *own), whole)
+        more = (-(-rows // devices) * devices - rows) * columns
+        own = (np.pad(x, [(0, more), (0, 0)]), np.pad(weights, (0, more)))
+        run = mapped(devices, part, in_specs=(P(), along, along), out_specs=P())
+        whole = jax.value_and_grad(loss)(model, x, weights)
+        name = f"{devices} {rows}x{columns} {levels}"
+        found[name] = distance(jax.value_and_grad(run)(model, *own), whole)
     return found
 
 

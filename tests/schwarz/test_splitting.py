@@ -150,7 +150,7 @@ def test_attention_in_a_basis_on_subdomains_is_that_of_one_device(found):
 
 @pytest.mark.nightly
 def test_layers_of_a_grid_split_their_own_boxes(found):
-    assert len(found["grid_layer"]) == 6
+    assert len(found["grid_layer"]) == 5
     assert max(found["grid_layer"].values()) < 1e-12
 
 

@@ -204,6 +204,12 @@ class SingleModelOptions(Options):
         "Overlap of the subdomains: number of points that each one is extended by",
         minimum=0,
     )
+    num_levels: int = _of_single(
+        2,
+        "Number of levels of functional_schwarz. With more than 2, the coarse grid is "
+        "divided into half as many subdomains per axis, and so on",
+        minimum=2,
+    )
     coarse_points: int = _of_single(
         0,
         "Number of points per axis of the coarse grid on which galerkin2d attends. 0 "

@@ -240,13 +240,16 @@ def on_boxes(basis: str, mixer: str) -> Entry:
             attention=in_box(config, sizes, basis),
             coarse=of_mixer.construct(config),
             subdomains=nn.attention.GridSubdomains(
-                sizes.grid, config.num_boxes, overlap=config.overlap
+                sizes.grid,
+                config.num_boxes,
+                overlap=config.overlap,
+                num_levels=config.num_levels,
             ),
         )
 
     return whole._replace(
         attention=attention,
-        options=(*(whole.options or ()), "num_boxes", "overlap"),
+        options=(*(whole.options or ()), "num_boxes", "overlap", "num_levels"),
         grid_axes=(1, 2, 3),
         splits_points=False,
     )

@@ -29,6 +29,8 @@ class Subdomains(NamedTuple):
       cover: subdomains of the points with their partition of unity.
       coarse_space: non-negative coarse functions, such as `schwarz.partition_hats` or
         the partition of unity `cover` itself; `None` without a coarse level.
+      coarser: subdomains of the coarse functions, with functions of a coarser level;
+        `None` if the coarse level is the last.
 
     Examples:
       >>> from opjax import schwarz
@@ -41,6 +43,7 @@ class Subdomains(NamedTuple):
 
     cover: Cover
     coarse_space: Cover | None = None
+    coarser: "Subdomains | None" = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,9 +55,12 @@ class GridSubdomains:
       num_boxes: boxes per axis.
       overlap: number of points by which a box is extended on every side.
       num_hats: number of hats per axis; `num_boxes + 1` if `None`.
+      num_levels: number of levels, at least two. With more, the hats are points of a
+        coarser grid. It has half as many boxes per axis, which overlap by one hat, and
+        one hat more than boxes, and so on.
 
     Raises:
-      ValueError: if boxes or hats do not fit the grid.
+      ValueError: if boxes, hats or levels do not fit the grid.
 
     Examples:
       >>> from opjax.nn.attention import GridSubdomains
@@ -67,11 +73,30 @@ class GridSubdomains:
     num_boxes: int | tuple[int, ...]
     overlap: int = 2
     num_hats: int | tuple[int, ...] | None = None
+    num_levels: int = 2
 
     def __post_init__(self):
         """Refuses boxes that do not fit, before any work is done."""
         object.__setattr__(self, "grid_shape", tuple(self.grid_shape))
+        boxes = min(_per_axis(self.num_boxes, len(self.grid_shape)))
+        if self.num_levels < 2 or (self.num_levels > 2 and boxes < 4):
+            raise ValueError(
+                f"num_levels={self.num_levels} must be at least 2, and more than 2 need "
+                f"at least 4 boxes per axis, here {boxes}."
+            )
         self.build()
+
+    def coarser(self, num_hats: tuple[int, ...]) -> "GridSubdomains | None":
+        """Returns the boxes of the hats, or `None` on the second last level."""
+        if self.num_levels == 2:
+            return None
+        boxes = _per_axis(self.num_boxes, len(num_hats))
+        return GridSubdomains(
+            num_hats,
+            tuple(number // 2 for number in boxes),
+            overlap=min(self.overlap, 1),
+            num_levels=self.num_levels - 1,
+        )
 
     def build(self) -> Subdomains:
         """Returns the subdomains, which are computed once."""
@@ -94,17 +119,19 @@ class GridSubdomains:
             parts = jnp.asarray(array.reshape(devices, -1, *array.shape[1:]))
             return jax.lax.dynamic_index_in_dim(parts, place, keepdims=False)
 
-        return jax.tree.map(own, whole)
+        # Every device has all coarse functions, and so the coarser levels.
+        return jax.tree.map(own, whole)._replace(coarser=self.build().coarser)
 
 
 @functools.lru_cache(maxsize=16)
 def _grid_subdomains(grid: GridSubdomains) -> Subdomains:
     boxes = _per_axis(grid.num_boxes, len(grid.grid_shape))
-    hats = [n + 1 for n in boxes] if grid.num_hats is None else grid.num_hats
-    return Subdomains(
-        schwarz.box_cover(grid.grid_shape, boxes, overlap=grid.overlap),
-        schwarz.partition_hats(grid.grid_shape, _per_axis(hats, len(boxes))),
-    )
+    hats = tuple(n + 1 for n in boxes) if grid.num_hats is None else grid.num_hats
+    hats = _per_axis(hats, len(boxes))
+    cover = schwarz.box_cover(grid.grid_shape, boxes, overlap=grid.overlap)
+    space = schwarz.partition_hats(grid.grid_shape, hats)
+    coarser = grid.coarser(hats)
+    return Subdomains(cover, space, None if coarser is None else coarser.build())
 
 
 @functools.lru_cache(maxsize=16)
@@ -112,7 +139,7 @@ def _split_subdomains(
     grid: GridSubdomains, devices: int, num_points: int, axis_name: str
 ) -> Subdomains:
     """The subdomains of all devices, one after the other."""
-    cover, coarse_space = _grid_subdomains(grid)
+    cover, coarse_space, _ = _grid_subdomains(grid)
     split = schwarz.split_cover(
         cover, devices, axis_name=axis_name, points_of_device=num_points
     )
@@ -124,11 +151,12 @@ def _split_subdomains(
 
 
 class MapsOfLevels(NamedTuple):
-    """Functional maps of both levels, and the basis at the points, for inspection.
+    """Functional maps of the levels, and the basis at the points, for inspection.
 
     Attributes:
       maps: maps of the subdomains, shape `(h, s, k, k)`.
-      coarse_map: maps of the coarse level, shape `(h, k, k)`, or `None`.
+      coarse_map: maps of the coarse level, shape `(h, k, k)`; those of its levels, if
+        it has subdomains itself; `None` without a coarse level.
       basis: basis functions at all points, shape `(h, n, k)`; subdomains use their
         restrictions.
 
@@ -151,7 +179,7 @@ class MapsOfLevels(NamedTuple):
     """
 
     maps: jax.Array
-    coarse_map: jax.Array | None
+    coarse_map: "jax.Array | MapsOfLevels | None"
     basis: jax.Array
 
 
@@ -170,19 +198,20 @@ class SubdomainAttention(nnx.Module):
     are the coarse functions: its features are means over them, with the offset of
     `opjax.Moments`; its weights are `H^T w`; its basis functions are evaluated at the
     averaged basis inputs. The layer is not linear in `f`: every subdomain computes its
-    own coefficients and map from its values.
+    own coefficients and map from its values. With more than two levels, `F_0` is the
+    same sum over subdomains of the coarse functions and a coarser level.
 
     Subdomains share their parameters, so that their number and the mesh may change. The
     inputs of the basis functions are computed once at all points: convolutional
-    projections read across the borders of subdomains. The coarse level has a separate
-    mixer, and shares all other parameters with the subdomains. With one subdomain and
+    projections read across the borders of subdomains. The coarsest level has a separate
+    mixer, and shares all other parameters with the subdomains of all levels. With one subdomain and
     without a coarse level, the layer equals its attribute `local`.
 
     Args:
       features: channels `c` of input and output.
       attention: constructor of the attention on a subdomain, a `BasisAttention` with a
         basis of pointwise functions: `attention(features, rngs=)`.
-      coarse: constructor of the coarse level's mixer, see `BasisAttention`; `None` for
+      coarse: constructor of the coarsest level's mixer, see `BasisAttention`; `None` for
         no coarse level.
       subdomains: subdomains of the grid that the layer is built for; `None` if they are
         passed with every call.
@@ -273,14 +302,22 @@ class SubdomainAttention(nnx.Module):
             def local(weights: jax.Array | None, f: jax.Array):
                 return self._attend(module, own, f, shared, weights)
 
-            y = schwarz.additive(
-                f, levels.cover, local, levels.local_weights, weighting="restricted"
-            )
-            if levels.coarse_space is None:
-                return y
-            mean, weights = levels.means(f), levels.coarse_weights
-            y0 = self._attend(module, coarse_own, mean, shared, weights, self.coarse)
-            return y + schwarz.coarse_prolong(y0, levels.coarse_space)
+            def attend(levels: _Levels, f: jax.Array) -> jax.Array:
+                y = schwarz.additive(
+                    f, levels.cover, local, levels.local_weights, weighting="restricted"
+                )
+                if levels.coarse_space is None:
+                    return y
+                mean, weights = levels.means(f), levels.coarse_weights
+                if levels.coarser is not None:
+                    y0 = attend(levels.coarser, mean)
+                else:
+                    y0 = self._attend(
+                        module, coarse_own, mean, shared, weights, self.coarse
+                    )
+                return y + schwarz.coarse_prolong(y0, levels.coarse_space)
+
+            return attend(levels, f)
 
         heads = map_heads(
             jax.checkpoint(head, prevent_cse=False),  # as in `BasisAttention`
@@ -327,7 +364,7 @@ class SubdomainAttention(nnx.Module):
         quadrature_weights: jax.Array | None = None,
         subdomains: Subdomains | None = None,
     ) -> MapsOfLevels:
-        """Returns the maps of both levels and the basis of a call."""
+        """Returns the maps of all levels and the basis of a call."""
         module, inputs = self._inputs(x, basis, mesh_points, basis_functions)
         weights = self.local.weights(module, x, quadrature_weights)
         levels = self._levels(x, subdomains, weights)
@@ -353,15 +390,20 @@ class SubdomainAttention(nnx.Module):
             def local(weights: jax.Array | None, f: jax.Array):
                 return matrix(self.local.mixer, own, f, shared, weights)
 
-            pieces = schwarz.restrict(f, levels.cover)
-            maps = jax.vmap(local)(levels.local_weights, pieces)
-            _, phi = self._expand(module, f, shared, levels.weights)
-            if levels.coarse_space is None:
-                return MapsOfLevels(maps, None, phi)
-            mean, weights = levels.means(f), levels.coarse_weights
-            assert self.coarse is not None
-            coarse_map = matrix(self.coarse, coarse_own, mean, shared, weights)
-            return MapsOfLevels(maps, coarse_map, phi)
+            def inspect(levels: _Levels, f: jax.Array) -> MapsOfLevels:
+                pieces = schwarz.restrict(f, levels.cover)
+                maps = jax.vmap(local)(levels.local_weights, pieces)
+                _, phi = self._expand(module, f, shared, levels.weights)
+                if levels.coarse_space is None:
+                    return MapsOfLevels(maps, None, phi)
+                mean, weights = levels.means(f), levels.coarse_weights
+                if levels.coarser is not None:
+                    return MapsOfLevels(maps, inspect(levels.coarser, mean), phi)
+                assert self.coarse is not None
+                coarse_map = matrix(self.coarse, coarse_own, mean, shared, weights)
+                return MapsOfLevels(maps, coarse_map, phi)
+
+            return inspect(levels, f)
 
         return jax.vmap(head)(*self._own(), *inputs)
 
@@ -457,7 +499,7 @@ class SubdomainAttention(nnx.Module):
             subdomains = self.subdomains.build()
             if self.coarse is None:
                 subdomains = Subdomains(subdomains.cover)
-        _check(x, subdomains, self.coarse is not None)
+        _check(f"x {x.shape}", x.shape[0], subdomains, self.coarse is not None)
         # Equal weights that cancel are ones here.
         weights = jnp.ones(x.shape[0], x.dtype) if weights is None else weights
         return _Levels.of(subdomains, weights)
@@ -471,17 +513,19 @@ class _Levels(NamedTuple):
     weights: jax.Array
     local_weights: jax.Array
     coarse_weights: jax.Array | None
+    coarser: "_Levels | None"
 
     @classmethod
     def of(cls, subdomains: Subdomains, weights: jax.Array) -> "_Levels":
-        cover, coarse_space = subdomains
+        cover, coarse_space, coarser = subdomains
         column = weights[:, None]
         partition = cover.weights_as(weights.dtype)
         local = partition * schwarz.restrict(column, cover)[..., 0]
-        coarse = None
+        coarse = levels = None
         if coarse_space is not None:
             coarse = schwarz.coarse_restrict(column, coarse_space)[:, 0]
-        return cls(cover, coarse_space, weights, local, coarse)
+            levels = None if coarser is None else cls.of(coarser, coarse)
+        return cls(cover, coarse_space, weights, local, coarse, levels)
 
     def means(self, f: jax.Array) -> jax.Array:
         """Means of features over the coarse functions, which are sparse."""
@@ -498,19 +542,28 @@ class _Levels(NamedTuple):
         return moments.means()
 
 
-def _check(x: jax.Array, subdomains: Subdomains, has_coarse_level: bool) -> None:
-    for name, cover in zip(subdomains._fields, subdomains, strict=True):
-        if cover is not None and cover.num_points != x.shape[0]:
+def _check(
+    rows: str, num_rows: int, subdomains: Subdomains, has_coarse_level: bool
+) -> None:
+    """Checks subdomains of `num_rows` points, which `rows` names, on all levels."""
+    cover, space, coarser = subdomains
+    for name, there in {"cover": cover, "coarse_space": space}.items():
+        if there is not None and there.num_points != num_rows:
             raise ValueError(
-                f"x {x.shape} must have one row for each of the {cover.num_points} "
-                f"points of {name}."
+                f"{rows} must have one row for each of the {there.num_points} points "
+                f"of {name}."
             )
-    if (subdomains.coarse_space is not None) != has_coarse_level:
+    if (space is not None) != has_coarse_level:
         raise ValueError(
             "Pass a coarse space if and only if the layer has a coarse level: "
             f"coarse_space is {'missing' if has_coarse_level else 'given'}, the "
             f"layer has {'a' if has_coarse_level else 'no'} coarse mixer."
         )
+    if coarser is not None:
+        if space is None:
+            raise ValueError("coarser divides coarse functions: pass a coarse_space.")
+        count = space.num_subdomains
+        _check(f"coarse_space with {count} functions", count, coarser, True)
 
 
 def _per_axis(count: int | Sequence[int], p: int) -> tuple[int, ...]:

@@ -72,9 +72,16 @@ def make(coarse=True, mixer="functional", subdomains=None, **options):
     return enlarged(layer)
 
 
-def on(cover, coarse_space=None):
+def on(*levels):
     """The keyword of a call."""
-    return {"subdomains": nn.attention.Subdomains(cover, coarse_space)}
+    return {"subdomains": nn.attention.Subdomains(*levels)}
+
+
+def on_three_levels():
+    """Subdomains by hand, of six hats, and four functions."""
+    pairs = schwarz.cover([[0, 1, 2], [2, 3], [5, 4, 3]], num_points=6)
+    coarser = nn.attention.Subdomains(pairs, schwarz.partition_hats((2, 3), (2, 2)))
+    return on(COVERS["by hand"](), SPACES["hats"](), coarser)
 
 
 # Compiled once for all covers of the same shapes.
@@ -106,8 +113,8 @@ def attend(maps, values, scores, tau, score, weights):
     return phi @ oracles.functional_map(q, k, ridge=a, convex=True) @ v
 
 
-def oracle(layer, cover, coarse_space, x, weights=None):
-    """The layer from its equations: head by head, subdomain by subdomain."""
+def oracle(layer, levels, x, weights=None):
+    """The layer from its equations: level by level, subdomain by subdomain."""
     p = numpy(layer)
     x, n = np.asarray(x), len(x)
     w = np.ones(n) if weights is None else np.asarray(weights)
@@ -120,16 +127,27 @@ def oracle(layer, cover, coarse_space, x, weights=None):
         values = projected[:, :FEATURES][:, columns]
         scores = projected[:, FEATURES:][:, columns]
         tau = np.clip(basis.temperature[...][head], 0.1, 5.0)
-        for indices, d in zip(cover.indices, cover.weights, strict=True):
-            r = np.eye(n)[indices[d > 0]]
-            d = np.diag(d[d > 0])
-            local = attend(p.local.mixer, r @ values, r @ scores, tau, score, d @ r @ w)
-            outputs[:, columns] += r.T @ d @ local
-        if coarse_space is not None:
-            h = dense(coarse_space)
-            means = (oracles.project(f, h, w, method="mean") for f in (values, scores))
-            outputs[:, columns] += h @ attend(p.coarse, *means, tau, score, h.T @ w)
+        attend_here = partial(attend, tau=tau, score=score)
+        outputs[:, columns] = level(p, attend_here, levels, values, scores, w)
     return outputs @ p.local.out.kernel[...] + p.local.out.bias[...]
+
+
+def level(p, attend, levels, values, scores, w):
+    """The sum of the subdomains of a level and the levels above it, of one head."""
+    cover, coarse_space, coarser = levels
+    y = np.zeros_like(values)
+    for indices, d in zip(cover.indices, cover.weights, strict=True):
+        r = np.eye(len(w))[indices[d > 0]]
+        d = np.diag(d[d > 0])
+        local = attend(p.local.mixer, r @ values, r @ scores, weights=d @ r @ w)
+        y += r.T @ d @ local
+    if coarse_space is None:
+        return y
+    h = dense(coarse_space)
+    means = [oracles.project(f, h, w, method="mean") for f in (values, scores)]
+    if coarser is None:
+        return y + h @ attend(p.coarse, *means, weights=h.T @ w)
+    return y + h @ level(p, attend, coarser, *means, h.T @ w)
 
 
 @pytest.mark.parametrize(
@@ -144,28 +162,44 @@ def test_the_layer_equals_its_equations(x, weights, name, space):
     layer = make(coarse=coarse_space is not None)
     given = on(cover, coarse_space)
     for w in (None, weights):
-        expected = oracle(layer, cover, coarse_space, x, w)
+        expected = oracle(layer, given["subdomains"], x, w)
         actual = run(layer, x, **given, quadrature_weights=w)
         np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize("space", by_day(["none", "hats"], ["hats"]))
-def test_gradients_are_those_of_the_equations(x, weights, space):
-    cover, coarse_space = COVERS["by hand"](), SPACES[space]()
-    leaves, structure = jax.tree.flatten(make(coarse=coarse_space is not None))
+def test_three_levels_equal_their_equations(x, weights):
+    layer, given = make(), on_three_levels()
+    expected = oracle(layer, given["subdomains"], x, weights)
+    actual = run(layer, x, **given, quadrature_weights=weights)
+    np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-11)
+    # The second level is there, and has no parameters of its own.
+    two = given["subdomains"]._replace(coarser=None)
+    without = run(layer, x, subdomains=two, quadrature_weights=weights)
+    assert np.abs(actual - without).max() > 1e-3
+    maps = layer.inspect(x, **given, quadrature_weights=weights)
+    assert maps.maps.shape == maps.coarse_map.maps.shape == (HEADS, 3, BASIS, BASIS)
+    assert maps.coarse_map.coarse_map.shape == (HEADS, BASIS, BASIS)
+    np.testing.assert_allclose(maps.coarse_map.basis.sum(-1), 1, rtol=1e-9)
+
+
+@pytest.mark.parametrize("levels", by_day([1, 2, 3], [3]))
+def test_gradients_are_those_of_the_equations(x, weights, levels):
+    given = on_three_levels()
+    if levels < 3:
+        given = on(*given["subdomains"][:levels])
+    leaves, structure = jax.tree.flatten(make(coarse=levels > 1))
     inside = np.flatnonzero(weights)
 
     def function(x, positive, *leaves):
         w = jnp.zeros(POINTS).at[inside].set(positive)
         layer = jax.tree.unflatten(structure, leaves)
-        given = on(cover, coarse_space)
         return layer(x, **given, quadrature_weights=w)
 
     def expected(x, positive, *leaves):
         w = np.zeros(POINTS)
         w[inside] = positive
         layer = jax.tree.unflatten(structure, leaves)
-        return oracle(layer, cover, coarse_space, x, w)
+        return oracle(layer, given["subdomains"], x, w)
 
     args = [x, weights[inside], *leaves]
     oracles.check_gradient(function, expected, args, rtol=1e-6, step=2e-4)
@@ -429,6 +463,11 @@ def test_subdomains_of_grids_are_boxes_with_hats(x):
     whole = on(COVERS["one"](), COVERS["one"]())
     expected = run(make(), x, **whole)
     np.testing.assert_allclose(run(layer, x, **whole), expected, **close)
+    # A grid of hats has half as many boxes, which overlap by one hat.
+    grid = nn.attention.GridSubdomains((9, 10), (4, 5), overlap=2, num_levels=3)
+    _, hats, coarser = grid.build()
+    assert hats.num_subdomains == 5 * 6
+    assert coarser is nn.attention.GridSubdomains((5, 6), (2, 2), overlap=1).build()
     assert GRID.build() is nn.attention.GridSubdomains([4, 5], 2, overlap=1).build()
 
 
@@ -437,6 +476,8 @@ def test_subdomains_of_grids_are_boxes_with_hats(x):
     [
         ({"num_boxes": 2, "overlap": 4}, "overlap=4 is larger than a neighbouring"),
         ({"num_boxes": (2,)}, r"num_boxes=\(2,\) must have the same number of axes"),
+        ({"num_boxes": 4, "num_levels": 1}, "num_levels=1 must be at least 2"),
+        ({"num_boxes": (2, 4), "num_levels": 3}, "4 boxes per axis, here 2"),
         ({"num_boxes": 2, "num_hats": 7}, r"num_hats=\(7, 7\) must be between"),
     ],
 )
@@ -463,6 +504,14 @@ BAD_CALLS = {
     "coarse superfluous": (
         lambda x: make(coarse=False)(x, **on(ONE, ONE)),
         "coarse_space is given, the layer has no coarse mixer",
+    ),
+    "coarser points": (
+        lambda x: make()(x, **on(ONE, ONE, nn.attention.Subdomains(ONE, ONE))),
+        "coarse_space with 1 functions must have one row for each of the 20 points",
+    ),
+    "coarser functions missing": (
+        lambda x: make(coarse=False)(x, **on(ONE, None, nn.attention.Subdomains(ONE))),
+        "coarser divides coarse functions: pass a coarse_space",
     ),
     "weights points": (
         lambda x: make()(x, **on(ONE, ONE), quadrature_weights=np.ones(19)),
