@@ -81,8 +81,8 @@ class GridSubdomains:
         boxes = min(_per_axis(self.num_boxes, len(self.grid_shape)))
         if self.num_levels < 2 or (self.num_levels > 2 and boxes < 4):
             raise ValueError(
-                f"num_levels={self.num_levels} must be at least 2, and more than 2 need "
-                f"at least 4 boxes per axis, here {boxes}."
+                f"num_levels={self.num_levels} must be at least 2, and more than 2 "
+                f"need at least 4 boxes per axis, here {boxes}."
             )
         self.build()
 
@@ -204,15 +204,15 @@ class SubdomainAttention(nnx.Module):
     Subdomains share their parameters, so that their number and the mesh may change. The
     inputs of the basis functions are computed once at all points: convolutional
     projections read across the borders of subdomains. The coarsest level has a separate
-    mixer, and shares all other parameters with the subdomains of all levels. With one subdomain and
-    without a coarse level, the layer equals its attribute `local`.
+    mixer, and shares all other parameters with the subdomains of all levels. With one
+    subdomain and without a coarse level, the layer equals its attribute `local`.
 
     Args:
       features: channels `c` of input and output.
       attention: constructor of the attention on a subdomain, a `BasisAttention` with a
         basis of pointwise functions: `attention(features, rngs=)`.
-      coarse: constructor of the coarsest level's mixer, see `BasisAttention`; `None` for
-        no coarse level.
+      coarse: constructor of the coarsest level's mixer, see `BasisAttention`; `None`
+        for no coarse level.
       subdomains: subdomains of the grid that the layer is built for; `None` if they are
         passed with every call.
       rngs: source of the initial parameters.
