@@ -27,7 +27,7 @@ from flax import nnx
 from jax import lax
 
 from experiments import darcy, elasticity, ridge_report
-from experiments.studies import AtOnceOptions, start_of
+from experiments.studies import AtOnceOptions, baseline_errors, start_of
 from opjax import learn, metrics, nn, normalize, samples
 from opjax.learn import (
     FreshTask,
@@ -214,7 +214,10 @@ def make_task(config: Config, cache_dir: str | None = None) -> FreshTask:
         draw=partial(draw, train, config.batch_size),
         build=lambda config, rngs: start(seeds, settings),
         loss=lambda model, batch: jnp.mean(errors(model, batch, target)),
-        evaluate=lambda models, folder: evaluate(models, config, train, test, target),
+        evaluate=lambda models, folder: {
+            **evaluate(models, config, train, test, target),
+            "baselines": baseline_errors(splits.train, splits.test),
+        },
         # That of the problem's own program: Muon, and one cycle of the rate.
         optimizer=lambda config, total, setting: base.make_optimizer(total),
         replicas=Replicas(config.seeds, settings),

@@ -34,6 +34,10 @@ def report(finished: learn.Finished) -> learn.Report:
             for settings in [groups(of_map, "setting")]
             for setting, of_setting in settings.items()
         ]
+        (first,) = finished.results[f"{problem}_{config.maps[0]}"]
+        lines += [
+            [name, f"{100 * e:.4g}", ""] for name, e in first["baselines"].items()
+        ]
         headings = ["map and setting", *_COLUMNS.values()]
         parts += [f"## {problem.capitalize()}\n", table(headings, lines)]
     drawing.save_lines(_figure(rows), finished.folder / "ridge.png")

@@ -11,10 +11,13 @@ import numpy as np
 from flax import nnx
 from jax.typing import ArrayLike
 
+from opjax import metrics
 from opjax.learn import Finished, Options, Report, option
+from opjax.learn.baselines.fitted import NAMES, Baselines
 from opjax.learn.json_files import read_object, write_json
 from opjax.learn.report.drawing import Axes
 from opjax.learn.tables import median_and_range
+from opjax.samples import Sample
 
 Row = dict[str, Any]
 Rows = Sequence[Mapping[str, Any]]
@@ -97,6 +100,24 @@ def stored(path: pathlib.Path, make: Callable[[], Row]) -> Row:
         path.parent.mkdir(exist_ok=True)
         write_json(path, values | {"seconds": time.process_time() - begin})
     return read_object(path)
+
+
+def baseline_errors(
+    train: Sequence[Sample], test: Sequence[Sample]
+) -> dict[str, float]:
+    """Returns mean relative L2 errors of the mean field, the nearest case and POD."""
+    baselines = Baselines.fit(train)
+    return {
+        NAMES[name]: float(
+            np.mean(
+                [
+                    metrics.relative_l2(baselines.predict(name, x), x.target)
+                    for x in test
+                ]
+            )
+        )
+        for name in baselines.names
+    }
 
 
 def ticks(axis: Axes, places: Sequence[float]) -> None:

@@ -6,6 +6,7 @@ import pytest
 from flax import nnx
 
 from experiments import studies
+from opjax.samples import Sample
 
 ROWS = [
     {"rule": rule, "points": points, "seed": seed, "error": points * (seed + 1) / 8}
@@ -32,6 +33,22 @@ def test_cells_are_medians_and_ranges_in_the_asked_order():
     np.testing.assert_array_equal(studies.column(cells[0], "error", 10), [10, 20])
     with pytest.raises(KeyError):
         studies.across(mine, "points", (32,))
+
+
+def test_baselines_are_the_mean_field_the_nearest_case_and_pod(rng):
+    points, inputs = rng.uniform(size=(5, 2)), rng.uniform(1, 2, (12, 1))
+    cases = [
+        Sample(points, target=value * points[:, :1] ** 2, features=value + 0 * points)
+        for value in inputs
+    ]
+    errors = studies.baseline_errors(cases[:9], cases[9:])
+    mean, seen, asked = inputs[:9].mean(), inputs[:9, 0], inputs[9:, 0]
+    nearest = seen[np.abs(seen - asked[:, None]).argmin(axis=1)]
+    np.testing.assert_allclose(errors["mean field"], np.mean(abs(mean / asked - 1)))
+    np.testing.assert_allclose(
+        errors["nearest case"], np.mean(abs(nearest / asked - 1))
+    )
+    assert errors["POD with RBF"] < errors["nearest case"]
 
 
 def test_stored_rows_are_made_once(tmp_path):
