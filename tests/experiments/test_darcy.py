@@ -285,7 +285,7 @@ def test_missing_matplotlib_is_noticed_before_training(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "change"),
     [
-        ("functional_schwarz", {"num_boxes": 2, "overlap": 1}),
+        ("functional_schwarz", {"num_boxes": 4, "overlap": 1, "num_levels": 3}),
         # It has no use for the options of bases, so they stay as in the preset.
         ("galerkin2d", {"coarse_points": 3, "num_basis": 8, "reference_points": 8}),
         ("hat:galerkin", {}),

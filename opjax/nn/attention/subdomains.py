@@ -155,10 +155,10 @@ class MapsOfLevels(NamedTuple):
 
     Attributes:
       maps: maps of the subdomains, shape `(h, s, k, k)`.
-      coarse_map: maps of the coarse level, shape `(h, k, k)`; those of its levels, if
-        it has subdomains itself; `None` without a coarse level.
+      coarse_map: maps of the coarsest level, shape `(h, k, k)`, or `None`.
       basis: basis functions at all points, shape `(h, n, k)`; subdomains use their
         restrictions.
+      coarser: those of the subdomains of the coarse functions, or `None`.
 
     Examples:
       >>> from functools import partial
@@ -179,8 +179,9 @@ class MapsOfLevels(NamedTuple):
     """
 
     maps: jax.Array
-    coarse_map: "jax.Array | MapsOfLevels | None"
+    coarse_map: jax.Array | None
     basis: jax.Array
+    coarser: "MapsOfLevels | None" = None
 
 
 class SubdomainAttention(nnx.Module):
@@ -398,7 +399,8 @@ class SubdomainAttention(nnx.Module):
                     return MapsOfLevels(maps, None, phi)
                 mean, weights = levels.means(f), levels.coarse_weights
                 if levels.coarser is not None:
-                    return MapsOfLevels(maps, inspect(levels.coarser, mean), phi)
+                    coarser = inspect(levels.coarser, mean)
+                    return MapsOfLevels(maps, coarser.coarse_map, phi, coarser)
                 assert self.coarse is not None
                 coarse_map = matrix(self.coarse, coarse_own, mean, shared, weights)
                 return MapsOfLevels(maps, coarse_map, phi)

@@ -177,9 +177,9 @@ def test_three_levels_equal_their_equations(x, weights):
     without = run(layer, x, subdomains=two, quadrature_weights=weights)
     assert np.abs(actual - without).max() > 1e-3
     maps = layer.inspect(x, **given, quadrature_weights=weights)
-    assert maps.maps.shape == maps.coarse_map.maps.shape == (HEADS, 3, BASIS, BASIS)
-    assert maps.coarse_map.coarse_map.shape == (HEADS, BASIS, BASIS)
-    np.testing.assert_allclose(maps.coarse_map.basis.sum(-1), 1, rtol=1e-9)
+    assert maps.maps.shape == maps.coarser.maps.shape == (HEADS, 3, BASIS, BASIS)
+    assert maps.coarse_map.shape == (HEADS, BASIS, BASIS)
+    np.testing.assert_allclose(maps.coarser.basis.sum(-1), 1, rtol=1e-9)
 
 
 @pytest.mark.parametrize("levels", by_day([1, 2, 3], [3]))
