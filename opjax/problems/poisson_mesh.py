@@ -92,8 +92,8 @@ def triangulate(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Makes an unstructured Delaunay mesh of a domain in the unit square.
 
-    The triangulation is not constrained: it may cut across the boundary if boundary
-    nodes are farther apart than the spacing.
+    The triangulation is not constrained. If boundary nodes are much farther apart than
+    the spacing, it may cut across the boundary, which is refused.
 
     Args:
       boundary: at least 3 boundary nodes in the unit square, shape `(b, 2)`.
@@ -106,8 +106,8 @@ def triangulate(
 
     Raises:
       ValueError: if `num_columns` is not a positive integer, `boundary` has another
-        shape, fewer than 3 nodes or a node outside the unit square, or no triangle is
-        inside the domain.
+        shape, fewer than 3 nodes or a node outside the unit square, no triangle is
+        inside the domain, or the mesh has another boundary.
 
     Examples:
       >>> import numpy as np
@@ -152,6 +152,14 @@ def triangulate(
     if not cells.size:
         raise ValueError(
             "The domain has no point inside: depth is not positive in any triangle."
+        )
+    edges, counts, _ = edges_of(cells)
+    ends = np.bincount(edges[counts == 1].ravel(), minlength=len(nodes))
+    wrong = np.flatnonzero(ends != 2 * (np.arange(len(nodes)) < len(boundary)))
+    if wrong.size:
+        raise ValueError(
+            f"The triangles do not follow the boundary near {nodes[wrong[0]]}: "
+            f"boundary nodes must be about as close as the spacing {spacing:.3g}."
         )
     return nodes, cells
 

@@ -194,6 +194,21 @@ def test_bad_domains_are_named(case):
         poisson_mesh.triangulate(**(given | changes))
 
 
+def test_a_mesh_that_cuts_across_its_boundary_is_refused():
+    corners = np.array([(0, 0), (2, 0), (2, 1), (1, 1), (1, 2), (0, 2)]) / 2
+
+    def mesh(parts):
+        fractions = np.arange(parts)[:, None, None] / parts
+        sides = (1 - fractions) * corners + fractions * np.roll(corners, -1, axis=0)
+        boundary = sides.swapaxes(0, 1).reshape(-1, 2)
+        depth = poisson_mesh._depth  # of the L-shaped domain
+        return poisson_mesh.triangulate(boundary, depth, num_columns=16, seed=0)
+
+    with pytest.raises(ValueError, match="follow the boundary .* spacing 0.0625"):
+        mesh(1)
+    assert poisson_mesh.signed_areas(*mesh(16)).sum() == pytest.approx(0.75)
+
+
 def test_bad_modes_are_refused(elements):
     with pytest.raises(ValueError, match="num_modes=0 must be positive"):
         poisson_mesh.fourier_problem(elements, num_modes=0)
