@@ -1,6 +1,7 @@
 """Physical scales: fields over formulas of the scalars of their case."""
 
 import dataclasses
+import functools
 import json
 
 import numpy as np
@@ -12,9 +13,10 @@ from opjax.learn.cli import train as program
 from opjax.learn.config.scales import Angle, numbers_of, parse_angles, parse_scales
 from opjax.learn.predict import likeness, widths
 from opjax.learn.predict.scaling import Scaling
+from opjax.learn.registry import operators
 from opjax.samples import Sample, Splits, from_arrays
 from tests.exported import FILES, results_of
-from tests.learn.tiny import TINY
+from tests.learn.tiny import LINEAR, TINY, filled
 
 SCALES = {"U": "load / (modulus * t)", "S": "load", "tip": "load / modulus"}
 NAMES = {
@@ -174,6 +176,7 @@ def workdir(folder, tmp_path_factory):
     workdir = tmp_path_factory.mktemp("runs") / "run"
     given = dataclasses.replace(
         TINY,
+        models=(LINEAR,),
         train=str(folder / "c0*.npz"),
         test=str(folder / "c1*.npz"),
         target_names="U,S",
@@ -188,8 +191,12 @@ def workdir(folder, tmp_path_factory):
     return workdir
 
 
-def test_predictions_of_other_loads_are_multiples(workdir):
-    trained = learn.load(workdir)
+@pytest.fixture(scope="module")
+def trained(workdir):
+    return learn.load(workdir, own_model=LINEAR)
+
+
+def test_predictions_of_other_loads_are_multiples(trained):
     case = plate(11)
     double = case._replace(numbers=case.numbers | {"load": 2 * case.numbers["load"]})
     one, other = trained.both(case), trained.both(double)
@@ -203,8 +210,12 @@ def test_predictions_of_other_loads_are_multiples(workdir):
         trained(case.mesh_points, scalars={"alpha": 1.0})
 
 
-def test_fields_and_chunks_are_in_physical_units(workdir):
-    trained, case = learn.load(workdir), plate(11)
+def test_fields_and_chunks_are_in_physical_units(trained):
+    sizes = trained.description.sizes._replace(target_scalars=0)
+    functional = dataclasses.replace(TINY, models=("functional",))
+    build = functools.partial(operators.build, functional, sizes)
+    trained = trained._replace(model=filled(lambda rngs: build(rngs=rngs)))
+    case = plate(11)
     values = trained(case)
     chunked = trained(case, limits=learn.Limits(chunk_size=7))
     np.testing.assert_allclose(chunked, values, rtol=1e-4)
@@ -214,20 +225,21 @@ def test_fields_and_chunks_are_in_physical_units(workdir):
         list(trained.stream({"mesh_points": case.mesh_points, "scalars": case.scalars}))
 
 
-def test_a_number_in_other_units_is_told(workdir):
-    trained, case = learn.load(workdir), plate(11)
+def test_a_number_in_other_units_is_told(trained):
+    case = plate(11)
     other = case._replace(numbers=case.numbers | {"modulus": 150.0})
     with pytest.warns(UserWarning, match="modulus is 150, but .* Check its units"):
         trained(other)
 
 
-def test_files_reports_and_errors_are_in_physical_units(folder, workdir, tmp_path):
+def test_files_reports_and_errors_are_in_physical_units(
+    folder, workdir, trained, tmp_path
+):
     options = predicting.PredictOptions(
-        workdir, input=str(folder / "c11.npz"), output=tmp_path
+        workdir, input=str(folder / "c11.npz"), output=tmp_path, own_model=LINEAR
     )
     result = predicting.run(options)
     (row,) = json.loads((tmp_path / "report.json").read_text())
-    trained = learn.load(workdir)
     (case,) = trained.read(str(folder / "c11.npz"))
     assert case.numbers.keys() == {"load", "modulus"}
     both = trained.both(case)
@@ -249,26 +261,26 @@ def test_files_reports_and_errors_are_in_physical_units(folder, workdir, tmp_pat
 @pytest.mark.nightly
 def test_the_mean_of_seeds_is_predicted(folder, workdir, tmp_path):
     options = predicting.PredictOptions(
-        workdir, input=str(folder / "c11.npz"), output=tmp_path, mean_of_seeds=True
+        *(workdir, str(folder / "c11.npz"), tmp_path),
+        own_model=LINEAR,
+        mean_of_seeds=True,
     )
     assert predicting.run(options)["seeds"] == 2
-    found = [learn.load(workdir / name) for name in ("functional-0", "functional-1")]
+    names = [f"{operators.slug(LINEAR)}-{seed}" for seed in (0, 1)]
+    found = [learn.load(workdir / name, own_model=LINEAR) for name in names]
     (case,) = found[0].read(str(folder / "c11.npz"))
     expected = np.mean([one(case)[:, 2] for one in found], axis=0)
     written = np.load(tmp_path / "c11.npz")
     np.testing.assert_allclose(written["prediction_S"].ravel(), expected, rtol=1e-6)
     (tmp_path / "one").mkdir()
-    found[0].save(tmp_path / "one" / "functional-0")
+    found[0].save(tmp_path / "one" / names[0])
     with pytest.raises(ValueError, match="is the only seed of its run"):
-        predicting.run(
-            dataclasses.replace(options, workdir=tmp_path / "one" / "functional-0")
-        )
+        predicting.run(dataclasses.replace(options, workdir=tmp_path / "one" / names[0]))
     with pytest.raises(ValueError, match="--stream has no effect with --mean_of_seeds"):
         dataclasses.replace(options, stream=True)
 
 
-def test_the_test_errors_of_training_are_those_of_predictions(folder, workdir):
-    trained = learn.load(workdir)
+def test_the_test_errors_of_training_are_those_of_predictions(folder, trained):
     stored = json.loads((trained.folder / "result.json").read_text())
     found = []
     for i in (10, 11, 12, 13):
@@ -278,8 +290,8 @@ def test_the_test_errors_of_training_are_those_of_predictions(folder, workdir):
     np.testing.assert_allclose(stored["relative_l2_S"], np.mean(found), rtol=1e-4)
 
 
-def test_bands_are_multiples_of_the_scales_of_a_case(workdir):
-    trained, case = learn.load(workdir), plate(11)
+def test_bands_are_multiples_of_the_scales_of_a_case(trained):
+    case = plate(11)
     cases = [plate(100 + i) for i in range(12)]
     found = learn.calibrate(trained, cases)
     double = case._replace(numbers=case.numbers | {"load": 2 * case.numbers["load"]})

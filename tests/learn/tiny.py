@@ -1,8 +1,18 @@
-"""The smallest training of the tests."""
+"""The smallest training of the tests, and a model that is compiled in no time.
+
+`LINEAR` is for tests of what is around a model: files, units, tables, scalars. `filled`
+is for tests of a model that is not trained: to compile its own initialisation takes
+longer than to compile the model.
+"""
 
 import dataclasses
 
-from opjax import learn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from opjax import learn, nn
 
 TINY = dataclasses.replace(
     learn.TRAIN_PRESETS["smoke"],
@@ -13,3 +23,36 @@ TINY = dataclasses.replace(
     num_epochs=2,
     num_buckets=1,
 )
+LINEAR = "tests.learn.tiny:linear"
+
+
+class Linear(nnx.Module):
+    """A linear function of the coordinates and features of each point."""
+
+    def __init__(self, inputs, outputs, *, rngs):
+        self.layer = nn.layers.Linear(inputs, outputs, rngs=rngs)
+
+    def __call__(self, mesh_points, features=None, *, quadrature_weights=None):
+        parts = [mesh_points] if features is None else [mesh_points, features]
+        return self.layer(jnp.concatenate(parts, axis=1))
+
+
+def linear(
+    config, *, point_dim, feature_dim, out_features, grid_shape, time_embedding, rngs
+):
+    return Linear(point_dim + feature_dim, out_features, rngs=rngs)
+
+
+def filled(build, seed=0):
+    """The model that `build(rngs)` returns, with parameters that NumPy draws."""
+    rng = np.random.default_rng(seed)
+
+    def fill(path, leaf):
+        if jax.tree_util.keystr(path).endswith("kernel.value"):
+            values = rng.normal(size=leaf.shape) / leaf.shape[-2] ** 0.5
+        else:  # some of them must be positive
+            values = rng.uniform(0.5, 1.5, size=leaf.shape)
+        return jnp.asarray(values, leaf.dtype)
+
+    model = nnx.eval_shape(lambda: build(nnx.Rngs(0)))
+    return jax.tree_util.tree_map_with_path(fill, model)
