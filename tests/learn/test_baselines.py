@@ -1,6 +1,7 @@
 """Baselines: exact where the answer is of their kind, measured as operators are."""
 
 import dataclasses
+import functools
 import json
 
 import numpy as np
@@ -23,6 +24,7 @@ from opjax.learn.baselines.meshes import CommonMesh, interpolated
 from opjax.learn.cli import predict, report, train
 from opjax.learn.predict.beside import Beside
 from opjax.learn.predict.prediction import Limits
+from opjax.learn.registry import operators
 from opjax.learn.tasks import compared
 from opjax.learn.tasks.differences import Decision, Difference
 from opjax.normalize import Normalizer
@@ -31,6 +33,7 @@ from opjax.samples.fields import Field, Fields
 from opjax.samples.mirror import Mirror, mirrored
 from opjax.samples.stored import Stored
 from opjax.training.checkpoint import CheckpointError
+from tests.learn.tiny import LINEAR, TINY, filled
 
 FIELDS = Fields((Field("u", (0,), 2.0), Field("v", (1, 2), 3.0)))
 
@@ -374,17 +377,14 @@ def run(tmp_path_factory):
             b=one.scalars[1],
         )
     config = dataclasses.replace(
-        train.PRESETS["smoke"],
+        TINY,
         train=str(folder / "data"),
         target_names="u,v",
         quantities="max:u",
         scalar_names="a,b",
         num_epochs=1,
         batch_size=4,
-        width=4,
-        num_layers=1,
-        num_heads=1,
-        num_basis=2,
+        models=(LINEAR,),
     )
     result = train.run(config, workdir=folder / "run")
     return folder, result
@@ -411,7 +411,7 @@ def test_tables_and_the_last_line_of_training_have_baselines(run):
 def test_predictions_have_the_errors_of_baselines_and_one_predicts(run, capsys):
     folder, _ = run
     options = predict.PredictOptions(
-        workdir=str(folder / "run"), input=(str(folder / "new"),), output=folder / "a"
+        *(str(folder / "run"), (str(folder / "new"),), folder / "a"), own_model=LINEAR
     )
     result = predict.run(options)
     assert list(result["baselines"]) == [MEAN, NEAREST, POD]
@@ -429,7 +429,7 @@ def test_predictions_have_the_errors_of_baselines_and_one_predicts(run, capsys):
 
 def test_a_baseline_that_is_not_there_is_refused(run, tmp_path):
     folder, _ = run
-    found = learn.load(folder / "run")
+    found = learn.load(folder / "run", own_model=LINEAR)
     assert Beside.of(found, POD).instead == POD
     apart = found._replace(folder=tmp_path / "member")
     assert Beside.of(apart) is None
@@ -455,15 +455,7 @@ def started(tmp_path_factory):
     folder = tmp_path_factory.mktemp("started") / "run"
     trained = learn.train(
         splits._replace(channels=names),
-        config=dataclasses.replace(
-            train.PRESETS["smoke"],
-            num_epochs=1,
-            batch_size=4,
-            width=4,
-            num_layers=1,
-            num_heads=1,
-            num_basis=2,
-        ),
+        config=dataclasses.replace(TINY, num_epochs=1, batch_size=4, models=(LINEAR,)),
         start_from="baseline",
         workdir=folder,
     )
@@ -481,8 +473,15 @@ def test_an_operator_that_starts_from_a_baseline_adds_to_it(started):
     expected = trained.start.baselines.predict(BEST, one) + shares * change
     np.testing.assert_allclose(found(one), expected, rtol=1e-5, atol=1e-5)
     assert (np.asarray(std) > 0).all()
-    parts = found(one, limits=Limits(chunk_size=16))
-    np.testing.assert_allclose(parts, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_chunks_of_an_operator_that_starts_from_a_baseline_add_to_it(started):
+    trained, splits, _ = started
+    config = dataclasses.replace(TINY, models=("functional",))
+    build = functools.partial(operators.build, config, trained.description.sizes)
+    found = trained._replace(model=filled(lambda rngs: build(rngs=rngs)))
+    parts, whole = (found(splits.test[0], limits=Limits(size)) for size in (16, 1000))
+    np.testing.assert_allclose(parts, whole, rtol=1e-4, atol=1e-4)
 
 
 def test_the_difference_is_that_of_cases_left_out(started):
@@ -512,11 +511,11 @@ def test_numbers_of_a_run_that_starts_from_a_baseline_are_those_of_the_sum(start
 def test_what_an_operator_starts_from_is_saved_with_it(started, tmp_path):
     trained, splits, folder = started
     trained.save(tmp_path / "copy")
-    again = learn.load(tmp_path / "copy")
+    again = learn.load(tmp_path / "copy", own_model=LINEAR)
     np.testing.assert_array_equal(again(splits.test[0]), trained(splits.test[0]))
     (tmp_path / "copy" / FILE).unlink()
     with pytest.raises(CheckpointError, match="its baseline is invalid"):
-        learn.load(tmp_path / "copy")
+        learn.load(tmp_path / "copy", own_model=LINEAR)
 
 
 def test_what_cannot_start_from_a_baseline_is_refused(started, tmp_path):
@@ -527,12 +526,12 @@ def test_what_cannot_start_from_a_baseline_is_refused(started, tmp_path):
         lambda: trained.field(one),
         lambda: list(trained.stream(arrays)),
         lambda: predict.run(
-            predict.PredictOptions(workdir=folder, export=str(tmp_path / "op.jax"))
+            predict.PredictOptions(
+                folder, export=str(tmp_path / "op.jax"), own_model=LINEAR
+            )
         ),
         lambda: train.start_of(
-            dataclasses.replace(
-                train.Config(), models=("functional",), init_from=str(folder)
-            )
+            dataclasses.replace(train.Config(), models=(LINEAR,), init_from=str(folder))
         ),
     ):
         with pytest.raises(ValueError, match="uses a baseline"):

@@ -275,7 +275,9 @@ def test_the_mean_of_seeds_is_predicted(folder, workdir, tmp_path):
     (tmp_path / "one").mkdir()
     found[0].save(tmp_path / "one" / names[0])
     with pytest.raises(ValueError, match="is the only seed of its run"):
-        predicting.run(dataclasses.replace(options, workdir=tmp_path / "one" / names[0]))
+        predicting.run(
+            dataclasses.replace(options, workdir=tmp_path / "one" / names[0])
+        )
     with pytest.raises(ValueError, match="--stream has no effect with --mean_of_seeds"):
         dataclasses.replace(options, stream=True)
 
