@@ -1,6 +1,7 @@
 """Scalars of a case from files to predictions."""
 
 import dataclasses
+import functools
 import json
 
 import jax
@@ -14,7 +15,7 @@ from opjax.learn.predict.prediction import Limits
 from opjax.learn.registry import operators
 from opjax.learn.tasks import model_data
 from opjax.samples import Sample, Splits
-from tests.learn.tiny import TINY
+from tests.learn.tiny import LINEAR, TINY
 
 NAMES = {"scalar_names": "angle,mach", "target_scalars": "lift"}
 
@@ -36,23 +37,25 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def run(folder, tmp_path_factory):
     workdir = tmp_path_factory.mktemp("runs") / "run"
-    given = dataclasses.replace(TINY, train=str(folder), **NAMES)
+    given = dataclasses.replace(TINY, models=(LINEAR,), train=str(folder), **NAMES)
     result = program.run(given, workdir=workdir)
     return workdir, result
+
+
+load = functools.partial(learn.load, own_model=LINEAR)
+PredictOptions = functools.partial(predicting.PredictOptions, own_model=LINEAR)
 
 
 @pytest.mark.nightly
 def test_files_with_scalars_are_learned_and_predicted(folder, run, tmp_path):
     workdir, result = run
     assert {"relative_l2", "lift_error"} <= result.keys()
-    trained = learn.load(workdir)
+    trained = load(workdir)
     assert trained.description.names["scalars"] == ["angle", "mach"]
     assert trained.description.channels.target_scalars == 1
     assert len(trained.description.ranges["scalars"][0]) == 2
     predicting.run(
-        predicting.PredictOptions(
-            workdir, input=str(folder / "c0.npz"), output=tmp_path
-        )
+        PredictOptions(workdir, input=str(folder / "c0.npz"), output=tmp_path)
     )
     (row,) = json.loads((tmp_path / "report.json").read_text())
     sample = files.read(
@@ -71,8 +74,10 @@ def test_files_with_scalars_are_learned_and_predicted(folder, run, tmp_path):
 
 
 @pytest.mark.nightly
-def test_chunks_and_fields_see_the_scalars(folder, run):
-    trained = learn.load(run[0])
+def test_chunks_and_fields_see_the_scalars(folder, tmp_path):
+    given = dataclasses.replace(TINY, train=str(folder), **NAMES)
+    program.run(given, workdir=tmp_path)
+    trained = learn.load(tmp_path)
     sample = trained.one(folder / "c3.npz")
     whole, parts = trained.both(sample), trained.both(sample, limits=Limits(8))
     np.testing.assert_allclose(parts.values, whole.values, atol=1e-4)
@@ -88,8 +93,9 @@ def test_chunks_and_fields_see_the_scalars(folder, run):
 
 @pytest.mark.nightly
 def test_samples_that_stay_on_disk_train_to_the_same_bits(folder, run, tmp_path):
-    given = dataclasses.replace(TINY, train=str(folder), stream_samples=True, **NAMES)
-    result = program.run(given, workdir=tmp_path / "run")
+    given = {"models": (LINEAR,), "train": str(folder), "stream_samples": True}
+    config = dataclasses.replace(TINY, **given, **NAMES)
+    result = program.run(config, workdir=tmp_path / "run")
     assert result["validation"] == run[1]["validation"]
     assert result["lift_error"] == run[1]["lift_error"]
 
@@ -118,7 +124,7 @@ def test_scalars_that_nobody_names_change_no_bit(folder, tmp_path):
 
 def test_what_does_not_go_with_scalars_is_refused(folder, run, tmp_path):
     workdir, _ = run
-    trained = learn.load(workdir)
+    trained = load(workdir)
     bare = Sample(np.ones((4, 2), np.float32), name="bare")
     with pytest.raises(ValueError, match=r"bare has 0 scalars.*2 \(angle, mach\)"):
         trained(bare)
@@ -126,9 +132,8 @@ def test_what_does_not_go_with_scalars_is_refused(folder, run, tmp_path):
         trained(bare, scalars=np.ones(2))
     with pytest.raises(ValueError, match="lift has no effect with time=one_step"):
         dataclasses.replace(TINY, target_scalars="lift", time="one_step")
-    given = dataclasses.replace(
-        TINY, train=str(folder), scalar_names="angle", init_from=str(workdir)
-    )
+    options = {"models": (LINEAR,), "train": str(folder), "init_from": str(workdir)}
+    given = dataclasses.replace(TINY, scalar_names="angle", **options)
     with pytest.raises(ValueError, match="init_from"):
         program.run(given, workdir=tmp_path / "again")
 
@@ -141,7 +146,7 @@ def test_other_units_are_told_with_both_ranges(folder, run, tmp_path):
     (place / "cases.csv").write_text("file,mach\nc0.npz,0.3\n")
     with pytest.warns(UserWarning, match="scalar angle is .* here, and .* in training"):
         predicting.run(
-            predicting.PredictOptions(run[0], input=str(place), output=tmp_path / "out")
+            PredictOptions(run[0], input=str(place), output=tmp_path / "out")
         )
 
 

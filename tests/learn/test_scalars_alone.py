@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import functools
 import json
 import shutil
 
@@ -21,11 +22,16 @@ from opjax.learn.tasks import scalars
 from opjax.normalize import Normalizer
 from opjax.samples import Sample, from_arrays
 from tests.exported import FILES, results_of
-from tests.learn.tiny import TINY
+from tests.learn.tiny import LINEAR, TINY
 
 DRAWN = True  # tests/figures.py
 
-SMALL = dataclasses.replace(TINY, scalar_names="angle", target_scalars="lift,drag")
+SMALL = dataclasses.replace(
+    TINY, models=(LINEAR,), scalar_names="angle", target_scalars="lift,drag"
+)
+load = functools.partial(learn.load, own_model=LINEAR)
+PredictOptions = functools.partial(predicting.PredictOptions, own_model=LINEAR)
+CalibrateOptions = functools.partial(calibrating.CalibrateOptions, own_model=LINEAR)
 
 
 def _write(folder, rows, rng, **more):
@@ -66,7 +72,7 @@ def _known(trained, place):
 
 def test_the_last_line_has_the_numbers_of_the_scalars(run):
     workdir, result = run
-    trained = learn.load(workdir)
+    trained = load(workdir)
     with np.load(trained.folder / "predictions.npz") as file:
         guess, true = file["predicted_scalars"], file["target_scalars"]
         errors = file["errors"]
@@ -89,7 +95,7 @@ def test_the_last_line_has_the_numbers_of_the_scalars(run):
 
 
 def test_the_best_epoch_is_that_of_the_scalars(run):
-    trained = learn.load(run[0])
+    trained = load(run[0])
     lines = (trained.folder / "metrics.jsonl").read_text().splitlines()
     rows = [json.loads(line) for line in lines]
     found = [row["validation"] for row in rows if row.get("validation") is not None]
@@ -114,7 +120,7 @@ def test_loss_and_gradient_are_those_of_the_formula():
 def test_predictions_are_a_table_and_no_fields(run, others, tmp_path):
     workdir, _ = run
     result = predicting.run(
-        predicting.PredictOptions(workdir, input=str(others), output=tmp_path / "out")
+        PredictOptions(workdir, input=str(others), output=tmp_path / "out")
     )
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
         "report.json",
@@ -125,7 +131,7 @@ def test_predictions_are_a_table_and_no_fields(run, others, tmp_path):
         table = list(csv.DictReader(file))
     columns = ["file", "angle", "lift", "drag", "lift_true", "drag_true"]
     assert list(table[0]) == [*columns, "outside_training"]
-    guess, true = _known(learn.load(workdir), others)
+    guess, true = _known(load(workdir), others)
     for i, (row, line) in enumerate(zip(rows, table, strict=True)):
         assert line["file"] == row["name"]
         assert float(line["lift"]) == row["predicted_scalars"]["lift"]
@@ -143,13 +149,13 @@ def test_scalars_outside_the_training_are_named_with_their_values(
 ):
     """In the words, in the report, in the table and in the last line."""
     workdir, _ = run
-    low, high = np.ravel(learn.load(workdir).description.ranges["scalars"])
+    low, high = np.ravel(load(workdir).description.ranges["scalars"])
     place = _write(tmp_path / "new", range(3), np.random.default_rng(2))
     for number, angle in enumerate((low, 40.0, -30.0)):
         path = place / f"c{number:02}.npz"
         np.savez(path, **{**np.load(path), "angle": angle})
     result = predicting.run(
-        predicting.PredictOptions(workdir, input=str(place), output=tmp_path / "out")
+        PredictOptions(workdir, input=str(place), output=tmp_path / "out")
     )
     assert result["scalars_beyond"] == {"angle": 2}
     inside, above, below = json.loads((tmp_path / "out/report.json").read_text())
@@ -169,10 +175,8 @@ def test_scalars_outside_the_training_are_named_with_their_values(
 def test_intervals_are_the_conformal_quantiles(run, others, tmp_path):
     workdir = tmp_path / "run"
     shutil.copytree(run[0], workdir)
-    found = calibrating.run(
-        calibrating.CalibrateOptions(workdir, input=str(others), coverage=0.8)
-    )
-    trained = learn.load(workdir)
+    found = calibrating.run(CalibrateOptions(workdir, input=str(others), coverage=0.8))
+    trained = load(workdir)
     guess, true = _known(trained, others)
     rank = int(np.ceil(21 * 0.8)) - 1
     for i, name in enumerate(("lift", "drag")):
@@ -188,7 +192,7 @@ def test_intervals_are_the_conformal_quantiles(run, others, tmp_path):
     with pytest.raises(ValueError, match="predicts only scalars, which have interv"):
         known.band(sample)
     result = predicting.run(
-        predicting.PredictOptions(workdir, input=str(others), output=tmp_path / "out")
+        PredictOptions(workdir, input=str(others), output=tmp_path / "out")
     )
     assert result["coverage_lift"] >= 0.8
     with open(tmp_path / "out/scalars.csv", newline="") as file:
@@ -197,24 +201,22 @@ def test_intervals_are_the_conformal_quantiles(run, others, tmp_path):
     assert half == pytest.approx(found["half_widths"]["lift"], rel=1e-5)
     with pytest.raises(ValueError, match="--band=pointwise has no effect here"):
         predicting.run(
-            predicting.PredictOptions(
+            PredictOptions(
                 workdir, input=str(others), output=tmp_path / "out", band="pointwise"
             )
         )
     with pytest.raises(ValueError, match="--band_figures=1 has no effect here"):
         predicting.run(
-            predicting.PredictOptions(
+            PredictOptions(
                 workdir, input=str(others), output=tmp_path / "out", band_figures=1
             )
         )
     with pytest.raises(ValueError, match="width='residual' has no effect"):
-        calibrating.run(
-            calibrating.CalibrateOptions(workdir, input=str(others), width="residual")
-        )
+        calibrating.run(CalibrateOptions(workdir, input=str(others), width="residual"))
 
 
 def test_the_report_has_table_and_parity_plot(run, tmp_path):
-    folder = learn.load(run[0]).folder
+    folder = load(run[0]).folder
     assert (folder / "figures/quantities.png").is_file()
     assert not (folder / "figures/fields.png").exists()
     assert parity([Member("functional", 0, folder)]) is not None
@@ -226,8 +228,8 @@ def test_the_report_has_table_and_parity_plot(run, tmp_path):
 
 @pytest.mark.parametrize("file", FILES)
 def test_exported_operators_return_the_scalars(file, run, others, tmp_path):
-    trained, path = learn.load(run[0]), tmp_path / file
-    predicting.run(predicting.PredictOptions(run[0], export=path))
+    trained, path = load(run[0]), tmp_path / file
+    predicting.run(PredictOptions(run[0], export=path))
     case = trained.one(others / "c30.npz")
     inputs = {"mesh_points": case.mesh_points, "scalars": case.scalars}
     found = results_of(path, inputs)
@@ -237,7 +239,7 @@ def test_exported_operators_return_the_scalars(file, run, others, tmp_path):
 
 def test_what_needs_a_field_is_refused(run, folder, others, tmp_path):
     workdir, _ = run
-    trained = learn.load(workdir)
+    trained = load(workdir)
     sample = trained.one(others / "c30.npz")
     for call in (
         lambda: trained(sample),
@@ -248,7 +250,7 @@ def test_what_needs_a_field_is_refused(run, folder, others, tmp_path):
             call()
     with pytest.raises(ValueError, match="omit --quantities"):
         predicting.run(
-            predicting.PredictOptions(
+            PredictOptions(
                 workdir, input=str(others), output=tmp_path, quantities="max:p"
             )
         )
@@ -324,7 +326,7 @@ def test_arrays_of_nothing_to_predict_are_refused():
 
 
 def test_calibration_cases_without_the_scalars_are_refused(run):
-    trained = learn.load(run[0])
+    trained = load(run[0])
     points = np.random.default_rng(0).random((9, 2)).astype(np.float32)
     one = Sample(points, scalars=np.ones(1, np.float32), name="bare")
     with pytest.raises(ValueError, match="bare has no target scalars"):
