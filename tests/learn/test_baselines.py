@@ -479,7 +479,7 @@ def test_chunks_of_an_operator_that_starts_from_a_baseline_add_to_it(started):
     trained, splits, _ = started
     config = dataclasses.replace(TINY, models=("functional",))
     build = functools.partial(operators.build, config, trained.description.sizes)
-    found = trained._replace(model=filled(lambda rngs: build(rngs=rngs)))
+    found = trained._replace(model=filled(build))
     parts, whole = (found(splits.test[0], limits=Limits(size)) for size in (16, 1000))
     np.testing.assert_allclose(parts, whole, rtol=1e-4, atol=1e-4)
 

@@ -12,7 +12,6 @@ import h5py
 import jax
 import numpy as np
 import pytest
-from flax import nnx
 
 from opjax import files, normalize
 from opjax.datasets import heat
@@ -27,6 +26,7 @@ from opjax.nn import division
 from opjax.samples import Sample
 from opjax.samples.normalizers import fit_normalizers
 from opjax.training import checkpoint
+from tests.learn.tiny import LINEAR, filled
 from tests.selection import by_day
 
 TINY = dataclasses.replace(
@@ -70,13 +70,8 @@ def operator(rng, folder, name="functional", *, layout=None, **changes):
 
 @functools.cache
 def build(config, sizes, layout):
-    def larger(key):
-        rngs = nnx.Rngs(key)
-        model = operators.build(config, sizes, layout=layout, rngs=rngs)
-        # Larger parameters than the first ones, so that attention matters.
-        return jax.tree.map(lambda leaf: 3 * leaf, model)
-
-    return jax.jit(larger)(jax.random.key(0))
+    """A model that no training has left, so that attention matters."""
+    return filled(functools.partial(operators.build, config, sizes, layout=layout))
 
 
 def write(found, error):
@@ -347,6 +342,7 @@ def test_from_files_to_predictions_in_the_same_format(suffix, tmp_path, monkeypa
     if suffix == ".vtu":
         pytest.importorskip("pyvista")
     monkeypatch.chdir(tmp_path)
+    options = functools.partial(predict.PredictOptions, own_model=LINEAR)
     heat.write("raw", 13)
     for number, sample in enumerate(files.read("raw")):
         folder = "train" if number < 10 else "new"
@@ -355,6 +351,7 @@ def test_from_files_to_predictions_in_the_same_format(suffix, tmp_path, monkeypa
         files.write(f"{folder}/{number}{suffix}", bare, fields, names=("heat", "later"))
     config = dataclasses.replace(
         TINY,
+        models=(LINEAR,),
         train="train",
         feature_names="heat",
         target_names="later",
@@ -363,7 +360,7 @@ def test_from_files_to_predictions_in_the_same_format(suffix, tmp_path, monkeypa
     result = train.run(config, workdir="run")
     assert 0 < result["relative_l2"] < 2
     assert result["data"] == f"own files ({tmp_path / 'train'})"
-    line = predict.run(predict.PredictOptions("run", input="new", output="out"))
+    line = predict.run(options("run", input="new", output="out"))
     assert line["samples"] == 3
     assert 0 < line["relative_l2"] < 2
     rows = json.loads((tmp_path / "out" / "report.json").read_text())
@@ -382,18 +379,18 @@ def test_from_files_to_predictions_in_the_same_format(suffix, tmp_path, monkeypa
         row = rows[[row["name"] for row in rows].index(old.name)]
         assert error == pytest.approx(row["relative_l2"], rel=1e-4)
     with pytest.raises(ValueError, match="--output"):
-        predict.run(predict.PredictOptions("run", input="new"))
+        predict.run(options("run", input="new"))
     shutil.copytree("new", "copy/new")
-    both = predict.PredictOptions("run", input=["new", "copy/new"], output="twice")
+    both = options("run", input=["new", "copy/new"], output="twice")
     assert predict.run(both)["samples"] == 6
     assert {p.parent.name for p in pathlib.Path("twice").glob("*/10*")} == {
         "new",
         "copy",
     }
     with pytest.raises(ValueError, match="the output of a prediction"):
-        predict.run(predict.PredictOptions("run", input=["out"], output="twice"))
+        predict.run(options("run", input=["out"], output="twice"))
     with pytest.raises(FileNotFoundError, match="no such file or folder"):
-        predict.run(predict.PredictOptions("run", input="nowhere", output="twice"))
+        predict.run(options("run", input="nowhere", output="twice"))
 
 
 @pytest.mark.slow

@@ -214,7 +214,7 @@ def test_fields_and_chunks_are_in_physical_units(trained):
     sizes = trained.description.sizes._replace(target_scalars=0)
     functional = dataclasses.replace(TINY, models=("functional",))
     build = functools.partial(operators.build, functional, sizes)
-    trained = trained._replace(model=filled(lambda rngs: build(rngs=rngs)))
+    trained = trained._replace(model=filled(build))
     case = plate(11)
     values = trained(case)
     chunked = trained(case, limits=learn.Limits(chunk_size=7))

@@ -44,15 +44,18 @@ def linear(
 
 
 def filled(build, seed=0):
-    """The model that `build(rngs)` returns, with parameters that NumPy draws."""
+    """The model that `build(rngs=...)` returns, with parameters that NumPy draws."""
     rng = np.random.default_rng(seed)
 
     def fill(path, leaf):
-        if jax.tree_util.keystr(path).endswith("kernel.value"):
-            values = rng.normal(size=leaf.shape) / leaf.shape[-2] ** 0.5
+        name = jax.tree_util.keystr(path)
+        if name.endswith("kernel.value"):
+            values = 2 * rng.normal(size=leaf.shape) / leaf.shape[-2] ** 0.5
+        elif name.endswith("bias.value"):
+            values = 0.1 * rng.normal(size=leaf.shape)
         else:  # some of them must be positive
             values = rng.uniform(0.5, 1.5, size=leaf.shape)
         return jnp.asarray(values, leaf.dtype)
 
-    model = nnx.eval_shape(lambda: build(nnx.Rngs(0)))
+    model = nnx.eval_shape(lambda: build(rngs=nnx.Rngs(0)))
     return jax.tree_util.tree_map_with_path(fill, model)
