@@ -12,11 +12,13 @@ import sys
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 from opjax import learn, normalize, training
 from opjax.learn.run import folder
 from opjax.learn.run.metrics_file import MetricsWriter
+from tests.learn.tiny import filled
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,8 +55,8 @@ _RULE = functools.partial(
 
 
 def data(num_samples=22):
-    x = jax.random.normal(jax.random.key(5), (num_samples, 3), jnp.float32)
-    return {"x": x, "y": jnp.sin(x.sum(1))}
+    x = np.random.default_rng(5).normal(size=(num_samples, 3)).astype(np.float32)
+    return {"x": jnp.asarray(x), "y": jnp.asarray(np.sin(x.sum(1)))}
 
 
 def run(workdir, *, train=None, validation=None, quiet=False, **overrides):
@@ -74,7 +76,7 @@ def run(workdir, *, train=None, validation=None, quiet=False, **overrides):
         needs_key=True,
         extra={"normalizer": normalize.fit(jnp.ones((2, 3)))},
     )
-    model, settings = Model(rngs=nnx.Rngs(0)), learn.Settings(**options)
+    model, settings = filled(Model), learn.Settings(**options)
     with folder.open_run(workdir, Config()) as run:
         result = learn.fit(task, model, settings, folder=run)
         if not quiet:

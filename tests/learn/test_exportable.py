@@ -89,7 +89,7 @@ def test_the_file_alone_has_the_derivatives_of_a_quantity(rng, tmp_path, capsys)
         return outside(points, case.features, **named)["force_x:u@wall"]
 
     actual, expected = (
-        jax.tree.leaves(jax.value_and_grad(one, (0, 1))(points, vectors))
+        jax.tree.leaves(jax.jit(jax.value_and_grad(one, (0, 1)))(points, vectors))
         for one in (of_file, of_operator)
     )
     for one, other in zip(actual, expected, strict=True):

@@ -51,11 +51,11 @@ def test_a_run_resumed_anywhere_equals_the_uninterrupted_one(tmp_path, scan):
 
     options = {"scan": scan, "quiet": True}
     # Always due: a checkpoint after every call, most of them inside an epoch.
-    options |= {"checkpoint_seconds": 0.0, "keep": 100, "num_epochs": 4}
+    options |= {"checkpoint_seconds": 0.0, "keep": 100, "num_epochs": 2}
     whole = resumable.run(tmp_path / "whole", **options)
     steps = checkpoint.all_steps(tmp_path / "whole" / "checkpoints")
-    assert len(steps) == 12
-    assert [row["step"] for row in whole.history] == list(range(11, 45, 11))
+    assert len(steps) == 6
+    assert [row["step"] for row in whole.history] == [11, 22]
     assert whole.best_metric < whole.history[0]["validation"]
     original, count = checkpoint.save, 0
 
@@ -63,7 +63,7 @@ def test_a_run_resumed_anywhere_equals_the_uninterrupted_one(tmp_path, scan):
         nonlocal count
         original(*args, **kwargs)
         count += 1
-        if count in (2, 7):
+        if count in (2, 4):
             raise Stop
 
     with pytest.MonkeyPatch.context() as patch:

@@ -67,14 +67,22 @@ def test_a_call_in_a_transformation_is_the_function(rng, tmp_path):
         jnp.stack([jnp.asarray(getattr(s, name)) for s in samples])
         for name in ("mesh_points", "features")
     )
-    batched = jax.vmap(found)(points, features)
+
+    @jax.jit
+    def transformed(points, features):
+        calls = (
+            lambda x: found(x, features[0]),
+            lambda x: found.function(found.parameters, x, features[0]),
+            lambda x: found(samples[0]._replace(mesh_points=x)),
+        )
+        slopes = [jax.grad(lambda x, f=f: f(x).sum())(points[0]) for f in calls]
+        return jax.vmap(found)(points, features), slopes
+
+    batched, (slope, own, of_sample) = transformed(points, features)
     expected = np.stack([found(s) for s in samples])
     np.testing.assert_allclose(batched, expected, rtol=2e-5, atol=1e-5)
-    slope = jax.grad(lambda x: found(x, features[0]).sum())(points[0])
-    own = jax.grad(lambda x: found.function(found.parameters, x, features[0]).sum())
-    np.testing.assert_array_equal(slope, own(points[0]))
-    of_sample = jax.grad(lambda x: found(samples[0]._replace(mesh_points=x)).sum())
-    np.testing.assert_allclose(of_sample(points[0]), slope, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(slope, own)
+    np.testing.assert_allclose(of_sample, slope, rtol=1e-5, atol=1e-6)
     with pytest.raises(ValueError, match="features can only be passed with an array"):
         jax.grad(lambda x: found(samples[0], x).sum())(features[0])
 
@@ -235,7 +243,8 @@ def test_sensitivities_are_written_beside_predictions(rng, tmp_path, monkeypatch
     with np.load(output / "ring.npz") as arrays:
         slopes = {key: arrays[key] for key in arrays if key.startswith("sensitivity")}
     quantity = found.quantity("mean:p", sample)
-    x, f = jax.grad(quantity, (1, 2))(found.parameters, *found.arguments(sample))
+    of_both = jax.jit(jax.value_and_grad(quantity, (1, 2)))
+    value, (x, f) = of_both(found.parameters, *found.arguments(sample))
     np.testing.assert_allclose(slopes["sensitivity_points"], x, atol=1e-6)
     np.testing.assert_allclose(slopes["sensitivity_alpha"].reshape(-1, 1), f, atol=1e-6)
     # The wall of 24 sides is the inner circle, whose outward normals look inwards.
@@ -246,7 +255,6 @@ def test_sensitivities_are_written_beside_predictions(rng, tmp_path, monkeypatch
     )
     assert not any("sensitivity" in key for key in line)
     report, _ = json.loads((output / "report.json").read_text())
-    value = quantity(found.parameters, *found.arguments(sample))
     assert report["sensitivity"]["value"] == pytest.approx(float(value), rel=1e-4)
     assert (output / "sensitivity.csv").read_text().splitlines()[0] == "file,mean:p"
 

@@ -3,13 +3,12 @@
 import csv
 import dataclasses
 import math
-from functools import partial
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import nnx
 
 from opjax import files, learn, streaming
 from opjax.files.sliced import read_sliced
@@ -22,6 +21,7 @@ from opjax.learn.tasks.errors import SampleError
 from opjax.normalize import Normalizer
 from opjax.samples import fields, summaries
 from opjax.samples.normalizers import encode_stored
+from tests.learn.tiny import filled
 
 DRAWN = True  # tests/figures.py
 
@@ -63,12 +63,13 @@ def _config(folder, **changes):
     )
 
 
+@cache
 def _model(field):
     sizes = operators.Sizes(2, 3, int(field), scalar_dim=2, target_scalars=2)
     config = dataclasses.replace(
         program.PRESETS["smoke"], width=8, num_layers=2, num_basis=4
     )
-    return operators.build(config, sizes, rngs=nnx.Rngs(0))
+    return filled(partial(operators.build, config, sizes))
 
 
 def _normalizers(field):

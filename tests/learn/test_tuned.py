@@ -4,12 +4,12 @@ import contextlib
 import dataclasses
 import json
 import os
+from functools import partial
 from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pytest
-from flax import nnx
 
 from opjax import learn
 from opjax.learn.config import ModelOptions
@@ -19,12 +19,11 @@ from opjax.learn.registry.entries import Sizes
 from opjax.learn.run.stopping import Stopped
 from opjax.learn.tasks import channels
 from opjax.learn.tasks.start import blended, started_normalizers
-from opjax.learn.tasks.supervised import builder
 from opjax.learn.tasks.tuned import selected
 from opjax.normalize import Normalizer
 from opjax.training import tuning
 from tests.compatibility.__main__ import stop_after
-from tests.learn.tiny import TINY
+from tests.learn.tiny import TINY, filled
 
 NAMES = ["blocks.attention.out.kernel", "blocks.attention_norm.scale", "decoder.bias"]
 
@@ -167,7 +166,7 @@ def test_new_channels_leave_the_predictions_of_known_fields(name):
     sizes = Sizes(2, 3, 2, grid, 256, ((-1.0, -1.0), (1.0, 1.0)), scalar_dim=1)
     names = {"features": ["a", "b"], "scalars": ["s"], "target": ["u", "v"]}
     start = SimpleNamespace(
-        model=builder(sizes)(config, nnx.Rngs(0)),
+        model=filled(partial(operators.build, config, sizes)),
         channel_names=names,
         config=vars(config),
         **{"name": name, "folder": "runs/a", "sizes": sizes, "scaling": None},
@@ -180,7 +179,7 @@ def test_new_channels_leave_the_predictions_of_known_fields(name):
         "kept: feature b, scalar s, field u; new: feature c, scalar z, field w; "
         "no longer used: feature a, field v"
     )
-    model = builder(found.sizes)(config, nnx.Rngs(1))
+    model = filled(partial(operators.build, config, found.sizes), seed=1)
     if name in UNSUPPORTED:
         with pytest.raises(ValueError, match=f"models={name} does not support other"):
             channels.expanded(start, model, found, config)
