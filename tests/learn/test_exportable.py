@@ -15,6 +15,7 @@ from opjax.learn.predict.quantities import measure
 from tests.exported import FILES, results_of
 from tests.learn.test_predict import operator, write
 from tests.learn.test_quantities import annulus
+from tests.learn.tiny import POINTWISE
 
 pytest.importorskip("flatbuffers", reason="needs opjax[export]")
 
@@ -54,12 +55,17 @@ def test_quantities_are_those_of_a_report(file, weighted, text, rng, tmp_path):
 
 
 def test_the_file_alone_has_the_derivatives_of_a_quantity(rng, tmp_path, capsys):
-    found, path = operator(rng, tmp_path / "run"), tmp_path / "operator.jax"
+    found, path = operator(rng, tmp_path / "run", POINTWISE), tmp_path / "operator.jax"
     write(found, 0.1)
     text = "force_x:u@wall,max:u"
     line = predict.run(
         predict.PredictOptions(
-            found.folder, export=path, quantities=text, derivatives=1, batched=True
+            found.folder,
+            own_model=POINTWISE,
+            export=path,
+            quantities=text,
+            derivatives=1,
+            batched=True,
         )
     )
     assert line["export_bytes"] == path.stat().st_size

@@ -8,6 +8,7 @@ import pytest
 
 from opjax.learn.cli import predict, train
 from tests import sessions
+from tests.learn.tiny import POINTWISE, TINY
 from tests.solved import pyvista, solved, table
 
 
@@ -21,7 +22,8 @@ def test_predictions_of_cases_in_folders_are_in_their_folders(time, tmp_path):
     )
     table(tmp_path / "cases", [f"case_{i},{i}" for i in range(4)])
     config = dataclasses.replace(
-        train.PRESETS["smoke"],
+        TINY,
+        models=(POINTWISE,),
         train=str(tmp_path / "cases"),
         location="cells",
         target_names="p",
@@ -30,14 +32,13 @@ def test_predictions_of_cases_in_folders_are_in_their_folders(time, tmp_path):
         time=time,
         num_epochs=1,
         batch_size=1,
-        width=8,
     )
     with sessions.lenient():
         with jax.enable_x64(False):
             train.run(config, workdir=tmp_path / "run")
         given = {"input": str(tmp_path / "cases"), "output": tmp_path / "out"}
         options = predict.PredictOptions(
-            tmp_path / "run", **given, steps=2 * (not steady)
+            tmp_path / "run", **given, steps=2 * (not steady), own_model=POINTWISE
         )
         predict.run(options)
     names = ["flow_1.vtu"] if steady else [f"flow/flow_{i:04d}.vtu" for i in range(3)]

@@ -16,7 +16,7 @@ from opjax.learn.predict.scaling import Scaling
 from opjax.learn.registry import operators
 from opjax.samples import Sample, Splits, from_arrays
 from tests.exported import FILES, results_of
-from tests.learn.tiny import LINEAR, TINY, filled
+from tests.learn.tiny import POINTWISE, TINY, filled
 
 SCALES = {"U": "load / (modulus * t)", "S": "load", "tip": "load / modulus"}
 NAMES = {
@@ -176,7 +176,7 @@ def workdir(folder, tmp_path_factory):
     workdir = tmp_path_factory.mktemp("runs") / "run"
     given = dataclasses.replace(
         TINY,
-        models=(LINEAR,),
+        models=(POINTWISE,),
         train=str(folder / "c0*.npz"),
         test=str(folder / "c1*.npz"),
         target_names="U,S",
@@ -193,7 +193,7 @@ def workdir(folder, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(workdir):
-    return learn.load(workdir, own_model=LINEAR)
+    return learn.load(workdir, own_model=POINTWISE)
 
 
 def test_predictions_of_other_loads_are_multiples(trained):
@@ -236,7 +236,7 @@ def test_files_reports_and_errors_are_in_physical_units(
     folder, workdir, trained, tmp_path
 ):
     options = predicting.PredictOptions(
-        workdir, input=str(folder / "c11.npz"), output=tmp_path, own_model=LINEAR
+        workdir, input=str(folder / "c11.npz"), output=tmp_path, own_model=POINTWISE
     )
     result = predicting.run(options)
     (row,) = json.loads((tmp_path / "report.json").read_text())
@@ -262,12 +262,12 @@ def test_files_reports_and_errors_are_in_physical_units(
 def test_the_mean_of_seeds_is_predicted(folder, workdir, tmp_path):
     options = predicting.PredictOptions(
         *(workdir, str(folder / "c11.npz"), tmp_path),
-        own_model=LINEAR,
+        own_model=POINTWISE,
         mean_of_seeds=True,
     )
     assert predicting.run(options)["seeds"] == 2
-    names = [f"{operators.slug(LINEAR)}-{seed}" for seed in (0, 1)]
-    found = [learn.load(workdir / name, own_model=LINEAR) for name in names]
+    names = [f"{operators.slug(POINTWISE)}-{seed}" for seed in (0, 1)]
+    found = [learn.load(workdir / name, own_model=POINTWISE) for name in names]
     (case,) = found[0].read(str(folder / "c11.npz"))
     expected = np.mean([one(case)[:, 2] for one in found], axis=0)
     written = np.load(tmp_path / "c11.npz")

@@ -1,6 +1,6 @@
 """The smallest training of the tests, and a model that is compiled in no time.
 
-`LINEAR` is for tests of what is around a model: files, units, tables, scalars. `filled`
+`POINTWISE` is for tests of what is around a model: files, units, tables, scalars. `filled`
 is for tests of a model that is not trained: to compile its own initialisation takes
 longer than to compile the model.
 """
@@ -23,24 +23,25 @@ TINY = dataclasses.replace(
     num_epochs=2,
     num_buckets=1,
 )
-LINEAR = "tests.learn.tiny:linear"
+POINTWISE = "tests.learn.tiny:pointwise"
 
 
-class Linear(nnx.Module):
-    """A linear function of the coordinates and features of each point."""
+class Pointwise(nnx.Module):
+    """A function of the coordinates and features of each point."""
 
     def __init__(self, inputs, outputs, *, rngs):
         self.layer = nn.layers.Linear(inputs, outputs, rngs=rngs)
 
     def __call__(self, mesh_points, features=None, *, quadrature_weights=None):
         parts = [mesh_points] if features is None else [mesh_points, features]
-        return self.layer(jnp.concatenate(parts, axis=1))
+        values = self.layer(jnp.concatenate(parts, axis=1))
+        return values + jnp.sin(values)
 
 
-def linear(
+def pointwise(
     config, *, point_dim, feature_dim, out_features, grid_shape, time_embedding, rngs
 ):
-    return Linear(point_dim + feature_dim, out_features, rngs=rngs)
+    return Pointwise(point_dim + feature_dim, out_features, rngs=rngs)
 
 
 def filled(build, seed=0):
