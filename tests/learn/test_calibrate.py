@@ -1,6 +1,7 @@
 """Calibrated bands: from files to lower and upper fields, and what is refused."""
 
 import dataclasses
+import functools
 import json
 import math
 
@@ -11,10 +12,23 @@ import scipy.stats
 from opjax import _formats, files
 from opjax.learn.cli import calibrate as program
 from opjax.learn.cli import predict
-from opjax.learn.predict import calibration, widths
+from opjax.learn.predict import calibration, likeness, widths
 from opjax.learn.predict import trained as trained_operators
+from opjax.learn.registry import operators
 from opjax.samples.digests import digest
 from tests.learn.test_predict import make, operator, write
+from tests.learn.tiny import POINTWISE
+
+SLUG = operators.slug(POINTWISE)
+load = functools.partial(trained_operators.load, own_model=POINTWISE)
+PredictOptions = functools.partial(predict.PredictOptions, own_model=POINTWISE)
+CalibrateOptions = functools.partial(program.CalibrateOptions, own_model=POINTWISE)
+
+
+@pytest.fixture(autouse=True)
+def without_shifts(monkeypatch):
+    """Detectable shifts, half of a calibration, are those of test_likeness.py."""
+    monkeypatch.setattr(likeness.Reference, "detectable", lambda *_: None)
 
 
 def cases(rng, folder, count, *, weighted=False):
@@ -28,7 +42,7 @@ def cases(rng, folder, count, *, weighted=False):
 @pytest.fixture
 def run(rng, tmp_path):
     """Returns a finished run that knows its samples, and a folder of other ones."""
-    found = operator(rng, tmp_path / "run")
+    found = operator(rng, tmp_path / "run", POINTWISE)
     seen = [make(rng, 9) for _ in range(2)]
     found = found._replace(
         description=dataclasses.replace(
@@ -43,18 +57,18 @@ def run(rng, tmp_path):
 def test_calibration_cases_lie_inside_as_their_quantile_says(run, tmp_path):
     folder, new = run
     before = predict.run(
-        predict.PredictOptions(folder, input=str(new), output=tmp_path / "before")
+        PredictOptions(folder, input=str(new), output=tmp_path / "before")
     )
     assert not {"coverage", "coverage_pointwise", "width"} & set(before)
-    line = program.run(program.CalibrateOptions(folder, input=str(new)))
+    line = program.run(CalibrateOptions(folder, input=str(new)))
     assert line["calibration_samples"] == line["samples"] == 20
     assert json.dumps(line)
     after = predict.run(
-        predict.PredictOptions(folder, input=str(new), output=tmp_path / "after")
+        PredictOptions(folder, input=str(new), output=tmp_path / "after")
     )
     assert after["coverage"] == 19 / 20  # ceil(21 * 0.9) = 19
     points = predict.run(
-        predict.PredictOptions(
+        PredictOptions(
             folder, input=str(new), output=tmp_path / "points", band="pointwise"
         )
     )
@@ -80,7 +94,7 @@ def test_calibration_cases_lie_inside_as_their_quantile_says(run, tmp_path):
 
 
 def test_masked_points_and_weights_count_as_they_do_elsewhere(rng, tmp_path):
-    found = operator(rng, tmp_path, weighted=True)
+    found = operator(rng, tmp_path, POINTWISE, weighted=True)
     samples = [make(rng, 9 + i % 3, weighted=True, name=str(i)) for i in range(12)]
     for sample in samples:
         sample.quadrature_weights[::4] = 0
@@ -102,7 +116,7 @@ def test_masked_points_and_weights_count_as_they_do_elsewhere(rng, tmp_path):
 @pytest.mark.nightly
 @pytest.mark.parametrize("width", ["constant", "residual"])
 def test_the_order_of_files_does_not_matter(width, rng, tmp_path):
-    found = operator(rng, tmp_path)
+    found = operator(rng, tmp_path, POINTWISE)
     samples = [make(rng, 9, name=str(i)) for i in range(20)]
     one = calibration.calibrate(found, samples, width=width)
     other = calibration.calibrate(found, samples[::-1], width=width)
@@ -127,7 +141,7 @@ def noisy(rng, count, size):
 
 @pytest.mark.nightly
 def test_a_residual_width_is_narrow_where_errors_are_small(rng, tmp_path):
-    found = operator(rng, tmp_path)
+    found = operator(rng, tmp_path, POINTWISE)
     samples, predicted = noisy(
         rng, 220, lambda s: 0.02 + np.square(s.mesh_points[:, :1])
     )
@@ -153,7 +167,7 @@ def test_a_residual_width_is_narrow_where_errors_are_small(rng, tmp_path):
 
 
 def test_a_residual_width_is_constant_where_errors_know_no_place(rng, tmp_path):
-    found = operator(rng, tmp_path)
+    found = operator(rng, tmp_path, POINTWISE)
     samples, predicted = noisy(rng, 60, lambda s: 1.0)
     values = [predicted(sample) for sample in samples]
     for coverage in (0.5, 0.9, 0.99):
@@ -166,9 +180,9 @@ def test_a_residual_width_is_constant_where_errors_know_no_place(rng, tmp_path):
 
 def write_two_seeds(rng, folder):
     """Writes two operators of a study, which are apart by 0.5."""
-    found = operator(rng, folder / "functional-0")
+    found = operator(rng, folder / f"{SLUG}-0", POINTWISE)
     write(found, 0.3)
-    other = operator(rng, folder / "functional-1")
+    other = operator(rng, folder / f"{SLUG}-1", POINTWISE)
     moved = {
         k: n._replace(mean=n.mean + 0.5) if k == "target" else n
         for k, n in found.normalizers.items()
@@ -180,12 +194,10 @@ def write_two_seeds(rng, folder):
 def test_an_ensemble_is_as_wide_as_its_seeds_are_apart(rng, tmp_path):
     write_two_seeds(rng, tmp_path)
     new = cases(rng, tmp_path / "new", 10)
-    line = program.run(
-        program.CalibrateOptions(tmp_path, input=str(new), width="ensemble")
-    )
+    line = program.run(CalibrateOptions(tmp_path, input=str(new), width="ensemble"))
     assert line["members"] == 1
-    loaded = trained_operators.load(tmp_path)
-    known = calibration.load_calibration(loaded)
+    loaded = load(tmp_path)
+    known = calibration.load_calibration(loaded, own_model=POINTWISE)
     sample = make(rng, 9)
     np.testing.assert_allclose(
         known.width(sample, loaded(sample)), 0.5 * (1 + 3), rtol=1e-3
@@ -198,23 +210,19 @@ def test_an_ensemble_is_as_wide_as_its_seeds_are_apart(rng, tmp_path):
         rest = {name: array for name, array in kept.items() if name != "floor"}
         np.savez(path, **rest | floor)
         with pytest.raises(ValueError, match="is damaged.*floor.*opjax-calibrate"):
-            calibration.load_calibration(loaded)
+            calibration.load_calibration(loaded, own_model=POINTWISE)
     np.savez(path, **kept)
-    (tmp_path / "functional-1" / "result.json").rename(tmp_path / "away")
+    (tmp_path / f"{SLUG}-1" / "result.json").rename(tmp_path / "away")
     with pytest.raises(ValueError, match="1 of 1 other seeds .* missing in"):
-        predict.run(
-            predict.PredictOptions(tmp_path, input=str(new), output=tmp_path / "out")
-        )
+        predict.run(PredictOptions(tmp_path, input=str(new), output=tmp_path / "out"))
     with pytest.raises(ValueError, match="no other seeds.*--seeds"):
-        program.run(
-            program.CalibrateOptions(tmp_path, input=str(new), width="ensemble")
-        )
+        program.run(CalibrateOptions(tmp_path, input=str(new), width="ensemble"))
 
 
 @pytest.mark.nightly
 def test_a_combined_width_is_narrow_where_seeds_agree(rng, tmp_path):
     """Errors whose size no feature of a point knows, but another seed does."""
-    found = operator(rng, tmp_path)
+    found = operator(rng, tmp_path, POINTWISE)
     known, others = {}, {}
     samples = [make(rng, 60, name=str(number)) for number in range(150)]
     for i, sample in enumerate(samples):
@@ -256,33 +264,29 @@ def other_seed(found, predictions):
 def test_a_combined_width_is_saved_and_refused_without_its_seeds(rng, tmp_path):
     write_two_seeds(rng, tmp_path)
     new = cases(rng, tmp_path / "new", 18)
-    line = program.run(
-        program.CalibrateOptions(tmp_path, input=str(new), width="combined")
-    )
+    line = program.run(CalibrateOptions(tmp_path, input=str(new), width="combined"))
     assert (line["members"], line["calibration_samples"]) == (1, 12)
-    loaded = trained_operators.load(tmp_path)
+    loaded = load(tmp_path)
     sample = make(rng, 9)
-    known = calibration.load_calibration(loaded)
+    known = calibration.load_calibration(loaded, own_model=POINTWISE)
     assert np.isfinite(known.width(sample, loaded(sample))).all()
     path = loaded.folder / calibration.FILE
     with np.load(path) as arrays:
         kept = {name: arrays[name] for name in arrays.files}
     np.savez(path, **kept | {"residual": kept["residual"][:-3]})
     with pytest.raises(ValueError, match="is damaged.*shape.*opjax-calibrate"):
-        calibration.load_calibration(loaded)
+        calibration.load_calibration(loaded, own_model=POINTWISE)
     few = ",".join(str(new / f"{i:02d}.npz") for i in range(10)).split(",")
     with pytest.raises(ValueError, match="width='combined', whose fit uses a third"):
-        program.run(program.CalibrateOptions(tmp_path, input=few, width="combined"))
-    (tmp_path / "functional-1" / "result.json").rename(tmp_path / "away")
+        program.run(CalibrateOptions(tmp_path, input=few, width="combined"))
+    (tmp_path / f"{SLUG}-1" / "result.json").rename(tmp_path / "away")
     with pytest.raises(ValueError, match="no other seeds.*--seeds"):
-        program.run(
-            program.CalibrateOptions(tmp_path, input=str(new), width="combined")
-        )
+        program.run(CalibrateOptions(tmp_path, input=str(new), width="combined"))
 
 
 def test_a_residual_width_of_an_earlier_commit_is_read(rng, tmp_path):
     """It did not look at points nearby: its features are the first of those of now."""
-    found = operator(rng, tmp_path)
+    found = operator(rng, tmp_path, POINTWISE)
     count = 1 + 3 * (2 + 1 + 1) + 192
     given = {"residual": 0.01 * rng.normal(size=(count, 1))}
     model = widths.restore("residual", found, members=(), arrays=given)
@@ -297,12 +301,12 @@ def test_a_residual_width_of_an_earlier_commit_is_read(rng, tmp_path):
 
 
 def test_a_calibration_is_loaded_as_it_was_saved(rng, tmp_path):
-    found = operator(rng, tmp_path / "run")
+    found = operator(rng, tmp_path / "run", POINTWISE)
     write(found, 0.5)
     samples = [make(rng, 9, name=str(i)) for i in range(15)]
     result = calibration.calibrate(found, samples, coverage=0.8, width="residual")
     result.save()
-    loaded = calibration.load_calibration(trained_operators.load(tmp_path / "run"))
+    loaded = calibration.load_calibration(load(tmp_path / "run"))
     assert loaded.factors == result.factors
     assert loaded.coverage == 0.8
     for kind in calibration.BANDS:
@@ -318,9 +322,9 @@ def test_a_calibration_is_loaded_as_it_was_saved(rng, tmp_path):
 
 def test_calibrations_of_other_operators_or_formats_are_refused(run, tmp_path):
     folder, new = run
-    program.run(program.CalibrateOptions(folder, input=str(new)))
+    program.run(CalibrateOptions(folder, input=str(new)))
     path = folder / calibration.FILE
-    found = trained_operators.load(folder)
+    found = load(folder)
     text = path.read_bytes()
     path.write_bytes(text[:-40])
     with pytest.raises(ValueError, match="calibration.npz is damaged.*opjax-calibrate"):
@@ -352,12 +356,12 @@ def test_samples_of_the_training_are_refused(run, tmp_path):
     folder, new = run
     (tmp_path / "seen" / "one.npz").rename(new / "copied.npz")
     with pytest.raises(ValueError, match=r"1 of 21 .* were in the training.*copied"):
-        program.run(program.CalibrateOptions(folder, input=str(new)))
+        program.run(CalibrateOptions(folder, input=str(new)))
     assert not (folder / calibration.FILE).exists()
 
 
 def test_runs_that_list_no_samples_are_calibrated_with_a_note(rng, tmp_path, capsys):
-    calibration.calibrate(operator(rng, tmp_path), [make(rng, 9)] * 9)
+    calibration.calibrate(operator(rng, tmp_path, POINTWISE), [make(rng, 9)] * 9)
     shown = capsys.readouterr()
     assert "has no list of its samples" in shown.err + shown.out
 
@@ -367,24 +371,20 @@ def test_bad_input_is_refused(run, rng, tmp_path):
     given = str(new)
     for coverage in (0.0, 1.0, 1.5, -1.0):
         with pytest.raises(ValueError, match="coverage=.* inside"):
-            program.run(
-                program.CalibrateOptions(folder, input=given, coverage=coverage)
-            )
+            program.run(CalibrateOptions(folder, input=given, coverage=coverage))
     with pytest.raises(
         ValueError, match="20 .* too few for coverage=0.99: at least 99"
     ):
-        program.run(program.CalibrateOptions(folder, input=given, coverage=0.99))
+        program.run(CalibrateOptions(folder, input=given, coverage=0.99))
     with pytest.raises(ValueError, match="1 calibration cases .* at least 9 "):
-        program.run(program.CalibrateOptions(folder, input=str(new / "00.npz")))
+        program.run(CalibrateOptions(folder, input=str(new / "00.npz")))
     with pytest.raises(ValueError, match="residual.* at least 28 are needed"):
         program.run(
-            program.CalibrateOptions(
-                folder, input=given, coverage=0.95, width="residual"
-            )
+            CalibrateOptions(folder, input=given, coverage=0.95, width="residual")
         )
     with pytest.raises(ValueError, match="--band=pointwise .* not calibrated"):
         predict.run(
-            predict.PredictOptions(
+            PredictOptions(
                 folder, input=given, output=tmp_path / "out", band="pointwise"
             )
         )
@@ -392,8 +392,8 @@ def test_bad_input_is_refused(run, rng, tmp_path):
     bare = tmp_path / "bare" / "a.npz"
     files.write(bare, sample._replace(name="", target=None))
     with pytest.raises(ValueError, match="a.npz has no target"):
-        program.run(program.CalibrateOptions(folder, input=str(bare)))
-    found = trained_operators.load(folder)
+        program.run(CalibrateOptions(folder, input=str(bare)))
+    found = load(folder)
     with pytest.raises(
         ValueError, match=r"target of shape \(9, 2\), expected \(9, 1\)"
     ):
@@ -407,20 +407,22 @@ def test_bad_input_is_refused(run, rng, tmp_path):
 
 
 def test_fields_of_other_names_are_refused(rng, tmp_path):
-    found = operator(rng, tmp_path / "run", feature_names="features", target_names="u")
+    found = operator(
+        rng, tmp_path / "run", POINTWISE, feature_names="features", target_names="u"
+    )
     write(found, 0.5)
     new = cases(rng, tmp_path / "new", 10)
     with pytest.raises(ValueError, match="has no array 'u', only .*target"):
-        program.run(program.CalibrateOptions(found.folder, input=str(new)))
+        program.run(CalibrateOptions(found.folder, input=str(new)))
 
 
 @pytest.mark.nightly
 def test_slices_of_points_have_no_bands(run, tmp_path):
     folder, new = run
-    program.run(program.CalibrateOptions(folder, input=str(new)))
+    program.run(CalibrateOptions(folder, input=str(new)))
     with pytest.raises(ValueError, match="--band=pointwise .* slices"):
         predict.run(
-            predict.PredictOptions(
+            PredictOptions(
                 folder,
                 input=str(new),
                 output=tmp_path / "o",
@@ -433,7 +435,7 @@ def test_slices_of_points_have_no_bands(run, tmp_path):
 @pytest.mark.parametrize("dtype", ["f8", "f2", ">f4", ">f8"])
 def test_training_cases_are_refused_in_every_type_and_layout(run, rng, dtype):
     folder, _ = run
-    found = trained_operators.load(folder)
+    found = load(folder)
     # In half precision, so that all types hold the same values.
     arrays = [a.astype("f2") for a in make(rng, 9)[:3] if a is not None]
     same = [make(rng, 9) for _ in range(9)]
@@ -460,23 +462,23 @@ def test_doubles_are_the_samples_that_training_rounds(rng):
 
 
 def test_members_that_were_trained_on_calibration_cases_are_refused(rng, tmp_path):
-    found = operator(rng, tmp_path)
+    found = operator(rng, tmp_path, POINTWISE)
     samples = [make(rng, 9, name=str(number)) for number in range(20)]
     for one in (found, other := other_seed(found, {s.name: s.target for s in samples})):
         assert one.description is found.description
     known = found._replace(description=dataclasses.replace(found.description, seen=[]))
     seen = dataclasses.replace(found.description, seen=[digest(samples[3])])
-    member = other._replace(description=seen, folder=tmp_path / "functional-1")
+    member = other._replace(description=seen, folder=tmp_path / f"{SLUG}-1")
     for width in ("ensemble", "combined"):
         with pytest.raises(
-            ValueError, match="1 of 20 .* of .*functional-1, for example 3"
+            ValueError, match="1 of 20 .* of .*pointwise-1, for example 3"
         ):
             calibration.calibrate(known, samples, width=width, members=[member])
 
 
 @pytest.mark.parametrize("width", ["ensemble", "residual", "combined"])
 def test_points_of_weight_zero_have_no_part_in_widths(rng, tmp_path, width):
-    found = operator(rng, tmp_path)
+    found = operator(rng, tmp_path, POINTWISE)
     samples = [make(rng, 30, name=str(number)) for number in range(8)]
     others = {s.name: s.target + rng.normal(size=(30, 1)) for s in samples}
     members = [other_seed(found, others)] if width != "residual" else []

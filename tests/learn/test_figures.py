@@ -148,6 +148,20 @@ def test_seeds_are_a_median_and_a_range():
     assert axis.get_legend().get_texts()[0].get_text() == "a, 3 seeds"
 
 
+def test_axes_are_logarithmic_but_for_zeros(tmp_path, rng):
+    members = [
+        figures.member(write(tmp_path / f"{name}-0", rng, name=name, seed=0))
+        for name in "ab"
+    ]
+    for last, scale in ((0.1, "log"), (0.0, "linear")):
+        rows = [{"epoch": 1, "train_loss": 1.0}, {"epoch": 2, "train_loss": last}]
+        assert figures_seeds.seeds({"a": [rows]}).axes[0].get_yscale() == scale
+        members[1].outcome.errors[0] = last
+        members[1].history[-1]["train_loss"] = last
+        assert figures.errors(members).axes[0].get_xscale() == scale
+        assert figures.curves(members[1:]).axes[0].get_yscale() == scale
+
+
 def test_a_folder_without_history_or_predictions_has_no_figures(tmp_path, rng):
     folder = write(tmp_path / "a", rng, name="functional", seed=0)
     (folder / outcome.FILE).unlink()

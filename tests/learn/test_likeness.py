@@ -1,6 +1,7 @@
 """Warnings of cases that are unlike the calibration cases, and intervals of numbers."""
 
 import dataclasses
+import functools
 import json
 import re
 
@@ -13,6 +14,11 @@ from opjax.learn.cli import calibrate as program
 from opjax.learn.cli import predict, train
 from opjax.learn.predict import calibration, intervals, likeness, widths
 from tests.learn.test_predict import make, operator, write
+from tests.learn.tiny import POINTWISE
+
+load = functools.partial(learn.load, own_model=POINTWISE)
+PredictOptions = functools.partial(predict.PredictOptions, own_model=POINTWISE)
+CalibrateOptions = functools.partial(program.CalibrateOptions, own_model=POINTWISE)
 
 
 def cases(rng, folder, count, *, stretch=1.0):
@@ -27,7 +33,7 @@ def cases(rng, folder, count, *, stretch=1.0):
 
 @pytest.fixture
 def run(rng, tmp_path):
-    found = operator(rng, tmp_path / "run")
+    found = operator(rng, tmp_path / "run", POINTWISE)
     write(found, 0.5)
     return found.folder, cases(rng, tmp_path / "new", 40)
 
@@ -38,13 +44,11 @@ def rows_of(folder):
 
 def test_unlike_cases_are_warned_of_and_refused_when_strict(run, rng, tmp_path, capsys):
     folder, new = run
-    line = program.run(program.CalibrateOptions(folder, input=str(new)))
+    line = program.run(CalibrateOptions(folder, input=str(new)))
     assert line["false_alarms"] == 0.05
     odd = cases(rng, tmp_path / "odd", 3, stretch=4.0)
     capsys.readouterr()
-    after = predict.run(
-        predict.PredictOptions(folder, input=str(odd), output=tmp_path / "out")
-    )
+    after = predict.run(PredictOptions(folder, input=str(odd), output=tmp_path / "out"))
     assert after["unlike"] == 3
     shown = "".join(capsys.readouterr())
     assert shown.count("out of distribution (p = 0.024") == 3
@@ -55,7 +59,7 @@ def test_unlike_cases_are_warned_of_and_refused_when_strict(run, rng, tmp_path, 
         assert row["likeness_distance"] > 3
     with pytest.raises(ValueError, match="3 of 3 cases are out of.*omit --strict"):
         predict.run(
-            predict.PredictOptions(
+            PredictOptions(
                 folder, input=str(odd), output=tmp_path / "strict", strict=True
             )
         )
@@ -63,21 +67,19 @@ def test_unlike_cases_are_warned_of_and_refused_when_strict(run, rng, tmp_path, 
     one = str(odd / "00.npz")
     with pytest.raises(ValueError, match="1 of 1 cases"):
         predict.run(
-            predict.PredictOptions(
-                folder, input=one, output=tmp_path / "one", strict=True
-            )
+            PredictOptions(folder, input=one, output=tmp_path / "one", strict=True)
         )
 
 
 @pytest.mark.nightly
 def test_cases_alike_pass_when_strict(run, tmp_path, capsys):
     folder, new = run
-    program.run(program.CalibrateOptions(folder, input=str(new), false_alarms=0.03))
+    program.run(CalibrateOptions(folder, input=str(new), false_alarms=0.03))
     # Each of them is among the 40, so that its p-value is 2 / 41 at least.
     more = [str(new / f"{i:02d}.npz") for i in range(4)]
     capsys.readouterr()
     found = predict.run(
-        predict.PredictOptions(folder, input=more, output=tmp_path / "out", strict=True)
+        PredictOptions(folder, input=more, output=tmp_path / "out", strict=True)
     )
     assert found["unlike"] == 0
     shown = "".join(capsys.readouterr())
@@ -91,7 +93,7 @@ def test_cases_alike_pass_when_strict(run, tmp_path, capsys):
 @pytest.mark.nightly
 def test_what_the_cases_are_able_to_tell_apart_is_said_before(run, tmp_path, capsys):
     folder, new = run
-    line = program.run(program.CalibrateOptions(folder, input=str(new)))
+    line = program.run(CalibrateOptions(folder, input=str(new)))
     (said,) = re.findall("^40 calibration cases: .*", capsys.readouterr().err, re.M)
     assert line["likeness_cases"] == 40
     shifts = line["likeness_shifts"]
@@ -99,15 +101,13 @@ def test_what_the_cases_are_able_to_tell_apart_is_said_before(run, tmp_path, cap
     assert "p-value is 0.024, and a case is out of distribution at p <= 0.05. " in said
     assert f"shift of one feature by {shifts['moments']:.2g} (moments)" in said
     one = str(new / "00.npz")
-    result = predict.run(
-        predict.PredictOptions(folder, input=one, output=tmp_path / "out")
-    )
+    result = predict.run(PredictOptions(folder, input=one, output=tmp_path / "out"))
     assert said in capsys.readouterr().err
     assert not any("likeness" in key for key in result)
     (row,) = rows_of(tmp_path / "out")
     assert row["likeness_cases"] == 40
     assert row["likeness_shifts"] == shifts
-    reference = learn.load_calibration(learn.load(folder)).reference
+    reference = learn.load_calibration(load(folder)).reference
     quiet = reference._replace(shifts=np.asarray([2.0, np.inf])).statement()
     assert "It does not detect a shift of one feature of shape at this rate" in quiet
     old = reference._replace(shifts=None)  # as an earlier opjax wrote it
@@ -189,7 +189,7 @@ def test_the_sentence_names_scalars_outside_the_training(rng, loaded):
 
 @pytest.mark.nightly
 def test_about_as_many_new_cases_are_unlike_as_promised(run, rng):
-    trained = learn.load(run[0])
+    trained = load(run[0])
     result = learn.calibrate(trained, trained.read(str(run[1])), false_alarms=0.25)
     more = [make(rng, 30 + i % 4) for i in range(60)]
     alarms = [result.likeness(sample)["unlike"] for sample in more]
@@ -224,7 +224,7 @@ def test_permuting_points_or_a_masked_point_changes_nothing(rng, tmp_path):
 @pytest.mark.nightly
 def test_numbers_beyond_all_bounds_are_unlike(run, rng):
     folder, new = run
-    trained = learn.load(folder)
+    trained = load(folder)
     result = learn.calibrate(trained, trained.read(str(new)))
     sample = make(rng, 30)
     values = trained(sample)
@@ -238,10 +238,10 @@ def test_numbers_beyond_all_bounds_are_unlike(run, rng):
 @pytest.mark.nightly
 def test_a_calibration_keeps_what_its_cases_are_like(run, tmp_path):
     folder, new = run
-    trained = learn.load(folder)
+    trained = load(folder)
     result = learn.calibrate(trained, trained.read(str(new)), false_alarms=0.1)
     path = result.save()
-    loaded = learn.load_calibration(learn.load(folder))
+    loaded = learn.load_calibration(load(folder))
     sample = trained.read(str(new))[0]
     assert loaded.likeness(sample) == result.likeness(sample)
     assert loaded.reference.false_alarms == 0.1
@@ -268,16 +268,14 @@ def test_a_calibration_keeps_what_its_cases_are_like(run, tmp_path):
     assert old.likeness(sample) is None
     with pytest.raises(ValueError, match="--strict .* earlier opjax.* 19 cases"):
         predict.run(
-            predict.PredictOptions(
-                folder, input=str(new), output=tmp_path / "out", strict=True
-            )
+            PredictOptions(folder, input=str(new), output=tmp_path / "out", strict=True)
         )
 
 
 @pytest.mark.nightly
 def test_a_calibration_that_knows_moments_alone_is_read_as_before(run):
     """As opjax wrote it before shapes were compared."""
-    trained = learn.load(run[0])
+    trained = load(run[0])
     cases = trained.read(str(run[1]))
     path = learn.calibrate(trained, cases).save()
     with np.load(path) as arrays:
@@ -338,24 +336,20 @@ def test_fewer_points_alone_are_no_alarm(rng, tmp_path):
 def test_few_cases_give_no_warning_but_a_note(run, tmp_path, capsys):
     folder, new = run
     few = ",".join(str(new / f"{i:02d}.npz") for i in range(10))
-    line = program.run(program.CalibrateOptions(folder, input=few.split(",")))
+    line = program.run(CalibrateOptions(folder, input=few.split(",")))
     assert "false_alarms" not in line
     assert "10 cases are too few for out-of-distribution warnings" in "".join(
         capsys.readouterr()
     )
     found = predict.run(
-        predict.PredictOptions(folder, input=few.split(","), output=tmp_path / "out")
+        PredictOptions(folder, input=few.split(","), output=tmp_path / "out")
     )
     assert "unlike" not in found
     with pytest.raises(ValueError, match="10 .* too few for false_alarms=0.05.* 19"):
-        program.run(
-            program.CalibrateOptions(folder, input=few.split(","), false_alarms=0.05)
-        )
+        program.run(CalibrateOptions(folder, input=few.split(","), false_alarms=0.05))
     for rate in (0.0, 1.0, -1.0):
         with pytest.raises(ValueError, match="false_alarms=.* inside"):
-            program.run(
-                program.CalibrateOptions(folder, input=str(new), false_alarms=rate)
-            )
+            program.run(CalibrateOptions(folder, input=str(new), false_alarms=rate))
 
 
 @pytest.mark.nightly
@@ -363,10 +357,10 @@ def test_strict_needs_a_calibration(run, tmp_path):
     folder, new = run
     given = {"input": str(new), "output": tmp_path / "out", "strict": True}
     with pytest.raises(ValueError, match="--strict .* opjax-calibrate first"):
-        predict.run(predict.PredictOptions(folder, **given))
-    program.run(program.CalibrateOptions(folder, input=str(new)))
+        predict.run(PredictOptions(folder, **given))
+    program.run(CalibrateOptions(folder, input=str(new)))
     with pytest.raises(ValueError, match="--strict .* slices"):
-        predict.run(predict.PredictOptions(folder, **given, stream=True))
+        predict.run(PredictOptions(folder, **given, stream=True))
 
 
 @pytest.fixture(scope="module")
@@ -399,11 +393,9 @@ def numbers(tmp_path_factory):
 @pytest.mark.nightly
 def test_scalars_and_quantities_have_intervals(numbers, tmp_path):
     folder, new = numbers
-    line = program.run(program.CalibrateOptions(folder, input=str(new), coverage=0.75))
+    line = program.run(CalibrateOptions(folder, input=str(new), coverage=0.75))
     assert set(line["half_widths"]) == {"lift", "max:target"}
-    result = predict.run(
-        predict.PredictOptions(folder, input=str(new), output=tmp_path)
-    )
+    result = predict.run(PredictOptions(folder, input=str(new), output=tmp_path))
     # Of the calibration cases themselves, ceil(13 * 0.75) = 10 of 12 lie inside.
     assert result["coverage_lift"] == result["coverage_max_target"] == 10 / 12
     rows = rows_of(tmp_path)
@@ -415,7 +407,7 @@ def test_scalars_and_quantities_have_intervals(numbers, tmp_path):
         low, high = (row[f"quantities_{e}"]["max:target"] for e in ("lower", "upper"))
         assert (low, high) == pytest.approx((value - half, value + half))
     other = predict.run(
-        predict.PredictOptions(
+        PredictOptions(
             folder, input=str(new), output=tmp_path / "min", quantities="min:target"
         )
     )
@@ -425,7 +417,7 @@ def test_scalars_and_quantities_have_intervals(numbers, tmp_path):
 
 @pytest.mark.nightly
 def test_cases_without_target_scalars_give_none_an_interval(numbers, capsys):
-    trained = learn.load(numbers[0])
+    trained = load(numbers[0])
     several = trained.read(str(numbers[1]))
     bare = [s._replace(target_scalars=None) for s in several]
     found = learn.calibrate(trained, bare, coverage=0.75)

@@ -14,9 +14,8 @@ from absl import flags
 from opjax import learn
 from opjax.learn import DataOptions, RunOptions, TrainingOptions, option
 from opjax.learn.cli import command_line, describe, help_page
+from opjax.learn.report import figures
 from opjax.learn.tasks import outcome
-
-DRAWN = True  # tests/figures.py
 
 SCALES = {"small": 0.0, "large": 0.5}
 
@@ -114,6 +113,8 @@ def test_a_study_trains_models_with_variants_and_seeds_and_can_be_extended(
     assert result["size"] > 0
     assert result["parameters"] == 2
     assert (result["data"], result["seeds"]) == ("a line", [0, 1])
+    drawn = [len(call.args[1]) for call in figures.draw.call_args_list]
+    assert drawn == [1, 1, 1, 1, 4]  # each member, and all of them together
     before = times(tmp_path)
 
     more = dataclasses.replace(config, models=("small", "large"), seeds=(1,))

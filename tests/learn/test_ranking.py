@@ -15,6 +15,7 @@ from opjax.learn.predict.trained import Trained
 from opjax.learn.registry import operators
 from opjax.samples.normalizers import fit_normalizers
 from tests.learn.test_predict import TINY, build, make, operator, write
+from tests.learn.tiny import POINTWISE
 
 
 class Twice:
@@ -36,7 +37,7 @@ def banded(found, width, name="residual", reference=None):
 
 @pytest.fixture
 def found(rng, tmp_path):
-    return operator(rng, tmp_path / "run")
+    return operator(rng, tmp_path / "run", POINTWISE)
 
 
 @pytest.fixture
@@ -100,7 +101,8 @@ def test_without_any_width_distance_alone_counts(found, cases):
     assert {one.width for one in ranked} == {1.0}
 
 
-def test_calibration_cases_are_known(found, cases, rng):
+def test_calibration_cases_are_known(found, cases, rng, monkeypatch):
+    monkeypatch.setattr(likeness.Reference, "detectable", lambda *_: None)
     known = [make(rng, 20) for _ in range(19)]
     values = [found(one) for one in known]
     reference = likeness.refer(found, known, values, false_alarms=None)
@@ -141,7 +143,7 @@ def test_the_program_writes_the_order_and_knows_the_training_files(
     found.description.config["train"] = str(train)
     write(found, 0.5)
     options = predict.PredictOptions(
-        found.folder, input=str(new), output=tmp_path / "out", rank=3
+        *(found.folder, str(new), tmp_path / "out"), rank=3, own_model=POINTWISE
     )
     line = predict.run(options)
     said = capsys.readouterr().err
@@ -192,7 +194,7 @@ def with_scalars(rng, tmp_path):
         describe(cases, sizes=sizes, names=names),
         config=operator(rng, tmp_path / "run").description.config | given,
     )
-    config = dataclasses.replace(TINY, models=("functional",))
+    config = dataclasses.replace(TINY, models=(POINTWISE,))
     found = Trained(build(config, sizes, None), normalizers, description, tmp_path)
     return found, folder
 

@@ -1,8 +1,8 @@
 """The smallest training of the tests, and a model that is compiled in no time.
 
-`POINTWISE` is for tests of what is around a model: files, units, tables, scalars. `filled`
-is for tests of a model that is not trained: to compile its own initialisation takes
-longer than to compile the model.
+`POINTWISE` is for tests of what is around a model: files, units, tables, scalars.
+`filled` is for tests of a model that is not trained: to compile its own initialisation
+takes longer than to compile the model.
 """
 
 import dataclasses
