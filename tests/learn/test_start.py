@@ -29,7 +29,7 @@ def data(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def first(data, tmp_path_factory):
+def first(data, quick_start, tmp_path_factory):
     """The folder of a finished run."""
     folder = tmp_path_factory.mktemp("first")
     program.run(dataclasses.replace(TINY, train=data), workdir=folder)

@@ -49,7 +49,7 @@ def last(workdir):
 
 
 @pytest.fixture(scope="module")
-def streamed(folder, tmp_path_factory):
+def streamed(folder, quick_start, tmp_path_factory):
     """Returns the folder of a run in slices of 32 points."""
     workdir = tmp_path_factory.mktemp("streamed")
     train.run(config(folder, stream_points=32), workdir=workdir)

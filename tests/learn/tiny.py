@@ -6,13 +6,17 @@ takes longer than to compile the model.
 """
 
 import dataclasses
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from flax import nnx
 
 from opjax import learn, nn
+from opjax.learn.registry import operators
+from opjax.learn.tasks import streamed, supervised, time
 
 TINY = dataclasses.replace(
     learn.TRAIN_PRESETS["smoke"],
@@ -32,10 +36,12 @@ class Pointwise(nnx.Module):
     def __init__(self, inputs, outputs, *, rngs):
         self.layer = nn.layers.Linear(inputs, outputs, rngs=rngs)
 
-    def __call__(self, mesh_points, features=None, *, quadrature_weights=None):
+    def __call__(
+        self, mesh_points, features=None, *, quadrature_weights=None, time=None
+    ):
         parts = [mesh_points] if features is None else [mesh_points, features]
         values = self.layer(jnp.concatenate(parts, axis=1))
-        return values + jnp.sin(values)
+        return (values + jnp.sin(values)) * (1 if time is None else time)
 
 
 def pointwise(
@@ -56,7 +62,20 @@ def filled(build, seed=0):
             values = 0.1 * rng.normal(size=leaf.shape)
         else:  # some of them must be positive
             values = rng.uniform(0.5, 1.5, size=leaf.shape)
-        return jnp.asarray(values, leaf.dtype)
+        return jnp.asarray(np.asarray(values, leaf.dtype))
 
     model = nnx.eval_shape(lambda: build(rngs=nnx.Rngs(0)))
     return jax.tree_util.tree_map_with_path(fill, model)
+
+
+@pytest.fixture(scope="module")
+def quick_start():
+    """Trainings start from `filled` models, whatever their seed."""
+
+    def builder(sizes):
+        return lambda config, rngs: filled(partial(operators.build, config, sizes))
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (streamed, supervised, time):
+            patch.setattr(module, "builder", builder)
+        yield
