@@ -16,6 +16,7 @@ from tests.exported import FILES, results_of
 from tests.learn.test_predict import operator, write
 from tests.learn.test_quantities import annulus
 from tests.learn.tiny import POINTWISE
+from tests.selection import by_day
 
 pytest.importorskip("flatbuffers", reason="needs opjax[export]")
 
@@ -54,8 +55,9 @@ def test_quantities_are_those_of_a_report(file, weighted, text, rng, tmp_path):
         assert float(result[text]) == pytest.approx(number, rel=1e-4, abs=1e-4)
 
 
-def test_the_file_alone_has_the_derivatives_of_a_quantity(rng, tmp_path, capsys):
-    found, path = operator(rng, tmp_path / "run", POINTWISE), tmp_path / "operator.jax"
+@pytest.mark.parametrize("name", by_day([POINTWISE, "functional"], [POINTWISE]))
+def test_the_file_alone_has_the_derivatives_of_a_quantity(name, rng, tmp_path, capsys):
+    found, path = operator(rng, tmp_path / "run", name), tmp_path / "operator.jax"
     write(found, 0.1)
     text = "force_x:u@wall,max:u"
     line = predict.run(
