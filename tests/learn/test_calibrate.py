@@ -190,6 +190,14 @@ def write_two_seeds(rng, folder):
     write(other._replace(normalizers=moved, model=found.model), 0.4)
 
 
+def test_other_seeds_are_finished_and_have_the_same_options(rng, tmp_path):
+    write_two_seeds(rng, tmp_path)
+    write(operator(rng, tmp_path / "other", POINTWISE, width=16), 0.5)
+    mine = load(tmp_path / f"{SLUG}-0")
+    (found,) = calibration.siblings(mine, own_model=POINTWISE)
+    assert found.folder == tmp_path / f"{SLUG}-1"
+
+
 @pytest.mark.nightly
 def test_an_ensemble_is_as_wide_as_its_seeds_are_apart(rng, tmp_path):
     write_two_seeds(rng, tmp_path)
