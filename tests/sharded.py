@@ -26,6 +26,7 @@ from opjax import learn, metrics, nn, training
 from opjax.learn import FreshTask, Settings, Task, fit
 from opjax.learn.run import devices, fitting
 from opjax.training import sharding
+from tests import explicit
 from tests.nn.models.test_chunks import build
 
 BOTH = {"points": 4, "batch": 2}
@@ -42,6 +43,7 @@ ATTENTIONS = (
     ("normalised flare", None, False),
 )
 TIMED = ("functional", "flare")
+EXPLICIT = ("functional_attention", "gcv_ridge")
 
 
 def distance(found, expected):
@@ -393,15 +395,17 @@ def refusals():
     """Messages of what is refused."""
     both, data = sharding.device_mesh(**BOTH), arrays(2, 22)
     task = Task(train=(), loss=loss, over_points=True)
-    make = partial(
-        nn.OperatorTransformer,
-        position=nn.Coordinates(2),
-        feature_dim=1,
-        out_features=1,
-        features=8,
-        num_layers=1,
-        rngs=nnx.Rngs(0),
-    )
+
+    def make(**options):  # what is refused computes nothing
+        sizes = {"feature_dim": 1, "out_features": 1, "features": 8, "num_layers": 1}
+        plane = nn.Coordinates(2)
+        return jax.eval_shape(
+            lambda key: nn.OperatorTransformer(
+                position=plane, **sizes, **options, rngs=nnx.Rngs(key)
+            ),
+            jax.random.key(0),
+        )
+
     fourier = make(attention=partial(nn.FourierAttention, num_heads=2))
     basis = partial(nn.FunctionalAttention, num_heads=2, num_basis=4)
     options = learn.TrainingOptions(batch_size=2)
@@ -455,7 +459,8 @@ def convolved(local, grid, size):
 def by_day():
     """What is quick, and takes every way once."""
     found = {"refusals": refusals(), "evaluation": evaluation(), "pooled": pooled()}
-    return found | {"head": head()}
+    on_mesh = explicit.distances("functions", EXPLICIT, ["both"])
+    return found | {"head": head(), "explicit": on_mesh}
 
 
 def by_night():

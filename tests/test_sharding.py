@@ -95,6 +95,12 @@ def test_metrics_of_samples_are_those_of_one_device(quick):
     assert quick["evaluation"] < 1e-12
 
 
+def test_functions_on_explicit_meshes_find_the_numbers_of_one_device(quick):
+    assert quick["explicit"]
+    for case, distance in quick["explicit"].items():
+        assert distance < 1e-9, case
+
+
 @pytest.mark.nightly
 def test_runs_continue_bit_for_bit_or_on_other_devices(found):
     runs = found["runs"]
