@@ -30,10 +30,14 @@ def test_the_readme_fits_on_two_screens():
 
 
 def test_the_examples_run_in_order(monkeypatch):
-    short = partial(learn.train, preset="smoke")
-    monkeypatch.setattr(
-        learn, "train", lambda data, num_epochs: short(data, num_epochs=1)
-    )
+    train = learn.train
+
+    def short(data, num_epochs):
+        assert num_epochs > 1
+        few = {name: values[:20] for name, values in data.items()}
+        return train(few, preset="smoke", num_epochs=1)
+
+    monkeypatch.setattr(learn, "train", short)
     small = partial(nn.OperatorTransformer, features=16, num_layers=1)
     monkeypatch.setattr(nn, "OperatorTransformer", small)
     names = results()

@@ -137,7 +137,7 @@ def test_chunks_have_the_values_and_gradients_of_the_whole(name, sample):
     expected, found = (
         value_and_gradients(model, sample, size, **when) for size in (None, 5)
     )
-    assert max(map(jnp.max, jax.tree.leaves(expected))) > 1e-2
+    assert max(map(np.max, jax.tree.leaves(expected))) > 1e-2
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-11),
         found,
