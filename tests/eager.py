@@ -99,8 +99,8 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-def _known(eqn: Any) -> bool:
-    """Whether NumPy has the bits of an equation."""
+def _known(eqn: Any, inputs: Sequence[Any]) -> bool:
+    """Whether NumPy has the bits of an equation of a program with these inputs."""
     name, given = eqn.primitive.name, [v.aval for v in eqn.invars]
     if any(a.dtype not in _DTYPES or a.size > _MOST for a in given):
         return False
@@ -109,8 +109,8 @@ def _known(eqn: Any) -> bool:
     floats = all(np.issubdtype(a.dtype, np.floating) for a in given)
     if name in ("and", "or", "not"):
         return all(a.dtype == np.bool_ for a in given)
-    if name == "div":
-        return floats
+    if name == "div":  # XLA multiplies with the inverse of what it broadcasts
+        return floats and eqn.invars[1] in inputs
     if name == "integer_pow":
         return floats and eqn.params["y"] == 2
     if name == "select_n":
@@ -136,7 +136,7 @@ def _simple(program: ClosedJaxpr) -> bool:
         and not inner.effects
         and not program.consts
         and all(hasattr(v.aval, "dtype") for e in inner.eqns for v in e.invars)
-        and all(map(_known, inner.eqns))
+        and all(_known(eqn, inner.invars) for eqn in inner.eqns)
     )
 
 
@@ -248,9 +248,27 @@ def _padded(draw: Callable[..., jax.Array], places: int) -> Callable[..., jax.Ar
     return drawn
 
 
+_own = {
+    (pjit, "_pjit_call_impl_python"): _call,
+    (random, "_uniform"): _padded(random._uniform, 3),
+    (random, "_normal"): _padded(random._normal, 1),
+    (random, "_truncated_normal"): _padded(random._truncated_normal, 3),
+}
+_of_jax = {place: getattr(*place) for place in _own}
+
+
+def installed() -> bool:
+    """Whether small eager operations are computed by NumPy."""
+    return pjit._pjit_call_impl_python is _call
+
+
 def install() -> None:
-    """Computes small eager programs by NumPy from now on."""
-    pjit._pjit_call_impl_python = _call
-    random._uniform = _padded(random._uniform, 3)
-    random._normal = _padded(random._normal, 1)
-    random._truncated_normal = _padded(random._truncated_normal, 3)
+    """Computes them by NumPy from now on, if JAX's internals are as expected."""
+    for (module, name), own in _own.items():
+        setattr(module, name, own)
+    try:
+        jax.numpy.transpose(2 * jax.numpy.ones((2, 3)))
+        jax.random.normal(jax.random.key(0), (3,))
+    except (AttributeError, KeyError, TypeError):
+        for (module, name), theirs in _of_jax.items():
+            setattr(module, name, theirs)

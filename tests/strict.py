@@ -41,7 +41,7 @@ except (ImportError, AttributeError):
 
 try:
     from tests import eager
-except ImportError:
+except (ImportError, AttributeError):
     pass
 else:
     eager.install()
