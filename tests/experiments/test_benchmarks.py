@@ -13,7 +13,11 @@ from opjax.datasets import airfoil as airfoil_data
 from opjax.datasets import darcy_notch as notch_data
 from opjax.datasets import elasticity as elasticity_data
 from opjax.datasets import pipe as pipe_data
-from tests.selection import by_day
+from opjax.learn.cli import study
+from opjax.learn.report import figures_fields
+from opjax.learn.run.folder import open_run
+from opjax.learn.tasks import outcome
+from tests import sessions
 
 pytest.importorskip("skfem")
 TINY = {"num_train": 2, "num_validation": 1, "num_test": 1, "batch_size": 1}
@@ -82,10 +86,20 @@ def test_published_files_and_own_solver_are_interchangeable(name, tmp_path):
             np.testing.assert_allclose(one.mesh_points, two.mesh_points, rtol=1e-6)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", by_day(["elasticity", "airfoil", "mesh"], ["elasticity"])
-)
+def test_a_task_is_evaluated_on_samples_of_its_solver(tmp_path):
+    config = tiny("elasticity")
+    folder = tmp_path / "run"
+    with sessions.user(), open_run(folder, config):
+        task = elasticity.PROGRAM.make_task(config, str(tmp_path))
+        found = task.evaluate(study.build(config, task), folder)
+    assert 0 < found["relative_l2"] <= found["relative_l2_worst"] < 10
+    seen = outcome.read(folder)
+    assert seen.predicted[0].shape == seen.samples[0].target.shape
+    assert len(figures_fields.fields({"functional": seen}).axes) >= 4
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["elasticity", "airfoil", "mesh"])
 def test_a_run_trains_evaluates_and_draws(name, tmp_path, capsys):
     program, config = PROGRAMS[name][0], tiny(name)
     folder = tmp_path / "run"
