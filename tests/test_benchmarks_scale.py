@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from benchmarks import scale, streamed
-from tests.selection import by_day
 
 SIZES = {"points": 500, "steps": 1, "layers": 1, "features": 8, "heads": 2}
 SIZES |= {"bases": 32, "chunk_size": 50, "storage_dtype": "float32"}
@@ -22,12 +21,10 @@ def test_modes_differ_in_memory_only():
     assert chunked["peak_mib"] > 50
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("every", "storage_dtype", "stored"),
-    by_day(
-        [(0, "float32", 0), (1, "float32", 32), (1, "bfloat16", 16)],
-        day=[(1, "float32", 32)],
-    ),
+    [(0, "float32", 0), (1, "float32", 32), (1, "bfloat16", 16)],
 )
 def test_the_mesh_of_a_stream_is_in_a_file(every, storage_dtype, stored, tmp_path):
     sizes = SIZES | {"store_every": every, "scratch": str(tmp_path)}
