@@ -8,7 +8,8 @@ four of them, of which the first ones are those of any smaller shape.
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, MutableMapping, Sequence
 from typing import Any
 
 import jax
@@ -177,18 +178,15 @@ def _array(x: np.ndarray, aval: Any) -> jax.Array:
 
 
 _compile = pjit._pjit_call_impl_python
-_is_simple: dict[int, tuple[ClosedJaxpr, bool]] = {}
+_is_simple: MutableMapping[ClosedJaxpr, bool] = weakref.WeakKeyDictionary()
 
 
 def _call(*args: Any, jaxpr: Any, **given: Any) -> Any:
     """In place of JAX's function that compiles what was not called before."""
-    if id(jaxpr) not in _is_simple:
-        _is_simple[id(jaxpr)] = (
-            jaxpr,
-            _simple(jaxpr),
-        )  # kept, so that no other has its id
+    if jaxpr not in _is_simple:
+        _is_simple[jaxpr] = _simple(jaxpr)
     plain = (
-        _is_simple[id(jaxpr)][1]
+        _is_simple[jaxpr]
         and not jax.config.jax_debug_nans
         and not any(given["donated_invars"])
         and not given["compiler_options_kvs"]

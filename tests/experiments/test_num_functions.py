@@ -213,7 +213,7 @@ def test_the_least_rank_is_that_of_the_same_error():
 
 def test_every_distribution_has_the_ranks_that_its_modes_leave():
     members = study.Config().members()
-    assert len(members) == 18 + 12 + 12
+    assert len(members) == 30 + 20 + 12
     ranks = {m.functions for m in members.values() if m.right == "fourier"}
     assert ranks == {2, 4, 8, 16, 32}
     assert {m.num_steps for m in members.values() if m.method == "map"} == {800}
