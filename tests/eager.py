@@ -111,7 +111,7 @@ def _known(eqn: Any, inputs: Sequence[Any]) -> bool:
     if name in ("and", "or", "not"):
         return all(a.dtype == np.bool_ for a in given)
     if name == "div":  # XLA multiplies with the inverse of what it broadcasts
-        return floats and eqn.invars[1] in inputs
+        return floats and eqn.invars[1] in inputs and given[0].shape == given[1].shape
     if name == "integer_pow":
         return floats and eqn.params["y"] == 2
     if name == "select_n":
@@ -130,10 +130,21 @@ def _known(eqn: Any, inputs: Sequence[Any]) -> bool:
     return name in _OPERATIONS
 
 
+_ROUNDED = frozenset(("add", "sub", "mul", "div", "sqrt", "integer_pow"))
+
+
+def _rounded(program: ClosedJaxpr) -> int:
+    """How many operations round; XLA would make one of a product and a sum."""
+    own = sum(eqn.primitive.name in _ROUNDED for eqn in program.jaxpr.eqns)
+    inner = (eqn.params.get("jaxpr") for eqn in program.jaxpr.eqns)
+    return own + sum(_rounded(one) for one in inner if isinstance(one, ClosedJaxpr))
+
+
 def _simple(program: ClosedJaxpr) -> bool:
     inner = program.jaxpr
     return (
         len(inner.eqns) <= 12
+        and _rounded(program) <= 1
         and not inner.effects
         and not program.consts
         and all(hasattr(v.aval, "dtype") for e in inner.eqns for v in e.invars)
