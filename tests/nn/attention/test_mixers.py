@@ -80,9 +80,7 @@ def test_a_fixed_ridge_is_that_of_the_logit_and_no_parameter(coefficients):
 def test_kernels_start_small_or_from_their_fan_in(name):
     def sizes(**options):
         mixer = MIXERS[name](16, num_heads=3, rngs=nnx.Rngs(0), **options)
-        return [
-            float(np.max(np.abs(m.kernel[...]))) for m in (mixer.query, mixer.key)
-        ]
+        return [float(np.max(np.abs(m.kernel[...]))) for m in (mixer.query, mixer.key)]
 
     assert all(size < 0.1 for size in sizes())
     assert all(0.2 < size <= 0.25 for size in sizes(fan_in_init=True))
