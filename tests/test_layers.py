@@ -1,6 +1,7 @@
 """Imports point one way; the proof walks the syntax tree of every module."""
 
 import ast
+import functools
 import graphlib
 import pathlib
 import re
@@ -134,6 +135,15 @@ def part_of(path):
     return path.relative_to(ROOT).parts[0].removesuffix(".py")
 
 
+parsed = functools.cache(ast.parse)  # many tests read all files
+
+
+@functools.cache
+def import_nodes(source):
+    kinds = (ast.Import, ast.ImportFrom)
+    return [node for node in ast.walk(parsed(source)) if isinstance(node, kinds)]
+
+
 def imported(tree):
     """Yields the dotted names that the nodes of a syntax tree import."""
     for node in tree:
@@ -147,7 +157,7 @@ def imported(tree):
 def inner_imports(source):
     """Returns the parts of opjax that a source imports, anywhere in it."""
     parts = set()
-    for name in imported(ast.walk(ast.parse(source))):
+    for name in imported(import_nodes(source)):
         first, *rest = name.split(".")
         if first == "opjax":
             parts.add(rest[0] if rest and rest[0] in PARTS else "__init__")
@@ -156,8 +166,7 @@ def inner_imports(source):
 
 def outer_imports(source, *, nested):
     """Returns the packages outside opjax that a source imports."""
-    tree = ast.parse(source)
-    nodes = ast.walk(tree) if nested else _executed(tree.body)
+    nodes = import_nodes(source) if nested else _executed(parsed(source).body)
     return {name.split(".")[0] for name in imported(nodes)} - {"opjax"}
 
 
@@ -253,7 +262,7 @@ def modules_imported(source, known):
     is none belongs to the module it is imported from.
     """
     found = set()
-    for name in imported(ast.walk(ast.parse(source))):
+    for name in imported(import_nodes(source)):
         while name and name not in known:
             name = name.rpartition(".")[0]
         found |= {name} - {""}
