@@ -39,14 +39,6 @@ except (ImportError, AttributeError):
     pass
 
 
-try:
-    from tests import eager
-except (ImportError, AttributeError):
-    pass
-else:
-    eager.install()
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
     """Collects no garbage: what is imported stays."""
