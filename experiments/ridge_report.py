@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 
 _COLUMNS = {"error": "test error, x 100", "train_error": "training error, x 100"}
 
+_LINES = {
+    "functional": "ridge {:g}",
+    "galerkin": "Galerkin",
+    "softmax": "softmax, logits x {:g}",
+}
+
 
 def report(finished: learn.Finished) -> learn.Report:
     """A table for each problem, and the figure."""
@@ -28,11 +34,10 @@ def report(finished: learn.Finished) -> learn.Report:
     parts: list[str] = []
     for problem, mine in groups(rows, "problem").items():
         lines = [
-            [f"{name} {setting:g}" if len(settings) > 1 else name]
+            [_LINES[name].format(setting)]
             + [spread(of_setting, key, 100) for key in _COLUMNS]
             for name, of_map in groups(mine, "map").items()
-            for settings in [groups(of_map, "setting")]
-            for setting, of_setting in settings.items()
+            for setting, of_setting in groups(of_map, "setting").items()
         ]
         (first,) = finished.results[f"{problem}_{config.maps[0]}"]
         lines += [

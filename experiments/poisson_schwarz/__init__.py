@@ -32,7 +32,7 @@ from experiments.poisson_schwarz.studies import (
     Study,
     Training,
 )
-from experiments.poisson_schwarz.training import make_task
+from experiments.poisson_schwarz.training import NUM_SAMPLES, make_task
 from experiments.studies import AtOnceOptions
 from opjax.learn import Finished, Program, Report, UpdateOptions, option
 
@@ -78,11 +78,18 @@ class Config(Structure, Equation, Training, AtOnceOptions, UpdateOptions):
                 f"num_modes={self.num_modes} is more than the num_points="
                 f"{self.num_points} points of an axis can tell apart."
             )
-        if (2 * self.num_modes) ** self.dim > 4096:
+        if (2 * self.num_modes) ** self.dim > NUM_SAMPLES:
             raise ValueError(
                 f"num_modes={self.num_modes} in {self.dim} dimensions span "
-                f"{(2 * self.num_modes) ** self.dim} functions; at most 4096 are "
-                "tabulated."
+                f"{(2 * self.num_modes) ** self.dim} functions; at most {NUM_SAMPLES} "
+                "are tabulated."
+            )
+        size, unseen = self.num_points**self.dim, (4 * self.num_modes) ** self.dim
+        if size * (count := max(NUM_SAMPLES, unseen)) > 2**28:
+            raise ValueError(
+                f"num_points={self.num_points} in {self.dim} dimensions are {size} "
+                f"points, on which {count} functions need more than 2 GiB; use fewer "
+                "points, or fewer num_modes."
             )
         # Covers and coarse spaces refuse what does not fit.
         setup = studies.setup_of(self)

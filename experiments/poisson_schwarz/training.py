@@ -23,6 +23,7 @@ from opjax.problems import poisson
 from opjax.samples import Sample
 
 _COLUMNS = 256  # right-hand sides at once
+NUM_SAMPLES = 4096  # of the test
 _Tree = TypeVar("_Tree")
 Model = Callable[[jax.Array], jax.Array]  # of right-hand sides `(n, b)`, a pytree
 
@@ -71,7 +72,7 @@ def _tabulate(domain: Grid | LShape, num_modes: int, decay: float) -> Problem:
             double,
             poisson.population_moment(keys[0], double),
             poisson.sample(keys[1], double, num_samples=16),
-            poisson.sample(keys[2], double, num_samples=4096),
+            poisson.sample(keys[2], double, num_samples=NUM_SAMPLES),
             domain.problem(2 * num_modes, decay),
             domain.solver(),
             domain.mass_factor,

@@ -109,6 +109,10 @@ def trained(tmp_path_factory, user_session):
             "num_modes=16 in 3 dimensions span 32768 functions",
         ),
         ({"num_points": 32, "num_modes": 33}, "num_modes=33 "),
+        (
+            {"dim": 3, "num_points": 64, "num_modes": 8},
+            "num_points=64 in 3 .* 262144 points, on which 32768 .* more than 2 GiB",
+        ),
         ({"coarse_space": "hats"}, "coarse_space='hats' is unknown; choose from inter"),
         ({"num_boxes": 1}, "must be at least 2 per axis"),
         ({"levels": 3, "coarse_boxes": 9}, "between 1 and the number of points"),
