@@ -125,10 +125,11 @@ class Config(AtOnceOptions, UpdateOptions):
                 f"ranks={','.join(map(str, self.ranks))} are all above "
                 f"fourier_modes={self.fourier_modes}."
             )
-        if "white" in self.right_sides and max(self.ranks) > self.white_modes:
+        trained = "white" in self.right_sides and "ranks" in self.methods
+        if trained and max(self.ranks) >= self.white_modes:
             raise ValueError(
-                f"ranks={max(self.ranks)} is more than the white_modes="
-                f"{self.white_modes} sines of white, whose errors are zero."
+                f"ranks={max(self.ranks)} must be less than white_modes="
+                f"{self.white_modes}: so many functions have no error to compare with."
             )
 
     @property

@@ -162,7 +162,10 @@ def test_streams_pull_cotangents_back_to_points_and_features(name, weighted, mes
 @pytest.mark.nightly
 def test_whatever_is_stored_wherever_it_is_the_same_gradient(mesh, tmp_path):
     model = jax.tree.map(lambda p: jnp.asarray(p, float) * 2, deep())
-    expected = dense(model, mesh)["relative"]
+    both = dense(model, mesh)
+    mean = streaming.MEAN_SQUARED_ERROR
+    same(streaming.value_and_grad(model, mesh, Chunks(6, 1), loss=mean), both["mean"])
+    expected = both["relative"]
     for every in (0, 1, 2, 3, 5):
         storage = tmp_path if every in (1, 3) else None
         chunks, source = Chunks(6, every, storage=storage), Pieces(mesh)

@@ -36,6 +36,8 @@ from experiments.poisson_schwarz.training import NUM_SAMPLES, make_task
 from experiments.studies import AtOnceOptions
 from opjax.learn import Finished, Program, Report, UpdateOptions, option
 
+_MOST_FUNCTIONS = 4096  # that right-hand sides are combined of
+
 
 @dataclasses.dataclass(frozen=True)
 class Config(Structure, Equation, Training, AtOnceOptions, UpdateOptions):
@@ -78,14 +80,15 @@ class Config(Structure, Equation, Training, AtOnceOptions, UpdateOptions):
                 f"num_modes={self.num_modes} is more than the num_points="
                 f"{self.num_points} points of an axis can tell apart."
             )
-        if (2 * self.num_modes) ** self.dim > NUM_SAMPLES:
+        if (2 * self.num_modes) ** self.dim > _MOST_FUNCTIONS:
             raise ValueError(
                 f"num_modes={self.num_modes} in {self.dim} dimensions span "
-                f"{(2 * self.num_modes) ** self.dim} functions; at most {NUM_SAMPLES} "
-                "are tabulated."
+                f"{(2 * self.num_modes) ** self.dim} functions; at most "
+                f"{_MOST_FUNCTIONS} are tabulated."
             )
         size, unseen = self.num_points**self.dim, (4 * self.num_modes) ** self.dim
-        if size * (count := max(NUM_SAMPLES, unseen)) > 2**28:
+        count = max(NUM_SAMPLES, unseen)
+        if size * count > 2**28:
             raise ValueError(
                 f"num_points={self.num_points} in {self.dim} dimensions are {size} "
                 f"points, on which {count} functions need more than 2 GiB; use fewer "

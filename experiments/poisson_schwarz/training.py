@@ -38,7 +38,7 @@ class Problem(NamedTuple):
       double: the same in float64.
       moment: see `poisson.population_moment`.
       shown: 16 fixed right-hand sides, for the paper's tables and figures.
-      test: 4096 others.
+      test: `NUM_SAMPLES` others.
       unseen: twice as many modes per axis, some of which are never trained on.
       solver: the exact inverse, from values on the grid to values there.
       mass_factor: with it, norms are those of the mass matrix; None on grids.

@@ -106,8 +106,8 @@ def triangulate(
 
     Raises:
       ValueError: if `num_columns` is not a positive integer, `boundary` has another
-        shape, fewer than 3 nodes or a node outside the unit square, no triangle is
-        inside the domain, or the mesh has another boundary.
+        shape, fewer than 3 nodes, a node twice or one outside the unit square, no
+        triangle is inside the domain, or the mesh does not end at these nodes.
 
     Examples:
       >>> import numpy as np
@@ -138,6 +138,14 @@ def triangulate(
         raise ValueError(
             f"Boundary node {outside[0]}, {boundary[outside[0]]}, is not in the unit "
             "square."
+        )
+    _, first, which = np.unique(
+        boundary, axis=0, return_index=True, return_inverse=True
+    )
+    repeated = np.flatnonzero(first[which.reshape(-1)] != np.arange(len(boundary)))
+    if repeated.size:
+        raise ValueError(
+            f"Boundary node {repeated[0]}, {boundary[repeated[0]]}, is there twice."
         )
     spacing = 1 / num_columns
     rows = np.arange(1, num_columns / np.sqrt(0.75))

@@ -33,7 +33,7 @@ from opjax.samples.fields import Field, Fields
 from opjax.samples.mirror import Mirror, mirrored
 from opjax.samples.stored import Stored
 from opjax.training.checkpoint import CheckpointError
-from tests.learn.tiny import POINTWISE, TINY, filled
+from tests.learn.tiny import QUICK, TINY, filled
 
 FIELDS = Fields((Field("u", (0,), 2.0), Field("v", (1, 2), 3.0)))
 
@@ -384,7 +384,7 @@ def run(tmp_path_factory):
         scalar_names="a,b",
         num_epochs=1,
         batch_size=4,
-        models=(POINTWISE,),
+        models=(QUICK,),
     )
     result = train.run(config, workdir=folder / "run")
     return folder, result
@@ -412,7 +412,7 @@ def test_predictions_have_the_errors_of_baselines_and_one_predicts(run, capsys):
     folder, _ = run
     options = predict.PredictOptions(
         *(str(folder / "run"), (str(folder / "new"),), folder / "a"),
-        own_model=POINTWISE,
+        own_model=QUICK,
     )
     result = predict.run(options)
     assert list(result["baselines"]) == [MEAN, NEAREST, POD]
@@ -430,7 +430,7 @@ def test_predictions_have_the_errors_of_baselines_and_one_predicts(run, capsys):
 
 def test_a_baseline_that_is_not_there_is_refused(run, tmp_path):
     folder, _ = run
-    found = learn.load(folder / "run", own_model=POINTWISE)
+    found = learn.load(folder / "run", own_model=QUICK)
     assert Beside.of(found, POD).instead == POD
     apart = found._replace(folder=tmp_path / "member")
     assert Beside.of(apart) is None
@@ -456,9 +456,7 @@ def started(tmp_path_factory):
     folder = tmp_path_factory.mktemp("started") / "run"
     trained = learn.train(
         splits._replace(channels=names),
-        config=dataclasses.replace(
-            TINY, num_epochs=1, batch_size=4, models=(POINTWISE,)
-        ),
+        config=dataclasses.replace(TINY, num_epochs=1, batch_size=4, models=(QUICK,)),
         start_from="baseline",
         workdir=folder,
     )
@@ -514,11 +512,11 @@ def test_numbers_of_a_run_that_starts_from_a_baseline_are_those_of_the_sum(start
 def test_what_an_operator_starts_from_is_saved_with_it(started, tmp_path):
     trained, splits, folder = started
     trained.save(tmp_path / "copy")
-    again = learn.load(tmp_path / "copy", own_model=POINTWISE)
+    again = learn.load(tmp_path / "copy", own_model=QUICK)
     np.testing.assert_array_equal(again(splits.test[0]), trained(splits.test[0]))
     (tmp_path / "copy" / FILE).unlink()
     with pytest.raises(CheckpointError, match="its baseline is invalid"):
-        learn.load(tmp_path / "copy", own_model=POINTWISE)
+        learn.load(tmp_path / "copy", own_model=QUICK)
 
 
 def test_what_cannot_start_from_a_baseline_is_refused(started, tmp_path):
@@ -530,13 +528,11 @@ def test_what_cannot_start_from_a_baseline_is_refused(started, tmp_path):
         lambda: list(trained.stream(arrays)),
         lambda: predict.run(
             predict.PredictOptions(
-                folder, export=str(tmp_path / "op.jax"), own_model=POINTWISE
+                folder, export=str(tmp_path / "op.jax"), own_model=QUICK
             )
         ),
         lambda: train.start_of(
-            dataclasses.replace(
-                train.Config(), models=(POINTWISE,), init_from=str(folder)
-            )
+            dataclasses.replace(train.Config(), models=(QUICK,), init_from=str(folder))
         ),
     ):
         with pytest.raises(ValueError, match="uses a baseline"):

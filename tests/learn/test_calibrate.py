@@ -17,12 +17,12 @@ from opjax.learn.predict import trained as trained_operators
 from opjax.learn.registry import operators
 from opjax.samples.digests import digest
 from tests.learn.test_predict import make, operator, write
-from tests.learn.tiny import POINTWISE
+from tests.learn.tiny import QUICK
 
-SLUG = operators.slug(POINTWISE)
-load = functools.partial(trained_operators.load, own_model=POINTWISE)
-PredictOptions = functools.partial(predict.PredictOptions, own_model=POINTWISE)
-CalibrateOptions = functools.partial(program.CalibrateOptions, own_model=POINTWISE)
+SLUG = operators.slug(QUICK)
+load = functools.partial(trained_operators.load, own_model=QUICK)
+PredictOptions = functools.partial(predict.PredictOptions, own_model=QUICK)
+CalibrateOptions = functools.partial(program.CalibrateOptions, own_model=QUICK)
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +42,7 @@ def cases(rng, folder, count, *, weighted=False):
 @pytest.fixture
 def run(rng, tmp_path):
     """Returns a finished run that knows its samples, and a folder of other ones."""
-    found = operator(rng, tmp_path / "run", POINTWISE)
+    found = operator(rng, tmp_path / "run", QUICK)
     seen = [make(rng, 9) for _ in range(2)]
     found = found._replace(
         description=dataclasses.replace(
@@ -94,7 +94,7 @@ def test_calibration_cases_lie_inside_as_their_quantile_says(run, tmp_path):
 
 
 def test_masked_points_and_weights_count_as_they_do_elsewhere(rng, tmp_path):
-    found = operator(rng, tmp_path, POINTWISE, weighted=True)
+    found = operator(rng, tmp_path, QUICK, weighted=True)
     samples = [make(rng, 9 + i % 3, weighted=True, name=str(i)) for i in range(12)]
     for sample in samples:
         sample.quadrature_weights[::4] = 0
@@ -116,7 +116,7 @@ def test_masked_points_and_weights_count_as_they_do_elsewhere(rng, tmp_path):
 @pytest.mark.nightly
 @pytest.mark.parametrize("width", ["constant", "residual"])
 def test_the_order_of_files_does_not_matter(width, rng, tmp_path):
-    found = operator(rng, tmp_path, POINTWISE)
+    found = operator(rng, tmp_path, QUICK)
     samples = [make(rng, 9, name=str(i)) for i in range(20)]
     one = calibration.calibrate(found, samples, width=width)
     other = calibration.calibrate(found, samples[::-1], width=width)
@@ -141,7 +141,7 @@ def noisy(rng, count, size):
 
 @pytest.mark.nightly
 def test_a_residual_width_is_narrow_where_errors_are_small(rng, tmp_path):
-    found = operator(rng, tmp_path, POINTWISE)
+    found = operator(rng, tmp_path, QUICK)
     samples, predicted = noisy(
         rng, 220, lambda s: 0.02 + np.square(s.mesh_points[:, :1])
     )
@@ -167,7 +167,7 @@ def test_a_residual_width_is_narrow_where_errors_are_small(rng, tmp_path):
 
 
 def test_a_residual_width_is_constant_where_errors_know_no_place(rng, tmp_path):
-    found = operator(rng, tmp_path, POINTWISE)
+    found = operator(rng, tmp_path, QUICK)
     samples, predicted = noisy(rng, 60, lambda s: 1.0)
     values = [predicted(sample) for sample in samples]
     for coverage in (0.5, 0.9, 0.99):
@@ -180,9 +180,9 @@ def test_a_residual_width_is_constant_where_errors_know_no_place(rng, tmp_path):
 
 def write_two_seeds(rng, folder):
     """Writes two operators of a study, which are apart by 0.5."""
-    found = operator(rng, folder / f"{SLUG}-0", POINTWISE)
+    found = operator(rng, folder / f"{SLUG}-0", QUICK)
     write(found, 0.3)
-    other = operator(rng, folder / f"{SLUG}-1", POINTWISE)
+    other = operator(rng, folder / f"{SLUG}-1", QUICK)
     moved = {
         k: n._replace(mean=n.mean + 0.5) if k == "target" else n
         for k, n in found.normalizers.items()
@@ -192,9 +192,9 @@ def write_two_seeds(rng, folder):
 
 def test_other_seeds_are_finished_and_have_the_same_options(rng, tmp_path):
     write_two_seeds(rng, tmp_path)
-    write(operator(rng, tmp_path / "other", POINTWISE, width=16), 0.5)
+    write(operator(rng, tmp_path / "other", QUICK, width=16), 0.5)
     mine = load(tmp_path / f"{SLUG}-0")
-    (found,) = calibration.siblings(mine, own_model=POINTWISE)
+    (found,) = calibration.siblings(mine, own_model=QUICK)
     assert found.folder == tmp_path / f"{SLUG}-1"
 
 
@@ -205,7 +205,7 @@ def test_an_ensemble_is_as_wide_as_its_seeds_are_apart(rng, tmp_path):
     line = program.run(CalibrateOptions(tmp_path, input=str(new), width="ensemble"))
     assert line["members"] == 1
     loaded = load(tmp_path)
-    known = calibration.load_calibration(loaded, own_model=POINTWISE)
+    known = calibration.load_calibration(loaded, own_model=QUICK)
     sample = make(rng, 9)
     np.testing.assert_allclose(
         known.width(sample, loaded(sample)), 0.5 * (1 + 3), rtol=1e-3
@@ -218,7 +218,7 @@ def test_an_ensemble_is_as_wide_as_its_seeds_are_apart(rng, tmp_path):
         rest = {name: array for name, array in kept.items() if name != "floor"}
         np.savez(path, **rest | floor)
         with pytest.raises(ValueError, match="is damaged.*floor.*opjax-calibrate"):
-            calibration.load_calibration(loaded, own_model=POINTWISE)
+            calibration.load_calibration(loaded, own_model=QUICK)
     np.savez(path, **kept)
     (tmp_path / f"{SLUG}-1" / "result.json").rename(tmp_path / "away")
     with pytest.raises(ValueError, match="1 of 1 other seeds .* missing in"):
@@ -230,7 +230,7 @@ def test_an_ensemble_is_as_wide_as_its_seeds_are_apart(rng, tmp_path):
 @pytest.mark.nightly
 def test_a_combined_width_is_narrow_where_seeds_agree(rng, tmp_path):
     """Errors whose size no feature of a point knows, but another seed does."""
-    found = operator(rng, tmp_path, POINTWISE)
+    found = operator(rng, tmp_path, QUICK)
     known, others = {}, {}
     samples = [make(rng, 60, name=str(number)) for number in range(150)]
     for i, sample in enumerate(samples):
@@ -276,14 +276,14 @@ def test_a_combined_width_is_saved_and_refused_without_its_seeds(rng, tmp_path):
     assert (line["members"], line["calibration_samples"]) == (1, 12)
     loaded = load(tmp_path)
     sample = make(rng, 9)
-    known = calibration.load_calibration(loaded, own_model=POINTWISE)
+    known = calibration.load_calibration(loaded, own_model=QUICK)
     assert np.isfinite(known.width(sample, loaded(sample))).all()
     path = loaded.folder / calibration.FILE
     with np.load(path) as arrays:
         kept = {name: arrays[name] for name in arrays.files}
     np.savez(path, **kept | {"residual": kept["residual"][:-3]})
     with pytest.raises(ValueError, match="is damaged.*shape.*opjax-calibrate"):
-        calibration.load_calibration(loaded, own_model=POINTWISE)
+        calibration.load_calibration(loaded, own_model=QUICK)
     few = ",".join(str(new / f"{i:02d}.npz") for i in range(10)).split(",")
     with pytest.raises(ValueError, match="width='combined', whose fit uses a third"):
         program.run(CalibrateOptions(tmp_path, input=few, width="combined"))
@@ -294,7 +294,7 @@ def test_a_combined_width_is_saved_and_refused_without_its_seeds(rng, tmp_path):
 
 def test_a_residual_width_of_an_earlier_commit_is_read(rng, tmp_path):
     """It did not look at points nearby: its features are the first of those of now."""
-    found = operator(rng, tmp_path, POINTWISE)
+    found = operator(rng, tmp_path, QUICK)
     count = 1 + 3 * (2 + 1 + 1) + 192
     given = {"residual": 0.01 * rng.normal(size=(count, 1))}
     model = widths.restore("residual", found, members=(), arrays=given)
@@ -309,7 +309,7 @@ def test_a_residual_width_of_an_earlier_commit_is_read(rng, tmp_path):
 
 
 def test_a_calibration_is_loaded_as_it_was_saved(rng, tmp_path):
-    found = operator(rng, tmp_path / "run", POINTWISE)
+    found = operator(rng, tmp_path / "run", QUICK)
     write(found, 0.5)
     samples = [make(rng, 9, name=str(i)) for i in range(15)]
     result = calibration.calibrate(found, samples, coverage=0.8, width="residual")
@@ -369,7 +369,7 @@ def test_samples_of_the_training_are_refused(run, tmp_path):
 
 
 def test_runs_that_list_no_samples_are_calibrated_with_a_note(rng, tmp_path, capsys):
-    calibration.calibrate(operator(rng, tmp_path, POINTWISE), [make(rng, 9)] * 9)
+    calibration.calibrate(operator(rng, tmp_path, QUICK), [make(rng, 9)] * 9)
     shown = capsys.readouterr()
     assert "has no list of its samples" in shown.err + shown.out
 
@@ -416,7 +416,7 @@ def test_bad_input_is_refused(run, rng, tmp_path):
 
 def test_fields_of_other_names_are_refused(rng, tmp_path):
     found = operator(
-        rng, tmp_path / "run", POINTWISE, feature_names="features", target_names="u"
+        rng, tmp_path / "run", QUICK, feature_names="features", target_names="u"
     )
     write(found, 0.5)
     new = cases(rng, tmp_path / "new", 10)
@@ -470,7 +470,7 @@ def test_doubles_are_the_samples_that_training_rounds(rng):
 
 
 def test_members_that_were_trained_on_calibration_cases_are_refused(rng, tmp_path):
-    found = operator(rng, tmp_path, POINTWISE)
+    found = operator(rng, tmp_path, QUICK)
     samples = [make(rng, 9, name=str(number)) for number in range(20)]
     for one in (found, other := other_seed(found, {s.name: s.target for s in samples})):
         assert one.description is found.description
@@ -478,15 +478,13 @@ def test_members_that_were_trained_on_calibration_cases_are_refused(rng, tmp_pat
     seen = dataclasses.replace(found.description, seen=[digest(samples[3])])
     member = other._replace(description=seen, folder=tmp_path / f"{SLUG}-1")
     for width in ("ensemble", "combined"):
-        with pytest.raises(
-            ValueError, match="1 of 20 .* of .*pointwise-1, for example 3"
-        ):
+        with pytest.raises(ValueError, match="1 of 20 .* of .*quick-1, for example 3"):
             calibration.calibrate(known, samples, width=width, members=[member])
 
 
 @pytest.mark.parametrize("width", ["ensemble", "residual", "combined"])
 def test_points_of_weight_zero_have_no_part_in_widths(rng, tmp_path, width):
-    found = operator(rng, tmp_path, POINTWISE)
+    found = operator(rng, tmp_path, QUICK)
     samples = [make(rng, 30, name=str(number)) for number in range(8)]
     others = {s.name: s.target + rng.normal(size=(30, 1)) for s in samples}
     members = [other_seed(found, others)] if width != "residual" else []

@@ -10,13 +10,13 @@ from opjax.learn.predict import calibration, likeness, widths
 from opjax.learn.predict.quantities import measure
 from tests.learn.test_functions import check_gradient, doubled, ring
 from tests.learn.test_predict import make, operator
-from tests.learn.tiny import POINTWISE
+from tests.learn.tiny import QUICK
 from tests.selection import by_day
 
 
 def calibrated(rng, folder, width="constant", *, weighted=False):
     """A calibration of an operator, and a case."""
-    found = operator(rng, folder, POINTWISE, weighted=weighted)
+    found = operator(rng, folder, QUICK, weighted=weighted)
     samples = [make(rng, 25, weighted=weighted) for _ in range(3)]
     if weighted:
         samples[0].quadrature_weights[3] = 0
@@ -58,7 +58,7 @@ def test_the_band_is_that_of_a_call_and_its_gradient_a_difference(width, rng, tm
     "text", by_day(["max:p", "mean:p@wall", "lift:p@wall:angle_deg=3"], ["max:p"])
 )
 def test_an_interval_holds_the_quantity_of_every_field_inside(text, rng, tmp_path):
-    trained, sample = ring(rng, tmp_path, POINTWISE)
+    trained, sample = ring(rng, tmp_path, QUICK)
     width = widths.restore("constant", trained, members=[])
     arrays = width, 0.9, {"whole_field": 0.3, "pointwise": 0.1}, np.zeros(1)
     found = calibration.Calibration(trained, "constant", *arrays)

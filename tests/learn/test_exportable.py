@@ -15,7 +15,7 @@ from opjax.learn.predict.quantities import measure
 from tests.exported import FILES, results_of
 from tests.learn.test_predict import operator, write
 from tests.learn.test_quantities import annulus
-from tests.learn.tiny import POINTWISE
+from tests.learn.tiny import QUICK
 from tests.selection import by_day
 
 pytest.importorskip("flatbuffers", reason="needs opjax[export]")
@@ -55,7 +55,7 @@ def test_quantities_are_those_of_a_report(file, weighted, text, rng, tmp_path):
         assert float(result[text]) == pytest.approx(number, rel=1e-4, abs=1e-4)
 
 
-@pytest.mark.parametrize("name", by_day([POINTWISE, "functional"], [POINTWISE]))
+@pytest.mark.parametrize("name", by_day([QUICK, "functional"], [QUICK]))
 def test_the_file_alone_has_the_derivatives_of_a_quantity(name, rng, tmp_path, capsys):
     found, path = operator(rng, tmp_path / "run", name), tmp_path / "operator.jax"
     write(found, 0.1)
@@ -63,7 +63,7 @@ def test_the_file_alone_has_the_derivatives_of_a_quantity(name, rng, tmp_path, c
     line = predict.run(
         predict.PredictOptions(
             found.folder,
-            own_model=POINTWISE,
+            own_model=QUICK,
             export=path,
             quantities=text,
             derivatives=1,

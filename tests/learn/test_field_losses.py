@@ -19,7 +19,7 @@ from opjax.learn.tasks.field_losses import FORMS, Scales
 from opjax.normalize import Normalizer
 from opjax.samples import Series, fields
 from opjax.samples.normalizers import encode_target
-from tests.learn.tiny import POINTWISE, TINY
+from tests.learn.tiny import QUICK, TINY
 
 NAMES = ("p", "U", "U", "U")
 VARYING = np.array([True, True, True, False])  # U_z of a flow in the plane
@@ -279,7 +279,7 @@ def trained(plates, tmp_path_factory):
     """Folder and last line of a run on these files."""
     workdir = tmp_path_factory.mktemp("runs") / "plates"
     options = {"train": str(plates), "target_names": "U,S", "scalar_names": "load"}
-    config = dataclasses.replace(TINY, models=(POINTWISE,), **options)
+    config = dataclasses.replace(TINY, models=(QUICK,), **options)
     return workdir, train.run(config, workdir=workdir)
 
 
@@ -289,8 +289,8 @@ def test_every_field_has_its_error_in_the_last_line_and_the_table(trained):
         each = [result[f"{name}_{field}"] for field in ("U", "S")]
         assert result[name] == pytest.approx(np.mean(each))
     text = (workdir / "tables.md").read_text()
-    assert f"| {POINTWISE} | U |" in text
-    assert f"| {POINTWISE} | S |" in text
+    assert f"| {QUICK} | U |" in text
+    assert f"| {QUICK} | S |" in text
     assert text.count("U_z is constant in the training samples") == 1
 
 
@@ -298,7 +298,7 @@ def test_printed_errors_are_those_of_the_written_predictions(trained, plates, tm
     workdir, _ = trained
     output = tmp_path / "out"
     summary = predict.run(
-        predict.PredictOptions(workdir, str(plates), output, own_model=POINTWISE)
+        predict.PredictOptions(workdir, str(plates), output, own_model=QUICK)
     )
     rows = json.loads((output / "report.json").read_text())
     by_hand = {"U": [], "S": []}
@@ -320,7 +320,7 @@ def test_printed_errors_are_those_of_the_written_predictions(trained, plates, tm
 
 
 def test_a_constant_channel_is_predicted_as_it_is(trained, plates):
-    operator = learn.load(trained[0], own_model=POINTWISE)
+    operator = learn.load(trained[0], own_model=QUICK)
     sample = operator.one(str(plates / "plate_00.npz"))
     assert np.abs(operator(sample)[:, 2]).max() < 1e-17
     assert operator.fields.constant == ("U_z",)

@@ -21,6 +21,7 @@ from opjax.learn.run import folder as run_directory
 from opjax.learn.run.metrics_file import MetricsWriter
 from opjax.training import checkpoint
 from tests.learn import resumable
+from tests.selection import by_day
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -44,21 +45,26 @@ def assert_identical(a, b):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scan", [False, pytest.param(True, marks=pytest.mark.nightly)])
-def test_a_run_resumed_anywhere_equals_the_uninterrupted_one(tmp_path, scan):
+@pytest.mark.parametrize(
+    ("scan", "steps", "epochs"),
+    by_day([(False, 12, 2), (False, 11, 4), (True, 11, 4)], [(False, 12, 2)]),
+)
+def test_a_run_resumed_anywhere_equals_the_uninterrupted_one(
+    tmp_path, scan, steps, epochs
+):
     class Stop(Exception):
         pass
 
     options = {"scan": scan, "quiet": True}
     # Always due: a checkpoint after every call, most of them inside an epoch. By day
     # all calls are of one length, which is one program to compile.
-    train, steps = (None, 11) if scan else (resumable.data(24), 12)
-    options |= {"checkpoint_seconds": 0.0, "keep": 100, "num_epochs": 2}
-    options |= {"train": train}
+    options |= {"checkpoint_seconds": 0.0, "keep": 100, "num_epochs": epochs}
+    options |= {"train": resumable.data(2 * steps)}
     whole = resumable.run(tmp_path / "whole", **options)
     stored = checkpoint.all_steps(tmp_path / "whole" / "checkpoints")
-    assert len(stored) == 6
-    assert [row["step"] for row in whole.history] == [steps, 2 * steps]
+    assert len(stored) == 3 * epochs
+    ends = [steps * (epoch + 1) for epoch in range(epochs)]
+    assert [row["step"] for row in whole.history] == ends
     assert whole.best_metric < whole.history[0]["validation"]
     original, count = checkpoint.save, 0
 
@@ -66,7 +72,7 @@ def test_a_run_resumed_anywhere_equals_the_uninterrupted_one(tmp_path, scan):
         nonlocal count
         original(*args, **kwargs)
         count += 1
-        if count in (2, 4):
+        if count in (2, epochs + 3):
             raise Stop
 
     with pytest.MonkeyPatch.context() as patch:

@@ -8,7 +8,7 @@ import pytest
 
 from opjax.learn.cli import predict, train
 from tests import sessions
-from tests.learn.tiny import POINTWISE, TINY
+from tests.learn.tiny import QUICK, TINY
 from tests.solved import pyvista, solved, table
 
 
@@ -23,7 +23,7 @@ def test_predictions_of_cases_in_folders_are_in_their_folders(time, tmp_path):
     table(tmp_path / "cases", [f"case_{i},{i}" for i in range(4)])
     config = dataclasses.replace(
         TINY,
-        models=(POINTWISE,),
+        models=(QUICK,),
         train=str(tmp_path / "cases"),
         location="cells",
         target_names="p",
@@ -38,7 +38,7 @@ def test_predictions_of_cases_in_folders_are_in_their_folders(time, tmp_path):
             train.run(config, workdir=tmp_path / "run")
         given = {"input": str(tmp_path / "cases"), "output": tmp_path / "out"}
         options = predict.PredictOptions(
-            tmp_path / "run", **given, steps=2 * (not steady), own_model=POINTWISE
+            tmp_path / "run", **given, steps=2 * (not steady), own_model=QUICK
         )
         predict.run(options)
     names = ["flow_1.vtu"] if steady else [f"flow/flow_{i:04d}.vtu" for i in range(3)]

@@ -17,7 +17,7 @@ from opjax.learn.registry import operators
 from opjax.normalize import Normalizer
 from tests.learn.test_predict import make, operator
 from tests.learn.test_quantities import annulus
-from tests.learn.tiny import POINTWISE
+from tests.learn.tiny import QUICK
 from tests.selection import by_day
 
 # Models of meshes of any number of points.
@@ -62,7 +62,7 @@ def test_the_function_has_the_values_of_a_call(rng, tmp_path):
 
 
 def test_a_call_in_a_transformation_is_the_function(rng, tmp_path):
-    found = operator(rng, tmp_path, POINTWISE)
+    found = operator(rng, tmp_path, QUICK)
     samples = [make(rng, 20) for _ in range(3)]
     points, features = (
         jnp.stack([jnp.asarray(getattr(s, name)) for s in samples])
@@ -227,7 +227,7 @@ def test_areas_of_bodies_follow_the_points(kind, rng):
 
 
 def test_sensitivities_are_written_beside_predictions(rng, tmp_path, monkeypatch):
-    found, sample = ring(rng, tmp_path, POINTWISE)
+    found, sample = ring(rng, tmp_path, QUICK)
     monkeypatch.setattr(predict.trained, "load", lambda _, **__: found)
     sample = sample._replace(target=None, boundaries=None)
     for name in ("ring.npz", "twin.npz"):

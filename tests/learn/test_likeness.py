@@ -14,11 +14,11 @@ from opjax.learn.cli import calibrate as program
 from opjax.learn.cli import predict, train
 from opjax.learn.predict import calibration, intervals, likeness, widths
 from tests.learn.test_predict import make, operator, write
-from tests.learn.tiny import POINTWISE
+from tests.learn.tiny import QUICK
 
-load = functools.partial(learn.load, own_model=POINTWISE)
-PredictOptions = functools.partial(predict.PredictOptions, own_model=POINTWISE)
-CalibrateOptions = functools.partial(program.CalibrateOptions, own_model=POINTWISE)
+load = functools.partial(learn.load, own_model=QUICK)
+PredictOptions = functools.partial(predict.PredictOptions, own_model=QUICK)
+CalibrateOptions = functools.partial(program.CalibrateOptions, own_model=QUICK)
 
 
 def cases(rng, folder, count, *, stretch=1.0):
@@ -33,7 +33,7 @@ def cases(rng, folder, count, *, stretch=1.0):
 
 @pytest.fixture
 def run(rng, tmp_path):
-    found = operator(rng, tmp_path / "run", POINTWISE)
+    found = operator(rng, tmp_path / "run", QUICK)
     write(found, 0.5)
     return found.folder, cases(rng, tmp_path / "new", 40)
 

@@ -26,7 +26,7 @@ from opjax.nn import division
 from opjax.samples import Sample
 from opjax.samples.normalizers import fit_normalizers
 from opjax.training import checkpoint
-from tests.learn.tiny import POINTWISE, filled
+from tests.learn.tiny import QUICK, filled
 from tests.selection import by_day
 
 TINY = dataclasses.replace(
@@ -342,7 +342,7 @@ def test_from_files_to_predictions_in_the_same_format(suffix, tmp_path, monkeypa
     if suffix == ".vtu":
         pytest.importorskip("pyvista")
     monkeypatch.chdir(tmp_path)
-    options = functools.partial(predict.PredictOptions, own_model=POINTWISE)
+    options = functools.partial(predict.PredictOptions, own_model=QUICK)
     heat.write("raw", 13)
     for number, sample in enumerate(files.read("raw")):
         folder = "train" if number < 10 else "new"
@@ -351,7 +351,7 @@ def test_from_files_to_predictions_in_the_same_format(suffix, tmp_path, monkeypa
         files.write(f"{folder}/{number}{suffix}", bare, fields, names=("heat", "later"))
     config = dataclasses.replace(
         TINY,
-        models=(POINTWISE,),
+        models=(QUICK,),
         train="train",
         feature_names="heat",
         target_names="later",

@@ -15,7 +15,7 @@ from opjax.learn.predict.trained import Trained
 from opjax.learn.registry import operators
 from opjax.samples.normalizers import fit_normalizers
 from tests.learn.test_predict import TINY, build, make, operator, write
-from tests.learn.tiny import POINTWISE
+from tests.learn.tiny import QUICK
 
 
 class Twice:
@@ -37,7 +37,7 @@ def banded(found, width, name="residual", reference=None):
 
 @pytest.fixture
 def found(rng, tmp_path):
-    return operator(rng, tmp_path / "run", POINTWISE)
+    return operator(rng, tmp_path / "run", QUICK)
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def test_the_program_writes_the_order_and_knows_the_training_files(
     found.description.config["train"] = str(train)
     write(found, 0.5)
     options = predict.PredictOptions(
-        *(found.folder, str(new), tmp_path / "out"), rank=3, own_model=POINTWISE
+        *(found.folder, str(new), tmp_path / "out"), rank=3, own_model=QUICK
     )
     line = predict.run(options)
     said = capsys.readouterr().err
@@ -194,7 +194,7 @@ def with_scalars(rng, tmp_path):
         describe(cases, sizes=sizes, names=names),
         config=operator(rng, tmp_path / "run").description.config | given,
     )
-    config = dataclasses.replace(TINY, models=(POINTWISE,))
+    config = dataclasses.replace(TINY, models=(QUICK,))
     found = Trained(build(config, sizes, None), normalizers, description, tmp_path)
     return found, folder
 

@@ -15,7 +15,7 @@ from opjax.learn.predict.prediction import Limits
 from opjax.learn.registry import operators
 from opjax.learn.tasks import model_data
 from opjax.samples import Sample, Splits
-from tests.learn.tiny import POINTWISE, TINY
+from tests.learn.tiny import QUICK, TINY
 
 NAMES = {"scalar_names": "angle,mach", "target_scalars": "lift"}
 
@@ -37,13 +37,13 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def run(folder, tmp_path_factory):
     workdir = tmp_path_factory.mktemp("runs") / "run"
-    given = dataclasses.replace(TINY, models=(POINTWISE,), train=str(folder), **NAMES)
+    given = dataclasses.replace(TINY, models=(QUICK,), train=str(folder), **NAMES)
     result = program.run(given, workdir=workdir)
     return workdir, result
 
 
-load = functools.partial(learn.load, own_model=POINTWISE)
-PredictOptions = functools.partial(predicting.PredictOptions, own_model=POINTWISE)
+load = functools.partial(learn.load, own_model=QUICK)
+PredictOptions = functools.partial(predicting.PredictOptions, own_model=QUICK)
 
 
 @pytest.mark.nightly
@@ -93,7 +93,7 @@ def test_chunks_and_fields_see_the_scalars(folder, tmp_path):
 
 @pytest.mark.nightly
 def test_samples_that_stay_on_disk_train_to_the_same_bits(folder, run, tmp_path):
-    given = {"models": (POINTWISE,), "train": str(folder), "stream_samples": True}
+    given = {"models": (QUICK,), "train": str(folder), "stream_samples": True}
     config = dataclasses.replace(TINY, **given, **NAMES)
     result = program.run(config, workdir=tmp_path / "run")
     assert result["validation"] == run[1]["validation"]
@@ -132,7 +132,7 @@ def test_what_does_not_go_with_scalars_is_refused(folder, run, tmp_path):
         trained(bare, scalars=np.ones(2))
     with pytest.raises(ValueError, match="lift has no effect with time=one_step"):
         dataclasses.replace(TINY, target_scalars="lift", time="one_step")
-    options = {"models": (POINTWISE,), "train": str(folder), "init_from": str(workdir)}
+    options = {"models": (QUICK,), "train": str(folder), "init_from": str(workdir)}
     given = dataclasses.replace(TINY, scalar_names="angle", **options)
     with pytest.raises(ValueError, match="init_from"):
         program.run(given, workdir=tmp_path / "again")

@@ -22,16 +22,16 @@ from opjax.learn.tasks import scalars
 from opjax.normalize import Normalizer
 from opjax.samples import Sample, from_arrays
 from tests.exported import FILES, results_of
-from tests.learn.tiny import POINTWISE, TINY
+from tests.learn.tiny import QUICK, TINY
 
 DRAWN = True  # tests/figures.py
 
 SMALL = dataclasses.replace(
-    TINY, models=(POINTWISE,), scalar_names="angle", target_scalars="lift,drag"
+    TINY, models=(QUICK,), scalar_names="angle", target_scalars="lift,drag"
 )
-load = functools.partial(learn.load, own_model=POINTWISE)
-PredictOptions = functools.partial(predicting.PredictOptions, own_model=POINTWISE)
-CalibrateOptions = functools.partial(calibrating.CalibrateOptions, own_model=POINTWISE)
+load = functools.partial(learn.load, own_model=QUICK)
+PredictOptions = functools.partial(predicting.PredictOptions, own_model=QUICK)
+CalibrateOptions = functools.partial(calibrating.CalibrateOptions, own_model=QUICK)
 
 
 def _write(folder, rows, rng, **more):

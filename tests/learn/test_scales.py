@@ -16,7 +16,7 @@ from opjax.learn.predict.scaling import Scaling
 from opjax.learn.registry import operators
 from opjax.samples import Sample, Splits, from_arrays
 from tests.exported import FILES, results_of
-from tests.learn.tiny import POINTWISE, TINY, filled
+from tests.learn.tiny import QUICK, TINY, filled
 
 SCALES = {"U": "load / (modulus * t)", "S": "load", "tip": "load / modulus"}
 NAMES = {
@@ -175,7 +175,7 @@ def folder(tmp_path_factory):
 def config(folder):
     return dataclasses.replace(
         TINY,
-        models=(POINTWISE,),
+        models=(QUICK,),
         train=str(folder / "c0*.npz"),
         test=str(folder / "c1*.npz"),
         target_names="U,S",
@@ -196,7 +196,7 @@ def workdir(config, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(workdir):
-    return learn.load(workdir, own_model=POINTWISE)
+    return learn.load(workdir, own_model=QUICK)
 
 
 def test_predictions_of_other_loads_are_multiples(trained):
@@ -239,7 +239,7 @@ def test_files_reports_and_errors_are_in_physical_units(
     folder, workdir, trained, tmp_path
 ):
     options = predicting.PredictOptions(
-        workdir, input=str(folder / "c11.npz"), output=tmp_path, own_model=POINTWISE
+        workdir, input=str(folder / "c11.npz"), output=tmp_path, own_model=QUICK
     )
     result = predicting.run(options)
     (row,) = json.loads((tmp_path / "report.json").read_text())
@@ -267,12 +267,12 @@ def test_the_mean_of_seeds_is_predicted(folder, config, tmp_path):
     program.run(dataclasses.replace(config, seeds=(0, 1)), workdir=workdir)
     options = predicting.PredictOptions(
         *(workdir, str(folder / "c11.npz"), tmp_path),
-        own_model=POINTWISE,
+        own_model=QUICK,
         mean_of_seeds=True,
     )
     assert predicting.run(options)["seeds"] == 2
-    names = [f"{operators.slug(POINTWISE)}-{seed}" for seed in (0, 1)]
-    found = [learn.load(workdir / name, own_model=POINTWISE) for name in names]
+    names = [f"{operators.slug(QUICK)}-{seed}" for seed in (0, 1)]
+    found = [learn.load(workdir / name, own_model=QUICK) for name in names]
     (case,) = found[0].read(str(folder / "c11.npz"))
     expected = np.mean([one(case)[:, 2] for one in found], axis=0)
     written = np.load(tmp_path / "c11.npz")

@@ -41,6 +41,8 @@ def both(found, text, sample):
             *[("functional", "max:p", True), ("transolver", "max:p", True)],
             *[("galerkin", "mean:p", True), ("galerkin", LIFT, True)],
             *[("transolver", LIFT, True), ("transolver", LIFT, False)],
+            *[("functional", "max:p", False), ("transolver", "max:p", False)],
+            *[("galerkin", "mean:p", False), ("galerkin", LIFT, False)],
         ],
         day=[("functional", LIFT, True)],
     ),

@@ -26,7 +26,7 @@ from opjax.normalize import Normalizer
 from opjax.samples import Sample, Series
 from opjax.samples.normalizers import encode
 from tests import sessions
-from tests.learn.tiny import POINTWISE
+from tests.learn.tiny import QUICK
 from tests.selection import by_day
 
 DRAWN = True  # tests/figures.py
@@ -362,7 +362,7 @@ def test_a_rollout_that_blows_up_has_a_large_error_and_no_nan():
 )
 def test_the_loss_is_the_mean_error_of_the_frames(changes, steps):
     """And its gradient vanishes for an exact step, in whichever mode."""
-    chosen = config(models=(POINTWISE,), **changes)
+    chosen = config(models=(QUICK,), **changes)
     task = tasks.rollouts(chosen, splits_of(decaying()))
     (bucket, *_) = task.train
     physical = bucket.read([0, 1])

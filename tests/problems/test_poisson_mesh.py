@@ -176,6 +176,7 @@ BAD_DOMAINS = {
     "space": ({"boundary": np.ones((4, 3))}, r"boundary has shape \(4, 3\)"),
     "two": ({"boundary": SQUARE[:2]}, r"boundary has shape \(2, 2\)"),
     "outside": ({"boundary": 1.5 * SQUARE}, "Boundary node 1, .* not in the unit"),
+    "twice": ({"boundary": np.tile(SQUARE, (2, 1))}, "node 4, .* is there twice"),
     "missing": ({"boundary": SQUARE * np.nan}, "Boundary node 0, .* not in the unit"),
     "empty": ({"depth": lambda points: -np.ones(len(points))}, "no point inside"),
 }

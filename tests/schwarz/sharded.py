@@ -204,12 +204,12 @@ def layer():
 def grid_layer():
     """Distances of attention on boxes of a grid whose rows are split over devices."""
     found = {}
-    for devices, (rows, columns), levels in (
-        (2, (9, 7), 1),
-        (2, (9, 7), 3),
-        (4, (8, 6), 2),
-        (4, (10, 5), 1),
-        (4, (10, 5), 3),
+    for devices, (rows, columns), boxes, levels in (
+        (2, (9, 7), 4, 3),
+        (4, (8, 6), 4, 2),
+        (4, (10, 5), 3, 1),  # a device has no box of its own
+        (4, (10, 5), 3, 2),
+        (4, (10, 5), 4, 3),
     ):
         n, rng = rows * columns, np.random.default_rng(0)
         model = nn.SubdomainAttention(
@@ -217,7 +217,7 @@ def grid_layer():
             attention=partial(nn.FunctionalAttention, num_heads=2, num_basis=3),
             coarse=nn.mixers.FunctionalMap if levels > 1 else None,
             subdomains=nn.attention.GridSubdomains(
-                (rows, columns), 4, overlap=1, num_levels=max(levels, 2)
+                (rows, columns), boxes, overlap=1, num_levels=max(levels, 2)
             ),
             rngs=nnx.Rngs(0),
         )
@@ -235,7 +235,7 @@ def grid_layer():
         own = (np.pad(x, [(0, more), (0, 0)]), np.pad(weights, (0, more)))
         run = mapped(devices, part, in_specs=(P(), along, along), out_specs=P())
         whole = jax.value_and_grad(loss)(model, x, weights)
-        name = f"{devices} {rows}x{columns} {levels}"
+        name = f"{devices} {rows}x{columns} {boxes} {levels}"
         found[name] = distance(jax.value_and_grad(run)(model, *own), whole)
     return found
 

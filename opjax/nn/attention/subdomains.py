@@ -56,8 +56,8 @@ class GridSubdomains:
       overlap: number of points by which a box is extended on every side.
       num_hats: number of hats per axis; `num_boxes + 1` if `None`.
       num_levels: number of levels, at least two. With more, the hats are points of a
-        coarser grid. It has half as many boxes per axis, which overlap by one hat, and
-        one hat more than boxes, and so on.
+        coarser grid. It has half as many boxes per axis, which overlap by at most
+        one hat, and one hat more than boxes, and so on.
 
     Raises:
       ValueError: if boxes, hats or levels do not fit the grid.
@@ -78,25 +78,16 @@ class GridSubdomains:
     def __post_init__(self):
         """Refuses boxes that do not fit, before any work is done."""
         object.__setattr__(self, "grid_shape", tuple(self.grid_shape))
+        if self.num_levels < 2:
+            raise ValueError(f"num_levels={self.num_levels} must be at least 2.")
         boxes = min(_per_axis(self.num_boxes, len(self.grid_shape)))
-        if self.num_levels < 2 or (self.num_levels > 2 and boxes < 4):
+        least = 2 ** (self.num_levels - 1)
+        if self.num_levels > 2 and boxes < least:
             raise ValueError(
-                f"num_levels={self.num_levels} must be at least 2, and more than 2 "
-                f"need at least 4 boxes per axis, here {boxes}."
+                f"num_levels={self.num_levels} need at least {least} boxes per axis, "
+                f"but num_boxes={self.num_boxes}."
             )
         self.build()
-
-    def coarser(self, num_hats: tuple[int, ...]) -> "GridSubdomains | None":
-        """Returns the boxes of the hats, or `None` on the second last level."""
-        if self.num_levels == 2:
-            return None
-        boxes = _per_axis(self.num_boxes, len(num_hats))
-        return GridSubdomains(
-            num_hats,
-            tuple(number // 2 for number in boxes),
-            overlap=min(self.overlap, 1),
-            num_levels=self.num_levels - 1,
-        )
 
     def build(self) -> Subdomains:
         """Returns the subdomains, which are computed once."""
@@ -130,8 +121,15 @@ def _grid_subdomains(grid: GridSubdomains) -> Subdomains:
     hats = _per_axis(hats, len(boxes))
     cover = schwarz.box_cover(grid.grid_shape, boxes, overlap=grid.overlap)
     space = schwarz.partition_hats(grid.grid_shape, hats)
-    coarser = grid.coarser(hats)
-    return Subdomains(cover, space, None if coarser is None else coarser.build())
+    if grid.num_levels == 2:
+        return Subdomains(cover, space)
+    coarser = GridSubdomains(
+        hats,
+        tuple(number // 2 for number in boxes),
+        overlap=min(grid.overlap, 1),
+        num_levels=grid.num_levels - 1,
+    )
+    return Subdomains(cover, space, coarser.build())
 
 
 @functools.lru_cache(maxsize=16)
@@ -218,6 +216,10 @@ class SubdomainAttention(nnx.Module):
         passed with every call.
       rngs: source of the initial parameters.
 
+    Raises:
+      ValueError: if the subdomains have more than two levels, and the layer no coarse
+        level.
+
     Examples:
       >>> from functools import partial
       >>> from flax import nnx
@@ -244,6 +246,11 @@ class SubdomainAttention(nnx.Module):
         subdomains: GridSubdomains | None = None,
         rngs: nnx.Rngs,
     ):
+        if coarse is None and subdomains is not None and subdomains.num_levels > 2:
+            raise ValueError(
+                f"num_levels={subdomains.num_levels} has no effect without a coarse "
+                "level: pass coarse."
+            )
         self.local = attention(features, rngs=rngs)
         heads = self.local.num_heads
         width = self.local.out.in_features // heads
@@ -410,7 +417,7 @@ class SubdomainAttention(nnx.Module):
         return jax.vmap(head)(*self._own(), *inputs)
 
     def _own(self):
-        """Parameters that every head has for itself, of both levels."""
+        """Parameters of every head, of the subdomains and of the coarsest level."""
         coarse = None if self.coarse is None else self.coarse.own()
         return self.local.mixer.own(), coarse
 

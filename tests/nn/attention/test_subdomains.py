@@ -176,10 +176,24 @@ def test_three_levels_equal_their_equations(x, weights):
     two = given["subdomains"]._replace(coarser=None)
     without = run(layer, x, subdomains=two, quadrature_weights=weights)
     assert np.abs(actual - without).max() > 1e-3
-    maps = layer.inspect(x, **given, quadrature_weights=weights)
-    assert maps.maps.shape == maps.coarser.maps.shape == (HEADS, 3, BASIS, BASIS)
-    assert maps.coarse_map.shape == (HEADS, BASIS, BASIS)
-    np.testing.assert_allclose(maps.coarser.basis.sum(-1), 1, rtol=1e-9)
+    # Inspection shows on the hats what two levels show with the hats' means as points.
+    inspect = jax.jit(layer.inspect)
+    maps = inspect(x, **given, quadrature_weights=weights)
+    w, h = np.asarray(weights), dense(given["subdomains"].coarse_space)
+    projected = run(layer.local.basis.projection, x)
+    means = oracles.project(np.asarray(projected), h, w, method="mean")
+    hats = make()
+    hats.local.basis.projection = lambda means: means
+    hats.coarse = layer.coarse
+    hats = jax.jit(hats.inspect)(
+        means, subdomains=given["subdomains"].coarser, quadrature_weights=h.T @ w
+    )
+    for name in ("maps", "coarse_map", "basis"):
+        actual = getattr(maps.coarser, name)
+        np.testing.assert_allclose(actual, getattr(hats, name), rtol=1e-8, atol=1e-10)
+    np.testing.assert_array_equal(maps.coarse_map, maps.coarser.coarse_map)
+    without = inspect(x, subdomains=two, quadrature_weights=weights)
+    np.testing.assert_allclose(maps.maps, without.maps, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("levels", by_day([1, 2, 3], [3]))
@@ -477,7 +491,11 @@ def test_subdomains_of_grids_are_boxes_with_hats(x):
         ({"num_boxes": 2, "overlap": 4}, "overlap=4 is larger than a neighbouring"),
         ({"num_boxes": (2,)}, r"num_boxes=\(2,\) must have the same number of axes"),
         ({"num_boxes": 4, "num_levels": 1}, "num_levels=1 must be at least 2"),
-        ({"num_boxes": (2, 4), "num_levels": 3}, "4 boxes per axis, here 2"),
+        (
+            {"num_boxes": (2, 4), "num_levels": 3},
+            r"num_levels=3 need at least 4 boxes per axis, but num_boxes=\(2, 4\)",
+        ),
+        ({"num_boxes": 4, "num_levels": 4}, "num_levels=4 need at least 8 boxes"),
         ({"num_boxes": 2, "num_hats": 7}, r"num_hats=\(7, 7\) must be between"),
     ],
 )
@@ -504,6 +522,16 @@ BAD_CALLS = {
     "coarse superfluous": (
         lambda x: make(coarse=False)(x, **on(ONE, ONE)),
         "coarse_space is given, the layer has no coarse mixer",
+    ),
+    "levels without coarse": (
+        lambda x: nn.SubdomainAttention(
+            FEATURES,
+            attention=attention_of(),
+            coarse=None,
+            subdomains=nn.attention.GridSubdomains((8, 8), 4, num_levels=3),
+            rngs=nnx.Rngs(0),
+        ),
+        "num_levels=3 has no effect without a coarse level",
     ),
     "coarser points": (
         lambda x: make()(x, **on(ONE, ONE, nn.attention.Subdomains(ONE, ONE))),

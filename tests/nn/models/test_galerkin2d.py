@@ -23,7 +23,7 @@ SPECTRAL = partial(
     modes=2,
     point_dim=2,
 )
-POINTWISE = partial(nn.layers.PointwiseDecoder, out_features=1, features=4, point_dim=2)
+QUICK = partial(nn.layers.PointwiseDecoder, out_features=1, features=4, point_dim=2)
 GALERKIN = partial(nn.GalerkinAttention, num_heads=2, point_dim=2, epsilon=1e-7)
 SMALL = {
     "grid_shape": FINE,
@@ -119,7 +119,7 @@ def test_the_model_is_the_chain_of_its_parts(values):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("decoder", [SPECTRAL, POINTWISE])
+@pytest.mark.parametrize("decoder", [SPECTRAL, QUICK])
 def test_without_a_coarse_grid_there_are_no_scalers(values, decoder):
     model = make(down=None, up=None, decoder=decoder)
     assert model.up is None
@@ -154,7 +154,7 @@ def test_the_boundary_is_zeroed_after_decoding_and_then_given(values, rng):
 
 
 def test_the_output_may_live_on_the_coarse_grid(values):
-    model = make(up=None, decoder=POINTWISE, boundary="free")
+    model = make(up=None, decoder=QUICK, boundary="free")
     assert run(model, grid_points(COARSE), values).shape == (20, 1)
 
 
