@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import nnx
 
 from experiments import domain_maps_problem as problem
 from experiments import domain_maps_report
@@ -143,12 +144,14 @@ def make_task(config: Config, cache_dir: str | None = None) -> FreshTask:
         key = jax.random.fold_in(key, step)
         return problem.draw(key, config.law, config.batch_size, config.num_points)
 
-    def start(seed: jax.Array) -> Transfer:
-        return MODELS[config.models[0]][1](config, start_of(seed))
+    def build(config: Config, rngs: nnx.Rngs | None) -> Transfer:
+        del rngs
+        model = MODELS[config.models[0]][1]  # of the member; all models share a task
+        return jax.jit(jax.vmap(lambda seed: model(config, start_of(seed))))(seeds)
 
     return FreshTask(
         draw=sample,
-        build=lambda config, rngs: jax.jit(jax.vmap(start))(seeds),
+        build=build,
         loss=loss,
         evaluate=lambda models, folder: evaluate(models, config),
         optimizer=warm_adam,

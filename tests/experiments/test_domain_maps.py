@@ -220,11 +220,27 @@ def test_a_functional_map_finds_the_same_cell(pair):
     assert error < 0.5
 
 
+def test_members_share_a_task_and_have_their_models():
+    config = dataclasses.replace(TINY, models=tuple(MODELS))
+    members = list(config.members().values())
+    task = study.make_task(members[0])  # as a program makes it, once for all models
+    models = [
+        jax.eval_shape(lambda member=member: task.build(member, None))
+        for member in members
+    ]
+    expected = [MODELS[member.models[0]][1] for member in members]
+    assert [type(model) for model in models] == expected
+
+
 @pytest.mark.nightly
 def test_a_run_compares_all_methods(tmp_path):
+    config = dataclasses.replace(TINY, models=("functional", "distances"))
     with sessions.user():
-        study.run(TINY, workdir=tmp_path)
-    assert read_result(tmp_path)["parameters"] == {"functional_probes": 339}
+        study.run(config, workdir=tmp_path)
+    result = read_result(tmp_path)
+    parameters = {"functional_probes": 339, "distances_probes": 339}
+    assert result["parameters"] == parameters
+    assert result["functional_probes"] != result["distances_probes"]
     text = (tmp_path / "tables.md").read_text()
     assert "functional map, polynomials" in text
     assert (tmp_path / "domain_maps.png").exists()
