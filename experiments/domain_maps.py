@@ -146,7 +146,7 @@ def make_task(config: Config, cache_dir: str | None = None) -> FreshTask:
 
     def build(config: Config, rngs: nnx.Rngs | None) -> Transfer:
         del rngs
-        model = MODELS[config.models[0]][1]  # of the member; all models share a task
+        model = MODELS[config.models[0]][1]
         return jax.jit(jax.vmap(lambda seed: model(config, start_of(seed))))(seeds)
 
     return FreshTask(

@@ -12,12 +12,15 @@ from flax import nnx
 from opjax import samples
 from opjax.learn import (
     DataOptions,
+    FreshTask,
     ModelOptions,
     Program,
     RunOptions,
     Splits,
+    Task,
     TrainingOptions,
 )
+from opjax.learn.cli.study import Tasks
 from opjax.learn.predict import prediction
 from opjax.learn.registry import operators
 from opjax.learn.tasks import supervised
@@ -123,6 +126,23 @@ def test_the_task_of_padded_samples_is_that_of_single_ones(rng):
         single = {k: v[0] for k, v in numpy(bucket).items()}
         one_by_one.append(float(metric(model, single)))
     np.testing.assert_allclose(sorted(found), sorted(one_by_one), rtol=2e-5)
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_models_share_a_task_only_for_its_data(fresh):
+    made = []
+
+    def make_task(config, cache_dir):
+        made.append(config)
+        return FreshTask(loss=len, draw=len) if fresh else Task(train=(), loss=len)
+
+    tasks = Tasks(make_task, None)
+    one, other = (dataclasses.replace(TINY, models=(m,)) for m in ("flare", "lno"))
+    first = tasks(one)
+    assert tasks(dataclasses.replace(one, seeds=(7,))) is first
+    assert (tasks(other) is first) == (not fresh)
+    assert tasks(dataclasses.replace(other, width=6)) is not first
+    assert len(made) == 2 + fresh
 
 
 @pytest.mark.nightly

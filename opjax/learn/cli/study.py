@@ -21,7 +21,7 @@ from opjax.learn.run.devices import Devices
 from opjax.learn.run.fitting import Fitted, fit
 from opjax.learn.run.folder import RunDirectory, run_once
 from opjax.learn.run.settings import Settings
-from opjax.learn.tasks.task import BaseTask, MemberOptions
+from opjax.learn.tasks.task import BaseTask, FreshTask, MemberOptions
 from opjax.training import tuning
 
 # `make_task(config, cache_dir)`, of a member's configuration.
@@ -38,22 +38,30 @@ class StudyOptions(fields.Preset, Protocol):
 
 
 class Tasks:
-    """Builds the tasks of members; reuses a task if only model or seed changes."""
+    """Builds the tasks of members; reuses a task if only model or seed changes.
+
+    A `FreshTask` is reused for other seeds only: models have no data to share.
+    """
 
     def __init__(self, make_task: MakeTask, cache_dir: str | None):
         self._make, self._cache_dir = make_task, cache_dir
-        self._key: dict[str, Any] | None = None
+        self._config: object = None
         self._task: BaseTask | None = None
         self.seconds = 0.0  # spent making them
 
     def __call__(self, config: object) -> BaseTask:
         """Returns the task of a member's configuration."""
-        key = {k: v for k, v in vars(config).items() if k not in ("models", "seeds")}
-        if self._task is None or key != self._key:
+        if self._task is None or self._key(config) != self._key(self._config):
             begin = time.monotonic()
-            self._task, self._key = self._make(config, self._cache_dir), key
+            self._task, self._config = self._make(config, self._cache_dir), config
             self.seconds += time.monotonic() - begin
         return self._task
+
+    def _key(self, config: object) -> dict[str, Any]:
+        """What a task depends on."""
+        fresh = isinstance(self._task, FreshTask)
+        left_out = ("seeds",) if fresh else ("models", "seeds")
+        return {k: v for k, v in vars(config).items() if k not in left_out}
 
 
 def run(
