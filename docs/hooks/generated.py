@@ -216,11 +216,16 @@ def _api_page(title: str, modules: list[str]) -> str:
     return "\n".join(lines)
 
 
-def pages() -> Iterator[tuple[str, str, str]]:
-    """Address, title and text of every generated page."""
+def api_pages() -> Iterator[tuple[str, str, str]]:
+    """Address, title and text of the pages of the API."""
     yield "api/index.md", "", _api_index()
     for name, (title, modules) in API.items():
         yield f"api/{name}.md", title, _api_page(title, modules)
+
+
+def pages() -> Iterator[tuple[str, str, str]]:
+    """Address, title and text of every generated page."""
+    yield from api_pages()
     yield "models.md", "Models", models.page()
     yield from notebooks.pages()
     yield from programs.pages()
