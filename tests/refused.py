@@ -1,10 +1,15 @@
-"""Tests from tables of what is refused, and of the words that name it."""
+"""What is refused, and the words that name it: for one call, and tests from tables."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
+
+
+def value_error(words: str) -> pytest.RaisesExc[ValueError]:
+    """A context that must end with a `ValueError` whose message has these words."""
+    return pytest.raises(ValueError, match=words)
 
 
 def calls(table: Mapping[str, tuple[Callable[[], Any], str]]) -> Callable[[str], None]:

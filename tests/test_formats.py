@@ -11,6 +11,7 @@ from opjax import _formats, export
 from opjax.learn.predict import trained
 from opjax.learn.run import folder
 from opjax.training import _manifest, checkpoint
+from tests.refused import value_error
 from tests.test_compatibility import FOLDER, unpack
 
 MESSAGE = (
@@ -78,7 +79,7 @@ def test_configurations_of_newer_formats_are_refused_and_older_ones_read(tmp_pat
         with pytest.raises(_formats.NewerFormatError, match=MESSAGE.format("conf")):
             read(Config())
     file.write_text('{"format": true}')
-    with pytest.raises(ValueError, match=r"config\.json is damaged: 'True' is no"):
+    with value_error(r"config\.json is damaged: 'True' is no"):
         run(Config())
 
 
@@ -107,5 +108,5 @@ def test_exported_operators_of_newer_formats_are_refused_and_older_ones_read(tmp
     ends = [export._end(content, 7), export._end(content).replace(b" 1,", b" 7,")]
     for end, message in zip(ends, (MESSAGE.format("op"), "checksum"), strict=True):
         path.write_bytes(content + end)
-        with pytest.raises(ValueError, match=message):
+        with value_error(message):
             export.load(path)

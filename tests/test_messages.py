@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 import opjax
 from opjax import geometry, quadrature, schwarz
@@ -26,8 +27,8 @@ def test_softmax_over_no_points_is_that_over_masked_ones():
     masked = opjax.softmax_attention(
         query, jnp.ones((2, 3)), jnp.ones((2, 2)), key_weights=jnp.zeros(2)
     )
-    np.testing.assert_array_equal(found, np.zeros((4, 2)))
-    np.testing.assert_array_equal(found, masked)
+    assert_array_equal(found, np.zeros((4, 2)))
+    assert_array_equal(found, masked)
 
 
 @pytest.mark.nightly
@@ -41,7 +42,7 @@ def test_frequencies_of_half_precision_are_those_of_single(rng, dtype):
         for kind in (jnp.float32, dtype)
     )
     assert half.dtype == dtype
-    np.testing.assert_allclose(np.float32(half), single, rtol=0.05, atol=0.1)
+    assert_allclose(np.float32(half), single, rtol=0.05, atol=0.1)
 
 
 CELLS = np.array([[0, 1, 2]])

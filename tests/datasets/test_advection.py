@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax.datasets import advection
 from opjax.files import ReadOptions
@@ -22,14 +23,14 @@ def test_series_are_read_with_their_velocity_and_diffusivity(folder):
     assert channels["target"] == ("u",)
     for one in found:
         assert one.values.shape == (6, one.num_points, 1)
-        np.testing.assert_allclose(one.times, 0.1 * np.arange(6))
+        assert_allclose(one.times, 0.1 * np.arange(6))
         assert one.features.shape == (one.num_points, 2)
         low, high = advection.DIFFUSIVITIES
         assert low <= one.scalars["diffusivity"] <= high
         sizes = poisson_mesh.signed_areas(one.mesh_points, one.cells)
         assert sizes.min() > 0
         total = one.quadrature_weights.sum()
-        np.testing.assert_allclose(total, sizes.sum(), rtol=1e-5)
+        assert_allclose(total, sizes.sum(), rtol=1e-5)
     first, second = found
     assert first.scalars != second.scalars
     assert not np.array_equal(first.mesh_points[:20], second.mesh_points[:20])
@@ -39,7 +40,7 @@ def test_integrals_are_conserved_and_no_flow_leaves(folder):
     for one in read_series(folder, ReadOptions(**NAMES)).series:
         integrals = one.values[:, :, 0] @ one.quadrature_weights
         # Conserved on the refined mesh; here up to the quadrature of the coarse one.
-        np.testing.assert_allclose(integrals, integrals[0], rtol=0.03)
+        assert_allclose(integrals, integrals[0], rtol=0.03)
         assert one.values.min() > -1e-3
 
 
@@ -52,7 +53,7 @@ def test_frames_satisfy_the_equation_in_the_mean(folder):
     moved = np.diff(centres, axis=0)
     carried = 0.1 * (flows[1:] + flows[:-1]) / 2
     scale = np.abs(carried).max()
-    np.testing.assert_allclose(moved, carried, atol=0.15 * scale)
+    assert_allclose(moved, carried, atol=0.15 * scale)
 
 
 def test_a_smaller_data_set_is_the_start_of_a_larger_one(folder, tmp_path):
@@ -61,8 +62,8 @@ def test_a_smaller_data_set_is_the_start_of_a_larger_one(folder, tmp_path):
         ReadOptions(**NAMES),
     )
     first = read_series(folder, ReadOptions(**NAMES)).series[0]
-    np.testing.assert_array_equal(again.values, first.values)
-    np.testing.assert_array_equal(again.features, first.features)
+    assert_array_equal(again.values, first.values)
+    assert_array_equal(again.features, first.features)
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.io
+from numpy.testing import assert_array_equal
 
 from opjax.files import _parse_apart, apart, variables
 from opjax.files._parse_apart import Message
+from tests.refused import value_error
 
 BOMBS = """
 import os, signal, sys, time
@@ -74,11 +76,11 @@ def bombs(tmp_path, monkeypatch):
     ],
 )
 def test_whatever_happens_there_is_an_error_with_the_file(operation, message, bombs):
-    with pytest.raises(ValueError, match=message) as error:
+    with value_error(message) as error:
         apart.ask(operation, bombs, max_bytes=1000)
     assert str(bombs) in str(error.value)
     answer = apart.ask("fine", bombs, max_bytes=1000)  # of another process
-    np.testing.assert_array_equal(answer.arrays["u"], np.arange(3.0))
+    assert_array_equal(answer.arrays["u"], np.arange(3.0))
 
 
 @pytest.mark.nightly
@@ -152,18 +154,18 @@ def test_messages_are_read_as_they_were_sent(tmp_path, rng):
     assert found is not None
     assert found.values == {"x": [1, "y"]}
     for name, array in arrays.items():
-        np.testing.assert_array_equal(found.arrays[name], array)
+        assert_array_equal(found.arrays[name], array)
         assert found.arrays[name].dtype == array.dtype
     content = (tmp_path / "a").read_bytes()
     (tmp_path / "a").write_bytes(content[:-1])
-    with open(tmp_path / "a", "rb") as file, pytest.raises(ValueError, match="end"):
+    with open(tmp_path / "a", "rb") as file, value_error("end"):
         _parse_apart.receive(file, 1000)
 
 
 def test_the_process_starts_no_jax(tmp_path):
     scipy.io.savemat(tmp_path / "a.mat", {"u": np.eye(2)})
     found = variables.read_variable(tmp_path / "a.mat", "u", source="x")
-    np.testing.assert_array_equal(found, np.eye(2))
+    assert_array_equal(found, np.eye(2))
     process = apart._PARSER._process
     assert process is not None
     if Path("/proc").exists():

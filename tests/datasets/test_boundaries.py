@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import files
 from opjax.learn.config.quantities import parse
 from opjax.learn.predict.quantities import measure
+from tests.datasets.reading import read_one, refused
 
 pyvista = pytest.importorskip("pyvista", reason='needs `pip install "opjax[vtk]"`')
 
@@ -83,12 +85,12 @@ FORMATS = {
 @pytest.mark.parametrize("form", FORMATS)
 def test_boundaries_become_indicators_and_sets_of_points(form, tmp_path):
     path = FORMATS[form](tmp_path)
-    (sample,) = files.read(path, files.ReadOptions(boundary_names="wall"))
+    sample = read_one(path, boundary_names="wall")
     expected = WALL
     if form == "vtu mask of cells":  # whose other points may be on another boundary
         expected = np.sort([*WALL, 1, WALL[-1] + 1])
-    np.testing.assert_array_equal(sample.features[:, 0], marked(expected))
-    np.testing.assert_array_equal(sample.boundaries["wall"], expected)
+    assert_array_equal(sample.features[:, 0], marked(expected))
+    assert_array_equal(sample.boundaries["wall"], expected)
 
 
 @pytest.mark.parametrize("form", sorted(set(FORMATS) - {"vtu lines"}))
@@ -97,19 +99,17 @@ def test_cells_touch_a_boundary_by_a_facet(form, tmp_path):
     if path.suffix == ".npz":
         content = dict(np.load(path)) | {"target": np.ones(len(QUADS))}
         np.savez(path, **content)
-    (sample,) = files.read(
-        path, files.ReadOptions(boundary_names="wall", location="cells")
-    )
-    np.testing.assert_array_equal(sample.features[:, 0], BESIDE)
-    np.testing.assert_array_equal(sample.boundaries["wall"], np.flatnonzero(BESIDE))
+    sample = read_one(path, boundary_names="wall", location="cells")
+    assert_array_equal(sample.features[:, 0], BESIDE)
+    assert_array_equal(sample.boundaries["wall"], np.flatnonzero(BESIDE))
 
 
 def test_numbers_are_names_without_a_table(tmp_path):
     path = npz(tmp_path / "a.npz", boundary=NUMBERS)
-    (sample,) = files.read(path, files.ReadOptions(boundary_names="2,1"))
+    sample = read_one(path, boundary_names="2,1")
     # The corner has one number, and is the end of both boundaries.
-    np.testing.assert_array_equal(sample.boundaries["2"], INLET)
-    np.testing.assert_array_equal(sample.boundaries["1"], WALL)
+    assert_array_equal(sample.boundaries["2"], INLET)
+    assert_array_equal(sample.boundaries["1"], WALL)
 
 
 def test_hdf5_files_have_boundaries(tmp_path):
@@ -118,8 +118,8 @@ def test_hdf5_files_have_boundaries(tmp_path):
         for name, array in dict(np.load(npz(tmp_path / "a.npz"))).items():
             file[f"one/{name}"] = array
         file["one/boundary_wall"] = WALL
-    (sample,) = files.read(tmp_path / "a.h5", files.ReadOptions(boundary_names="wall"))
-    np.testing.assert_array_equal(sample.boundaries["wall"], WALL)
+    sample = read_one(tmp_path / "a.h5", boundary_names="wall")
+    assert_array_equal(sample.boundaries["wall"], WALL)
 
 
 def test_channels_are_fields_then_boundaries_then_geometry(tmp_path):
@@ -134,39 +134,33 @@ def test_channels_are_fields_then_boundaries_then_geometry(tmp_path):
         *("normal_x_inlet", "normal_y_inlet", "distance_inlet"),
     )
     features = found.train[0].features
-    np.testing.assert_allclose(features[:, 5], POINTS[:, 1], atol=1e-7)
-    np.testing.assert_allclose(features[:, 8], POINTS[:, 0], atol=1e-7)
-    np.testing.assert_allclose(
-        features[:, 3:5], np.tile([0, -1], (N * N, 1)), atol=1e-7
-    )
+    assert_allclose(features[:, 5], POINTS[:, 1], atol=1e-7)
+    assert_allclose(features[:, 8], POINTS[:, 0], atol=1e-7)
+    assert_allclose(features[:, 3:5], np.tile([0, -1], (N * N, 1)), atol=1e-7)
 
 
 @pytest.mark.parametrize("location", ["points", "cells"])
 def test_distances_to_the_boundary_of_the_mesh(location, tmp_path):
     rows = len(QUADS) if location == "cells" else N * N
     path = npz(tmp_path / "a.npz", target=np.ones(rows))
-    (sample,) = files.read(
-        path, files.ReadOptions(geometry="normals,distance", location=location)
-    )
+    sample = read_one(path, geometry="normals,distance", location=location)
     x = sample.mesh_points
     exact = np.minimum(x, 1 - x).min(axis=1)
-    np.testing.assert_allclose(sample.features[:, 2], exact, atol=1e-6)
+    assert_allclose(sample.features[:, 2], exact, atol=1e-6)
     lengths = np.linalg.norm(sample.features[:, :2], axis=1)
     assert np.all((np.abs(lengths - 1) < 1e-6) | (lengths == 0))
     below = (x[:, 1] < 0.3) & (x[:, 1] < x[:, 0]) & (x[:, 1] < 1 - x[:, 0])
-    np.testing.assert_allclose(
-        sample.features[below, :2], [[0, -1]] * below.sum(), atol=1e-6
-    )
+    assert_allclose(sample.features[below, :2], [[0, -1]] * below.sum(), atol=1e-6)
     assert sample.boundaries is None
 
 
 def test_layers_decay_with_the_distance_over_the_size_of_the_boundary(tmp_path):
     path = npz(tmp_path / "a.npz", target=np.ones(N * N))
-    (sample,) = files.read(path, files.ReadOptions(geometry="distance,layers"))
+    sample = read_one(path, geometry="distance,layers")
     distance, wide, thin = sample.features.T
     # The box of the boundary is the unit square.
-    np.testing.assert_allclose(wide, 0.5 / (0.5 + distance), rtol=1e-6)
-    np.testing.assert_allclose(thin, np.exp(-6 * distance), rtol=1e-6)
+    assert_allclose(wide, 0.5 / (0.5 + distance), rtol=1e-6)
+    assert_allclose(thin, np.exp(-6 * distance), rtol=1e-6)
 
 
 def test_distances_to_a_sphere_and_a_box_in_space(tmp_path):
@@ -174,10 +168,10 @@ def test_distances_to_a_sphere_and_a_box_in_space(tmp_path):
     mesh = box.cast_to_unstructured_grid()
     mesh.point_data["target"] = np.zeros(125)
     mesh.save(tmp_path / "a.vtu")
-    (sample,) = files.read(tmp_path / "a.vtu", files.ReadOptions(geometry="distance"))
+    sample = read_one(tmp_path / "a.vtu", geometry="distance")
     x = sample.mesh_points
     exact = np.minimum(x, 1 - x).min(axis=1)
-    np.testing.assert_allclose(sample.features[:, 0], exact, atol=1e-6)
+    assert_allclose(sample.features[:, 0], exact, atol=1e-6)
 
 
 def test_a_surface_has_normals_if_it_is_closed(tmp_path):
@@ -186,19 +180,21 @@ def test_a_surface_has_normals_if_it_is_closed(tmp_path):
     mesh = sphere.cast_to_unstructured_grid()
     mesh.point_data["target"] = np.zeros(mesh.n_points)
     mesh.save(tmp_path / "a.vtu")
-    (sample,) = files.read(tmp_path / "a.vtu", files.ReadOptions(geometry="normals"))
+    sample = read_one(tmp_path / "a.vtu", geometry="normals")
     outwards = sample.mesh_points / np.linalg.norm(sample.mesh_points, axis=1)[:, None]
     assert np.sum(sample.features * outwards, axis=1).min() > 0.99
-    with pytest.raises(ValueError, match="a.vtu is a surface.*omit distance"):
-        files.read(tmp_path / "a.vtu", files.ReadOptions(geometry="normals,distance"))
+    refused(
+        tmp_path / "a.vtu",
+        "a.vtu is a surface.*omit distance",
+        geometry="normals,distance",
+    )
     mesh.extract_cells(np.arange(5, mesh.n_cells)).save(tmp_path / "b.vtu")
-    with pytest.raises(ValueError, match="b.vtu is an open surface"):
-        files.read(tmp_path / "b.vtu", files.ReadOptions(geometry="normals"))
+    refused(tmp_path / "b.vtu", "b.vtu is an open surface", geometry="normals")
 
 
 def test_files_without_the_options_are_read_as_before(tmp_path):
     path = npz(tmp_path / "a.npz", boundary_wall=np.array(["not", "read"]))
-    (sample,) = files.read(path)
+    sample = read_one(path)
     assert sample.features is None
     assert sample.boundaries is None
 
@@ -217,28 +213,24 @@ def test_files_without_the_options_are_read_as_before(tmp_path):
 )
 def test_bad_boundaries_are_refused(changes, names, message, tmp_path):
     path = npz(tmp_path / "a.npz", **changes)
-    with pytest.raises(ValueError, match=rf"a.npz.*{message}"):
-        files.read(path, files.ReadOptions(boundary_names=names))
+    refused(path, rf"a.npz.*{message}", boundary_names=names)
 
 
 def test_bad_boundaries_of_meshes_are_refused(tmp_path):
     path = vtu(tmp_path / "a.vtu", point_boundary_wall=POINTS)
-    with pytest.raises(ValueError, match="one number per point or cell"):
-        files.read(path, files.ReadOptions(boundary_names="wall"))
+    refused(path, "one number per point or cell", boundary_names="wall")
     path = vtu(tmp_path / "a.vtu", point_boundary=NUMBERS, field_boundary_names=["a"])
-    with pytest.raises(ValueError, match="no boundary 'wall'; it has a"):
-        files.read(path, files.ReadOptions(boundary_names="wall"))
+    refused(path, "no boundary 'wall'; it has a", boundary_names="wall")
 
 
 def test_a_boundary_without_facets_has_no_distance(tmp_path):
     path = npz(tmp_path / "a.npz", boundary_probe=[7])
-    with pytest.raises(ValueError, match="a.npz: no facet.*'probe'"):
-        files.read(path, files.ReadOptions(boundary_names="probe", geometry="distance"))
+    refused(
+        path, "a.npz: no facet.*'probe'", boundary_names="probe", geometry="distance"
+    )
     np.savez(path, mesh_points=POINTS, target=np.ones(N * N))
-    with pytest.raises(ValueError, match="a.npz has no array 'cells'"):
-        files.read(path, files.ReadOptions(geometry="distance"))
-    with pytest.raises(ValueError, match="unknown; choose from"):
-        files.read(path, files.ReadOptions(geometry="curvature"))
+    refused(path, "a.npz has no array 'cells'", geometry="distance")
+    refused(path, "unknown; choose from", geometry="curvature")
 
 
 SIDES = {"wall": (1, 0), "right": (0, 1), "top": (1, 1), "inlet": (0, 0)}
@@ -267,16 +259,13 @@ def test_patches_share_their_corners_whoever_has_the_number(
         path = vtu(tmp_path / "a.vtu", point_boundary=numbers)
         names = [str(order.index(name) + 1) for name in SIDES]
     names = [*SIDES] if form == "npz" else names
-    (sample,) = files.read(
-        path,
-        files.ReadOptions(boundary_names=names, geometry="distance", target="target"),
-    )
+    sample = read_one(path, boundary_names=names, geometry="distance", target="target")
     for place, name in enumerate(SIDES):
         axis, value = SIDES[name]
         exact = np.abs(POINTS[:, axis] - value)
         found = sample.features[:, 4 + place]
-        np.testing.assert_allclose(found, exact, atol=1e-7)
-        np.testing.assert_array_equal(sample.features[:, place] == 1, exact == 0)
+        assert_allclose(found, exact, atol=1e-7)
+        assert_array_equal(sample.features[:, place] == 1, exact == 0)
         text = f"integral:u@{names[place]}"
         (row,) = measure(parse(text), sample, [sample.target], {"target": ["u"]})
         assert row[text] == pytest.approx(1)
@@ -294,7 +283,7 @@ def test_patches_of_a_smooth_boundary_share_no_facet(tmp_path):
         target=np.ones(21),
         boundary=np.repeat([0, 1, 2], [1, 10, 10]),
     )
-    (sample,) = files.read(tmp_path / "a.npz", files.ReadOptions(boundary_names="1,2"))
+    sample = read_one(tmp_path / "a.npz", boundary_names="1,2")
     wanted = parse("integral:u@1,integral:u@2")
     (row,) = measure(wanted, sample, [sample.target], {"target": ["u"]})
     assert sum(row.values()) == pytest.approx(40 * np.sin(np.pi / 20))
@@ -312,13 +301,11 @@ def test_patches_of_a_solid_share_edges_and_corners(tmp_path):
     mesh.point_data["target"] = np.ones(len(points))
     mesh.save(tmp_path / "a.vtu")
     names = list("123456")
-    (sample,) = files.read(
-        tmp_path / "a.vtu", files.ReadOptions(boundary_names=names, geometry="distance")
-    )
+    sample = read_one(tmp_path / "a.vtu", boundary_names=names, geometry="distance")
     for place in range(6):
         axis, value = divmod(place, 2)
         exact = np.abs(points[:, axis] - value)
-        np.testing.assert_allclose(sample.features[:, 6 + place], exact, atol=1e-6)
+        assert_allclose(sample.features[:, 6 + place], exact, atol=1e-6)
 
 
 def write_surface(path, bodies, names=()):
@@ -353,19 +340,17 @@ def test_normals_of_every_body_point_outwards_however_it_is_listed(which, tmp_pa
     write_surface(tmp_path / "a.vtu", [*bodies, ground], ("a", "b", "ground"))
     count = len(centers)
     for names, rows in (("a", centers[:, 0] == 0), ("b", centers[:, 0] == 3)):
-        (sample,) = files.read(
-            tmp_path / "a.vtu",
-            files.ReadOptions(geometry="normals", boundary_names=names),
-        )
+        sample = read_one(tmp_path / "a.vtu", geometry="normals", boundary_names=names)
         outwards = sample.mesh_points[:count][rows] - centers[rows]
         along = np.sum(sample.features[:count, 1:][rows] * outwards, axis=1)
         assert along.min() > 0
     for names in ("ground", ""):
-        with pytest.raises(ValueError, match="a.vtu is an open surface: 8 edges"):
-            files.read(
-                tmp_path / "a.vtu",
-                files.ReadOptions(geometry="normals", boundary_names=names),
-            )
+        refused(
+            tmp_path / "a.vtu",
+            "a.vtu is an open surface: 8 edges",
+            geometry="normals",
+            boundary_names=names,
+        )
 
 
 def test_a_surface_of_quads_in_an_array_is_one(tmp_path):
@@ -374,14 +359,12 @@ def test_a_surface_of_quads_in_an_array_is_one(tmp_path):
     arrays = {"mesh_points": np.asarray(box.points, float), "target": np.ones(8)}
     arrays["cells"] = box.regular_faces
     np.savez(tmp_path / "a.npz", **arrays)
-    (sample,) = files.read(
-        tmp_path / "a.npz", files.ReadOptions(geometry="normals", quadrature=True)
-    )
+    sample = read_one(tmp_path / "a.npz", geometry="normals", quadrature=True)
     assert (np.sum(sample.features * sample.mesh_points, axis=1) > 0.8).all()
     assert sample.quadrature_weights.sum() == pytest.approx(6)
     np.savez(tmp_path / "a.npz", **arrays | {"target": np.ones(6)})
-    (sample,) = files.read(tmp_path / "a.npz", files.ReadOptions(location="cells"))
-    np.testing.assert_allclose(sample.quadrature_weights, 1, rtol=1e-6)
+    sample = read_one(tmp_path / "a.npz", location="cells")
+    assert_allclose(sample.quadrature_weights, 1, rtol=1e-6)
     surface = sample._replace(cells=arrays["cells"], mesh_points=arrays["mesh_points"])
     surface = surface._replace(quadrature_weights=None, target=None)
     files.write(tmp_path / "b.vtu", surface._replace(name=""), np.ones((8, 1)))
@@ -426,18 +409,13 @@ def test_second_order_cells_have_the_distances_of_their_corners(kind, tmp_path):
         return (points[:, 2] == 0).astype(int)
 
     curved(kind, tmp_path / "a.vtu", boundary_wall=below)
-    (sample,) = files.read(
-        tmp_path / "a.vtu", files.ReadOptions(geometry="distance,normals")
-    )
+    sample = read_one(tmp_path / "a.vtu", geometry="distance,normals")
     x = sample.mesh_points
     exact = np.minimum(x, 1 - x).min(axis=1)
-    np.testing.assert_allclose(sample.features[:, 3], exact, atol=1e-6)
-    (sample,) = files.read(
-        tmp_path / "a.vtu",
-        files.ReadOptions(geometry="distance", boundary_names="wall"),
-    )
-    np.testing.assert_allclose(sample.features[:, 1], x[:, 2], atol=1e-6)
-    np.testing.assert_array_equal(sample.features[:, 0], x[:, 2] == 0)
+    assert_allclose(sample.features[:, 3], exact, atol=1e-6)
+    sample = read_one(tmp_path / "a.vtu", geometry="distance", boundary_names="wall")
+    assert_allclose(sample.features[:, 1], x[:, 2], atol=1e-6)
+    assert_array_equal(sample.features[:, 0], x[:, 2] == 0)
 
 
 @pytest.mark.parametrize("kind", [24, 25])
@@ -448,17 +426,15 @@ def test_second_order_cells_have_the_centres_and_volumes_of_their_corners(
     mesh.cell_data["q"] = np.arange(mesh.n_cells, dtype=float)
     mesh.save(tmp_path / "a.vtu")
     given = {"target": "q", "location": "cells", "geometry": "distance"}
-    (sample,) = files.read(tmp_path / "a.vtu", files.ReadOptions(**given))
-    np.testing.assert_array_equal(sample.target[:, 0], mesh.cell_data["q"])
+    sample = read_one(tmp_path / "a.vtu", **given)
+    assert_array_equal(sample.target[:, 0], mesh.cell_data["q"])
     x = sample.mesh_points
     exact = np.minimum(x, 1 - x).min(axis=1)
-    np.testing.assert_allclose(sample.features[:, 0], exact, atol=1e-6)
+    assert_allclose(sample.features[:, 0], exact, atol=1e-6)
     assert sample.quadrature_weights.sum() == pytest.approx(1)
     weighted = sample.quadrature_weights @ sample.mesh_points
-    np.testing.assert_allclose(weighted, 0.5, rtol=1e-5)
-    (points,) = files.read(
-        tmp_path / "a.vtu", files.ReadOptions(quadrature=True, target="target")
-    )
+    assert_allclose(weighted, 0.5, rtol=1e-5)
+    points = read_one(tmp_path / "a.vtu", quadrature=True, target="target")
     assert points.quadrature_weights.sum() == pytest.approx(1, rel=1e-5)
 
 
@@ -468,8 +444,7 @@ def test_what_triangulate_makes_of_second_order_cells_is_refused(tmp_path):
     found = pyvista.read(tmp_path / "b.vtu")
     if found.n_cells == mesh.n_cells:
         pytest.skip("this pyvista leaves second-order cells as they are")
-    with pytest.raises(ValueError, match=r"b.vtu: about \d+% of the faces"):
-        files.read(tmp_path / "b.vtu", files.ReadOptions(geometry="distance"))
+    refused(tmp_path / "b.vtu", r"b.vtu: about \d+% of the faces", geometry="distance")
 
 
 def test_boxes_that_triangulate_divides_conform(tmp_path):
@@ -477,10 +452,10 @@ def test_boxes_that_triangulate_divides_conform(tmp_path):
     mesh = pyvista.ImageData(dimensions=(4, 4, 4)).cast_to_unstructured_grid()
     mesh.point_data["target"] = np.ones(64)
     mesh.triangulate().save(tmp_path / "a.vtu")
-    (sample,) = files.read(tmp_path / "a.vtu", files.ReadOptions(geometry="distance"))
+    sample = read_one(tmp_path / "a.vtu", geometry="distance")
     x = sample.mesh_points
     exact = np.minimum(x, 3 - x).min(axis=1)
-    np.testing.assert_allclose(sample.features[:, 0], exact, atol=1e-6)
+    assert_allclose(sample.features[:, 0], exact, atol=1e-6)
 
 
 def test_cells_beside_a_boundary_mark_its_points_of_higher_order(tmp_path):
@@ -488,7 +463,7 @@ def test_cells_beside_a_boundary_mark_its_points_of_higher_order(tmp_path):
     corners = mesh.points[mesh.cells_dict[25]]
     mesh.cell_data["boundary_wall"] = (corners[..., 2] == 0).any(axis=1).astype(int)
     mesh.save(tmp_path / "a.vtu")
-    (sample,) = files.read(tmp_path / "a.vtu", files.ReadOptions(boundary_names="wall"))
+    sample = read_one(tmp_path / "a.vtu", boundary_names="wall")
     below = np.flatnonzero(sample.mesh_points[:, 2] == 0)
     assert np.isin(below, sample.boundaries["wall"]).all()
 
@@ -507,6 +482,6 @@ def test_weights_of_lagrange_cells_have_the_way_out_that_is_named(
     advice = str(error.value).split("import pyvista; ")[1].split('"')[0]
     monkeypatch.chdir(tmp_path)
     exec(advice, {"pyvista": pyvista})  # noqa: S102
-    (sample,) = files.read("b_linear.vtu", files.ReadOptions(quadrature=True))
+    sample = read_one("b_linear.vtu", quadrature=True)
     assert sample.num_points >= mesh.n_points
     assert sample.quadrature_weights.sum() == pytest.approx(1, rel=1e-5)

@@ -4,10 +4,12 @@ import h5py
 import jax
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import samples
 from opjax.datasets import _generated, burgers
 from opjax.problems import burgers as problem
+from tests.refused import value_error
 
 SMALL = {"num_points": 24, "stride": 3}
 
@@ -26,8 +28,8 @@ def read(folder, **changes):
 def same(found, a, u):
     assert len(found) == len(a) == len(u)
     for sample, initial, solution in zip(found, a, u, strict=True):
-        np.testing.assert_array_equal(sample.features[:, 0], np.float32(initial))
-        np.testing.assert_array_equal(sample.target[:, 0], np.float32(solution))
+        assert_array_equal(sample.features[:, 0], np.float32(initial))
+        assert_array_equal(sample.target[:, 0], np.float32(solution))
         assert sample.grid_shape == (len(initial),)
 
 
@@ -37,7 +39,7 @@ def fields(found):
 
 def test_positions_are_the_same_on_all_grids():
     fine, coarse = burgers.positions(12), burgers.positions(4)
-    np.testing.assert_array_equal(fine[::3], coarse)
+    assert_array_equal(fine[::3], coarse)
     assert coarse.dtype == np.float32
 
 
@@ -49,9 +51,9 @@ def test_generated_samples_solve_the_problem(tmp_path):
             key = jax.random.fold_in(jax.random.key(3), i)
             a, u = map(np.asarray, problem.sample(key, num_points=24))
         assert sample.features.dtype == sample.target.dtype == np.float32
-        np.testing.assert_allclose(sample.features[:, 0], a[::3], rtol=1e-6, atol=1e-7)
-        np.testing.assert_allclose(sample.target[:, 0], u[::3], rtol=1e-6, atol=1e-7)
-        np.testing.assert_array_equal(sample.mesh_points, burgers.positions(8))
+        assert_allclose(sample.features[:, 0], a[::3], rtol=1e-6, atol=1e-7)
+        assert_allclose(sample.target[:, 0], u[::3], rtol=1e-6, atol=1e-7)
+        assert_array_equal(sample.mesh_points, burgers.positions(8))
 
 
 def test_a_smaller_data_set_is_the_start_of_a_larger_one(tmp_path, caplog):
@@ -59,7 +61,7 @@ def test_a_smaller_data_set_is_the_start_of_a_larger_one(tmp_path, caplog):
         few, many = (
             burgers.generate(n, seed=0, cache_dir=tmp_path, **SMALL) for n in (2, 4)
         )
-    np.testing.assert_array_equal(fields(few), fields(many[:2]))
+    assert_array_equal(fields(few), fields(many[:2]))
     assert "ms each" in caplog.text
 
 
@@ -67,7 +69,7 @@ def test_settings_of_the_caller_do_not_matter_but_the_seed_does(tmp_path):
     expected = burgers.generate(2, seed=0, cache_dir=tmp_path / "a", **SMALL)
     with jax.enable_x64(False), jax.threefry_partitionable(False):
         actual = burgers.generate(2, seed=0, cache_dir=tmp_path / "b", **SMALL)
-    np.testing.assert_array_equal(fields(actual), fields(expected))
+    assert_array_equal(fields(actual), fields(expected))
     other = burgers.generate(2, seed=1, cache_dir=tmp_path, **SMALL)
     assert (other[0].features != expected[0].features).any()
 
@@ -90,7 +92,7 @@ def test_generated_and_published_data_are_interchangeable(tmp_path):
     data = burgers.generate(4, seed=0, num_points=24, cache_dir=tmp_path)
     burgers.save(tmp_path / "burgers_data_R10.npz", data)
     train, test = read(tmp_path, stride=1, num_test=1)
-    np.testing.assert_array_equal(fields(train + test), fields(data))
+    assert_array_equal(fields(train + test), fields(data))
 
 
 def test_a_missing_file_is_named_with_its_source(tmp_path):
@@ -103,33 +105,31 @@ def test_a_missing_file_is_named_with_its_source(tmp_path):
 def test_wrong_contents_are_named(pairs, tmp_path):
     path = tmp_path / "burgers_data_R10.npz"
     burgers.save(path, burgers.to_samples(*pairs))
-    with pytest.raises(ValueError, match="7 samples, but 8 were requested"):
+    with value_error("7 samples, but 8 were requested"):
         read(tmp_path, num_train=6)
-    with pytest.raises(ValueError, match=r"\(7, 24\), expected \(any, 48\)"):
+    with value_error(r"\(7, 24\), expected \(any, 48\)"):
         read(tmp_path, num_points=48)
     pairs[1, 6, 0] = np.nan
     burgers.save(path, burgers.to_samples(*pairs))
-    with pytest.raises(
-        ValueError, match=r"u in .* 1 non-finite values in 1 samples.*\[6\]"
-    ):
+    with value_error(r"u in .* 1 non-finite values in 1 samples.*\[6\]"):
         read(tmp_path)
     np.savez(path, coeff=pairs[0])
-    with pytest.raises(ValueError, match=r"\['coeff'\], expected 'a'"):
+    with value_error(r"\['coeff'\], expected 'a'"):
         read(tmp_path)
 
 
 def test_wrong_arguments_are_named_in_the_error(pairs, tmp_path):
-    with pytest.raises(ValueError, match="stride=5 must divide num_points=24"):
+    with value_error("stride=5 must divide num_points=24"):
         burgers.generate(1, seed=0, num_points=24, stride=5, cache_dir=tmp_path)
-    with pytest.raises(ValueError, match="stride=5 must divide"):
+    with value_error("stride=5 must divide"):
         read(tmp_path, stride=5)
-    with pytest.raises(ValueError, match="num_samples"):
+    with value_error("num_samples"):
         burgers.generate(0, seed=0, cache_dir=tmp_path)
-    with pytest.raises(ValueError, match="seed"):
+    with value_error("seed"):
         burgers.generate(1, seed=-1, cache_dir=tmp_path)
-    with pytest.raises(ValueError, match="num_test"):
+    with value_error("num_test"):
         read(tmp_path, num_test=0)
-    with pytest.raises(ValueError, match=r"\(7, 24\) and u has shape \(6, 24\)"):
+    with value_error(r"\(7, 24\) and u has shape \(6, 24\)"):
         burgers.to_samples(pairs[0], pairs[1, 1:])
-    with pytest.raises(ValueError, match="num_points"):
+    with value_error("num_points"):
         burgers.positions(0)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from opjax.datasets import cache
+from tests.refused import value_error
 
 RECIPE = {"version": 1, "seed": 0}
 
@@ -208,15 +209,15 @@ def test_of_two_racing_processes_one_builds_and_both_read(tmp_path):
 
 
 def test_wrong_arguments_are_named_in_the_error(build, tmp_path):
-    with pytest.raises(ValueError, match="name='../x'"):
+    with value_error("name='../x'"):
         cache.cached(build, name="../x", recipe=RECIPE, cache_dir=tmp_path)
-    with pytest.raises(ValueError, match=r"\['seed'\], but 'version' is missing"):
+    with value_error(r"\['seed'\], but 'version' is missing"):
         cache.cached(build, name="x", recipe={"seed": 1}, cache_dir=tmp_path)
     with pytest.raises(TypeError, match="JSON"):
         call(build, tmp_path, seed=np.int64(1))
-    with pytest.raises(ValueError, match="JSON"):
+    with value_error("JSON"):
         call(build, tmp_path, seed=float("nan"))
     with pytest.raises(TypeError, match="'x' has dtype object"):
         call(lambda: {"x": np.array([None])}, tmp_path)
-    with pytest.raises(ValueError, match="'_x'"):
+    with value_error("'_x'"):
         call(lambda: {"_x": 1}, tmp_path)

@@ -1,8 +1,10 @@
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from opjax import samples
 from opjax.datasets import bodies, cars
+from tests.refused import value_error
 
 pyvista = pytest.importorskip("pyvista", reason="needs the extra opjax[vtk]")
 
@@ -37,7 +39,7 @@ def test_drivaerml_is_read_at_the_middles_of_the_cells(surfaces, tmp_path):
     samples.check([*train, *test])
     made = bodies.generate(2, seed=0, resolution=2, cache_dir=tmp_path)
     for found, expected in zip([*train, *test], made, strict=True):
-        np.testing.assert_allclose(found.target, expected.target, atol=1e-6)
+        assert_allclose(found.target, expected.target, atol=1e-6)
         # Middles and areas of flat cells, on a coarse mesh.
         assert np.abs(found.mesh_points - expected.mesh_points).max() < 0.3
         cosines = np.sum(found.features * expected.features, axis=1)
@@ -52,7 +54,7 @@ def test_shapenet_cars_are_read_in_the_published_split(shapenet):
     assert [sample.name for sample in (*train, *test)] == ["c", "a", "b"]
     for sample in (*train, *test):
         expected = sample.mesh_points[:, :1] + ord(sample.name)
-        np.testing.assert_allclose(sample.target, expected, rtol=1e-6)
+        assert_allclose(sample.target, expected, rtol=1e-6)
         radial = sample.mesh_points / np.linalg.norm(
             sample.mesh_points, axis=1, keepdims=True
         )
@@ -71,9 +73,9 @@ def test_missing_files_are_named(surfaces, shapenet, tmp_path):
 
 
 def test_damaged_files_and_missing_fields_are_named(surfaces, shapenet):
-    with pytest.raises(ValueError, match=r"boundary_1.vtp has the fields.*pMeanTrim"):
+    with value_error(r"boundary_1.vtp has the fields.*pMeanTrim"):
         cars.drivaerml(surfaces, num_train=1, num_test=1)
     path = next(shapenet.glob("training_data/param0/*/*.vtk"))
     path.write_bytes(path.read_bytes()[:60])
-    with pytest.raises(ValueError, match="quadpress_smpl"):
+    with value_error("quadpress_smpl"):
         cars.shapenet_car(shapenet, num_train=1, num_test=1)

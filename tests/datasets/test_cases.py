@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import files, samples
 from opjax.samples import Sample, ranges
+from tests.datasets.reading import read_one, refused
+from tests.refused import value_error
 
 POINTS = np.random.default_rng(0).random((6, 2)).astype(np.float32)
 BOTH = {"scalars": "angle,mach", "target_scalars": "lift"}
@@ -31,15 +34,15 @@ def test_scalars_come_from_files_and_tables_in_the_order_of_their_names(tmp_path
     folder = _files(tmp_path / "a")
     _table(folder, _machs())
     found = files.read(folder, files.ReadOptions(**BOTH))
-    np.testing.assert_allclose(found[3].scalars, [3, 0.3], rtol=1e-6)
-    np.testing.assert_array_equal(found[3].target_scalars, [6])
+    assert_allclose(found[3].scalars, [3, 0.3], rtol=1e-6)
+    assert_array_equal(found[3].target_scalars, [6])
     assert found[3].scalars.dtype == np.float32
     divided = files.splits([folder], options=files.ReadOptions(**BOTH))
     assert divided.channels["scalars"] == ("angle", "mach")
     assert divided.channels["target_scalars"] == ("lift",)
     on_disk = files.stored(folder, files.ReadOptions(**BOTH))
     # In the type of the file; samples in memory are narrowed.
-    np.testing.assert_array_equal(np.float32(on_disk[3].scalars), found[3].scalars)
+    assert_array_equal(np.float32(on_disk[3].scalars), found[3].scalars)
     assert on_disk.summaries[0].channels["scalars"] == 2
     # Nothing is read that was not asked for.
     plain = files.read(folder)
@@ -60,17 +63,15 @@ def test_a_column_of_the_table_divides_the_samples(tmp_path):
         assert found.test[0].name.endswith("c0.npz")
     other = _files(tmp_path / "b")
     _table(other, rows, "file,mach,split")
-    with pytest.raises(ValueError, match="split of cases.csv already names the test"):
+    with value_error("split of cases.csv already names the test"):
         files.splits([folder], [other], files.ReadOptions(**BOTH))
 
 
 def test_files_of_fields_on_a_grid_have_scalars(tmp_path):
     arrays = {"u": np.ones((3, 4), np.float32), "angle": 2.5}
     np.savez(tmp_path / "a.npz", **arrays)
-    (found,) = files.read(
-        tmp_path, files.ReadOptions(target="u", scalars="angle", grid_axes=2)
-    )
-    np.testing.assert_array_equal(found.scalars, [2.5])
+    found = read_one(tmp_path, target="u", scalars="angle", grid_axes=2)
+    assert_array_equal(found.scalars, [2.5])
 
 
 def test_field_data_of_vtk_files_and_rows_of_stacked_files_are_scalars(tmp_path):
@@ -80,7 +81,7 @@ def test_field_data_of_vtk_files_and_rows_of_stacked_files_are_scalars(tmp_path)
     mesh["target"] = mesh.points[:, 0]
     mesh.field_data["angle"] = [2.5]
     mesh.save(tmp_path / "one.vtu")
-    (found,) = files.read(tmp_path / "one.vtu", files.ReadOptions(scalars="angle"))
+    found = read_one(tmp_path / "one.vtu", scalars="angle")
     assert found.scalars == pytest.approx([2.5])
     _check_legacy_files(tmp_path, mesh)
     count = 4
@@ -101,27 +102,22 @@ def _check_legacy_files(folder, mesh):
     old = folder / "one.vtk"
     mesh.save(old)
     for source in (old, folder / "one.vtu"):
-        (found,) = files.read(source, files.ReadOptions(scalars="angle"))
+        found = read_one(source, scalars="angle")
         assert found.scalars == pytest.approx([2.5])
-        with pytest.raises(ValueError, match=r"no scalar 'mach', only.*'angle'"):
-            files.read(source, files.ReadOptions(scalars="mach"))
+        refused(source, r"no scalar 'mach', only.*'angle'", scalars="mach")
     with files.extended(
         old, folder / "more.vtk", files.ReadOptions(scalars="angle")
     ) as several:
         for each in several:
             each.add(each.sample.target, ["prediction"])
-    (found,) = files.read(
-        folder / "more.vtk", files.ReadOptions(scalars="angle", target="prediction")
-    )
+    found = read_one(folder / "more.vtk", scalars="angle", target="prediction")
     assert found.scalars == pytest.approx([2.5])
     mesh.field_data["angle"] = [2.5, 3]
     mesh.save(old)
-    with pytest.raises(ValueError, match=r"angle has shape \(2,\).*one number"):
-        files.read(old, files.ReadOptions(scalars="angle"))
+    refused(old, r"angle has shape \(2,\).*one number", scalars="angle")
     mesh.field_data["angle"] = [np.nan]
     mesh.save(old)
-    with pytest.raises(ValueError, match="one.vtk: the scalar angle is nan"):
-        files.read(old, files.ReadOptions(scalars="angle"))
+    refused(old, "one.vtk: the scalar angle is nan", scalars="angle")
 
 
 @pytest.mark.parametrize(
@@ -139,8 +135,7 @@ def _check_legacy_files(folder, mesh):
 def test_bad_tables_are_refused_by_file_and_line(tmp_path, lines, message):
     folder = _files(tmp_path / "a")
     _table(folder, lines)
-    with pytest.raises(ValueError, match=message):
-        files.read(folder, files.ReadOptions(**BOTH))
+    refused(folder, message, **BOTH)
 
 
 @pytest.mark.parametrize(
@@ -157,8 +152,7 @@ def test_bad_tables_are_refused_by_file_and_line(tmp_path, lines, message):
 def test_tables_that_are_none_are_told_what_they_need(tmp_path, text, message):
     folder = _files(tmp_path / "a")
     (folder / "cases.csv").write_text(text)
-    with pytest.raises(ValueError, match=message):
-        files.read(folder, files.ReadOptions(scalars="mach"))
+    refused(folder, message, scalars="mach")
 
 
 def test_line_ends_and_marks_of_other_systems_make_no_difference(tmp_path):
@@ -179,40 +173,31 @@ def test_line_ends_and_marks_of_other_systems_make_no_difference(tmp_path):
             ]
         )
     for other in found[1:]:
-        np.testing.assert_array_equal(other, found[0])
+        assert_array_equal(other, found[0])
 
 
 def test_scalars_that_are_named_as_fields_are_told_where_they_belong(tmp_path):
     folder = _files(tmp_path / "a")
-    with pytest.raises(ValueError, match="angle has 1 rows.*give --scalar_names"):
-        files.read(folder, files.ReadOptions(features="angle"))
+    refused(folder, "angle has 1 rows.*give --scalar_names", features="angle")
 
 
 def test_bad_scalars_are_refused_by_file_and_name(tmp_path):
     folder = _files(tmp_path / "a")
-    with pytest.raises(ValueError, match=r"c0\.npz has no scalar 'mach'.*cases\.csv"):
-        files.read(folder, files.ReadOptions(scalars="mach"))
+    refused(folder, r"c0\.npz has no scalar 'mach'.*cases\.csv", scalars="mach")
     _table(folder, [f"c{i}.npz,1" for i in range(6)], "file,angle")
-    with pytest.raises(ValueError, match="angle is in the file and in"):
-        files.read(folder, files.ReadOptions(scalars="angle"))
+    refused(folder, "angle is in the file and in", scalars="angle")
     bad = _files(tmp_path / "b", angle=np.ones(6))
-    with pytest.raises(ValueError, match=r"angle has shape \(6,\).*--feature_names"):
-        files.read(bad, files.ReadOptions(scalars="angle"))
+    refused(bad, r"angle has shape \(6,\).*--feature_names", scalars="angle")
     bad = _files(tmp_path / "c", angle=np.inf)
-    with pytest.raises(ValueError, match=r"c0\.npz: the scalar angle is inf"):
-        files.read(bad, files.ReadOptions(scalars="angle"))
+    refused(bad, r"c0\.npz: the scalar angle is inf", scalars="angle")
     bad = _files(tmp_path / "d", angle=np.array("two"))
-    with pytest.raises(ValueError, match="angle has dtype"):
-        files.read(bad, files.ReadOptions(scalars="angle"))
-    with pytest.raises(ValueError, match="angle has two roles"):
-        files.read(folder, files.ReadOptions(scalars="angle", features="angle"))
+    refused(bad, "angle has dtype", scalars="angle")
+    refused(folder, "angle has two roles", scalars="angle", features="angle")
     head = "file,mach,split"
     _table(folder, [f"{row},learn" for row in _machs()], head)
-    with pytest.raises(ValueError, match="split='learn'"):
-        files.read(folder, files.ReadOptions(scalars="mach"))
+    refused(folder, "split='learn'", scalars="mach")
     (folder / "cases.csv").write_text("name,mach\nc0.npz,1\n")
-    with pytest.raises(ValueError, match=r"no column 'file', only \['name', 'mach'\]"):
-        files.read(folder, files.ReadOptions(scalars="mach"))
+    refused(folder, r"no column 'file', only \['name', 'mach'\]", scalars="mach")
 
 
 def _sample(**given):
@@ -221,11 +206,11 @@ def _sample(**given):
 
 def test_samples_with_other_scalars_do_not_fit():
     one = np.ones(1, np.float32)
-    with pytest.raises(ValueError, match="sample 1 has .*all samples"):
+    with value_error("sample 1 has .*all samples"):
         samples.check([_sample(scalars=one), _sample()])
-    with pytest.raises(ValueError, match=r"scalars has shape \(1, 1\)"):
+    with value_error(r"scalars has shape \(1, 1\)"):
         samples.check([_sample(scalars=one[None])])
-    with pytest.raises(ValueError, match="must be finite"):
+    with value_error("must be finite"):
         samples.check([_sample(scalars=one * np.nan)])
     with pytest.raises(TypeError, match="scalars has dtype int64"):
         samples.check([_sample(scalars=np.ones(1, np.int64))])
@@ -238,14 +223,14 @@ def test_arrays_of_many_samples_give_each_its_row():
         scalars=np.arange(6.0).reshape(3, 2),
         target_scalars=np.arange(3.0),
     )
-    np.testing.assert_array_equal(found[2].scalars, [4, 5])
-    np.testing.assert_array_equal(found[2].target_scalars, [2])
+    assert_array_equal(found[2].scalars, [4, 5])
+    assert_array_equal(found[2].target_scalars, [2])
     (bucket,) = samples.stack(found)
     assert bucket["scalars"].shape == (3, 2)
     padded = samples.pad(found[0], 8)
     assert padded["mesh_points"].shape == (8, 2)
     assert padded["scalars"].shape == (2,)
-    with pytest.raises(ValueError, match="scalars has shape"):
+    with value_error("scalars has shape"):
         samples.from_arrays(mesh_points=POINTS, target=np.ones((3, 6)), scalars=[1.0])
 
 
@@ -305,18 +290,18 @@ def test_the_column_split_divides_samples_without_scalars(in_memory, tmp_path):
         )
         names = [[s.name[-6:-4] for s in part] for part in found[:3]]
         assert names == [["c1", "c2", "c4"], ["c3"], ["c0", "c5"]]
-    with pytest.raises(ValueError, match="split of cases.csv already names the test"):
+    with value_error("split of cases.csv already names the test"):
         files.splits([folder], [_files(tmp_path / "b")], in_memory=in_memory)
 
 
 def test_samples_without_a_part_are_not_left_out_silently(tmp_path):
     folder = _files(tmp_path / "a")
     _divided(folder, 4)
-    with pytest.raises(ValueError, match="is missing for 2 of 6 samples"):
+    with value_error("is missing for 2 of 6 samples"):
         files.splits([folder])
     assert len(files.read(folder)) == 6
     _divided(folder)
-    with pytest.raises(ValueError, match="is missing for 3 of 9 samples"):
+    with value_error("is missing for 3 of 9 samples"):
         files.splits([folder, _files(tmp_path / "b", 3)])
 
 
@@ -326,5 +311,5 @@ def test_tables_of_other_programs_are_passed_over_without_scalars(tmp_path):
         (folder / "cases.csv").write_text(text, encoding="latin-1")
         assert len(files.splits([folder]).train) > 0
     _table(folder, ["c0.npz,learn"], "file,split")
-    with pytest.raises(ValueError, match="split='learn'"):
+    with value_error("split='learn'"):
         files.splits([folder])

@@ -5,9 +5,12 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import files
 from tests import sessions
+from tests.datasets.reading import read_one, refused
+from tests.refused import value_error
 
 pyvista = pytest.importorskip("pyvista", reason='needs `pip install "opjax[vtk]"`')
 
@@ -38,17 +41,15 @@ def mixed(path, *, lines=False):
 def test_samples_are_centres_with_areas_for_weights(tmp_path, suffix):
     path = tmp_path / f"a{suffix}"
     mesh = mixed(path)
-    (sample,) = files.read(
-        path, files.ReadOptions(location="cells", features="k", target="u")
-    )
+    sample = read_one(path, location="cells", features="k", target="u")
     sizes = mesh.compute_cell_sizes().cell_data["Area"]
-    np.testing.assert_allclose(sample.quadrature_weights, sizes, rtol=1e-6)
+    assert_allclose(sample.quadrature_weights, sizes, rtol=1e-6)
     centers = [[0.5, 0.5], [1.5, 0.5], [0.5, 4 / 3], [7 / 3, 0.5]]
-    np.testing.assert_allclose(sample.mesh_points, centers, rtol=1e-6)
-    np.testing.assert_array_equal(sample.features[:, 0], [1, 2, 3, 4])
-    np.testing.assert_array_equal(sample.target, mesh.cell_data["u"])
+    assert_allclose(sample.mesh_points, centers, rtol=1e-6)
+    assert_array_equal(sample.features[:, 0], [1, 2, 3, 4])
+    assert_array_equal(sample.target, mesh.cell_data["u"])
     assert sample.cells is None
-    np.testing.assert_allclose(sample.quadrature_weights.sum(), 3)
+    assert_allclose(sample.quadrature_weights.sum(), 3)
 
 
 @pytest.mark.parametrize("suffix", [".vtu", ".vtk"])
@@ -64,12 +65,12 @@ def test_predictions_become_cell_data_of_the_same_file(tmp_path, suffix, lines):
     for file in (copy, other):
         found = pyvista.read(file)
         predicted = found.cell_data["prediction"]
-        np.testing.assert_array_equal(predicted[2 * lines :], values)
+        assert_array_equal(predicted[2 * lines :], values)
         assert np.isnan(predicted[: 2 * lines]).all()  # nothing is predicted on lines
-        np.testing.assert_array_equal(found.point_data["p"], mesh.point_data["p"])
+        assert_array_equal(found.point_data["p"], mesh.point_data["p"])
         assert "prediction" not in found.point_data
-        (again,) = files.read(file, files.ReadOptions(**options))
-        np.testing.assert_array_equal(again.target, each.sample.target)
+        again = read_one(file, **options)
+        assert_array_equal(again.target, each.sample.target)
 
 
 def arrays(**changes):
@@ -84,11 +85,11 @@ def test_arrays_with_one_row_for_each_cell(tmp_path):
     options = {"location": "cells", "features": "k", "target": "u"}
     with files.extended(path, copy, files.ReadOptions(**options)) as (each,):
         each.add(np.array([[3.0], [4.0]]))
-    np.testing.assert_allclose(each.sample.mesh_points, [[0.5, 0.5], [1.5, 0.5]])
-    np.testing.assert_allclose(each.sample.quadrature_weights, 1)
-    np.testing.assert_array_equal(np.load(copy)["prediction"], [3, 4])
+    assert_allclose(each.sample.mesh_points, [[0.5, 0.5], [1.5, 0.5]])
+    assert_allclose(each.sample.quadrature_weights, 1)
+    assert_array_equal(np.load(copy)["prediction"], [3, 4])
     stored = files.stored(path, files.ReadOptions(**options))
-    np.testing.assert_array_equal(stored[0].target, each.sample.target)
+    assert_array_equal(stored[0].target, each.sample.target)
 
 
 def test_hexahedra_are_weighted_by_their_volumes(tmp_path):
@@ -96,25 +97,27 @@ def test_hexahedra_are_weighted_by_their_volumes(tmp_path):
     mesh = pyvista.RectilinearGrid(*axes).cast_to_unstructured_grid()
     mesh.cell_data["target"] = np.zeros(4)
     mesh.save(tmp_path / "a.vtu")
-    (sample,) = files.read(tmp_path / "a.vtu", files.ReadOptions(location="cells"))
-    np.testing.assert_allclose(sample.quadrature_weights, [1, 2, 1, 2])
+    sample = read_one(tmp_path / "a.vtu", location="cells")
+    assert_allclose(sample.quadrature_weights, [1, 2, 1, 2])
 
 
 def test_a_field_at_the_other_location_is_named_with_the_flag(tmp_path):
     path = tmp_path / "a.vtu"
     mixed(path)
-    with pytest.raises(ValueError, match=r"a.vtu has 'u' as cell data.*=cells"):
-        files.read(path, files.ReadOptions(target="u"))
-    with pytest.raises(ValueError, match=r"a.vtu has 'p' as point data.*leave out"):
-        files.read(path, files.ReadOptions(location="cells", target="p"))
-    with pytest.raises(ValueError, match=r"a.vtu has no array 'q'"):
-        files.read(path, files.ReadOptions(location="cells", target="q"))
+    refused(path, r"a.vtu has 'u' as cell data.*=cells", target="u")
+    refused(
+        path, r"a.vtu has 'p' as point data.*leave out", location="cells", target="p"
+    )
+    refused(path, r"a.vtu has no array 'q'", location="cells", target="q")
     np.savez(tmp_path / "a.npz", **arrays())
-    with pytest.raises(ValueError, match=r"a.npz: u has 2 rows.*=cells"):
-        files.read(tmp_path / "a.npz", files.ReadOptions(target="u"))
+    refused(tmp_path / "a.npz", r"a.npz: u has 2 rows.*=cells", target="u")
     np.savez(tmp_path / "a.npz", **arrays(u=np.ones(8)))
-    with pytest.raises(ValueError, match=r"a.npz: u has shape \(8,\).*2 cells"):
-        files.read(tmp_path / "a.npz", files.ReadOptions(location="cells", target="u"))
+    refused(
+        tmp_path / "a.npz",
+        r"a.npz: u has shape \(8,\).*2 cells",
+        location="cells",
+        target="u",
+    )
 
 
 @pytest.mark.parametrize(
@@ -136,11 +139,13 @@ def test_a_field_at_the_other_location_is_named_with_the_flag(tmp_path):
 )
 def test_bad_cells_are_refused_by_number(tmp_path, changes, message):
     np.savez(tmp_path / "a.npz", **arrays(**changes))
-    with pytest.raises(ValueError, match=rf"a.npz.*{message}"):
-        files.read(
-            tmp_path / "a.npz",
-            files.ReadOptions(location="cells", features="k", target="u"),
-        )
+    refused(
+        tmp_path / "a.npz",
+        rf"a.npz.*{message}",
+        location="cells",
+        features="k",
+        target="u",
+    )
 
 
 def test_tetrahedra_are_inside_out_only_against_others(tmp_path):
@@ -148,36 +153,34 @@ def test_tetrahedra_are_inside_out_only_against_others(tmp_path):
     cells = np.array([[0, 2, 1, 3], [4, 1, 2, 3]])  # all mirrored
     given = {"mesh_points": points, "target": np.ones(2)}
     np.savez(tmp_path / "a.npz", cells=cells, **given)
-    (sample,) = files.read(tmp_path / "a.npz", files.ReadOptions(location="cells"))
+    sample = read_one(tmp_path / "a.npz", location="cells")
     assert (sample.quadrature_weights > 0).all()
     np.savez(tmp_path / "a.npz", cells=[cells[0], cells[1, [1, 0, 2, 3]]], **given)
-    with pytest.raises(ValueError, match=r"inverted.*the first one is cell 0"):
-        files.read(tmp_path / "a.npz", files.ReadOptions(location="cells"))
+    refused(tmp_path / "a.npz", r"inverted.*the first one is cell 0", location="cells")
 
 
 def test_meshes_without_linear_cells_are_refused(tmp_path, monkeypatch):
     mesh = pyvista.PolyData(np.pad(POINTS, [(0, 0), (0, 1)]))
     mesh.cast_to_unstructured_grid().save(tmp_path / "a.vtu")
-    with pytest.raises(
-        ValueError, match=r"a.vtu has no cells: its mesh contains only points"
-    ):
-        files.read(
-            tmp_path / "a.vtu", files.ReadOptions(location="cells", need_target=False)
-        )
+    refused(
+        tmp_path / "a.vtu",
+        r"a.vtu has no cells: its mesh contains only points",
+        location="cells",
+        need_target=False,
+    )
     corners = np.vstack([np.zeros(3), np.eye(3)])
     curved = pyvista.UnstructuredGrid([4, 0, 1, 2, 3], [41], corners)
     curved.save(tmp_path / "b.vtu")
     named = r"b.vtu has cells of the VTK types \[41\] \(VTK_CONVEX_POINT_SET\)"
     given = {"location": "cells", "need_target": False}
-    with pytest.raises(ValueError, match=named) as error:
+    with value_error(named) as error:
         files.read(tmp_path / "b.vtu", files.ReadOptions(**given))
     monkeypatch.chdir(tmp_path)
     exec(str(error.value).split('"')[1], {})  # noqa: S102
-    (sample,) = files.read("b_linear.vtu", files.ReadOptions(**given))
+    sample = read_one("b_linear.vtu", **given)
     assert sample.quadrature_weights.sum() == pytest.approx(1 / 6)
     np.savez(tmp_path / "c.npz", mesh_points=POINTS, target=np.ones(8))
-    with pytest.raises(ValueError, match=r"c.npz has no array 'cells'"):
-        files.read(tmp_path / "c.npz", files.ReadOptions(location="cells"))
+    refused(tmp_path / "c.npz", r"c.npz has no array 'cells'", location="cells")
 
 
 @pytest.mark.parametrize(
@@ -189,14 +192,13 @@ def test_meshes_without_linear_cells_are_refused(tmp_path, monkeypatch):
     ],
 )
 def test_options_that_mean_nothing_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        files.read("none", files.ReadOptions(**options))
+    refused("none", message, **options)
 
 
 def test_a_sample_of_other_cells_is_not_written(tmp_path):
     mixed(tmp_path / "a.vtu")
-    (sample,) = files.read(tmp_path / "a.vtu", files.ReadOptions(target="p"))
-    with pytest.raises(ValueError, match=r"has 4 cells, but the sample has 8 points"):
+    sample = read_one(tmp_path / "a.vtu", target="p")
+    with value_error(r"has 4 cells, but the sample has 8 points"):
         files.write(tmp_path / "b.vtu", sample, np.ones((8, 1)), location="cells")
 
 
@@ -229,7 +231,7 @@ def test_a_run_on_cells_predicts_cells(tmp_path):
         given = {"input": str(tmp_path / "data"), "output": tmp_path / "out"}
         result = predict.run(predict.PredictOptions(tmp_path / "run", **given))
         assert result["num_points"] == 4 * 6
-        with pytest.raises(ValueError, match="location=cells, which needs whole"):
+        with value_error("location=cells, which needs whole"):
             predict.run(predict.PredictOptions(tmp_path / "run", **given, stream=True))
     found = pyvista.read(tmp_path / "out/3.vtu")
     assert found.cell_data["prediction_u"].shape == (4, 2)
@@ -238,7 +240,7 @@ def test_a_run_on_cells_predicts_cells(tmp_path):
 def test_options_of_whole_meshes_are_refused_in_slices():
     from opjax.learn.cli import train
 
-    with pytest.raises(ValueError, match="location=cells has no effect with stream_po"):
+    with value_error("location=cells has no effect with stream_po"):
         train.Config(train="a", location="cells", stream_points=100)
-    with pytest.raises(ValueError, match="geometry=.*unknown"):
+    with value_error("geometry=.*unknown"):
         train.Config(train="a", geometry="curvature")

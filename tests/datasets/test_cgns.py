@@ -7,11 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import files
 from opjax.files import cgns
 from opjax.files.vtk import kinds
 from tests.datasets.plaid import write
+from tests.datasets.reading import read_one, refused
 
 h5py = pytest.importorskip("h5py", reason='needs `pip install "opjax[learn]"`')
 SAMPLES = Path(__file__).parent / "plaid/samples.tar.gz"  # by pyplaid 1.0.0
@@ -37,23 +39,23 @@ def check(folder):
     ]
     for number, sample in enumerate(found):
         given = write.fields(number)
-        np.testing.assert_allclose(sample.mesh_points, points, atol=1e-7)
-        np.testing.assert_array_equal(sample.cells, triangles)
-        np.testing.assert_allclose(sample.target[:, 0], given["u"], rtol=1e-6)
-        np.testing.assert_allclose(sample.features[:, 0], given["v"], rtol=1e-6)
-        np.testing.assert_array_equal(sample.boundaries["wall"], write.WALL)
+        assert_allclose(sample.mesh_points, points, atol=1e-7)
+        assert_array_equal(sample.cells, triangles)
+        assert_allclose(sample.target[:, 0], given["u"], rtol=1e-6)
+        assert_allclose(sample.features[:, 0], given["v"], rtol=1e-6)
+        assert_array_equal(sample.boundaries["wall"], write.WALL)
         mesh = cgns.read(Path(sample.name), 2**24)
         assert set(mesh.field_data.arrays) == {"angle"}  # and no texts
-        np.testing.assert_array_equal(mesh.field_data.arrays["angle"], 1.5 * number)
+        assert_array_equal(mesh.field_data.arrays["angle"], 1.5 * number)
     found = files.read(folder, files.ReadOptions(target="p", location="cells"))
-    np.testing.assert_allclose(found[1].target[:, 0], write.fields(1)["p"], rtol=1e-6)
-    np.testing.assert_allclose(found[1].quadrature_weights.sum(), 1, rtol=1e-6)
+    assert_allclose(found[1].target[:, 0], write.fields(1)["p"], rtol=1e-6)
+    assert_allclose(found[1].quadrature_weights.sum(), 1, rtol=1e-6)
 
 
 def test_samples_of_plaid_are_read(plaid):
     check(plaid)
-    (one,) = files.read(plaid / FIRST, files.ReadOptions(target="u"))
-    np.testing.assert_allclose(one.target[:, 0], write.fields(0)["u"], rtol=1e-6)
+    one = read_one(plaid / FIRST, target="u")
+    assert_allclose(one.target[:, 0], write.fields(0)["u"], rtol=1e-6)
 
 
 def test_samples_that_the_library_writes_now_are_read(tmp_path):
@@ -71,19 +73,16 @@ def test_predictions_on_samples_of_plaid_are_named_after_them(plaid, tmp_path):
         file, tmp_path / written_name(file), files.ReadOptions(target="u")
     ) as (each,):
         each.add(np.ones((16, 1), np.float32))
-    (again,) = files.read(
-        tmp_path / f"{FIRST}.vtu", files.ReadOptions(features="prediction", target="u")
-    )
-    np.testing.assert_array_equal(again.features, 1)
-    np.testing.assert_array_equal(again.target, each.sample.target)
+    again = read_one(tmp_path / f"{FIRST}.vtu", features="prediction", target="u")
+    assert_array_equal(again.features, 1)
+    assert_array_equal(again.target, each.sample.target)
     assert again.mesh_points.shape == (16, 2)
 
 
 def test_a_sample_of_several_times_is_refused(plaid):
     meshes = plaid / FIRST / "meshes"
     shutil.copy(meshes / "mesh_000000000.cgns", meshes / "mesh_000000001.cgns")
-    with pytest.raises(ValueError, match=f"{FIRST} has 2 meshes, one per time"):
-        files.read(plaid, files.ReadOptions(target="u"))
+    refused(plaid, f"{FIRST} has 2 meshes, one per time", target="u")
 
 
 def changed(plaid, change):
@@ -138,8 +137,7 @@ def linked(tree):
 )
 def test_trees_that_are_not_read_are_refused(plaid, change, message):
     file = changed(plaid, change)
-    with pytest.raises(ValueError, match=rf"{FIRST}.*{message}"):
-        files.read(file, files.ReadOptions(target="u"))
+    refused(file, rf"{FIRST}.*{message}", target="u")
 
 
 def test_elements_of_all_dimensions_and_their_boundaries(plaid):
@@ -159,15 +157,11 @@ def test_elements_of_all_dimensions_and_their_boundaries(plaid):
             zone[f"{name}/ data"] = np.asarray(values)
 
     file = changed(plaid, change)
-    (sample,) = files.read(
-        file, files.ReadOptions(target="u", boundary_names="wall", geometry="distance")
-    )
-    np.testing.assert_array_equal(sample.boundaries["wall"], write.WALL)
-    np.testing.assert_allclose(
-        sample.features[:, 1], sample.mesh_points[:, 1], atol=1e-6
-    )
-    (sample,) = files.read(file, files.ReadOptions(target="p", location="cells"))
-    np.testing.assert_allclose(sample.target[:, 0], write.fields(0)["p"], rtol=1e-6)
+    sample = read_one(file, target="u", boundary_names="wall", geometry="distance")
+    assert_array_equal(sample.boundaries["wall"], write.WALL)
+    assert_allclose(sample.features[:, 1], sample.mesh_points[:, 1], atol=1e-6)
+    sample = read_one(file, target="p", location="cells")
+    assert_allclose(sample.target[:, 0], write.fields(0)["p"], rtol=1e-6)
 
 
 @pytest.mark.parametrize(("name", "kind", "count"), [("h27", 29, 1), ("w15", 26, 2)])
@@ -185,4 +179,4 @@ def test_points_of_second_order_are_between_the_corners_as_in_vtk(
         linear = cells.shape[1] - len(between)
         for place, corners in enumerate(between, linear):
             middle = mesh.points[cells[:, corners]].mean(axis=1)
-            np.testing.assert_allclose(mesh.points[cells[:, place]], middle, atol=1e-12)
+            assert_allclose(mesh.points[cells[:, place]], middle, atol=1e-12)

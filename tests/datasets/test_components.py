@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import files
 from opjax.files import components
@@ -9,6 +10,8 @@ from opjax.files.series import read_series
 from opjax.files.vtk import fields as vtk_fields
 from opjax.files.vtk import vtu_write
 from opjax.files.vtk.mesh import NamedArrays, VtkMesh
+from tests.datasets.reading import read_one
+from tests.refused import value_error
 
 _RNG = np.random.default_rng(0)
 _N = 5
@@ -43,7 +46,7 @@ def grid(path, *, labels, **arrays):
 
 
 def read(path, names, **options):
-    (sample,) = files.read(path, files.ReadOptions(target=names, **options))
+    sample = read_one(path, target=names, **options)
     return sample.target
 
 
@@ -58,7 +61,7 @@ def test_invariants_of_tensors_are_those_of_linear_algebra(tmp_path, channels):
     path = archive(tmp_path / "a.npz", S=columns)
     found = read(path, "S:mises,S:mag,S:trace,S:pressure")
     expected = np.stack([mises, size, trace, -trace / 3], axis=1)
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert_allclose(found, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("channels", [6, 9])
@@ -69,7 +72,7 @@ def test_components_of_tensors_are_in_vtks_order(tmp_path, channels):
     found = read(archive(tmp_path / "a.npz", S=columns), names)
     for name, column in zip(names, found.T, strict=True):
         i, j = ("xyz".index(axis) for axis in name[2:])
-        np.testing.assert_allclose(column, full[:, i, j], rtol=1e-6)
+        assert_allclose(column, full[:, i, j], rtol=1e-6)
 
 
 @pytest.mark.parametrize("dimension", [2, 3])
@@ -77,10 +80,10 @@ def test_a_vector_has_components_and_a_size(tmp_path, dimension):
     vectors = _RNG.normal(size=(_N, dimension))
     path = archive(tmp_path / "a.npz", U=vectors)
     names = [f"U_{axis}" for axis in "xyz"[:dimension]]
-    np.testing.assert_allclose(read(path, names), vectors, rtol=1e-6)
-    np.testing.assert_allclose(read(path, "U_X"), vectors[:, :1], rtol=1e-6)
+    assert_allclose(read(path, names), vectors, rtol=1e-6)
+    assert_allclose(read(path, "U_X"), vectors[:, :1], rtol=1e-6)
     size = np.linalg.norm(vectors, axis=1)[:, None]
-    np.testing.assert_allclose(read(path, "U:mag"), size, rtol=1e-6)
+    assert_allclose(read(path, "U:mag"), size, rtol=1e-6)
 
 
 def test_names_of_channels_in_the_file_say_their_order(tmp_path):
@@ -89,13 +92,13 @@ def test_names_of_channels_in_the_file_say_their_order(tmp_path):
     labels = ("S11", "S12", "S13", "S22", "S23", "S33")
     path = grid(tmp_path / "a.vtu", labels={"S": labels}, S=columns[:, order])
     found = read(path, "S_xx,S_yz,S_S23,S:mises")
-    np.testing.assert_allclose(found[:, 0], full[:, 0, 0], rtol=1e-6)
-    np.testing.assert_allclose(found[:, 1], full[:, 1, 2], rtol=1e-6)
-    np.testing.assert_array_equal(found[:, 1], found[:, 2])
+    assert_allclose(found[:, 0], full[:, 0, 0], rtol=1e-6)
+    assert_allclose(found[:, 1], full[:, 1, 2], rtol=1e-6)
+    assert_array_equal(found[:, 1], found[:, 2])
     with pytest.warns(UserWarning, match="channels of S are S11, S12, S13, S22"):
         read(path, "S")
     usual = read(archive(tmp_path / "b.npz", S=columns), "S:mises")
-    np.testing.assert_allclose(found[:, 3:], usual, rtol=1e-6)
+    assert_allclose(found[:, 3:], usual, rtol=1e-6)
 
 
 def test_channels_with_names_of_their_own_are_components(tmp_path):
@@ -103,8 +106,8 @@ def test_channels_with_names_of_their_own_are_components(tmp_path):
     labels = {"S_Principal": ("Min", "Mid", "Max", "Worst")}
     path = grid(tmp_path / "a.vtu", labels=labels, S_Principal=values, S=values)
     found = read(path, "S_Principal_Max")
-    np.testing.assert_allclose(found, values[:, 2:3], rtol=1e-6)
-    with pytest.raises(ValueError, match="S_Principal_Min, S_Principal_Mid"):
+    assert_allclose(found, values[:, 2:3], rtol=1e-6)
+    with value_error("S_Principal_Min, S_Principal_Mid"):
         read(path, "S_Principal_x")
 
 
@@ -112,11 +115,9 @@ def test_names_of_channels_that_say_no_order_are_refused(tmp_path):
     _, columns = tensors(6)
     labels = ("a", "b", "c", "d", "e", "f")
     path = grid(tmp_path / "a.vtu", labels={"S": labels}, S=columns)
-    with pytest.raises(
-        ValueError, match=r"a\.vtu: S: its channels in the file are a, b, c"
-    ):
+    with value_error(r"a\.vtu: S: its channels in the file are a, b, c"):
         read(path, "S:mises")
-    np.testing.assert_allclose(read(path, "S_b"), columns[:, 1:2], rtol=1e-6)
+    assert_allclose(read(path, "S_b"), columns[:, 1:2], rtol=1e-6)
 
 
 def test_an_array_of_the_name_itself_comes_first(tmp_path):
@@ -141,7 +142,7 @@ def test_what_is_no_component_is_refused_with_those_there_are(tmp_path, name, wo
     ones = {"p": np.ones(_N), "q": np.ones((_N, 4))}
     ones |= {"U": np.ones((_N, 3)), "S": np.ones((_N, 6))}
     path = archive(tmp_path / "a.npz", **ones)
-    with pytest.raises(ValueError, match=words):
+    with value_error(words):
         read(path, name)
 
 
@@ -149,8 +150,8 @@ def test_components_of_grids_have_no_axis_of_the_grid(tmp_path):
     vectors, scalars = _RNG.normal(size=(4, 3, 2)), _RNG.normal(size=(4, 3))
     np.savez(tmp_path / "a.npz", U=vectors, p=scalars)
     found = read(tmp_path / "a.npz", "U_y", grid_axes=2)
-    np.testing.assert_allclose(found[:, 0], vectors[..., 1].ravel(), rtol=1e-6)
-    with pytest.raises(ValueError, match="no array 'p_x'"):
+    assert_allclose(found[:, 0], vectors[..., 1].ravel(), rtol=1e-6)
+    with value_error("no array 'p_x'"):
         read(tmp_path / "a.npz", "p_x,U", grid_axes=2)
 
 
@@ -159,9 +160,9 @@ def test_components_of_series_are_those_of_each_frame(tmp_path):
     archive(tmp_path / "a.npz", U=values, times=times)
     options = files.ReadOptions(target="U_y,U:mag")
     (series,) = read_series(tmp_path, options).series
-    np.testing.assert_allclose(series.values[..., 0], values[..., 1], rtol=1e-6)
+    assert_allclose(series.values[..., 0], values[..., 1], rtol=1e-6)
     size = np.linalg.norm(values, axis=2)
-    np.testing.assert_allclose(series.values[..., 1], size, rtol=1e-6)
+    assert_allclose(series.values[..., 1], size, rtol=1e-6)
 
 
 def test_frames_that_stay_on_disk_have_no_components(tmp_path):
@@ -170,7 +171,7 @@ def test_frames_that_stay_on_disk_have_no_components(tmp_path):
         file["mesh_points"], file["times"] = _RNG.random((_N, 2)), np.arange(3.0)
         file["U"] = _RNG.normal(size=(3, _N, 2))
     options = files.ReadOptions(target="U_y")
-    with pytest.raises(ValueError, match="U_y is a component of a field"):
+    with value_error("U_y is a component of a field"):
         read_series(tmp_path, options, in_memory=False)
 
 
@@ -183,7 +184,7 @@ def test_predicted_components_are_written_under_their_names(tmp_path):
         one.add(one.sample.target, ["prediction_U_x", "prediction_U:mag"])
     copy = vtk_fields.load(tmp_path / "b.vtu", 2**20).point_data
     assert copy.arrays.keys() == {"U", "prediction_U_x", "prediction_U:mag"}
-    np.testing.assert_array_equal(copy.arrays["prediction_U_x"], values[:, 0])
+    assert_array_equal(copy.arrays["prediction_U_x"], values[:, 0])
     assert copy.labels == labels
 
 
@@ -192,7 +193,5 @@ def test_files_that_are_read_in_slices_have_no_components(tmp_path):
     path = grid(tmp_path / "a.vtu", labels={}, U=values)
     for role in ("target", "features"):
         options = files.ReadOptions(**{"target": "U", role: "U_x"})
-        with pytest.raises(
-            ValueError, match="component of U, which is read as a whole"
-        ):
+        with value_error("component of U, which is read as a whole"):
             files.read_sliced(path, options)

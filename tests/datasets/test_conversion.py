@@ -9,10 +9,13 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from opjax import files
 from opjax.files import conversion
 from opjax.files.series import read_series
+from tests.datasets.reading import read_one
+from tests.refused import value_error
 
 pyvista = pytest.importorskip("pyvista", reason="needs opjax[vtk]")
 SOLVERS = Path(__file__).parent / "solvers"
@@ -109,9 +112,7 @@ def test_the_line_that_converts_a_file_makes_one_that_is_read(
         files.read(path)
     run(advice(str(said.value)), tmp_path, monkeypatch)
     (converted,) = [*tmp_path.glob(f"{path.stem}.vtu"), *tmp_path.glob("*.npz")]
-    (sample,) = files.read(
-        converted, files.ReadOptions(grid_axes=2 * (name == "a.npy"))
-    )
+    sample = read_one(converted, grid_axes=2 * (name == "a.npy"))
     assert sample.num_points >= 3
 
 
@@ -175,7 +176,7 @@ def save_of_fluent(folder):
 @pytest.mark.parametrize("name", ["a.cas.h5", "a.dat.h5", ""])
 def test_both_files_of_fluent_are_converted_together(name, tmp_path, monkeypatch):
     save_of_fluent(tmp_path)
-    with pytest.raises(ValueError, match="To convert it") as said:
+    with value_error("To convert it") as said:
         files.read(tmp_path / name)
     run(advice(str(said.value)), tmp_path, monkeypatch)
     options = files.ReadOptions(target="SV_P", location="cells")
@@ -194,9 +195,7 @@ def test_the_arrays_of_an_xdmf_file_are_not_taken_for_samples(tmp_path):
         with h5py.File(tmp_path / "a.h5", "w") as file:
             file["data0" if top else "Mesh/mesh/geometry"] = np.zeros((4, 2))
         (tmp_path / "a.xdmf").write_text("<Xdmf>a.h5:/data0</Xdmf>")
-        with pytest.raises(
-            ValueError, match=r"holds the arrays of a\.xdmf; re"
-        ) as said:
+        with value_error(r"holds the arrays of a\.xdmf; re") as said:
             files.read(tmp_path / "a.h5")
         assert "grid_axes" not in str(said.value)
 
@@ -218,10 +217,10 @@ def test_frames_of_calculix_are_converted_by_the_line_for_a_folder_of_cases(
         assert sample.name.endswith("beam.2.vtu")
         assert sample.num_points == 12
         # Four loads of 20 on a square of one: a stress of 80, and its strain.
-        np.testing.assert_allclose(sample.target[:, 3], 80, rtol=1e-4)
-        np.testing.assert_allclose(sample.target[:, 0].max(), 160 / 210000, rtol=1e-3)
+        assert_allclose(sample.target[:, 3], 80, rtol=1e-4)
+        assert_allclose(sample.target[:, 0].max(), 160 / 210000, rtol=1e-3)
     ((series, _), _) = read_series(tmp_path, options)
     assert series.times.tolist() == [1, 2]
-    np.testing.assert_allclose(series.values[1], found[0].target)
+    assert_allclose(series.values[1], found[0].target)
     # The first step has half the loads.
-    np.testing.assert_allclose(series.values[0] * 2, found[0].target, atol=1e-9)
+    assert_allclose(series.values[0] * 2, found[0].target, atol=1e-9)

@@ -6,10 +6,12 @@ import jax
 import numpy as np
 import pytest
 import scipy.io
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import samples
 from opjax.datasets import _generated, darcy
 from opjax.problems import darcy as problem
+from tests.refused import value_error
 
 SMALL = {"num_points": 21, "stride": 4}
 TRAIN, TEST = (f"piececonst_r21_N1024_smooth{i}" for i in (1, 2))
@@ -39,9 +41,9 @@ def write_matlab_73(path, coeff, sol):
 
 def same(found, expected):
     for one, other in zip(found, expected, strict=True):
-        np.testing.assert_array_equal(one.features, other.features)
-        np.testing.assert_array_equal(one.target, other.target)
-        np.testing.assert_array_equal(one.mesh_points, other.mesh_points)
+        assert_array_equal(one.features, other.features)
+        assert_array_equal(one.target, other.target)
+        assert_array_equal(one.mesh_points, other.mesh_points)
         assert one.grid_shape == other.grid_shape
 
 
@@ -59,24 +61,24 @@ def test_generated_samples_solve_the_problem(tmp_path, caplog):
         assert found.grid_shape == (6, 6)
         assert found.features.dtype == found.target.dtype == np.float32
         coefficient, solution = (np.ravel(field)[:, None] for field in sample[:2])
-        np.testing.assert_array_equal(found.features, coefficient)
-        np.testing.assert_allclose(found.target, solution, rtol=1e-6)
+        assert_array_equal(found.features, coefficient)
+        assert_allclose(found.target, solution, rtol=1e-6)
 
 
 def test_samples_are_views_that_share_their_points(pairs):
     found = darcy.to_samples(*pairs)
     assert all(sample.mesh_points is found[0].mesh_points for sample in found)
     points = found[0].mesh_points.reshape(21, 21, 2)
-    np.testing.assert_allclose(points[2, 20], [0.1, 1.0])
+    assert_allclose(points[2, 20], [0.1, 1.0])
     (stacked,) = samples.stack(found)
     assert np.shares_memory(stacked["features"], pairs[0])
     assert np.shares_memory(stacked["target"], pairs[1])
     assert stacked["mesh_points"].strides[0] == 0
-    np.testing.assert_array_equal(stacked["target"], pairs[1].reshape(5, 441, 1))
+    assert_array_equal(stacked["target"], pairs[1].reshape(5, 441, 1))
     (part,) = samples.stack(found[2:4])
-    np.testing.assert_array_equal(part["features"], pairs[0, 2:4].reshape(2, 441, 1))
+    assert_array_equal(part["features"], pairs[0, 2:4].reshape(2, 441, 1))
     (turned,) = samples.stack(found[::-1])
-    np.testing.assert_array_equal(turned["target"], stacked["target"][::-1])
+    assert_array_equal(turned["target"], stacked["target"][::-1])
 
 
 def test_a_smaller_data_set_is_the_start_of_a_larger_one(tmp_path):
@@ -172,13 +174,13 @@ def test_a_damaged_file_is_named(kind, pairs, tmp_path):
     path = tmp_path / f"{TRAIN}{'.npz' if kind == '.npz' else '.mat'}"
     (write_matlab_73 if kind == "7.3" else save)(path, *pairs)
     path.write_bytes(path.read_bytes()[: 2 * path.stat().st_size // 3])
-    with pytest.raises(ValueError, match=f"Cannot read .*{TRAIN}.*incomplete.*Drive"):
+    with value_error(f"Cannot read .*{TRAIN}.*incomplete.*Drive"):
         read(tmp_path)
 
 
 def test_pickled_objects_are_refused(tmp_path):
     np.savez(tmp_path / f"{TRAIN}.npz", coeff=np.array([object()]))
-    with pytest.raises(ValueError, match="Cannot read.*pickled Python objects"):
+    with value_error("Cannot read.*pickled Python objects"):
         read(tmp_path)
 
 
@@ -192,28 +194,24 @@ def test_a_missing_array_is_named(kind, pairs, tmp_path):
             file["a"], file["u"] = pairs
     else:
         np.savez(path, a=pairs[0], u=pairs[1])
-    with pytest.raises(ValueError, match=r"\['a', 'u'\], expected 'coeff'.*Drive"):
+    with value_error(r"\['a', 'u'\], expected 'coeff'.*Drive"):
         read(tmp_path)
 
 
 def test_wrong_contents_are_named(pairs, tmp_path):
     path = tmp_path / f"{TRAIN}.npz"
     save(path, *pairs)
-    with pytest.raises(
-        ValueError, match="5 samples, but 6 were requested.*num_validation"
-    ):
+    with value_error("5 samples, but 6 were requested.*num_validation"):
         read(tmp_path, num_train=6)
     save(path, *pairs[:, :, :6, :6])
-    with pytest.raises(ValueError, match=r"\(5, 6, 6\), expected \(any, 21, 21\)"):
+    with value_error(r"\(5, 6, 6\), expected \(any, 21, 21\)"):
         read(tmp_path)
     pairs[1, 1, 0, 0] = pairs[1, 2, 5, 5] = np.inf
     save(path, *pairs)
-    with pytest.raises(
-        ValueError, match=r"sol in .* 2 non-finite values in 2 samples.*\[1, 2\]"
-    ):
+    with value_error(r"sol in .* 2 non-finite values in 2 samples.*\[1, 2\]"):
         read(tmp_path)
     np.savez(path, coeff=pairs[0].astype(str), sol=pairs[1])
-    with pytest.raises(ValueError, match="coeff in .* dtype <U"):
+    with value_error("coeff in .* dtype <U"):
         read(tmp_path)
 
 
@@ -242,17 +240,15 @@ def test_a_failed_save_leaves_the_old_file(pairs, tmp_path, monkeypatch):
 
 
 def test_wrong_arguments_are_named_in_the_error(pairs, tmp_path):
-    with pytest.raises(ValueError, match="stride=5 must divide.*168"):
+    with value_error("stride=5 must divide.*168"):
         darcy.generate(1, seed=0, num_points=169, cache_dir=tmp_path)
-    with pytest.raises(ValueError, match="num_samples"):
+    with value_error("num_samples"):
         darcy.generate(0, seed=0, cache_dir=tmp_path)
-    with pytest.raises(ValueError, match="seed"):
+    with value_error("seed"):
         darcy.generate(1, seed=-1, cache_dir=tmp_path)
-    with pytest.raises(ValueError, match="num_test"):
+    with value_error("num_test"):
         darcy.load(tmp_path, num_test=0)
-    with pytest.raises(
-        ValueError, match=r"\(5, 21, 21\) and sol has shape \(4, 21, 21\)"
-    ):
+    with value_error(r"\(5, 21, 21\) and sol has shape \(4, 21, 21\)"):
         darcy.to_samples(pairs[0], pairs[1, 1:])
-    with pytest.raises(ValueError, match="'.mat' or '.npz'"):
+    with value_error("'.mat' or '.npz'"):
         save(tmp_path / "x.pkl", *pairs)

@@ -1,8 +1,10 @@
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import normalize, samples
 from opjax.datasets import darcy, darcy_inverse, requests
+from tests.refused import value_error
 
 
 def direct_block_mean(field, block):
@@ -57,23 +59,23 @@ def test_block_mean_averages_the_values_that_there_are(block, shape, rng):
     fields = rng.normal(size=(2, *shape))
     actual = darcy_inverse.block_mean(fields, block=block)
     expected = [direct_block_mean(field, block) for field in fields]
-    np.testing.assert_allclose(actual, expected, rtol=1e-12)
+    assert_allclose(actual, expected, rtol=1e-12)
     single = darcy_inverse.block_mean(fields[0].astype(np.float32), block=block)
     assert single.dtype == np.float32
-    np.testing.assert_allclose(single, expected[0], atol=1e-6)
+    assert_allclose(single, expected[0], atol=1e-6)
 
 
 def test_a_constant_is_its_own_block_mean():
     ones = darcy_inverse.block_mean(np.ones((7, 7)), block=3)
-    np.testing.assert_allclose(ones, np.ones((3, 3)), rtol=1e-14)
+    assert_allclose(ones, np.ones((3, 3)), rtol=1e-14)
 
 
 def test_pairs_are_strided_solutions_and_means_of_means(rng):
     coeff, sol = rng.normal(size=(2, 6, 13, 13))
     pairs = darcy_inverse.pairs(coeff, sol, stride=2, target_stride=6)
-    np.testing.assert_array_equal(pairs["measurement"], sol[:, ::2, ::2])
+    assert_array_equal(pairs["measurement"], sol[:, ::2, ::2])
     expected = [direct_block_mean(direct_block_mean(c, 2), 3) for c in coeff]
-    np.testing.assert_allclose(pairs["coefficient"], expected, rtol=1e-13)
+    assert_allclose(pairs["coefficient"], expected, rtol=1e-13)
 
 
 def test_measurements_without_noise_are_the_normalised_solutions(data, clean):
@@ -86,12 +88,12 @@ def test_measurements_without_noise_are_the_normalised_solutions(data, clean):
     for part, found in zip(data[:3], clean[:3], strict=True):
         samples.check(found)
         expected = (strided(part) - mean) / std
-        np.testing.assert_allclose(features(found), expected, atol=1e-5)
+        assert_allclose(features(found), expected, atol=1e-5)
         decoded = normalize.decode(clean.normalizers["features"], found[0].features)
-        np.testing.assert_allclose(decoded[:, 0], strided(part)[0], rtol=1e-5)
+        assert_allclose(decoded[:, 0], strided(part)[0], rtol=1e-5)
     coefficient = targets(clean.train)
     normalizer = clean.normalizers["target"]
-    np.testing.assert_allclose(
+    assert_allclose(
         normalizer.mean[:, 0], coefficient.astype(np.float64).mean(0), rtol=1e-6
     )
     sample = clean.test[0]
@@ -110,13 +112,13 @@ def test_noise_has_its_size_and_is_independent_of_everything_else(clean, noisy):
     correlation = np.corrcoef(np.concatenate(drawn)) - np.eye(46)
     assert np.abs(correlation).max() < 0.7
     for a, b in zip(clean[:3], noisy[:3], strict=True):
-        np.testing.assert_array_equal(targets(a), targets(b))
+        assert_array_equal(targets(a), targets(b))
 
 
 def test_the_same_seed_gives_the_same_noise_and_another_seed_other_noise(data, noisy):
     again, other = measure(data), measure(data, seed=1)
     for a, b, c in zip(noisy[:3], again[:3], other[:3], strict=True):
-        np.testing.assert_array_equal(features(a), features(b))
+        assert_array_equal(features(a), features(b))
         assert np.abs(features(a) - features(c)).min() > 0
 
 
@@ -124,7 +126,7 @@ def test_test_samples_do_not_depend_on_the_number_of_validation_samples(data, no
     for count in (1, 0):
         fewer = measure(data._replace(validation=data.validation[:count]))
         assert len(fewer.validation) == count
-        np.testing.assert_array_equal(features(fewer.test), features(noisy.test))
+        assert_array_equal(features(fewer.test), features(noisy.test))
 
 
 @pytest.mark.nightly
@@ -140,22 +142,20 @@ def test_generated_data_make_samples_of_the_published_grids(tmp_path):
 
 def test_wrong_arguments_are_named_in_the_error(data, rng):
     coeff, sol = rng.normal(size=(2, 6, 13, 13))
-    with pytest.raises(ValueError, match="target_stride=5 must be.*stride=2.*try 4"):
+    with value_error("target_stride=5 must be.*stride=2.*try 4"):
         darcy_inverse.pairs(coeff, sol, stride=2, target_stride=5)
-    with pytest.raises(
-        ValueError, match=r"\(6, 13, 13\) and sol has shape \(5, 13, 13\)"
-    ):
+    with value_error(r"\(6, 13, 13\) and sol has shape \(5, 13, 13\)"):
         darcy_inverse.pairs(coeff, sol[1:], stride=1, target_stride=1)
-    with pytest.raises(ValueError, match="stride=0"):
+    with value_error("stride=0"):
         darcy_inverse.pairs(coeff, sol, stride=0, target_stride=1)
     with pytest.raises(TypeError, match="coeff"):
         darcy_inverse.pairs(coeff.astype(int), sol, stride=1, target_stride=1)
-    with pytest.raises(ValueError, match="noise"):
+    with value_error("noise"):
         measure(data, noise=-0.1)
-    with pytest.raises(ValueError, match="block"):
+    with value_error("block"):
         darcy_inverse.block_mean(coeff, block=0)
-    with pytest.raises(ValueError, match="n, m"):
+    with value_error("n, m"):
         darcy_inverse.block_mean(np.ones(3), block=1)
     broken = data.train[3]._replace(target=np.full((169, 1), np.nan, np.float32))
-    with pytest.raises(ValueError, match="non-finite.*sample.s. 3"):
+    with value_error("non-finite.*sample.s. 3"):
         measure(data._replace(train=[*data.train[:3], broken, *data.train[4:]]))

@@ -3,10 +3,12 @@ import jax
 import numpy as np
 import pytest
 import scipy.io
+from numpy.testing import assert_allclose
 
 from opjax import samples
 from opjax.datasets import darcy_notch
 from opjax.problems import darcy_notch as problem
+from tests.refused import value_error
 
 pytest.importorskip("skfem")
 SMALL = {"num_columns": 4, "num_points": 6}
@@ -25,7 +27,7 @@ def same(first, second):
     for one, two in zip(first, second, strict=True):
         assert one.grid_shape == two.grid_shape
         for name in ("mesh_points", "features", "target"):
-            np.testing.assert_allclose(
+            assert_allclose(
                 getattr(one, name), getattr(two, name), rtol=1e-6, atol=1e-7
             )
 
@@ -39,9 +41,9 @@ def test_generated_samples_solve_the_problem(pairs):
     for i, sample in enumerate(found):
         key = jax.random.fold_in(jax.random.key(3), i)
         values = np.asarray(problem.boundary_values(key))
-        np.testing.assert_allclose(sample.target[:, 0], operator(values), atol=1e-4)
+        assert_allclose(sample.target[:, 0], operator(values), atol=1e-4)
         expected = np.interp(points[:, 0], x, values)
-        np.testing.assert_allclose(sample.features[:, 0], expected, atol=1e-4)
+        assert_allclose(sample.features[:, 0], expected, atol=1e-4)
         assert sample.target.dtype == sample.features.dtype == np.float32
 
 
@@ -51,12 +53,10 @@ def test_features_are_the_solution_on_the_boundary(pairs):
     x, y = sample.mesh_points.T
     bottom = y == 0
     assert bottom.sum() == (6 if layout == "grid" else 10)
-    np.testing.assert_allclose(
-        sample.features[bottom], sample.target[bottom], atol=1e-6
-    )
+    assert_allclose(sample.features[bottom], sample.target[bottom], atol=1e-6)
     if layout == "grid":
         assert sample.grid_shape == (6, 6)
-        np.testing.assert_allclose(x[:6], np.linspace(0, 1, 6), atol=1e-7)
+        assert_allclose(x[:6], np.linspace(0, 1, 6), atol=1e-7)
     else:
         assert sample.cells.max() == len(x) - 1
 
@@ -100,10 +100,10 @@ def test_published_names_and_shapes(tmp_path, rng):
     }
     scipy.io.savemat(tmp_path / "Darcy_Triangular.mat", mesh)
     train, _ = darcy_notch.load(tmp_path, **SPLIT)
-    np.testing.assert_allclose(train[1].mesh_points, np.hstack([xx, yy]), rtol=1e-6)
-    np.testing.assert_allclose(train[1].target[:, 0], mesh["u_field"][1], rtol=1e-6)
+    assert_allclose(train[1].mesh_points, np.hstack([xx, yy]), rtol=1e-6)
+    assert_allclose(train[1].target[:, 0], mesh["u_field"][1], rtol=1e-6)
     expected = np.interp(xx[:, 0], mesh["x_bc"], mesh["f_bc"][1])
-    np.testing.assert_allclose(train[1].features[:, 0], expected, rtol=1e-5)
+    assert_allclose(train[1].features[:, 0], expected, rtol=1e-5)
 
     side = np.linspace(0, 1, 5)
     y, x = np.broadcast_arrays(side[:, None], side)
@@ -118,17 +118,17 @@ def test_published_names_and_shapes(tmp_path, rng):
     scipy.io.savemat(path, grid)
     _, test = darcy_notch.load(tmp_path, layout="grid", **SPLIT)
     assert test[0].grid_shape == (3, 3)
-    np.testing.assert_allclose(test[0].mesh_points[:4, 0], [0, 0.5, 1, 0])
-    np.testing.assert_allclose(test[0].mesh_points[:4, 1], [0, 0, 0, 0.5])
+    assert_allclose(test[0].mesh_points[:4, 0], [0, 0.5, 1, 0])
+    assert_allclose(test[0].mesh_points[:4, 1], [0, 0, 0, 0.5])
     expected = values[1, 3, ::2, ::2].ravel()
-    np.testing.assert_allclose(test[0].target[:, 0], expected, rtol=1e-6)
+    assert_allclose(test[0].target[:, 0], expected, rtol=1e-6)
 
     scipy.io.savemat(path, {k: v.swapaxes(1, 2) for k, v in grid.items()})
-    with pytest.raises(ValueError, match="axes may be in another order"):
+    with value_error("axes may be in another order"):
         darcy_notch.load(tmp_path, layout="grid", **SPLIT)
     mesh["u_field"] = mesh["u_field"].T
     scipy.io.savemat(tmp_path / "Darcy_Triangular.mat", mesh)
-    with pytest.raises(ValueError, match=r"u_field .*\(7, 4\), expected \(4, 7\)"):
+    with value_error(r"u_field .*\(7, 4\), expected \(4, 7\)"):
         darcy_notch.load(tmp_path, **SPLIT)
 
 
@@ -147,16 +147,16 @@ def test_wrong_files_and_arguments_are_named(pairs, tmp_path):
     with pytest.raises(FileNotFoundError, match="(?s)Darcy_Triangular.*TapasTripura"):
         darcy_notch.load(tmp_path, layout=layout)
     darcy_notch.save(tmp_path, found)
-    with pytest.raises(ValueError, match="has 5 samples; num_train=1000"):
+    with value_error("has 5 samples; num_train=1000"):
         darcy_notch.load(tmp_path, layout=layout)
-    with pytest.raises(ValueError, match="layout='cloud' is unknown"):
+    with value_error("layout='cloud' is unknown"):
         darcy_notch.load(tmp_path, layout="cloud")
-    with pytest.raises(ValueError, match="layout='cloud' is unknown"):
+    with value_error("layout='cloud' is unknown"):
         darcy_notch.generate(1, seed=0, layout="cloud", cache_dir=tmp_path)
-    with pytest.raises(ValueError, match="num_points=1"):
+    with value_error("num_points=1"):
         darcy_notch.generate(1, seed=0, num_points=1, cache_dir=tmp_path)
     moved = found[1]._replace(mesh_points=found[1].mesh_points + 1)
-    with pytest.raises(ValueError, match="points as the first one"):
+    with value_error("points as the first one"):
         darcy_notch.save(tmp_path, [found[0], moved])
-    with pytest.raises(ValueError, match="no samples"):
+    with value_error("no samples"):
         darcy_notch.save(tmp_path, [])

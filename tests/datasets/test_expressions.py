@@ -6,8 +6,10 @@ import pickle
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from opjax.files import expressions
+from tests.refused import value_error
 
 VALUES = {"load": 3.0, "modulus": 7.0, "x": 0.25, "U:mag": 2.0, "Young modulus": 5.0}
 
@@ -53,12 +55,12 @@ def test_conditions_compare_arrays_element_by_element(text, expected):
     values = {"x": np.array([0.0, 1.0, 2.0]), "y": np.array([0.0, 1.0, -1.0])}
     found = expressions.parse(text, condition=True)(values)
     assert found.dtype == bool
-    np.testing.assert_array_equal(found, expected)
+    assert_array_equal(found, expected)
 
 
 def test_a_constant_formula_of_arrays_has_their_shape():
     found = expressions.parse("0*x + y")({"x": np.zeros((3, 1)), "y": 2})
-    np.testing.assert_array_equal(found, np.full((3, 1), 2.0))
+    assert_array_equal(found, np.full((3, 1), 2.0))
 
 
 def test_names_are_listed_once_in_their_order_without_constants():
@@ -122,7 +124,7 @@ def test_formulas_survive_copies_and_pickles():
     ],
 )
 def test_what_is_no_formula_is_refused_with_its_place(text, message):
-    with pytest.raises(ValueError, match=message):
+    with value_error(message):
         expressions.parse(text)
 
 
@@ -140,7 +142,7 @@ def test_what_is_no_formula_is_refused_with_its_place(text, message):
     ],
 )
 def test_what_is_no_condition_is_refused_with_its_place(text, message):
-    with pytest.raises(ValueError, match=message):
+    with value_error(message):
         expressions.parse(text, condition=True)
 
 
@@ -160,7 +162,7 @@ def test_what_is_no_condition_is_refused_with_its_place(text, message):
     ],
 )
 def test_what_has_no_value_is_refused_by_name(text, values, message):
-    with pytest.raises(ValueError, match=message):
+    with value_error(message):
         expressions.parse(text)(values)
 
 
@@ -190,5 +192,5 @@ def test_named_formulas_are_divided_outside_of_parentheses_and_quotes():
     ],
 )
 def test_named_formulas_that_are_wrong_are_named(text, message):
-    with pytest.raises(ValueError, match=message):
+    with value_error(message):
         expressions.parse_named(text)

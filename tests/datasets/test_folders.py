@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from opjax import files
 from opjax.files import cases, folders
 from opjax.files.series import read_series
+from tests.datasets.reading import read_one, refused
 from tests.solved import TIMES, blocks, pyvista, solved, table
 
 
@@ -53,7 +55,7 @@ def test_rows_of_files_say_which_times_are_read(tmp_path):
     folder = solved(tmp_path, count=1) / "case_0" / "VTK"
     table(folder, ["case_0_100.vtm,3"], "file,load")
     with pytest.warns(UserWarning, match="2 files of earlier times"):
-        (sample,) = files.read(folder, files.ReadOptions(target="p", scalars="load"))
+        sample = read_one(folder, target="p", scalars="load")
     assert sample.name.endswith("case_0_100.vtm")
 
 
@@ -100,8 +102,7 @@ def test_rows_without_a_folder_and_folders_without_a_row_are_named(
 ):
     solved(tmp_path, times=(200,))
     table(tmp_path, rows)
-    with pytest.raises(ValueError, match=said):
-        files.read(tmp_path, files.ReadOptions(target="p", scalars="load"))
+    refused(tmp_path, said, target="p", scalars="load")
 
 
 def test_a_case_that_is_not_converted_is_refused_or_told_by_name(tmp_path):
@@ -160,8 +161,8 @@ def test_series_of_cases_have_cells_and_patches(given, listed, tmp_path):
         assert [one.scalars for one in found] == [{"load": 3}, {"load": 4}]
         assert found[0].times.tolist() == [0, 1, 2]
         centers = np.array([[0.5, 0.5, 0.5], [1.5, 0.5, 0.5]])
-        np.testing.assert_allclose(found[0].mesh_points[:2], centers)
-        np.testing.assert_allclose(found[1].values[2][:2, 0], [210.5, 211.5])
-        np.testing.assert_allclose(found[0].quadrature_weights, 1)
+        assert_allclose(found[0].mesh_points[:2], centers)
+        assert_allclose(found[1].values[2][:2, 0], [210.5, 211.5])
+        assert_allclose(found[0].quadrature_weights, 1)
         assert channels["features"] == ("boundary_wall", "distance_wall")
-        np.testing.assert_allclose(found[0].features, [[1, 0.5]] * 6)
+        assert_allclose(found[0].features, [[1, 0.5]] * 6)

@@ -4,9 +4,11 @@ import json
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import files
 from opjax.files.frames import numbers
+from tests.refused import value_error
 
 pyvista = pytest.importorskip("pyvista", reason="needs opjax[vtk]")
 
@@ -40,11 +42,11 @@ def test_frames_have_the_times_of_their_names(names, times, tmp_path):
     for name, value in zip(names.split(), range(9), strict=False):
         frame(tmp_path / f"{name}.vtu", value)
     ((series,), _) = files.series.read_series(tmp_path, files.ReadOptions(target="u"))
-    np.testing.assert_allclose(series.times, times)
+    assert_allclose(series.times, times)
     values = {name: value for value, name in enumerate(names.split())}
     known = numbers(tmp_path, [tmp_path / f"{name}.vtu" for name in values])
     ordered = [value for _, value in sorted(zip(known, values.values(), strict=True))]
-    np.testing.assert_array_equal(series.values[:, 0, 0], ordered)  # pyright: ignore
+    assert_array_equal(series.values[:, 0, 0], ordered)  # pyright: ignore
 
 
 @pytest.mark.parametrize("in_memory", [True, False])
@@ -54,7 +56,7 @@ def test_the_time_in_a_file_goes_before_that_of_its_name(in_memory, tmp_path):
     ((series,), _) = files.series.read_series(
         tmp_path, files.ReadOptions(target="u"), in_memory=in_memory
     )
-    np.testing.assert_array_equal(series.times, [5, 6, 7])
+    assert_array_equal(series.times, [5, 6, 7])
     assert series.values[2][0, 0] == 2
 
 
@@ -62,7 +64,7 @@ def test_frames_of_two_series_in_one_folder_are_refused(tmp_path):
     for case in "ab":
         for number in range(2):
             frame(tmp_path / f"{case}_{number}.vtu")
-    with pytest.raises(ValueError, match="have the same number, 0, but a folder must"):
+    with value_error("have the same number, 0, but a folder must"):
         files.series.read_series(tmp_path, files.ReadOptions(target="u"))
 
 
@@ -87,7 +89,7 @@ def test_lists_of_paraview_give_files_their_times(suffix, tmp_path):
             ((series,), _) = files.series.read_series(
                 tmp_path / name, files.ReadOptions(target="u"), in_memory=in_memory
             )
-            np.testing.assert_array_equal(series.times, [0, 0.25, 0.5])
+            assert_array_equal(series.times, [0, 0.25, 0.5])
             assert series.values[2][0, 0] == 2
     (tmp_path / "case.pvd").unlink()
     assert (
@@ -112,7 +114,7 @@ def test_lists_of_paraview_give_files_their_times(suffix, tmp_path):
 def test_lists_of_paraview_are_not_trusted(text, said, tmp_path):
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "a.vtu.series").write_text(text)
-    with pytest.raises(ValueError, match=said):
+    with value_error(said):
         files.series.read_series(
             tmp_path / "x" / "a.vtu.series", files.ReadOptions(target="u")
         )

@@ -4,10 +4,13 @@ import json
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from opjax import files, learn
 from opjax.learn.cli import predict, train
 from opjax.samples import from_arrays, grid_points
+from tests.datasets.reading import read_one, refused
+from tests.refused import value_error
 
 
 @pytest.fixture
@@ -42,9 +45,9 @@ def test_stacked_grids_are_the_samples_of_their_arrays(arrays, tmp_path, kind):
     expected = from_arrays(target=arrays["y"], features=arrays["x"])
     assert len(found) == len(expected) == 5
     for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one.mesh_points, other.mesh_points, rtol=1e-6)
-        np.testing.assert_allclose(one.features, other.features, rtol=1e-6)
-        np.testing.assert_allclose(one.target, other.target, rtol=1e-6)
+        assert_allclose(one.mesh_points, other.mesh_points, rtol=1e-6)
+        assert_allclose(one.features, other.features, rtol=1e-6)
+        assert_allclose(one.target, other.target, rtol=1e-6)
         assert one.grid_shape == other.grid_shape == (4, 3)
 
 
@@ -54,9 +57,9 @@ def test_a_stacked_archive_of_meshes_is_read_as_well(rng, tmp_path):
     np.savez(tmp_path / "all.npz", mesh_points=points, target=target)
     found = files.read(tmp_path / "all.npz", files.ReadOptions(stacked=True))
     assert [one.name[-2:] for one in found] == ["/0", "/1", "/2"]
-    np.testing.assert_allclose(found[2].target[:, 0], target[2], rtol=1e-6)
-    np.testing.assert_allclose(found[1].mesh_points, points, rtol=1e-6)
-    with pytest.raises(ValueError, match="cannot be read row by row"):
+    assert_allclose(found[2].target[:, 0], target[2], rtol=1e-6)
+    assert_allclose(found[1].mesh_points, points, rtol=1e-6)
+    with value_error("cannot be read row by row"):
         files.stored(tmp_path / "all.npz", files.ReadOptions(stacked=True))
 
 
@@ -65,10 +68,10 @@ def test_a_file_of_one_sample_has_a_grid_of_any_axes(rng, tmp_path, axes):
     shape = (4, 3, 5)[:axes]
     target = rng.normal(size=shape)
     np.savez(tmp_path / "one.npz", target=target)
-    (found,) = files.read(tmp_path / "one.npz", files.ReadOptions(grid_axes=axes))
+    found = read_one(tmp_path / "one.npz", grid_axes=axes)
     assert found.grid_shape == shape
-    np.testing.assert_allclose(found.target[:, 0], target.reshape(-1), rtol=1e-6)
-    np.testing.assert_allclose(found.mesh_points, grid_points(shape), rtol=1e-6)
+    assert_allclose(found.target[:, 0], target.reshape(-1), rtol=1e-6)
+    assert_allclose(found.mesh_points, grid_points(shape), rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -96,8 +99,7 @@ def test_what_is_on_no_common_grid_is_refused(
 ):
     own = arrays | {name: rng.normal(size=shape) for name, shape in changes.items()}
     path = write(tmp_path, "npz", {name: a for name, a in own.items()})
-    with pytest.raises(ValueError, match=message):
-        files.read(path, files.ReadOptions(stacked=True, **NAMES, **options))
+    refused(path, message, stacked=True, **NAMES, **options)
 
 
 @pytest.mark.nightly
@@ -130,9 +132,7 @@ def test_from_a_stacked_archive_to_predictions_on_the_grid(arrays, tmp_path):
     with np.load(tmp_path / "out" / "new.npz") as found:
         assert found["prediction_y"].shape == (4, 3, 2)
         expected = trained(arrays["x"][0].astype(np.float32)[..., None])
-        np.testing.assert_allclose(
-            found["prediction_y"], expected, rtol=1e-5, atol=1e-6
-        )
+        assert_allclose(found["prediction_y"], expected, rtol=1e-5, atol=1e-6)
     assert json.loads((tmp_path / "out" / "report.json").read_text())
 
 
@@ -140,5 +140,5 @@ def test_from_a_stacked_archive_to_predictions_on_the_grid(arrays, tmp_path):
 def test_meshes_of_different_sizes_are_named_with_the_way_out(name):
     arrays = {"target": np.ones((2, 3)), "mesh_points": np.ones((2, 3, 2))}
     arrays[name] = [np.ones((3, 2)), np.ones((4, 2))]
-    with pytest.raises(ValueError, match=f"{name} contains arrays .* samples.Sample"):
+    with value_error(f"{name} contains arrays .* samples.Sample"):
         from_arrays(**arrays)

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from opjax import files
 from opjax.datasets import heat
@@ -14,7 +15,7 @@ def test_series_are_the_same_in_archives_and_lists_of_frames(tmp_path):
     )
     for one, other in zip(archives, lists, strict=True):
         for name in ("mesh_points", "times", "values"):
-            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+            assert_array_equal(getattr(one, name), getattr(other, name))
     with pytest.raises(ValueError, match="suffix='.h5' is unknown"):
         heat.write_series(tmp_path, 1, suffix=".h5")
 
@@ -23,7 +24,7 @@ def test_samples_solve_the_heat_equation(tmp_path):
     heat.write(tmp_path / "a", 2, num_points=(20000, 20000))
     first, _ = files.read(tmp_path / "a")
     heat.write(tmp_path / "b", 1, num_points=(20000, 20000))
-    np.testing.assert_array_equal(files.read(tmp_path / "b")[0].target, first.target)
+    assert_array_equal(files.read(tmp_path / "b")[0].target, first.target)
     # u(0) by convolution of f with the heat kernel, over uniformly scattered points.
     r2 = np.sum(first.mesh_points.astype(float) ** 2, axis=1)
     inner = r2 < 0.49

@@ -5,12 +5,14 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import samples
 from opjax.datasets import lift
 from opjax.datasets.requests import Request
 from opjax.learn.config.quantities import parse
 from opjax.learn.predict.quantities import measure
+from tests.refused import value_error
 
 TINY = lift.Solver(num_airfoil=16, num_wake=4, num_radial=8, tolerance=0.02)
 
@@ -40,15 +42,15 @@ def test_the_wall_is_the_airfoil(made):
     (first, *_) = made
     wall = first.mesh_points[first.boundaries[lift.WALL]]
     assert len(wall) == TINY.num_airfoil + 1
-    np.testing.assert_array_equal(wall[0], wall[-1])  # the trailing edge
-    np.testing.assert_allclose([wall[:, 0].min(), wall[:, 0].max()], [0, 1], atol=1e-6)
+    assert_array_equal(wall[0], wall[-1])  # the trailing edge
+    assert_allclose([wall[:, 0].min(), wall[:, 0].max()], [0, 1], atol=1e-6)
 
 
 def test_the_lift_is_the_force_of_the_pressure_on_the_wall(made):
     (wanted,) = parse("lift:pressure@wall:angle_deg=angle")
     for one in made:
         (found,) = measure((wanted,), one, [one.target], lift.CHANNELS)
-        np.testing.assert_allclose(found[wanted.text], one.target_scalars[0], atol=1e-5)
+        assert_allclose(found[wanted.text], one.target_scalars[0], atol=1e-5)
 
 
 def test_cells_cover_the_mesh_once(made):
@@ -73,8 +75,8 @@ def test_lift_rises_with_the_angle(folder):
 
 def test_a_smaller_data_set_is_the_start_of_a_larger_one(made, folder):
     (few,) = lift.generate(1, seed=0, cache_dir=folder, solver=TINY)
-    np.testing.assert_array_equal(few.target, made[0].target)
-    np.testing.assert_array_equal(few.target_scalars, made[0].target_scalars)
+    assert_array_equal(few.target, made[0].target)
+    assert_array_equal(few.target_scalars, made[0].target_scalars)
 
 
 def test_splits_do_not_share_flows_and_centre_their_features(folder):
@@ -83,16 +85,16 @@ def test_splits_do_not_share_flows_and_centre_their_features(folder):
     assert tuple(map(len, parts)) == (3, 1, 1)
     assert len({tuple(one.scalars) for part in parts for one in part}) == 5
     shifts = [one.features[:, :2] for one in found.train]
-    np.testing.assert_allclose(np.mean(shifts, axis=0), 0, atol=1e-5)
+    assert_allclose(np.mean(shifts, axis=0), 0, atol=1e-5)
     near = found.test[0].features[:, 2:]
-    np.testing.assert_array_equal(near, found.train[0].features[:, 2:])
+    assert_array_equal(near, found.train[0].features[:, 2:])
     assert np.linalg.norm(near, axis=1).max() < 1
     assert found.channels == lift.CHANNELS
     assert found.train[0].features.shape[1] == len(lift.CHANNELS["features"])
     middle = np.mean([one.mesh_points for one in found.train], axis=0)
     off = middle.astype(float) - [0.5, 0]
     expected = off / (0.5 + np.hypot(*off.T))[:, None]
-    np.testing.assert_allclose(near, expected, atol=1e-6)
+    assert_allclose(near, expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(("kind", "names"), [("none", ()), ("geometry", lift.GEOMETRY)])
@@ -118,31 +120,31 @@ def test_geometry_of_a_square_is_exact_and_knows_no_order_of_points(rng):
     found = lift.geometry_features(one)
     assert found.dtype == np.float32
     columns = dict(zip(lift.GEOMETRY, found.T, strict=True))
-    np.testing.assert_array_equal(columns["wall"], [1] * 5 + [0] * 3)
+    assert_array_equal(columns["wall"], [1] * 5 + [0] * 3)
     far = np.array([2, 1.5, np.hypot(3, 3)])
-    np.testing.assert_allclose(columns["wall_distance"][5:], far / (0.5 + far), 1e-6)
-    np.testing.assert_allclose(columns["wall_distance"][:5], 0, atol=1e-7)
-    np.testing.assert_allclose(columns["near_x"][5], 2.5 / (0.5 + np.hypot(2.5, 0.25)))
+    assert_allclose(columns["wall_distance"][5:], far / (0.5 + far), 1e-6)
+    assert_allclose(columns["wall_distance"][:5], 0, atol=1e-7)
+    assert_allclose(columns["near_x"][5], 2.5 / (0.5 + np.hypot(2.5, 0.25)))
     normals = found[5:, 4:]
-    np.testing.assert_allclose(np.abs(normals[:2]), [[1, 0], [0, 1]], atol=1e-6)
+    assert_allclose(np.abs(normals[:2]), [[1, 0], [0, 1]], atol=1e-6)
     order = rng.permutation(8)
     mixed = one._replace(
         mesh_points=one.mesh_points[order],
         boundaries={lift.WALL: np.argsort(order)[:5]},
     )
-    np.testing.assert_array_equal(lift.geometry_features(mixed), found[order])
+    assert_array_equal(lift.geometry_features(mixed), found[order])
 
 
 def test_bad_input_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="tolerance"):
+    with value_error("tolerance"):
         lift.Solver(tolerance=1e-6)
-    with pytest.raises(ValueError, match="num_samples"):
+    with value_error("num_samples"):
         lift.generate(0, seed=0, cache_dir=tmp_path)
-    with pytest.raises(ValueError, match="num_airfoil=17 must be even"):
+    with value_error("num_airfoil=17 must be even"):
         lift.generate(1, seed=0, solver=lift.Solver(17), cache_dir=tmp_path)
-    with pytest.raises(ValueError, match="point_features='all' is unknown"):
+    with value_error("point_features='all' is unknown"):
         lift.splits(Request(1, 0, 1), point_features="all")
-    with pytest.raises(ValueError, match="no published files"):
+    with value_error("no published files"):
         lift.splits(Request(1, 0, 1, data_dir="files"))
 
 

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from opjax.samples import Sample, normalizers
 
@@ -21,8 +22,8 @@ def test_all_points_of_all_samples_count_alike(rng):
     found = fit(train, target=True, points=True)
     assert found.keys() == {"target", "mesh_points"}
     values = np.concatenate([s.target for s in train]).astype(np.float64)
-    np.testing.assert_allclose(found["target"].mean, values.mean(0), rtol=1e-5)
-    np.testing.assert_allclose(found["target"].std, values.std(0, ddof=1), rtol=1e-5)
+    assert_allclose(found["target"].mean, values.mean(0), rtol=1e-5)
+    assert_allclose(found["target"].std, values.std(0, ddof=1), rtol=1e-5)
     points = np.concatenate([s.mesh_points for s in train])
     encoded = normalizers.encode({"mesh_points": points, "target": values}, found)
     assert np.abs(encoded["mesh_points"]).max() == pytest.approx(1, rel=1e-5)
@@ -33,8 +34,8 @@ def test_points_of_a_grid_may_have_their_own(rng):
     train = [make(rng, 6) for _ in range(4)]
     found = fit(train, features=True, pointwise=True)
     values = np.stack([s.features for s in train])
-    np.testing.assert_allclose(found["features"].mean, values.mean(0), rtol=1e-5)
-    np.testing.assert_allclose(found["features"].std, values.std(0), rtol=1e-3)
+    assert_allclose(found["features"].mean, values.mean(0), rtol=1e-5)
+    assert_allclose(found["features"].std, values.std(0), rtol=1e-3)
 
 
 def test_a_constant_channel_keeps_its_scale(rng):
@@ -55,5 +56,5 @@ def test_targets_on_a_grid_of_their_own_count_by_their_own_points(rng):
     ]
     found = fit(data, features=True, target=True)
     values = np.concatenate([sample.target for sample in data])
-    np.testing.assert_allclose(found["target"].mean, values.mean(0), rtol=1e-12)
-    np.testing.assert_allclose(found["target"].std, values.std(0, ddof=1), rtol=1e-6)
+    assert_allclose(found["target"].mean, values.mean(0), rtol=1e-12)
+    assert_allclose(found["target"].std, values.std(0, ddof=1), rtol=1e-6)

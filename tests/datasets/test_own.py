@@ -4,10 +4,13 @@ import zipfile
 import h5py
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import files
 from opjax.files import writing
 from opjax.samples import Sample
+from tests.datasets.reading import read_one, refused
+from tests.refused import value_error
 
 TRIANGLES = np.array([[0, 1, 2], [1, 3, 2], [2, 3, 4]])
 
@@ -35,7 +38,7 @@ def save(path, arrays):
 
 
 def raises(path, match, **options):
-    with pytest.raises(ValueError, match=match) as info:
+    with value_error(match) as info:
         files.read(path, files.ReadOptions(**options))
     assert str(path) in str(info.value)
 
@@ -52,11 +55,11 @@ def crafted(path, name, header, payload, declared=None):
 @pytest.mark.parametrize("suffix", [".npz", ".h5"])
 def test_all_arrays_arrive_in_single_precision(suffix, arrays, tmp_path):
     path = save(tmp_path / f"a{suffix}", arrays | {"grid_shape": [5]})
-    (sample,) = files.read(tmp_path)
+    sample = read_one(tmp_path)
     for name, array in arrays.items():
         read = getattr(sample, name)
         assert read.dtype == (np.int64 if name == "cells" else np.float32)
-        np.testing.assert_array_equal(read, array.astype(read.dtype))
+        assert_array_equal(read, array.astype(read.dtype))
     assert sample.grid_shape == (5,)
     assert sample.name == str(path)
 
@@ -69,7 +72,7 @@ def test_groups_of_one_file_are_samples_in_the_order_of_their_names(arrays, tmp_
     first, second = files.read(tmp_path / "all.h5")
     assert [first.name, second.name] == [str(tmp_path / "all.h5" / n) for n in "ab"]
     assert first.target is not None
-    np.testing.assert_allclose(second.target, first.target + 1, rtol=1e-6)
+    assert_allclose(second.target, first.target + 1, rtol=1e-6)
 
 
 def test_files_come_in_the_order_of_their_names_from_folders_and_patterns(
@@ -87,18 +90,16 @@ def test_files_come_in_the_order_of_their_names_from_folders_and_patterns(
 def test_fields_of_any_name_are_joined_in_the_order_asked_for(arrays, tmp_path):
     arrays |= {"k": np.arange(5), "wind": arrays.pop("features"), "on": np.eye(5)[0]}
     save(tmp_path / "a.npz", arrays | {"on": arrays["on"].astype(bool)})
-    (sample,) = files.read(
-        tmp_path, files.ReadOptions(features="k, wind", target=["on"])
-    )
+    sample = read_one(tmp_path, features="k, wind", target=["on"])
     assert sample.features is not None
-    np.testing.assert_array_equal(sample.features[:, 0], np.arange(5))
-    np.testing.assert_allclose(sample.features[:, 1:], arrays["wind"], rtol=1e-6)
-    np.testing.assert_array_equal(sample.target, [[1], [0], [0], [0], [0]])
+    assert_array_equal(sample.features[:, 0], np.arange(5))
+    assert_allclose(sample.features[:, 1:], arrays["wind"], rtol=1e-6)
+    assert_array_equal(sample.target, [[1], [0], [0], [0], [0]])
 
 
 def test_a_target_may_be_missing_where_it_is_to_be_predicted(arrays, tmp_path):
     save(tmp_path / "a.npz", arrays)
-    (sample,) = files.read(tmp_path, files.ReadOptions(target="u,v", need_target=False))
+    sample = read_one(tmp_path, target="u,v", need_target=False)
     assert sample.target is None
     raises(tmp_path / "a.npz", "has no array 'u', only .*'target'", target="u,v")
     del arrays["target"]
@@ -109,17 +110,17 @@ def test_a_target_may_be_missing_where_it_is_to_be_predicted(arrays, tmp_path):
 @pytest.mark.parametrize("suffix", [".npz", ".h5"])
 def test_a_written_prediction_lies_beside_all_that_was_there(suffix, arrays, tmp_path):
     path = save(tmp_path / f"a{suffix}", arrays | {"note": np.arange(3)})
-    (sample,) = files.read(path)
+    sample = read_one(path)
     out = tmp_path / "out" / path.name
     prediction = np.arange(15.0, dtype=np.float32).reshape(5, 3)
     files.write(out, sample, prediction, names=("u", "u", "p"))
-    (again,) = files.read(out, files.ReadOptions(features="u,p"))
-    np.testing.assert_array_equal(again.features, prediction)
+    again = read_one(out, features="u,p")
+    assert_array_equal(again.features, prediction)
     kept = (
         np.load(out)["note"] if suffix == ".npz" else h5py.File(out, "r")["note"][()]  # pyright: ignore
     )
-    np.testing.assert_array_equal(kept, np.arange(3))
-    np.testing.assert_array_equal(again.cells, sample.cells)
+    assert_array_equal(kept, np.arange(3))
+    assert_array_equal(again.cells, sample.cells)
 
 
 def test_groups_are_written_one_by_one_and_again(arrays, tmp_path):
@@ -132,8 +133,8 @@ def test_groups_are_written_one_by_one_and_again(arrays, tmp_path):
         for sample in samples:
             files.write(out, sample, np.full((5, 1), value, np.float32))
     for sample in files.read(out, files.ReadOptions(target="prediction")):
-        np.testing.assert_array_equal(sample.target, np.full((5, 1), 2))
-        np.testing.assert_array_equal(sample.features, samples[0].features)
+        assert_array_equal(sample.target, np.full((5, 1), 2))
+        assert_array_equal(sample.features, samples[0].features)
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".h5"])
@@ -141,10 +142,10 @@ def test_samples_from_nowhere_are_written_and_read_back(suffix, arrays, tmp_path
     given = {k: v.astype(np.float32) for k, v in arrays.items() if k != "cells"}
     sample = Sample(**given, cells=TRIANGLES, grid_shape=(5, 1))
     files.write(tmp_path / f"a{suffix}", sample)
-    (read,) = files.read(tmp_path)
+    read = read_one(tmp_path)
     for name, value in sample._asdict().items():
         if name != "name":
-            np.testing.assert_array_equal(getattr(read, name), value)
+            assert_array_equal(getattr(read, name), value)
 
 
 def square_weights(cells, points):
@@ -171,20 +172,20 @@ def test_weights_from_cells_are_lumped_masses(tmp_path):
     ]
     for points, cells in cases:
         save(tmp_path / "a.npz", {"mesh_points": points, "cells": cells})
-        (sample,) = files.read(tmp_path, files.ReadOptions(quadrature=True))
-        np.testing.assert_allclose(
+        sample = read_one(tmp_path, quadrature=True)
+        assert_allclose(
             sample.quadrature_weights, square_weights(cells, points), rtol=1e-6
         )
     save(tmp_path / "a.npz", {"mesh_points": np.arange(4.0), "cells": [[0, 1], [1, 2]]})
-    (sample,) = files.read(tmp_path, files.ReadOptions(quadrature=True))
-    np.testing.assert_allclose(sample.quadrature_weights, [0.5, 1, 0.5, 0])
+    sample = read_one(tmp_path, quadrature=True)
+    assert_allclose(sample.quadrature_weights, [0.5, 1, 0.5, 0])
 
 
 def test_weights_of_the_file_come_before_those_of_its_cells(arrays, tmp_path):
     save(tmp_path / "a.npz", arrays)
-    (sample,) = files.read(tmp_path, files.ReadOptions(quadrature=True))
+    sample = read_one(tmp_path, quadrature=True)
     expected = arrays["quadrature_weights"].astype(np.float32)
-    np.testing.assert_array_equal(sample.quadrature_weights, expected)
+    assert_array_equal(sample.quadrature_weights, expected)
     del arrays["quadrature_weights"]
     path = save(tmp_path / "a.npz", arrays | {"cells": np.arange(10).reshape(2, 5) % 5})
     raises(path, "cells with 5 corners in 2 dimensions", quadrature=True)
@@ -214,8 +215,7 @@ def test_missing_and_misnamed_files_are_refused(arrays, tmp_path):
         files.read(tmp_path / "x*.npz")
     save(tmp_path / "a.npz", arrays)
     save(tmp_path / "b.h5", arrays)
-    with pytest.raises(ValueError, match=r"1 .npz, 1 .h5 files.*'\*.npz'"):
-        files.read(tmp_path)
+    refused(tmp_path, r"1 .npz, 1 .h5 files.*'\*.npz'")
 
 
 def test_disagreeing_samples_are_named_both(arrays, tmp_path):
@@ -228,7 +228,7 @@ def test_disagreeing_samples_are_named_both(arrays, tmp_path):
     ):
         other = {k: v for k, v in (arrays | change).items() if v is not None}
         path = save(tmp_path / "b.npz", other)
-        with pytest.raises(ValueError, match=words) as info:
+        with value_error(words) as info:
             files.read(tmp_path)
         assert str(path) in str(info.value)
         assert str(tmp_path / "a.npz") in str(info.value)
@@ -328,26 +328,25 @@ def test_hdf5_files_reach_nowhere_else(arrays, tmp_path):
 
 def test_writing_refuses_what_would_lose_something(arrays, tmp_path):
     path = save(tmp_path / "a.npz", arrays)
-    (sample,) = files.read(path)
+    sample = read_one(path)
     good, out = np.zeros((5, 2), np.float32), tmp_path / "out.npz"
-    with pytest.raises(ValueError, match="is the source file"):
+    with value_error("is the source file"):
         files.write(path, sample, good)
-    with pytest.raises(ValueError, match=r"already has the fields \['target'\]"):
+    with value_error(r"already has the fields \['target'\]"):
         files.write(out, sample, good, names=("target", "p"))
-    with pytest.raises(ValueError, match="must have the suffix .npz"):
+    with value_error("must have the suffix .npz"):
         files.write(tmp_path / "out.h5", sample, good)
-    with pytest.raises(ValueError, match="unknown suffix '.csv'"):
+    with value_error("unknown suffix '.csv'"):
         files.write(tmp_path / "out.csv", sample, good)
-    with pytest.raises(ValueError, match=r"shape \(4, 2\), expected \(5, channels\)"):
+    with value_error(r"shape \(4, 2\), expected \(5, channels\)"):
         files.write(out, sample, good[:4])
-    with pytest.raises(ValueError, match=r"names=\['p'\] must name the 2 channels"):
+    with value_error(r"names=\['p'\] must name the 2 channels"):
         files.write(out, sample, good, names=("p",))
     with pytest.raises(FileNotFoundError, match="missing.npz"):
         files.write(out, sample, good, source=tmp_path / "missing.npz")
-    with pytest.raises(ValueError, match="a different mesh"):
+    with value_error("a different mesh"):
         files.write(out, sample._replace(mesh_points=good[:4]), good[:4])
-    with pytest.raises(ValueError, match="only once"):
-        files.read(path, files.ReadOptions(features="k,k"))
+    refused(path, "only once", features="k,k")
     assert not out.exists()
     assert not list(tmp_path.glob(".*"))
 
@@ -374,13 +373,13 @@ def test_extended_files_are_read_once_and_keep_everything(
     ) as (each,):
         assert each.sample.name == str(path)
         assert not out.exists()
-        with pytest.raises(ValueError, match=r"already has the fields \['wind'\]"):
+        with value_error(r"already has the fields \['wind'\]"):
             each.add(fields["features"], ["wind"] * 3)
         each.add(2 * fields["features"], ["u", "u", "p"])
     assert len(opened) == 1
-    (again,) = files.read(out, files.ReadOptions(features="u,p", target="wind"))
-    np.testing.assert_allclose(again.features, 2 * fields["features"], rtol=1e-6)
-    np.testing.assert_allclose(again.target, fields["features"], rtol=1e-6)
+    again = read_one(out, features="u,p", target="wind")
+    assert_allclose(again.features, 2 * fields["features"], rtol=1e-6)
+    assert_allclose(again.target, fields["features"], rtol=1e-6)
     with pytest.raises(RuntimeError), files.extended(path, path.with_stem("c")):
         raise RuntimeError
     assert not path.with_stem("c").exists()
@@ -400,7 +399,7 @@ def test_groups_of_an_extended_file_are_kept_with_the_rest(arrays, tmp_path):
     for value, sample in enumerate(
         files.read(out, files.ReadOptions(target="prediction"))
     ):
-        np.testing.assert_array_equal(sample.target, np.full((5, 1), value))
+        assert_array_equal(sample.target, np.full((5, 1), value))
     with h5py.File(out) as file:
         assert file.attrs["unit"] == "m"
 

@@ -4,9 +4,11 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from opjax.files import ReadOptions, mapped
 from opjax.files.vtk import vtu_bytes, vtu_slices
+from tests.refused import value_error
 
 pyvista = pytest.importorskip("pyvista", reason='needs `pip install "opjax[vtk]"`')
 
@@ -50,7 +52,7 @@ def copy(source, path, values, names, **asked):
             written.put(start, values[start : start + 999])
             for name, array in sample.arrays.items():
                 rows = slice(start, start + 999)
-                np.testing.assert_array_equal(array[rows], arrays[name][rows])
+                assert_array_equal(array[rows], arrays[name][rows])
     return arrays
 
 
@@ -72,13 +74,13 @@ def test_a_copy_is_the_mesh_with_fields(format, mesh, rng, tmp_path):
     values = rng.normal(size=(4000, 3)).astype(np.float32)
     asked = {"features": ("k", "part"), "target": ("wind",)}
     arrays = copy(source, path, values, ["u", "p", "u"], **asked)
-    np.testing.assert_array_equal(arrays["mesh_points"], mesh.points[:, :2])
+    assert_array_equal(arrays["mesh_points"], mesh.points[:, :2])
     expected = np.stack([mesh["k"], mesh["part"]], axis=1).astype(np.float32)
-    np.testing.assert_array_equal(np.float32(arrays["features"]), expected)
-    np.testing.assert_array_equal(arrays["target"], mesh["wind"])
+    assert_array_equal(np.float32(arrays["features"]), expected)
+    assert_array_equal(arrays["target"], mesh["wind"])
     found = pyvista.read(path)
-    np.testing.assert_array_equal(found["u"], values[:, [0, 2]])
-    np.testing.assert_array_equal(found["p"], values[:, 1])
+    assert_array_equal(found["u"], values[:, [0, 2]])
+    assert_array_equal(found["p"], values[:, 1])
     for name in ("u", "p"):
         del found.point_data[name]
     assert found == pyvista.read(source) == mesh
@@ -93,7 +95,7 @@ def test_a_file_of_pyvista_and_a_copy_of_a_copy_have_slices(mesh, rng, tmp_path)
         arrays = copy(source, path, values, [f"u{number}"])
         assert arrays["mesh_points"].shape == (4000, 1)
     found = pyvista.read(tmp_path / "2.vtu")
-    np.testing.assert_array_equal(found["u0"], found["u1"])
+    assert_array_equal(found["u0"], found["u1"])
     asked = {"point_dim": 2}
     assert copy(path, tmp_path / "3.vtu", values, ["v"], **asked)[
         "mesh_points"
@@ -124,7 +126,7 @@ def test_memory_does_not_depend_on_the_mesh(format, rng, tmp_path, monkeypatch):
 def refused(path, words, **asked):
     out = path.with_name("out") / path.name
     with (
-        pytest.raises(ValueError, match=words) as info,
+        value_error(words) as info,
         mapped.copied(path, out, ReadOptions(**asked)) as (sample,),
     ):
         sample.add(["u"]).put(0, np.zeros((len(sample.arrays["mesh_points"]), 1)))
@@ -207,7 +209,7 @@ def test_files_without_slices_are_refused_with_a_way_out(mesh, tmp_path):
     refused(path, "no array 'said'", features=("said",))
     refused(path, "point_dim=1 must be", point_dim=1)
     with (
-        pytest.raises(ValueError, match="the source file"),
+        value_error("the source file"),
         mapped.copied(path, path),
     ):
         pass

@@ -3,10 +3,13 @@ import sys
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 import opjax
 from opjax import files
 from opjax.samples import Sample
+from tests.datasets.reading import read_one
+from tests.refused import value_error
 
 pyvista = pytest.importorskip("pyvista", reason='needs `pip install "opjax[vtk]"`')
 
@@ -23,7 +26,7 @@ def mesh(rng):
 
 
 def raises(path, match, **options):
-    with pytest.raises(ValueError, match=match) as info:
+    with value_error(match) as info:
         files.read(path, files.ReadOptions(**options))
     assert str(path) in str(info.value)
 
@@ -31,16 +34,14 @@ def raises(path, match, **options):
 @pytest.mark.parametrize("suffix", [".vtu", ".vtk"])
 def test_a_planar_mesh_is_two_dimensional_with_fields_by_name(suffix, mesh, tmp_path):
     mesh.save(tmp_path / f"a{suffix}")
-    (sample,) = files.read(
-        tmp_path, files.ReadOptions(features="k", target="wind", quadrature=True)
-    )
-    np.testing.assert_allclose(sample.mesh_points, mesh.points[:, :2], rtol=1e-6)
-    np.testing.assert_allclose(sample.features, mesh["k"][:, None], rtol=1e-6)
-    np.testing.assert_allclose(sample.target, mesh["wind"], rtol=1e-6)
+    sample = read_one(tmp_path, features="k", target="wind", quadrature=True)
+    assert_allclose(sample.mesh_points, mesh.points[:, :2], rtol=1e-6)
+    assert_allclose(sample.features, mesh["k"][:, None], rtol=1e-6)
+    assert_allclose(sample.target, mesh["wind"], rtol=1e-6)
     triangles = mesh.cells_dict[5]
-    np.testing.assert_array_equal(sample.cells, triangles)
+    assert_array_equal(sample.cells, triangles)
     expected = opjax.cell_weights(mesh.points[:, :2].astype(float), triangles)
-    np.testing.assert_allclose(sample.quadrature_weights, expected, rtol=1e-5)
+    assert_allclose(sample.quadrature_weights, expected, rtol=1e-5)
 
 
 def test_axes_of_a_constant_are_no_space_and_point_dim_overrules(mesh, tmp_path):
@@ -51,7 +52,7 @@ def test_axes_of_a_constant_are_no_space_and_point_dim_overrules(mesh, tmp_path)
     mesh.points = mesh.points[:, [0, 2, 1]]
     mesh.save(path)
     x = files.read(path)[0].mesh_points
-    np.testing.assert_allclose(x, mesh.points[:, [0, 2]], rtol=1e-6)
+    assert_allclose(x, mesh.points[:, [0, 2]], rtol=1e-6)
     raises(
         path,
         "point_dim=2 must be .* coordinates beyond it must be constant",
@@ -70,33 +71,33 @@ def test_axes_of_a_constant_are_no_space_and_point_dim_overrules(mesh, tmp_path)
 def test_weights_of_a_volume_mesh_sum_to_its_volume(tmp_path):
     box = pyvista.ImageData(dimensions=(4, 3, 3), spacing=(1, 2, 0.5))
     box.cast_to_unstructured_grid().save(tmp_path / "a.vtu")  # voxels
-    (sample,) = files.read(tmp_path, files.ReadOptions(quadrature=True))
+    sample = read_one(tmp_path, quadrature=True)
     assert sample.quadrature_weights is not None
-    np.testing.assert_allclose(sample.quadrature_weights.sum(), 3 * 4 * 1, rtol=1e-6)
+    assert_allclose(sample.quadrature_weights.sum(), 3 * 4 * 1, rtol=1e-6)
     assert sample.cells is None  # voxels are not linear cells with the usual order
 
 
 def test_weights_of_the_file_are_kept(mesh, tmp_path):
     mesh.point_data["quadrature_weights"] = np.arange(30.0)
     mesh.save(tmp_path / "a.vtu")
-    (sample,) = files.read(tmp_path, files.ReadOptions(quadrature=True))
-    np.testing.assert_array_equal(sample.quadrature_weights, np.arange(30))
+    sample = read_one(tmp_path, quadrature=True)
+    assert_array_equal(sample.quadrature_weights, np.arange(30))
 
 
 @pytest.mark.parametrize("suffix", [".vtu", ".vtk"])
 def test_a_prediction_is_attached_to_the_mesh(suffix, mesh, tmp_path):
     path, out = tmp_path / f"a{suffix}", tmp_path / "out" / f"a{suffix}"
     mesh.save(path)
-    (sample,) = files.read(path, files.ReadOptions(features="k"))
+    sample = read_one(path, features="k")
     prediction = np.arange(90, dtype=np.float32).reshape(30, 3)
     files.write(out, sample, prediction, names=("u", "u", "p"))
     written = pyvista.read(out)
     assert sorted(written.point_data) == ["k", "p", "u", "wind"]
     assert sorted(written.cell_data) == ["area"]
-    np.testing.assert_array_equal(written["u"], prediction[:, :2])
-    np.testing.assert_array_equal(written.points, mesh.points)
-    np.testing.assert_array_equal(written.cells, mesh.cells)
-    with pytest.raises(ValueError, match=r"already has the fields \['k'\]"):
+    assert_array_equal(written["u"], prediction[:, :2])
+    assert_array_equal(written.points, mesh.points)
+    assert_array_equal(written.cells, mesh.cells)
+    with value_error(r"already has the fields \['k'\]"):
         files.write(out, sample, prediction[:, :1], names=("k",))
 
 
@@ -112,17 +113,17 @@ def test_samples_from_nowhere_are_written_and_read_back(
         cells=np.arange(corners)[None] if corners else None,
     )
     files.write(tmp_path / "a.vtu", sample)
-    (read,) = files.read(tmp_path)
+    read = read_one(tmp_path)
     for name in ("mesh_points", "features", "cells"):
-        np.testing.assert_array_equal(getattr(read, name), getattr(sample, name))
+        assert_array_equal(getattr(read, name), getattr(sample, name))
 
 
 def test_meshes_that_vtk_cannot_hold_are_refused(rng, tmp_path):
     points = rng.uniform(size=(8, 4)).astype(np.float32)
-    with pytest.raises(ValueError, match="points in 4 dimensions cannot be written"):
+    with value_error("points in 4 dimensions cannot be written"):
         files.write(tmp_path / "a.vtu", Sample(points))
     cells = np.arange(5)[None]
-    with pytest.raises(ValueError, match="Cells with 5 corners in 2 dimensions"):
+    with value_error("Cells with 5 corners in 2 dimensions"):
         files.write(tmp_path / "a.vtu", Sample(points[:, :2], cells=cells))
 
 

@@ -10,6 +10,8 @@ from opjax.files.vtk import vtu_write
 from opjax.files.vtk.mesh import NamedArrays, VtkMesh
 from opjax.learn.config.quantities import parse
 from opjax.learn.predict.quantities import measure
+from tests.datasets.reading import read_one
+from tests.refused import value_error
 
 _QUAD, _TRIANGLE, _LINE = 9, 5, 3
 
@@ -55,7 +57,7 @@ HOLE = "hole: 1 - 1e-6 < x < 3 + 1e-6 and 1 - 1e-6 < y < 3 + 1e-6"
 def one(path, text, names, **options):
     """A quantity of the target of a file."""
     how = {"target": ",".join(dict.fromkeys(names)), "facets": True, **options}
-    (sample,) = files.read(path, files.ReadOptions(**how))
+    sample = read_one(path, **how)
     (found,) = measure(parse(text), sample, [sample.target], {"target": names})
     return found[text]
 
@@ -104,7 +106,7 @@ def test_vectors_and_forces_have_the_axes_of_their_plane(tmp_path):
     assert found == pytest.approx(3.5 * 4)
     data["U"][:, 1] = 2
     write(path, points, cells, [_QUAD] * len(cells), at_cells=data)
-    with pytest.raises(ValueError, match="normal to the plane of the mesh.* axes x, z"):
+    with value_error("normal to the plane of the mesh.* axes x, z"):
         one(path, "flux:U@top", ["U"] * 3, **top)
 
 
@@ -115,7 +117,7 @@ def test_a_moment_is_one_about_a_point(square):
         text = f"moment_z:p@out:reference=13{about}"
         found = one(square, text, ["p"], **side)
         assert found == pytest.approx(-4 * arm, abs=1e-5)  # p is 14 there
-    with pytest.raises(ValueError, match="two-dimensional; use moment_z"):
+    with value_error("two-dimensional; use moment_z"):
         one(square, "moment_x:p@out:reference=0", ["p"], **side)
 
 
@@ -131,18 +133,18 @@ def test_a_velocity_that_rises_linearly_has_its_shear_stress(tmp_path):
     assert coefficient == pytest.approx(2 * 6 / (9 / 2))
     across = one(path, "shear_y:U@wall:viscosity=1", names, **wall)
     assert across == pytest.approx(0, abs=1e-6)
-    with pytest.raises(ValueError, match="2 dimensions"):
+    with value_error("2 dimensions"):
         one(path, "shear_z:U@wall:viscosity=1", names, **wall)
     np.savez(
         tmp_path / "a.npz", mesh_points=points, cells=cells, U=np.ones((len(points), 2))
     )
-    with pytest.raises(ValueError, match=r"a\.npz: .*--location=cells"):
+    with value_error(r"a\.npz: .*--location=cells"):
         one(tmp_path / "a.npz", text, ["U"] * 2, boundary="wall: y < 0.1")
 
 
 def test_an_open_wall_needs_the_pressure_of_its_other_side(square):
     side = {"location": "cells", "boundary": "out: x > 3.9"}
-    with pytest.raises(ValueError, match=r"open at 2 edges.*force_x:p@out:reference=0"):
+    with value_error(r"open at 2 edges.*force_x:p@out:reference=0"):
         one(square, "force_x:p@out", ["p"], **side)
     found = one(square, "force_x:p@out:reference=10", ["p"], **side)
     assert found == pytest.approx(4 * (14 - 10))
@@ -166,7 +168,7 @@ def test_a_boundary_without_facets_is_named(tmp_path, location, text, words):
     data = {"at_points": {"p": points[:, 0]}, "at_cells": {"p": np.ones(len(cells))}}
     path = write(tmp_path / "a.vtu", points, cells, [_QUAD] * len(cells), **data)
     corner = {"boundary": "one: x + y < 0.5", "location": location}
-    with pytest.raises(ValueError, match=rf"a\.vtu: {text}: .*{words}"):
+    with value_error(rf"a\.vtu: {text}: .*{words}"):
         one(path, text, ["p"], **corner)
 
 
@@ -192,7 +194,7 @@ def test_a_surface_of_cell_data_has_the_force_on_its_body(tmp_path):
     assert one(path, "force_z:p", ["p"], location="cells") == pytest.approx(2)
     top = {"location": "cells", "boundary": "top: z > 0.9"}
     assert one(path, "mean:p@top", ["p"], **top) == pytest.approx(3)
-    with pytest.raises(ValueError, match=r"quads of a surface and is open at 4 edges"):
+    with value_error(r"quads of a surface and is open at 4 edges"):
         one(path, "force_z:p@top:reference=0", ["p"], **top)
 
 
@@ -235,12 +237,12 @@ def test_sums_are_those_of_all_points_without_weights(tmp_path):
     assert one(path, "sum:RF@clamp", names, **how) == pytest.approx(resultant, rel=1e-5)
     found = one(path, "sum:RF_z", names, **how)
     assert found == pytest.approx(forces[:, 2].sum(), rel=1e-5)
-    with pytest.raises(ValueError, match="name one of RF_x, RF_y, RF_z, RF:mag"):
+    with value_error("name one of RF_x, RF_y, RF_z, RF:mag"):
         one(path, "max:RF@clamp", names, **how)
 
 
 def members(path, **options):
-    (sample,) = files.read(path, files.ReadOptions(need_target=False, **options))
+    sample = read_one(path, need_target=False, **options)
     return {name: found.tolist() for name, found in sample.boundaries.items()}
 
 
@@ -270,7 +272,7 @@ def test_a_condition_knows_fields_and_numbers_of_the_case(tmp_path):
     found = members(tmp_path / "a.vtu", boundary=first)
     assert found == members(tmp_path / "a.vtu", boundary="hole: d < 1.5")
     assert found["hole"] == [6, 7, 8, 11, 13, 16, 17, 18]
-    with pytest.raises(ValueError, match=r"a\.vtu: .*'hz' is unknown; available: x, y"):
+    with value_error(r"a\.vtu: .*'hz' is unknown; available: x, y"):
         members(tmp_path / "a.vtu", boundary="hole: (x - hz)^2 < 1")
 
 
@@ -289,9 +291,9 @@ def test_a_condition_of_cells_marks_the_points_of_lines(tmp_path):
     )
     found = members(path, boundary="left: 'gmsh:physical' == 7", boundary_names="foot")
     assert found == {"foot": [0, 5], "left": [0, 1, 2, 3, 4]}
-    with pytest.raises(ValueError, match=r"not a mask .*values are 1, 7, 8. Define"):
+    with value_error(r"not a mask .*values are 1, 7, 8. Define"):
         members(path, boundary_names="gmsh:physical")
-    with pytest.raises(ValueError, match="no boundary 'side'; it has foot"):
+    with value_error("no boundary 'side'; it has foot"):
         members(path, boundary_names="side")
 
 
@@ -318,14 +320,14 @@ def test_masks_of_any_name_are_boundaries_of_arrays(tmp_path):
 def test_conditions_that_mean_nothing_are_refused_by_file(tmp_path, boundary, words):
     points, cells = plate()
     path = write(tmp_path / "a.vtu", points, cells, [_QUAD] * len(cells))
-    with pytest.raises(ValueError, match=rf"a\.vtu: .*{words}"):
+    with value_error(rf"a\.vtu: .*{words}"):
         members(path, boundary=boundary)
 
 
 def test_options_of_boundaries_are_refused_at_once():
-    with pytest.raises(ValueError, match="a is in boundary_names and in boundary"):
+    with value_error("a is in boundary_names and in boundary"):
         files.ReadOptions(boundary="a: x < 1", boundary_names="a")
-    with pytest.raises(ValueError, match="a number, expected a condition"):
+    with value_error("a number, expected a condition"):
         files.ReadOptions(boundary="a: x")
 
 

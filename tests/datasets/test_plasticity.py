@@ -5,9 +5,11 @@ import h5py
 import jax
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax.datasets import _generated, plasticity
 from opjax.problems import plasticity as problem
+from tests.refused import value_error
 
 SMALL: dict[str, Any] = {"num_points": (7, 4), "travel": 1.0}
 
@@ -51,10 +53,10 @@ def test_first_and_last_samples_are_read(kind, name, folder, arrays, tmp_path):
             assert sample.target is not None
             assert sample.features is not None
             target = sample.target.reshape(6, 3, 4, 4)
-            np.testing.assert_array_equal(target, motion.astype(np.float32))
+            assert_array_equal(target, motion.astype(np.float32))
             features = sample.features.reshape(6, 3)
             for j in range(3):
-                np.testing.assert_array_equal(features[:, j], die.astype(np.float32))
+                assert_array_equal(features[:, j], die.astype(np.float32))
 
 
 def test_points_belong_to_the_nodes_and_published_ones_do_not(arrays, tmp_path):
@@ -64,12 +66,12 @@ def test_points_belong_to_the_nodes_and_published_ones_do_not(arrays, tmp_path):
     corner, size = np.array([0.35, 14.9]), np.array([50.0, 15.0])
     points = read(tmp_path)[0][0].mesh_points
     assert points.dtype == np.float32
-    np.testing.assert_allclose(corner - size * points, nodes, atol=1e-4)
+    assert_allclose(corner - size * points, nodes, atol=1e-4)
     published = read(tmp_path, coordinates="published")[0][0].mesh_points
     assert np.abs(corner - size * published - nodes).max() > 5
     # The published code: a mesh of the axes with y first, flattened.
     x, y = np.meshgrid(np.linspace(0, 1, 6), np.linspace(0, 1, 3))
-    np.testing.assert_allclose(published, np.c_[x.ravel(), y.ravel()], rtol=1e-6)
+    assert_allclose(published, np.c_[x.ravel(), y.ravel()], rtol=1e-6)
     assert sorted(map(tuple, published)) == sorted(map(tuple, points))
 
 
@@ -81,10 +83,8 @@ def test_generated_samples_are_solutions_of_the_problem(tmp_path):
     assert sample.target is not None
     assert sample.features is not None
     target = sample.target.reshape(7, 4, 20, 4)
-    np.testing.assert_allclose(target, drawn.motion, atol=1e-4)
-    np.testing.assert_allclose(
-        sample.features.reshape(7, 4)[:, 0], drawn.die, atol=1e-6
-    )
+    assert_allclose(target, drawn.motion, atol=1e-4)
+    assert_allclose(sample.features.reshape(7, 4)[:, 0], drawn.die, atol=1e-6)
 
 
 def test_a_smaller_data_set_is_the_start_of_a_larger_one(tmp_path, caplog):
@@ -92,11 +92,11 @@ def test_a_smaller_data_set_is_the_start_of_a_larger_one(tmp_path, caplog):
         few, many = (
             plasticity.generate(n, seed=0, cache_dir=tmp_path, **SMALL) for n in (1, 2)
         )
-    np.testing.assert_array_equal(few[0].target, many[0].target)
+    assert_array_equal(few[0].target, many[0].target)
     assert "ms each" in caplog.text
     with jax.enable_x64(False), jax.threefry_partitionable(False):
         again = plasticity.generate(1, seed=0, cache_dir=tmp_path / "b", **SMALL)
-    np.testing.assert_array_equal(few[0].target, again[0].target)
+    assert_array_equal(few[0].target, again[0].target)
 
 
 @pytest.mark.parametrize("suffix", [".mat", ".npz"])
@@ -106,7 +106,7 @@ def test_saved_samples_are_loaded_again(suffix, arrays, tmp_path):
     train, test = read(tmp_path, num_train=4)
     for before, after in zip(samples, train + test, strict=True):
         for name in ("mesh_points", "features", "target"):
-            np.testing.assert_array_equal(getattr(before, name), getattr(after, name))
+            assert_array_equal(getattr(before, name), getattr(after, name))
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_saved_samples_are_loaded_again(suffix, arrays, tmp_path):
 )
 def test_damaged_files_are_refused(key, change, message, arrays, tmp_path):
     write(tmp_path, arrays | {key: change(arrays[key])})
-    with pytest.raises(ValueError, match=message):
+    with value_error(message):
         read(tmp_path)
 
 
@@ -131,21 +131,21 @@ def test_missing_files_and_too_few_samples_are_reported(arrays, tmp_path):
     with pytest.raises(FileNotFoundError, match="1YBuaoTdOSr"):
         read(tmp_path)
     write(tmp_path, arrays)
-    with pytest.raises(ValueError, match="5 samples"):
+    with value_error("5 samples"):
         read(tmp_path, num_test=3)
 
 
 def test_bad_arguments_are_refused(arrays, tmp_path):
-    with pytest.raises(ValueError, match="coordinates='other'"):
+    with value_error("coordinates='other'"):
         plasticity.generate(1, seed=0, coordinates="other", cache_dir=tmp_path)
-    with pytest.raises(ValueError, match="at least 2"):
+    with value_error("at least 2"):
         plasticity.generate(1, seed=0, num_points=(1, 4), cache_dir=tmp_path)
-    with pytest.raises(ValueError, match="travel=0"):
+    with value_error("travel=0"):
         plasticity.generate(1, seed=0, travel=0, cache_dir=tmp_path)
     sample = plasticity.to_samples(arrays["input"], arrays["output"])[0]
-    with pytest.raises(ValueError, match="one structured grid"):
+    with value_error("one structured grid"):
         plasticity.save(tmp_path, [sample._replace(grid_shape=None)])
-    with pytest.raises(ValueError, match="features and a target"):
+    with value_error("features and a target"):
         plasticity.save(tmp_path, [sample._replace(target=None)])
 
 

@@ -2,6 +2,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import samples
 
@@ -22,7 +23,7 @@ def test_drawn_points_are_different_ones_with_their_own_values(sample):
     drawn = samples.draw_points(sample, jax.random.key(0), num_points=4)
     points = np.asarray(drawn["mesh_points"])
     assert len(np.unique(points, axis=0)) == 4
-    np.testing.assert_allclose(drawn["target"], points.sum(axis=1), rtol=1e-6)
+    assert_allclose(drawn["target"], points.sum(axis=1), rtol=1e-6)
     assert float(jnp.sum(drawn["quadrature_weights"])) == pytest.approx(1)
 
 
@@ -39,7 +40,7 @@ def test_every_point_is_drawn_as_often(sample):
         jax.vmap(lambda key: samples.draw_points(plain, key, num_points=3))
     )(keys)
     counts = np.bincount(np.asarray(drawn["mesh_points"]).astype(int).ravel())
-    np.testing.assert_allclose(counts / 4000, 3 / 8, atol=0.04)
+    assert_allclose(counts / 4000, 3 / 8, atol=0.04)
 
 
 def test_all_points_are_kept_if_there_are_no_more(sample):
@@ -54,4 +55,4 @@ def test_a_number_that_is_not_positive_is_refused(sample):
 
 def test_the_last_axis_of_a_grid_runs_first():
     expected = [[0, 0], [0, 1], [1, 0], [1, 1]]
-    np.testing.assert_array_equal(samples.grid_points((2, 2)), expected)
+    assert_array_equal(samples.grid_points((2, 2)), expected)

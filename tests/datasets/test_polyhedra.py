@@ -4,11 +4,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import files, geometry
 from opjax.files.topology import topology
 from opjax.files.vtk import fields, kinds, polyhedra
 from opjax.files.vtk.mesh import VtkMesh
+from tests.datasets.reading import read_one
+from tests.refused import value_error
 
 pyvista = pytest.importorskip("pyvista", reason='needs `pip install "opjax[vtk]"`')
 
@@ -31,9 +34,9 @@ def test_volumes_and_centres_are_those_of_openfoam(case):
     (sample,) = files.read(path, options)
     volumes = own.cell_data["V"]
     atol = 1e-4 * volumes.max()  # of warped faces, which it divides otherwise
-    np.testing.assert_allclose(sample.quadrature_weights, volumes, atol=atol)
-    np.testing.assert_allclose(sample.mesh_points, own.cell_data["C"], atol=2e-3)
-    np.testing.assert_array_equal(sample.target[:, 0], own.cell_data["T"])
+    assert_allclose(sample.quadrature_weights, volumes, atol=atol)
+    assert_allclose(sample.mesh_points, own.cell_data["C"], atol=2e-3)
+    assert_array_equal(sample.target[:, 0], own.cell_data["T"])
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -54,42 +57,42 @@ def test_the_boundary_is_that_of_the_patches(case):
         for kind, b in cells.blocks.items()
     )
     enclosed = geometry.enclosed_volume(cells.points, facets.corners)
-    np.testing.assert_allclose(enclosed, volume, rtol=1e-12)
+    assert_allclose(enclosed, volume, rtol=1e-12)
 
 
 def test_patches_normals_and_distances_of_the_box():
     options = {"boundary_names": "inlet,walls", "geometry": "normals,distance"}
     path = SOLVERS / "dual.vtm"
-    (sample,) = files.read(path, files.ReadOptions(target="T", **options))
+    sample = read_one(path, target="T", **options)
     x, columns = sample.mesh_points, sample.features.T
     walls = np.minimum(x[:, 1:], 1 - x[:, 1:]).min(axis=1)
-    np.testing.assert_array_equal(columns[0], x[:, 0] == 0)
-    np.testing.assert_array_equal(columns[1], walls == 0)
-    np.testing.assert_allclose(columns[2:5].T, [[-1, 0, 0]] * len(x), atol=1e-6)
-    np.testing.assert_allclose(columns[5], x[:, 0], atol=1e-6)
-    np.testing.assert_allclose(columns[9], walls, atol=1e-6)
+    assert_array_equal(columns[0], x[:, 0] == 0)
+    assert_array_equal(columns[1], walls == 0)
+    assert_allclose(columns[2:5].T, [[-1, 0, 0]] * len(x), atol=1e-6)
+    assert_allclose(columns[5], x[:, 0], atol=1e-6)
+    assert_allclose(columns[9], walls, atol=1e-6)
     cells = files.ReadOptions(target="T", location="cells", **options)
     (sample,) = files.read(path, cells)
     x, columns = sample.mesh_points, sample.features.T
-    np.testing.assert_allclose(columns[5], x[:, 0], atol=1e-6)
+    assert_allclose(columns[5], x[:, 0], atol=1e-6)
     walls = np.minimum(x[:, 1:], 1 - x[:, 1:]).min(axis=1)
-    np.testing.assert_allclose(columns[9], walls, atol=1e-6)
+    assert_allclose(columns[9], walls, atol=1e-6)
     assert len(sample.boundaries["inlet"]) == columns[0].sum() == 9
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_weights_of_points_are_positive_and_exact_for_linear_functions(case):
     path = SOLVERS / f"{case}.vtm"
-    (sample,) = files.read(path, files.ReadOptions(target="T", quadrature=True))
-    (cells,) = files.read(path, files.ReadOptions(target="T", location="cells"))
+    sample = read_one(path, target="T", quadrature=True)
+    cells = read_one(path, target="T", location="cells")
     assert sample.quadrature_weights.min() > 0
     volume, moments = (
         cells.quadrature_weights @ a
         for a in (1 + 0 * cells.mesh_points, cells.mesh_points)
     )
     weights = sample.quadrature_weights
-    np.testing.assert_allclose(weights.sum(), volume[0], rtol=1e-6)
-    np.testing.assert_allclose(weights @ sample.mesh_points, moments, rtol=1e-5)
+    assert_allclose(weights.sum(), volume[0], rtol=1e-6)
+    assert_allclose(weights @ sample.mesh_points, moments, rtol=1e-5)
 
 
 @pytest.mark.parametrize("layout", ["foamToVTK", "new", "legacy"])
@@ -106,15 +109,13 @@ def test_predictions_leave_polyhedra_as_they_are(layout, tmp_path):
     with files.extended(path, copy, options) as (each,):
         each.add(values[:, None])
     written = pyvista.read(copy)
-    np.testing.assert_array_equal(written.cell_data["prediction"], values)
-    np.testing.assert_array_equal(written.celltypes, mesh.celltypes)
+    assert_array_equal(written.cell_data["prediction"], values)
+    assert_array_equal(written.celltypes, mesh.celltypes)
     for number in range(mesh.n_cells):
         was, now = mesh.get_cell(number), written.get_cell(number)
         assert [f.point_ids for f in now.faces] == [f.point_ids for f in was.faces]
     (again,) = files.read(copy, options)
-    np.testing.assert_array_equal(
-        again.quadrature_weights, each.sample.quadrature_weights
-    )
+    assert_array_equal(again.quadrature_weights, each.sample.quadrature_weights)
 
 
 def cube(**changes):
@@ -164,7 +165,7 @@ def test_a_polyhedron_that_is_not_convex_has_its_own_volume_and_positive_weights
     found = geometry.outward_polyhedra(points, found)
     assert geometry.cell_volumes(points, found, "polyhedron") == pytest.approx([3])
     center = geometry.cell_centers(points, found, "polyhedron")
-    np.testing.assert_allclose(center, [[5 / 6, 5 / 6, 0.5]])
+    assert_allclose(center, [[5 / 6, 5 / 6, 0.5]])
     shares = geometry.point_shares(points, found, "polyhedron").toarray()
     assert shares.min() >= 0
     assert shares.sum() == pytest.approx(3)
@@ -176,7 +177,7 @@ def test_a_cell_whose_faces_do_not_close_is_refused_by_number(tmp_path):
     grid = mesh_of(points, faces[:5])
     fields.extend(path, path, grid, {"T": np.ones(1)}, "cells")
     options = files.ReadOptions(location="cells", target="T")
-    with pytest.raises(ValueError, match=r"a.vtu: 1 of 1 cells of the type polyhedron"):
+    with value_error(r"a.vtu: 1 of 1 cells of the type polyhedron"):
         files.read(path, options)
 
 
@@ -199,16 +200,16 @@ def test_damaged_faces_are_refused(name, change, message, tmp_path):
         del arrays[name]
     else:
         arrays[name] = change(arrays[name])
-    with pytest.raises(ValueError, match=message):
+    with value_error(message):
         polyhedra.read(tmp_path / "a.vtu", arrays, np.array([42]), 100)
 
 
 def test_faces_of_points_that_do_not_exist_are_refused(tmp_path):
     (tmp_path / "a.vtu").write_text("")
     faces = polyhedra.read(tmp_path / "a.vtu", stored(cube()[1]), np.array([42]), 100)
-    with pytest.raises(ValueError, match="name points from 0 to 7, but there are 7"):
+    with value_error("name points from 0 to 7, but there are 7"):
         faces.check(tmp_path / "a.vtu", 7, np.array([42]))
-    with pytest.raises(ValueError, match="fewer than four faces"):
+    with value_error("fewer than four faces"):
         faces.check(tmp_path / "a.vtu", 8, np.array([12]))
 
 
@@ -216,7 +217,7 @@ def test_pieces_with_and_without_polyhedra_are_joined():
     points, faces = cube()
     one = mesh_of(points, faces).polyhedra
     both = polyhedra.joined([None, one], [0, 5], [2, 1])
-    np.testing.assert_array_equal(both.cells, [0, 0, 0, 6])
-    np.testing.assert_array_equal(both.corners, one.corners + 5)
+    assert_array_equal(both.cells, [0, 0, 0, 6])
+    assert_array_equal(both.corners, one.corners + 5)
     assert polyhedra.joined([None, None], [0, 5], [2, 1]) is None
-    np.testing.assert_array_equal(both.stored()["faceoffsets"], [-1, -1, 31])
+    assert_array_equal(both.stored()["faceoffsets"], [-1, -1, 31])

@@ -13,6 +13,7 @@ from opjax import files
 from opjax.files import ReadOptions
 from opjax.files.series import read_series
 from opjax.learn.config.reading import read_options
+from tests.refused import value_error
 
 # A new option, `scale`: where it is declared, and where the reader uses it.
 PATCH = {
@@ -106,7 +107,7 @@ def test_options_without_effect_are_refused(name, folder):
     options = ReadOptions(**{name: values[name]})
     of_series = [read_series] if name == "stacked" else []  # which have the others
     for read in (*of_series, files.read_sliced):
-        with pytest.raises(ValueError, match=f"{name}=.* has no effect on"):
+        with value_error(f"{name}=.* has no effect on"):
             read(folder / "h5", options)
 
 
@@ -115,5 +116,5 @@ def test_options_without_effect_are_refused(name, folder):
 )
 def test_shares_that_divide_nothing_are_refused(shares):
     ((name, value),) = shares.items()
-    with pytest.raises(ValueError, match=f"{name}={value} must be"):
+    with value_error(f"{name}={value} must be"):
         files.Shares(**shares)

@@ -2,10 +2,12 @@ import logging
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from opjax import point_clouds, samples
 from opjax.datasets import rna
 from opjax.samples import Sample
+from tests.refused import value_error
 
 
 @pytest.fixture
@@ -36,8 +38,8 @@ def test_what_is_saved_is_loaded(folder, surfaces):
     train, test = load(folder, num_points=1000)
     assert [s.name for s in train] == ["12_A", "20_A", "15_A"]
     for found, expected in zip([*train, *test], surfaces, strict=True):
-        np.testing.assert_array_equal(found.mesh_points, expected.mesh_points)
-        np.testing.assert_array_equal(found.target, expected.target)
+        assert_array_equal(found.mesh_points, expected.mesh_points)
+        assert_array_equal(found.target, expected.target)
         assert found.mesh_points.dtype == np.float32
         assert found.target.dtype == np.int32
 
@@ -46,8 +48,8 @@ def test_meshes_are_sampled_and_small_ones_keep_their_size(folder, surfaces):
     train, test = load(folder)
     assert [s.num_points for s in [*train, *test]] == [12, 13, 13, 13, 13]
     rows = point_clouds.farthest_points(surfaces[1].mesh_points, num_samples=13)
-    np.testing.assert_array_equal(train[1].mesh_points, surfaces[1].mesh_points[rows])
-    np.testing.assert_array_equal(train[1].target, surfaces[1].target[rows])
+    assert_array_equal(train[1].mesh_points, surfaces[1].mesh_points[rows])
+    assert_array_equal(train[1].target, surfaces[1].target[rows])
     (bucket,) = samples.stack(train, num_buckets=1)
     counts = np.count_nonzero(bucket["quadrature_weights"], axis=1)
     assert counts.tolist() == [12, 13, 13]
@@ -57,7 +59,7 @@ def test_small_meshes_are_filled_up_with_repeated_vertices_on_demand(folder):
     (small, *_), _ = load(folder, replace=True)
     assert small.num_points == 13
     (again, *_), _ = load(folder, replace=True)
-    np.testing.assert_array_equal(small.mesh_points, again.mesh_points)
+    assert_array_equal(small.mesh_points, again.mesh_points)
     repeated = (small.mesh_points[12] == small.mesh_points[:12]).all(axis=1)
     assert repeated.sum() == 1
     assert small.target[12] == small.target[:12][repeated]
@@ -67,7 +69,7 @@ def test_the_choice_of_points_is_cached_for_these_meshes(folder, monkeypatch):
     first = load(folder)
     monkeypatch.setattr(rna, "_choose", None)  # would be called
     again = load(folder)
-    np.testing.assert_array_equal(first[0][1].mesh_points, again[0][1].mesh_points)
+    assert_array_equal(first[0][1].mesh_points, again[0][1].mesh_points)
     path = folder / "off" / "20_A.off"
     path.write_text(path.read_text().replace("1", "2", 1).replace("22", "20", 1))
     lines = path.read_text().splitlines()
@@ -80,7 +82,7 @@ def test_only_the_surfaces_asked_for_are_read(folder):
     (folder / "off" / "15_A.off").unlink()
     train, test = load(folder, num_train=2, num_test=1)
     assert [s.name for s in [*train, *test]] == ["12_A", "20_A", "13_A"]
-    with pytest.raises(ValueError, match="3 surfaces, but 4 were requested"):
+    with value_error("3 surfaces, but 4 were requested"):
         load(folder, num_train=4)
 
 
@@ -114,10 +116,8 @@ def test_off_files_of_any_layout_are_read(text, folder):
     (folder / "off" / "13_A.off").write_text(text, encoding="utf-8")
     (folder / "labels" / "13_A.txt").write_text("-1\n258\n0\n")
     _, (surface, _) = load(folder)
-    np.testing.assert_array_equal(
-        surface.mesh_points, [[0, 0, 0], [1, 0, 0], [0, 1.5, 0]]
-    )
-    np.testing.assert_array_equal(surface.target, [0, 259, 1])
+    assert_array_equal(surface.mesh_points, [[0, 0, 0], [1, 0, 0], [0, 1.5, 0]])
+    assert_array_equal(surface.target, [0, 259, 1])
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_off_files_of_any_layout_are_read(text, folder):
 def test_damaged_surfaces_are_refused(text, message, folder):
     (folder / "off" / "13_A.off").write_text(text)
     (folder / "labels" / "13_A.txt").write_text("0\n" * (2 if "2 0 0" in text else 1))
-    with pytest.raises(ValueError, match=message):
+    with value_error(message):
         load(folder)
 
 
@@ -153,13 +153,13 @@ def test_damaged_surfaces_are_refused(text, message, folder):
 )
 def test_damaged_labels_are_refused(text, message, folder):
     (folder / "labels" / "13_A.txt").write_text(text)
-    with pytest.raises(ValueError, match=message):
+    with value_error(message):
         load(folder)
 
 
 def test_a_file_that_is_no_text_is_refused(folder):
     (folder / "off" / "13_A.off").write_bytes(b"OFF BINARY\n\xff\xfe")
-    with pytest.raises(ValueError, match="not a text file"):
+    with value_error("not a text file"):
         load(folder)
 
 
@@ -186,7 +186,7 @@ def test_missing_files_are_named(folder, tmp_path):
 )
 def test_bad_lists_are_refused(lines, message, folder):
     (folder / "test.txt").write_text(lines)
-    with pytest.raises(ValueError, match=message):
+    with value_error(message):
         load(folder)
 
 
@@ -206,8 +206,8 @@ def test_sampled_files_are_loaded_from_the_start(tmp_path):
     arrays = write_samples(tmp_path)
     train, test = rna.load(tmp_path, num_points=5, num_train=2)
     assert [s.name for s in [*train, *test]] == ["train0", "train1", "test0", "test1"]
-    np.testing.assert_array_equal(test[1].mesh_points, arrays["points"][1, :5])
-    np.testing.assert_array_equal(test[1].target, arrays["labels"][1, :5] + 1)
+    assert_array_equal(test[1].mesh_points, arrays["points"][1, :5])
+    assert_array_equal(test[1].target, arrays["labels"][1, :5] + 1)
 
 
 @pytest.mark.parametrize(
@@ -226,12 +226,12 @@ def test_sampled_files_are_loaded_from_the_start(tmp_path):
 )
 def test_damaged_sampled_files_are_refused(changes, options, message, tmp_path):
     write_samples(tmp_path, **changes)
-    with pytest.raises(ValueError, match=message):
+    with value_error(message):
         rna.load(tmp_path, **({"num_points": 8} | options))
 
 
 def test_bad_samples_are_not_saved(tmp_path, surfaces):
-    with pytest.raises(ValueError, match="both the training and the test set"):
+    with value_error("both the training and the test set"):
         rna.save(tmp_path, surfaces, surfaces[:1])
 
 
@@ -256,10 +256,10 @@ def test_vertices_have_the_nearest_of_the_first_points(folder, surfaces, tmp_pat
     _, test = rna.load(folder, num_points=30, cache_dir=tmp_path)
     sample = rna.with_vertices(folder, test, num_points=12)[0]
     (mesh,) = [s for s in surfaces if s.name == sample.name]
-    np.testing.assert_array_equal(sample.details.target, mesh.target)
+    assert_array_equal(sample.details.target, mesh.target)
     offsets = mesh.mesh_points[:, None] - sample.mesh_points[None, :12]
     nearest = np.linalg.norm(offsets, axis=2).argmin(axis=1)
-    np.testing.assert_array_equal(sample.details.nearest, nearest)
+    assert_array_equal(sample.details.nearest, nearest)
     assert rna.with_vertices(tmp_path, test, num_points=12) == test
 
 
@@ -268,8 +268,8 @@ def test_published_meshes_give_the_published_samples(shared_dir, tmp_path):
     _, known = rna.load(shared_dir / "data/rna", num_train=1)
     (sampled,) = rna.sample_meshes(meshes[:1], num_points=300, cache_dir=tmp_path)
     (expected,) = (s for s in known if s.name == sampled.name)
-    np.testing.assert_array_equal(sampled.mesh_points, expected.mesh_points[:300])
-    np.testing.assert_array_equal(sampled.target, expected.target[:300])
+    assert_array_equal(sampled.mesh_points, expected.mesh_points[:300])
+    assert_array_equal(sampled.target, expected.target[:300])
 
 
 def test_the_published_folder_has_a_mesh_of_fewer_than_4096_vertices(shared_dir):

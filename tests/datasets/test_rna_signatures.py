@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import point_clouds
 from opjax.datasets import _off, rna
 from opjax.samples import Sample
+from tests.refused import value_error
 
 TIMES = (400.0, 1000.0)
 
@@ -52,9 +54,7 @@ def test_turning_moving_and_reordering_change_nothing(tmp_path, rng):
     rotation, _ = np.linalg.qr(rng.normal(size=(3, 3)))
     order = rng.permutation(400)
     moved = (points @ rotation + 100).astype(np.float32)[order]
-    np.testing.assert_allclose(
-        signatures(tmp_path, moved), expected[order], atol=2e-3, rtol=1e-3
-    )
+    assert_allclose(signatures(tmp_path, moved), expected[order], atol=2e-3, rtol=1e-3)
     assert expected[:, 0].std() > 0.05  # the ends of the ellipsoid keep their heat
 
 
@@ -72,10 +72,10 @@ def test_meshes_have_those_of_the_cotangent_laplacian_and_clouds_about_the_same(
     given = {"data_dir": tmp_path / "rna"}
     on_mesh = signatures(tmp_path, points[:50], **given)
     every = signatures(tmp_path, points)
-    np.testing.assert_allclose(on_mesh, every[:50], atol=0.15)
+    assert_allclose(on_mesh, every[:50], atol=0.15)
     assert np.corrcoef(on_mesh[:, 1], every[:50, 1])[0, 1] > 0.8
     write(tmp_path / "rna", repeated, faces[:0])  # no faces: the points themselves
-    np.testing.assert_array_equal(signatures(tmp_path, points, **given), every)
+    assert_array_equal(signatures(tmp_path, points, **given), every)
 
 
 def test_what_was_computed_is_read(tmp_path, monkeypatch):
@@ -83,7 +83,7 @@ def test_what_was_computed_is_read(tmp_path, monkeypatch):
     found = signatures(tmp_path, points)
     module = rna._rna_signatures
     monkeypatch.setattr(module, "laplacian_eigenfunctions", None)
-    np.testing.assert_array_equal(signatures(tmp_path, points), found)
+    assert_array_equal(signatures(tmp_path, points), found)
     with pytest.raises(TypeError):
         signatures(tmp_path, points, times=(1.0,))
 
@@ -93,13 +93,13 @@ def test_synthetic_surfaces_have_the_same_signatures_in_all_poses(tmp_path):
     found = signatures(tmp_path, one.mesh_points)
     axes = np.asarray(point_clouds.principal_axes(one.mesh_points))
     again = signatures(tmp_path, (one.mesh_points @ axes).astype(np.float32))
-    np.testing.assert_allclose(again, found, atol=2e-3, rtol=1e-3)
+    assert_allclose(again, found, atol=2e-3, rtol=1e-3)
 
 
 def test_impossible_signatures_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="1 surfaces have fewer than 16 points.*one"):
+    with value_error("1 surfaces have fewer than 16 points.*one"):
         signatures(tmp_path, ellipsoid(9))
-    with pytest.raises(ValueError, match="times"):
+    with value_error("times"):
         signatures(tmp_path, ellipsoid(20), times=(0.0, 1.0))
 
 
@@ -116,7 +116,7 @@ def test_faces_that_are_no_triangles_are_refused(faces, message, tmp_path):
     path = tmp_path / "one.off"
     path.write_text(f"OFF\n3 1 0\n0 0 0\n1 0 0\n0 1 0\n{faces}\n")
     assert len(_off.read_vertices(path)) == 3
-    with pytest.raises(ValueError, match=message):
+    with value_error(message):
         _off.read_triangles(path)
     path.write_text("OFF\n3 1 0\n0 0 0\n1 0 0\n0 1 0\n3 0 1 2\n")
     assert _off.read_triangles(path).tolist() == [[0, 1, 2]]

@@ -5,10 +5,12 @@ import itertools
 import jax
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import normalize, samples
 from opjax.datasets import requests
 from opjax.samples import Sample, normalizers
+from tests.refused import value_error
 
 
 def make(rng, n, *, channels=2, **changes):
@@ -56,7 +58,7 @@ def test_few_samples_and_short_runs_get_few_sizes(rng):
     ]
     assert numbers == sorted(numbers)
     assert numbers[-1] > 1
-    with pytest.raises(ValueError, match="counts must be positive"):
+    with value_error("counts must be positive"):
         samples.cheapest_num_buckets([])
 
 
@@ -70,9 +72,7 @@ def test_other_samples_get_given_sizes_where_these_fit(rng):
     assert first["mesh_points"].shape[:2] == (2, 10)
     assert second["mesh_points"].shape[:2] == (1, 20)
     (same,) = samples.stack(data[:2], sizes=(10,))  # padded, though of one size
-    np.testing.assert_array_equal(
-        same["quadrature_weights"], first["quadrature_weights"]
-    )
+    assert_array_equal(same["quadrature_weights"], first["quadrature_weights"])
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -89,7 +89,7 @@ def test_stored_arrays_are_encoded_to_the_same_bits(rng, dtype, x64):
     assert found.keys() == expected.keys()
     assert found["target"] is arrays["target"]
     for name in ("mesh_points", "features"):
-        np.testing.assert_array_equal(found[name], expected[name])
+        assert_array_equal(found[name], expected[name])
     assert found["features"].dtype == expected["features"].dtype
 
 
@@ -114,17 +114,15 @@ def test_padding_keeps_the_sample_and_has_no_weight(rng):
     padded = samples.pad(sample, 8)
     for name in ("mesh_points", "features", "target"):
         assert padded[name].shape[0] == 8
-        np.testing.assert_array_equal(padded[name][:5], getattr(sample, name))
+        assert_array_equal(padded[name][:5], getattr(sample, name))
         assert np.isfinite(padded[name]).all()
-    np.testing.assert_allclose(
-        padded["quadrature_weights"], [0.2] * 5 + [0] * 3, rtol=1e-6
-    )
+    assert_allclose(padded["quadrature_weights"], [0.2] * 5 + [0] * 3, rtol=1e-6)
     weighted = sample._replace(quadrature_weights=np.arange(1.0, 6, dtype=np.float32))
-    np.testing.assert_array_equal(
+    assert_array_equal(
         samples.pad(weighted, 6)["quadrature_weights"], [1, 2, 3, 4, 5, 0]
     )
     assert weighted.quadrature_weights[-1] == 5
-    with pytest.raises(ValueError, match="5 points exceeds size=4"):
+    with value_error("5 points exceeds size=4"):
         samples.pad(sample, 4)
 
 
@@ -142,7 +140,7 @@ def test_stacked_samples_are_those_of_their_rows(rng):
         assert bucket["mesh_points"].shape == (len(indices), size, 2)
         for row, index in enumerate(indices):
             n = data[index].num_points
-            np.testing.assert_array_equal(bucket["target"][row, :n], data[index].target)
+            assert_array_equal(bucket["target"][row, :n], data[index].target)
             assert np.count_nonzero(bucket["quadrature_weights"][row]) == n
 
 
@@ -156,7 +154,7 @@ def test_what_was_stacked_is_unstacked(rng, counts):
     ]
     found = samples.unstack(found, counts, batch_size=2, num_buckets=2)
     for sample, one in zip(made, found, strict=True):
-        np.testing.assert_array_equal(one["fields"], sample.target)
+        assert_array_equal(one["fields"], sample.target)
         assert one["first"] == sample.target[0, 0]
 
 
@@ -175,9 +173,9 @@ def test_coarse_grids_are_every_second_point_of_fine_ones(grids):
         for name in ("mesh_points", "features", "target"):
             expected = getattr(fine, name).reshape(5, 3, -1)[::2, ::2]
             actual = getattr(coarse, name).reshape(3, 2, -1)
-            np.testing.assert_array_equal(actual, expected)
+            assert_array_equal(actual, expected)
     assert found[0].mesh_points is found[2].mesh_points
-    with pytest.raises(ValueError, match="grid_shape None"):
+    with value_error("grid_shape None"):
         samples.coarsen([grids[0]._replace(grid_shape=None)], 2)
 
 
@@ -188,7 +186,7 @@ def test_a_target_may_have_a_grid_of_its_own(rng, grids):
     (stacked,) = samples.stack(found)
     assert stacked["target"].shape == (3, 6, 1)
     bad = found[1]._replace(target_grid=(3, 3))
-    with pytest.raises(ValueError, match=r"sample 1.*target_grid \(3, 3\) has 9"):
+    with value_error(r"sample 1.*target_grid \(3, 3\) has 9"):
         samples.check([found[0], bad])
 
 
@@ -196,15 +194,15 @@ def test_equal_or_adjoining_arrays_are_stacked_without_a_copy(rng):
     values = rng.normal(size=(6, 4, 2))
     for rows in (range(6), range(2, 5)):
         joined = samples.join([values[row] for row in rows])
-        np.testing.assert_array_equal(joined, values[rows.start : rows.stop])
+        assert_array_equal(joined, values[rows.start : rows.stop])
         assert np.shares_memory(joined, values)
         assert not joined.flags.writeable
     for rows in ([0, 2], [3, 2, 1], [1, 1, 2]):
         joined = samples.join([values[row] for row in rows])
-        np.testing.assert_array_equal(joined, values[rows])
+        assert_array_equal(joined, values[rows])
         assert not np.shares_memory(joined, values)
     same = samples.join([values[3]] * 4)
-    np.testing.assert_array_equal(same, np.broadcast_to(values[3], (4, 4, 2)))
+    assert_array_equal(same, np.broadcast_to(values[3], (4, 4, 2)))
     assert same.strides[0] == 0
 
 
@@ -212,9 +210,7 @@ def test_samples_are_divided_in_their_order(grids):
     found = requests.divide([*grids, *grids], (3, 1, 2), "here")
     assert found.train == grids
     assert [s.name for s in found.test] == [s.name for s in grids[1:]]
-    with pytest.raises(
-        ValueError, match=r"3 samples, but they should be divided into \(1, 1, 3\)"
-    ):
+    with value_error(r"3 samples, but they should be divided into \(1, 1, 3\)"):
         requests.divide(grids, (1, 1, 3), "here")
 
 
@@ -238,7 +234,7 @@ NAN = np.full((4, 1), np.nan, np.float32)
 )
 def test_a_bad_sample_is_named(rng, changes, message):
     good, bad = make(rng, 4), make(rng, 4, name="wing.vtu", **changes)
-    with pytest.raises(ValueError, match=r"sample 1 \(wing.vtu\).*" + message):
+    with value_error(r"sample 1 \(wing.vtu\).*" + message):
         samples.check([good, bad])
 
 
@@ -247,11 +243,11 @@ def test_bad_weights_empty_meshes_and_sets_are_refused(rng):
     samples.check([good])
     for weights in ([1, 1, -1, 1], [0, 0, 0, 0]):
         bad = good._replace(quadrature_weights=np.array(weights, np.float32))
-        with pytest.raises(ValueError, match="non-negative and not all zero"):
+        with value_error("non-negative and not all zero"):
             samples.check([bad])
-    with pytest.raises(ValueError, match="mesh is empty"):
+    with value_error("mesh is empty"):
         samples.check([Sample(np.zeros((0, 2), np.float32))])
-    with pytest.raises(ValueError, match="data set is empty"):
+    with value_error("data set is empty"):
         samples.check([])
     with pytest.raises(TypeError, match="features has dtype int64"):
         samples.check([good._replace(features=np.zeros((4, 2), np.int64))])
@@ -260,7 +256,7 @@ def test_bad_weights_empty_meshes_and_sets_are_refused(rng):
 def test_labels_are_integers_in_range(rng):
     points = np.zeros((3, 3), np.float32)
     samples.check([Sample(points, np.array([0, 1, 4]))], num_classes=5)
-    with pytest.raises(ValueError, match="between 0 and 5.*below 5"):
+    with value_error("between 0 and 5.*below 5"):
         samples.check([Sample(points, np.array([0, 1, 5]))], num_classes=5)
     with pytest.raises(TypeError, match="expected integers"):
         samples.check([Sample(points, np.zeros(3, np.float32))], num_classes=5)
@@ -270,11 +266,11 @@ def test_different_data_sets_are_told_apart(rng):
     first, second = make(rng, 4), make(rng, 5, channels=3)
     samples.check_same_channels(first, make(rng, 7), names=("a", "b"))
     samples.check_same_channels(first, make(rng, 7, target=None), names=("a", "b"))
-    with pytest.raises(ValueError, match="a has .* 2 channels of features.* b has"):
+    with value_error("a has .* 2 channels of features.* b has"):
         samples.check_same_channels(first, second, names=("a", "b"))
 
 
 @pytest.mark.parametrize(("counts", "number"), [([], 1), ([3], 0), ([0, 2], 1)])
 def test_bucket_sizes_refuse_nothing_to_choose(counts, number):
-    with pytest.raises(ValueError, match="must be positive"):
+    with value_error("must be positive"):
         samples.bucket_sizes(counts, num_buckets=number)

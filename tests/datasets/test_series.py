@@ -5,6 +5,7 @@ import dataclasses
 import h5py
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import files
 from opjax.datasets import heat
@@ -14,6 +15,7 @@ from opjax.files.stored_frames import StoredFrames
 from opjax.samples import Sample, Series
 from opjax.samples import series as rules
 from opjax.samples.series import Window, Windows
+from tests.refused import value_error
 
 POINTS = np.random.default_rng(0).uniform(size=(6, 2)).astype(np.float32)
 CELLS = np.array([[0, 1, 2], [2, 3, 4], [3, 4, 5]])
@@ -57,22 +59,22 @@ def changed(array, place, value):
 )
 def test_bad_series_are_named_with_the_frame(change, match):
     bad = make(name="second")._replace(**change)
-    with pytest.raises(ValueError, match=match) as error:
+    with value_error(match) as error:
         rules.check([make(), bad])
     assert "series 1 (second)" in str(error.value)
 
 
 def test_too_few_frames_and_no_series_are_refused():
-    with pytest.raises(ValueError, match="has 5 frames, but at least 6"):
+    with value_error("has 5 frames, but at least 6"):
         rules.check([make()], min_frames=6)
-    with pytest.raises(ValueError, match="at least one series"):
+    with value_error("at least one series"):
         rules.check([])
 
 
 def test_an_interval_that_changes_is_named():
     assert rules.equal_interval([make(), make(7)]) == 0.5
     gap = make()._replace(times=np.array([0, 0.5, 1.5, 2, 2.5]), name="gap")
-    with pytest.raises(ValueError, match=r"gap: frame 2 is 1 after frame 1, .* 0.5 ap"):
+    with value_error(r"gap: frame 2 is 1 after frame 1, .* 0.5 ap"):
         rules.equal_interval([make(7), gap])
 
 
@@ -102,10 +104,10 @@ def test_scalars_are_finite_and_in_the_order_of_their_names():
         make(scalars={"a": 3.0, "b": 4.0}),
     )
     rules.check([first, second])
-    np.testing.assert_array_equal(first.seen([0]).scalars, [2, 1])
-    np.testing.assert_array_equal(second.seen([0]).scalars, [3, 4])
+    assert_array_equal(first.seen([0]).scalars, [2, 1])
+    assert_array_equal(second.seen([0]).scalars, [3, 4])
     bad = make(scalars={"a": 3.0, "b": float("inf")}, name="hot")
-    with pytest.raises(ValueError, match=r"\(hot\): the scalar b is inf, which is not"):
+    with value_error(r"\(hot\): the scalar b is inf, which is not"):
         rules.check([first, bad])
 
 
@@ -115,11 +117,11 @@ def test_windows_are_cut_from_their_series():
     series[0] = series[0]._replace(features=constant, scalars={"nu": 2.0})
     found = Windows(series, [Window(0, 0, (2, 3)), Window(1, 4, (6, 7))], history=2)
     sample, values = found[1], series[1].values
-    np.testing.assert_array_equal(sample.features[:, :4], np.hstack(values[4:6]))
-    np.testing.assert_array_equal(sample.features[:, 4:], [[7]] * 6)
-    np.testing.assert_array_equal(sample.scalars, [3])
-    np.testing.assert_array_equal(sample.target, np.hstack(values[6:8]))
-    np.testing.assert_allclose(found.lags(1), [0.5, 1.0])
+    assert_array_equal(sample.features[:, :4], np.hstack(values[4:6]))
+    assert_array_equal(sample.features[:, 4:], [[7]] * 6)
+    assert_array_equal(sample.scalars, [3])
+    assert_array_equal(sample.target, np.hstack(values[6:8]))
+    assert_allclose(found.lags(1), [0.5, 1.0])
     assert found.summaries[1].channels == {
         "mesh_points": 2,
         "features": 5,
@@ -134,12 +136,12 @@ def test_without_history_windows_have_what_is_constant_and_times_from_the_first_
     series = make(features=constant)
     series = series._replace(times=series.times + 3)
     found = Windows([series], [Window(0, 0, (0, 4))], history=0)
-    np.testing.assert_array_equal(found[0].features, constant)
-    np.testing.assert_array_equal(found[0].target, np.hstack(series.values[[0, 4]]))
-    np.testing.assert_array_equal(found.lags(0), [0, 2])
+    assert_array_equal(found[0].features, constant)
+    assert_array_equal(found[0].target, np.hstack(series.values[[0, 4]]))
+    assert_array_equal(found.lags(0), [0, 2])
     known = found.summaries[0]
     assert known.channels == {"mesh_points": 2, "features": 1, "target": 4}
-    np.testing.assert_allclose(known.sums["features"][1], [2.5])
+    assert_allclose(known.sums["features"][1], [2.5])
     with pytest.raises(AssertionError, match="something that the model sees"):
         Windows([make()], [Window(0, 0, (0,))], history=0)
 
@@ -186,11 +188,11 @@ def test_series_of_every_format_and_several_lengths(kind, tmp_path):
     assert [len(series.times) for series in found] == [5, 7]
     assert channels["target"] == tuple(target.split(",")) * (1 + ("," not in target))
     for series, expected in zip(found, known, strict=True):
-        np.testing.assert_array_equal(series.values, expected.values)
-        np.testing.assert_array_equal(series.mesh_points, POINTS)
-        np.testing.assert_array_equal(series.cells, CELLS)
+        assert_array_equal(series.values, expected.values)
+        assert_array_equal(series.mesh_points, POINTS)
+        assert_array_equal(series.cells, CELLS)
         times = np.arange(len(expected.times)) if kind == "vtu" else expected.times
-        np.testing.assert_array_equal(series.times, times)
+        assert_array_equal(series.times, times)
 
 
 @pytest.mark.parametrize("kind", ["h5", "vtu"])
@@ -213,8 +215,8 @@ def test_frames_may_stay_on_disk(kind, tmp_path, monkeypatch):
     where = list(rules.places([whole], "unrolled", history=2, unroll=2))
     one, other = (Windows([s], where, history=2) for s in (whole, stored))
     for a, b in zip(one, other, strict=True):
-        np.testing.assert_array_equal(a.features, b.features)
-        np.testing.assert_array_equal(a.target, b.target)
+        assert_array_equal(a.features, b.features)
+        assert_array_equal(a.target, b.target)
     a, b = one.summaries[0], other.summaries[0]
     assert str(a) == str(b)
     # A window reads its own frames and no others.
@@ -229,7 +231,7 @@ def test_frames_may_stay_on_disk(kind, tmp_path, monkeypatch):
 
 def test_frames_of_archives_do_not_stay_on_disk(tmp_path):
     write_npz(tmp_path / "a.npz", make())
-    with pytest.raises(ValueError, match="a.npz: frames of an .npz archive cannot be"):
+    with value_error("a.npz: frames of an .npz archive cannot be"):
         read_series(tmp_path, in_memory=False)
 
 
@@ -245,7 +247,7 @@ def test_frames_that_change_while_they_are_read_are_named(tmp_path):
     files.write(
         tmp_path / "a" / "flow_0003.vtu", Sample(points), fields, names=["u", "v"]
     )
-    with pytest.raises(ValueError, match="flow.pvd: frame 3 has different points"):
+    with value_error("flow.pvd: frame 3 has different points"):
         series.values[3]
 
 
@@ -258,11 +260,11 @@ def test_grids_constants_and_scalars(tmp_path):
         tmp_path, files.ReadOptions(target="w", features="f", scalars="nu", grid_axes=2)
     )
     assert series.grid_shape == (3, 5)
-    np.testing.assert_array_equal(series.values[..., 0], frames.reshape(4, 15))
-    np.testing.assert_array_equal(series.features, [[1]] * 15)
+    assert_array_equal(series.values[..., 0], frames.reshape(4, 15))
+    assert_array_equal(series.features, [[1]] * 15)
     assert series.scalars == {"nu": 0.25}
     assert channels == {"features": ("f",), "target": ("w",), "scalars": ("nu",)}
-    with pytest.raises(ValueError, match=r"a.npz: nu is one .* --scalar_names=nu"):
+    with value_error(r"a.npz: nu is one .* --scalar_names=nu"):
         read_series(
             tmp_path, files.ReadOptions(target="w", features="f,nu", grid_axes=2)
         )
@@ -327,9 +329,7 @@ def test_scalars_of_frames_are_field_data_that_do_not_change(tmp_path):
         mesh = pyvista.read(file)
         mesh.field_data["nu"] = [value]
         mesh.save(file)
-    with pytest.raises(
-        ValueError, match=r"scalar nu changes .* 0.5 to 0.75 at frame 3 \(flow_0003"
-    ):
+    with value_error(r"scalar nu changes .* 0.5 to 0.75 at frame 3 \(flow_0003"):
         read_series(tmp_path, files.ReadOptions(target="u", scalars="nu"))
     mesh.field_data["nu"] = [0.5]
     mesh.save(file)
@@ -350,15 +350,15 @@ def test_scalars_of_frames_are_field_data_that_do_not_change(tmp_path):
 def test_bad_tables_of_series_are_named(text, match, tmp_path):
     write_cases(tmp_path, "pvd", frames=(3, 3))
     (tmp_path / "cases.csv").write_text(text)
-    with pytest.raises(ValueError, match=match):
+    with value_error(match):
         read_series(tmp_path, files.ReadOptions(target="u", scalars="nu"))
 
 
 def test_the_first_frame_alone_needs_no_times(tmp_path):
     np.savez(tmp_path / "a.npz", mesh_points=POINTS, target=make().values[0])
     (series,), _ = read_series(tmp_path, min_frames=1)
-    np.testing.assert_array_equal(series.values, make().values[:1])
-    with pytest.raises(ValueError, match="has no array 'times'"):
+    assert_array_equal(series.values, make().values[:1])
+    with value_error("has no array 'times'"):
         read_series(tmp_path)
 
 
@@ -382,7 +382,7 @@ def test_bad_arrays_are_named_with_the_frame(change, match, tmp_path):
     series = make(50 if "37" in match else 5)
     arrays = {"mesh_points": POINTS, "times": series.times, "target": series.values}
     np.savez(tmp_path / "a.npz", **(arrays | change))
-    with pytest.raises(ValueError, match=match) as error:
+    with value_error(match) as error:
         read_series(
             tmp_path, files.ReadOptions(target="nothing" if "u" in change else ())
         )
@@ -392,29 +392,29 @@ def test_bad_arrays_are_named_with_the_frame(change, match, tmp_path):
 def test_values_on_a_grid_that_are_not_finite_are_named(tmp_path):
     values = changed(np.ones((3, 4, 5)), (0, 2, 1), np.inf)
     np.savez(tmp_path / "a.npz", times=np.arange(3.0), w=values)
-    with pytest.raises(ValueError, match=r"frame 0 of w has 1 .* at point \(2, 1\)"):
+    with value_error(r"frame 0 of w has 1 .* at point \(2, 1\)"):
         read_series(tmp_path, files.ReadOptions(target="w", grid_axes=2))
 
 
 def test_bad_folders_of_frames_are_named_with_the_frame(tmp_path):
     write_vtu(tmp_path / "a", make(cells=CELLS), pvd=True)
     (tmp_path / "a" / "flow_0002.vtu").unlink()
-    with pytest.raises(ValueError, match="frame 2, 'flow_0002.vtu', is missing"):
+    with value_error("frame 2, 'flow_0002.vtu', is missing"):
         read_series(tmp_path, files.ReadOptions(target="u"))
     (tmp_path / "a" / "flow.pvd").unlink()
-    with pytest.raises(ValueError, match="flow_0003.vtu follows flow_0001.vtu"):
+    with value_error("flow_0003.vtu follows flow_0001.vtu"):
         read_series(tmp_path, files.ReadOptions(target="u"))
     moved = POINTS + np.float32(1)
     sample = Sample(moved, cells=CELLS, target=np.zeros((6, 1), np.float32))
     files.write(tmp_path / "a" / "flow_0002.vtu", sample)
-    with pytest.raises(ValueError, match="no array 'u'"):
+    with value_error("no array 'u'"):
         read_series(tmp_path, files.ReadOptions(target="u"))
     with series_writing.pvd(
         tmp_path / "b", "x", make()._replace(mesh_points=moved, cells=CELLS), ["u", "u"]
     ) as write:
         write(0.0, make().values[0])
     (tmp_path / "b" / "x_0000.vtu").rename(tmp_path / "a" / "flow_0002.vtu")
-    with pytest.raises(ValueError, match=r"changes .* at frame 2 \(flow_0002.vtu\)"):
+    with value_error(r"changes .* at frame 2 \(flow_0002.vtu\)"):
         read_series(tmp_path / "a", files.ReadOptions(target="u"))
 
 
@@ -435,7 +435,7 @@ def test_lists_are_not_trusted(text, match, tmp_path):
     head = "<VTKFile type='Collection'><Collection><DataSet timestep='0'"
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "a.pvd").write_text(text.format(head))
-    with pytest.raises(ValueError, match=match):
+    with value_error(match):
         read_series(tmp_path / "x")
 
 
@@ -443,7 +443,7 @@ def test_links_out_of_the_folder_are_refused(tmp_path):
     write_vtu(tmp_path / "a", make(cells=CELLS), pvd=True)
     (tmp_path / "a" / "flow_0001.vtu").rename(tmp_path / "out.vtu")
     (tmp_path / "a" / "flow_0001.vtu").symlink_to(tmp_path / "out.vtu")
-    with pytest.raises(ValueError, match="frame 1, 'flow_0001.vtu', is missing"):
+    with value_error("frame 1, 'flow_0001.vtu', is missing"):
         read_series(tmp_path / "a", files.ReadOptions(target="u"))
 
 
@@ -453,19 +453,19 @@ def test_every_series_has_one_place_in_the_splits(tmp_path):
     names = [series.name for part in splits[:3] for series in part]
     assert [len(part) for part in splits[:3]] == [5, 1, 2]
     assert sorted(names) == [series.name for series in read_series(folder).series]
-    with pytest.raises(ValueError, match="8 cases are in both train and test"):
+    with value_error("8 cases are in both train and test"):
         series_splits([folder], [folder])
-    with pytest.raises(ValueError, match="test_fraction=0.99 of 8 series leaves none"):
+    with value_error("test_fraction=0.99 of 8 series leaves none"):
         series_splits([folder], shares=files.Shares(test_fraction=0.99))
 
 
 def test_heat_series_begin_as_the_samples_of_the_same_seed(tmp_path):
     (series, _), _ = read_series(heat.write_series(tmp_path / "a", 2, seed=3))
     sample, _ = files.read(heat.write(tmp_path / "b", 2, seed=3))
-    np.testing.assert_array_equal(series.mesh_points, sample.mesh_points)
-    np.testing.assert_allclose(series.values[0], sample.features)
+    assert_array_equal(series.mesh_points, sample.mesh_points)
+    assert_allclose(series.values[0], sample.features)
     at = int(np.argmin(abs(series.times - 0.02)))
-    np.testing.assert_allclose(series.values[at], sample.target, rtol=1e-6)
+    assert_allclose(series.values[at], sample.target, rtol=1e-6)
 
 
 def test_an_archive_is_written_frame_by_frame(tmp_path):
@@ -481,9 +481,9 @@ def test_an_archive_is_written_frame_by_frame(tmp_path):
     )
     for field in dataclasses.fields(dataclasses.make_dataclass("F", Series._fields)):
         expected = getattr(series._replace(name=str(tmp_path / "a.npz")), field.name)
-        np.testing.assert_array_equal(getattr(again, field.name), expected)
+        assert_array_equal(getattr(again, field.name), expected)
     with (
-        pytest.raises(ValueError, match="0 frames were passed, expected 5"),
+        value_error("0 frames were passed, expected 5"),
         series_writing.archive(tmp_path / "b.npz", series, names, series.times),
     ):
         pass

@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import files
 from opjax.files import read_sliced, sliced_splits
 from opjax.samples import Sample, sliced, summaries
+from tests.refused import value_error
 
 h5py = pytest.importorskip("h5py", reason='needs `pip install "opjax[learn]"`')
 
@@ -49,12 +51,12 @@ def test_parts_have_the_summary_of_the_whole(rng):
         found = sliced.summarize("x", arrays, chunk_size=chunk_size)
         assert found.num_points == 101
         for key, pair in expected.ranges.items():
-            np.testing.assert_array_equal(found.ranges[key], pair)
+            assert_array_equal(found.ranges[key], pair)
         assert found.sums.keys() == {"features", "target"}
         for key, (count, mean, squares) in expected.sums.items():
             assert found.sums[key][0] == count
-            np.testing.assert_allclose(found.sums[key][1], mean, rtol=1e-12)
-            np.testing.assert_allclose(found.sums[key][2], squares, rtol=1e-12)
+            assert_allclose(found.sums[key][1], mean, rtol=1e-12)
+            assert_allclose(found.sums[key][2], squares, rtol=1e-12)
 
 
 def test_samples_in_slices_are_those_in_memory(folder):
@@ -68,8 +70,8 @@ def test_samples_in_slices_are_those_in_memory(folder):
             for key in ("mesh_points", "features", "target", "quadrature_weights"):
                 # In the type of the file; whole samples are narrowed.
                 rows = np.float32(arrays[key][0:1000])
-                np.testing.assert_array_equal(rows, getattr(sample, key))
-        np.testing.assert_allclose(
+                assert_array_equal(rows, getattr(sample, key))
+        assert_allclose(
             found.summaries[row].sums["target"][1],
             summaries.summarize(sample).sums["target"][1],
             rtol=1e-6,
@@ -86,7 +88,7 @@ def test_vtu_files_are_read_in_slices(rng, tmp_path):
     mesh.save(tmp_path / "a.vtu")
     found = read_sliced(tmp_path, files.ReadOptions(target=["u"]))
     with found.open(0) as arrays:
-        np.testing.assert_array_equal(arrays["mesh_points"][3:9], points[3:9, :2])
+        assert_array_equal(arrays["mesh_points"][3:9], points[3:9, :2])
         assert arrays["target"].channel_names == ("u", "u", "u")
         assert "features" not in arrays
 
@@ -122,13 +124,13 @@ def test_one_mesh_is_trained_on_and_tested(folder):
 def test_bad_files_are_named(folder, change, message):
     with h5py.File(folder / "1.h5", "r+") as file:
         change(file)
-    with pytest.raises(ValueError, match=message) as info:
+    with value_error(message) as info:
         read_sliced(folder, files.ReadOptions(features=["k"], target=["u"]))
     assert "1.h5" in str(info.value)
 
 
 def test_files_in_both_parts_are_refused(folder):
-    with pytest.raises(ValueError, match="are in both train and test"):
+    with value_error("are in both train and test"):
         sliced_splits(
             [folder], [folder / "1.h5"], files.ReadOptions(features=["k"], target=["u"])
         )
@@ -136,5 +138,5 @@ def test_files_in_both_parts_are_refused(folder):
 
 def test_files_without_slices_are_refused(rng, tmp_path):
     np.savez(tmp_path / "a.npz", mesh_points=rng.normal(size=(3, 2)))
-    with pytest.raises(ValueError, match="only .h5 and .vtu files"):
+    with value_error("only .h5 and .vtu files"):
         read_sliced(tmp_path)

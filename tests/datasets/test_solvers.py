@@ -6,8 +6,8 @@ import subprocess
 from pathlib import Path
 
 import jax
-import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import files
 from tests import sessions
@@ -33,9 +33,9 @@ def test_openfoam_writes_such_files(script, cases, tmp_path):
         (kept,), (new,) = (
             files.read(path, options) for path in (SOLVERS / f"{case}.vtm", written)
         )
-        np.testing.assert_allclose(new.mesh_points, kept.mesh_points, atol=1e-3)
+        assert_allclose(new.mesh_points, kept.mesh_points, atol=1e-3)
         volumes = kept.quadrature_weights
-        np.testing.assert_allclose(new.quadrature_weights, volumes, rtol=1e-2)
+        assert_allclose(new.quadrature_weights, volumes, rtol=1e-2)
 
 
 @pytest.mark.nightly
@@ -72,6 +72,6 @@ def test_a_run_on_polyhedra_predicts_on_the_mesh_of_the_solver(tmp_path):
     (path,) = (tmp_path / "out").glob("case_3*/*.vtu")
     found, mesh = pyvista.read(path), pyvista.read(SOLVERS / "dual/internal.vtu")
     assert found.cell_data["prediction_T"].shape == (mesh.n_cells,)
-    np.testing.assert_array_equal(found.celltypes, mesh.celltypes)
+    assert_array_equal(found.celltypes, mesh.celltypes)
     volumes = (m.compute_cell_sizes().cell_data["Volume"] for m in (found, mesh))
-    np.testing.assert_array_equal(*volumes)
+    assert_array_equal(*volumes)

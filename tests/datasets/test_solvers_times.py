@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from opjax import files
 from opjax.files.series import read_series
@@ -19,10 +20,10 @@ def test_frames_of_vtk_and_of_ensight_are_the_same():
     found = [read_series(TIMES / kind, OPTIONS).series for kind in ("VTK", "EnSight")]
     ((vtk,), (ensight,)) = found
     assert vtk.num_points == 16
-    np.testing.assert_allclose(vtk.times, [0, 0.25, 0.5])
-    np.testing.assert_allclose(ensight.times, vtk.times)
-    np.testing.assert_allclose(ensight.mesh_points, vtk.mesh_points, atol=1e-7)
-    np.testing.assert_allclose(ensight.values, vtk.values, rtol=1e-5, atol=1e-7)
+    assert_allclose(vtk.times, [0, 0.25, 0.5])
+    assert_allclose(ensight.times, vtk.times)
+    assert_allclose(ensight.mesh_points, vtk.mesh_points, atol=1e-7)
+    assert_allclose(ensight.values, vtk.values, rtol=1e-5, atol=1e-7)
     assert np.abs(vtk.values[2]).max() > 0.1
     for series in (vtk, ensight):  # cells at the lid, which moves
         assert series.features is not None
@@ -44,5 +45,5 @@ def test_a_steady_case_is_its_last_time(tmp_path):
         with pytest.warns(UserWarning, match=said):
             samples.append(files.read(tmp_path / kind, OPTIONS))
     for vtk, ensight in zip(*samples, strict=True):
-        np.testing.assert_allclose(vtk.target, ensight.target, rtol=1e-5, atol=1e-7)
+        assert_allclose(vtk.target, ensight.target, rtol=1e-5, atol=1e-7)
         assert "cavity_10.vtm" in vtk.name

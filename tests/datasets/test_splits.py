@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from opjax import samples
 from opjax.datasets import (
@@ -32,7 +33,7 @@ def same(found, expected):
     for part, other in zip(found[:3], expected, strict=True):
         for one, two in zip(part, other, strict=True):
             for name in ("mesh_points", "features", "target"):
-                np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
+                assert_array_equal(getattr(one, name), getattr(two, name))
 
 
 @pytest.mark.parametrize(
@@ -92,7 +93,7 @@ def test_airfoils_can_be_told_by_their_deviations(cache_dir):
     found = airfoil.splits(asked, deviations=True, **AIRFOIL)
     mean = np.mean([s.mesh_points for s in found.train], axis=0)
     for sample in found.test:
-        np.testing.assert_array_equal(sample.features, sample.mesh_points - mean)
+        assert_array_equal(sample.features, sample.mesh_points - mean)
 
 
 def test_files_take_the_place_of_the_solver(tmp_path, rng):

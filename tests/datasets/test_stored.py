@@ -3,10 +3,12 @@
 import h5py
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from opjax import files
 from opjax.samples import FIELDS, Sample, summaries
 from opjax.samples.stored import Stored
+from tests.refused import value_error
 
 
 @pytest.fixture
@@ -26,7 +28,7 @@ def equal(actual, expected):
     assert len(actual) == len(expected)
     for one, other in zip(actual, expected, strict=True):
         for name in FIELDS:
-            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+            assert_array_equal(getattr(one, name), getattr(other, name))
 
 
 def write_stacked(path, arrays):
@@ -76,36 +78,34 @@ def test_rows_of_arrays_are_samples(place, found, tmp_path):
     assert stored[1].name == str(path / "1")
     mesh = {"mesh_points": found[0].mesh_points, "quadrature_weights": np.ones(5)}
     write_stacked(path, stack(found, u=np.arange(15.0)) | mesh)
-    with pytest.raises(
-        ValueError, match="the same number of samples along axis 0 .*, u 15"
-    ):
+    with value_error("the same number of samples along axis 0 .*, u 15"):
         files.stored(path, files.ReadOptions(stacked=True))
     values = np.arange(15.0).reshape(3, 5)
     write_stacked(path, stack(found, grid_shape=np.array([5]), u=values) | mesh)
     shared = files.stored(path, files.ReadOptions(target="u", stacked=True))
     for row, sample in enumerate(shared):
-        np.testing.assert_array_equal(sample.mesh_points, found[0].mesh_points)
-        np.testing.assert_array_equal(sample.target, values[row, :, None])
+        assert_array_equal(sample.mesh_points, found[0].mesh_points)
+        assert_array_equal(sample.target, values[row, :, None])
         assert sample.grid_shape == (5,)
 
 
 def test_what_cannot_be_stacked_is_named(found, tmp_path):
     files.write(tmp_path / "a.npz", found[0])
-    with pytest.raises(ValueError, match="a.npz cannot be read row by row"):
+    with value_error("a.npz cannot be read row by row"):
         files.stored(tmp_path, files.ReadOptions(stacked=True))
     with h5py.File(tmp_path / "groups.h5", "w") as file:
         file["0/mesh_points"] = found[0].mesh_points
-    with pytest.raises(ValueError, match="'0' is not an array stored in this file"):
+    with value_error("'0' is not an array stored in this file"):
         files.stored(tmp_path / "groups.h5", files.ReadOptions(stacked=True))
     write_stacked(tmp_path / "few", stack(found))
     stored = files.stored(tmp_path / "few", files.ReadOptions(stacked=True))
     write_stacked(tmp_path / "few", stack(found[:2]))
-    with pytest.raises(ValueError, match="few has 2 samples, so sample 2"):
+    with value_error("few has 2 samples, so sample 2"):
         stored[2]
-    with pytest.raises(ValueError, match="'features' take 60 bytes, above the limit"):
+    with value_error("'features' take 60 bytes, above the limit"):
         files.stored(tmp_path / "few", files.ReadOptions(stacked=True, max_bytes=50))
     (tmp_path / "few" / "target.npy").write_bytes(b"damaged")
-    with pytest.raises(ValueError, match="Cannot read .*target.npy"):
+    with value_error("Cannot read .*target.npy"):
         stored[0]
 
 

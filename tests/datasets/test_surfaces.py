@@ -5,11 +5,14 @@ import sys
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import files, geometry
 from opjax.files.formats import written_name
 from opjax.files.vtk import fields
+from tests.datasets.reading import read_one, refused
 from tests.hostile import originals
+from tests.refused import value_error
 
 pyvista = pytest.importorskip("pyvista", reason='needs `pip install "opjax[vtk]"`')
 MOST = 2**24
@@ -30,7 +33,7 @@ def test_surfaces_are_what_vtk_reads(suffix, binary, tmp_path):
     path = tmp_path / f"a{suffix}"
     sphere().save(path, binary=binary)
     expected, found = pyvista.read(path), fields.load(path, MOST)
-    np.testing.assert_array_equal(
+    assert_array_equal(
         found.points[found.corners],
         expected.points[expected.regular_faces.reshape(-1)],
     )
@@ -43,14 +46,14 @@ def test_ply_files_of_all_orders_have_fields_of_points_and_faces(seed, tmp_path)
     (tmp_path / "a.ply").write_bytes(originals.ply(seed))
     found = fields.load(tmp_path / "a.ply", MOST)
     given = originals.arrays(seed)
-    np.testing.assert_allclose(found.points[:, :2], given["mesh_points"], rtol=1e-6)
-    np.testing.assert_array_equal(found.point_data.arrays["target"], 1.5)
-    np.testing.assert_array_equal(found.cell_data.arrays["boundary"], 1)
+    assert_allclose(found.points[:, :2], given["mesh_points"], rtol=1e-6)
+    assert_array_equal(found.point_data.arrays["target"], 1.5)
+    assert_array_equal(found.cell_data.arrays["boundary"], 1)
     sizes = np.full(10, 3)
     sizes[seed % 10] += seed % 2
-    np.testing.assert_array_equal(np.diff(found.offsets), sizes)
+    assert_array_equal(np.diff(found.offsets), sizes)
     assert set(found.types) == {5, 9} if seed % 2 else {5}
-    (sample,) = files.read(tmp_path / "a.ply")
+    sample = read_one(tmp_path / "a.ply")
     assert sample.target.shape == (12, 1)
 
 
@@ -83,11 +86,11 @@ def test_numbers_beside_lists_of_different_lengths_are_those_of_their_rows(
             data += struct.pack(f">dB{len(f)}ih", 0.5, len(f), *f, -len(f))
     (tmp_path / "a.ply").write_bytes(data)
     found = fields.load(tmp_path / "a.ply", MOST)
-    np.testing.assert_array_equal(found.points.reshape(-1), points)
-    np.testing.assert_array_equal(found.corners, np.concatenate(faces))
-    np.testing.assert_array_equal(found.offsets, [0, 4, 6, 9])
-    np.testing.assert_array_equal(found.cell_data.arrays["before"], 3 * [0.5])
-    np.testing.assert_array_equal(found.cell_data.arrays["behind"], [-4, -2, -3])
+    assert_array_equal(found.points.reshape(-1), points)
+    assert_array_equal(found.corners, np.concatenate(faces))
+    assert_array_equal(found.offsets, [0, 4, 6, 9])
+    assert_array_equal(found.cell_data.arrays["before"], 3 * [0.5])
+    assert_array_equal(found.cell_data.arrays["behind"], [-4, -2, -3])
 
 
 @pytest.mark.parametrize("name", ["a.vtu", "a.vtp", "a.stl", "a.ply", "a.cgns"])
@@ -100,7 +103,7 @@ def test_meshes_are_read_and_written_without_vtk(name, tmp_path, monkeypatch):
     copy = tmp_path / f"copy_{written_name(path)}"
     with files.extended(path, copy, files.ReadOptions(need_target=False)) as (each,):
         each.add(np.ones((each.sample.num_points, 1), np.float32))
-    (sample,) = files.read(copy, files.ReadOptions(target="prediction"))
+    sample = read_one(copy, target="prediction")
     assert sample.target.min() == 1
 
 
@@ -116,9 +119,9 @@ def test_predictions_on_surfaces_are_written_to_vtp(suffix, location, tmp_path):
     found = pyvista.read(copy)
     assert isinstance(found, pyvista.PolyData)
     data = found.cell_data if location == "cells" else found.point_data
-    np.testing.assert_array_equal(data["prediction"], values[:, 0])
+    assert_array_equal(data["prediction"], values[:, 0])
     where = found.cell_centers().points if location == "cells" else found.points
-    np.testing.assert_allclose(each.sample.mesh_points, where, atol=1e-6)
+    assert_allclose(each.sample.mesh_points, where, atol=1e-6)
     x = each.sample.mesh_points
     along = np.sum(each.sample.features * x, axis=1) / np.linalg.norm(x, axis=1)
     assert along.min() > 0.95  # normals point outwards
@@ -141,28 +144,30 @@ def test_surfaces_keep_all_their_parts_and_fields(rng, tmp_path):
         each.add(np.ones((9, 1), np.float32))
     found, expected = pyvista.read(tmp_path / "b.vtp"), mesh
     for part in ("faces", "lines", "verts", "strips"):
-        np.testing.assert_array_equal(getattr(found, part), getattr(expected, part))
-    np.testing.assert_array_equal(found.points, expected.points)
-    np.testing.assert_array_equal(found.cell_data["q"], np.arange(6))
-    np.testing.assert_array_equal(found.point_data["p"], np.arange(9))
+        assert_array_equal(getattr(found, part), getattr(expected, part))
+    assert_array_equal(found.points, expected.points)
+    assert_array_equal(found.cell_data["q"], np.arange(6))
+    assert_array_equal(found.point_data["p"], np.arange(9))
 
 
 def test_a_box_has_the_area_and_the_normals_of_a_box(tmp_path):
     cube().save(tmp_path / "a.vtp")
     given = {"need_target": False, "geometry": "normals", "location": "cells"}
-    (sample,) = files.read(tmp_path / "a.vtp", files.ReadOptions(**given))
-    np.testing.assert_allclose(sample.quadrature_weights.sum(), 24, rtol=1e-6)
+    sample = read_one(tmp_path / "a.vtp", **given)
+    assert_allclose(sample.quadrature_weights.sum(), 24, rtol=1e-6)
     side = np.abs(sample.mesh_points).argmax(axis=1)
     exact = np.eye(3)[side] * np.sign(sample.mesh_points)
-    np.testing.assert_allclose(sample.features, exact, atol=1e-6)
+    assert_allclose(sample.features, exact, atol=1e-6)
 
 
 def test_an_open_surface_has_no_normals(tmp_path):
     sphere().clip("z").triangulate().save(tmp_path / "a.stl")
-    with pytest.raises(ValueError, match=r"a.stl is an open surface: \d+ edges"):
-        files.read(
-            tmp_path / "a.stl", files.ReadOptions(need_target=False, geometry="normals")
-        )
+    refused(
+        tmp_path / "a.stl",
+        r"a.stl is an open surface: \d+ edges",
+        need_target=False,
+        geometry="normals",
+    )
 
 
 def test_surfaces_beside_meshes_are_passed_over(tmp_path):
@@ -175,13 +180,12 @@ def test_surfaces_beside_meshes_are_passed_over(tmp_path):
 
 def test_a_surface_without_fields_names_the_way_out(tmp_path):
     sphere().save(tmp_path / "a.stl")
-    with pytest.raises(ValueError, match=r"a.stl has no array 'p'.*as .vtp"):
-        files.read(tmp_path / "a.stl", files.ReadOptions(target="p"))
-    (sample,) = files.read(tmp_path / "a.stl", files.ReadOptions(need_target=False))
+    refused(tmp_path / "a.stl", r"a.stl has no array 'p'.*as .vtp", target="p")
+    sample = read_one(tmp_path / "a.stl", need_target=False)
     values = np.ones((sample.num_points, 1))
-    with pytest.raises(ValueError, match=r"b.stl must have the suffix .vtp"):
+    with value_error(r"b.stl must have the suffix .vtp"):
         files.write(tmp_path / "b.stl", sample, values)
-    with pytest.raises(ValueError, match=r"b.ply is read only; write a .vtp"):
+    with value_error(r"b.ply is read only; write a .vtp"):
         files.write(tmp_path / "b.ply", sample._replace(name=""), values)
 
 
@@ -205,5 +209,4 @@ def test_a_surface_without_fields_names_the_way_out(tmp_path):
 )
 def test_damaged_surfaces_are_refused(name, content, message, tmp_path):
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(ValueError, match=rf"(?s){name}.*{message}"):
-        files.read(tmp_path / name, files.ReadOptions(need_target=False))
+    refused(tmp_path / name, rf"(?s){name}.*{message}", need_target=False)

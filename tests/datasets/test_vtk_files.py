@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from opjax import files
 from opjax.files.vtk import fields, vtu_write
 from opjax.files.vtk.mesh import NamedArrays, VtkMesh
+from tests.refused import value_error
 
 pyvista = pytest.importorskip("pyvista", reason='needs `pip install "opjax[vtk]"`')
 MOST = 2**24
@@ -76,19 +78,19 @@ def same(path):
     from vtkmodules.util.numpy_support import vtk_to_numpy
 
     expected, found = pyvista.read(path), fields.load(path, MOST)
-    np.testing.assert_array_equal(found.points, expected.points)
+    assert_array_equal(found.points, expected.points)
     assert found.points.dtype == expected.points.dtype
     grid = expected.cast_to_unstructured_grid()
-    np.testing.assert_array_equal(found.types, grid.celltypes)
+    assert_array_equal(found.types, grid.celltypes)
     offsets = vtk_to_numpy(grid.GetCells().GetOffsetsArray())
-    np.testing.assert_array_equal(found.offsets, offsets)
-    np.testing.assert_array_equal(found.corners, grid.cell_connectivity)
+    assert_array_equal(found.offsets, offsets)
+    assert_array_equal(found.corners, grid.cell_connectivity)
     names = ["point_data", "cell_data"]
     for name in names if path.suffix == ".vtk" else [*names, "field_data"]:
         one, other = getattr(found, name), getattr(expected, name)
         assert sorted(one.arrays) == sorted(other.keys())
         for key in other.keys():  # noqa: SIM118
-            np.testing.assert_array_equal(one.arrays[key], other[key])
+            assert_array_equal(one.arrays[key], other[key])
             kinds = {np.asarray(a).dtype.kind for a in (one.arrays[key], other[key])}
             assert len(kinds) == 1 or kinds == {"O", "U"}
     active = found.point_data.active
@@ -126,7 +128,7 @@ def test_xml_files_are_what_vtk_reads(make, mode, compressor, rng, tmp_path):
 
 
 def refused(path, message):
-    with pytest.raises(ValueError, match=message) as error:
+    with value_error(message) as error:
         fields.load(path, MOST)
     assert str(path) in str(error.value)
 
@@ -176,21 +178,17 @@ def test_legacy_attributes_by_hand(tmp_path):
     path = tmp_path / "a.vtk"
     path.write_text(LEGACY_TEXT)
     found = same(path)
-    np.testing.assert_array_equal(
-        found.points, [[0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 0]]
-    )
-    np.testing.assert_array_equal(found.corners, [0, 1, 2, 1, 2, 3])
-    np.testing.assert_array_equal(found.offsets, [0, 3, 6])
-    np.testing.assert_array_equal(found.types, [5, 5])
+    assert_array_equal(found.points, [[0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 0]])
+    assert_array_equal(found.corners, [0, 1, 2, 1, 2, 3])
+    assert_array_equal(found.offsets, [0, 3, 6])
+    assert_array_equal(found.types, [5, 5])
     arrays = found.point_data.arrays
-    np.testing.assert_array_equal(
-        arrays["shade"], [[0, 128], [255, 128], [0, 255], [0, 0]]
-    )
-    np.testing.assert_array_equal(arrays["t"], [1, 2, 3, 4])
-    np.testing.assert_array_equal(arrays["place"], [[0, 0], [1, 0], [0, 1], [1, 1]])
+    assert_array_equal(arrays["shade"], [[0, 128], [255, 128], [0, 255], [0, 0]])
+    assert_array_equal(arrays["t"], [1, 2, 3, 4])
+    assert_array_equal(arrays["place"], [[0, 0], [1, 0], [0, 1], [1, 1]])
     assert arrays["t"].dtype == np.int32
     stress = found.cell_data.arrays["stress"].reshape(2, 9)
-    np.testing.assert_array_equal(stress, [np.arange(1.0, 10)] * 2)
+    assert_array_equal(stress, [np.arange(1.0, 10)] * 2)
     assert found.point_data.active["Scalars"] == "shade"
     path.write_text(
         LEGACY_TEXT.lower().replace("# vtk datafile version", "# vtk DataFile Version")
@@ -222,7 +220,7 @@ def test_damaged_legacy_files_are_refused(old, new, message, tmp_path):
     path = tmp_path / "a.vtk"
     assert LEGACY_TEXT.count(old) == 1
     path.write_text(LEGACY_TEXT.replace(old, new))
-    with pytest.raises(ValueError, match=message) as error:
+    with value_error(message) as error:
         files.read(path)
     assert str(path) in str(error.value)
 
@@ -260,7 +258,7 @@ def test_curved_cells_are_read_without_weights(tmp_path):
     path = tmp_path / "a.vtu"
     pyvista.UnstructuredGrid([3, 0, 1, 2], [68], corners).save(path)
     assert files.read(path)[0].cells is None
-    with pytest.raises(ValueError, match=r"types \[68\]"):
+    with value_error(r"types \[68\]"):
         files.read(path, files.ReadOptions(quadrature=True))
 
 
@@ -284,7 +282,7 @@ def test_written_meshes_are_what_pyvista_reads(make, rng, tmp_path):
     vtu_write.write(second, mesh, more)
     found = same(second)
     for name in ("points", "offsets", "corners", "types"):
-        np.testing.assert_array_equal(getattr(found, name), getattr(mesh, name))
+        assert_array_equal(getattr(found, name), getattr(mesh, name))
     assert found.point_data.arrays["half"].dtype == np.float32
     for one, other in (
         (found.point_data, mesh.point_data),
@@ -293,11 +291,11 @@ def test_written_meshes_are_what_pyvista_reads(make, rng, tmp_path):
     ):
         assert one.active == other.active
         for name, array in other.arrays.items():
-            np.testing.assert_array_equal(one.arrays[name], array)
+            assert_array_equal(one.arrays[name], array)
 
 
 def test_numbers_that_vtk_lacks_are_not_written(tmp_path):
     empty = np.zeros(0, np.int64)
     mesh = VtkMesh(np.zeros((1, 3)), np.zeros(1, np.int64), empty, empty, NamedArrays())
-    with pytest.raises(ValueError, match="complex128"):
+    with value_error("complex128"):
         vtu_write.write(tmp_path / "a.vtu", mesh, {"u": np.ones(1) * 1j})

@@ -3,10 +3,12 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import geometry
 from tests import oracles as checks
 from tests.geometry import oracles
+from tests.refused import value_error
 from tests.selection import by_day
 
 
@@ -34,7 +36,7 @@ def test_a_box_has_its_faces_for_boundary():
     vectors = geometry.facet_area_vectors(points, found.corners)
     middles = points[found.corners].mean(axis=1)
     assert (np.sum(vectors * (middles - 0.5), axis=1) > 0).all()
-    np.testing.assert_allclose(np.abs(vectors).sum(axis=0), [2, 2, 2])
+    assert_allclose(np.abs(vectors).sum(axis=0), [2, 2, 2])
     assert np.isin(found.corners, cubes[found.cells]).all()
 
 
@@ -51,9 +53,7 @@ def test_boundaries_of_mixed_meshes_are_closed_and_look_outwards(turn):
     volume = sum(
         np.abs(geometry.cell_volumes(points, c, k)).sum() for k, c in cells.items()
     )
-    np.testing.assert_allclose(
-        geometry.enclosed_volume(points, found), volume, rtol=1e-12
-    )
+    assert_allclose(geometry.enclosed_volume(points, found), volume, rtol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["wedge", "pyramid", "voxel", "hexahedron", "tetra"])
@@ -63,7 +63,7 @@ def test_all_solids_have_closed_boundaries(kind):
     found = geometry.boundary_facets(points, {kind: cells}).corners
     assert not len(geometry.open_edges(found))
     volume = geometry.cell_volumes(points, cells, kind)[0]
-    np.testing.assert_allclose(geometry.enclosed_volume(points, found), volume)
+    assert_allclose(geometry.enclosed_volume(points, found), volume)
 
 
 def test_wedges_and_pyramids_join_hexahedra():
@@ -78,7 +78,7 @@ def test_wedges_and_pyramids_join_hexahedra():
     assert not len(geometry.open_edges(found.corners))
     assert found.cells.max() == 2
     volume = sum(geometry.cell_volumes(box, c, k)[0] for k, c in cells.items())
-    np.testing.assert_allclose(geometry.enclosed_volume(box, found.corners), volume)
+    assert_allclose(geometry.enclosed_volume(box, found.corners), volume)
 
 
 @pytest.mark.parametrize("kind", ["quad", "triangle", "polygon", "pixel"])
@@ -93,11 +93,11 @@ def test_boundaries_in_the_plane(kind):
     found = geometry.boundary_facets(points, {kind: cells}).corners
     assert len(found) == 12
     assert not len(geometry.open_edges(found))
-    np.testing.assert_allclose(geometry.enclosed_volume(points, found), 1)
+    assert_allclose(geometry.enclosed_volume(points, found), 1)
     normals = geometry.point_normals(points, found)
-    np.testing.assert_allclose(normals[1], [-1, 0], atol=1e-12)
-    np.testing.assert_allclose(normals[0], [-(0.5**0.5)] * 2)
-    np.testing.assert_array_equal(normals[5], 0)  # inside
+    assert_allclose(normals[1], [-1, 0], atol=1e-12)
+    assert_allclose(normals[0], [-(0.5**0.5)] * 2)
+    assert_array_equal(normals[5], 0)  # inside
 
 
 @pytest.mark.parametrize("dimension", [2, 3])
@@ -112,7 +112,7 @@ def test_constant_pressure_gives_no_force_and_linear_pressure_the_buoyancy(dimen
     slope = np.array([0.3, -1, 2])[:dimension]
     force = (5 + points @ slope) @ weights
     volume = np.prod([1, 2, 3][:dimension])
-    np.testing.assert_allclose(force, slope * volume, rtol=1e-10)
+    assert_allclose(force, slope * volume, rtol=1e-10)
 
 
 def test_area_vectors_of_points_add_up_to_those_of_facets():
@@ -120,9 +120,9 @@ def test_area_vectors_of_points_add_up_to_those_of_facets():
     facets = geometry.boundary_facets(points, {"tetra": split(cells)}).corners
     triangles = geometry.point_area_vectors(points, facets[:, :3])
     padded = geometry.point_area_vectors(points, facets)
-    np.testing.assert_allclose(triangles, padded, atol=1e-15)
+    assert_allclose(triangles, padded, atol=1e-15)
     vectors = geometry.facet_area_vectors(points, facets)
-    np.testing.assert_allclose(padded.sum(axis=0), vectors.sum(axis=0), atol=1e-14)
+    assert_allclose(padded.sum(axis=0), vectors.sum(axis=0), atol=1e-14)
 
 
 @pytest.mark.parametrize("dimension", by_day([2, 3], [3]))
@@ -178,18 +178,18 @@ def test_sides_of_a_surface_in_space_are_its_border():
     ],
 )
 def test_cells_without_a_boundary_are_refused(cells, message):
-    with pytest.raises(ValueError, match=message):
+    with value_error(message):
         geometry.boundary_facets(oracles.BOX, cells)
 
 
 def test_facets_that_do_not_fit_the_space_are_refused():
-    with pytest.raises(ValueError, match="in 2D, facets need 2 corners"):
+    with value_error("in 2D, facets need 2 corners"):
         geometry.facet_area_vectors(np.ones((3, 2)), [[0, 1, 2]])
-    with pytest.raises(ValueError, match="in 2D, facets need 2 corners"):
+    with value_error("in 2D, facets need 2 corners"):
         geometry.point_normals(np.ones((3, 3)), [[0, 1]])
     with pytest.raises(TypeError, match="integers"):
         geometry.open_edges(np.ones((3, 2)))
-    with pytest.raises(ValueError, match="two corners"):
+    with value_error("two corners"):
         geometry.open_edges(np.ones((3, 1), int))
 
 
@@ -212,7 +212,7 @@ def test_boundaries_of_collapsed_hexahedra_are_closed(name, turn):
     assert not len(geometry.open_edges(found))
     volume = np.abs(geometry.cell_volumes(oracles.BOX, cells, "hexahedron")[0])
     assert volume > 0.1
-    np.testing.assert_allclose(geometry.enclosed_volume(oracles.BOX, found), volume)
+    assert_allclose(geometry.enclosed_volume(oracles.BOX, found), volume)
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2, 2), (0, 0, 1, 2), (1, 2, 0, 0)])
@@ -227,8 +227,8 @@ def test_an_edge_that_collapsed_cells_share_is_no_boundary(order):
         cells += [[*base + 5 * k, *base + 5 * k + 5] for k in (0, 1)]
     found = geometry.boundary_facets(points, {"hexahedron": np.array(cells)}).corners
     assert not len(geometry.open_edges(found))
-    np.testing.assert_allclose(geometry.enclosed_volume(points, found), 2)
-    np.testing.assert_allclose(geometry.distance(points[5:6], points, found), 0.5)
+    assert_allclose(geometry.enclosed_volume(points, found), 2)
+    assert_allclose(geometry.distance(points[5:6], points, found), 0.5)
 
 
 def test_collapsed_wedges_and_pyramids_are_closed():
@@ -238,4 +238,4 @@ def test_collapsed_wedges_and_pyramids_are_closed():
         found = geometry.boundary_facets(points, {kind: one}).corners
         assert not len(geometry.open_edges(found))
         volume = geometry.cell_volumes(points, one, kind)[0]
-        np.testing.assert_allclose(geometry.enclosed_volume(points, found), volume)
+        assert_allclose(geometry.enclosed_volume(points, found), volume)

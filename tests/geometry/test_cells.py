@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import geometry
 from tests import oracles as checks
@@ -24,9 +25,9 @@ def test_volumes_and_centres_are_integrals_over_the_map_of_the_cell(kind):
     points, cells = one(kind)
     volume, center = oracles.volume_and_center(points, kind)
     found = geometry.cell_volumes(points, cells, kind)
-    np.testing.assert_allclose(found, [volume], rtol=1e-12)
+    assert_allclose(found, [volume], rtol=1e-12)
     centers = geometry.cell_centers(points, cells, kind)
-    np.testing.assert_allclose(centers, center[None], rtol=1e-12)
+    assert_allclose(centers, center[None], rtol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["hexahedron", "wedge", "pyramid"])
@@ -35,7 +36,7 @@ def test_volumes_are_exact_where_faces_are_warped(kind):
     points = corners + 0.2 * np.random.default_rng(3).normal(size=corners.shape)
     volume, _ = oracles.volume_and_center(points, kind)
     found = geometry.cell_volumes(points, np.arange(len(points))[None], kind)
-    np.testing.assert_allclose(found, [volume], rtol=1e-12)
+    assert_allclose(found, [volume], rtol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["quad", "hexahedron"])
@@ -45,7 +46,7 @@ def test_tapered_cells_have_their_centre_of_mass(kind):
     points[4:, :2] *= 0.5
     _, center = oracles.volume_and_center(points, kind)
     found = geometry.cell_centers(points, np.arange(len(points))[None], kind)
-    np.testing.assert_allclose(found, center[None], rtol=1e-12)
+    assert_allclose(found, center[None], rtol=1e-12)
 
 
 @pytest.mark.parametrize("kind", oracles.CORNERS)
@@ -59,17 +60,17 @@ def test_volumes_agree_with_vtk(kind):
     sizes = grid.compute_cell_sizes()
     name = ("Length", "Area", "Volume")[geometry.KINDS[kind].dimension - 1]
     found = geometry.cell_volumes(points, cells, kind)
-    np.testing.assert_allclose(found, np.abs(sizes.cell_data[name]), rtol=1e-6)
+    assert_allclose(found, np.abs(sizes.cell_data[name]), rtol=1e-6)
 
 
 def test_polygons_need_not_be_convex_and_may_repeat_their_last_corner():
     points = np.array([[0.0, 0], [2, 0], [2, 2], [1, 0.5], [0, 2]])
     padded = np.array([[0, 1, 2, 3, 4, 4, 4]])
-    np.testing.assert_allclose(geometry.cell_volumes(points, padded, "polygon"), 2.5)
+    assert_allclose(geometry.cell_volumes(points, padded, "polygon"), 2.5)
     plain = geometry.cell_centers(points, padded[:, :5], "polygon")
     padded = geometry.cell_centers(points, padded, "polygon")
-    np.testing.assert_allclose(plain, padded, rtol=1e-12)
-    np.testing.assert_allclose(plain[0, 0], 1.0)
+    assert_allclose(plain, padded, rtol=1e-12)
+    assert_allclose(plain[0, 0], 1.0)
 
 
 def test_linear_functions_are_integrated_exactly_over_a_mixed_mesh():
@@ -85,7 +86,7 @@ def test_linear_functions_are_integrated_exactly_over_a_mixed_mesh():
         centers = geometry.cell_centers(points, cells, kind)
         total += volumes @ (1 + 2 * centers[:, 0] - centers[:, 1])
     width = 2**1.5
-    np.testing.assert_allclose(total, width + width**2 - width / 2, rtol=1e-12)
+    assert_allclose(total, width + width**2 - width / 2, rtol=1e-12)
 
 
 @pytest.mark.parametrize("kind", by_day(["strip", "polygon", "hexahedron"], ["strip"]))
@@ -103,24 +104,24 @@ def test_gradients_and_transforms(function, kind):
 def test_gradients_are_finite_where_a_cell_has_no_area():
     points = jnp.zeros((3, 2))
     gradient = jax.grad(lambda p: geometry.cell_volumes(p, [[0, 1, 2]], "triangle")[0])
-    np.testing.assert_array_equal(jax.jit(gradient)(points), 0)
+    assert_array_equal(jax.jit(gradient)(points), 0)
 
 
 def test_cells_without_volume_have_the_mean_of_their_corners():
     points = np.array([[0.0, 0], [1, 0], [2, 0]])
     found = geometry.cell_centers(points, [[0, 1, 2]], "triangle")
-    np.testing.assert_array_equal(found, [[1, 0]])
+    assert_array_equal(found, [[1, 0]])
 
 
 def test_invalid_cells_are_flat_inside_out_or_cross_themselves():
     square = oracles.BOX[:4]
     bad = geometry.invalid_cells(square, [[0, 1, 2, 3], [0, 2, 1, 3]], "quad")
-    np.testing.assert_array_equal(bad, [False, True])
+    assert_array_equal(bad, [False, True])
     bad = geometry.invalid_cells(square[:, :2], [[0, 1, 2], [0, 1, 1]], "triangle")
-    np.testing.assert_array_equal(bad, [False, True])
+    assert_array_equal(bad, [False, True])
     cells = [[0, 1, 3, 4], [1, 0, 3, 4], [0, 1, 2, 3]]
     bad = geometry.invalid_cells(oracles.BOX, cells, "tetra")
-    np.testing.assert_array_equal(bad, [False, True, True])
+    assert_array_equal(bad, [False, True, True])
     kite = np.array([[0.0, 0], [1, -1], [0.1, 0], [1, 1]])  # not convex, and good
     assert not geometry.invalid_cells(kite, [[0, 1, 2, 3]], "quad")[0]
 

@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import geometry
 from tests.geometry import oracles
 from tests.geometry.test_boundaries import grid
+from tests.refused import value_error
 
 
 def surface(n, dimension):
@@ -27,7 +29,7 @@ def test_distances_to_a_box(dimension, scale):
     mesh, facets = surface(4, dimension)
     points = 0.5 + scale * np.random.default_rng(1).normal(size=(300, dimension))
     found = geometry.distance(points, mesh, facets)
-    np.testing.assert_allclose(found, box_distance(points), rtol=1e-12, atol=1e-12)
+    assert_allclose(found, box_distance(points), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("dimension", [2, 3])
@@ -44,7 +46,7 @@ def test_distances_are_those_of_brute_force_on_facets_of_all_sizes(dimension):
             brute(point, *mesh[f]) if brute else oracles.facet_distance(point, mesh[f])
             for f in facets
         ]
-        np.testing.assert_allclose(found.distance[i], min(every), rtol=1e-9, atol=1e-13)
+        assert_allclose(found.distance[i], min(every), rtol=1e-9, atol=1e-13)
         assert every[found.facet[i]] <= min(every) + 1e-7
 
 
@@ -66,7 +68,7 @@ def test_points_of_the_boundary_have_distance_zero():
     middles = mesh[facets].mean(axis=1)
     assert geometry.distance(middles, mesh, facets).max() < 1e-15
     found = geometry.nearest_facets(middles, mesh, facets)
-    np.testing.assert_array_equal(found.facet, np.arange(len(facets)))
+    assert_array_equal(found.facet, np.arange(len(facets)))
 
 
 def test_normals_do_not_depend_on_the_order_of_facets():
@@ -74,10 +76,10 @@ def test_normals_do_not_depend_on_the_order_of_facets():
     points = np.vstack([mesh, [[0.5, 0.5, 0.5], [2, 2, 2], [2, 0.5, 0.5]]])
     found = geometry.nearest_facets(points, mesh, facets).normal
     other = geometry.nearest_facets(points, mesh, facets[::-1]).normal
-    np.testing.assert_allclose(found, other, atol=1e-9)
-    np.testing.assert_array_equal(found[-3], 0)  # all six sides are equally near
-    np.testing.assert_allclose(found[-2], [3**-0.5] * 3)
-    np.testing.assert_allclose(found[-1], [1, 0, 0], atol=1e-12)
+    assert_allclose(found, other, atol=1e-9)
+    assert_array_equal(found[-3], 0)  # all six sides are equally near
+    assert_allclose(found[-2], [3**-0.5] * 3)
+    assert_allclose(found[-1], [1, 0, 0], atol=1e-12)
 
 
 def test_pairs_are_taken_in_parts(monkeypatch):
@@ -88,14 +90,14 @@ def test_pairs_are_taken_in_parts(monkeypatch):
     monkeypatch.setattr(geometry.distances, "_CHUNK", 7)
     parts = geometry.nearest_facets(points, mesh, facets)
     for one, other in zip(whole, parts, strict=True):
-        np.testing.assert_array_equal(one, other)
+        assert_array_equal(one, other)
 
 
 def test_degenerate_facets_count_as_sides_and_points():
     mesh = np.array([[0.0, 0, 0], [1, 0, 0], [0, 1, 0]])
     found = geometry.nearest_facets(mesh + [0, 0, 2], mesh, [[0, 1, 1], [0, 0, 0]])
-    np.testing.assert_allclose(found.distance, [2, 2, 5**0.5])
-    np.testing.assert_array_equal(found.normal, 0)
+    assert_allclose(found.distance, [2, 2, 5**0.5])
+    assert_array_equal(found.normal, 0)
 
 
 def test_no_points_have_no_distances():
@@ -113,7 +115,7 @@ def test_no_points_have_no_distances():
     ],
 )
 def test_bad_input_is_refused(points, facets, message):
-    with pytest.raises(ValueError, match=message):
+    with value_error(message):
         geometry.distance(points, np.eye(3), facets)
 
 
@@ -144,14 +146,14 @@ def test_distances_to_polygons_that_are_not_convex_are_exact(rng, turn, against)
     exact = np.hypot(np.where(inside, 0, aside), 0.3)
     above = np.pad(where, [(0, 0), (0, 1)], constant_values=0.3) @ axes
     found = geometry.distance(above, points, polygon)
-    np.testing.assert_allclose(found, exact, rtol=1e-9)
+    assert_allclose(found, exact, rtol=1e-9)
     triangles, owners = geometry.facet_triangles(
         points, np.pad(polygon, [(0, 0), (0, 2)], mode="edge")
     )
     assert (owners == 0).all()
     pieces = geometry.facet_area_vectors(points, triangles)
     whole = geometry.facet_area_vectors(points, polygon)[0]
-    np.testing.assert_allclose(
+    assert_allclose(
         np.linalg.norm(pieces, axis=1).sum(), np.linalg.norm(whole), rtol=1e-12
     )
 
@@ -161,7 +163,7 @@ def test_distances_to_a_dented_quad_do_not_depend_on_its_first_corner(first):
     points = np.array([[0.0, 0, 0], [4, 2, 0], [0, 4, 0], [1, 2, 0]])
     quads = np.roll(np.arange(4), first)[None]
     found = geometry.distance(np.array([[0.0, 2, 0], [2, 2, 1]]), points, quads)
-    np.testing.assert_allclose(found, [2 / 5**0.5, 1])
+    assert_allclose(found, [2 / 5**0.5, 1])
 
 
 def test_layers_do_not_depend_on_units_and_are_one_at_the_boundary():
@@ -171,9 +173,9 @@ def test_layers_do_not_depend_on_units_and_are_one_at_the_boundary():
     one = geometry.layers(far, square, sides)
     other = geometry.layers(1e3 * far, 1e3 * square, sides)
     for name in ("wide", "thin"):
-        np.testing.assert_allclose(one[name], other[name], rtol=1e-12)
+        assert_allclose(one[name], other[name], rtol=1e-12)
         assert one[name][0] == 1
         assert np.all(np.diff(one[name]) < 0)
-    np.testing.assert_allclose(one["wide"], [1, 1 / 2, 1 / 7])
-    with pytest.raises(ValueError, match="positive extent"):
+    assert_allclose(one["wide"], [1, 1 / 2, 1 / 7])
+    with value_error("positive extent"):
         geometry.layers(far, square, sides[:0])

@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from opjax import geometry
 from tests.geometry.test_boundaries import grid
+from tests.refused import value_error
 
 KIND = {2: "quad", 3: "hexahedron"}
 
@@ -61,7 +63,7 @@ def test_walls_of_a_cavity_look_into_it_and_a_body_in_it_outwards(dimension, tur
     given = facets[:, ::-1] if turned else facets
     found = geometry.outward_facets(points, given)
     expected = np.where(parts == 1, -1, 1)
-    np.testing.assert_array_equal(signs(points, facets, found), expected)
+    assert_array_equal(signs(points, facets, found), expected)
 
 
 @pytest.mark.parametrize("dimension", [2, 3])
@@ -90,14 +92,14 @@ def test_copies_of_points_do_not_open_a_body(dimension):
     points, facets = body(dimension)
     apart = np.arange(facets.size).reshape(facets.shape)
     found = geometry.outward_facets(points[facets.reshape(-1)], apart[:, ::-1])
-    np.testing.assert_array_equal(found, apart)
+    assert_array_equal(found, apart)
 
 
 def test_two_sheets_in_one_place_stay_as_they_are():
     points, cells = grid(2, 2)
     points = np.pad(points, [(0, 0), (0, 1)])
     sheets = np.concatenate([cells, cells[:, ::-1]])
-    np.testing.assert_array_equal(geometry.outward_facets(points, sheets), sheets)
+    assert_array_equal(geometry.outward_facets(points, sheets), sheets)
 
 
 def test_an_open_part_is_named_with_its_edges():
@@ -123,12 +125,12 @@ def test_surfaces_of_one_side_are_refused_by_name():
     points = (radial[:, None] + across * tilted[:, None]).reshape(-1, 3)
     strip = [[2 * i, 2 * i + 2, 2 * i + 3, 2 * i + 1] for i in range(11)]
     strip.append([22, 1, 0, 23])
-    with pytest.raises(ValueError, match=r"not orientable.* 12 facets"):
+    with value_error(r"not orientable.* 12 facets"):
         geometry.outward_facets(points, np.array(strip))
 
 
 def test_bad_facets_are_refused():
-    with pytest.raises(ValueError, match="in 2D, facets need 2 corners"):
+    with value_error("in 2D, facets need 2 corners"):
         geometry.outward_facets(np.ones((3, 3)), [[0, 1]])
     with pytest.raises(TypeError, match="integers"):
         geometry.surface_parts(np.ones((3, 2)), np.ones((3, 2)))

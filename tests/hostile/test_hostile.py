@@ -13,6 +13,7 @@ import h5py
 import numpy as np
 import pytest
 import scipy.io
+from numpy.testing import assert_array_equal
 
 from opjax import files
 from opjax.datasets import _arrays, _off
@@ -21,6 +22,7 @@ from opjax.learn.cli import train
 from opjax.learn.run import folder
 from tests import hostile
 from tests.hostile import originals, readers, supervisor
+from tests.refused import value_error
 
 pytest.importorskip("pyvista", reason="needs opjax[vtk]")
 pytest.importorskip("flatbuffers", reason="needs opjax[export]")
@@ -31,7 +33,7 @@ FILES["cas"] = 8  # some keep VTK busy until its time is up
 
 
 def refused(path, message, **options):
-    with pytest.raises(ValueError, match=message):
+    with value_error(message):
         files.read(path, files.ReadOptions(**options))
 
 
@@ -140,11 +142,11 @@ def test_archives_are_believed_to_hold_so_many_times_their_size(tmp_path, monkey
     given = {"shape": (None,), "source": "x"}
     assert _arrays.read(tmp_path / "a.npz", "u", **given).shape == (2**20,)
     monkeypatch.setattr(limits, "EXPANDED_BYTES", 2**20)
-    with pytest.raises(ValueError, match="it is damaged"):
+    with value_error("it is damaged"):
         _arrays.read(tmp_path / "a.npz", "u", **given)
     with h5py.File(tmp_path / "a.mat", "w") as file:
         file.create_dataset("u", (10**12,), "f4", chunks=(100,), compression="gzip")
-    with pytest.raises(ValueError, match="it is damaged"):
+    with value_error("it is damaged"):
         _arrays.read(tmp_path / "a.mat", "u", **given)
 
 
@@ -160,7 +162,7 @@ HEADERS = [
 def test_headers_of_arrays_that_lie_are_refused(header, tmp_path):
     path = tmp_path / "target.npy"
     path.write_bytes(originals.npy_bytes(np.ones(4, np.float32), header))
-    with pytest.raises(ValueError, match="Cannot read"):
+    with value_error("Cannot read"):
         _arrays.read(path, shape=(None,), source="x")
     refused(tmp_path, "Cannot read", stacked=True)
 
@@ -179,12 +181,10 @@ def test_matlab_arrays_are_as_they_were_written(rng, tmp_path):
         expected = scipy.io.loadmat(path)
         for name, array in arrays.items():
             found = variables.read_variable(path, name, source="x")
-            np.testing.assert_array_equal(found, expected[name])
-            np.testing.assert_array_equal(found, array)
+            assert_array_equal(found, expected[name])
+            assert_array_equal(found, array)
             assert found.dtype == array.dtype
-        with pytest.raises(
-            ValueError, match=r"has the arrays \['a', 'b', 'c', 'empty'"
-        ):
+        with value_error(r"has the arrays \['a', 'b', 'c', 'empty'"):
             variables.read_variable(path, "absent", source="x")
 
 
@@ -198,7 +198,7 @@ def test_big_endian_matlab_arrays_and_small_elements(tmp_path):
     start = b"MATLAB 5.0".ljust(124) + b"\x01\x00MI"
     (tmp_path / "a.mat").write_bytes(start + body)
     found = variables.read_variable(tmp_path / "a.mat", "u", source="x")
-    np.testing.assert_array_equal(found, [[7.0, 9.0]])
+    assert_array_equal(found, [[7.0, 9.0]])
     assert found.dtype == np.float64
 
 
@@ -213,7 +213,7 @@ def test_matlab_files_that_end_scipys_process_are_refused(tmp_path):
         packed = zlib.compress(body)
         for data in (body, struct.pack("<II", 15, len(packed)) + packed):
             (tmp_path / "a.mat").write_bytes(start + data)
-            with pytest.raises(ValueError, match="Cannot read"):
+            with value_error("Cannot read"):
                 _arrays.read(tmp_path / "a.mat", "u", shape=(None,), source="x")
 
 
@@ -262,10 +262,10 @@ def test_entities_depth_and_other_data_of_vtk_are_refused(tmp_path):
 def test_numbers_of_too_many_digits_are_refused(tmp_path):
     path = tmp_path / "a.off"
     path.write_text(f"OFF {'9' * 5000} 0 0")
-    with pytest.raises(ValueError, match=r"a\.off"):
+    with value_error(r"a\.off"):
         _off.read_vertices(path)
     path.write_text("9" * 30)
-    with pytest.raises(ValueError, match=r"a\.off"):
+    with value_error(r"a\.off"):
         _off.read_labels(path, lowest=0, highest=9)
 
 
@@ -281,5 +281,5 @@ def test_numbers_of_too_many_digits_are_refused(tmp_path):
 )
 def test_configurations_of_other_types_are_refused(text, tmp_path):
     (tmp_path / "config.json").write_text(text)
-    with pytest.raises(ValueError, match=str(tmp_path)):
+    with value_error(str(tmp_path)):
         folder.read_config(tmp_path, train.Config)

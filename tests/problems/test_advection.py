@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax.problems import advection, poisson_mesh
+from tests.refused import value_error
 
 DISC = advection.Shape()
 WAVY = advection.Shape(3, 0.15, 0.4)
@@ -72,7 +74,7 @@ def test_the_integral_is_conserved_and_the_energy_decays(shape, request):
     frames = advection.solve(nodes, cells, first, stream, **SETTINGS)
     _, mass = poisson_mesh.assemble(nodes, cells)
     every = np.concatenate([first[None], frames])
-    np.testing.assert_allclose(every @ mass.sum(axis=0), first @ mass.sum(axis=0))
+    assert_allclose(every @ mass.sum(axis=0), first @ mass.sum(axis=0))
     energies = np.einsum("tn,tn->t", every, (mass @ every.T).T)
     assert (np.diff(energies) < 0).all()
 
@@ -81,12 +83,12 @@ def test_a_constant_stays_and_reversing_the_flow_mirrors_the_spot(disc):
     nodes, cells = disc
     stream = turning(nodes, cells)
     still = advection.solve(nodes, cells, np.ones(len(nodes)), stream, **SETTINGS)
-    np.testing.assert_allclose(still, 1, rtol=1e-12)
+    assert_allclose(still, 1, rtol=1e-12)
     first = spot(nodes, 0, diffusivity=4e-3)
     forth = advection.solve(nodes, cells, first, stream, **SETTINGS)
     mirrored = nodes * [1, -1]
     back = advection.solve(mirrored, cells, first, -stream, **SETTINGS)
-    np.testing.assert_allclose(back, forth, atol=1e-12)
+    assert_allclose(back, forth, atol=1e-12)
 
 
 def test_one_step_is_that_of_scikit_fem(wavy):
@@ -117,7 +119,7 @@ def test_one_step_is_that_of_scikit_fem(wavy):
         nodes, cells, first, stream, diffusivity=4e-3, interval=0.1, num_frames=1,
         substeps=1,
     )  # fmt: skip
-    np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-11)
+    assert_allclose(actual, expected, rtol=1e-9, atol=1e-11)
 
 
 def test_single_precision_is_solved_in_double(disc):
@@ -128,7 +130,7 @@ def test_single_precision_is_solved_in_double(disc):
     frames = advection.solve(single, cells, first, stream, **SETTINGS)
     wide = (single.astype(float), cells, first.astype(float), stream.astype(float))
     assert frames.dtype == np.float64
-    np.testing.assert_array_equal(frames, advection.solve(*wide, **SETTINGS))
+    assert_array_equal(frames, advection.solve(*wide, **SETTINGS))
 
 
 # velocities and meshes
@@ -141,7 +143,7 @@ def test_the_velocity_of_a_turn_is_that_of_a_rigid_body(disc, orientation):
         nodes, cells = advection.refine(DISC, nodes, cells)
     cells = cells[:, ::orientation]  # also of clockwise triangles
     found = advection.velocity(nodes, cells, turning(nodes, cells))
-    np.testing.assert_allclose(found, nodes[:, ::-1] * [-1, 1], atol=0.04)
+    assert_allclose(found, nodes[:, ::-1] * [-1, 1], atol=0.04)
 
 
 @pytest.mark.parametrize("shape", [DISC, WAVY, advection.Shape(4, 0.15, 1.0)])
@@ -151,18 +153,18 @@ def test_triangles_tile_the_shape(shape):
     assert sizes.min() > 0
     exact = np.pi * (1 + shape.depth**2 / 2)
     assert sizes.sum() == pytest.approx(exact, rel=0.01)
-    np.testing.assert_array_equal(np.unique(cells), np.arange(len(nodes)))
+    assert_array_equal(np.unique(cells), np.arange(len(nodes)))
     edge = advection.boundary_nodes(cells)
-    np.testing.assert_allclose(shape.relative(nodes[edge]), 1, rtol=1e-12)
+    assert_allclose(shape.relative(nodes[edge]), 1, rtol=1e-12)
     inside = np.setdiff1d(np.arange(len(nodes)), edge)
     assert shape.relative(nodes[inside]).max() < 1
-    np.testing.assert_array_equal(advection.mesh(shape, spacing=0.11, seed=3)[0], nodes)
+    assert_array_equal(advection.mesh(shape, spacing=0.11, seed=3)[0], nodes)
 
 
 def test_refined_meshes_keep_their_nodes_and_follow_the_shape(wavy):
     nodes, cells = wavy
     finer, small = advection.refine(WAVY, nodes, cells)
-    np.testing.assert_array_equal(finer[: len(nodes)], nodes)
+    assert_array_equal(finer[: len(nodes)], nodes)
     assert len(small) == 4 * len(cells)
     sizes = poisson_mesh.signed_areas(finer, small)
     assert sizes.min() > 0
@@ -170,7 +172,7 @@ def test_refined_meshes_keep_their_nodes_and_follow_the_shape(wavy):
     before = poisson_mesh.signed_areas(nodes, cells).sum()
     assert abs(sizes.sum() - exact) < 0.3 * abs(before - exact)
     edge = advection.boundary_nodes(small)
-    np.testing.assert_allclose(WAVY.relative(finer[edge]), 1, rtol=1e-12)
+    assert_allclose(WAVY.relative(finer[edge]), 1, rtol=1e-12)
 
 
 # refusals
@@ -185,7 +187,7 @@ def test_refined_meshes_keep_their_nodes_and_follow_the_shape(wavy):
     ],
 )
 def test_impossible_meshes_are_refused(given, match):
-    with pytest.raises(ValueError, match=match):
+    with value_error(match):
         advection.mesh(**{"shape": DISC, "spacing": 0.2} | given)
 
 
@@ -206,16 +208,16 @@ def test_a_shape_that_no_mesh_follows_is_an_error():
 def test_bad_numbers_are_named(disc, given, match):
     nodes, cells = disc
     fields = np.ones(len(nodes)), turning(nodes, cells)
-    with pytest.raises(ValueError, match=match):
+    with value_error(match):
         advection.solve(nodes, cells, *fields, **SETTINGS | given)
 
 
 def test_bad_fields_are_named(disc):
     nodes, cells = disc
     stream, first = turning(nodes, cells), np.ones(len(nodes))
-    with pytest.raises(ValueError, match="initial has shape"):
+    with value_error("initial has shape"):
         advection.solve(nodes, cells, first[1:], stream, **SETTINGS)
-    with pytest.raises(ValueError, match="stream has shape"):
+    with value_error("stream has shape"):
         advection.solve(nodes, cells, first, np.nan * stream, **SETTINGS)
-    with pytest.raises(ValueError, match="on the boundary, expected 0"):
+    with value_error("on the boundary, expected 0"):
         advection.solve(nodes, cells, first, stream + 1, **SETTINGS)

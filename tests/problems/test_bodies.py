@@ -1,8 +1,10 @@
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.integrate import quad
 
 from opjax.problems import bodies
+from tests.refused import value_error
 
 
 def smooth(*stretch):
@@ -35,9 +37,9 @@ def test_the_flow_over_an_ellipsoid_is_the_closed_form(stretch, depth, error):
     along = np.eye(3)[0] - found.normals[:, :1] * found.normals
     expected = 2 / (2 - alpha) * along
     velocity = bodies.velocity(sources, found.points)
-    np.testing.assert_allclose(velocity, expected, atol=error)
+    assert_allclose(velocity, expected, atol=error)
     pressure = 1 - np.sum(expected**2, axis=1)
-    np.testing.assert_allclose(bodies.pressure(velocity), pressure, atol=3 * error)
+    assert_allclose(bodies.pressure(velocity), pressure, atol=3 * error)
 
 
 def test_pressures_of_a_whole_body_add_up_to_nothing(bumpy):
@@ -54,7 +56,7 @@ def test_no_fluid_goes_through_the_body_or_comes_from_it(bumpy):
     assert sources.leak < 2e-3
     assert abs(sources.strengths.sum()) < 1e-6 * np.abs(sources.strengths).sum()
     far = bodies.velocity(sources, 1e3 * bodies.spread(7))
-    np.testing.assert_allclose(far, np.tile([1.0, 0, 0], (7, 1)), atol=1e-8)
+    assert_allclose(far, np.tile([1.0, 0, 0], (7, 1)), atol=1e-8)
 
 
 def test_velocities_have_neither_divergence_nor_rotation(bumpy):
@@ -64,9 +66,9 @@ def test_velocities_have_neither_divergence_nor_rotation(bumpy):
     found = bodies.velocity(sources, steps)
     slopes = (found[:3] - found[3:]) / (2 * step)
     assert abs(np.trace(slopes)) < 1e-8
-    np.testing.assert_allclose(slopes, slopes.T, atol=1e-8)
+    assert_allclose(slopes, slopes.T, atol=1e-8)
     chunked = bodies.velocity(sources, steps, chunk_size=4)
-    np.testing.assert_allclose(chunked, found, rtol=1e-13)
+    assert_allclose(chunked, found, rtol=1e-13)
 
 
 def test_normals_and_areas_are_those_of_the_polygons(bumpy):
@@ -76,7 +78,7 @@ def test_normals_and_areas_are_those_of_the_polygons(bumpy):
     crossed = np.cross(corners[:, 2] - corners[:, 0], corners[:, 3] - corners[:, 1]) / 2
     areas = np.linalg.norm(crossed, axis=1)
     found = bodies.surface(body, mesh.centres)
-    np.testing.assert_allclose(found.density * mesh.solid_angles, areas, rtol=5e-3)
+    assert_allclose(found.density * mesh.solid_angles, areas, rtol=5e-3)
     cosines = np.sum(crossed / areas[:, None] * found.normals, axis=1)
     assert cosines.min() > 0.9999
 
@@ -86,19 +88,19 @@ def test_cells_cover_the_sphere_once(resolution):
     mesh = bodies.cubed_sphere(resolution)
     assert mesh.cells.shape == (6 * resolution**2, 4)
     assert mesh.nodes.shape == (6 * (resolution + 1) ** 2, 3)
-    np.testing.assert_allclose(mesh.solid_angles.sum(), 4 * np.pi, rtol=1e-13)
-    np.testing.assert_allclose(mesh.solid_angles @ mesh.centres, 0, atol=1e-13)
-    np.testing.assert_allclose(np.linalg.norm(mesh.nodes, axis=1), 1)
+    assert_allclose(mesh.solid_angles.sum(), 4 * np.pi, rtol=1e-13)
+    assert_allclose(mesh.solid_angles @ mesh.centres, 0, atol=1e-13)
+    assert_allclose(np.linalg.norm(mesh.nodes, axis=1), 1)
     middles = mesh.nodes[mesh.cells].mean(axis=1)
     distances = np.linalg.norm(middles[:, None] - mesh.centres, axis=-1)
-    np.testing.assert_array_equal(distances.argmin(axis=1), np.arange(len(middles)))
+    assert_array_equal(distances.argmin(axis=1), np.arange(len(middles)))
 
 
 def test_bad_input_is_refused():
-    with pytest.raises(ValueError, match="resolution=0"):
+    with value_error("resolution=0"):
         bodies.cubed_sphere(0)
     deep = smooth(1.0, 1.0, 1.0)._replace(
         heights=np.array([-1.5]), sharpness=np.ones(1), centres=np.eye(3)[:1]
     )
-    with pytest.raises(ValueError, match="radius"):
+    with value_error("radius"):
         bodies.surface(deep, np.eye(3))

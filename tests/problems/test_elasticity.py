@@ -3,8 +3,10 @@ import jax.numpy as jnp
 import jax.test_util
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from opjax.problems import elasticity
+from tests.refused import value_error
 
 skfem = pytest.importorskip("skfem")
 
@@ -38,7 +40,7 @@ def test_radius_of_the_void_is_a_bounded_sum_of_waves(modes):
             s += 16 * wave / (np.sqrt(np.pi) * (k * k + 9))
         expected.append(0.2 + 0.2 / (1 + np.exp(s)))
     actual = elasticity.void_radius(modes, angles)
-    np.testing.assert_allclose(actual, expected, rtol=1e-13)
+    assert_allclose(actual, expected, rtol=1e-13)
     many = elasticity.void_radius(40 * modes, np.linspace(0, 7, 100))
     assert 0.2 <= many.min() < 0.201
     assert 0.399 < many.max() <= 0.4
@@ -50,7 +52,7 @@ def test_a_void_of_jax_arrays_has_the_gradient_of_differences(rng):
     def radii(modes):
         return elasticity.void_radius(jnp.asarray(modes), angles)
 
-    np.testing.assert_allclose(radii(modes), elasticity.void_radius(modes, angles))
+    assert_allclose(radii(modes), elasticity.void_radius(modes, angles))
     jax.test_util.check_grads(jax.jit(radii), (modes,), order=1, atol=1e-6, rtol=1e-6)
 
 
@@ -70,22 +72,22 @@ def test_morphed_mesh_has_the_radius_of_the_void_and_the_sides_of_the_cell(modes
     moved = elasticity.morphed_mesh(mesh, modes)
     before, after = mesh.doflocs - 0.5, moved.doflocs - 0.5
     angle = np.arctan2(*before[::-1])
-    np.testing.assert_allclose(np.arctan2(*after[::-1]), angle, atol=1e-12)
+    assert_allclose(np.arctan2(*after[::-1]), angle, atol=1e-12)
     void = np.hypot(*before) < 0.3 + 1e-9
     assert void.sum() == 72
     expected = elasticity.void_radius(modes, angle[void])
-    np.testing.assert_allclose(np.hypot(*after[:, void]), expected, rtol=1e-12)
+    assert_allclose(np.hypot(*after[:, void]), expected, rtol=1e-12)
     far = np.hypot(*before) >= 0.5
-    np.testing.assert_allclose(after[:, far], before[:, far], atol=1e-15)
+    assert_allclose(after[:, far], before[:, far], atol=1e-15)
     unmoved = elasticity.morphed_mesh(mesh, 0 * modes)
-    np.testing.assert_allclose(unmoved.doflocs, mesh.doflocs, atol=1e-15)
+    assert_allclose(unmoved.doflocs, mesh.doflocs, atol=1e-15)
 
 
 def test_stress_is_that_of_the_law_in_three_dimensions(rng):
     strain = 0.05 * rng.normal(size=(2, 3, 2, 2))
     strain += strain.swapaxes(-1, -2)
     expected = [[direct_stress(e) for e in row] for row in strain]
-    np.testing.assert_allclose(elasticity.stress(strain), expected, rtol=1e-10)
+    assert_allclose(elasticity.stress(strain), expected, rtol=1e-10)
 
 
 def test_small_strains_are_those_of_an_incompressible_sheet(rng):
@@ -94,14 +96,14 @@ def test_small_strains_are_those_of_an_incompressible_sheet(rng):
     shear = 2 * 1.863e5 + 10 * 9.79e3
     expected = 2 * shear * (strain + np.trace(strain) * np.eye(2))
     actual = elasticity.stress(1e-6 * strain) / 1e-6
-    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=10)
+    assert_allclose(actual, expected, rtol=1e-4, atol=10)
 
 
 def test_von_mises_of_tension_and_shear_in_any_direction():
     turn = np.array([[np.cos(0.7), -np.sin(0.7)], [np.sin(0.7), np.cos(0.7)]])
     stress = np.array([[[3.0, 0], [0, 0]], [[0, 2.0], [2.0, 0]], [[1.0, 0], [0, 1.0]]])
     turned = turn @ stress @ turn.T
-    np.testing.assert_allclose(elasticity.von_mises(turned), [3, 2 * np.sqrt(3), 1])
+    assert_allclose(elasticity.von_mises(turned), [3, 2 * np.sqrt(3), 1])
 
 
 def test_elements_converge_with_third_order_and_stresses_with_second():
@@ -189,11 +191,11 @@ def test_stresses_agree_with_those_on_the_published_mesh(shared_dir, modes):
 
 
 def test_wrong_arguments_are_named_in_the_error():
-    with pytest.raises(ValueError, match=r"\(10,\), expected \(2, 5\)"):
+    with value_error(r"\(10,\), expected \(2, 5\)"):
         elasticity.void_radius(np.zeros(10), 0.0)
-    with pytest.raises(ValueError, match="num_around=6 must be a multiple of 4"):
+    with value_error("num_around=6 must be a multiple of 4"):
         elasticity.reference_mesh(num_around=6)
-    with pytest.raises(ValueError, match="num_across"):
+    with value_error("num_across"):
         elasticity.reference_mesh(num_across=0)
     mesh = elasticity.reference_mesh(num_around=8, num_across=1)
     with pytest.raises(RuntimeError, match="lower the traction"):

@@ -2,6 +2,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from opjax.problems import airfoil, euler
 
@@ -41,7 +42,7 @@ def body(**sizes):
 def test_the_flux_of_equal_states_is_the_physical_one(rng):
     state, normals = states(rng, 50), rng.normal(size=(2, 50))
     actual = euler.flux(state, state, normals)
-    np.testing.assert_allclose(actual, physical_flux(state, normals), atol=1e-12)
+    assert_allclose(actual, physical_flux(state, normals), atol=1e-12)
 
 
 def test_the_flux_does_not_depend_on_the_side_it_is_seen_from(rng):
@@ -49,7 +50,7 @@ def test_the_flux_does_not_depend_on_the_side_it_is_seen_from(rng):
     normals = rng.normal(size=(2, 50))
     there = euler.flux(left, right, normals)
     back = euler.flux(right, left, -normals)
-    np.testing.assert_allclose(there, -back, atol=1e-12)
+    assert_allclose(there, -back, atol=1e-12)
 
 
 def test_supersonic_flow_is_upwind(rng):
@@ -58,21 +59,21 @@ def test_supersonic_flow_is_upwind(rng):
         state[1] += 4
     normals = np.stack([np.ones(20), np.zeros(20)])
     expected = physical_flux(left, normals)
-    np.testing.assert_allclose(euler.flux(left, right, normals), expected, atol=1e-12)
+    assert_allclose(euler.flux(left, right, normals), expected, atol=1e-12)
     expected = physical_flux(right, -normals)
-    np.testing.assert_allclose(euler.flux(left, right, -normals), expected, atol=1e-12)
+    assert_allclose(euler.flux(left, right, -normals), expected, atol=1e-12)
 
 
 def test_a_contact_at_rest_is_kept():
     left, right = np.array([1.0, 0, 0.3, 1]), np.array([0.2, 0, -0.5, 1])
     flow = euler.flux(left[:, None], right[:, None], np.array([[2.0], [0.0]]))
-    np.testing.assert_allclose(flow[:, 0], [0, 2, 0, 0], atol=1e-14)
+    assert_allclose(flow[:, 0], [0, 2, 0, 0], atol=1e-14)
 
 
 def test_primitive_and_conserved_states_are_inverse(rng):
     state = states(rng, 3, 4)
     again = euler.primitive(euler.conserved(jnp.asarray(state)))
-    np.testing.assert_allclose(again, state, rtol=1e-12)
+    assert_allclose(again, state, rtol=1e-12)
 
 
 def test_faces_of_a_cell_close_and_volumes_are_areas_in_both_orientations():
@@ -80,12 +81,12 @@ def test_faces_of_a_cell_close_and_volumes_are_areas_in_both_orientations():
     for mesh in (points, points[::-1], points * jnp.array([[[1.0, -1.0]]])):
         first, second, volumes = euler.metrics(mesh)
         total = jnp.diff(first, axis=1) + jnp.diff(second, axis=2)
-        np.testing.assert_allclose(total, 0, atol=1e-12)
+        assert_allclose(total, 0, atol=1e-12)
         assert (volumes > 0).all()
         corners = np.asarray(mesh)[[2, 3, 3, 2], [1, 1, 2, 2]]
         x, y = corners.T
         area = abs(x @ np.roll(y, -1) - y @ np.roll(x, -1)) / 2
-        np.testing.assert_allclose(volumes[2, 1], area, rtol=1e-12)
+        assert_allclose(volumes[2, 1], area, rtol=1e-12)
     outward = euler.metrics(points).second_faces[:, 13, 0]
     assert float(outward @ (points[13, 1] - points[13, 0])) > 0
 
@@ -94,8 +95,8 @@ def test_a_uniform_stream_stays_uniform_on_the_curved_mesh_but_at_the_wall():
     geometry = euler.metrics(body())
     uniform = jnp.broadcast_to(STREAM[:, None, None], (4, 26, 6))
     rate = residual(euler.conserved(uniform), geometry, jnp.asarray(STREAM), num_wake=5)
-    np.testing.assert_allclose(rate[:, :, 1:], 0, atol=1e-11)
-    np.testing.assert_allclose(rate[:, [0, 1, 2, 3, 4, -5, -1], 0], 0, atol=1e-12)
+    assert_allclose(rate[:, :, 1:], 0, atol=1e-11)
+    assert_allclose(rate[:, [0, 1, 2, 3, 4, -5, -1], 0], 0, atol=1e-12)
     assert np.abs(rate[:, 5:-5, 0]).max() > 1e-3
 
 
@@ -110,7 +111,7 @@ def test_nothing_flows_through_walls(rng):
     )
     # The outer boundary is closed up to the wake, whose two ends meet at a point.
     total = np.asarray(rate).sum(axis=(1, 2))
-    np.testing.assert_allclose(total[[0, 3]], 0, atol=1e-10)
+    assert_allclose(total[[0, 3]], 0, atol=1e-10)
     assert np.abs(np.asarray(rate)[[0, 3]]).sum() > 1
 
 
@@ -122,12 +123,12 @@ def test_linear_states_are_linear_at_nodes():
     nodes = euler.at_nodes(state, num_wake=num_wake)
     assert nodes.shape == (4, n + 1, m + 1)
     expected = np.abs(np.arange(n + 1.0) - n / 2)
-    np.testing.assert_allclose(nodes[1, 1:5, 2], expected[1:5], atol=1e-12)
+    assert_allclose(nodes[1, 1:5, 2], expected[1:5], atol=1e-12)
     rising = state.at[2].set(jnp.asarray(j))
     wall = euler.at_nodes(rising, num_wake=num_wake)[2, 4:-4, 0]
-    np.testing.assert_allclose(wall, 0, atol=1e-12)
+    assert_allclose(wall, 0, atol=1e-12)
     both = euler.at_nodes(state.at[3].set(jnp.asarray(i)), num_wake=num_wake)[3, :, 0]
-    np.testing.assert_allclose(both[:4], both[::-1][:4], atol=1e-12)
+    assert_allclose(both[:4], both[::-1][:4], atol=1e-12)
 
 
 @pytest.mark.nightly
@@ -143,7 +144,7 @@ def test_one_state_of_a_batch_is_that_of_a_single_one():
     batch = jax.jit(jax.vmap(steady))(meshes)
     single = jax.jit(steady)(meshes[0])
     assert int(batch.num_steps[0]) == int(single.num_steps)
-    np.testing.assert_allclose(batch.state[0], single.state, atol=1e-10)
+    assert_allclose(batch.state[0], single.state, atol=1e-10)
     assert float(single.residual) < 1e-2 or int(single.num_steps) == 100
 
 

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from opjax.problems import laplacian
 from tests import oracles
@@ -73,14 +74,14 @@ def test_products_of_sines_are_eigenvectors():
     x, y = np.arange(1, 6) / 6, np.arange(1, 9) / 9
     waves = np.multiply.outer(np.sin(2 * np.pi * x), np.sin(3 * np.pi * y))
     eigenvalue = (12 * np.sin(np.pi * 2 / 12)) ** 2 + (18 * np.sin(np.pi * 3 / 18)) ** 2
-    np.testing.assert_allclose(inverse(waves), waves / eigenvalue, atol=1e-15)
+    assert_allclose(inverse(waves), waves / eigenvalue, atol=1e-15)
 
 
 @pytest.mark.parametrize("shape", [(9,), (211,), (4, 5)])
 def test_inverse_is_symmetric_and_positive(shape, rng):
     first, second = rng.normal(size=(2, *shape))
     left, right = np.vdot(inverse(first), second), np.vdot(first, inverse(second))
-    np.testing.assert_allclose(left, right, rtol=1e-10)
+    assert_allclose(left, right, rtol=1e-10)
     assert np.vdot(first, inverse(first)) > 0
 
 

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax.problems import poisson
 from tests import oracles, refused
@@ -37,7 +38,7 @@ def test_gradient_is_the_adjoint(shape, rng):
     oracles.check_gradient(poisson.solve, test_laplacian.direct, (values,))
     solve = jax.jit(poisson.solve)
     (gradient,) = jax.jit(lambda v, c: jax.vjp(solve, v)[1](c))(values, cotangent)
-    np.testing.assert_allclose(gradient, solve(cotangent), rtol=1e-10)
+    assert_allclose(gradient, solve(cotangent), rtol=1e-10)
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 3])
@@ -81,9 +82,9 @@ def paper_modes(n, num_modes):
 
 def test_modes_and_damping_are_those_of_the_paper():
     problem = poisson.fourier_problem(20)
-    np.testing.assert_allclose(problem.modes.T, paper_modes(20, 16), atol=1e-13)
+    assert_allclose(problem.modes.T, paper_modes(20, 16), atol=1e-13)
     damping = [m**-1.5 for m in range(1, 17) for _ in "sc"]
-    np.testing.assert_allclose(problem.damping, damping, rtol=1e-13)
+    assert_allclose(problem.damping, damping, rtol=1e-13)
 
 
 def test_modes_in_several_dimensions_are_products():
@@ -93,9 +94,9 @@ def test_modes_in_several_dimensions_are_products():
         for j in range(4):
             column = 4 * i + j
             mode = np.reshape(problem.modes[:, column], (3, 5))
-            np.testing.assert_allclose(mode, np.outer(x[i], y[j]), atol=1e-14)
+            assert_allclose(mode, np.outer(x[i], y[j]), atol=1e-14)
             expected = 1 / ((1 + i // 2) * (1 + j // 2))
-            np.testing.assert_allclose(problem.damping[column], expected)
+            assert_allclose(problem.damping[column], expected)
 
 
 @pytest.mark.parametrize("shape", [(20,), (3, 4, 5)])
@@ -103,17 +104,17 @@ def test_solutions_are_those_of_the_modes(shape):
     problem = poisson.fourier_problem(shape, num_modes=2)
     for f, u in zip(problem.modes.T, problem.solutions.T, strict=True):
         expected = test_laplacian.direct(np.reshape(f, shape)).ravel()
-        np.testing.assert_allclose(u, expected, rtol=1e-10, atol=1e-14)
+        assert_allclose(u, expected, rtol=1e-10, atol=1e-14)
 
 
 def test_another_solver_solves_for_the_modes_and_is_compared_with(rng):
     matrix = rng.normal(size=(9, 9))
     problem = poisson.fourier_problem(9, num_modes=2, solver=lambda f: matrix @ f)
-    np.testing.assert_allclose(problem.solutions, matrix @ problem.modes, rtol=1e-10)
+    assert_allclose(problem.solutions, matrix @ problem.modes, rtol=1e-10)
     error = poisson.operator_error(
         lambda f: 1.25 * matrix @ f, (9,), solver=lambda f: matrix @ f
     )
-    np.testing.assert_allclose(error, 0.25, rtol=1e-9)
+    assert_allclose(error, 0.25, rtol=1e-9)
 
 
 def test_a_number_of_points_stands_for_one_axis():
@@ -122,7 +123,7 @@ def test_a_number_of_points_stands_for_one_axis():
         poisson.fourier_problem((9,), num_modes=2),
         strict=True,
     ):
-        np.testing.assert_array_equal(one, other)
+        assert_array_equal(one, other)
 
 
 def test_problem_and_samples_have_the_dtype_asked_for():
@@ -175,13 +176,13 @@ def test_half_of_the_samples_are_single_modes(problem, num_samples):
 
 def test_right_sides_have_unit_norm(problem):
     right_sides, _ = draw(problem, 64)
-    np.testing.assert_allclose(np.linalg.norm(right_sides, axis=0), 1, rtol=1e-14)
+    assert_allclose(np.linalg.norm(right_sides, axis=0), 1, rtol=1e-14)
 
 
 def test_solutions_belong_to_the_right_sides(problem):
     right_sides, solutions = draw(problem, 64)
     expected = np.linalg.solve(test_laplacian.matrix_on_axis(24), right_sides)
-    np.testing.assert_allclose(solutions, expected, rtol=1e-9, atol=1e-15)
+    assert_allclose(solutions, expected, rtol=1e-9, atol=1e-15)
 
 
 def test_single_modes_are_drawn_evenly_with_both_signs_and_shuffled(problem):
@@ -233,7 +234,7 @@ def test_decay_damps_high_modes():
 def test_keys_decide_the_samples(problem):
     first, again, other = (draw(problem, 64, seed) for seed in (0, 0, 1))
     for a, b, c in zip(first, again, other, strict=True):
-        np.testing.assert_array_equal(a, b)
+        assert_array_equal(a, b)
         assert np.abs(a - c).max() > 0.01 * np.abs(a).max()
 
 
@@ -245,8 +246,8 @@ def test_eager_jit_and_vmap_draw_the_same(problem):
     compiled = jax.jit(sample)(keys[1], problem)
     eager = sample(keys[1], problem)
     for a, b, c in zip(eager, compiled, mapped, strict=True):
-        np.testing.assert_allclose(b, a, rtol=1e-12, atol=1e-15)
-        np.testing.assert_allclose(c[1], a, rtol=1e-12, atol=1e-15)
+        assert_allclose(b, a, rtol=1e-12, atol=1e-15)
+        assert_allclose(c[1], a, rtol=1e-12, atol=1e-15)
 
 
 # moments
@@ -263,7 +264,7 @@ def test_moment_is_symmetric_positive_definite_in_double_precision():
     actual = moment(problem, 1000)
     assert actual.dtype == np.float64
     assert actual.shape == (6, 6)
-    np.testing.assert_allclose(actual, actual.T, rtol=1e-12)
+    assert_allclose(actual, actual.T, rtol=1e-12)
     assert np.linalg.eigvalsh(actual).min() > 0
 
 
@@ -278,11 +279,11 @@ def test_trace_is_the_mean_of_the_weighted_errors(problem, kind, rng):
     error = matrix @ np.asarray(problem.modes) - np.asarray(problem.solutions)
     actual = np.trace(error.T @ error @ moment(problem))
     found = poisson.population_mse(lambda f: matrix @ f, problem, moment(problem))
-    np.testing.assert_allclose(found, actual, rtol=1e-8)
+    assert_allclose(found, actual, rtol=1e-8)
     f, u = draw(problem, 40_000, seed=2)
     losses = np.sum((matrix @ f - u) ** 2, axis=0) / np.sum(u**2, axis=0)
     if kind != "random":  # the same loss in every sample
-        np.testing.assert_allclose(actual, losses, rtol=1e-8)
+        assert_allclose(actual, losses, rtol=1e-8)
         return
     standard_error = losses.std() * np.sqrt(1 / 40_000 + 1 / 100_000)
     assert abs(losses.mean() - actual) < 4 * standard_error < 0.05 * actual
@@ -296,7 +297,7 @@ def test_errors_of_operators_are_those_of_dense_matrices(shape, rng):
     matrix = exact + 0.1 * rng.normal(size=(n, n)) * np.abs(exact).max()
     expected = np.linalg.norm(matrix - exact) / np.linalg.norm(exact)
     found = jax.jit(lambda m: poisson.operator_error(lambda f: m @ f, shape))(matrix)
-    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    assert_allclose(found, expected, rtol=1e-9)
     none = poisson.operator_error(jax.vmap(poisson.solve, 1, 1), (n,))
     assert none < 1e-12
 
@@ -346,7 +347,7 @@ def test_weighted_mse_is_free_of_units_sample_by_sample(rng):
     prediction, solution = rng.normal(size=(2, 7, 3))
     units = np.array([1e-6, 1.0, 1e6])
     actual = poisson.weighted_mse(units * prediction, units * solution)
-    np.testing.assert_allclose(actual, poisson.weighted_mse(prediction, solution))
+    assert_allclose(actual, poisson.weighted_mse(prediction, solution))
 
 
 def test_small_solutions_are_divided_by_the_floor(rng):
@@ -364,9 +365,9 @@ def test_zero_solutions_have_finite_errors_and_gradients():
     for dtype in (np.float32, np.float64):
         value, gradient = value_and_grad(zero.astype(dtype), zero.astype(dtype))
         assert value == 0
-        np.testing.assert_array_equal(gradient, 0)
+        assert_array_equal(gradient, 0)
         error, _ = value_and_grad(small.astype(dtype), zero.astype(dtype))
-        np.testing.assert_allclose(error, 1, rtol=1e-6)  # (1e-15)^2 / 1e-30
+        assert_allclose(error, 1, rtol=1e-6)  # (1e-15)^2 / 1e-30
 
 
 # errors

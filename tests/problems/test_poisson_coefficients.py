@@ -6,9 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax.problems import poisson, poisson_coefficients
 from tests import oracles
+from tests.refused import value_error
 
 KINDS = {"constant": 1.0, "channels": 1e3, "random": 1e3}
 
@@ -55,14 +57,14 @@ def test_the_inverse_is_symmetric(rng):
     coefficient = poisson_coefficients.coefficient("random", 50, contrast=1e4, seed=2)
     solve = functools.partial(poisson_coefficients.solve, coefficient=coefficient)
     inverse = np.asarray(jax.vmap(solve, 1, 1)(np.eye(50)))
-    np.testing.assert_allclose(inverse, inverse.T, rtol=1e-10, atol=1e-14)
+    assert_allclose(inverse, inverse.T, rtol=1e-10, atol=1e-14)
     assert np.linalg.eigvalsh(inverse).min() > 0
 
 
 def test_a_constant_coefficient_is_poisson(rng):
     f = rng.normal(size=41)
     found = poisson_coefficients.solve(f, 2.5 * np.ones(42))
-    np.testing.assert_allclose(found, poisson.solve(f) / 2.5, rtol=1e-9)
+    assert_allclose(found, poisson.solve(f) / 2.5, rtol=1e-9)
 
 
 def test_solution_converges_with_second_order():
@@ -96,10 +98,10 @@ def test_coefficients_have_the_contrast_and_converge(kind):
     values = given(256)
     assert values.shape == (257,)
     assert values.min() == 1
-    np.testing.assert_allclose(values.max() / values.min(), KINDS[kind])
+    assert_allclose(values.max() / values.min(), KINDS[kind])
     # A function of the place: every third value of three times as many cells.
-    np.testing.assert_array_equal(given(256), given(3 * 257 - 1)[1::3])
-    np.testing.assert_array_equal(values, given(256))
+    assert_array_equal(given(256), given(3 * 257 - 1)[1::3])
+    assert_array_equal(values, given(256))
 
 
 def test_five_channels_are_a_fifth_apart():
@@ -129,16 +131,14 @@ BAD_CALLS = {
 @pytest.mark.parametrize("case", BAD_CALLS)
 def test_bad_coefficients_are_refused(case):
     (kind, num_points, contrast), message = BAD_CALLS[case]
-    with pytest.raises(ValueError, match=message):
+    with value_error(message):
         poisson_coefficients.coefficient(kind, num_points, contrast=contrast)
 
 
 def test_bad_right_sides_are_refused():
-    with pytest.raises(
-        ValueError, match=r"coefficient \(3,\) must have one value more"
-    ):
+    with value_error(r"coefficient \(3,\) must have one value more"):
         poisson_coefficients.solve(np.ones(3), np.ones(3))
-    with pytest.raises(ValueError, match="right_side has shape"):
+    with value_error("right_side has shape"):
         poisson_coefficients.solve(np.ones((3, 1)), np.ones(4))
     with pytest.raises(TypeError, match="right_side has dtype int64"):
         poisson_coefficients.solve(np.ones(3, int), np.ones(4))

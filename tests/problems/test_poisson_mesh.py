@@ -3,8 +3,10 @@
 import jax
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax.problems import poisson, poisson_mesh
+from tests.refused import value_error
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +58,8 @@ def test_triangles_tile_the_domain(num_columns, seed):
 def test_meshes_depend_on_the_seed_only(mesh):
     again = poisson_mesh.l_shaped_mesh(num_columns=12, seed=1)
     other = poisson_mesh.l_shaped_mesh(num_columns=12, seed=2)
-    np.testing.assert_array_equal(again[0], mesh[0])
-    np.testing.assert_array_equal(again[1], mesh[1])
+    assert_array_equal(again[0], mesh[0])
+    assert_array_equal(again[1], mesh[1])
     assert other[0].shape != mesh[0].shape or np.any(other[0] != mesh[0])
 
 
@@ -73,12 +75,12 @@ def test_matrices_are_those_of_scikit_fem(mesh, elements):
         skfem.MeshTri(nodes.T.copy(), cells.T.copy()), skfem.ElementTriP1()
     )
     inside = basis.complement_dofs(basis.get_dofs())
-    np.testing.assert_array_equal(elements.mesh_points, nodes[inside])
+    assert_array_equal(elements.mesh_points, nodes[inside])
     for form, found in ((laplace, elements.stiffness), (mass, elements.mass)):
         expected = form.assemble(basis)[inside][:, inside].toarray()
-        np.testing.assert_allclose(found.toarray(), expected, atol=1e-13)
+        assert_allclose(found.toarray(), expected, atol=1e-13)
     whole = np.asarray(mass.assemble(basis).sum(axis=1)).ravel()
-    np.testing.assert_allclose(elements.lumped, whole[inside], rtol=1e-12)
+    assert_allclose(elements.lumped, whole[inside], rtol=1e-12)
 
 
 def test_edges_are_the_pairs_that_the_stiffness_couples(elements):
@@ -95,7 +97,7 @@ def test_neighbours_on_a_delaunay_mesh_have_no_positive_entry(elements):
 
 def test_inverse_is_exact_and_symmetric(elements, rng):
     inverse = poisson_mesh.inverse(elements)
-    np.testing.assert_allclose(inverse, inverse.T, rtol=1e-9, atol=1e-15)
+    assert_allclose(inverse, inverse.T, rtol=1e-9, atol=1e-15)
     f = rng.normal(size=len(inverse))
     u = inverse @ (np.sqrt(elements.lumped) * f) / np.sqrt(elements.lumped)
     residual = elements.stiffness @ u - elements.lumped * f
@@ -108,7 +110,7 @@ def test_on_a_structured_mesh_it_is_the_scheme_of_the_grid(rng):
     f = rng.normal(size=(7, 7))
     expected = np.asarray(jax.jit(poisson.solve)(f)).ravel()
     found = poisson_mesh.inverse(elements) @ f.ravel()
-    np.testing.assert_allclose(found, expected, rtol=1e-10)
+    assert_allclose(found, expected, rtol=1e-10)
 
 
 def test_solutions_converge_on_unstructured_meshes():
@@ -131,10 +133,10 @@ def test_modes_are_products_times_roots_of_masses(elements):
     axes = [[np.sin(z), np.cos(z), np.sin(2 * z), np.cos(2 * z)] for z in (x, y)]
     roots = np.sqrt(elements.lumped / elements.lumped.mean())
     expected = [roots * a * b for a in axes[0] for b in axes[1]]
-    np.testing.assert_allclose(problem.modes.T, expected, atol=1e-12)
-    np.testing.assert_allclose(problem.damping[:4], [1, 1, 0.5, 0.5])
+    assert_allclose(problem.modes.T, expected, atol=1e-12)
+    assert_allclose(problem.damping[:4], [1, 1, 0.5, 0.5])
     solutions = poisson_mesh.inverse(elements) @ problem.modes
-    np.testing.assert_allclose(problem.solutions, solutions, rtol=1e-9, atol=1e-14)
+    assert_allclose(problem.solutions, solutions, rtol=1e-9, atol=1e-14)
 
 
 # errors
@@ -162,7 +164,7 @@ def test_bad_meshes_are_named(case):
 
 @pytest.mark.parametrize("num_columns", [2, 5])
 def test_bad_numbers_of_columns_are_refused(num_columns):
-    with pytest.raises(ValueError, match="must be even and at least 4"):
+    with value_error("must be even and at least 4"):
         poisson_mesh.l_shaped_mesh(num_columns=num_columns)
 
 
@@ -191,7 +193,7 @@ def test_bad_domains_are_named(case):
 
     given = {"boundary": SQUARE, "depth": depth, "num_columns": 4, "seed": 0}
     poisson_mesh.triangulate(**given)
-    with pytest.raises(ValueError, match=message):
+    with value_error(message):
         poisson_mesh.triangulate(**(given | changes))
 
 
@@ -205,13 +207,13 @@ def test_a_mesh_that_cuts_across_its_boundary_is_refused():
         depth = poisson_mesh._depth  # of the L-shaped domain
         return poisson_mesh.triangulate(boundary, depth, num_columns=16, seed=0)
 
-    with pytest.raises(ValueError, match="follow the boundary .* spacing 0.0625"):
+    with value_error("follow the boundary .* spacing 0.0625"):
         mesh(1)
     assert poisson_mesh.signed_areas(*mesh(16)).sum() == pytest.approx(0.75)
 
 
 def test_bad_modes_are_refused(elements):
-    with pytest.raises(ValueError, match="num_modes=0 must be positive"):
+    with value_error("num_modes=0 must be positive"):
         poisson_mesh.fourier_problem(elements, num_modes=0)
-    with pytest.raises(ValueError, match="decay=-1.0 must be non-negative"):
+    with value_error("decay=-1.0 must be non-negative"):
         poisson_mesh.fourier_problem(elements, decay=-1.0)

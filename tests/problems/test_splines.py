@@ -1,8 +1,10 @@
 import numpy as np
 import pytest
 import scipy.interpolate
+from numpy.testing import assert_allclose
 
 from opjax.problems import splines
+from tests.refused import value_error
 
 
 @pytest.mark.parametrize("num_points", [4, 5, 13, 64])
@@ -14,7 +16,7 @@ def test_matrix_is_the_not_a_knot_spline_of_scipy(num_points, to_nodes, rng):
     values = rng.normal(size=num_points)
     expected = scipy.interpolate.CubicSpline(start, values, bc_type="not-a-knot")(end)
     actual = splines.spline_matrix(num_points, to_nodes=to_nodes) @ values
-    np.testing.assert_allclose(actual, expected, rtol=1e-11, atol=1e-11)
+    assert_allclose(actual, expected, rtol=1e-11, atol=1e-11)
 
 
 def test_cubic_polynomials_pass_unchanged_in_both_directions():
@@ -23,19 +25,19 @@ def test_cubic_polynomials_pass_unchanged_in_both_directions():
 
     cells = polynomial((np.arange(9) + 0.5) / 9)
     nodes = polynomial(np.linspace(0, 1, 9))
-    np.testing.assert_allclose(splines.cells_to_nodes(cells), nodes, atol=1e-13)
-    np.testing.assert_allclose(splines.nodes_to_cells(nodes), cells, atol=1e-13)
+    assert_allclose(splines.cells_to_nodes(cells), nodes, atol=1e-13)
+    assert_allclose(splines.nodes_to_cells(nodes), cells, atol=1e-13)
 
 
 def test_dtype_is_kept():
     for carry in (splines.cells_to_nodes, splines.nodes_to_cells):
         values = carry(np.ones((6, 6), np.float32))
         assert values.dtype == np.float32
-        np.testing.assert_allclose(values, 1, rtol=1e-6)
+        assert_allclose(values, 1, rtol=1e-6)
 
 
 def test_too_few_points_are_named_in_the_error():
-    with pytest.raises(ValueError, match="at least four points, but there are 3"):
+    with value_error("at least four points, but there are 3"):
         splines.cells_to_nodes(np.ones((3, 3)))
 
 
@@ -43,5 +45,5 @@ def test_integers_and_vectors_are_refused():
     for carry in (splines.cells_to_nodes, splines.nodes_to_cells):
         with pytest.raises(TypeError, match="values has dtype int"):
             carry(np.ones((6, 6), int))
-        with pytest.raises(ValueError, match=r"values has shape \(6,\)"):
+        with value_error(r"values has shape \(6,\)"):
             carry(np.ones(6))
