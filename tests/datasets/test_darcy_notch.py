@@ -61,16 +61,6 @@ def test_features_are_the_solution_on_the_boundary(pairs):
         assert sample.cells.max() == len(x) - 1
 
 
-def test_a_sample_depends_on_seed_and_number_only(tmp_path):
-    arguments = {"cache_dir": tmp_path, **SMALL}
-    many = darcy_notch.generate(3, seed=0, **arguments)
-    with jax.enable_x64(False), jax.threefry_partitionable(False):
-        few = darcy_notch.generate(2, seed=0, **arguments)
-    same(few, many[:2])
-    other = darcy_notch.generate(1, seed=1, **arguments)
-    assert (other[0].features != few[0].features).all()
-
-
 def test_saved_samples_are_loaded_first_and_last_ones_apart(pairs, tmp_path):
     layout, found = pairs
     path = darcy_notch.save(tmp_path, found)

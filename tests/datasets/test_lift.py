@@ -138,8 +138,6 @@ def test_geometry_of_a_square_is_exact_and_knows_no_order_of_points(rng):
 def test_bad_input_is_refused(tmp_path):
     with value_error("tolerance"):
         lift.Solver(tolerance=1e-6)
-    with value_error("num_samples"):
-        lift.generate(0, seed=0, cache_dir=tmp_path)
     with value_error("num_airfoil=17 must be even"):
         lift.generate(1, seed=0, solver=lift.Solver(17), cache_dir=tmp_path)
     with value_error("point_features='all' is unknown"):

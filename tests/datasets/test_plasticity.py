@@ -1,4 +1,3 @@
-import logging
 from typing import Any
 
 import h5py
@@ -85,18 +84,6 @@ def test_generated_samples_are_solutions_of_the_problem(tmp_path):
     target = sample.target.reshape(7, 4, 20, 4)
     assert_allclose(target, drawn.motion, atol=1e-4)
     assert_allclose(sample.features.reshape(7, 4)[:, 0], drawn.die, atol=1e-6)
-
-
-def test_a_smaller_data_set_is_the_start_of_a_larger_one(tmp_path, caplog):
-    with caplog.at_level(logging.INFO):
-        few, many = (
-            plasticity.generate(n, seed=0, cache_dir=tmp_path, **SMALL) for n in (1, 2)
-        )
-    assert_array_equal(few[0].target, many[0].target)
-    assert "ms each" in caplog.text
-    with jax.enable_x64(False), jax.threefry_partitionable(False):
-        again = plasticity.generate(1, seed=0, cache_dir=tmp_path / "b", **SMALL)
-    assert_array_equal(few[0].target, again[0].target)
 
 
 @pytest.mark.parametrize("suffix", [".mat", ".npz"])

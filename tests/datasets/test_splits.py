@@ -1,5 +1,8 @@
 """The samples of benchmarks: the same from `splits` as from `generate` and `load`."""
 
+import functools
+
+import jax
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
@@ -18,10 +21,29 @@ from opjax.datasets import (
     rna,
 )
 from opjax.datasets.requests import Request
+from tests.refused import value_error
 
 ASKED = Request(3, 1, 2, seed=2)
 # As in the tests of the data sets, to share their compilations.
 AIRFOIL = {"solver": airfoil.Solver(16, 4, 8, tolerance=0.5)}
+FLOWS = {"num_radii": 3, "num_angles": 8}
+SEEDED = [
+    (darcy, {"num_points": 21, "stride": 4}),
+    (burgers, {"stride": 1024}),
+    (navier_stokes, {"num_points": 8, "stride": 2}),
+    (plasticity, {"num_points": (7, 4)}),
+]
+DIVIDED = [
+    (airfoil, AIRFOIL),
+    (pipe, {"num_elements": 2}),
+    (elasticity, {"num_around": 4, "num_across": 1}),
+    (darcy_notch, {"num_columns": 4}),
+]
+
+
+def needs(module):
+    if module in (elasticity, darcy_notch):
+        pytest.importorskip("skfem")
 
 
 @pytest.fixture(scope="module")
@@ -36,15 +58,26 @@ def same(found, expected):
                 assert_array_equal(getattr(one, name), getattr(two, name))
 
 
-@pytest.mark.parametrize(
-    ("module", "options"),
-    [
-        (darcy, {"num_points": 21, "stride": 4}),
-        (burgers, {"stride": 1024}),
-        (navier_stokes, {"num_points": 8, "stride": 2}),
-        (plasticity, {"num_points": (7, 4)}),
-    ],
-)
+@pytest.mark.parametrize(("module", "options"), [*SEEDED, *DIVIDED, (airfrans, FLOWS)])
+def test_a_sample_depends_on_its_seed_and_number_only(
+    module, options, cache_dir, tmp_path
+):
+    """And not on the number of samples, the cache or settings of the caller."""
+    needs(module)
+    many = module.generate(6, seed=2, cache_dir=cache_dir, **options)
+    generate = functools.partial(module.generate, cache_dir=tmp_path, **options)
+    with jax.enable_x64(False), jax.threefry_partitionable(False):
+        few = generate(2, seed=2)
+    (other,) = generate(1, seed=3)
+    same([few], [many[:2]])
+    assert (other.target != few[0].target).any()
+    with value_error("num_samples"):
+        generate(0, seed=2)
+    with value_error("seed"):
+        generate(1, seed=-1)
+
+
+@pytest.mark.parametrize(("module", "options"), SEEDED)
 def test_sets_have_seeds_of_their_own(module, options, cache_dir):
     found = module.splits(ASKED._replace(cache_dir=cache_dir), **options)
     made = [
@@ -57,19 +90,9 @@ def test_sets_have_seeds_of_their_own(module, options, cache_dir):
     samples.check([*found.train, *found.validation, *found.test])
 
 
-@pytest.mark.parametrize(
-    ("module", "options"),
-    [
-        (airfoil, AIRFOIL),
-        (pipe, {"num_elements": 2}),
-        (elasticity, {"num_around": 4, "num_across": 1}),
-        (darcy_notch, {"num_columns": 4}),
-        (rna, {}),
-    ],
-)
+@pytest.mark.parametrize(("module", "options"), [*DIVIDED, (rna, {})])
 def test_sets_are_parts_of_one(module, options, cache_dir):
-    if module in (elasticity, darcy_notch):
-        pytest.importorskip("skfem")
+    needs(module)
     kept = {} if module is rna else {"cache_dir": cache_dir}
     made = module.generate(6, seed=2, **kept, **options)
     found = module.splits(ASKED._replace(**kept), **options)
@@ -78,10 +101,10 @@ def test_sets_are_parts_of_one(module, options, cache_dir):
 
 
 def test_flows_for_training_and_tests_have_seeds_of_their_own(tmp_path):
-    options, kept = {"num_radii": 3, "num_angles": 8}, {"cache_dir": tmp_path}
-    found = airfrans.splits(ASKED._replace(**kept), **options)
+    kept = {"cache_dir": tmp_path}
+    found = airfrans.splits(ASKED._replace(**kept), **FLOWS)
     first, last = (
-        airfrans.generate(count, seed=seed, **options, **kept)
+        airfrans.generate(count, seed=seed, **FLOWS, **kept)
         for count, seed in ((4, 4), (2, 5))
     )
     same(found, (first[:3], first[3:], last))
