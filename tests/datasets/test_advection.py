@@ -5,9 +5,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax.datasets import advection
-from opjax.files import ReadOptions
-from opjax.files.series import read_series
 from opjax.problems import poisson_mesh
+from tests.datasets.reading import read_series
 
 NAMES = {"target": "u", "features": "velocity", "scalars": "diffusivity"}
 
@@ -19,7 +18,7 @@ def folder(tmp_path_factory):
 
 
 def test_series_are_read_with_their_velocity_and_diffusivity(folder):
-    found, channels = read_series(folder, ReadOptions(**NAMES))
+    found, channels = read_series(folder, **NAMES)
     assert channels["target"] == ("u",)
     for one in found:
         assert one.values.shape == (6, one.num_points, 1)
@@ -37,7 +36,7 @@ def test_series_are_read_with_their_velocity_and_diffusivity(folder):
 
 
 def test_integrals_are_conserved_and_no_flow_leaves(folder):
-    for one in read_series(folder, ReadOptions(**NAMES)).series:
+    for one in read_series(folder, **NAMES).series:
         integrals = one.values[:, :, 0] @ one.quadrature_weights
         # Conserved on the refined mesh; here up to the quadrature of the coarse one.
         assert_allclose(integrals, integrals[0], rtol=0.03)
@@ -46,7 +45,7 @@ def test_integrals_are_conserved_and_no_flow_leaves(folder):
 
 def test_frames_satisfy_the_equation_in_the_mean(folder):
     # d/dt of the mean of x_i u is the mean of a_i u, but for diffusion at the boundary.
-    one = read_series(folder, ReadOptions(**NAMES)).series[0]
+    one = read_series(folder, **NAMES).series[0]
     weights, values = one.quadrature_weights, one.values[:, :, 0].astype(float)
     centres = np.einsum("n,tn,nc->tc", weights, values, one.mesh_points)
     flows = np.einsum("n,tn,nc->tc", weights, values, one.features)
@@ -58,10 +57,9 @@ def test_frames_satisfy_the_equation_in_the_mean(folder):
 
 def test_a_smaller_data_set_is_the_start_of_a_larger_one(folder, tmp_path):
     (again,), _ = read_series(
-        advection.write_series(tmp_path, 1, spacing=0.2, num_frames=6),
-        ReadOptions(**NAMES),
+        advection.write_series(tmp_path, 1, spacing=0.2, num_frames=6), **NAMES
     )
-    first = read_series(folder, ReadOptions(**NAMES)).series[0]
+    first = read_series(folder, **NAMES).series[0]
     assert_array_equal(again.values, first.values)
     assert_array_equal(again.features, first.features)
 

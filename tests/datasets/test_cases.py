@@ -5,8 +5,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import files, samples
+from opjax.files import ReadOptions
 from opjax.samples import Sample, ranges
-from tests.datasets.reading import read_one, refused
+from tests.datasets.reading import read, read_one, refused
 from tests.refused import value_error
 
 POINTS = np.random.default_rng(0).random((6, 2)).astype(np.float32)
@@ -33,14 +34,14 @@ def _machs(count=6):
 def test_scalars_come_from_files_and_tables_in_the_order_of_their_names(tmp_path):
     folder = _files(tmp_path / "a")
     _table(folder, _machs())
-    found = files.read(folder, files.ReadOptions(**BOTH))
+    found = read(folder, **BOTH)
     assert_allclose(found[3].scalars, [3, 0.3], rtol=1e-6)
     assert_array_equal(found[3].target_scalars, [6])
     assert found[3].scalars.dtype == np.float32
-    divided = files.splits([folder], options=files.ReadOptions(**BOTH))
+    divided = files.splits([folder], options=ReadOptions(**BOTH))
     assert divided.channels["scalars"] == ("angle", "mach")
     assert divided.channels["target_scalars"] == ("lift",)
-    on_disk = files.stored(folder, files.ReadOptions(**BOTH))
+    on_disk = files.stored(folder, ReadOptions(**BOTH))
     # In the type of the file; samples in memory are narrowed.
     assert_array_equal(np.float32(on_disk[3].scalars), found[3].scalars)
     assert on_disk.summaries[0].channels["scalars"] == 2
@@ -56,15 +57,13 @@ def test_a_column_of_the_table_divides_the_samples(tmp_path):
     rows = [f"{row},{part}" for row, part in zip(_machs(), parts, strict=True)]
     _table(folder, rows, "file,mach,split")
     for in_memory in (True, False):
-        found = files.splits(
-            [folder], options=files.ReadOptions(**BOTH), in_memory=in_memory
-        )
+        found = files.splits([folder], options=ReadOptions(**BOTH), in_memory=in_memory)
         assert [len(found.train), len(found.validation), len(found.test)] == [4, 1, 1]
         assert found.test[0].name.endswith("c0.npz")
     other = _files(tmp_path / "b")
     _table(other, rows, "file,mach,split")
     with value_error("split of cases.csv already names the test"):
-        files.splits([folder], [other], files.ReadOptions(**BOTH))
+        files.splits([folder], [other], ReadOptions(**BOTH))
 
 
 def test_files_of_fields_on_a_grid_have_scalars(tmp_path):
@@ -91,9 +90,7 @@ def test_field_data_of_vtk_files_and_rows_of_stacked_files_are_scalars(tmp_path)
         target=np.ones((count, 6)),
         angle=np.arange(count),
     )
-    found = files.read(
-        tmp_path / "all.npz", files.ReadOptions(stacked=True, scalars="angle")
-    )
+    found = read(tmp_path / "all.npz", stacked=True, scalars="angle")
     assert [float(one.scalars[0]) for one in found] == [0, 1, 2, 3]
 
 
@@ -106,7 +103,7 @@ def _check_legacy_files(folder, mesh):
         assert found.scalars == pytest.approx([2.5])
         refused(source, r"no scalar 'mach', only.*'angle'", scalars="mach")
     with files.extended(
-        old, folder / "more.vtk", files.ReadOptions(scalars="angle")
+        old, folder / "more.vtk", ReadOptions(scalars="angle")
     ) as several:
         for each in several:
             each.add(each.sample.target, ["prediction"])
@@ -166,12 +163,7 @@ def test_line_ends_and_marks_of_other_systems_make_no_difference(tmp_path):
         text.replace(",", " , ").encode(),
     ):
         (folder / "cases.csv").write_bytes(data)
-        found.append(
-            [
-                one.scalars
-                for one in files.read(folder, files.ReadOptions(scalars="mach"))
-            ]
-        )
+        found.append([one.scalars for one in read(folder, scalars="mach")])
     for other in found[1:]:
         assert_array_equal(other, found[0])
 
@@ -192,7 +184,6 @@ def test_bad_scalars_are_refused_by_file_and_name(tmp_path):
     refused(bad, r"c0\.npz: the scalar angle is inf", scalars="angle")
     bad = _files(tmp_path / "d", angle=np.array("two"))
     refused(bad, "angle has dtype", scalars="angle")
-    refused(folder, "angle has two roles", scalars="angle", features="angle")
     head = "file,mach,split"
     _table(folder, [f"{row},learn" for row in _machs()], head)
     refused(folder, "split='learn'", scalars="mach")

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import files
 from tests import sessions
-from tests.datasets.reading import read_one, refused
+from tests.datasets.reading import read, read_one, refused
 from tests.refused import value_error
 
 pyvista = pytest.importorskip("pyvista", reason='needs `pip install "opjax[vtk]"`')
@@ -174,25 +174,13 @@ def test_meshes_without_linear_cells_are_refused(tmp_path, monkeypatch):
     named = r"b.vtu has cells of the VTK types \[41\] \(VTK_CONVEX_POINT_SET\)"
     given = {"location": "cells", "need_target": False}
     with value_error(named) as error:
-        files.read(tmp_path / "b.vtu", files.ReadOptions(**given))
+        read(tmp_path / "b.vtu", **given)
     monkeypatch.chdir(tmp_path)
     exec(str(error.value).split('"')[1], {})  # noqa: S102
     sample = read_one("b_linear.vtu", **given)
     assert sample.quadrature_weights.sum() == pytest.approx(1 / 6)
     np.savez(tmp_path / "c.npz", mesh_points=POINTS, target=np.ones(8))
     refused(tmp_path / "c.npz", r"c.npz has no array 'cells'", location="cells")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"location": "faces"}, "choose from points, cells"),
-        ({"location": "cells", "quadrature": True}, "has no effect"),
-        ({"location": "cells", "grid_axes": 2}, "location has no effect"),
-    ],
-)
-def test_options_that_mean_nothing_are_refused(options, message):
-    refused("none", message, **options)
 
 
 def test_a_sample_of_other_cells_is_not_written(tmp_path):

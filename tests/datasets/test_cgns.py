@@ -13,7 +13,7 @@ from opjax import files
 from opjax.files import cgns
 from opjax.files.vtk import kinds
 from tests.datasets.plaid import write
-from tests.datasets.reading import read_one, refused
+from tests.datasets.reading import read, read_one, refused
 
 h5py = pytest.importorskip("h5py", reason='needs `pip install "opjax[learn]"`')
 SAMPLES = Path(__file__).parent / "plaid/samples.tar.gz"  # by pyplaid 1.0.0
@@ -31,9 +31,7 @@ def plaid(tmp_path):
 def check(folder):
     """Compares samples with what was written."""
     points, triangles = write.mesh()
-    found = files.read(
-        folder, files.ReadOptions(features="v", target="u", boundary_names="wall")
-    )
+    found = read(folder, features="v", target="u", boundary_names="wall")
     assert [Path(s.name).parts[-3] for s in found] == [
         f"sample_{i:09d}" for i in range(4)
     ]
@@ -47,7 +45,7 @@ def check(folder):
         mesh = cgns.read(Path(sample.name), 2**24)
         assert set(mesh.field_data.arrays) == {"angle"}  # and no texts
         assert_array_equal(mesh.field_data.arrays["angle"], 1.5 * number)
-    found = files.read(folder, files.ReadOptions(target="p", location="cells"))
+    found = read(folder, target="p", location="cells")
     assert_allclose(found[1].target[:, 0], write.fields(1)["p"], rtol=1e-6)
     assert_allclose(found[1].quadrature_weights.sum(), 1, rtol=1e-6)
 

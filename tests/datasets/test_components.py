@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import files
-from opjax.files import components
+from opjax.files import ReadOptions, components
 from opjax.files.series import read_series
 from opjax.files.vtk import fields as vtk_fields
 from opjax.files.vtk import vtu_write
@@ -158,7 +158,7 @@ def test_components_of_grids_have_no_axis_of_the_grid(tmp_path):
 def test_components_of_series_are_those_of_each_frame(tmp_path):
     values, times = _RNG.normal(size=(3, _N, 2)), np.arange(3.0)
     archive(tmp_path / "a.npz", U=values, times=times)
-    options = files.ReadOptions(target="U_y,U:mag")
+    options = ReadOptions(target="U_y,U:mag")
     (series,) = read_series(tmp_path, options).series
     assert_allclose(series.values[..., 0], values[..., 1], rtol=1e-6)
     size = np.linalg.norm(values, axis=2)
@@ -170,7 +170,7 @@ def test_frames_that_stay_on_disk_have_no_components(tmp_path):
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["mesh_points"], file["times"] = _RNG.random((_N, 2)), np.arange(3.0)
         file["U"] = _RNG.normal(size=(3, _N, 2))
-    options = files.ReadOptions(target="U_y")
+    options = ReadOptions(target="U_y")
     with value_error("U_y is a component of a field"):
         read_series(tmp_path, options, in_memory=False)
 
@@ -179,7 +179,7 @@ def test_predicted_components_are_written_under_their_names(tmp_path):
     labels = {"U": ("D1", "D2", "D3")}
     values = _RNG.normal(size=(_N, 3)).astype(np.float32)
     path = grid(tmp_path / "a.vtu", labels=labels, U=values)
-    options = files.ReadOptions(target="U_x,U:mag")
+    options = ReadOptions(target="U_x,U:mag")
     with files.extended(path, tmp_path / "b.vtu", options) as (one,):
         one.add(one.sample.target, ["prediction_U_x", "prediction_U:mag"])
     copy = vtk_fields.load(tmp_path / "b.vtu", 2**20).point_data
@@ -192,6 +192,6 @@ def test_files_that_are_read_in_slices_have_no_components(tmp_path):
     values = _RNG.normal(size=(_N, 3))
     path = grid(tmp_path / "a.vtu", labels={}, U=values)
     for role in ("target", "features"):
-        options = files.ReadOptions(**{"target": "U", role: "U_x"})
+        options = ReadOptions(**{"target": "U", role: "U_x"})
         with value_error("component of U, which is read as a whole"):
             files.read_sliced(path, options)

@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose
 from opjax import files
 from opjax.files import cases, folders
 from opjax.files.series import read_series
-from tests.datasets.reading import read_one, refused
+from tests.datasets.reading import read, read_one, refused
 from tests.solved import TIMES, blocks, pyvista, solved, table
 
 
@@ -47,7 +47,7 @@ def test_a_time_that_is_named_is_read(tmp_path):
     assert files.find(one) == [one]
     rows = [f"case_1_{time}.vtm,{time}" for time in TIMES]
     table(one.parent, rows, "file,time")
-    found = files.read(one.parent, files.ReadOptions(target="p", scalars="time"))
+    found = read(one.parent, target="p", scalars="time")
     assert [sample.scalars for sample in found] == [[0], [100], [200]]
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from opjax import files
 from opjax.files.frames import numbers
+from tests.datasets.reading import read_series
 from tests.refused import value_error
 
 pyvista = pytest.importorskip("pyvista", reason="needs opjax[vtk]")
@@ -41,7 +41,7 @@ def frame(path, value=0.0, time=None):
 def test_frames_have_the_times_of_their_names(names, times, tmp_path):
     for name, value in zip(names.split(), range(9), strict=False):
         frame(tmp_path / f"{name}.vtu", value)
-    ((series,), _) = files.series.read_series(tmp_path, files.ReadOptions(target="u"))
+    ((series,), _) = read_series(tmp_path, target="u")
     assert_allclose(series.times, times)
     values = {name: value for value, name in enumerate(names.split())}
     known = numbers(tmp_path, [tmp_path / f"{name}.vtu" for name in values])
@@ -53,9 +53,7 @@ def test_frames_have_the_times_of_their_names(names, times, tmp_path):
 def test_the_time_in_a_file_goes_before_that_of_its_name(in_memory, tmp_path):
     for number in range(3):
         frame(tmp_path / f"u_{number / 10}.vtu", number, time=5.0 + number)
-    ((series,), _) = files.series.read_series(
-        tmp_path, files.ReadOptions(target="u"), in_memory=in_memory
-    )
+    ((series,), _) = read_series(tmp_path, in_memory=in_memory, target="u")
     assert_array_equal(series.times, [5, 6, 7])
     assert series.values[2][0, 0] == 2
 
@@ -65,7 +63,7 @@ def test_frames_of_two_series_in_one_folder_are_refused(tmp_path):
         for number in range(2):
             frame(tmp_path / f"{case}_{number}.vtu")
     with value_error("have the same number, 0, but a folder must"):
-        files.series.read_series(tmp_path, files.ReadOptions(target="u"))
+        read_series(tmp_path, target="u")
 
 
 @pytest.mark.parametrize("suffix", [".vtu", ".vtk"])
@@ -86,16 +84,13 @@ def test_lists_of_paraview_give_files_their_times(suffix, tmp_path):
     (tmp_path / "case.pvd").write_text(f"{text}</Collection></VTKFile>")
     for name in ("case.pvd", f"case{suffix}.series"):
         for in_memory in (True, False):
-            ((series,), _) = files.series.read_series(
-                tmp_path / name, files.ReadOptions(target="u"), in_memory=in_memory
+            ((series,), _) = read_series(
+                tmp_path / name, in_memory=in_memory, target="u"
             )
             assert_array_equal(series.times, [0, 0.25, 0.5])
             assert series.values[2][0, 0] == 2
     (tmp_path / "case.pvd").unlink()
-    assert (
-        len(files.series.read_series(tmp_path, files.ReadOptions(target="u")).series)
-        == 1
-    )
+    assert len(read_series(tmp_path, target="u").series) == 1
 
 
 @pytest.mark.parametrize(
@@ -115,9 +110,7 @@ def test_lists_of_paraview_are_not_trusted(text, said, tmp_path):
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "a.vtu.series").write_text(text)
     with value_error(said):
-        files.series.read_series(
-            tmp_path / "x" / "a.vtu.series", files.ReadOptions(target="u")
-        )
+        read_series(tmp_path / "x" / "a.vtu.series", target="u")
 
 
 def test_patterns_of_series_are_found(tmp_path):
@@ -125,9 +118,7 @@ def test_patterns_of_series_are_found(tmp_path):
         (tmp_path / f"case [{case}]" / "VTK").mkdir(parents=True)
         for number in range(2):
             frame(tmp_path / f"case [{case}]" / "VTK" / f"u_{number}.vtu", number)
-    found = files.series.read_series(
-        tmp_path / "*" / "VTK", files.ReadOptions(target="u")
-    ).series
+    found = read_series(tmp_path / "*" / "VTK", target="u").series
     assert len(found) == 2
     with pytest.raises(FileNotFoundError, match="no such file or folder"):
-        files.series.read_series(tmp_path / "*" / "vtk", files.ReadOptions(target="u"))
+        read_series(tmp_path / "*" / "vtk", target="u")

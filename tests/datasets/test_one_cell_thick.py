@@ -8,9 +8,10 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import files, geometry
+from opjax.files import ReadOptions
 from opjax.files.topology import topology
 from opjax.files.vtk import fields
-from tests.datasets.reading import read_one, refused
+from tests.datasets.reading import read_one, read_series, refused
 
 pyvista = pytest.importorskip("pyvista", reason='needs `pip install "opjax[vtk]"`')
 
@@ -52,7 +53,7 @@ def test_a_flow_between_empty_sides_is_two_dimensional_and_a_warning_says_so():
     assert sample.mesh_points.shape == (own.n_points / 2, 2)
     assert sample.cells.shape == (own.n_cells, 4)
     volumes = own.compute_cell_sizes().cell_data["Volume"]
-    options = files.ReadOptions(target="p,U", location="cells")
+    options = ReadOptions(target="p,U", location="cells")
     with pytest.warns(UserWarning, match=said):
         (cells,) = files.read(LAYER, options)
     assert_allclose(cells.quadrature_weights, volumes / 0.2, rtol=2e-5)
@@ -89,7 +90,7 @@ def test_sides_are_no_walls(location):
 @pytest.mark.parametrize("location", ["points", "cells"])
 def test_predictions_go_to_both_sides_of_the_mesh_as_it_was(location, tmp_path):
     own = pyvista.read(LAYER)["internal"]
-    options = files.ReadOptions(target="p", location=location)
+    options = ReadOptions(target="p", location=location)
     with files.extended(LAYER, tmp_path / "a.vtu", options) as (each,):
         each.add(each.sample.target, ["same"])
     files.write(tmp_path / "b.vtu", each.sample, each.sample.target, location=location)
@@ -109,12 +110,12 @@ def test_predictions_go_to_both_sides_of_the_mesh_as_it_was(location, tmp_path):
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_layers_of_any_cells_along_any_axis(kind, axis, tmp_path):
     mesh = plates(tmp_path / "a.vtu", kind=kind, axis=axis)
-    options = files.ReadOptions(target="u", quadrature=True)
+    options = ReadOptions(target="u", quadrature=True)
     (sample,) = files.read(tmp_path / "a.vtu", options)
     assert sample.mesh_points.shape == (25, 2)
     assert sample.quadrature_weights.sum() == pytest.approx(16)
     assert_allclose(sample.target[:, 0], sample.mesh_points @ [1, 2], rtol=1e-6)
-    options = files.ReadOptions(target="q", location="cells")
+    options = ReadOptions(target="q", location="cells")
     (sample,) = files.read(tmp_path / "a.vtu", options)
     assert_array_equal(sample.target[:, 0], mesh.cell_data["q"])
 
@@ -131,7 +132,7 @@ def test_plates_that_bend_or_are_thick_stay_in_space(changes, message, tmp_path)
     plates(tmp_path / "a.vtu", **changes)
     sample = read_one(tmp_path / "a.vtu", target="u")
     assert sample.mesh_points.shape == (50, 3)
-    asked = files.ReadOptions(target="u", point_dim=2)
+    asked = ReadOptions(target="u", point_dim=2)
     if message:
         with pytest.raises(ValueError, match=message):
             files.read(tmp_path / "a.vtu", asked)
@@ -142,7 +143,7 @@ def test_plates_that_bend_or_are_thick_stay_in_space(changes, message, tmp_path)
 
 
 def test_three_dimensions_are_kept_where_asked_for(tmp_path):
-    options = files.ReadOptions(target="p", point_dim=3)
+    options = ReadOptions(target="p", point_dim=3)
     (sample,) = files.read(LAYER, options)
     own = pyvista.read(LAYER)["internal"]
     assert_array_equal(sample.mesh_points, own.points)
@@ -157,7 +158,7 @@ def test_patches_of_the_sides_alone_are_none_of_the_plane(tmp_path):
         "boundary_left": lambda x: (x[:, 0] == 0).astype(np.uint8),
     }
     plates(tmp_path / "a.vtu", **boundaries)
-    options = files.ReadOptions(target="u", boundary_names="left")
+    options = ReadOptions(target="u", boundary_names="left")
     (sample,) = files.read(tmp_path / "a.vtu", options)
     assert_array_equal(sample.features[:, 0], sample.mesh_points[:, 0] == 0)
     refused(
@@ -179,14 +180,13 @@ def test_two_layers_are_a_mesh_of_three_dimensions(tmp_path):
 @flat
 def test_series_are_flat_and_frames_are_written_to_the_mesh_as_it_was(tmp_path):
     from opjax.files import series_writing
-    from opjax.files.series import read_series
 
     (tmp_path / "in").mkdir()
     for time in range(3):
         mesh = plates(tmp_path / f"in/u_{time:04d}.vtu")
     equal = pytest.warns(UserWarning, match="All frames are equal")
     with equal, pytest.warns(UserWarning, match="1 of 1 meshes.*one cell thick"):
-        ((series,), _) = read_series(tmp_path / "in", files.ReadOptions(target="u"))
+        ((series,), _) = read_series(tmp_path / "in", target="u")
     assert series.num_points == 25
     solid = series_writing.mesh_of(tmp_path / "in/u_0000.vtu", 2**30)
     with series_writing.pvd(tmp_path / "out", "u", series, ["u"], mesh=solid) as write:

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from opjax import files
 from opjax.files import writing
 from opjax.samples import Sample
-from tests.datasets.reading import read_one, refused
+from tests.datasets.reading import read, read_one, refused
 from tests.refused import value_error
 
 TRIANGLES = np.array([[0, 1, 2], [1, 3, 2], [2, 3, 4]])
@@ -35,12 +35,6 @@ def save(path, arrays):
         for name, array in arrays.items():
             file[name] = array
     return path
-
-
-def raises(path, match, **options):
-    with value_error(match) as info:
-        files.read(path, files.ReadOptions(**options))
-    assert str(path) in str(info.value)
 
 
 def crafted(path, name, header, payload, declared=None):
@@ -101,7 +95,7 @@ def test_a_target_may_be_missing_where_it_is_to_be_predicted(arrays, tmp_path):
     save(tmp_path / "a.npz", arrays)
     sample = read_one(tmp_path, target="u,v", need_target=False)
     assert sample.target is None
-    raises(tmp_path / "a.npz", "has no array 'u', only .*'target'", target="u,v")
+    refused(tmp_path / "a.npz", "has no array 'u', only .*'target'", target="u,v")
     del arrays["target"]
     save(tmp_path / "a.npz", arrays)
     assert files.read(tmp_path)[0].target is None
@@ -132,7 +126,7 @@ def test_groups_are_written_one_by_one_and_again(arrays, tmp_path):
     for value in (1, 2):
         for sample in samples:
             files.write(out, sample, np.full((5, 1), value, np.float32))
-    for sample in files.read(out, files.ReadOptions(target="prediction")):
+    for sample in read(out, target="prediction"):
         assert_array_equal(sample.target, np.full((5, 1), 2))
         assert_array_equal(sample.features, samples[0].features)
 
@@ -188,10 +182,10 @@ def test_weights_of_the_file_come_before_those_of_its_cells(arrays, tmp_path):
     assert_array_equal(sample.quadrature_weights, expected)
     del arrays["quadrature_weights"]
     path = save(tmp_path / "a.npz", arrays | {"cells": np.arange(10).reshape(2, 5) % 5})
-    raises(path, "cells with 5 corners in 2 dimensions", quadrature=True)
+    refused(path, "cells with 5 corners in 2 dimensions", quadrature=True)
     del arrays["cells"]
     save(path, arrays)
-    raises(path, "neither quadrature_weights nor cells", quadrature=True)
+    refused(path, "neither quadrature_weights nor cells", quadrature=True)
 
 
 def test_coinciding_points_are_counted_in_a_warning(arrays, tmp_path):
@@ -210,7 +204,7 @@ def test_missing_and_misnamed_files_are_refused(arrays, tmp_path):
     (tmp_path / "a.csv").write_text("1,2")
     with pytest.raises(FileNotFoundError, match=r"1 others \['.csv'\]"):
         files.read(tmp_path)
-    raises(tmp_path / "a.csv", "unknown suffix '.csv'")
+    refused(tmp_path / "a.csv", "unknown suffix '.csv'")
     with pytest.raises(FileNotFoundError, match="no such file or folder"):
         files.read(tmp_path / "x*.npz")
     save(tmp_path / "a.npz", arrays)
@@ -259,19 +253,17 @@ def test_arrays_that_are_no_sample_are_named(suffix, arrays, tmp_path):
         ({"quadrature_weights": np.ones((5, 1))}, r"\(5, 1\), expected \(n,\)"),
     ]
     for change, words in cases:
-        raises(save(path, arrays | change), words)
+        refused(save(path, arrays | change), words)
     only = {name: arrays[name] for name in ("features", "target")}
-    raises(save(path, only), r"no array 'mesh_points', only \['features', 'target'\]")
-    raises(save(path, {"mesh_points": np.zeros((0, 2))}), "the mesh is empty")
+    refused(save(path, only), r"no array 'mesh_points', only \['features', 'target'\]")
+    refused(save(path, {"mesh_points": np.zeros((0, 2))}), "the mesh is empty")
 
 
 def test_pickled_arrays_are_refused_unread(arrays, tmp_path):
     path = tmp_path / "a.npz"
     save(path, arrays | {"features": np.array([{}, 1, 2, 3, 4], object)})
-    raises(path, "pickled Python objects, which can execute code")
-    assert (
-        files.read(path, files.ReadOptions(features="target"))[0].features is not None
-    )  # unasked, unread
+    refused(path, "pickled Python objects, which can execute code")
+    assert read(path, features="target")[0].features is not None  # unasked, unread
 
 
 def test_variable_length_arrays_of_hdf5_are_refused(arrays, tmp_path):
@@ -279,22 +271,22 @@ def test_variable_length_arrays_of_hdf5_are_refused(arrays, tmp_path):
     with h5py.File(path, "a") as file:
         del file["features"]
         file.create_dataset("features", (5,), h5py.vlen_dtype(np.float64))
-    raises(path, "dtype object, expected real")
+    refused(path, "dtype object, expected real")
 
 
 def test_what_lies_about_its_size_is_refused_before_it_is_allocated(tmp_path):
     header = {"descr": "<f8", "fortran_order": False, "shape": (10**11, 2)}
     path = crafted(tmp_path / "a.npz", "mesh_points", header, b"12345678")
-    raises(path, "needs 1600000000000 bytes, but it has 8")
+    refused(path, "needs 1600000000000 bytes, but it has 8")
     bomb = np.zeros((10**6, 2))
     np.savez_compressed(path, mesh_points=bomb)
     assert path.stat().st_size < 10**5
-    raises(path, "take 16000128 bytes, above the limit of 1000000", max_bytes=10**6)
+    refused(path, "take 16000128 bytes, above the limit of 1000000", max_bytes=10**6)
     path = tmp_path / "b.h5"
     with h5py.File(path, "w") as file:
         options = {"chunks": (1000, 2), "compression": "gzip"}
         file.create_dataset("mesh_points", (10**11, 2), np.float64, **options)
-    raises(path, "'mesh_points' take 1600000000000 bytes")
+    refused(path, "'mesh_points' take 1600000000000 bytes")
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".h5"])
@@ -303,7 +295,7 @@ def test_truncated_files_are_refused(suffix, kept, arrays, tmp_path):
     path = save(tmp_path / f"a{suffix}", arrays)
     content = path.read_bytes()
     path.write_bytes(content[: int(kept * len(content))])
-    raises(path, "seems damaged")
+    refused(path, "seems damaged")
 
 
 def test_a_flipped_bit_is_noticed(arrays, tmp_path):
@@ -311,7 +303,7 @@ def test_a_flipped_bit_is_noticed(arrays, tmp_path):
     content = bytearray(path.read_bytes())
     content[content.index(b"features.npy") + 200] ^= 1
     path.write_bytes(content)
-    raises(path, "'features'.*CRC")
+    refused(path, "'features'.*CRC")
 
 
 def test_hdf5_files_reach_nowhere_else(arrays, tmp_path):
@@ -319,11 +311,11 @@ def test_hdf5_files_reach_nowhere_else(arrays, tmp_path):
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
         file["mesh_points"] = h5py.ExternalLink("secret.h5", "mesh_points")
-    raises(path, "'mesh_points' is not an array stored in this file")
+    refused(path, "'mesh_points' is not an array stored in this file")
     with h5py.File(path, "w") as file:
         file["group/mesh_points"] = arrays["mesh_points"]
         file["target"] = arrays["target"]
-    raises(path, r"groups \['group'\] and arrays \['target'\]")
+    refused(path, r"groups \['group'\] and arrays \['target'\]")
 
 
 def test_writing_refuses_what_would_lose_something(arrays, tmp_path):
@@ -346,7 +338,6 @@ def test_writing_refuses_what_would_lose_something(arrays, tmp_path):
         files.write(out, sample, good, source=tmp_path / "missing.npz")
     with value_error("a different mesh"):
         files.write(out, sample._replace(mesh_points=good[:4]), good[:4])
-    refused(path, "only once", features="k,k")
     assert not out.exists()
     assert not list(tmp_path.glob(".*"))
 
@@ -396,9 +387,7 @@ def test_groups_of_an_extended_file_are_kept_with_the_rest(arrays, tmp_path):
     with files.extended(path, out) as samples:
         for value, each in enumerate(samples):
             each.add(np.full((5, 1), value, np.float32))
-    for value, sample in enumerate(
-        files.read(out, files.ReadOptions(target="prediction"))
-    ):
+    for value, sample in enumerate(read(out, target="prediction")):
         assert_array_equal(sample.target, np.full((5, 1), value))
     with h5py.File(out) as file:
         assert file.attrs["unit"] == "m"

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import opjax
 from opjax import files
 from opjax.samples import Sample
-from tests.datasets.reading import read_one
+from tests.datasets.reading import read, read_one, refused
 from tests.refused import value_error
 
 pyvista = pytest.importorskip("pyvista", reason='needs `pip install "opjax[vtk]"`')
@@ -23,12 +23,6 @@ def mesh(rng):
     mesh.point_data["wind"] = rng.normal(size=(30, 3))
     mesh.cell_data["area"] = np.ones(mesh.n_cells)
     return mesh
-
-
-def raises(path, match, **options):
-    with value_error(match) as info:
-        files.read(path, files.ReadOptions(**options))
-    assert str(path) in str(info.value)
 
 
 @pytest.mark.parametrize("suffix", [".vtu", ".vtk"])
@@ -47,22 +41,22 @@ def test_a_planar_mesh_is_two_dimensional_with_fields_by_name(suffix, mesh, tmp_
 def test_axes_of_a_constant_are_no_space_and_point_dim_overrules(mesh, tmp_path):
     path = tmp_path / "a.vtu"
     mesh.save(path)
-    shape = files.read(path, files.ReadOptions(point_dim=3))[0].mesh_points.shape
+    shape = read(path, point_dim=3)[0].mesh_points.shape
     assert shape == (30, 3)
     mesh.points = mesh.points[:, [0, 2, 1]]
     mesh.save(path)
     x = files.read(path)[0].mesh_points
     assert_allclose(x, mesh.points[:, [0, 2]], rtol=1e-6)
-    raises(
+    refused(
         path,
         "point_dim=2 must be .* coordinates beyond it must be constant",
         point_dim=2,
     )
-    raises(path, "point_dim=4", point_dim=4)
+    refused(path, "point_dim=4", point_dim=4)
     mesh.points = mesh.points[:, [0, 2, 1]] + np.array([0, 0, 1.0])
     mesh.save(path)
     assert files.read(path)[0].mesh_points.shape == (30, 2)
-    assert files.read(path, files.ReadOptions(point_dim=3))[0].mesh_points.shape == (
+    assert read(path, point_dim=3)[0].mesh_points.shape == (
         30,
         3,
     )
@@ -129,24 +123,22 @@ def test_meshes_that_vtk_cannot_hold_are_refused(rng, tmp_path):
 
 def test_cell_data_are_not_point_data(mesh, tmp_path):
     mesh.save(tmp_path / "a.vtu")
-    raises(tmp_path / "a.vtu", "'area' as cell data.*--location=cells", target="area")
+    refused(tmp_path / "a.vtu", "'area' as cell data.*--location=cells", target="area")
 
 
 def test_empty_meshes_and_blocks_are_refused(mesh, tmp_path):
     path = tmp_path / "a.vtu"
     pyvista.UnstructuredGrid().save(path)
-    raises(path, "the mesh is empty")
+    refused(path, "the mesh is empty")
     mesh.point_data["k"][3] = np.nan
     mesh.save(path)
-    raises(path, "non-finite values, the first one at point 3", features="k")
+    refused(path, "non-finite values, the first one at point 3", features="k")
     points = pyvista.PolyData(mesh.points).cast_to_unstructured_grid()
     points.clear_data()
     points.save(path)
-    weights = files.read(path, files.ReadOptions(quadrature=False))[
-        0
-    ].quadrature_weights
+    weights = read(path, quadrature=False)[0].quadrature_weights
     assert weights is None
-    raises(path, "no cells", quadrature=True)
+    refused(path, "no cells", quadrature=True)
 
 
 @pytest.mark.parametrize("suffix", [".vtu", ".vtk"])
@@ -156,7 +148,7 @@ def test_truncated_files_are_refused_quietly(suffix, kept, mesh, tmp_path, capfd
     mesh.save(path)
     content = path.read_bytes()
     path.write_bytes(content[: int(kept * len(content))])
-    raises(path, "seems damaged")
+    refused(path, "seems damaged")
     assert capfd.readouterr().err == ""
 
 
@@ -165,13 +157,13 @@ def test_what_lies_about_its_size_is_refused(mesh, tmp_path):
     mesh.save(path)
     content = path.read_bytes()
     path.write_bytes(content.replace(b'Points="30"', b'Points="99999999999"'))
-    raises(path, "points and cells take 11999999")
+    refused(path, "points and cells take 11999999")
     mesh.save(tmp_path / "a.vtk")
     content = (tmp_path / "a.vtk").read_bytes()
     (tmp_path / "a.vtk").write_bytes(
         content.replace(b"POINTS 30", b"POINTS 99999999999")
     )
-    raises(tmp_path / "a.vtk", "Cannot read")
+    refused(tmp_path / "a.vtk", "Cannot read")
 
 
 def test_vtk_is_needed_for_legacy_files_alone(mesh, tmp_path):

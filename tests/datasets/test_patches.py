@@ -5,7 +5,6 @@ import pathlib
 import numpy as np
 import pytest
 
-from opjax import files
 from opjax.files.vtk import vtu_write
 from opjax.files.vtk.mesh import NamedArrays, VtkMesh
 from opjax.learn.config.quantities import parse
@@ -322,13 +321,6 @@ def test_conditions_that_mean_nothing_are_refused_by_file(tmp_path, boundary, wo
     path = write(tmp_path / "a.vtu", points, cells, [_QUAD] * len(cells))
     with value_error(rf"a\.vtu: .*{words}"):
         members(path, boundary=boundary)
-
-
-def test_options_of_boundaries_are_refused_at_once():
-    with value_error("a is in boundary_names and in boundary"):
-        files.ReadOptions(boundary="a: x < 1", boundary_names="a")
-    with value_error("a number, expected a condition"):
-        files.ReadOptions(boundary="a: x")
 
 
 _SOLVERS = pathlib.Path(__file__).parent / "solvers"

@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import files, geometry
+from opjax.files import ReadOptions
 from opjax.files.topology import topology
 from opjax.files.vtk import fields, kinds, polyhedra
 from opjax.files.vtk.mesh import VtkMesh
@@ -30,7 +31,7 @@ def test_volumes_and_centres_are_those_of_openfoam(case):
     path = SOLVERS / f"{case}.vtm"
     own = pyvista.read(path)["internal"]
     assert set(np.unique(own.celltypes)) == {12, 42}
-    options = files.ReadOptions(location="cells", target="T")
+    options = ReadOptions(location="cells", target="T")
     (sample,) = files.read(path, options)
     volumes = own.cell_data["V"]
     atol = 1e-4 * volumes.max()  # of warped faces, which it divides otherwise
@@ -71,7 +72,7 @@ def test_patches_normals_and_distances_of_the_box():
     assert_allclose(columns[2:5].T, [[-1, 0, 0]] * len(x), atol=1e-6)
     assert_allclose(columns[5], x[:, 0], atol=1e-6)
     assert_allclose(columns[9], walls, atol=1e-6)
-    cells = files.ReadOptions(target="T", location="cells", **options)
+    cells = ReadOptions(target="T", location="cells", **options)
     (sample,) = files.read(path, cells)
     x, columns = sample.mesh_points, sample.features.T
     assert_allclose(columns[5], x[:, 0], atol=1e-6)
@@ -104,7 +105,7 @@ def test_predictions_leave_polyhedra_as_they_are(layout, tmp_path):
         path = tmp_path / ("a.vtu" if layout == "new" else "a.vtk")
         mesh.save(path)
     copy = tmp_path / f"copy{path.suffix}"
-    options = files.ReadOptions(location="cells", target="T")
+    options = ReadOptions(location="cells", target="T")
     values = np.arange(mesh.n_cells, dtype=np.float32)
     with files.extended(path, copy, options) as (each,):
         each.add(values[:, None])
@@ -176,7 +177,7 @@ def test_a_cell_whose_faces_do_not_close_is_refused_by_number(tmp_path):
     points, faces = cube()
     grid = mesh_of(points, faces[:5])
     fields.extend(path, path, grid, {"T": np.ones(1)}, "cells")
-    options = files.ReadOptions(location="cells", target="T")
+    options = ReadOptions(location="cells", target="T")
     with value_error(r"a.vtu: 1 of 1 cells of the type polyhedron"):
         files.read(path, options)
 

@@ -101,6 +101,25 @@ def test_options_are_those_of_the_flags():
     assert read_options(flags) == expected
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"location": "faces"}, "choose from points, cells"),
+        ({"location": "cells", "quadrature": True}, "has no effect"),
+        ({"location": "cells", "grid_axes": 2}, "location has no effect"),
+        ({"grid_axes": 4}, "grid_axes=4 must be 1, 2 or 3"),
+        ({"geometry": "curvature"}, "unknown; choose from"),
+        ({"features": "k,k"}, "only once"),
+        ({"scalars": "U", "features": "U"}, "U has two roles.*to U_inlet in cases.csv"),
+        ({"boundary": "a: 1 < x", "boundary_names": "a"}, "a is in boundary_names and"),
+        ({"boundary": "a: x"}, "a number, expected a condition"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(options, message):
+    with value_error(message):
+        ReadOptions(**options)
+
+
 @pytest.mark.parametrize("name", ["location", "boundary_names", "stacked"])
 def test_options_without_effect_are_refused(name, folder):
     values = {"location": "cells", "boundary_names": "wall", "stacked": True}

@@ -9,12 +9,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import files
 from opjax.datasets import heat
-from opjax.files import series_writing
-from opjax.files.series import read_series, series_splits
+from opjax.files import ReadOptions, series_writing
+from opjax.files.series import series_splits
 from opjax.files.stored_frames import StoredFrames
 from opjax.samples import Sample, Series
 from opjax.samples import series as rules
 from opjax.samples.series import Window, Windows
+from tests.datasets.reading import read_series
 from tests.refused import value_error
 
 POINTS = np.random.default_rng(0).uniform(size=(6, 2)).astype(np.float32)
@@ -184,7 +185,7 @@ def test_series_of_every_format_and_several_lengths(kind, tmp_path):
                 group["times"], group["target"] = series.times, series.values
         else:
             write_vtu(place, series, pvd=kind == "pvd")
-    found, channels = read_series(tmp_path, files.ReadOptions(target=target))
+    found, channels = read_series(tmp_path, target=target)
     assert [len(series.times) for series in found] == [5, 7]
     assert channels["target"] == tuple(target.split(",")) * (1 + ("," not in target))
     for series, expected in zip(found, known, strict=True):
@@ -207,7 +208,7 @@ def test_frames_may_stay_on_disk(kind, tmp_path, monkeypatch):
             file["mesh_points"], file["times"] = POINTS, series.times
             file["u"], file["v"] = np.moveaxis(series.values, 2, 0)
     whole, stored = (
-        read_series(paths, files.ReadOptions(target="u,v"), in_memory=kept).series[0]
+        read_series(paths, in_memory=kept, target="u,v").series[0]
         for kept in (True, False)
     )
     assert isinstance(stored.values, StoredFrames)
@@ -237,9 +238,7 @@ def test_frames_of_archives_do_not_stay_on_disk(tmp_path):
 
 def test_frames_that_change_while_they_are_read_are_named(tmp_path):
     write_vtu(tmp_path / "a", make(cells=CELLS), pvd=True)
-    (series,), _ = read_series(
-        tmp_path / "a", files.ReadOptions(target="u,v"), in_memory=False
-    )
+    (series,), _ = read_series(tmp_path / "a", in_memory=False, target="u,v")
     write_vtu(tmp_path / "b", make(), pvd=True)
     points = np.concatenate([POINTS, POINTS + 1])
     fields = np.ones((12, 2), np.float32)
@@ -257,7 +256,7 @@ def test_grids_constants_and_scalars(tmp_path):
     arrays = {"times": np.arange(4.0), "w": frames, "f": force, "nu": 0.25}
     np.savez(tmp_path / "a.npz", **arrays)
     (series,), channels = read_series(
-        tmp_path, files.ReadOptions(target="w", features="f", scalars="nu", grid_axes=2)
+        tmp_path, target="w", features="f", scalars="nu", grid_axes=2
     )
     assert series.grid_shape == (3, 5)
     assert_array_equal(series.values[..., 0], frames.reshape(4, 15))
@@ -265,9 +264,7 @@ def test_grids_constants_and_scalars(tmp_path):
     assert series.scalars == {"nu": 0.25}
     assert channels == {"features": ("f",), "target": ("w",), "scalars": ("nu",)}
     with value_error(r"a.npz: nu is one .* --scalar_names=nu"):
-        read_series(
-            tmp_path, files.ReadOptions(target="w", features="f,nu", grid_axes=2)
-        )
+        read_series(tmp_path, target="w", features="f,nu", grid_axes=2)
 
 
 def write_cases(folder, kind, frames=(5, 7, 6)):
@@ -306,16 +303,14 @@ def test_scalars_are_in_the_file_or_in_a_table(kind, split, tmp_path):
         lines.append(",".join(values[name] for name in columns))
     (tmp_path / "cases.csv").write_text("\n".join(lines))
     target = "target" if own else "u,v"
-    found, channels = read_series(
-        tmp_path, files.ReadOptions(target=target, scalars="nu,mu")
-    )
+    found, channels = read_series(tmp_path, target=target, scalars="nu,mu")
     assert channels["scalars"] == ("nu", "mu")
     for i, series in enumerate(found):
         assert series.scalars == pytest.approx({"nu": 0.1 * i, "mu": 2 * i}, rel=1e-6)
         assert series.scalar_names == ("mu", "nu")
     if split:
         splits = series_splits(
-            [tmp_path], options=files.ReadOptions(target=target, scalars="nu,mu")
+            [tmp_path], options=ReadOptions(target=target, scalars="nu,mu")
         )
         lengths = [[one.num_frames for one in part] for part in splits[:3]]
         assert lengths == [[7], [6], [5]]
@@ -330,10 +325,10 @@ def test_scalars_of_frames_are_field_data_that_do_not_change(tmp_path):
         mesh.field_data["nu"] = [value]
         mesh.save(file)
     with value_error(r"scalar nu changes .* 0.5 to 0.75 at frame 3 \(flow_0003"):
-        read_series(tmp_path, files.ReadOptions(target="u", scalars="nu"))
+        read_series(tmp_path, target="u", scalars="nu")
     mesh.field_data["nu"] = [0.5]
     mesh.save(file)
-    (series,), _ = read_series(tmp_path, files.ReadOptions(target="u", scalars="nu"))
+    (series,), _ = read_series(tmp_path, target="u", scalars="nu")
     assert series.scalars == {"nu": 0.5}
 
 
@@ -351,7 +346,7 @@ def test_bad_tables_of_series_are_named(text, match, tmp_path):
     write_cases(tmp_path, "pvd", frames=(3, 3))
     (tmp_path / "cases.csv").write_text(text)
     with value_error(match):
-        read_series(tmp_path, files.ReadOptions(target="u", scalars="nu"))
+        read_series(tmp_path, target="u", scalars="nu")
 
 
 def test_the_first_frame_alone_needs_no_times(tmp_path):
@@ -383,9 +378,7 @@ def test_bad_arrays_are_named_with_the_frame(change, match, tmp_path):
     arrays = {"mesh_points": POINTS, "times": series.times, "target": series.values}
     np.savez(tmp_path / "a.npz", **(arrays | change))
     with value_error(match) as error:
-        read_series(
-            tmp_path, files.ReadOptions(target="nothing" if "u" in change else ())
-        )
+        read_series(tmp_path, target="nothing" if "u" in change else ())
     assert "a.npz" in str(error.value)
 
 
@@ -393,29 +386,29 @@ def test_values_on_a_grid_that_are_not_finite_are_named(tmp_path):
     values = changed(np.ones((3, 4, 5)), (0, 2, 1), np.inf)
     np.savez(tmp_path / "a.npz", times=np.arange(3.0), w=values)
     with value_error(r"frame 0 of w has 1 .* at point \(2, 1\)"):
-        read_series(tmp_path, files.ReadOptions(target="w", grid_axes=2))
+        read_series(tmp_path, target="w", grid_axes=2)
 
 
 def test_bad_folders_of_frames_are_named_with_the_frame(tmp_path):
     write_vtu(tmp_path / "a", make(cells=CELLS), pvd=True)
     (tmp_path / "a" / "flow_0002.vtu").unlink()
     with value_error("frame 2, 'flow_0002.vtu', is missing"):
-        read_series(tmp_path, files.ReadOptions(target="u"))
+        read_series(tmp_path, target="u")
     (tmp_path / "a" / "flow.pvd").unlink()
     with value_error("flow_0003.vtu follows flow_0001.vtu"):
-        read_series(tmp_path, files.ReadOptions(target="u"))
+        read_series(tmp_path, target="u")
     moved = POINTS + np.float32(1)
     sample = Sample(moved, cells=CELLS, target=np.zeros((6, 1), np.float32))
     files.write(tmp_path / "a" / "flow_0002.vtu", sample)
     with value_error("no array 'u'"):
-        read_series(tmp_path, files.ReadOptions(target="u"))
+        read_series(tmp_path, target="u")
     with series_writing.pvd(
         tmp_path / "b", "x", make()._replace(mesh_points=moved, cells=CELLS), ["u", "u"]
     ) as write:
         write(0.0, make().values[0])
     (tmp_path / "b" / "x_0000.vtu").rename(tmp_path / "a" / "flow_0002.vtu")
     with value_error(r"changes .* at frame 2 \(flow_0002.vtu\)"):
-        read_series(tmp_path / "a", files.ReadOptions(target="u"))
+        read_series(tmp_path / "a", target="u")
 
 
 @pytest.mark.parametrize(
@@ -444,7 +437,7 @@ def test_links_out_of_the_folder_are_refused(tmp_path):
     (tmp_path / "a" / "flow_0001.vtu").rename(tmp_path / "out.vtu")
     (tmp_path / "a" / "flow_0001.vtu").symlink_to(tmp_path / "out.vtu")
     with value_error("frame 1, 'flow_0001.vtu', is missing"):
-        read_series(tmp_path / "a", files.ReadOptions(target="u"))
+        read_series(tmp_path / "a", target="u")
 
 
 def test_every_series_has_one_place_in_the_splits(tmp_path):
@@ -476,9 +469,7 @@ def test_an_archive_is_written_frame_by_frame(tmp_path):
     ) as write:
         for time, values in zip(series.times, series.values, strict=True):
             write(time, values)
-    (again,), _ = read_series(
-        tmp_path / "a.npz", files.ReadOptions(target="u,v", scalars="nu")
-    )
+    (again,), _ = read_series(tmp_path / "a.npz", target="u,v", scalars="nu")
     for field in dataclasses.fields(dataclasses.make_dataclass("F", Series._fields)):
         expected = getattr(series._replace(name=str(tmp_path / "a.npz")), field.name)
         assert_array_equal(getattr(again, field.name), expected)
@@ -518,11 +509,10 @@ def test_series_that_stand_still_are_told_and_others_are_not(tmp_path, recwarn):
             u=one.values,
             k=one.values[:1, :, 0].repeat(5, 0),
         )
-    options = files.ReadOptions(target="u,k")
     with pytest.warns(UserWarning, match=r"in 1 of 2 series, for example in .*1\.npz"):
-        read_series(tmp_path, options)
+        read_series(tmp_path, target="u,k")
     with pytest.warns(UserWarning, match="field k is the same .* --feature_names=k"):
-        read_series(tmp_path / "0.npz", options)
+        read_series(tmp_path / "0.npz", target="u,k")
     recwarn.clear()
-    read_series(tmp_path / "0.npz", files.ReadOptions(target="u"))
+    read_series(tmp_path / "0.npz", target="u")
     assert not recwarn

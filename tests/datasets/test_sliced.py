@@ -5,8 +5,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import files
-from opjax.files import read_sliced, sliced_splits
+from opjax.files import ReadOptions, read_sliced, sliced_splits
 from opjax.samples import Sample, sliced, summaries
+from tests.datasets.reading import read
 from tests.refused import value_error
 
 h5py = pytest.importorskip("h5py", reason='needs `pip install "opjax[learn]"`')
@@ -61,8 +62,8 @@ def test_parts_have_the_summary_of_the_whole(rng):
 
 def test_samples_in_slices_are_those_in_memory(folder):
     names = {"features": ["k"], "target": ["u"]}
-    whole = files.read(folder, files.ReadOptions(**names))
-    found = read_sliced(folder, files.ReadOptions(**names))
+    whole = read(folder, **names)
+    found = read_sliced(folder, ReadOptions(**names))
     assert len(found) == len(whole) == 5
     assert found.weighted
     for row, sample in enumerate(whole):
@@ -86,7 +87,7 @@ def test_vtu_files_are_read_in_slices(rng, tmp_path):
     mesh = pyvista.UnstructuredGrid([3, 0, 1, 2], [5], points)
     mesh.point_data["u"] = rng.normal(size=(30, 3))
     mesh.save(tmp_path / "a.vtu")
-    found = read_sliced(tmp_path, files.ReadOptions(target=["u"]))
+    found = read_sliced(tmp_path, ReadOptions(target=["u"]))
     with found.open(0) as arrays:
         assert_array_equal(arrays["mesh_points"][3:9], points[3:9, :2])
         assert arrays["target"].channel_names == ("u", "u", "u")
@@ -96,7 +97,7 @@ def test_vtu_files_are_read_in_slices(rng, tmp_path):
 def test_every_sample_is_in_one_part(folder):
     found = sliced_splits(
         [folder],
-        options=files.ReadOptions(features=["k"], target=["u"]),
+        options=ReadOptions(features=["k"], target=["u"]),
         shares=files.Shares(test_fraction=0.4, seed=1),
     )
     parts = [found.train, found.validation, found.test]
@@ -106,7 +107,7 @@ def test_every_sample_is_in_one_part(folder):
 
 def test_one_mesh_is_trained_on_and_tested(folder):
     found = sliced_splits(
-        [folder / "0.h5"], options=files.ReadOptions(features=["k"], target=["u"])
+        [folder / "0.h5"], options=ReadOptions(features=["k"], target=["u"])
     )
     assert [len(p) for p in found[:3]] == [1, 0, 1]
 
@@ -125,14 +126,14 @@ def test_bad_files_are_named(folder, change, message):
     with h5py.File(folder / "1.h5", "r+") as file:
         change(file)
     with value_error(message) as info:
-        read_sliced(folder, files.ReadOptions(features=["k"], target=["u"]))
+        read_sliced(folder, ReadOptions(features=["k"], target=["u"]))
     assert "1.h5" in str(info.value)
 
 
 def test_files_in_both_parts_are_refused(folder):
     with value_error("are in both train and test"):
         sliced_splits(
-            [folder], [folder / "1.h5"], files.ReadOptions(features=["k"], target=["u"])
+            [folder], [folder / "1.h5"], ReadOptions(features=["k"], target=["u"])
         )
 
 

@@ -6,8 +6,10 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from opjax import files
+from opjax.files import ReadOptions
 from opjax.samples import FIELDS, Sample, summaries
 from opjax.samples.stored import Stored
+from tests.datasets.reading import read
 from tests.refused import value_error
 
 
@@ -72,17 +74,17 @@ def test_samples_of_files_are_read_when_they_are_looked_up(suffix, found, tmp_pa
 def test_rows_of_arrays_are_samples(place, found, tmp_path):
     path = tmp_path / place
     write_stacked(path, stack(found))
-    equal(files.read(path, files.ReadOptions(stacked=True)), found)
-    stored = files.stored(path, files.ReadOptions(stacked=True))
+    equal(read(path, stacked=True), found)
+    stored = files.stored(path, ReadOptions(stacked=True))
     equal(stored, found)
     assert stored[1].name == str(path / "1")
     mesh = {"mesh_points": found[0].mesh_points, "quadrature_weights": np.ones(5)}
     write_stacked(path, stack(found, u=np.arange(15.0)) | mesh)
     with value_error("the same number of samples along axis 0 .*, u 15"):
-        files.stored(path, files.ReadOptions(stacked=True))
+        files.stored(path, ReadOptions(stacked=True))
     values = np.arange(15.0).reshape(3, 5)
     write_stacked(path, stack(found, grid_shape=np.array([5]), u=values) | mesh)
-    shared = files.stored(path, files.ReadOptions(target="u", stacked=True))
+    shared = files.stored(path, ReadOptions(target="u", stacked=True))
     for row, sample in enumerate(shared):
         assert_array_equal(sample.mesh_points, found[0].mesh_points)
         assert_array_equal(sample.target, values[row, :, None])
@@ -92,18 +94,18 @@ def test_rows_of_arrays_are_samples(place, found, tmp_path):
 def test_what_cannot_be_stacked_is_named(found, tmp_path):
     files.write(tmp_path / "a.npz", found[0])
     with value_error("a.npz cannot be read row by row"):
-        files.stored(tmp_path, files.ReadOptions(stacked=True))
+        files.stored(tmp_path, ReadOptions(stacked=True))
     with h5py.File(tmp_path / "groups.h5", "w") as file:
         file["0/mesh_points"] = found[0].mesh_points
     with value_error("'0' is not an array stored in this file"):
-        files.stored(tmp_path / "groups.h5", files.ReadOptions(stacked=True))
+        files.stored(tmp_path / "groups.h5", ReadOptions(stacked=True))
     write_stacked(tmp_path / "few", stack(found))
-    stored = files.stored(tmp_path / "few", files.ReadOptions(stacked=True))
+    stored = files.stored(tmp_path / "few", ReadOptions(stacked=True))
     write_stacked(tmp_path / "few", stack(found[:2]))
     with value_error("few has 2 samples, so sample 2"):
         stored[2]
     with value_error("'features' take 60 bytes, above the limit"):
-        files.stored(tmp_path / "few", files.ReadOptions(stacked=True, max_bytes=50))
+        files.stored(tmp_path / "few", ReadOptions(stacked=True, max_bytes=50))
     (tmp_path / "few" / "target.npy").write_bytes(b"damaged")
     with value_error("Cannot read .*target.npy"):
         stored[0]
@@ -111,7 +113,7 @@ def test_what_cannot_be_stacked_is_named(found, tmp_path):
 
 def test_samples_on_disk_are_divided_as_those_in_memory(found, tmp_path):
     write_stacked(tmp_path / "many.h5", stack(found * 4))
-    paths, options = [tmp_path / "many.h5"], files.ReadOptions(stacked=True)
+    paths, options = [tmp_path / "many.h5"], ReadOptions(stacked=True)
     given = paths, (), options, files.Shares(seed=3, num_train=5)
     in_memory = files.splits(*given)
     on_disk = files.splits(*given, in_memory=False)

@@ -7,6 +7,7 @@ from numpy.testing import assert_array_equal
 from opjax import files
 from opjax.files.vtk import fields, vtu_write
 from opjax.files.vtk.mesh import NamedArrays, VtkMesh
+from tests.datasets.reading import read
 from tests.refused import value_error
 
 pyvista = pytest.importorskip("pyvista", reason='needs `pip install "opjax[vtk]"`')
@@ -259,7 +260,7 @@ def test_curved_cells_are_read_without_weights(tmp_path):
     pyvista.UnstructuredGrid([3, 0, 1, 2], [68], corners).save(path)
     assert files.read(path)[0].cells is None
     with value_error(r"types \[68\]"):
-        files.read(path, files.ReadOptions(quadrature=True))
+        read(path, quadrature=True)
 
 
 @pytest.mark.parametrize("make", [surface, strips, structured, rectilinear, image])

@@ -5,11 +5,14 @@ import io
 import json
 import struct
 import zlib
+from collections.abc import Callable
 from typing import Any
 
+import h5py
 import numpy as np
 
 from tests.hostile import originals as made
+from tests.hostile.mutations import pick
 
 _HUGE = [(10**12,), (2**62, 4), (10**6, 10**6), (2**64,), (-1, 5), (-(2**63),)]
 _HUGE += [(0, 2**63), (10**4,), ("a",), 7, (1.5,), (True, 12, 2), (12, 2, 10**9)]
@@ -20,8 +23,8 @@ _DTYPES += ["<f4,<f4", "(1000000000,)<f4", [("a", [("b", "<f8")] * 3)], "float32
 
 def npy(rng: np.random.Generator) -> bytes:
     """A header that lies, of any type and shape."""
-    shape = _HUGE[int(rng.integers(len(_HUGE)))] if rng.random() < 0.6 else (5, 12, 2)
-    descr = _DTYPES[int(rng.integers(len(_DTYPES)))] if rng.random() < 0.6 else "<f4"
+    shape = pick(rng, _HUGE) if rng.random() < 0.6 else (5, 12, 2)
+    descr = pick(rng, _DTYPES) if rng.random() < 0.6 else "<f4"
     header = made.header(shape, descr)
     what = rng.random()
     if what < 0.1:
@@ -40,7 +43,7 @@ def npz(rng: np.random.Generator) -> bytes:
     good = {f"{k}.npy": _saved(v) for k, v in made.arrays(0).items()}
     choice = int(rng.integers(8))
     if choice < 3:
-        name = list(good)[int(rng.integers(len(good)))]
+        name = pick(rng, list(good))
         return made.archive(good | {name: npy(rng)}, deflate=bool(rng.integers(2)))
     if choice == 3:
         evil = ("../../escaped.npy", "/tmp/escaped.npy", "a/../../b.npy", "\\x.npy")
@@ -70,74 +73,61 @@ def _bomb() -> bytes:
 
 def h5(rng: np.random.Generator) -> bytes:
     """Arrays elsewhere, without end, of objects; groups in a circle."""
-    import h5py
-
     file = io.BytesIO()
     with h5py.File(file, "w") as content:
-        name = ("u", "target", "mesh_points")[int(rng.integers(3))]
+        name = pick(rng, ("u", "target", "mesh_points"))
         if rng.random() < 0.7:
             for key, array in made.arrays(0).items():
                 content[key] = array
         if name in content:
             del content[name]
-        _H5[int(rng.integers(len(_H5)))](h5py, content, name)
+        pick(rng, _H5)(content, name)
     return file.getvalue()
 
 
-def _chunks(h5py: Any, content: Any, name: str) -> None:
-    shape, chunks = (10**12,), (10**6,)
-    content.create_dataset(name, shape, "f4", chunks=chunks, compression="gzip")
-
-
-def _external(h5py: Any, content: Any, name: str) -> None:
-    shape, where = (100,), [("/etc/passwd", 0, 400)]
-    content.create_dataset(name, shape, "f4", external=where)
-
-
-def _virtual(h5py: Any, content: Any, name: str) -> None:
+def _virtual(content: Any, name: str) -> None:
     layout = h5py.VirtualLayout((12,), "f4")
     layout[:] = h5py.VirtualSource("/tmp/other.h5", "u", (12,))
     content.create_virtual_dataset(name, layout)
 
 
-def _strings(h5py: Any, content: Any, name: str) -> None:
-    content.create_dataset(name, data=["a"] * 12, dtype=h5py.string_dtype())
-
-
-def _lengths(h5py: Any, content: Any, name: str) -> None:
+def _lengths(content: Any, name: str) -> None:
     array = content.create_dataset(name, (12,), h5py.vlen_dtype("f8"))
     array[0] = np.arange(5.0)
 
 
-def _compound(h5py: Any, content: Any, name: str) -> None:
-    content.create_dataset(name, data=np.zeros(12, [("a", "f4"), ("b", "i8", (3,))]))
-
-
-def _circle(h5py: Any, content: Any, name: str) -> None:
+def _circle(content: Any, name: str) -> None:
     content.create_group(name)
     content[name]["again"] = content["/"]
     content["soft"] = h5py.SoftLink("/soft")
 
 
-def _outside(h5py: Any, content: Any, name: str) -> None:
-    content[name] = h5py.ExternalLink("/etc/passwd", "/u")
-
-
-def _scalar(h5py: Any, content: Any, name: str) -> None:
+def _scalar(content: Any, name: str) -> None:
     content[name] = 1.0
     content["nothing"] = h5py.Empty("f4")
 
 
-def _complex(h5py: Any, content: Any, name: str) -> None:
-    content[name] = np.zeros(12, np.complex64)
+def _value(value: Any) -> Callable[[Any, str], None]:
+    return lambda content, name: content.__setitem__(name, value)
 
 
-def _types(h5py: Any, content: Any, name: str) -> None:
-    content[name] = np.dtype("f8")  # a named type, no array
+def _array(*shape: Any, **options: Any) -> Callable[[Any, str], None]:
+    return lambda content, name: content.create_dataset(name, *shape, **options)
 
 
-_H5 = [_chunks, _external, _virtual, _strings, _lengths, _compound, _circle, _outside]
-_H5 += [_scalar, _complex, _types]
+_H5 = [
+    _array((10**12,), "f4", chunks=(10**6,), compression="gzip"),
+    _array((100,), "f4", external=[("/etc/passwd", 0, 400)]),
+    _virtual,
+    _array(data=["a"] * 12, dtype=h5py.string_dtype()),
+    _lengths,
+    _array(data=np.zeros(12, [("a", "f4"), ("b", "i8", (3,))])),
+    _circle,
+    _value(h5py.ExternalLink("/etc/passwd", "/u")),
+    _scalar,
+    _array(data=np.zeros(12, np.complex64)),
+    _value(np.dtype("f8")),  # a named type, no array
+]
 
 
 def mat73(rng: np.random.Generator) -> bytes:
@@ -161,7 +151,7 @@ def mat5(rng: np.random.Generator) -> bytes:
         scipy_io.savemat(file, {"u": {"a": 1.0, "b": {"c": "deep"}}})
         return file.getvalue()
     shapes = [(2**31 - 1, 2**31 - 1), (10**6, 10**6), (-1, 5), (2**31 - 1,) * 4]
-    shape = shapes[int(rng.integers(len(shapes)))]
+    shape = pick(rng, shapes)
     data = int(rng.choice([0, 8, 2**28, 2**31, 2**32 - 8]))
     inner = struct.pack("<IIII", 6, 8, int(rng.choice([6, 7, 12, 16, 17, 99])), 0)
     inner += struct.pack(f"<II{len(shape)}i", 5, 4 * len(shape), *shape)
@@ -198,7 +188,7 @@ _XML = [
 
 def xml(rng: np.random.Generator) -> bytes:
     """Entities, depth, and sizes without end."""
-    return _XML[int(rng.integers(len(_XML)))].encode()
+    return pick(rng, _XML).encode()
 
 
 _LEGACY = [
@@ -226,8 +216,8 @@ _LEGACY = [
 
 def legacy(rng: np.random.Generator) -> bytes:
     """Sizes without end, and other kinds of data."""
-    kind = ("ASCII", "BINARY")[int(rng.integers(2))]
-    text = _LEGACY[int(rng.integers(len(_LEGACY)))]
+    kind = pick(rng, ("ASCII", "BINARY"))
+    text = pick(rng, _LEGACY)
     return f"# vtk DataFile Version 4.2\nmade\n{kind}\n{text}".encode()
 
 
@@ -257,13 +247,13 @@ def off(rng: np.random.Generator) -> bytes:
     texts += ["OFF ² 0 0 1 2 3", "OFF 1 1 0 0 0 0 3 0 0 99999999999999999999"]
     texts += ["OFF 1 0 0 1e999 nan 0x1p3", "OFF 1 0 0 1_0 2 3", "OFF 3 0 0 " + "1 " * 9]
     texts += [f"OFF 1 {'1' * 30} 0 0 0 0", "OFF 2 1 0 " + "0 " * 6 + "3 -1 0 1"]
-    return texts[int(rng.integers(len(texts)))].encode()
+    return pick(rng, texts).encode()
 
 
 def labels(rng: np.random.Generator) -> bytes:
     """Numbers with too many digits, and of other alphabets."""
     texts = ["9" * 5000, "99999999999999999999", "1_0", "٣", "1.0", "", "\ufeff1"]
-    return texts[int(rng.integers(len(texts)))].encode()
+    return pick(rng, texts).encode()
 
 
 def config(rng: np.random.Generator) -> bytes:
@@ -272,4 +262,4 @@ def config(rng: np.random.Generator) -> bytes:
     texts += [f'{{"seeds": [{"1" * 9000}]}}', '{"num_layers": 1e999}']
     texts += ['{"models": ["builtins:exec"]}']
     texts += [json.dumps({"train": "\0"}), json.dumps({"models": {"a": 1}})]
-    return texts[int(rng.integers(len(texts)))].encode()
+    return pick(rng, texts).encode()

@@ -4,7 +4,7 @@ import json
 import re
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,11 @@ _WORDS += [b"99999999999999999999", b"2147483648", b"1e-320", b"\xff", b"3.5", b
 _VALUES: list[Any] = [None, True, 0, -1, 1.5, 10**12, 10**400, 1e308, "", "x", [], {}]
 _VALUES += [float("nan"), float("inf"), "../../escaped", "os:system", [[[0]]], "\ud800"]
 _VALUES += ["antigravity:fly", "builtins:eval", "subprocess:run", [1, "a", None]]
+
+
+def pick(rng: np.random.Generator, choices: Sequence[Any]) -> Any:
+    """One of several."""
+    return choices[int(rng.integers(len(choices)))]
 
 
 def _place(data: bytes, rng: np.random.Generator, size: int = 1) -> int:
@@ -44,9 +49,9 @@ def truncate(data: bytes, rng: np.random.Generator) -> bytes:
 
 def overwrite(data: bytes, rng: np.random.Generator) -> bytes:
     """Writes a length, of any size and order, over bytes."""
-    code = "<>"[int(rng.integers(2))] + "BHIQ"[int(rng.integers(4))]
+    code = pick(rng, "<>") + pick(rng, "BHIQ")
     size = struct.calcsize(code)
-    value = int(_LENGTHS[int(rng.integers(len(_LENGTHS)))]) % 2 ** (8 * size)
+    value = int(pick(rng, _LENGTHS)) % 2 ** (8 * size)
     start = _place(data, rng, size)
     if rng.random() < 0.7:
         start -= start % size
@@ -64,7 +69,7 @@ def splice(data: bytes, rng: np.random.Generator) -> bytes:
 def fill(data: bytes, rng: np.random.Generator) -> bytes:
     """Writes zeros, ones or noise over a part."""
     start, size = _place(data, rng), int(rng.integers(1, 512))
-    part = [bytes(size), b"\xff" * size, rng.bytes(size)][int(rng.integers(3))]
+    part = pick(rng, [bytes(size), b"\xff" * size, rng.bytes(size)])
     return data[:start] + part + data[start + size :]
 
 
@@ -78,11 +83,7 @@ def number(data: bytes, rng: np.random.Generator) -> bytes:
         return flip(data, rng)
     near = min(len(found), 24) if rng.random() < 0.5 else len(found)
     match = found[int(rng.integers(near))]
-    return data[: match.start()] + _word(rng) + data[match.end() :]
-
-
-def _word(rng: np.random.Generator) -> bytes:
-    return _WORDS[int(rng.integers(len(_WORDS)))]
+    return data[: match.start()] + pick(rng, _WORDS) + data[match.end() :]
 
 
 def word(data: bytes, rng: np.random.Generator) -> bytes:
@@ -92,7 +93,7 @@ def word(data: bytes, rng: np.random.Generator) -> bytes:
         return flip(data, rng)
     near = min(len(found), 60) if rng.random() < 0.7 else len(found)
     match, other = (found[int(rng.integers(near))] for _ in range(2))
-    new = other[0] if rng.random() < 0.6 else _word(rng)
+    new = other[0] if rng.random() < 0.6 else pick(rng, _WORDS)
     return data[: match.start()] + new + data[match.end() :]
 
 
@@ -119,7 +120,7 @@ def deflated(data: bytes, rng: np.random.Generator) -> bytes:
         kind, size = struct.unpack("<II", rest[:8])
         body, rest = rest[8 : 8 + size], rest[8 + size :]
         if kind == 15 and rng.random() < 0.8:
-            change = BYTES[int(rng.integers(len(BYTES)))]
+            change = pick(rng, BYTES)
             body = zlib.compress(change(zlib.decompress(body), rng))
         found += struct.pack("<II", kind, len(body)) + body
     return found + rest
@@ -129,11 +130,10 @@ def value(data: bytes, rng: np.random.Generator) -> bytes:
     """Replaces, leaves out, repeats or nests values of JSON."""
     tree = json.loads(data)
     for _ in range(int(rng.integers(1, 4))):
-        places = list(_places(tree))
-        holder, key = places[int(rng.integers(len(places)))]
+        holder, key = pick(rng, list(_places(tree)))
         what = rng.random()
         if what < 0.7:
-            holder[key] = _VALUES[int(rng.integers(len(_VALUES)))]
+            holder[key] = pick(rng, _VALUES)
         elif what < 0.85:
             del holder[key]
         elif isinstance(holder, dict):
@@ -167,7 +167,7 @@ def choose(
         if not data:
             break
         try:
-            data = mutations[int(rng.integers(len(mutations)))](data, rng)
+            data = pick(rng, mutations)(data, rng)
         except (
             ValueError,
             zlib.error,

@@ -14,7 +14,7 @@ import opjax
 from opjax import files
 from opjax._files import REFUSALS
 from opjax.datasets import _airfrans_files, _arrays, _off
-from opjax.files import checking, mapped
+from opjax.files import ReadOptions, checking, mapped
 from opjax.files.series import read_series
 from opjax.files.vtk import vtu_write
 from opjax.files.vtk.mesh import VtkMesh
@@ -64,52 +64,36 @@ def _places(path: Path) -> list[Path]:
     return [path, path.parent, *list(path.parents)[2:3]]
 
 
-def _own(path: Path) -> None:
-    files.read([path], files.ReadOptions(max_bytes=MAX_BYTES))
+def _reads(**options: Any) -> Callable[[Path], None]:
+    def read(path: Path) -> None:
+        files.read([path], ReadOptions(max_bytes=MAX_BYTES, **options))
+
+    return read
 
 
-def _own_weights(path: Path) -> None:
-    files.read(
-        [path], files.ReadOptions(max_bytes=MAX_BYTES, quadrature=True, point_dim=2)
-    )
-
-
-def _own_cells(path: Path) -> None:
-    files.read(
-        [path],
-        files.ReadOptions(max_bytes=MAX_BYTES, location="cells", need_target=False),
-    )
-
-
-def _own_geometry(path: Path) -> None:
-    files.read(
-        [path],
-        files.ReadOptions(
-            max_bytes=MAX_BYTES, boundary_names="wall", geometry="normals,distance"
-        ),
-    )
+_own = _reads()
+_own_weights = _reads(quadrature=True, point_dim=2)
+_own_cells = _reads(location="cells", need_target=False)
+_own_geometry = _reads(boundary_names="wall", geometry="normals,distance")
+_own_stacked = _reads(stacked=True)
 
 
 def _own_patches(path: Path) -> None:
     """Integrates over a boundary by a condition, and computes a component."""
     for location in ("points", "cells"):
-        files.read(
-            [path],
-            files.ReadOptions(
-                max_bytes=MAX_BYTES,
-                location=location,
-                target="features_x",
-                boundary="all: x < 1e30",
-                facets=True,
-                need_target=False,
-            ),
-        )
+        _reads(
+            location=location,
+            target="features_x",
+            boundary="all: x < 1e30",
+            facets=True,
+            need_target=False,
+        )(path)
 
 
 def _own_surface(path: Path) -> None:
     """Reads a surface, and writes a field beside it."""
     copy = path.with_name("copy.vtp")
-    options = files.ReadOptions(max_bytes=MAX_BYTES, need_target=False)
+    options = ReadOptions(max_bytes=MAX_BYTES, need_target=False)
     try:
         with files.extended(path, copy, options) as samples:
             for each in samples:
@@ -118,16 +102,12 @@ def _own_surface(path: Path) -> None:
         copy.unlink(missing_ok=True)
 
 
-def _own_stacked(path: Path) -> None:
-    files.read([path], files.ReadOptions(max_bytes=MAX_BYTES, stacked=True))
-
-
 def _own_folder(path: Path) -> None:
-    files.read([path.parent], files.ReadOptions(max_bytes=MAX_BYTES, stacked=True))
+    _own_stacked(path.parent)
 
 
 def _own_stored(path: Path) -> None:
-    found = files.stored([path], files.ReadOptions(max_bytes=MAX_BYTES))
+    found = files.stored([path], ReadOptions(max_bytes=MAX_BYTES))
     assert all(sample.num_points for sample in found)
 
 
@@ -295,33 +275,37 @@ def _save_ensight(path: Path) -> None:
     (path.parent / "cavity.case").rename(path)
 
 
+def _reads_series(**options: Any) -> Callable[[Path], None]:
+    def read(path: Path) -> None:
+        read_series([str(path)], ReadOptions(max_bytes=MAX_BYTES, **options))
+
+    return read
+
+
+_series_of_u = _reads_series(target="u")
+_series_of_cells = _reads_series(target="p", location="cells")
+
+
 def _series(path: Path) -> None:
-    read_series([str(path)], files.ReadOptions(max_bytes=MAX_BYTES), min_frames=1)
+    read_series([str(path)], ReadOptions(max_bytes=MAX_BYTES), min_frames=1)
 
 
-def _save_square(path: Path) -> None:
-    """Puts an XDMF file there, and its arrays."""
-    for name in ("square.xdmf", "square.h5"):
-        shutil.copy(_SOLVERS / name, path.parent)
+def _copies(*names: str) -> Callable[[Path], None]:
+    """Puts files of solvers there."""
+
+    def copy(path: Path) -> None:
+        for name in names:
+            shutil.copy(_SOLVERS / name, path.parent)
+
+    return copy
 
 
-def _save_box(path: Path) -> None:
-    """Puts a mesh of Fluent there, and its values."""
-    for name in ("box.cas", "box.dat"):
-        shutil.copy(_SOLVERS / name, path.parent)
+_save_square = _copies("square.xdmf", "square.h5")
+_save_box = _copies("box.cas", "box.dat")
 
 
 def _own_fluent(path: Path) -> None:
     _own_cells(path.with_suffix(".cas"))
-
-
-def _series_of_u(path: Path) -> None:
-    read_series([str(path)], files.ReadOptions(max_bytes=MAX_BYTES, target="u"))
-
-
-def _series_of_cells(path: Path) -> None:
-    options = files.ReadOptions(max_bytes=MAX_BYTES, target="p", location="cells")
-    read_series([str(path)], options)
 
 
 def _check(path: Path) -> None:

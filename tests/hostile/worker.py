@@ -92,7 +92,7 @@ def _broken(chosen: readers.Format, originals: list[bytes], key: list[int]) -> b
     rng = np.random.default_rng(key)
     if chosen.crafted is not None and rng.random() < 0.15:
         return chosen.crafted(rng)
-    original = originals[int(rng.integers(len(originals)))]
+    original = mutations.pick(rng, originals)
     data = mutations.choose(original, rng, chosen.mutations)
     if chosen.seal is not None and rng.random() < 0.7:
         data = chosen.seal(data, original)
@@ -259,8 +259,6 @@ def main() -> None:
 
     if names & {"vtu", "vtp", "vtk", "polyhedra"}:
         import pyvista  # noqa: F401
-    if names & {"checkpoint", "exported", "config"}:
-        pass
     deadline = given.get("deadline", float("inf"))
     for job in given["jobs"]:
         for row in _supervised(job, given["seed"], deadline):
