@@ -98,13 +98,16 @@ def test_runs_of_0_1_0_have_no_format_and_later_ones_are_refused(tmp_path):
         trained.load(root)
 
 
-def test_exported_operators_of_newer_formats_are_refused_and_older_ones_read(tmp_path):
+def test_exported_operators_of_newer_formats_are_refused_and_older_ones_read(
+    tmp_path, monkeypatch
+):
     pytest.importorskip("flatbuffers", reason="needs `pip install 'opjax[export]'`")
     content = (FOLDER / "0.1.0" / "operator.jax").read_bytes()  # of before checksums
     path = tmp_path / "operator.jax"
     for number in (0, 1):
         path.write_bytes(content + export._end(content, number))
         assert len(export.load(path).in_avals) == 2
+        monkeypatch.setattr(export, "_parsed_apart", lambda content: "")  # once
     ends = [export._end(content, 7), export._end(content).replace(b" 1,", b" 7,")]
     for end, message in zip(ends, (MESSAGE.format("op"), "checksum"), strict=True):
         path.write_bytes(content + end)

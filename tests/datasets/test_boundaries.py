@@ -7,6 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from opjax import files
 from opjax.learn.config.quantities import parse
 from opjax.learn.predict.quantities import measure
+from tests.datasets import reading
 from tests.datasets.reading import read, read_one, refused
 from tests.refused import value_error
 
@@ -134,12 +135,9 @@ def test_numbers_are_names_without_a_table(tmp_path):
 
 
 def test_hdf5_files_have_boundaries(tmp_path):
-    h5py = pytest.importorskip("h5py", reason='needs `pip install "opjax[h5]"`')
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        for name, array in dict(np.load(npz(tmp_path / "a.npz"))).items():
-            file[f"one/{name}"] = array
-        file["one/boundary_wall"] = WALL
-    sample = read_one(tmp_path / "a.h5", boundary_names="wall")
+    arrays = np.load(npz(tmp_path / "a.npz", boundary_wall=WALL))
+    path = reading.save(tmp_path / "a.h5", {f"one/{k}": a for k, a in arrays.items()})
+    sample = read_one(path, boundary_names="wall")
     assert_array_equal(sample.boundaries["wall"], WALL)
 
 

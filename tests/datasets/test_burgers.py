@@ -1,4 +1,3 @@
-import h5py
 import jax
 import numpy as np
 import pytest
@@ -31,10 +30,6 @@ def same(found, a, u):
         assert sample.grid_shape == (len(initial),)
 
 
-def fields(found):
-    return [np.stack([s.features for s in found]), np.stack([s.target for s in found])]
-
-
 def test_positions_are_the_same_on_all_grids():
     fine, coarse = burgers.positions(12), burgers.positions(4)
     assert_array_equal(fine[::3], coarse)
@@ -54,25 +49,12 @@ def test_generated_samples_solve_the_problem(tmp_path):
         assert_array_equal(sample.mesh_points, burgers.positions(8))
 
 
-@pytest.mark.parametrize("kind", [".mat", ".npz", "7.3"])
-def test_saved_pairs_are_loaded_first_and_last_samples_apart(kind, pairs, tmp_path):
+def test_saved_pairs_are_loaded_first_and_last_samples_apart(pairs, tmp_path):
     a, u = pairs
-    path = tmp_path / f"burgers_data_R10{'.npz' if kind == '.npz' else '.mat'}"
-    if kind == "7.3":
-        with h5py.File(path, "w") as file:
-            file["a"], file["u"] = a.T, u.T
-    else:
-        burgers.save(path, burgers.to_samples(a, u))
+    burgers.save(tmp_path / "burgers_data_R10.mat", burgers.to_samples(a, u))
     train, test = read(tmp_path)
     same(train, a[:3, ::3], u[:3, ::3])
     same(test, a[-2:, ::3], u[-2:, ::3])
-
-
-def test_generated_and_published_data_are_interchangeable(tmp_path):
-    data = burgers.generate(4, seed=0, num_points=24, cache_dir=tmp_path)
-    burgers.save(tmp_path / "burgers_data_R10.npz", data)
-    train, test = read(tmp_path, stride=1, num_test=1)
-    assert_array_equal(fields(train + test), fields(data))
 
 
 def test_a_missing_file_is_named_with_its_source(tmp_path):

@@ -9,11 +9,23 @@ from tests.refused import value_error
 pyvista = pytest.importorskip("pyvista", reason="needs the extra opjax[vtk]")
 
 
-@pytest.fixture(scope="module")
-def surfaces(tmp_path_factory):
+def spheres(*paths):
+    """Writes spheres with a pressure by their folders."""
+    for path in paths:
+        path.parent.mkdir(parents=True)
+        sphere = pyvista.Sphere(theta_resolution=8, phi_resolution=8)
+        sphere.point_data.clear()
+        mesh = sphere if path.suffix == ".vtp" else sphere.cast_to_unstructured_grid()
+        mesh.point_data["p"] = mesh.points[:, 0] + ord(path.parent.name[-1])
+        mesh.save(path)
+    return paths[0].parents[1]
+
+
+@pytest.fixture
+def drivaerml(tmp_path):
     """A folder of two files in the layout of DrivAerML."""
-    folder = tmp_path_factory.mktemp("drivaerml")
-    bodies.write(folder, 2, seed=0, resolution=2)
+    names = [f"run_{i}/boundary_{i}.vtp" for i in (1, 2)]
+    folder = spheres(*(tmp_path / "drivaerml" / name for name in names))
     (folder / "run_7").mkdir()  # published folders may lack files
     return folder
 
@@ -21,19 +33,16 @@ def surfaces(tmp_path_factory):
 @pytest.fixture
 def shapenet(tmp_path):
     """A folder of three spheres in the layout of ShapeNet-Car."""
-    for param, name in (("param0", "b"), ("param1", "c"), ("param8", "a")):
-        folder = tmp_path / "training_data" / param / name
-        folder.mkdir(parents=True)
-        sphere = pyvista.Sphere(theta_resolution=8, phi_resolution=8)
-        sphere.point_data.clear()
-        mesh = sphere.cast_to_unstructured_grid()
-        mesh.point_data["p"] = mesh.points[:, 0] + ord(name)
-        mesh.save(folder / "quadpress_smpl.vtk")
+    names = ["param0/b", "param1/c", "param8/a"]
+    folder = tmp_path / "training_data"
+    spheres(*(folder / name / "quadpress_smpl.vtk" for name in names))
     return tmp_path
 
 
 @pytest.mark.nightly
-def test_drivaerml_is_read_at_the_middles_of_the_cells(surfaces, tmp_path):
+def test_drivaerml_is_read_at_the_middles_of_the_cells(tmp_path):
+    surfaces = tmp_path / "drivaerml"
+    bodies.write(surfaces, 2, seed=0, resolution=2)
     fields = ("CpMeanTrim", "wallVelocity")
     train, test = cars.drivaerml(surfaces, num_train=1, num_test=1, fields=fields)
     samples.check([*train, *test])
@@ -63,18 +72,18 @@ def test_shapenet_cars_are_read_in_the_published_split(shapenet):
         assert abs(sample.quadrature_weights.sum() / np.pi - 1) < 0.15
 
 
-def test_missing_files_are_named(surfaces, shapenet, tmp_path):
+def test_missing_files_are_named(drivaerml, shapenet, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"2 files run_<i>.*3 were requested"):
-        cars.drivaerml(surfaces, num_train=2, num_test=1)
+        cars.drivaerml(drivaerml, num_train=2, num_test=1)
     with pytest.raises(FileNotFoundError, match="huggingface"):
         cars.drivaerml(tmp_path / "nowhere", num_train=1, num_test=1)
     with pytest.raises(FileNotFoundError, match=r"param0/\*/quadpress_smpl"):
         cars.shapenet_car(shapenet, num_train=1, num_test=2)
 
 
-def test_damaged_files_and_missing_fields_are_named(surfaces, shapenet):
+def test_damaged_files_and_missing_fields_are_named(drivaerml, shapenet):
     with value_error(r"boundary_1.vtp has the fields.*pMeanTrim"):
-        cars.drivaerml(surfaces, num_train=1, num_test=1)
+        cars.drivaerml(drivaerml, num_train=1, num_test=1)
     path = next(shapenet.glob("training_data/param0/*/*.vtk"))
     path.write_bytes(path.read_bytes()[:60])
     with value_error("quadpress_smpl"):

@@ -81,18 +81,12 @@ def test_samples_are_views_that_share_their_points(pairs):
     assert_array_equal(turned["target"], stacked["target"][::-1])
 
 
-def test_time_and_residual_are_logged(tmp_path, caplog):
-    with caplog.at_level(logging.INFO):
-        darcy.generate(1, seed=0, cache_dir=tmp_path, **SMALL)
-    assert "ms each" in caplog.text
-    assert "largest residual" in caplog.text
-
-
 def test_samples_that_miss_the_tolerance_are_reported(tmp_path, caplog):
     # Rounding errors alone leave a larger residual than asked for.
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.INFO):
         darcy.generate(1, seed=0, tolerance=1e-18, cache_dir=tmp_path, **SMALL)
-    assert "1 samples miss the tolerance" in caplog.text
+    for said in ("1 samples miss the tolerance", "ms each", "largest residual"):
+        assert said in caplog.text
 
 
 @pytest.mark.parametrize("suffix", [".mat", ".npz"])
@@ -105,15 +99,6 @@ def test_saved_pairs_are_loaded(suffix, pairs, tmp_path):
     same(train, darcy.to_samples(coeff[:3, ::5, ::5], sol[:3, ::5, ::5]))
     same(test, darcy.to_samples(-coeff[:2, ::5, ::5], -sol[:2, ::5, ::5]))
     assert len(list(tmp_path.iterdir())) == 2
-
-
-def test_generated_and_published_data_are_interchangeable(tmp_path):
-    data = darcy.generate(3, seed=0, cache_dir=tmp_path, **SMALL)
-    for i in (1, 2):
-        path = tmp_path / f"piececonst_r6_N1024_smooth{i}.mat"
-        darcy.save(path, data)
-    train, _ = read(tmp_path, num_points=6, stride=1)
-    same(train, data)
 
 
 def test_matlab_73_files_and_folders_of_the_same_name_are_read(pairs, tmp_path):

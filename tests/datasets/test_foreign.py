@@ -10,6 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from opjax import files, samples
 from opjax.files import formats
 from opjax.samples import Sample, layout
+from tests.datasets import reading
 from tests.datasets.reading import read, read_one, refused
 from tests.refused import value_error
 
@@ -83,10 +84,7 @@ def test_a_comma_in_the_name_of_what_exists_divides_no_paths(tmp_path):
 @pytest.mark.parametrize("suffix", [".hdf5", ".hdf", ".HDF5"])
 def test_other_suffixes_of_hdf5_are_read_and_written_alike(suffix, tmp_path):
     arrays = save(tmp_path / "a.npz")
-    path = tmp_path / f"a{suffix}"
-    with h5py.File(path, "w") as file:
-        for name, array in arrays.items():
-            file[name] = array
+    path = reading.save(tmp_path / f"a{suffix}", arrays)
     sample = read_one(path, features="k")
     assert sample.target is not None
     files.write(tmp_path / "out" / path.name, sample, sample.target)
@@ -206,16 +204,6 @@ def test_weights_of_cells_know_nothing_of_an_offset(offset, tmp_path):
     assert_allclose([one.sum() for one in found], 1, rtol=1e-6)
 
 
-def surface(path, points, time=None):
-    pyvista = pytest.importorskip("pyvista", reason="needs opjax[vtk]")
-    mesh = pyvista.PolyData(points).delaunay_2d().cast_to_unstructured_grid()
-    mesh.points = points
-    mesh["target"] = points.sum(axis=1)
-    if time is not None:
-        mesh.field_data["TimeValue"] = [time]
-    mesh.save(path)
-
-
 def plane(third, axes=(0, 1)):
     points = np.zeros((12, 3))
     points[:, axes] = np.random.default_rng(0).uniform(size=(12, 2))
@@ -224,63 +212,58 @@ def plane(third, axes=(0, 1)):
     return points
 
 
-@pytest.mark.parametrize("height", [0.0, 0.5, -3e4, "rounding", "float32"])
-def test_a_plane_anywhere_in_space_is_two_dimensional(height, tmp_path):
-    points = plane(0.0)
-    third = height
-    if height == "rounding":
-        third = 1e-17 * np.random.default_rng(1).random(12)
-    surface(tmp_path / "a.vtu", points)
+def surface(path, points, target=0.0, time=None):
+    """Writes the triangles between the points of a plane, moved to others."""
     pyvista = pytest.importorskip("pyvista", reason="needs opjax[vtk]")
-    mesh = pyvista.read(tmp_path / "a.vtu")
-    if height == "float32":
-        moved = plane(1e3 * (1 + 1e-7 * np.random.default_rng(1).random(12)))
-        mesh.points = moved.astype(np.float32)
-    else:
-        mesh.points = plane(third)
-    mesh.save(tmp_path / "a.vtu")
+    mesh = pyvista.PolyData(plane(0.0)).delaunay_2d().cast_to_unstructured_grid()
+    mesh.points = points
+    mesh["target"] = points.sum(axis=1) + target
+    if time is not None:
+        mesh.field_data["TimeValue"] = [time]
+    mesh.save(path)
+
+
+HEIGHTS = {
+    "zero": 0.0,
+    "above": 0.5,
+    "far below": -3e4,
+    "rounding": 1e-17 * np.random.default_rng(1).random(12),
+    "float32": 1e3 * (1 + 1e-7 * np.random.default_rng(1).random(12)),
+}
+
+
+@pytest.mark.parametrize("height", HEIGHTS)
+def test_a_plane_anywhere_in_space_is_two_dimensional(height, tmp_path):
+    points = plane(HEIGHTS[height])
+    dtype = np.float32 if height == "float32" else np.float64
+    surface(tmp_path / "a.vtu", points.astype(dtype))
     for options in ({}, {"point_dim": 2}):
         sample = read_one(tmp_path, **options)
         assert_allclose(sample.mesh_points, points[:, :2], rtol=1e-6)
 
 
 def test_thin_meshes_stay_three_dimensional(tmp_path):
-    surface(tmp_path / "a.vtu", plane(0.0))
-    pyvista = pytest.importorskip("pyvista", reason="needs opjax[vtk]")
-    mesh = pyvista.read(tmp_path / "a.vtu")
-    mesh.points = plane(np.linspace(0, 1e-4, 12))
-    mesh.save(tmp_path / "a.vtu")
+    surface(tmp_path / "a.vtu", plane(np.linspace(0, 1e-4, 12)))
     assert files.read(tmp_path)[0].mesh_points.shape[1] == 3
 
 
 def test_meshes_in_different_planes_are_refused_by_both_names(tmp_path):
-    surface(tmp_path / "a.vtu", plane(0.0))
-    pyvista = pytest.importorskip("pyvista", reason="needs opjax[vtk]")
-    mesh = pyvista.read(tmp_path / "a.vtu")
-    mesh.points = plane(0.0, axes=(0, 2))
-    mesh.save(tmp_path / "b.vtu")
-    said = "a.vtu varies along x and y, but .*b.vtu along x and z"
-    refused(tmp_path, said)
-    with value_error(said):
-        files.stored(tmp_path)
     a, b = tmp_path / "train", tmp_path / "test"
-    for folder, name in ((a, "a.vtu"), (b, "b.vtu")):
+    for folder in (a, b):
         folder.mkdir()
-        (tmp_path / name).rename(folder / name)
-    with value_error(said):
+    surface(a / "a.vtu", plane(0.0))
+    surface(b / "b.vtu", plane(0.0, axes=(0, 2)))
+    said = "b.vtu varies along x and z, but .*a.vtu along x and y"
+    for refuse in (files.read, files.stored):
+        with value_error(said):
+            refuse([a, b])
+    with value_error("a.vtu varies along x and y, but .*b.vtu along x and z"):
         files.splits([a], [b])
-    assert read([a, b], point_dim=3)[1].mesh_points.shape == (
-        12,
-        3,
-    )
-    mesh.points = plane(0.5)
-    mesh.save(b / "b.vtu")
+    assert read([a, b], point_dim=3)[1].mesh_points.shape == (12, 3)
+    surface(b / "b.vtu", plane(0.5))
     with value_error("b.vtu lies at z = 0.5, but .*a.vtu at 0"):
         files.read([a, b])
-    assert read([a, b], point_dim=2)[1].mesh_points.shape == (
-        12,
-        2,
-    )
+    assert read([a, b], point_dim=2)[1].mesh_points.shape == (12, 2)
 
 
 def on_grid(path, shape, order, **changes):
@@ -370,13 +353,9 @@ def test_channels_first_are_warned_of_with_what_is_understood(tmp_path, rng):
 
 def test_frames_of_one_run_as_cases_are_named_with_their_times(tmp_path):
     for case in range(3):
-        points = plane(0.0) * (1 + case)
-        surface(tmp_path / f"case_{case}_0.vtu", points, time=0.0)
-        pyvista = pytest.importorskip("pyvista", reason="needs opjax[vtk]")
-        mesh = pyvista.read(tmp_path / f"case_{case}_0.vtu")
-        mesh["target"] = mesh["target"] + 1.0
-        mesh.field_data["TimeValue"] = [100.0 + case]
-        mesh.save(tmp_path / f"case_{case}_{100 + case}.vtu")
+        for target, time in enumerate((0, 100 + case)):
+            path = tmp_path / f"case_{case}_{time}.vtu"
+            surface(path, plane(0.0) * (1 + case), target, float(time))
     for in_memory in (True, False):
         words = warned(lambda: files.splits([tmp_path], in_memory=in_memory))  # noqa: B023
         assert len(words) == 2

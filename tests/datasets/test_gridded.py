@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 from opjax import files, learn
 from opjax.learn.cli import predict, train
 from opjax.samples import from_arrays, grid_points
-from tests.datasets.reading import read, read_one, refused
+from tests.datasets.reading import read, read_one, refused, save
 from tests.refused import value_error
 
 
@@ -21,26 +21,9 @@ def arrays(rng):
 NAMES = {"features": "x", "target": "y"}
 
 
-def write(place, kind, arrays):
-    """Writes arrays with samples along axis 0 in a format; returns the path."""
-    if kind == "npz":
-        np.savez(place / "all.npz", **arrays)
-        return place / "all.npz"
-    if kind == "h5":
-        h5py = pytest.importorskip("h5py")
-        with h5py.File(place / "all.h5", "w") as file:
-            for name, array in arrays.items():
-                file[name] = array
-        return place / "all.h5"
-    (place / "all").mkdir()
-    for name, array in arrays.items():
-        np.save(place / "all" / f"{name}.npy", array)
-    return place / "all"
-
-
-@pytest.mark.parametrize("kind", ["npz", "h5", "npy"])
-def test_stacked_grids_are_the_samples_of_their_arrays(arrays, tmp_path, kind):
-    path = write(tmp_path, kind, arrays)
+@pytest.mark.parametrize("name", ["all.npz", "all.h5", "all"])
+def test_stacked_grids_are_the_samples_of_their_arrays(arrays, tmp_path, name):
+    path = save(tmp_path / name, arrays)
     found = read(path, stacked=True, grid_axes=2, **NAMES)
     expected = from_arrays(target=arrays["y"], features=arrays["x"])
     assert len(found) == len(expected) == 5
@@ -97,16 +80,14 @@ def test_what_is_on_no_common_grid_is_refused(
     arrays, rng, tmp_path, changes, options, message
 ):
     own = arrays | {name: rng.normal(size=shape) for name, shape in changes.items()}
-    path = write(tmp_path, "npz", {name: a for name, a in own.items()})
+    path = save(tmp_path / "all.npz", own)
     refused(path, message, stacked=True, **NAMES, **options)
 
 
 @pytest.mark.nightly
 def test_from_a_stacked_archive_to_predictions_on_the_grid(arrays, tmp_path):
-    path = write(
-        tmp_path,
-        "npz",
-        {k: np.concatenate([a, 2 * a]) for k, a in arrays.items()},
+    path = save(
+        tmp_path / "all.npz", {k: np.concatenate([a, 2 * a]) for k, a in arrays.items()}
     )
     smoke = {"num_epochs": 1, "width": 8, "num_layers": 1, "num_basis": 4}
     config = train.Config(

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from opjax import files
 from opjax.files import writing
 from opjax.samples import Sample
-from tests.datasets.reading import read, read_one, refused
+from tests.datasets.reading import read, read_one, refused, save
 from tests.refused import value_error
 
 TRIANGLES = np.array([[0, 1, 2], [1, 3, 2], [2, 3, 4]])
@@ -27,14 +27,9 @@ def arrays(rng):
     }
 
 
-def save(path, arrays):
-    if path.suffix == ".npz":
-        np.savez(path, **arrays)
-        return path
-    with h5py.File(path, "w") as file:
-        for name, array in arrays.items():
-            file[name] = array
-    return path
+def grouped(**samples):
+    """The arrays of several samples of one file."""
+    return {f"{name}/{k}": a for name, one in samples.items() for k, a in one.items()}
 
 
 def crafted(path, name, header, payload, declared=None):
@@ -59,10 +54,8 @@ def test_all_arrays_arrive_in_single_precision(suffix, arrays, tmp_path):
 
 
 def test_groups_of_one_file_are_samples_in_the_order_of_their_names(arrays, tmp_path):
-    with h5py.File(tmp_path / "all.h5", "w") as file:
-        for name in ("b", "a"):
-            for key, array in arrays.items():
-                file[f"{name}/{key}"] = array + (name == "b") * (key == "target")
+    other = arrays | {"target": arrays["target"] + 1}
+    save(tmp_path / "all.h5", grouped(b=other, a=arrays))
     first, second = files.read(tmp_path / "all.h5")
     assert [first.name, second.name] == [str(tmp_path / "all.h5" / n) for n in "ab"]
     assert first.target is not None
@@ -118,10 +111,7 @@ def test_a_written_prediction_lies_beside_all_that_was_there(suffix, arrays, tmp
 
 
 def test_groups_are_written_one_by_one_and_again(arrays, tmp_path):
-    with h5py.File(tmp_path / "all.h5", "w") as file:
-        for name in ("a", "b"):
-            for key, array in arrays.items():
-                file[f"{name}/{key}"] = array
+    save(tmp_path / "all.h5", grouped(a=arrays, b=arrays))
     samples, out = files.read(tmp_path / "all.h5"), tmp_path / "out.h5"
     for value in (1, 2):
         for sample in samples:
@@ -379,11 +369,9 @@ def test_extended_files_are_read_once_and_keep_everything(
 
 def test_groups_of_an_extended_file_are_kept_with_the_rest(arrays, tmp_path):
     path, out = tmp_path / "all.h5", tmp_path / "out.h5"
-    with h5py.File(path, "w") as file:
+    save(path, grouped(one=arrays, two=arrays))
+    with h5py.File(path, "a") as file:
         file.attrs["unit"] = "m"
-        for name in ("one", "two"):
-            for key, array in arrays.items():
-                file[f"{name}/{key}"] = array
     with files.extended(path, out) as samples:
         for value, each in enumerate(samples):
             each.add(np.full((5, 1), value, np.float32))

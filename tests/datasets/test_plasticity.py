@@ -1,6 +1,5 @@
 from typing import Any
 
-import h5py
 import jax
 import numpy as np
 import pytest
@@ -22,15 +21,9 @@ def arrays(rng):
     return {"input": rng.uniform(size=(5, 6)), "output": motion}
 
 
-def write(folder, arrays, *, kind=".npz", name="plas_N987_T20"):
+def write(folder, arrays, *, name="plas_N987_T20"):
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{name}{'.npz' if kind == '.npz' else '.mat'}"
-    if kind == "7.3":
-        with h5py.File(path, "w") as file:
-            for key, value in arrays.items():
-                file[key] = value.T
-    else:
-        plasticity.variables.write(path, arrays)
+    np.savez(folder / f"{name}.npz", **arrays)
 
 
 def read(folder, **changes):
@@ -38,11 +31,10 @@ def read(folder, **changes):
     return plasticity.load(folder, **(arguments | changes))
 
 
-@pytest.mark.parametrize("kind", [".mat", ".npz", "7.3"])
 @pytest.mark.parametrize("name", ["plas_N987_T20", "buri_plas_N987_time"])
 @pytest.mark.parametrize("folder", ["", "plasticity"])
-def test_first_and_last_samples_are_read(kind, name, folder, arrays, tmp_path):
-    write(tmp_path / folder, arrays, kind=kind, name=name)
+def test_first_and_last_samples_are_read(name, folder, arrays, tmp_path):
+    write(tmp_path / folder, arrays, name=name)
     train, test = read(tmp_path)
     for found, rows in ((train, slice(3)), (test, slice(4, 5))):
         dies, motions = arrays["input"][rows], arrays["output"][rows]

@@ -100,10 +100,8 @@ def test_the_windows_of_every_mode(mode, history, expected):
 
 
 def test_scalars_are_finite_and_in_the_order_of_their_names():
-    first, second = (
-        make(scalars={"b": 1.0, "a": 2.0}),
-        make(scalars={"a": 3.0, "b": 4.0}),
-    )
+    first, second = {"b": 1.0, "a": 2.0}, {"a": 3.0, "b": 4.0}
+    first, second = make(scalars=first), make(scalars=second)
     rules.check([first, second])
     assert_array_equal(first.seen([0]).scalars, [2, 1])
     assert_array_equal(second.seen([0]).scalars, [3, 4])
@@ -170,32 +168,6 @@ def write_vtu(folder, series, *, pvd):
         (folder / "flow.pvd").unlink()
 
 
-@pytest.mark.parametrize("kind", ["npz", "h5", "pvd", "vtu"])
-def test_series_of_every_format_and_several_lengths(kind, tmp_path):
-    known = [make(cells=CELLS), make(7, cells=CELLS)]
-    target = "u,v" if kind in ("pvd", "vtu") else "target"
-    for i, series in enumerate(known):
-        place = tmp_path / f"case_{i}"
-        if kind == "npz":
-            write_npz(tmp_path / f"case_{i}.npz", series, cells=CELLS)
-        elif kind == "h5":
-            with h5py.File(tmp_path / "all.h5", "a") as file:
-                group = file.create_group(f"case_{i}")
-                group["mesh_points"], group["cells"] = POINTS, CELLS
-                group["times"], group["target"] = series.times, series.values
-        else:
-            write_vtu(place, series, pvd=kind == "pvd")
-    found, channels = read_series(tmp_path, target=target)
-    assert [len(series.times) for series in found] == [5, 7]
-    assert channels["target"] == tuple(target.split(",")) * (1 + ("," not in target))
-    for series, expected in zip(found, known, strict=True):
-        assert_array_equal(series.values, expected.values)
-        assert_array_equal(series.mesh_points, POINTS)
-        assert_array_equal(series.cells, CELLS)
-        times = np.arange(len(expected.times)) if kind == "vtu" else expected.times
-        assert_array_equal(series.times, times)
-
-
 @pytest.mark.parametrize("kind", ["h5", "vtu"])
 def test_frames_may_stay_on_disk(kind, tmp_path, monkeypatch):
     """They are those in memory, and the summaries of their windows too."""
@@ -218,8 +190,7 @@ def test_frames_may_stay_on_disk(kind, tmp_path, monkeypatch):
     for a, b in zip(one, other, strict=True):
         assert_array_equal(a.features, b.features)
         assert_array_equal(a.target, b.target)
-    a, b = one.summaries[0], other.summaries[0]
-    assert str(a) == str(b)
+    assert str(one.summaries[0]) == str(other.summaries[0])
     # A window reads its own frames and no others.
     seen = []
     read = stored.values._read
@@ -268,22 +239,22 @@ def test_grids_constants_and_scalars(tmp_path):
 
 
 def write_cases(folder, kind, frames=(5, 7, 6)):
-    """Cases of a format, with the scalars `nu` and `mu`, some in a table beside them.
+    """Cases of a format, with the scalar `nu` in archives and HDF5 files.
 
-    Returns what the table calls the cases.
+    Returns what a table calls the cases.
     """
     rows = []
     for i, count in enumerate(frames):
         series, place = make(count, cells=CELLS), folder / f"case_{i}"
-        numbers = {"nu": 0.1 * i, "mu": 2.0 * i}
         if kind == "npz":
-            write_npz(folder / f"case_{i}.npz", series, cells=CELLS, nu=numbers["nu"])
+            write_npz(folder / f"case_{i}.npz", series, cells=CELLS, nu=0.1 * i)
             rows.append(f"case_{i}.npz")
         elif kind == "h5":
             with h5py.File(folder / "all.h5", "a") as file:
                 group = file.create_group(f"case_{i}")
-                group["mesh_points"], group["times"] = POINTS, series.times
-                group["target"], group["nu"] = series.values, [numbers["nu"]]
+                group["mesh_points"], group["cells"] = POINTS, CELLS
+                group["times"], group["target"] = series.times, series.values
+                group["nu"] = [0.1 * i]
             rows.append(f"all.h5/case_{i}")
         else:
             write_vtu(place, series, pvd=kind == "pvd")
@@ -292,28 +263,28 @@ def write_cases(folder, kind, frames=(5, 7, 6)):
 
 
 @pytest.mark.parametrize("kind", ["npz", "h5", "pvd", "vtu"])
-@pytest.mark.parametrize("split", [False, True])
-def test_scalars_are_in_the_file_or_in_a_table(kind, split, tmp_path):
+def test_series_of_every_format_have_scalars_in_the_file_or_in_a_table(kind, tmp_path):
     rows, own = write_cases(tmp_path, kind), kind in ("npz", "h5")
-    columns = ["file", "mu", *([] if own else ["nu"]), *(["split"] if split else [])]
-    parts = ["test", "train", "validation"]
-    lines = [",".join(columns)]
-    for i, row in enumerate(rows):
-        values = {"file": row, "mu": f"{2 * i}", "nu": f"{0.1 * i}", "split": parts[i]}
-        lines.append(",".join(values[name] for name in columns))
+    lines = ["file,split,mu" if own else "file,split,mu,nu"]
+    for i, part in enumerate(["test", "train", "validation"]):
+        lines.append(f"{rows[i]},{part},{2 * i}" + ("" if own else f",{0.1 * i}"))
     (tmp_path / "cases.csv").write_text("\n".join(lines))
-    target = "target" if own else "u,v"
-    found, channels = read_series(tmp_path, target=target, scalars="nu,mu")
+    options = {"target": "target" if own else "u,v", "scalars": "nu,mu"}
+    found, channels = read_series(tmp_path, **options)
+    assert channels["target"] == (("target",) * 2 if own else ("u", "v"))
     assert channels["scalars"] == ("nu", "mu")
-    for i, series in enumerate(found):
+    for i, (series, count) in enumerate(zip(found, (5, 7, 6), strict=True)):
+        expected = make(count)
+        assert_array_equal(series.values, expected.values)
+        assert_array_equal(series.mesh_points, POINTS)
+        assert_array_equal(series.cells, CELLS)
+        times = np.arange(count) if kind == "vtu" else expected.times
+        assert_array_equal(series.times, times)
         assert series.scalars == pytest.approx({"nu": 0.1 * i, "mu": 2 * i}, rel=1e-6)
         assert series.scalar_names == ("mu", "nu")
-    if split:
-        splits = series_splits(
-            [tmp_path], options=ReadOptions(target=target, scalars="nu,mu")
-        )
-        lengths = [[one.num_frames for one in part] for part in splits[:3]]
-        assert lengths == [[7], [6], [5]]
+    splits = series_splits([tmp_path], options=ReadOptions(**options))
+    lengths = [[one.num_frames for one in part] for part in splits[:3]]
+    assert lengths == [[7], [6], [5]]
 
 
 def test_scalars_of_frames_are_field_data_that_do_not_change(tmp_path):
@@ -482,20 +453,12 @@ def test_an_archive_is_written_frame_by_frame(tmp_path):
 
 
 def test_the_column_split_divides_series_without_scalars(tmp_path):
+    rows = write_cases(tmp_path, "npz", (3,) * 6)
     parts = ["test", "train", "train", "validation", "train", "test"]
-    rng = np.random.default_rng(0)
-    for number in range(6):
-        np.savez(
-            tmp_path / f"c{number}.npz",
-            mesh_points=rng.random((5, 2)),
-            times=np.arange(3.0),
-            target=rng.random((3, 5)),
-        )
-    rows = [f"c{i}.npz,{part}" for i, part in enumerate(parts)]
-    (tmp_path / "cases.csv").write_text("\n".join(["file,split", *rows]) + "\n")
-    found = series_splits([tmp_path])
-    names = [[one.name[-6:-4] for one in part] for part in found[:3]]
-    assert names == [["c1", "c2", "c4"], ["c3"], ["c0", "c5"]]
+    lines = [f"{row},{part}" for row, part in zip(rows, parts, strict=True)]
+    (tmp_path / "cases.csv").write_text("\n".join(["file,split", *lines]))
+    numbers = [[one.name[-5] for one in part] for part in series_splits([tmp_path])[:3]]
+    assert numbers == [["1", "2", "4"], ["3"], ["0", "5"]]
 
 
 def test_series_that_stand_still_are_told_and_others_are_not(tmp_path, recwarn):

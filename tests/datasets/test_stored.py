@@ -9,7 +9,7 @@ from opjax import files
 from opjax.files import ReadOptions
 from opjax.samples import FIELDS, Sample, summaries
 from opjax.samples.stored import Stored
-from tests.datasets.reading import read
+from tests.datasets.reading import read, save
 from tests.refused import value_error
 
 
@@ -31,18 +31,6 @@ def equal(actual, expected):
     for one, other in zip(actual, expected, strict=True):
         for name in FIELDS:
             assert_array_equal(getattr(one, name), getattr(other, name))
-
-
-def write_stacked(path, arrays):
-    """Writes an HDF5 file, or a folder of `.npy` files."""
-    if path.suffix == ".h5":
-        with h5py.File(path, "w") as file:
-            for name, array in arrays.items():
-                file[name] = array
-        return
-    path.mkdir(exist_ok=True)
-    for name, array in arrays.items():
-        np.save(path / f"{name}.npy", array)
 
 
 def stack(found, **changes):
@@ -73,17 +61,17 @@ def test_samples_of_files_are_read_when_they_are_looked_up(suffix, found, tmp_pa
 @pytest.mark.parametrize("place", ["all.h5", "folder"])
 def test_rows_of_arrays_are_samples(place, found, tmp_path):
     path = tmp_path / place
-    write_stacked(path, stack(found))
+    save(path, stack(found))
     equal(read(path, stacked=True), found)
     stored = files.stored(path, ReadOptions(stacked=True))
     equal(stored, found)
     assert stored[1].name == str(path / "1")
     mesh = {"mesh_points": found[0].mesh_points, "quadrature_weights": np.ones(5)}
-    write_stacked(path, stack(found, u=np.arange(15.0)) | mesh)
+    save(path, stack(found, u=np.arange(15.0)) | mesh)
     with value_error("the same number of samples along axis 0 .*, u 15"):
         files.stored(path, ReadOptions(stacked=True))
     values = np.arange(15.0).reshape(3, 5)
-    write_stacked(path, stack(found, grid_shape=np.array([5]), u=values) | mesh)
+    save(path, stack(found, grid_shape=np.array([5]), u=values) | mesh)
     shared = files.stored(path, ReadOptions(target="u", stacked=True))
     for row, sample in enumerate(shared):
         assert_array_equal(sample.mesh_points, found[0].mesh_points)
@@ -99,9 +87,9 @@ def test_what_cannot_be_stacked_is_named(found, tmp_path):
         file["0/mesh_points"] = found[0].mesh_points
     with value_error("'0' is not an array stored in this file"):
         files.stored(tmp_path / "groups.h5", ReadOptions(stacked=True))
-    write_stacked(tmp_path / "few", stack(found))
+    save(tmp_path / "few", stack(found))
     stored = files.stored(tmp_path / "few", ReadOptions(stacked=True))
-    write_stacked(tmp_path / "few", stack(found[:2]))
+    save(tmp_path / "few", stack(found[:2]))
     with value_error("few has 2 samples, so sample 2"):
         stored[2]
     with value_error("'features' take 60 bytes, above the limit"):
@@ -112,7 +100,7 @@ def test_what_cannot_be_stacked_is_named(found, tmp_path):
 
 
 def test_samples_on_disk_are_divided_as_those_in_memory(found, tmp_path):
-    write_stacked(tmp_path / "many.h5", stack(found * 4))
+    save(tmp_path / "many.h5", stack(found * 4))
     paths, options = [tmp_path / "many.h5"], ReadOptions(stacked=True)
     given = paths, (), options, files.Shares(seed=3, num_train=5)
     in_memory = files.splits(*given)
