@@ -188,6 +188,12 @@ def softmax_attention(query, key, value, weights=None):
 # checks
 
 
+def relative_error(actual, expected):
+    """Of all values together, in double precision."""
+    actual = np.asarray(actual, float)
+    return np.linalg.norm(actual - expected) / np.linalg.norm(expected)
+
+
 def check_value(function, oracle, args, *, rtol=1e-10):
     expected = oracle(*args)
     actual = function(*args)

@@ -23,6 +23,25 @@ def grid(n=3, dimension=3):
     return points, cells[:, None] + box @ strides
 
 
+def surface(n, dimension):
+    """Points of a grid, and the facets of its boundary."""
+    points, cells = grid(n, dimension)
+    kind = "quad" if dimension == 2 else "hexahedron"
+    return points, geometry.boundary_facets(points, {kind: cells}).corners
+
+
+def closed(points, cells):
+    """The boundary, which has no open edge and encloses what the cells fill."""
+    found = geometry.boundary_facets(points, cells)
+    assert not len(geometry.open_edges(found.corners))
+    volume = sum(
+        np.abs(geometry.cell_volumes(points, c, k)).sum() for k, c in cells.items()
+    )
+    enclosed = geometry.enclosed_volume(points, found.corners)
+    assert_allclose(enclosed, volume, rtol=1e-12)
+    return found
+
+
 def split(cubes):
     """Six tetrahedra for each cube."""
     paths = [(0, 1, 2, 6), (0, 2, 3, 6), (0, 3, 7, 6), (0, 7, 4, 6), (0, 4, 5, 6)]
@@ -47,23 +66,13 @@ def test_boundaries_of_mixed_meshes_are_closed_and_look_outwards(turn):
     # Cubes and tetrahedra share no faces; the halves of the mesh are apart.
     tetras = split(cubes[-9:])[:, [1, 0, 2, 3] if turn else [0, 1, 2, 3]]
     cells = {"hexahedron": cubes[:9], "tetra": tetras}
-    found = geometry.boundary_facets(points, cells).corners
-    assert len(found) == 2 * 9 + 12 + 2 * (2 * 9 + 12)
-    assert not len(geometry.open_edges(found))
-    volume = sum(
-        np.abs(geometry.cell_volumes(points, c, k)).sum() for k, c in cells.items()
-    )
-    assert_allclose(geometry.enclosed_volume(points, found), volume, rtol=1e-12)
+    assert len(closed(points, cells).corners) == 2 * 9 + 12 + 2 * (2 * 9 + 12)
 
 
 @pytest.mark.parametrize("kind", ["wedge", "pyramid", "voxel", "hexahedron", "tetra"])
 def test_all_solids_have_closed_boundaries(kind):
     points = oracles.CORNERS[kind]
-    cells = np.arange(len(points))[None]
-    found = geometry.boundary_facets(points, {kind: cells}).corners
-    assert not len(geometry.open_edges(found))
-    volume = geometry.cell_volumes(points, cells, kind)[0]
-    assert_allclose(geometry.enclosed_volume(points, found), volume)
+    closed(points, {kind: np.arange(len(points))[None]})
 
 
 def test_wedges_and_pyramids_join_hexahedra():
@@ -73,12 +82,9 @@ def test_wedges_and_pyramids_join_hexahedra():
         "pyramid": [[4, 5, 6, 7, 8]],
         "wedge": [[1, 5, 9, 2, 6, 10]],
     }
-    found = geometry.boundary_facets(box, cells)
+    found = closed(box, cells)
     assert len(found.corners) == 4 + 4 + 4
-    assert not len(geometry.open_edges(found.corners))
     assert found.cells.max() == 2
-    volume = sum(geometry.cell_volumes(box, c, k)[0] for k, c in cells.items())
-    assert_allclose(geometry.enclosed_volume(box, found.corners), volume)
 
 
 @pytest.mark.parametrize("kind", ["quad", "triangle", "polygon", "pixel"])
@@ -90,9 +96,8 @@ def test_boundaries_in_the_plane(kind):
         "polygon": quads[:, [0, 3, 2, 1, 1]],  # clockwise, and padded
         "triangle": np.concatenate([quads[:, :3], quads[:, [0, 2, 3]]]),
     }[kind]
-    found = geometry.boundary_facets(points, {kind: cells}).corners
+    found = closed(points, {kind: cells}).corners
     assert len(found) == 12
-    assert not len(geometry.open_edges(found))
     assert_allclose(geometry.enclosed_volume(points, found), 1)
     normals = geometry.point_normals(points, found)
     assert_allclose(normals[1], [-1, 0], atol=1e-12)
@@ -102,9 +107,7 @@ def test_boundaries_in_the_plane(kind):
 
 @pytest.mark.parametrize("dimension", [2, 3])
 def test_constant_pressure_gives_no_force_and_linear_pressure_the_buoyancy(dimension):
-    points, cells = grid(4, dimension)
-    kind = "quad" if dimension == 2 else "hexahedron"
-    facets = geometry.boundary_facets(points, {kind: cells}).corners
+    points, facets = surface(4, dimension)
     points = points * [1, 2, 3][:dimension] + 7
     weights = geometry.point_area_vectors(points, facets)
     area = np.abs(weights).sum()
@@ -132,10 +135,8 @@ def test_area_vectors_of_points_add_up_to_those_of_facets():
 )
 def test_gradients_and_transforms(name, dimension):
     function = getattr(geometry, name)
-    points, cells = grid(1, dimension)
+    points, facets = surface(1, dimension)
     points = points + 0.1 * np.sin(7 * points[:, ::-1])
-    kind = "quad" if dimension == 2 else "hexahedron"
-    facets = geometry.boundary_facets(points, {kind: cells}).corners
 
     def of_points(points):
         return function(jnp.asarray(points), facets)
@@ -147,8 +148,7 @@ def test_gradients_and_transforms(name, dimension):
 
 
 def test_open_surfaces_have_open_edges():
-    points, cubes = grid(1)
-    facets = geometry.boundary_facets(points, {"hexahedron": cubes}).corners
+    _, facets = surface(1, 3)
     edges = geometry.open_edges(facets[1:])
     assert sorted(map(tuple, edges)) == sorted(
         tuple(sorted(p)) for p in zip(facets[0], np.roll(facets[0], -1), strict=True)
@@ -208,11 +208,8 @@ COLLAPSED = {
 def test_boundaries_of_collapsed_hexahedra_are_closed(name, turn):
     cells = np.array([COLLAPSED[name]])
     cells = cells[:, [1, 0, 3, 2, 5, 4, 7, 6]] if turn else cells
-    found = geometry.boundary_facets(oracles.BOX, {"hexahedron": cells}).corners
-    assert not len(geometry.open_edges(found))
-    volume = np.abs(geometry.cell_volumes(oracles.BOX, cells, "hexahedron")[0])
-    assert volume > 0.1
-    assert_allclose(geometry.enclosed_volume(oracles.BOX, found), volume)
+    found = closed(oracles.BOX, {"hexahedron": cells}).corners
+    assert geometry.enclosed_volume(oracles.BOX, found) > 0.1
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2, 2), (0, 0, 1, 2), (1, 2, 0, 0)])
@@ -225,17 +222,11 @@ def test_an_edge_that_collapsed_cells_share_is_no_boundary(order):
     for i in range(4):
         base = np.array([0, 1 + i, 1 + (i + 1) % 4])[list(order)]
         cells += [[*base + 5 * k, *base + 5 * k + 5] for k in (0, 1)]
-    found = geometry.boundary_facets(points, {"hexahedron": np.array(cells)}).corners
-    assert not len(geometry.open_edges(found))
+    found = closed(points, {"hexahedron": np.array(cells)}).corners
     assert_allclose(geometry.enclosed_volume(points, found), 2)
     assert_allclose(geometry.distance(points[5:6], points, found), 0.5)
 
 
 def test_collapsed_wedges_and_pyramids_are_closed():
-    corners = oracles.CORNERS["wedge"], oracles.CORNERS["pyramid"]
-    cells = {"wedge": [[0, 1, 2, 3, 4, 4]], "pyramid": [[0, 1, 2, 2, 4]]}
-    for points, (kind, one) in zip(corners, cells.items(), strict=True):
-        found = geometry.boundary_facets(points, {kind: one}).corners
-        assert not len(geometry.open_edges(found))
-        volume = geometry.cell_volumes(points, one, kind)[0]
-        assert_allclose(geometry.enclosed_volume(points, found), volume)
+    closed(oracles.CORNERS["wedge"], {"wedge": [[0, 1, 2, 3, 4, 4]]})
+    closed(oracles.CORNERS["pyramid"], {"pyramid": [[0, 1, 2, 2, 4]]})

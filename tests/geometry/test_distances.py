@@ -6,14 +6,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import geometry
 from tests.geometry import oracles
-from tests.geometry.test_boundaries import grid
+from tests.geometry.test_boundaries import surface
 from tests.refused import value_error
-
-
-def surface(n, dimension):
-    points, cells = grid(n, dimension)
-    kind = "quad" if dimension == 2 else "hexahedron"
-    return points, geometry.boundary_facets(points, {kind: cells}).corners
 
 
 def box_distance(points):
@@ -40,10 +34,11 @@ def test_distances_are_those_of_brute_force_on_facets_of_all_sizes(dimension):
     facets = np.arange(40 * dimension).reshape(40, dimension)
     points = rng.normal(size=(60, dimension)) * np.logspace(-4, 1, 60)[:, None]
     found = geometry.nearest_facets(points, mesh, facets)
-    brute = oracles.segment_distance if dimension == 2 else None
     for i, point in enumerate(points):
         every = [
-            brute(point, *mesh[f]) if brute else oracles.facet_distance(point, mesh[f])
+            oracles.segment_distance(point, *mesh[f])
+            if dimension == 2
+            else oracles.facet_distance(point, mesh[f])
             for f in facets
         ]
         assert_allclose(found.distance[i], min(every), rtol=1e-9, atol=1e-13)

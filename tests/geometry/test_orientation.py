@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from opjax import geometry
-from tests.geometry.test_boundaries import grid
+from tests.geometry.test_boundaries import grid, surface
 from tests.refused import value_error
 
 KIND = {2: "quad", 3: "hexahedron"}
@@ -13,8 +13,7 @@ KIND = {2: "quad", 3: "hexahedron"}
 
 def body(dimension, center=0.0, size=1.0, n=2):
     """The boundary of a square or cube, seen from outside, on points of its own."""
-    points, cells = grid(n, dimension)
-    facets = geometry.boundary_facets(points, {KIND[dimension]: cells}).corners
+    points, facets = surface(n, dimension)
     return (points - 0.5) * size + center, facets
 
 

@@ -12,6 +12,7 @@ from jax.test_util import check_grads
 from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax.problems import darcy
+from tests.oracles import relative_error
 from tests.refused import value_error
 
 # Most tests share size and tolerance, so that this is compiled only once.
@@ -56,11 +57,6 @@ def smooth_coefficient(x, y):
 def centres(num_points):
     points = (np.arange(num_points) + 0.5) / num_points
     return np.meshgrid(points, points, indexing="ij")
-
-
-def relative_error(actual, expected):
-    actual = np.asarray(actual, float)
-    return np.linalg.norm(actual - expected) / np.linalg.norm(expected)
 
 
 @pytest.mark.parametrize("num_points", [4, 20, 211])  # 211: sines by FFT

@@ -7,12 +7,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax.problems import navier_stokes as problem
+from tests.oracles import relative_error
 from tests.refused import value_error
-
-
-def relative(actual, expected):
-    difference = np.subtract(actual, expected)
-    return np.linalg.norm(difference) / np.linalg.norm(expected)
 
 
 def smooth_field(rng, n, *, waves=3):
@@ -93,7 +89,7 @@ def test_time_steps_are_of_fourth_order(rng):
     w, f = smooth_field(rng, 24), smooth_field(rng, 24)
     run = partial(problem.solve, w, f, viscosity=1e-3, frame_time=0.3, num_frames=1)
     exact = run(steps_per_frame=320)
-    errors = [relative(run(steps_per_frame=n), exact) for n in (10, 20, 40)]
+    errors = [relative_error(run(steps_per_frame=n), exact) for n in (10, 20, 40)]
     orders = np.log2(np.divide(errors[:-1], errors[1:]))
     assert_allclose(orders, 4, atol=0.2)
 
@@ -102,7 +98,7 @@ def test_energy_and_enstrophy_are_constant_without_viscosity_and_forcing(rng):
     w = smooth_field(rng, 24, waves=7)
     run = partial(problem.solve, w, viscosity=0.0, frame_time=0.2, num_frames=2)
     frames = np.asarray(run(steps_per_frame=200))
-    assert relative(frames[-1], w) > 0.2  # it moved
+    assert relative_error(frames[-1], w) > 0.2  # it moved
     for frame in frames:
         assert_allclose(invariants(frame), invariants(w), rtol=1e-8)
 
@@ -117,7 +113,7 @@ def test_chosen_steps_are_fine_and_finer_ones_change_little(rng):
     w, f = 9 * smooth_field(rng, 32), smooth_field(rng, 32)
     run = partial(problem.solve, w, f, viscosity=1e-4, frame_time=0.3, num_frames=2)
     exact = run(steps_per_frame=200)
-    errors = [relative(run(courant=c), exact) for c in (2.0, 1.0, 0.5)]
+    errors = [relative_error(run(courant=c), exact) for c in (2.0, 1.0, 0.5)]
     assert errors[0] < 1e-2
     assert errors[1] < errors[0] / 8
     assert errors[2] < errors[1] / 8
@@ -152,7 +148,7 @@ def test_samples_keep_every_stride_th_point_and_depend_on_the_key():
     assert_array_equal(coarse.initial, fine.initial[::3, ::3])
     assert_array_equal(coarse.vorticity, fine.vorticity[:, ::3, ::3])
     other = draw(jax.random.key(2), stride=3)
-    assert relative(other.vorticity, coarse.vorticity) > 0.1
+    assert relative_error(other.vorticity, coarse.vorticity) > 0.1
     again = problem.solve(
         fine.initial, problem.forcing(num_points=24), viscosity=1e-5, num_frames=2
     )
@@ -168,7 +164,7 @@ def test_batches_equal_single_flows_and_float32_is_kept(rng):
         assert_allclose(run(field), frames, atol=1e-12)
     single = run(jnp.asarray(fields[0], jnp.float32))
     assert single.dtype == jnp.float32
-    assert relative(single, batch[0]) < 1e-5
+    assert relative_error(single, batch[0]) < 1e-5
 
 
 @pytest.mark.nightly

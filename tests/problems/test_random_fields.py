@@ -1,3 +1,5 @@
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -5,7 +7,7 @@ import pytest
 import scipy.fft
 from numpy.testing import assert_allclose, assert_array_equal
 
-from opjax.problems import random_fields
+from opjax.problems import burgers, poisson, random_fields, sinusoid
 from tests.refused import value_error
 
 
@@ -57,14 +59,22 @@ def test_pointwise_variance_hardly_depends_on_the_resolution():
     assert variance(32) == pytest.approx(variance(128), rel=1e-2)
 
 
-def test_the_same_key_gives_the_same_bits_and_another_key_another_field():
-    key = jax.random.key(3)
-    first, again = (
-        random_fields.gaussian_random_field(key, num_points=16) for _ in range(2)
-    )
-    other = random_fields.gaussian_random_field(jax.random.key(4), num_points=16)
-    assert_array_equal(first, again)
-    assert np.abs(first - other).max() > 0.01
+PROBLEM = poisson.fourier_problem(24, num_modes=3)
+DRAWS = {
+    "gaussian": partial(random_fields.gaussian_random_field, num_points=16),
+    "burgers": partial(burgers.initial_state, num_points=16),
+    "poisson": partial(poisson.sample, problem=PROBLEM, num_samples=64),
+    "sinusoid": partial(sinusoid.sample, num_tasks=2, num_context=5, num_query=7),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_the_same_key_gives_the_same_bits_and_another_key_others(name):
+    draw = jax.jit(DRAWS[name])
+    first, again, other = (jax.tree.leaves(draw(jax.random.key(s))) for s in (0, 0, 1))
+    for a, b, c in zip(first, again, other, strict=True):
+        assert_array_equal(a, b)
+        assert np.abs(a - c).max() > 0.01 * np.abs(a).max()
 
 
 def test_dtype_is_the_one_asked_for():

@@ -69,13 +69,6 @@ def test_more_context_leaves_waves_and_queries_alone():
         assert_array_equal(getattr(few, name), getattr(many, name))
 
 
-def test_the_same_key_gives_the_same_tasks_and_another_key_others():
-    first, again, other = (draw(jax.random.key(s), num_tasks=2) for s in (0, 0, 1))
-    for a, b, c in zip(first, again, other, strict=True):
-        assert_array_equal(a, b)
-        assert np.abs(a - c).max() > 1e-3
-
-
 def test_wrong_arguments_are_named_in_the_error():
     with value_error("num_tasks=0"):
         draw(jax.random.key(0), num_tasks=0)
