@@ -151,7 +151,6 @@ def test_messages_are_read_as_they_were_sent(tmp_path, rng):
     with open(tmp_path / "a", "rb") as file:
         found = _parse_apart.receive(file, 1000)
         assert _parse_apart.receive(file, 1000) is None
-    assert found is not None
     assert found.values == {"x": [1, "y"]}
     for name, array in arrays.items():
         assert_array_equal(found.arrays[name], array)
@@ -167,7 +166,6 @@ def test_the_process_starts_no_jax(tmp_path):
     found = variables.read_variable(tmp_path / "a.mat", "u", source="x")
     assert_array_equal(found, np.eye(2))
     process = apart._PARSER._process
-    assert process is not None
     if Path("/proc").exists():
         maps = Path(f"/proc/{process.pid}/maps").read_text()
         assert "scipy" in maps

@@ -11,8 +11,14 @@ from tests.datasets.reading import read, read_one, refused
 from tests.solved import TIMES, blocks, pyvista, solved, table
 
 
-@pytest.mark.parametrize("head", ["case,load", "folder,load", "file,load"])
-@pytest.mark.parametrize("name", ["case_{}", "./case_{}/", "case_{}/VTK"])
+@pytest.mark.parametrize(
+    ("head", "name"),
+    [
+        ("case,load", "case_{}"),
+        ("folder,load", "./case_{}/"),
+        ("file,load", "case_{}/VTK"),
+    ],
+)
 def test_a_folder_of_cases_has_a_sample_of_each_and_a_table_above(head, name, tmp_path):
     solved(tmp_path, times=(200,))
     table(tmp_path, head=head, name=name)

@@ -29,8 +29,6 @@ def test_samples_solve_the_heat_equation(tmp_path):
     r2 = np.sum(first.mesh_points.astype(float) ** 2, axis=1)
     inner = r2 < 0.49
     kernel = np.exp(-r2 / 0.08) / (np.pi * 0.08)
-    assert first.features is not None
     near = np.argmin(r2)
     integral = np.mean((kernel * first.features[:, 0])[inner]) * np.pi * 0.49
-    assert first.target is not None
     assert integral == pytest.approx(float(first.target[near, 0]), abs=0.05)

@@ -1,5 +1,3 @@
-from typing import Any
-
 import jax
 import numpy as np
 import pytest
@@ -9,7 +7,7 @@ from opjax import samples
 from opjax.datasets import _generated, navier_stokes
 from tests.refused import value_error
 
-SMALL: dict[str, Any] = {"num_points": 8, "stride": 2}
+SMALL = {"num_points": 8, "stride": 2}
 NAME = "NavierStokes_V1e-5_N1200_T20"
 
 
@@ -25,7 +23,7 @@ def write(folder, u, *, key="u"):
 
 
 def read(folder, **changes):
-    arguments: dict[str, Any] = {"num_train": 3, "num_test": 2}
+    arguments = {"num_train": 3, "num_test": 2}
     return navier_stokes.load(folder, **(arguments | changes))
 
 

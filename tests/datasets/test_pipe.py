@@ -38,7 +38,6 @@ def test_generated_samples_solve_the_problem(tmp_path, caplog):
         key = jax.random.fold_in(jax.random.key(3), i)
         flow = problem.solve(problem.random_centreline(key), num_elements=3)
         assert sample.grid_shape == (7, 7)
-        assert sample.target is not None
         assert sample.mesh_points.dtype == sample.target.dtype == np.float32
         expected = np.concatenate([flow.velocity, flow.pressure[..., None]], axis=-1)
         assert_allclose(sample.target, expected.reshape(-1, 3), atol=1e-7)

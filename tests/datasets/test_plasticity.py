@@ -1,5 +1,3 @@
-from typing import Any
-
 import jax
 import numpy as np
 import pytest
@@ -9,7 +7,7 @@ from opjax.datasets import _generated, plasticity
 from opjax.problems import plasticity as problem
 from tests.refused import value_error
 
-SMALL: dict[str, Any] = {"num_points": (7, 4), "travel": 1.0}
+SMALL = {"num_points": (7, 4), "travel": 1.0}
 
 
 @pytest.fixture
@@ -27,7 +25,7 @@ def write(folder, arrays, *, name="plas_N987_T20"):
 
 
 def read(folder, **changes):
-    arguments: dict[str, Any] = {"num_train": 3, "num_test": 1}
+    arguments = {"num_train": 3, "num_test": 1}
     return plasticity.load(folder, **(arguments | changes))
 
 
@@ -41,8 +39,6 @@ def test_first_and_last_samples_are_read(name, folder, arrays, tmp_path):
         assert len(found) == len(dies)
         for sample, die, motion in zip(found, dies, motions, strict=True):
             assert sample.grid_shape == (6, 3)
-            assert sample.target is not None
-            assert sample.features is not None
             target = sample.target.reshape(6, 3, 4, 4)
             assert_array_equal(target, motion.astype(np.float32))
             features = sample.features.reshape(6, 3)
@@ -71,8 +67,6 @@ def test_generated_samples_are_solutions_of_the_problem(tmp_path):
     with _generated.keys(3):  # as the generator: one compilation for both
         key = jax.random.fold_in(jax.random.key(3), 0)
         drawn = problem.sample(key, amplitude=3.0, **SMALL)
-    assert sample.target is not None
-    assert sample.features is not None
     target = sample.target.reshape(7, 4, 20, 4)
     assert_allclose(target, drawn.motion, atol=1e-4)
     assert_allclose(sample.features.reshape(7, 4)[:, 0], drawn.die, atol=1e-6)

@@ -6,6 +6,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import samples
 
+draw = jax.jit(samples.draw_points, static_argnames="num_points")
+
 
 @pytest.fixture
 def sample(rng):
@@ -20,7 +22,7 @@ def sample(rng):
 
 
 def test_drawn_points_are_different_ones_with_their_own_values(sample):
-    drawn = samples.draw_points(sample, jax.random.key(0), num_points=4)
+    drawn = draw(sample, jax.random.key(0), num_points=4)
     points = np.asarray(drawn["mesh_points"])
     assert len(np.unique(points, axis=0)) == 4
     assert_allclose(drawn["target"], points.sum(axis=1), rtol=1e-6)
@@ -29,7 +31,7 @@ def test_drawn_points_are_different_ones_with_their_own_values(sample):
 
 def test_padding_is_drawn_last(sample):
     for seed in range(20):
-        drawn = samples.draw_points(sample, jax.random.key(seed), num_points=6)
+        drawn = draw(sample, jax.random.key(seed), num_points=6)
         assert np.count_nonzero(drawn["quadrature_weights"]) == 5
 
 

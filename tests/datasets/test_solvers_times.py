@@ -26,7 +26,6 @@ def test_frames_of_vtk_and_of_ensight_are_the_same():
     assert_allclose(ensight.values, vtk.values, rtol=1e-5, atol=1e-7)
     assert np.abs(vtk.values[2]).max() > 0.1
     for series in (vtk, ensight):  # cells at the lid, which moves
-        assert series.features is not None
         lid = series.features[:, 0] == 1
         assert lid.sum() == 4
         assert (series.mesh_points[lid, 1] > 0.08).all()

@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 
 from tests.hostile import originals as made
-from tests.hostile.mutations import pick
+from tests.hostile.mutations import Rng, pick
 
 _HUGE = [(10**12,), (2**62, 4), (10**6, 10**6), (2**64,), (-1, 5), (-(2**63),)]
 _HUGE += [(0, 2**63), (10**4,), ("a",), 7, (1.5,), (True, 12, 2), (12, 2, 10**9)]
@@ -21,7 +21,7 @@ _DTYPES += [[("a", "<f4"), ("b", "|O")], "__import__('os').system('touch x')", 3
 _DTYPES += ["<f4,<f4", "(1000000000,)<f4", [("a", [("b", "<f8")] * 3)], "float32"]
 
 
-def npy(rng: np.random.Generator) -> bytes:
+def npy(rng: Rng) -> bytes:
     """A header that lies, of any type and shape."""
     shape = pick(rng, _HUGE) if rng.random() < 0.6 else (5, 12, 2)
     descr = pick(rng, _DTYPES) if rng.random() < 0.6 else "<f4"
@@ -38,7 +38,7 @@ def npy(rng: np.random.Generator) -> bytes:
     return made.npy_bytes(np.ones((5, 12, 2), np.float32), header)
 
 
-def npz(rng: np.random.Generator) -> bytes:
+def npz(rng: Rng) -> bytes:
     """Archives with names of other places, bombs, pickles and nested archives."""
     good = {f"{k}.npy": _saved(v) for k, v in made.arrays(0).items()}
     choice = int(rng.integers(8))
@@ -71,7 +71,7 @@ def _bomb() -> bytes:
     return made.archive(good | {"target.npy": start + bytes(2**27)}, deflate=True)
 
 
-def h5(rng: np.random.Generator) -> bytes:
+def h5(rng: Rng) -> bytes:
     """Arrays elsewhere, without end, of objects; groups in a circle."""
     file = io.BytesIO()
     with h5py.File(file, "w") as content:
@@ -130,13 +130,13 @@ _H5 = [
 ]
 
 
-def mat73(rng: np.random.Generator) -> bytes:
+def mat73(rng: Rng) -> bytes:
     """The same behind MATLAB's header."""
     start = b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM"
     return start.ljust(512, b"\0") + h5(rng)
 
 
-def mat5(rng: np.random.Generator) -> bytes:
+def mat5(rng: Rng) -> bytes:
     """Cells, objects, functions and numbers without end, compressed or not."""
     from scipy import io as scipy_io
 
@@ -186,7 +186,7 @@ _XML = [
 ]
 
 
-def xml(rng: np.random.Generator) -> bytes:
+def xml(rng: Rng) -> bytes:
     """Entities, depth, and sizes without end."""
     return pick(rng, _XML).encode()
 
@@ -214,7 +214,7 @@ _LEGACY = [
 ]
 
 
-def legacy(rng: np.random.Generator) -> bytes:
+def legacy(rng: Rng) -> bytes:
     """Sizes without end, and other kinds of data."""
     kind = pick(rng, ("ASCII", "BINARY"))
     text = pick(rng, _LEGACY)
@@ -235,13 +235,13 @@ _FLUENT = [
 ]
 
 
-def fluent(rng: np.random.Generator) -> bytes:
+def fluent(rng: Rng) -> bytes:
     """Counts without end, faces of points and cells that are not there, depth."""
     picks = rng.integers(len(_FLUENT), size=2)
     return "".join(['(0 "made")\n(2 3)\n', *(_FLUENT[int(i)] for i in picks)]).encode()
 
 
-def off(rng: np.random.Generator) -> bytes:
+def off(rng: Rng) -> bytes:
     """Numbers of vertices without end, and numbers that are none."""
     texts = ["OFF 1000000000000 1 0 1 2 3", f"OFF {'9' * 5000} 0 0", "OFF", ""]
     texts += ["OFF ² 0 0 1 2 3", "OFF 1 1 0 0 0 0 3 0 0 99999999999999999999"]
@@ -250,13 +250,13 @@ def off(rng: np.random.Generator) -> bytes:
     return pick(rng, texts).encode()
 
 
-def labels(rng: np.random.Generator) -> bytes:
+def labels(rng: Rng) -> bytes:
     """Numbers with too many digits, and of other alphabets."""
     texts = ["9" * 5000, "99999999999999999999", "1_0", "٣", "1.0", "", "\ufeff1"]
     return pick(rng, texts).encode()
 
 
-def config(rng: np.random.Generator) -> bytes:
+def config(rng: Rng) -> bytes:
     """JSON that is no object, without end, or of digits."""
     texts = ["[" * 200_000, '{"a":' * 200_000, "9" * 10_000, "null", "[]", '"']
     texts += [f'{{"seeds": [{"1" * 9000}]}}', '{"num_layers": 1e999}']

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-Mutation = Callable[[bytes, np.random.Generator], bytes]
+Rng = np.random.Generator
+Mutation = Callable[[bytes, Rng], bytes]
 
 _LENGTHS = [0, 1, 3, 7, 127, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 1, 2**40]
 _LENGTHS += [2**62, 2**63 - 1, 2**64 - 1]
@@ -20,12 +21,12 @@ _VALUES += [float("nan"), float("inf"), "../../escaped", "os:system", [[[0]]], "
 _VALUES += ["antigravity:fly", "builtins:eval", "subprocess:run", [1, "a", None]]
 
 
-def pick(rng: np.random.Generator, choices: Sequence[Any]) -> Any:
+def pick(rng: Rng, choices: Sequence[Any]) -> Any:
     """One of several."""
     return choices[int(rng.integers(len(choices)))]
 
 
-def _place(data: bytes, rng: np.random.Generator, size: int = 1) -> int:
+def _place(data: bytes, rng: Rng, size: int = 1) -> int:
     """A position, more often than not near one of the ends, where the lengths are."""
     last = max(len(data) - size, 0)
     if rng.random() < 0.5:
@@ -34,7 +35,7 @@ def _place(data: bytes, rng: np.random.Generator, size: int = 1) -> int:
     return int(rng.integers(0, last + 1))
 
 
-def flip(data: bytes, rng: np.random.Generator) -> bytes:
+def flip(data: bytes, rng: Rng) -> bytes:
     """Flips up to eight bits."""
     found = bytearray(data)
     for _ in range(int(rng.integers(1, 9))):
@@ -42,12 +43,12 @@ def flip(data: bytes, rng: np.random.Generator) -> bytes:
     return bytes(found)
 
 
-def truncate(data: bytes, rng: np.random.Generator) -> bytes:
+def truncate(data: bytes, rng: Rng) -> bytes:
     """Keeps a part, from the start."""
     return data[: int(rng.integers(0, len(data)))]
 
 
-def overwrite(data: bytes, rng: np.random.Generator) -> bytes:
+def overwrite(data: bytes, rng: Rng) -> bytes:
     """Writes a length, of any size and order, over bytes."""
     code = pick(rng, "<>") + pick(rng, "BHIQ")
     size = struct.calcsize(code)
@@ -58,7 +59,7 @@ def overwrite(data: bytes, rng: np.random.Generator) -> bytes:
     return data[:start] + struct.pack(code, value) + data[start + size :]
 
 
-def splice(data: bytes, rng: np.random.Generator) -> bytes:
+def splice(data: bytes, rng: Rng) -> bytes:
     """Copies a part over another, or puts it there, or takes it out."""
     first, size = _place(data, rng), int(rng.integers(1, 64))
     there, part = _place(data, rng), data[first : first + size]
@@ -66,7 +67,7 @@ def splice(data: bytes, rng: np.random.Generator) -> bytes:
     return data[:there] + (part if rng.random() < 0.7 else b"") + data[keep:]
 
 
-def fill(data: bytes, rng: np.random.Generator) -> bytes:
+def fill(data: bytes, rng: Rng) -> bytes:
     """Writes zeros, ones or noise over a part."""
     start, size = _place(data, rng), int(rng.integers(1, 512))
     part = pick(rng, [bytes(size), b"\xff" * size, rng.bytes(size)])
@@ -76,7 +77,7 @@ def fill(data: bytes, rng: np.random.Generator) -> bytes:
 BYTES: tuple[Mutation, ...] = (flip, truncate, overwrite, overwrite, splice, fill)
 
 
-def number(data: bytes, rng: np.random.Generator) -> bytes:
+def number(data: bytes, rng: Rng) -> bytes:
     """Replaces a number of a text by another word."""
     found = list(re.finditer(rb"-?\d[\d.eE+-]*", data))
     if not found:
@@ -86,7 +87,7 @@ def number(data: bytes, rng: np.random.Generator) -> bytes:
     return data[: match.start()] + pick(rng, _WORDS) + data[match.end() :]
 
 
-def word(data: bytes, rng: np.random.Generator) -> bytes:
+def word(data: bytes, rng: Rng) -> bytes:
     """Replaces a word of a text by another of its words, or of ours."""
     found = list(re.finditer(rb"[A-Za-z_]\w*", data))
     if not found:
@@ -97,7 +98,7 @@ def word(data: bytes, rng: np.random.Generator) -> bytes:
     return data[: match.start()] + new + data[match.end() :]
 
 
-def lines(data: bytes, rng: np.random.Generator) -> bytes:
+def lines(data: bytes, rng: Rng) -> bytes:
     """Repeats, moves or leaves out lines of a text."""
     found = data.split(b"\n")
     i, j = (int(k) for k in rng.integers(len(found), size=2))
@@ -110,7 +111,7 @@ def lines(data: bytes, rng: np.random.Generator) -> bytes:
 TEXT: tuple[Mutation, ...] = (number, number, word, lines, *BYTES)
 
 
-def deflated(data: bytes, rng: np.random.Generator) -> bytes:
+def deflated(data: bytes, rng: Rng) -> bytes:
     """Breaks the contents of a zlib stream, and compresses them again.
 
     In a file of MATLAB 5 these are its elements behind 128 bytes.
@@ -126,7 +127,7 @@ def deflated(data: bytes, rng: np.random.Generator) -> bytes:
     return found + rest
 
 
-def value(data: bytes, rng: np.random.Generator) -> bytes:
+def value(data: bytes, rng: Rng) -> bytes:
     """Replaces, leaves out, repeats or nests values of JSON."""
     tree = json.loads(data)
     for _ in range(int(rng.integers(1, 4))):
@@ -159,9 +160,7 @@ def _places(tree: Any):
 JSON: tuple[Mutation, ...] = (*(value,) * 6, number, word, flip, truncate, splice)
 
 
-def choose(
-    data: bytes, rng: np.random.Generator, mutations: tuple[Mutation, ...]
-) -> bytes:
+def choose(data: bytes, rng: Rng, mutations: tuple[Mutation, ...]) -> bytes:
     """Breaks a file once, or more than once."""
     for _ in range(1 + int(rng.random() < 0.3) + int(rng.random() < 0.1)):
         if not data:

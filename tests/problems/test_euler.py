@@ -10,6 +10,7 @@ STREAM = np.array([1.0, 0.8 * np.sqrt(1.4), 0.1, 1.0])
 
 
 residual = jax.jit(euler.residual, static_argnames="num_wake")
+flux, metrics = jax.jit(euler.flux), jax.jit(euler.metrics)
 
 
 def states(rng, *shape):
@@ -41,15 +42,15 @@ def body(**sizes):
 
 def test_the_flux_of_equal_states_is_the_physical_one(rng):
     state, normals = states(rng, 50), rng.normal(size=(2, 50))
-    actual = euler.flux(state, state, normals)
+    actual = flux(state, state, normals)
     assert_allclose(actual, physical_flux(state, normals), atol=1e-12)
 
 
 def test_the_flux_does_not_depend_on_the_side_it_is_seen_from(rng):
     left, right = states(rng, 50), states(rng, 50)
     normals = rng.normal(size=(2, 50))
-    there = euler.flux(left, right, normals)
-    back = euler.flux(right, left, -normals)
+    there = flux(left, right, normals)
+    back = flux(right, left, -normals)
     assert_allclose(there, -back, atol=1e-12)
 
 
@@ -59,14 +60,14 @@ def test_supersonic_flow_is_upwind(rng):
         state[1] += 4
     normals = np.stack([np.ones(20), np.zeros(20)])
     expected = physical_flux(left, normals)
-    assert_allclose(euler.flux(left, right, normals), expected, atol=1e-12)
+    assert_allclose(flux(left, right, normals), expected, atol=1e-12)
     expected = physical_flux(right, -normals)
-    assert_allclose(euler.flux(left, right, -normals), expected, atol=1e-12)
+    assert_allclose(flux(left, right, -normals), expected, atol=1e-12)
 
 
 def test_a_contact_at_rest_is_kept():
     left, right = np.array([1.0, 0, 0.3, 1]), np.array([0.2, 0, -0.5, 1])
-    flow = euler.flux(left[:, None], right[:, None], np.array([[2.0], [0.0]]))
+    flow = flux(left[:, None], right[:, None], np.array([[2.0], [0.0]]))
     assert_allclose(flow[:, 0], [0, 2, 0, 0], atol=1e-14)
 
 
@@ -79,7 +80,7 @@ def test_primitive_and_conserved_states_are_inverse(rng):
 def test_faces_of_a_cell_close_and_volumes_are_areas_in_both_orientations():
     points = body()
     for mesh in (points, points[::-1], points * jnp.array([[[1.0, -1.0]]])):
-        first, second, volumes = euler.metrics(mesh)
+        first, second, volumes = metrics(mesh)
         total = jnp.diff(first, axis=1) + jnp.diff(second, axis=2)
         assert_allclose(total, 0, atol=1e-12)
         assert (volumes > 0).all()
@@ -87,12 +88,12 @@ def test_faces_of_a_cell_close_and_volumes_are_areas_in_both_orientations():
         x, y = corners.T
         area = abs(x @ np.roll(y, -1) - y @ np.roll(x, -1)) / 2
         assert_allclose(volumes[2, 1], area, rtol=1e-12)
-    outward = euler.metrics(points).second_faces[:, 13, 0]
+    outward = metrics(points).second_faces[:, 13, 0]
     assert float(outward @ (points[13, 1] - points[13, 0])) > 0
 
 
 def test_a_uniform_stream_stays_uniform_on_the_curved_mesh_but_at_the_wall():
-    geometry = euler.metrics(body())
+    geometry = metrics(body())
     uniform = jnp.broadcast_to(STREAM[:, None, None], (4, 26, 6))
     rate = residual(euler.conserved(uniform), geometry, jnp.asarray(STREAM), num_wake=5)
     assert_allclose(rate[:, :, 1:], 0, atol=1e-11)
@@ -102,7 +103,7 @@ def test_a_uniform_stream_stays_uniform_on_the_curved_mesh_but_at_the_wall():
 
 def test_nothing_flows_through_walls(rng):
     """All that leaves the cells leaves through the outer boundary."""
-    geometry = euler.metrics(body())
+    geometry = metrics(body())
     state = states(rng, 26, 6)
     state[:, :, 1:] = STREAM[:, None, None]
     state[:, [0, 1, -1, -2]] = STREAM[:, None, None]
@@ -138,7 +139,7 @@ def test_one_state_of_a_batch_is_that_of_a_single_one():
 
     def steady(mesh):
         return euler.steady(
-            euler.metrics(mesh), stream, num_wake=5, tolerance=1e-2, max_steps=100
+            metrics(mesh), stream, num_wake=5, tolerance=1e-2, max_steps=100
         )
 
     batch = jax.jit(jax.vmap(steady))(meshes)

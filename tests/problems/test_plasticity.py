@@ -1,5 +1,3 @@
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +10,7 @@ from opjax.problems import plasticity as problem
 from opjax.problems.elastoplastic import STEEL
 from tests.refused import value_error
 
-COARSE: dict[str, Any] = {"num_across": 5, "travel": 1.5, "num_frames": 4}
+COARSE = {"num_across": 5, "travel": 1.5, "num_frames": 4}
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from opjax.problems import poisson, poisson_coefficients
 from tests import oracles
 from tests.refused import value_error
 
+solve = jax.jit(poisson_coefficients.solve)
 KINDS = {"constant": 1.0, "channels": 1e3, "random": 1e3}
 
 
@@ -40,7 +41,7 @@ def sample(request, rng):
 
 
 def test_solution_is_that_of_a_dense_solve(sample):
-    oracles.check_value(jax.jit(poisson_coefficients.solve), direct, sample)
+    oracles.check_value(solve, direct, sample)
 
 
 def test_gradients_are_those_of_a_dense_solve(rng):
@@ -55,15 +56,15 @@ def test_transforms_change_nothing(rng):
 
 def test_the_inverse_is_symmetric(rng):
     coefficient = poisson_coefficients.coefficient("random", 50, contrast=1e4, seed=2)
-    solve = functools.partial(poisson_coefficients.solve, coefficient=coefficient)
-    inverse = np.asarray(jax.vmap(solve, 1, 1)(np.eye(50)))
+    every = jax.jit(jax.vmap(poisson_coefficients.solve, (1, None), 1))
+    inverse = np.asarray(every(np.eye(50), coefficient))
     assert_allclose(inverse, inverse.T, rtol=1e-10, atol=1e-14)
     assert np.linalg.eigvalsh(inverse).min() > 0
 
 
 def test_a_constant_coefficient_is_poisson(rng):
     f = rng.normal(size=41)
-    found = poisson_coefficients.solve(f, 2.5 * np.ones(42))
+    found = solve(f, 2.5 * np.ones(42))
     assert_allclose(found, poisson.solve(f) / 2.5, rtol=1e-9)
 
 
@@ -74,7 +75,7 @@ def test_solution_converges_with_second_order():
         x = np.arange(1, n + 1) / (n + 1)
         middle = (np.arange(n + 1) + 0.5) / (n + 1)
         f = np.exp(x) * (1 + 2 * x)
-        found = poisson_coefficients.solve(f, np.exp(middle))
+        found = solve(f, np.exp(middle))
         return np.abs(found - x * (1 - x)).max()
 
     assert np.log2(error(31) / error(63)) == pytest.approx(2, abs=0.05)
@@ -83,7 +84,7 @@ def test_solution_converges_with_second_order():
 def test_single_precision_is_accurate_to_its_rounding(rng):
     f = rng.normal(size=256)
     coefficient = poisson_coefficients.coefficient("channels", 256, contrast=1e3)
-    single = poisson_coefficients.solve(f.astype(np.float32), coefficient)
+    single = solve(f.astype(np.float32), coefficient)
     assert single.dtype == jnp.float32
     exact = direct(f, coefficient)
     difference = np.linalg.norm(np.asarray(single, float) - exact)

@@ -27,36 +27,28 @@ def test_values_are_those_of_the_wave_of_the_task():
 
 def test_shapes_and_dtypes_are_the_ones_asked_for():
     for dtype in (None, "float32"):
-        tasks = draw(jax.random.key(0), num_tasks=3, dtype=dtype)
+        make = functools.partial(draw, num_tasks=3, dtype=dtype)
+        tasks = jax.eval_shape(make, jax.random.key(0))
         shapes = [(3, 5, 1)] * 2 + [(3, 7, 1)] * 2 + [(3,)] * 2
         assert [array.shape for array in tasks] == shapes
         assert {array.dtype for array in tasks} == {jnp.dtype(dtype or "float64")}
 
 
-@pytest.mark.parametrize(
-    ("name", "low", "high"),
-    [
-        ("context_points", -6, 6),
-        ("query_points", -6, 6),
-        ("amplitude", 0.1, 5),
-        ("phase", 0, np.pi),
-    ],
-)
-def test_points_and_waves_are_uniform_in_the_published_ranges(name, low, high):
-    tasks = draw(jax.random.key(1), num_tasks=4000)
-    unit = (np.asarray(getattr(tasks, name)) - low) / (high - low)
-    assert 0 <= unit.min() < unit.max() <= 1
-    # Five standard errors of the mean and of the second moment of 4000 samples.
-    assert unit.mean() == pytest.approx(1 / 2, abs=5 * np.sqrt(1 / 12 / 4000))
-    assert (unit**2).mean() == pytest.approx(1 / 3, abs=5 * np.sqrt(4 / 45 / 4000))
+RANGES = {"context_points": (-6, 6), "query_points": (-6, 6)}
+RANGES |= {"amplitude": (0.1, 5), "phase": (0, np.pi)}
 
 
-def test_points_and_waves_are_independent_of_each_other():
+def test_points_and_waves_are_uniform_in_the_published_ranges_and_independent():
     tasks = draw(jax.random.key(1), num_tasks=4000)
-    columns = [tasks.amplitude, tasks.phase]
-    columns += [tasks.context_points[:, i, 0] for i in range(5)]
-    columns += [tasks.query_points[:, i, 0] for i in range(7)]
-    correlation = np.corrcoef(np.stack(columns)) - np.eye(14)
+    columns = []
+    for name, (low, high) in RANGES.items():
+        unit = (np.asarray(getattr(tasks, name)) - low) / (high - low)
+        assert 0 <= unit.min() < unit.max() <= 1, name
+        # Five standard errors of the mean and of the second moment of 4000 samples.
+        assert unit.mean() == pytest.approx(1 / 2, abs=5 * np.sqrt(1 / 12 / 4000))
+        assert (unit**2).mean() == pytest.approx(1 / 3, abs=5 * np.sqrt(4 / 45 / 4000))
+        columns.append(unit.reshape(4000, -1))
+    correlation = np.corrcoef(np.hstack(columns).T) - np.eye(14)
     assert np.abs(correlation).max() < 5 / np.sqrt(4000)
 
 
