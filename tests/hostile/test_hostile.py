@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import struct
 import subprocess
 import sys
@@ -106,8 +107,10 @@ def test_nothing_is_unpickled_or_evaluated_and_xml_has_no_tree_of_a_file():
     forbidden |= {"extractall", "iterparse", "ctypes"}
     modules = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve"}
     modules |= {"joblib", "tarfile", "requests", "ctypes", "http"}
+    words = re.compile(rf"\b({'|'.join(forbidden | modules)}|allow_pickle)\b")
     for path in sorted((ROOT / "opjax").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        text = path.read_text()
+        for node in ast.walk(ast.parse(text)) if words.search(text) else ():
             if isinstance(node, ast.Import | ast.ImportFrom):
                 names = [alias.name for alias in node.names]
                 names += [getattr(node, "module", "") or ""]
