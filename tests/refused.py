@@ -2,12 +2,13 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
 
 
-def value_error(words: str) -> pytest.RaisesExc[ValueError]:
+def value_error(words: str) -> AbstractContextManager[pytest.ExceptionInfo[ValueError]]:
     """A context that must end with a `ValueError` whose message has these words."""
     return pytest.raises(ValueError, match=words)
 
@@ -25,14 +26,21 @@ def calls(table: Mapping[str, tuple[Callable[[], Any], str]]) -> Callable[[str],
     return test
 
 
+def values(
+    call: Callable[[Any], Any], table: Sequence[tuple[Any, str]]
+) -> Callable[[Any, str], None]:
+    """The call raises an error of its words for every value."""
+
+    @pytest.mark.parametrize(("value", "message"), table)
+    def test(value: Any, message: str) -> None:
+        with value_error(message):
+            call(value)
+
+    return test
+
+
 def settings(
     config: Any, table: Sequence[tuple[Mapping[str, Any], str]]
 ) -> Callable[[Mapping[str, Any], str], None]:
     """A configuration with these changes is refused before any work."""
-
-    @pytest.mark.parametrize(("change", "message"), table)
-    def test(change: Mapping[str, Any], message: str) -> None:
-        with pytest.raises(ValueError, match=message):
-            dataclasses.replace(config, **change)
-
-    return test
+    return values(lambda change: dataclasses.replace(config, **change), table)

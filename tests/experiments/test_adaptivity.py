@@ -4,6 +4,7 @@ import itertools
 import numpy as np
 import pytest
 from flax import nnx
+from numpy.testing import assert_allclose, assert_array_equal
 
 from experiments import adaptivity as study
 from experiments import adaptivity_mesh as meshes
@@ -12,6 +13,7 @@ from opjax import training
 from opjax.problems import poisson_mesh
 from tests import refused, sessions
 from tests.experiments.results import read_result
+from tests.refused import value_error
 
 TINY = dataclasses.replace(study.PRESETS["smoke"], num_steps=2)
 
@@ -34,14 +36,14 @@ def test_refined_meshes_conform_and_cover_the_domain(mesh):
     edges, counts, _ = poisson_mesh.edges_of(cells)
     sides = nodes[edges[counts == 1]]
     # A node within an edge would leave edges of one triangle inside.
-    np.testing.assert_allclose(np.abs(sides[:, 0] - sides[:, 1]).sum(), 4)
+    assert_allclose(np.abs(sides[:, 0] - sides[:, 1]).sum(), 4)
     areas = poisson_mesh.signed_areas(nodes, cells)
     assert areas.min() > 0
     assert counts.max() == 2
-    np.testing.assert_allclose(areas.sum(), 0.75)
+    assert_allclose(areas.sum(), 0.75)
     assert len(np.unique(nodes, axis=0)) == len(nodes) >= 40
     lengths = np.linalg.norm(poisson_mesh.opposite_edges(nodes, cells), axis=2)
-    np.testing.assert_allclose(meshes.diameters(mesh), lengths.max(axis=1))
+    assert_allclose(meshes.diameters(mesh), lengths.max(axis=1))
 
 
 def test_meshes_grow_where_the_indicator_is_large():
@@ -57,7 +59,7 @@ def test_random_triangles_are_those_of_points_of_the_domain(mesh, rng):
     largest = [meshes.at_random(mesh, rng=rng).argmax() for _ in range(4000)]
     actual = np.bincount(largest, minlength=len(mesh[1])) / 4000
     expected = poisson_mesh.signed_areas(*mesh) / 0.75
-    np.testing.assert_allclose(actual, expected, atol=0.015)
+    assert_allclose(actual, expected, atol=0.015)
 
 
 def test_jumps_are_those_of_the_gradients_of_every_triangle(mesh, rng):
@@ -72,8 +74,8 @@ def test_jumps_are_those_of_the_gradients_of_every_triangle(mesh, rng):
             side = nodes[both[1]] - nodes[both[0]]
             jump = np.array([side[1], -side[0]]) @ (gradients[i] - gradients[j])
             expected[[i, j]] += np.mean(jump**2) / 2  # |e|^2 (du/dn)^2
-    np.testing.assert_allclose(meshes.jumps(mesh, values), expected)
-    np.testing.assert_allclose(meshes.jumps(mesh, nodes), 0, atol=1e-20)
+    assert_allclose(meshes.jumps(mesh, values), expected)
+    assert_allclose(meshes.jumps(mesh, nodes), 0, atol=1e-20)
 
 
 def test_solutions_are_those_of_the_interior_problem(mesh, rng):
@@ -83,8 +85,8 @@ def test_solutions_are_those_of_the_interior_problem(mesh, rng):
     within = ~meshes.on_boundary(mesh)
     actual = meshes.solve(mesh, right)
     expected = np.linalg.solve(inside.stiffness.toarray(), (mass @ right)[within])
-    np.testing.assert_allclose(actual[within], expected)
-    np.testing.assert_array_equal(actual[~within], 0)
+    assert_allclose(actual[within], expected)
+    assert_array_equal(actual[~within], 0)
 
 
 def test_linear_elements_converge_with_second_order():
@@ -93,19 +95,19 @@ def test_linear_elements_converge_with_second_order():
         mesh = meshes.uniform(meshes.l_shape(4), level)
         wave = np.prod(np.sin(2 * np.pi * mesh[0]), axis=1, keepdims=True)
         errors.append(np.abs(meshes.solve(mesh, 8 * np.pi**2 * wave) - wave).max())
-    np.testing.assert_allclose(np.log2(errors[0] / errors[1]), 2, atol=0.2)
+    assert_allclose(np.log2(errors[0] / errors[1]), 2, atol=0.2)
 
 
 def test_interpolation_reproduces_linear_functions(mesh, rng):
     points = rng.uniform(size=(50, 2)) * [0.5, 1]
     matrix = meshes.interpolation(mesh)(points)
-    np.testing.assert_allclose(matrix @ (mesh[0] + 1), points + 1)
+    assert_allclose(matrix @ (mesh[0] + 1), points + 1)
     again = meshes.interpolation(mesh)(mesh[0])
-    np.testing.assert_allclose(again.toarray(), np.eye(len(mesh[0])), atol=1e-12)
+    assert_allclose(again.toarray(), np.eye(len(mesh[0])), atol=1e-12)
 
 
 def test_points_outside_of_the_domain_are_refused(mesh):
-    with pytest.raises(ValueError, match=r"\[0.75 0.75\] is outside of the mesh"):
+    with value_error(r"\[0.75 0.75\] is outside of the mesh"):
         meshes.interpolation(mesh)(np.array([[0.25, 0.25], [0.75, 0.75]]))
 
 
@@ -113,20 +115,20 @@ def test_labels_are_fine_solutions_and_linear_elements(truth):
     setting = study.Study(TINY, truth, meshes.l_shape(4))
     fine, first = truth.solutions @ truth.train, len(setting.base[0])
     exact = setting.labels(setting.base, "exact")  # nodes of the first mesh come first
-    np.testing.assert_allclose(exact, fine[:first], atol=1e-12)
+    assert_allclose(exact, fine[:first], atol=1e-12)
     elements = setting.labels(truth.mesh, "elements")
-    np.testing.assert_allclose(elements, fine, atol=1e-12)
+    assert_allclose(elements, fine, atol=1e-12)
 
 
 def test_exact_values_at_the_points_have_no_error_of_the_model(mesh, truth):
     at_points = truth.at(mesh[0])
     exact = at_points @ truth.solutions @ truth.test
     parts = problem.parts_of_error(truth, mesh, exact, np.zeros_like(exact))
-    np.testing.assert_allclose(parts["model_l2"], 0, atol=1e-12)
+    assert_allclose(parts["model_l2"], 0, atol=1e-12)
     assert parts["nodes_h1"] == parts["points_h1"] > 0
-    np.testing.assert_allclose([parts["elements_l2"], parts["elements_h1"]], 1)
+    assert_allclose([parts["elements_l2"], parts["elements_h1"]], 1)
     parts = problem.parts_of_error(truth, mesh, 0 * exact, exact)
-    np.testing.assert_allclose(parts["labels_l2"], 0, atol=1e-12)
+    assert_allclose(parts["labels_l2"], 0, atol=1e-12)
     assert parts["num_points"] == len(mesh[0])
 
 
@@ -136,7 +138,7 @@ def test_errors_are_norms_of_the_difference(truth, rng):
     expected = 0
     for error, own in zip((values - exact).T, exact.T, strict=True):
         expected += np.sqrt(error @ truth.mass @ error / (own @ truth.mass @ own)) / 3
-    np.testing.assert_allclose(truth.errors(values)["l2"], expected)
+    assert_allclose(truth.errors(values)["l2"], expected)
 
 
 def test_padding_has_no_effect_and_the_operator_is_linear(mesh, truth):
@@ -151,8 +153,8 @@ def test_padding_has_no_effect_and_the_operator_is_linear(mesh, truth):
                 (2 * truth.test, 99),
             )
         ]
-    np.testing.assert_allclose(actual[1], actual[0], rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(actual[2], 2 * actual[1], rtol=1e-4, atol=1e-6)
+    assert_allclose(actual[1], actual[0], rtol=1e-4, atol=1e-6)
+    assert_allclose(actual[2], 2 * actual[1], rtol=1e-4, atol=1e-6)
 
 
 def test_the_operator_is_galerkin_attention_between_points(rng):
@@ -164,7 +166,7 @@ def test_the_operator_is_galerkin_attention_between_points(rng):
         channels = [operator.perceptron(4 * p - 2) for p in (others, points)]
     query, key = np.float64(channels[0])[:, :4], np.float64(channels[1])[:, 4:]
     expected = query @ (key.T @ (weights[:, None] * right_sides))
-    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)
+    assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)
 
 
 def test_disagreement_is_the_integral_of_the_variance(mesh, rng):
@@ -174,7 +176,7 @@ def test_disagreement_is_the_integral_of_the_variance(mesh, rng):
     for integral, cell in zip(actual, cells, strict=True):
         area = np.linalg.det(np.c_[nodes[cell], np.ones(3)]) / 2
         expected = area * np.mean(np.var(values[:, cell], axis=0))
-        np.testing.assert_allclose(integral, expected)
+        assert_allclose(integral, expected)
 
 
 def test_operators_disagree_where_their_outputs_differ(mesh):
@@ -186,7 +188,7 @@ def test_operators_disagree_where_their_outputs_differ(mesh):
 
     actual = study.disagreement([one, other], mesh)
     left = mesh[0][mesh[1]][..., 0].max(axis=1) < 0.5
-    np.testing.assert_array_equal(actual[left], 0)
+    assert_array_equal(actual[left], 0)
     assert (actual[~left] > 0).all()
 
 
@@ -210,7 +212,7 @@ def test_a_stopped_run_goes_on_only_with_its_settings(tmp_path, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             study.run(tiny, workdir=tmp_path)
     with sessions.user():
-        with pytest.raises(ValueError, match="num_steps"):
+        with value_error("num_steps"):
             study.run(dataclasses.replace(tiny, num_steps=3), workdir=tmp_path)
         (trained,) = tmp_path.glob("*-uniform-*/result.json")
         before = trained.stat().st_mtime_ns

@@ -8,6 +8,7 @@ from flax import nnx
 
 from experiments import airfrans
 from opjax.datasets import airfrans as dataset
+from tests.refused import value_error
 
 TINY = dataclasses.replace(
     airfrans.PRESETS["smoke"],
@@ -116,9 +117,9 @@ def test_cases_are_read_in_the_order_of_the_split(tmp_path, cache_dir):
 
 
 def test_bad_configurations_are_refused():
-    with pytest.raises(ValueError, match="needs --data_dir"):
+    with value_error("needs --data_dir"):
         airfrans.load(airfrans.PRESETS["paper"])
-    with pytest.raises(ValueError, match="split='half'"):
+    with value_error("split='half'"):
         dataclasses.replace(TINY, split="half")
-    with pytest.raises(ValueError, match="reference_points=1"):
+    with value_error("reference_points=1"):
         dataclasses.replace(TINY, reference_points=1)

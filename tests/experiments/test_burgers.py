@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from numpy.testing import assert_allclose, assert_array_equal
 
 from experiments import burgers
 from opjax.learn.registry import operators
@@ -53,7 +54,7 @@ def test_the_errors_are_those_of_the_predictions_on_the_last_grid(finished):
     workdir, result = finished
     for name in ("functional", "galerkin"):
         seen = outcome.read(workdir / f"{name}-0")
-        np.testing.assert_allclose(seen.errors.mean(), result[f"error_64_{name}"])
+        assert_allclose(seen.errors.mean(), result[f"error_64_{name}"])
         for row, sample, prediction in zip(
             seen.rows, seen.samples, seen.predicted, strict=True
         ):
@@ -61,7 +62,7 @@ def test_the_errors_are_those_of_the_predictions_on_the_last_grid(finished):
             assert prediction.shape == sample.target.shape == (64, 1)
             error = np.linalg.norm(prediction - sample.target)
             error = error / np.linalg.norm(sample.target)
-            np.testing.assert_allclose(seen.errors[row], error, rtol=1e-4)
+            assert_allclose(seen.errors[row], error, rtol=1e-4)
 
 
 test_bad_settings_are_refused = refused.settings(
@@ -115,9 +116,7 @@ def test_training_validation_and_test_samples_are_disjoint(task):
     assert states.shape == (4 + 2 + 4, 32)
     distances = np.linalg.norm(states[:, None] - states[None, :], axis=-1)
     assert distances[~np.eye(10, dtype=bool)].min() > 1e-2
-    np.testing.assert_array_equal(
-        task.train[0]["mesh_points"][0, :, 0], np.arange(32) / 32
-    )
+    assert_array_equal(task.train[0]["mesh_points"][0, :, 0], np.arange(32) / 32)
 
 
 @pytest.fixture
@@ -153,4 +152,4 @@ def test_the_loss_is_the_mean_of_its_formula(task, batch):
         error = np.array([error[(i + 1) % 32] - error[i - 1] for i in range(32)])
         ratio = np.linalg.norm(error) / np.linalg.norm(slope)
         values.append(value + (TINY.gradient_weight / 32) ** 0.5 * ratio)
-    np.testing.assert_allclose(actual, np.mean(values), rtol=1e-5)
+    assert_allclose(actual, np.mean(values), rtol=1e-5)

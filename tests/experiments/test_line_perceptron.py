@@ -2,13 +2,14 @@
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 from flax import nnx
 from jax.test_util import check_grads
+from numpy.testing import assert_allclose, assert_array_equal
 
 from experiments.line_perceptron import LinePerceptron, relu_map
 from opjax.nn.layers import MLP
+from tests.refused import value_error
 
 
 def dense(x, weights, biases, kernel):
@@ -29,7 +30,7 @@ def test_cumulative_sums_give_the_values_of_the_product(layer, constant):
     x, weights, biases, kernel = layer
     biases = biases.at[3].set(constant)
     given = x, weights, biases, kernel
-    np.testing.assert_allclose(jax.jit(relu_map)(*given), dense(*given), atol=1e-13)
+    assert_allclose(jax.jit(relu_map)(*given), dense(*given), atol=1e-13)
 
 
 @pytest.mark.nightly
@@ -41,24 +42,24 @@ def test_gradients_are_those_of_the_product(layer):
 
     expected, actual = total(dense)(*layer), total(relu_map)(*layer)
     for left, right in zip(actual, expected, strict=True):
-        np.testing.assert_allclose(left, right, atol=1e-12)
+        assert_allclose(left, right, atol=1e-12)
     check_grads(relu_map, layer, order=1, modes=["fwd", "rev"], eps=1e-6)
 
 
 def test_channels_that_all_have_their_kink_at_zero_as_at_the_start(layer):
     x, weights, biases, kernel = layer
     given = x.at[0].set(0), weights, jnp.zeros_like(biases), kernel
-    np.testing.assert_allclose(relu_map(*given), dense(*given), atol=1e-13)
+    assert_allclose(relu_map(*given), dense(*given), atol=1e-13)
 
 
 @pytest.mark.nightly
 def test_batches_are_vmap_and_single_precision_is_kept(layer):
     x, *rest = layer
     batched = jax.vmap(relu_map, (0, None, None, None))(jnp.stack([x, 2 * x]), *rest)
-    np.testing.assert_allclose(batched[1], dense(2 * x, *rest), atol=1e-13)
+    assert_allclose(batched[1], dense(2 * x, *rest), atol=1e-13)
     single = relu_map(*(leaf.astype(jnp.float32) for leaf in layer))
     assert single.dtype == jnp.float32
-    np.testing.assert_allclose(single, batched[0], atol=1e-4)
+    assert_allclose(single, batched[0], atol=1e-4)
 
 
 def perceptron(*hidden):
@@ -79,13 +80,13 @@ def test_the_perceptron_has_parameters_and_values_of_the_common_one(rng):
     model = perceptron(16, 12, 9)
     pairs = zip(*map(jax.tree.leaves, (model, common)), strict=True)
     for left, right in pairs:
-        np.testing.assert_array_equal(left, right)
+        assert_array_equal(left, right)
     x = jnp.asarray(rng.normal(size=(20, 1)), jnp.float32)
-    np.testing.assert_allclose(model(x), common(x), atol=1e-5)
+    assert_allclose(model(x), common(x), atol=1e-5)
 
 
 def test_points_of_the_plane_and_a_single_hidden_layer_are_refused():
-    with pytest.raises(ValueError, match=r"\(3, 2\) must have one coordinate"):
+    with value_error(r"\(3, 2\) must have one coordinate"):
         perceptron(4, 4)(jnp.ones((3, 2)))
-    with pytest.raises(ValueError, match="at least two layers"):
+    with value_error("at least two layers"):
         perceptron(4)

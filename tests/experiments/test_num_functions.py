@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from numpy.testing import assert_allclose, assert_array_equal
 
 from experiments import num_functions as study
 from experiments import num_functions_model as model
@@ -70,14 +71,14 @@ def test_least_errors_of_white_are_tails_of_the_eigenvalues():
     squares = eigenvalues(MODES) ** 2
     expected = [np.sqrt(squares[k:].sum() / squares.sum()) for k in range(MODES + 1)]
     actual = model.widths(model.pairs("white", N, MODES))
-    np.testing.assert_allclose(actual, expected, atol=1e-12)
+    assert_allclose(actual, expected, atol=1e-12)
 
 
 def test_fixed_sines_have_the_least_error_of_white_and_others_more():
     pairs = model.pairs("white", N, MODES)
     least = model.widths(pairs)[3]
     error = model.fixed_error(model.sines(pairs.points, 3), pairs)
-    np.testing.assert_allclose(error, least, rtol=1e-9)
+    assert_allclose(error, least, rtol=1e-9)
     for basis in (model.hats, model.polynomials):
         functions = basis(pairs.points, 3)
         maps = np.kron(functions, (functions.T @ pairs.inputs).T)  # linear in the map
@@ -85,7 +86,7 @@ def test_fixed_sines_have_the_least_error_of_white_and_others_more():
         residual = maps @ best - pairs.targets.ravel()
         expected = np.linalg.norm(residual) / np.linalg.norm(pairs.targets)
         error = model.fixed_error(functions, pairs)
-        np.testing.assert_allclose(error, expected, rtol=1e-9)
+        assert_allclose(error, expected, rtol=1e-9)
         assert error > 1.05 * least
 
 
@@ -99,27 +100,27 @@ def test_columns_of_fourier_have_the_error_of_the_distribution(rng):
         lambda columns: operator @ np.asarray(columns), problem, moment
     )
     actual = np.sum((operator @ pairs.inputs - pairs.targets) ** 2) / (N + 1)
-    np.testing.assert_allclose(actual, expected, rtol=1e-9)
+    assert_allclose(actual, expected, rtol=1e-9)
 
 
 def test_the_gated_map_is_that_of_least_squares(pairs, learned):
     query, key = map(np.asarray, learned(pairs))
-    np.testing.assert_allclose(query.T @ query / (N + 1), np.eye(4), atol=1e-6)
-    np.testing.assert_allclose(key.T @ key / (N + 1), np.eye(4), atol=1e-6)
+    assert_allclose(query.T @ query / (N + 1), np.eye(4), atol=1e-6)
+    assert_allclose(key.T @ key / (N + 1), np.eye(4), atol=1e-6)
     inputs, targets = key.T @ pairs.inputs, query.T @ pairs.targets
     actual = np.linalg.lstsq(inputs.T, targets.T, rcond=None)[0].T
     gates = np.diag(np.abs(learned.gates[...]))
     expected = gates @ actual @ gates @ inputs / (N + 1)
     coefficients, basis = model.expand(learned, pairs)
-    np.testing.assert_allclose(coefficients, expected, atol=1e-3)
+    assert_allclose(coefficients, expected, atol=1e-3)
     residual = query @ np.asarray(coefficients) - pairs.targets
     error = model.squared_error(coefficients, basis, pairs)
-    np.testing.assert_allclose(error, np.sum(residual**2) / (N + 1))
+    assert_allclose(error, np.sum(residual**2) / (N + 1))
     kept = np.array([1.0, 0.0, 1.0, 0.0])
     actual = np.linalg.lstsq(inputs.T, targets[kept > 0].T, rcond=None)[0].T
     again = np.asarray(model.expand(learned, pairs, kept=kept)[0])
-    np.testing.assert_allclose(again[kept > 0], actual @ inputs / (N + 1), atol=1e-3)
-    np.testing.assert_allclose(again[kept == 0], 0, atol=1e-12)
+    assert_allclose(again[kept > 0], actual @ inputs / (N + 1), atol=1e-3)
+    assert_allclose(again[kept == 0], 0, atol=1e-12)
 
 
 def test_no_functions_have_less_than_the_least_error(pairs, learned):
@@ -131,7 +132,7 @@ def test_no_functions_have_less_than_the_least_error(pairs, learned):
 def test_eigenfunctions_have_the_least_error():
     pairs = model.pairs("white", N, MODES)
     error = np.exp(model.loss(Given(sines(3)), pairs, method="ranks"))
-    np.testing.assert_allclose(np.sqrt(error), model.widths(pairs)[3], rtol=1e-5)
+    assert_allclose(np.sqrt(error), model.widths(pairs)[3], rtol=1e-5)
 
 
 @pytest.mark.parametrize("method", ["gates", "map"])
@@ -158,15 +159,13 @@ def test_truncation_keeps_singular_values_above_the_threshold(rng):
     values = np.array([3.0, 2, 1, 0.5, 0.1])
     parts, number = model.truncate((left * values) @ right, 0.9)
     assert number == 3
-    np.testing.assert_allclose(
-        parts, (left[:, :3] * values[:3]) @ right[:3], atol=1e-12
-    )
+    assert_allclose(parts, (left[:, :3] * values[:3]) @ right[:3], atol=1e-12)
 
 
 def test_rows_above_a_hundredth_of_the_root_of_the_threshold_are_open():
     rows = 1e-3 * np.array([[0.0, -2.0], [0.8, 0.8], [0.5, 0.8], [0.0, 0.0]])
     actual = model.open_rows(rows, 1e-2)
-    np.testing.assert_array_equal(actual, [True, True, False, False])
+    assert_array_equal(actual, [True, True, False, False])
 
 
 def test_choices_are_those_of_the_replicas_of_seeds_and_thresholds(learned):
@@ -201,7 +200,7 @@ def test_gradients_are_central_differences_and_thresholds_are_constant(learned, 
     both = jax.jit(jax.value_and_grad(loss, (0, 1)))
     low, middle, high = (both(step, 0.1) for step in (-1e-5, 0.0, 1e-5))
     slope = (high[0] - low[0]) / 2e-5
-    np.testing.assert_allclose(middle[1], [slope, 0], rtol=1e-6)
+    assert_allclose(middle[1], [slope, 0], rtol=1e-6)
 
 
 def test_the_least_rank_is_that_of_the_same_error():

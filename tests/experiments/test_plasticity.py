@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from numpy.testing import assert_allclose, assert_array_equal
 
 from experiments import plasticity
 from opjax.datasets import plasticity as dataset
@@ -74,8 +75,8 @@ def test_training_pairs_have_every_die_at_every_time_once(task, dies):
     for index in range(18):
         die, frame = divmod(index, 6)
         assert pairs["lags"][index] == np.float32(frame / 5)
-        np.testing.assert_array_equal(pairs["target"][index], fields(dies[die])[frame])
-        np.testing.assert_allclose(pairs["features"][index], encoded[die], atol=1e-5)
+        assert_array_equal(pairs["target"][index], fields(dies[die])[frame])
+        assert_allclose(pairs["features"][index], encoded[die], atol=1e-5)
 
 
 def test_the_loss_is_a_sum_over_pairs_at_their_own_times(task, dies):
@@ -104,8 +105,8 @@ def test_errors_are_over_all_times_and_channels_together(task, dies, tmp_path):
     assert numbers["relative_l2_worst"] == pytest.approx(max(errors), rel=1e-5)
     assert numbers["displacement"] == pytest.approx(1, rel=1e-5)  # it predicts none
     with np.load(tmp_path / "predictions.npz") as stored:
-        np.testing.assert_array_equal(stored["prediction_0"], np.zeros((15, 2)))
-        np.testing.assert_allclose(stored["errors"], errors, rtol=1e-5)
+        assert_array_equal(stored["prediction_0"], np.zeros((15, 2)))
+        assert_allclose(stored["errors"], errors, rtol=1e-5)
         assert stored["series"].shape == (2, 6)
 
 
@@ -115,7 +116,7 @@ def test_normalised_operators_predict_channels_about_their_means(dies, tmp_path)
     task = plasticity.make_task(config)
     normalizer = task.extra["target"]
     values = np.concatenate([fields(die).reshape(-1, 4) for die in dies[:3]])
-    np.testing.assert_allclose(normalizer.mean.ravel(), values.mean(axis=0), rtol=1e-4)
+    assert_allclose(normalizer.mean.ravel(), values.mean(axis=0), rtol=1e-4)
     nothing = jax.tree_util.Partial(
         lambda points, features, time: jnp.zeros((15, 4), jnp.float32)
     )

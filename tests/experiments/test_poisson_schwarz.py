@@ -9,6 +9,7 @@ from functools import partial
 import jax
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from experiments import poisson_schwarz
 from experiments.poisson_schwarz import (
@@ -306,7 +307,7 @@ def test_a_killed_run_resumes_to_the_same_bits(
             np.load(path / name / "losses.npz")["losses"]
             for path in (tmp_path, finished[0])
         )
-        np.testing.assert_array_equal(one, other)
+        assert_array_equal(one, other)
 
 
 def same(one, other):
@@ -366,9 +367,9 @@ def test_seeds_and_rates_together_are_those_alone(trained, tmp_path):
         dataclasses.replace(STUDY, rates=(1e-2,), seeds=(5,)), tmp_path
     )
     fitted, together = trained
-    np.testing.assert_allclose(alone.losses[0], fitted.losses[3], rtol=1e-4)
+    assert_allclose(alone.losses[0], fitted.losses[3], rtol=1e-4)
     for name, value in errors.items():
-        np.testing.assert_allclose(value[0, 0], together[name][1, 1], 1e-4)
+        assert_allclose(value[0, 0], together[name][1, 1], 1e-4)
 
 
 @pytest.mark.nightly
@@ -415,10 +416,10 @@ def test_a_diverging_rate_stops_no_other(trained, tmp_path, user_session):
         errors = task.evaluate(fitted.model, tmp_path)["errors"]
     assert fitted.finite.tolist() == [False, False, True, True]
     assert not np.isfinite(fitted.losses[:2, -1]).any()
-    np.testing.assert_array_equal(fitted.losses[2:], trained[0].losses[2:])
+    assert_array_equal(fitted.losses[2:], trained[0].losses[2:])
     assert np.isnan(errors["weighted_mse"][0]).all()
     expected = trained[1]["weighted_mse"][1]
-    np.testing.assert_allclose(errors["weighted_mse"][1], expected, 1e-6)
+    assert_allclose(errors["weighted_mse"][1], expected, 1e-6)
 
 
 @pytest.mark.nightly
@@ -454,7 +455,7 @@ def test_errors_are_those_of_the_dense_matrices(shape, user_session):
         found = training.evaluate(stacked, data)
     inverse = dense_inverse(shape)
     modes = np.asarray(data.double.modes)
-    np.testing.assert_allclose(inverse @ modes, data.double.solutions, atol=1e-12)
+    assert_allclose(inverse @ modes, data.double.solutions, atol=1e-12)
 
     def relative(matrix, samples):
         f, u = map(np.asarray, samples)
@@ -481,7 +482,7 @@ def test_errors_are_those_of_the_dense_matrices(shape, user_session):
         }
         assert found.keys() == expected.keys()
         for name, value in expected.items():
-            np.testing.assert_allclose(found[name][0, i], value, 1e-6, err_msg=name)
+            assert_allclose(found[name][0, i], value, 1e-6, err_msg=name)
 
 
 @pytest.mark.nightly
@@ -502,20 +503,20 @@ def test_errors_on_a_mesh_are_those_of_the_mass_matrix(user_session):
     exact = np.linalg.solve(
         elements.stiffness.toarray(), elements.lumped[:, None] * f / roots[:, None]
     )
-    np.testing.assert_allclose(u / roots[:, None], exact, rtol=1e-9, atol=1e-14)
+    assert_allclose(u / roots[:, None], exact, rtol=1e-9, atol=1e-14)
     difference = (matrix @ f) / roots[:, None] - exact
 
     def norms(mass):
         size = (np.sqrt(np.sum(x * (mass @ x), axis=0)) for x in (difference, exact))
         return np.divide(*size).mean()
 
-    np.testing.assert_allclose(found["mass_l2"][0, 0], norms(elements.mass), 1e-6)
+    assert_allclose(found["mass_l2"][0, 0], norms(elements.mass), 1e-6)
     lumped = np.diag(elements.lumped)
-    np.testing.assert_allclose(found["relative_l2"][0, 0], norms(lumped), 1e-6)
+    assert_allclose(found["relative_l2"][0, 0], norms(lumped), 1e-6)
     assert found["operator_frobenius"][0, 0] > 0.1
     # The exact inverse has no error.
     inverse = np.asarray(data.solver(np.eye(len(roots))))
-    np.testing.assert_allclose(inverse @ f, u, rtol=1e-9, atol=1e-14)
+    assert_allclose(inverse @ f, u, rtol=1e-9, atol=1e-14)
 
 
 @pytest.mark.parametrize(
@@ -527,7 +528,7 @@ def test_domains_invert_what_their_problems_contain(domain):
     assert len(domain.mesh_points) == len(problem.modes) == count
     f = np.reshape(problem.modes.T, (-1, *(domain.grid_shape or (count,))))
     found = jax.jit(jax.vmap(domain.solver()))(f).reshape(len(f), count).T
-    np.testing.assert_allclose(found, problem.solutions, rtol=1e-9, atol=1e-13)
+    assert_allclose(found, problem.solutions, rtol=1e-9, atol=1e-13)
 
 
 @pytest.mark.nightly
@@ -543,7 +544,7 @@ def test_scaling_divides_the_first_products(kind, user_session):
     factor = 1.0 if n is None else 1 / np.sqrt(n * 2)
     products = np.einsum("smr,smr->s", model.query[...], model.key[...])
     expected = np.einsum("smr,smr->s", plain.query[...], plain.key[...]) * factor
-    np.testing.assert_allclose(products, expected, rtol=1e-5)
+    assert_allclose(products, expected, rtol=1e-5)
     assert (sizes is None) == (kind in ("none", "start"))
 
 

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from numpy.testing import assert_allclose
 
 from experiments import preconditioner as study
 from experiments import preconditioner_mesh as meshes
@@ -14,6 +15,7 @@ from opjax import schwarz
 from opjax.problems import poisson_mesh
 from tests import refused, sessions
 from tests.experiments.results import read_result
+from tests.refused import value_error
 
 TINY = dataclasses.replace(study.PRESETS["smoke"], num_steps=2, seeds=(0,))
 MESH = dataclasses.replace(
@@ -71,13 +73,13 @@ def dense(operator, system):
 def test_the_matrix_is_that_of_the_fluxes_between_points(flow):
     eye = np.eye(SIZE**2)
     dense = solvers.matrix_of(flow).toarray()
-    np.testing.assert_allclose(problem.apply(flow, eye), dense, atol=1e-15)
-    np.testing.assert_allclose(dense, dense.T, atol=1e-15)
-    np.testing.assert_allclose(np.diag(dense), 1)
+    assert_allclose(problem.apply(flow, eye), dense, atol=1e-15)
+    assert_allclose(dense, dense.T, atol=1e-15)
+    assert_allclose(np.diag(dense), 1)
     roots = flow.roots.ravel()
     fluxes = roots[:, None] * dense * roots
     inside = np.abs(fluxes.sum(axis=1).reshape(SIZE, SIZE)[1:-1, 1:-1])
-    np.testing.assert_allclose(inside, 0, atol=1e-12)  # constants have no flux
+    assert_allclose(inside, 0, atol=1e-12)  # constants have no flux
     assert np.linalg.eigvalsh(dense)[0] > 0
 
 
@@ -87,7 +89,7 @@ def test_boxes_of_equal_shape_are_those_of_a_grid():
         schwarz.box_cover((6, 6), (3, 3), overlap=1),
     )
     for one, other in zip(*(map(_weights, (found, expected))), strict=True):
-        np.testing.assert_allclose(one, other)
+        assert_allclose(one, other)
 
 
 def _weights(cover):
@@ -103,9 +105,9 @@ def test_without_contrast_the_matrix_is_that_of_poissons_equation():
         *poisson_mesh.l_shaped_mesh(num_columns=10, seed=3)
     )
     system, expected = system_of(mesh, 1.0), elements.stiffness.toarray()
-    np.testing.assert_allclose(system.points, elements.mesh_points)
+    assert_allclose(system.points, elements.mesh_points)
     fluxes = system.roots[:, None] * system.matrix.toarray() * system.roots
-    np.testing.assert_allclose(fluxes, expected, atol=1e-12)
+    assert_allclose(fluxes, expected, atol=1e-12)
 
 
 @pytest.mark.nightly
@@ -114,7 +116,7 @@ def test_padded_meshes_have_the_same_matrix(mesh):
     expected = np.eye(len(system.roots))
     expected[:n, :n] = system_of(mesh).matrix.toarray()
     assert n < len(expected)
-    np.testing.assert_allclose(system.matrix, expected, atol=1e-12)
+    assert_allclose(system.matrix, expected, atol=1e-12)
     assert not system.roots[n:].any()
 
 
@@ -141,8 +143,8 @@ def test_the_trained_operator_is_two_level_schwarz_attention(config, on_grid, me
     for _ in range(3):
         phi = phi - 2 / 3 * matrix @ phi
     expected += phi @ np.linalg.solve(phi.T @ matrix @ phi, phi.T)
-    np.testing.assert_allclose(found, expected, atol=1e-10)
-    np.testing.assert_allclose(found, found.T, atol=1e-10)
+    assert_allclose(found, expected, atol=1e-10)
+    assert_allclose(found, found.T, atol=1e-10)
     assert np.linalg.eigvalsh(found)[0] > 0
 
 
@@ -154,7 +156,7 @@ def test_the_loss_is_the_divergence_from_the_inverse(mesh):
     divergence = study.loss(operator, jax.tree.map(lambda leaf: leaf[None], padded))
     trace, (_, log) = np.trace(found @ matrix), np.linalg.slogdet(found)
     expected = (trace - log) / len(mesh.points) - 1
-    np.testing.assert_allclose(divergence, expected, rtol=1e-5)
+    assert_allclose(divergence, expected, rtol=1e-5)
 
 
 def test_renumbering_the_points_permutes_the_operator(mesh, rng):
@@ -173,7 +175,7 @@ def test_renumbering_the_points_permutes_the_operator(mesh, rng):
     )
     operator = operator_of(MESH)
     before, after = (dense(operator, system_of(one)) for one in (mesh, renumbered))
-    np.testing.assert_allclose(after, before[order][:, order], atol=1e-10)
+    assert_allclose(after, before[order][:, order], atol=1e-10)
 
 
 def test_local_inverses_are_those_of_the_blocks(on_grid):
@@ -185,7 +187,7 @@ def test_local_inverses_are_those_of_the_blocks(on_grid):
         own = indices[weights > 0]
         block = inverse[weights > 0][:, weights > 0]
         expected = np.linalg.inv(matrix[own][:, own].toarray())
-        np.testing.assert_allclose(block, expected, atol=1e-12)
+        assert_allclose(block, expected, atol=1e-12)
         assert np.count_nonzero(inverse) == np.count_nonzero(block)
 
 
@@ -235,12 +237,12 @@ def test_a_run_compares_preconditioners_on_all_domains(config, tmp_path):
 def test_meshes_allow_more_layers_than_the_width_of_a_box():
     domains = study.DOMAINS[1:]
     assert dataclasses.replace(MESH, test_domains=domains, overlap=6).overlap == 6
-    with pytest.raises(ValueError, match="at most box_width=3 on grids"):
+    with value_error("at most box_width=3 on grids"):
         dataclasses.replace(MESH, overlap=6)
 
 
 def test_unknown_domains_are_refused():
-    with pytest.raises(ValueError, match="domain='disc' is unknown"):
+    with value_error("domain='disc' is unknown"):
         meshes.make("disc", 0, num_points=60, num_parts=4, overlap=1)
 
 

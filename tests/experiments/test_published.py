@@ -17,6 +17,7 @@ from experiments import (
     published,
 )
 from opjax.learn.config import fields
+from tests.refused import value_error
 from tests.selection import by_day
 
 
@@ -180,7 +181,7 @@ def test_a_model_with_a_published_set_up_of_its_own_gets_it():
     assert fields.preset_of(presets, "paper", ["galerkin"]) == presets["paper"]
     assert fields.preset_of(presets, "paper", []) == presets["paper"]
     assert fields.preset_of(presets, "paper_fno", ["galerkin"]).width == 32
-    with pytest.raises(ValueError, match="models=functional,fno, only paper_fno"):
+    with value_error("models=functional,fno, only paper_fno"):
         fields.preset_of(presets, "paper", ["functional", "fno"])
 
 
@@ -214,6 +215,6 @@ def test_a_model_that_needs_a_grid_is_refused_before_any_work(
     config = dataclasses.replace(
         program.PRESETS["paper"], models=("functional", "fno"), **changes
     )
-    with pytest.raises(ValueError, match="'fno' needs .* grid of 1 or 2 axes.* on no"):
+    with value_error("'fno' needs .* grid of 1 or 2 axes.* on no"):
         program.run(config, workdir=tmp_path / "run")
     assert not (tmp_path / "run").exists()

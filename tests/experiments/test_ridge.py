@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from numpy.testing import assert_allclose
 
 import opjax
 from experiments import ridge as study
@@ -33,13 +34,13 @@ def test_a_large_ridge_tends_to_galerkin_attention(coefficients):
     query, key, value = coefficients
     unit = np.trace(key @ key.T) / len(key)
     expected = opjax.galerkin_attention(query, key, value) / unit
-    np.testing.assert_allclose(expected, query @ (key.T @ value) / unit)
+    assert_allclose(expected, query @ (key.T @ value) / unit)
     norms = [
         np.linalg.norm(mapped(query, key, value, r) - expected) for r in (1e3, 1e4)
     ]
-    np.testing.assert_allclose(norms[0] / norms[1], 10, rtol=0.02)  # first order
+    assert_allclose(norms[0] / norms[1], 10, rtol=0.02)  # first order
     limit = opjax.transport(query, key, value, ridge=opjax.Convex(1.0, relative=True))
-    np.testing.assert_allclose(limit, expected, rtol=1e-12)
+    assert_allclose(limit, expected, rtol=1e-12)
 
 
 @SHAPES
@@ -47,10 +48,10 @@ def test_a_small_ridge_tends_to_an_orthogonal_projection(coefficients):
     query, key, value = coefficients
     inverse = np.linalg.pinv(key)
     actual = mapped(query, key, value, 1e-12)
-    np.testing.assert_allclose(actual, query @ inverse @ value, rtol=1e-8)
+    assert_allclose(actual, query @ inverse @ value, rtol=1e-8)
     projected = mapped(key, key, value, 1e-12)  # onto the span of the keys
-    np.testing.assert_allclose(projected, key @ inverse @ value, rtol=1e-8)
-    np.testing.assert_allclose(key.T @ (value - projected), 0, atol=1e-8)
+    assert_allclose(projected, key @ inverse @ value, rtol=1e-8)
+    assert_allclose(key.T @ (value - projected), 0, atol=1e-8)
 
 
 @pytest.mark.parametrize("setting", [0.01, np.inf])
@@ -63,7 +64,7 @@ def test_maps_have_the_ridge_and_the_scale_that_are_given(rng, setting):
     actual = {name: mixer.matrix(values) for name, mixer in mixers.items()}
     maps = mixers["galerkin"].query, mixers["galerkin"].key  # the same in all
     query, key = (np.asarray(one(values), float) for one in maps)
-    np.testing.assert_allclose(actual["galerkin"], query @ key.T / 5, rtol=1e-4)
+    assert_allclose(actual["galerkin"], query @ key.T / 5, rtol=1e-4)
     gram, unit = key @ key.T, np.trace(key @ key.T) / 5
     if np.isinf(setting):
         expected = query @ key.T / unit
@@ -72,8 +73,8 @@ def test_maps_have_the_ridge_and_the_scale_that_are_given(rng, setting):
         expected = (1 + setting) * query @ key.T @ np.linalg.inv(system)
         softmax = np.exp(setting * query @ key.T / 2)
         softmax /= softmax.sum(axis=1, keepdims=True)
-        np.testing.assert_allclose(actual["softmax"], softmax, rtol=1e-4)
-    np.testing.assert_allclose(actual["functional"], expected, rtol=2e-3, atol=1e-5)
+        assert_allclose(actual["softmax"], softmax, rtol=1e-4)
+    assert_allclose(actual["functional"], expected, rtol=2e-3, atol=1e-5)
 
 
 def test_an_epoch_has_every_sample_once():
@@ -113,10 +114,10 @@ def test_rows_are_errors_of_settings_and_seeds_in_order(rng):
     members = itertools.product(("0.1", "10.0", "inf"), (0, 1))
     for value, (row, member) in enumerate(zip(actual["rows"], members, strict=True)):
         assert (row["setting"], row["seed"]) == member
-        np.testing.assert_allclose(row["error"], error(value, test))
-        np.testing.assert_allclose(row["train_error"], error(value, train))
+        assert_allclose(row["error"], error(value, test))
+        assert_allclose(row["train_error"], error(value, train))
     median = np.median([error(value, test) for value in range(6)])
-    np.testing.assert_allclose(actual["error"], median)
+    assert_allclose(actual["error"], median)
 
 
 @pytest.mark.nightly
@@ -129,7 +130,7 @@ def test_a_run_compares_all_settings_and_trains_no_ridge(tmp_path):
         gradients = jax.vmap(jax.grad(task.loss), in_axes=(0, None))(models, batch)
     weights = models.blocks.attention.mixer.weight[...]
     ridges = np.array([0.1, 10.0, np.inf]).repeat(2)
-    np.testing.assert_allclose(weights[:, 0], 1 / (1 + 1 / ridges), rtol=1e-6)
+    assert_allclose(weights[:, 0], 1 / (1 + 1 / ridges), rtol=1e-6)
     assert not np.any(gradients.blocks.attention.mixer.weight[...])
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(gradients))
     assert 0 < read_result(tmp_path)["elasticity_functional"] < 2

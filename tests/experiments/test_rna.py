@@ -5,11 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from numpy.testing import assert_allclose, assert_array_equal
 
 from experiments import rna
 from opjax import learn, nn
 from opjax.datasets import rna as dataset
 from tests.experiments.results import read_result
+from tests.refused import value_error
 
 TINY = dataclasses.replace(
     rna.PRESETS["smoke"],
@@ -122,7 +124,7 @@ def test_validation_surfaces_are_training_surfaces_and_no_others(tmp_path):
     assert {s.num_points for s in data.train} == {40}
     assert {s.num_points for s in [*data.validation, *data.test]} == {30}
     classes, nearest = data.test[0].details
-    np.testing.assert_array_equal(classes, surfaces[6].target)
+    assert_array_equal(classes, surfaces[6].target)
     placed = rna.place(surfaces[6], config).mesh_points
     offsets = data.test[0].mesh_points[nearest] - placed
     assert np.sum(np.abs(offsets).max(axis=1) < 1e-5) >= 30
@@ -133,21 +135,21 @@ def test_surfaces_are_centred_scaled_and_turned(orientation):
     (surface,) = dataset.generate(1, seed=0)
     config = dataclasses.replace(TINY, orientation=orientation, length=10.0)
     placed = rna.place(surface, config).mesh_points
-    np.testing.assert_allclose(placed.mean(axis=0), 0, atol=1e-5)
+    assert_allclose(placed.mean(axis=0), 0, atol=1e-5)
     centred = surface.mesh_points - surface.mesh_points.mean(axis=0)
     sizes = [np.linalg.norm(p, axis=1) for p in (centred / 10, placed)]
-    np.testing.assert_allclose(*sizes, rtol=1e-4)
+    assert_allclose(*sizes, rtol=1e-4)
     covariance = placed.T @ placed
     off = np.abs(covariance[np.triu_indices(3, 1)]).max() / covariance[0, 0]
     assert (off < 1e-4) == (orientation == "principal")
 
 
 def test_only_the_smoke_preset_runs_without_data(tmp_path):
-    with pytest.raises(ValueError, match="preset='quick' needs --data_dir"):
+    with value_error("preset='quick' needs --data_dir"):
         rna.make_task(rna.PRESETS["quick"])
     with pytest.raises(FileNotFoundError, match="train.txt"):
         rna.make_task(dataclasses.replace(TINY, data_dir=str(tmp_path)))
-    with pytest.raises(ValueError, match="orientation='up'"):
+    with value_error("orientation='up'"):
         dataclasses.replace(TINY, orientation="up")
 
 
@@ -155,22 +157,22 @@ def test_signatures_take_the_place_of_coordinates(tmp_path):
     config = dataclasses.replace(TINY, inputs="hks")
     data = rna.load(config, cache_dir=str(tmp_path))
     features = np.concatenate([surface.features for surface in data.train])
-    np.testing.assert_allclose(features.mean(axis=0), 0, atol=1e-4)
-    np.testing.assert_allclose(features.std(axis=0)[:12], 1, rtol=1e-2)
+    assert_allclose(features.mean(axis=0), 0, atol=1e-4)
+    assert_allclose(features.std(axis=0)[:12], 1, rtol=1e-2)
     (first, *_) = data.test
     assert first.mesh_points.shape == (30, 3)
     assert first.features.shape == (30, 16)
     (sight, *_) = rna.seen(config, data.test)
-    np.testing.assert_array_equal(sight.mesh_points, first.features)
+    assert_array_equal(sight.mesh_points, first.features)
     model = rna.OnFeatures(lambda x, quadrature_weights=None: 2 * x)
     sample = {"mesh_points": first.mesh_points, "features": first.features}
     found = rna.operators.call(model, sample)
-    np.testing.assert_allclose(found, 2 * first.features)
-    with pytest.raises(ValueError, match="orientation='random' has no meaning"):
+    assert_allclose(found, 2 * first.features)
+    with value_error("orientation='random' has no meaning"):
         dataclasses.replace(config, orientation="random")
-    with pytest.raises(ValueError, match="length=0 gives every surface"):
+    with value_error("length=0 gives every surface"):
         dataclasses.replace(config, length=0.0)
-    with pytest.raises(ValueError, match="inputs='normals'"):
+    with value_error("inputs='normals'"):
         dataclasses.replace(config, inputs="normals")
 
 
@@ -178,9 +180,9 @@ def test_turned_surfaces_are_rotated_the_same_way_every_time():
     surfaces = dataset.generate(3, seed=0, num_points=30)
     turned, again = rna.turned(surfaces), rna.turned(surfaces)
     for before, after, same in zip(surfaces, turned, again, strict=True):
-        np.testing.assert_array_equal(after.mesh_points, same.mesh_points)
+        assert_array_equal(after.mesh_points, same.mesh_points)
         products = [p @ p.T for p in (before.mesh_points, after.mesh_points)]
-        np.testing.assert_allclose(*products, rtol=1e-3, atol=1)
+        assert_allclose(*products, rtol=1e-3, atol=1)
         assert np.abs(after.mesh_points - before.mesh_points).max() > 1
     first, second = (
         np.linalg.lstsq(a.mesh_points, b.mesh_points)[0]
@@ -218,7 +220,7 @@ def test_a_run_leaves_everything_in_its_folder(tmp_path):
     placed = rna.load(config, cache_dir=str(tmp_path)).test[row].mesh_points
     scores = operator(np.asarray(placed))
     assert scores.shape == (30, dataset.NUM_CLASSES)
-    np.testing.assert_array_equal(scores.argmax(axis=1), predicted)
+    assert_array_equal(scores.argmax(axis=1), predicted)
     for key in ("most_frequent", "nearest_neighbour", "accuracy_vertices"):
         assert 0 <= result[key] <= result["limit_vertices"] <= 1
     assert (tmp_path / "run/functional-0/figures/fields.png").stat().st_size > 1000

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from numpy.testing import assert_allclose
 
 pytest.importorskip("matplotlib")
 
@@ -101,7 +102,7 @@ def test_the_rate_is_annealed_as_the_authors_scheduler_does():
         updates.append(-float(update))
     # CosineAnnealingLR(T_max=10, eta_min=0): closed form of its documentation.
     expected = 1e-4 * 0.5 * (1 + np.cos(np.pi * np.arange(10) / 10))
-    np.testing.assert_allclose(updates, expected, rtol=1e-4)
+    assert_allclose(updates, expected, rtol=1e-4)
 
 
 @pytest.mark.nightly
@@ -115,8 +116,8 @@ def test_muon_turns_kernels_alone():
     updates, _ = optimizer.update(params, optimizer.init(params), params)
     # Singular values of about one, times the rate, 0.2 and the root of the larger side.
     found = np.linalg.svd(updates["kernel"], compute_uv=False)
-    np.testing.assert_allclose(found, 0.1 * 0.2 * 2, rtol=0.35)
-    np.testing.assert_allclose(updates["scale"], -0.1, rtol=1e-4)
+    assert_allclose(found, 0.1 * 0.2 * 2, rtol=0.35)
+    assert_allclose(updates["scale"], -0.1, rtol=1e-4)
 
 
 def test_every_ridge_is_a_member_of_the_models_that_have_one():
@@ -211,7 +212,7 @@ def test_seeds_differ_and_models_share_their_tasks(finished):
         key = jax.random.fold_in(jax.random.fold_in(jax.random.key(0), 1), 0)
         tasks = sample(key, num_tasks=2, num_context=10, num_query=3)
         expected = jnp.mean(tasks.query_values**2)
-    np.testing.assert_allclose(first[0], expected, rtol=1e-2)
+    assert_allclose(first[0], expected, rtol=1e-2)
 
 
 @pytest.mark.nightly
@@ -241,7 +242,7 @@ def test_errors_are_those_of_the_first_observations():
     assert found.shape == (7, 8)
     for size, error in zip(sinusoid.CONTEXTS, found.mean(axis=0), strict=True):
         average = y[:, :size].mean(axis=1, keepdims=True)
-        np.testing.assert_allclose(error, np.mean((target - average) ** 2), rtol=1e-5)
+        assert_allclose(error, np.mean((target - average) ** 2), rtol=1e-5)
 
 
 def test_errors_that_are_not_finite_are_refused():

@@ -4,11 +4,13 @@ import jax
 import numpy as np
 import pytest
 from flax import nnx
+from numpy.testing import assert_allclose
 
 from experiments import burgers, stability, stability_spaces
 from opjax.learn.json_files import read_object
 from tests import refused, sessions
 from tests.experiments.results import read_result
+from tests.learn.tiny import filled
 from tests.selection import by_day
 
 TINY = dataclasses.replace(
@@ -51,7 +53,7 @@ def test_a_run_leaves_constants_of_all_grids_tables_and_a_figure(folder):
     # The layer divides its averages by the number of points, and so does the softmax.
     for form in ("operator", "softmax"):
         slope = result[f"slope_{form}_before_linear_none"]
-        np.testing.assert_allclose(slope, -1, atol=0.1)
+        assert_allclose(slope, -1, atol=0.1)
     assert (folder / "stability.png").exists()
     assert "Slope of log c" in (folder / "tables.md").read_text()
 
@@ -64,14 +66,14 @@ def test_attention_of_the_spaces_is_that_of_the_layer(model, rng):
     wide = dataclasses.replace(TINY, models=(model,), normalizations=(kind,))
     (member,) = wide.members().values()
     with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
-        model = burgers.build(member, nnx.Rngs(0))
+        model = filled(lambda rngs: burgers.build(member, rngs))
         attention = jax.tree.map(lambda leaf: leaf[0], model.layers).attention
         points = np.arange(20, dtype=np.float32)[:, None] / 20
         x = rng.normal(size=(20, TINY.width)).astype(np.float32)
         found = stability_spaces.spaces(attention, x, points)
         merged = np.concatenate(list(found.attended), axis=1)
         expected = attention(x, mesh_points=points)
-        np.testing.assert_allclose(attention.out(merged), expected, atol=1e-5)
+        assert_allclose(attention.out(merged), expected, atol=1e-5)
 
 
 def test_constants_are_those_of_the_functions_whatever_the_grid():
@@ -82,9 +84,9 @@ def test_constants_are_those_of_the_functions_whatever_the_grid():
     found, ranks = stability_spaces.constants(grids, tolerance=1e-3)
     assert ranks == {"query": 2, "key": 3, "value": 2}
     for one in found:
-        np.testing.assert_allclose(one["key"], 1, rtol=1e-10)
+        assert_allclose(one["key"], 1, rtol=1e-10)
         # cos x - cos 2x is the worst tested of cos x and cos 2x.
-        np.testing.assert_allclose(one["value"], 3**-0.5, rtol=1e-10)
+        assert_allclose(one["value"], 3**-0.5, rtol=1e-10)
 
 
 def test_functions_that_nearly_depend_on_others_do_not_count():
@@ -93,7 +95,7 @@ def test_functions_that_nearly_depend_on_others_do_not_count():
         [spaces(query, query, waves(64, 1, 3))] * 2, tolerance=1e-3
     )
     assert ranks["query"] == 1
-    np.testing.assert_allclose(found[0]["value"], 1, rtol=1e-6)
+    assert_allclose(found[0]["value"], 1, rtol=1e-6)
 
 
 def test_slopes_are_those_of_the_logarithms():
@@ -103,8 +105,8 @@ def test_slopes_are_those_of_the_logarithms():
         for state, p in (("before", 0.01), ("before", -0.02), ("after", -1.0))
     ]
     found = stability.slopes(rows)
-    np.testing.assert_allclose(found["slope_value_before"], -0.005)
-    np.testing.assert_allclose(found["slope_value_after"], -1)
+    assert_allclose(found["slope_value_before"], -0.005)
+    assert_allclose(found["slope_value_after"], -1)
     assert (found["flat_value_before"], found["flat_value_after"]) == (1, 0)
     assert "slope_key_after" not in found
 

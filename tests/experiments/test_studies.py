@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 from flax import nnx
+from numpy.testing import assert_allclose, assert_array_equal
 
 from experiments import studies
 from opjax.samples import Sample
@@ -30,7 +31,7 @@ def test_cells_are_medians_and_ranges_in_the_asked_order():
     cells = studies.across(mine, "points", (8, 16))
     shown = [studies.spread(cell, "error", 10, digits=3) for cell in cells]
     assert shown == ["15 [10, 20]", "30 [20, 40]"]
-    np.testing.assert_array_equal(studies.column(cells[0], "error", 10), [10, 20])
+    assert_array_equal(studies.column(cells[0], "error", 10), [10, 20])
     with pytest.raises(KeyError):
         studies.across(mine, "points", (32,))
 
@@ -44,10 +45,8 @@ def test_baselines_are_the_mean_field_the_nearest_case_and_pod(rng):
     errors = studies.baseline_errors(cases[:9], cases[9:])
     mean, seen, asked = inputs[:9].mean(), inputs[:9, 0], inputs[9:, 0]
     nearest = seen[np.abs(seen - asked[:, None]).argmin(axis=1)]
-    np.testing.assert_allclose(errors["mean field"], np.mean(abs(mean / asked - 1)))
-    np.testing.assert_allclose(
-        errors["nearest case"], np.mean(abs(nearest / asked - 1))
-    )
+    assert_allclose(errors["mean field"], np.mean(abs(mean / asked - 1)))
+    assert_allclose(errors["nearest case"], np.mean(abs(nearest / asked - 1)))
     assert errors["POD with RBF"] < errors["nearest case"]
 
 
@@ -67,7 +66,7 @@ def test_a_seed_has_its_own_start_and_a_stack_its_members():
     for seed in (0, 1):
         expected = jax.tree.leaves(start(seed))
         actual = jax.tree.leaves(studies.one_of(both, seed))
-        jax.tree.map(np.testing.assert_array_equal, actual, expected)
+        jax.tree.map(assert_array_equal, actual, expected)
 
 
 def test_the_last_line_ends_with_seconds_seeds_and_data():

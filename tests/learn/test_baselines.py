@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.interpolate import RBFInterpolator
 
 from opjax import learn
@@ -34,6 +35,7 @@ from opjax.samples.mirror import Mirror, mirrored
 from opjax.samples.stored import Stored
 from opjax.training.checkpoint import CheckpointError
 from tests.learn.tiny import QUICK, TINY, filled
+from tests.refused import value_error
 
 FIELDS = Fields((Field("u", (0,), 2.0), Field("v", (1, 2), 3.0)))
 
@@ -84,11 +86,11 @@ def test_meshes_of_one_topology_correspond_and_others_do_not(cases, rng):
 
 def test_interpolated_values_are_kept_at_points_that_have_some(rng):
     points, values = rng.uniform(size=(30, 2)), rng.normal(size=(30, 2))
-    np.testing.assert_allclose(interpolated(points, values, points), values)
+    assert_allclose(interpolated(points, values, points), values)
     between = interpolated(points, values, rng.uniform(size=(9, 2)))
     assert (between <= values.max(axis=0)).all()
     constant = interpolated(points, np.ones((30, 1)), rng.normal(size=(5, 2)))
-    np.testing.assert_allclose(constant, 1)
+    assert_allclose(constant, 1)
 
 
 def test_pod_is_exact_where_fields_are_polynomials_of_the_scalars(rng):
@@ -98,11 +100,9 @@ def test_pod_is_exact_where_fields_are_polynomials_of_the_scalars(rng):
     assert found.names == [MEAN, NEAREST, POD]
     assert {one.radial.kernel for one in found.choices[:2]} == {"quintic"}
     for one in cases[20:]:
-        np.testing.assert_allclose(found.predict(POD, one), one.target, atol=1e-8)
-        np.testing.assert_allclose(found.predict(BEST, one), one.target, atol=1e-8)
-        np.testing.assert_allclose(
-            found.predict_scalars(POD, one), one.target_scalars, atol=1e-8
-        )
+        assert_allclose(found.predict(POD, one), one.target, atol=1e-8)
+        assert_allclose(found.predict(BEST, one), one.target, atol=1e-8)
+        assert_allclose(found.predict_scalars(POD, one), one.target_scalars, atol=1e-8)
     assert found.best == [POD, POD]
     assert "the scalars" in found.words(POD)
 
@@ -118,21 +118,19 @@ def test_scalars_that_follow_from_others_or_are_twice_there_do_no_harm(cases):
     assert POD in found.names
     for one, other in zip(cases[20:], more[20:], strict=True):
         exact = plain.predict(POD, one)
-        np.testing.assert_allclose(found.predict(POD, other), exact, atol=0.1)
+        assert_allclose(found.predict(POD, other), exact, atol=0.1)
 
 
 def test_the_mean_field_and_the_nearest_case_are_those_of_numpy(cases):
     found, asked = Baselines.fit(cases[:20], FIELDS), cases[20]
     mean = np.mean([one.target for one in cases[:20]], axis=0)
-    np.testing.assert_allclose(found.predict(MEAN, asked), mean)
+    assert_allclose(found.predict(MEAN, asked), mean)
     scalars = np.stack([one.scalars for one in cases[:20]])
     far = np.linalg.norm((scalars - asked.scalars) / scalars.std(axis=0), axis=1)
     assert found.nearest.inputs == "scalars"
     nearest = cases[int(np.argmin(far))]
-    np.testing.assert_array_equal(found.predict(NEAREST, asked), nearest.target)
-    np.testing.assert_array_equal(
-        found.predict_scalars(NEAREST, asked), nearest.target_scalars
-    )
+    assert_array_equal(found.predict(NEAREST, asked), nearest.target)
+    assert_array_equal(found.predict_scalars(NEAREST, asked), nearest.target_scalars)
 
 
 def test_left_out_cases_are_predicted_by_the_others_alone(cases):
@@ -145,7 +143,7 @@ def test_left_out_cases_are_predicted_by_the_others_alone(cases):
     for row in range(3):
         rest = np.arange(len(cases)) != row
         direct = RBFInterpolator(inputs[rest], fields[rest], kernel="cubic", degree=1)
-        np.testing.assert_allclose(
+        assert_allclose(
             modes.field(found[row]), direct(inputs[row : row + 1])[0], atol=1e-8
         )
 
@@ -164,7 +162,7 @@ def test_left_out_fields_have_the_errors_that_choose(cases):
             for p, c in zip(predicted, cases, strict=True)
         ]
         best = found.errors[found.best[place]][place]
-        np.testing.assert_allclose(np.mean(errors), best, rtol=1e-6)
+        assert_allclose(np.mean(errors), best, rtol=1e-6)
 
 
 def test_more_than_a_few_cases_are_left_out_in_folds():
@@ -202,10 +200,10 @@ def test_mirrored_copies_have_no_part_where_meshes_correspond(cases, rng):
     once, found = Baselines.fit(cases, FIELDS), Baselines.fit(twice, FIELDS)
     asked = case(rng, (0.3, -0.2))
     assert found.rows == list(range(24))
-    np.testing.assert_array_equal(found.predict(POD, asked), once.predict(POD, asked))
+    assert_array_equal(found.predict(POD, asked), once.predict(POD, asked))
     splits = Splits(twice, cases[:3], cases[:3], "cases")
     normalizer = Normalizer(np.zeros(3), np.ones(3))
-    with pytest.raises(ValueError, match="omit one of them"):
+    with value_error("omit one of them"):
         Difference.fit(splits, FIELDS, normalizer)
 
 
@@ -244,7 +242,7 @@ def test_on_meshes_of_their_own_values_are_interpolated_between_boxes(rng):
     assert error[POD] < 0.03
     assert error[POD] < error[NEAREST] < error[MEAN]
     known = cases[3]
-    np.testing.assert_allclose(found.predict(NEAREST, known), known.target, atol=1e-6)
+    assert_allclose(found.predict(NEAREST, known), known.target, atol=1e-6)
 
 
 @pytest.mark.parametrize("differing", [False, True])
@@ -257,11 +255,11 @@ def test_what_is_saved_predicts_the_same(tmp_path, cases, rng, differing):
     assert again.names == found.names
     assert again.notes == found.notes
     for name in [*found.names, BEST]:
-        np.testing.assert_allclose(
+        assert_allclose(
             again.predict(name, cases[-1]), found.predict(name, cases[-1]), rtol=1e-12
         )
     for name in found.names:
-        np.testing.assert_array_equal(
+        assert_array_equal(
             again.predict_scalars(name, cases[-1]),
             found.predict_scalars(name, cases[-1]),
         )
@@ -274,17 +272,17 @@ def test_a_damaged_file_is_refused_by_name(tmp_path, cases):
         arrays = dict(file)
     for text in ("{}", "[]", "no JSON"):
         np.savez(tmp_path / FILE, **arrays | {"text": np.asarray(text)})
-        with pytest.raises(ValueError, match=r"baselines.npz is damaged"):
+        with value_error(r"baselines.npz is damaged"):
             Baselines.load(tmp_path)
     for name in ("weights", "target", "scalars", "shape", "size", "shape_modes"):
         np.savez(tmp_path / FILE, **arrays | {name: arrays[name][1:]})
-        with pytest.raises(ValueError, match=r"baselines.npz is damaged"):
+        with value_error(r"baselines.npz is damaged"):
             Baselines.load(tmp_path)
         np.savez(tmp_path / FILE, **arrays | {name: np.nan * arrays[name]})
-        with pytest.raises(ValueError, match=rf"damaged: {name} has shape"):
+        with value_error(rf"damaged: {name} has shape"):
             Baselines.load(tmp_path)
     (tmp_path / FILE).write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ValueError, match=r"baselines.npz is damaged"):
+    with value_error(r"baselines.npz is damaged"):
         Baselines.load(tmp_path)
 
 
@@ -320,12 +318,10 @@ def test_numbers_are_those_of_operators(cases):
             / np.linalg.norm(roots * one.target[:, 1:])
         )
     numbers = found.numbers[MEAN]
-    np.testing.assert_allclose(numbers["relative_l2_v"], np.mean(errors))
-    np.testing.assert_allclose(numbers["relative_l2_worst_v"], np.max(errors))
+    assert_allclose(numbers["relative_l2_v"], np.mean(errors))
+    assert_allclose(numbers["relative_l2_worst_v"], np.max(errors))
     s = np.array([one.target_scalars[0] for one in cases])
-    np.testing.assert_allclose(
-        numbers["s_error"], np.abs(s[:20].mean() - s[20:]).mean()
-    )
+    assert_allclose(numbers["s_error"], np.abs(s[:20].mean() - s[20:]).mean())
 
 
 def test_the_page_says_who_wins_and_what_follows(cases):
@@ -356,7 +352,7 @@ def test_errors_of_all_channels_together_are_those_of_papers(cases):
             np.linalg.norm(roots * (mean - one.target))
             / np.linalg.norm(roots * one.target)
         )
-    np.testing.assert_allclose(found["relative_l2"], np.mean(errors))
+    assert_allclose(found["relative_l2"], np.mean(errors))
     assert measure.decisive == {"target": "relative_l2"}
 
 
@@ -419,13 +415,13 @@ def test_predictions_have_the_errors_of_baselines_and_one_predicts(run, capsys):
     assert "POD with RBF" in capsys.readouterr().err
     rows = json.loads((folder / "a" / "report.json").read_text())
     each = [row["baselines"][POD]["fields"]["u"]["relative_l2"] for row in rows]
-    np.testing.assert_allclose(result["baselines"][POD]["relative_l2_u"], np.mean(each))
+    assert_allclose(result["baselines"][POD]["relative_l2_u"], np.mean(each))
     instead = dataclasses.replace(options, output=folder / "b", baseline=POD)
     other = predict.run(instead)
     assert other["baseline"] == POD
     assert other["relative_l2_u"] == result["baselines"][POD]["relative_l2_u"]
     with np.load(folder / "b" / "case_35.npz") as file:
-        np.testing.assert_allclose(file["prediction_u"][:, None], file["u"], atol=0.05)
+        assert_allclose(file["prediction_u"][:, None], file["u"], atol=0.05)
 
 
 def test_a_baseline_that_is_not_there_is_refused(run, tmp_path):
@@ -434,12 +430,12 @@ def test_a_baseline_that_is_not_there_is_refused(run, tmp_path):
     assert Beside.of(found, POD).instead == POD
     apart = found._replace(folder=tmp_path / "member")
     assert Beside.of(apart) is None
-    with pytest.raises(ValueError, match=r"there is no baselines.npz"):
+    with value_error(r"there is no baselines.npz"):
         Beside.of(apart, POD)
     few = Baselines.fit([case(None, (0.1 * i, 0.0)) for i in range(2)])
-    with pytest.raises(ValueError, match=r"only has mean_field, nearest_case"):
+    with value_error(r"only has mean_field, nearest_case"):
         Beside(few, POD).check(tmp_path)
-    with pytest.raises(ValueError, match=r"--stream has no effect with --baseline"):
+    with value_error(r"--stream has no effect with --baseline"):
         predict.PredictOptions(
             workdir="w", input=("i",), output="o", stream=True, baseline=POD
         )
@@ -472,7 +468,7 @@ def test_an_operator_that_starts_from_a_baseline_adds_to_it(started):
     mean, std = trained.normalizers["target"]
     change = np.asarray(plain, float) - mean
     expected = trained.start.baselines.predict(BEST, one) + shares * change
-    np.testing.assert_allclose(found(one), expected, rtol=1e-5, atol=1e-5)
+    assert_allclose(found(one), expected, rtol=1e-5, atol=1e-5)
     assert (np.asarray(std) > 0).all()
 
 
@@ -482,7 +478,7 @@ def test_chunks_of_an_operator_that_starts_from_a_baseline_add_to_it(started):
     build = functools.partial(operators.build, config, trained.description.sizes)
     found = trained._replace(model=filled(build))
     parts, whole = (found(splits.test[0], limits=Limits(size)) for size in (16, 1000))
-    np.testing.assert_allclose(parts, whole, rtol=1e-4, atol=1e-4)
+    assert_allclose(parts, whole, rtol=1e-4, atol=1e-4)
 
 
 def test_the_difference_is_that_of_cases_left_out(started):
@@ -493,7 +489,7 @@ def test_the_difference_is_that_of_cases_left_out(started):
         for one, values in zip(splits.train, made.left_out(), strict=True)
     ]
     std = np.sqrt(np.mean([np.mean(one**2, axis=0) for one in left], axis=0))
-    np.testing.assert_allclose(trained.normalizers["target"].std, std, rtol=1e-5)
+    assert_allclose(trained.normalizers["target"].std, std, rtol=1e-5)
 
 
 def test_numbers_of_a_run_that_starts_from_a_baseline_are_those_of_the_sum(started):
@@ -504,7 +500,7 @@ def test_numbers_of_a_run_that_starts_from_a_baseline_are_those_of_the_sum(start
         roots = np.sqrt(one.quadrature_weights)[:, None]
         wrong = roots * (trained(one) - one.target)[:, 1:]
         errors.append(np.linalg.norm(wrong) / np.linalg.norm(roots * one.target[:, 1:]))
-    np.testing.assert_allclose(result["relative_l2_v"], np.mean(errors), rtol=1e-3)
+    assert_allclose(result["relative_l2_v"], np.mean(errors), rtol=1e-3)
     assert result["share_of_model_u"] == trained.start.shares[0]
     assert result["relative_l2_u"] <= 1.1 * result["baselines"][POD]["relative_l2_u"]
 
@@ -513,7 +509,7 @@ def test_what_an_operator_starts_from_is_saved_with_it(started, tmp_path):
     trained, splits, folder = started
     trained.save(tmp_path / "copy")
     again = learn.load(tmp_path / "copy", own_model=QUICK)
-    np.testing.assert_array_equal(again(splits.test[0]), trained(splits.test[0]))
+    assert_array_equal(again(splits.test[0]), trained(splits.test[0]))
     (tmp_path / "copy" / FILE).unlink()
     with pytest.raises(CheckpointError, match="its baseline is invalid"):
         learn.load(tmp_path / "copy", own_model=QUICK)
@@ -535,7 +531,7 @@ def test_what_cannot_start_from_a_baseline_is_refused(started, tmp_path):
             dataclasses.replace(train.Config(), models=(QUICK,), init_from=str(folder))
         ),
     ):
-        with pytest.raises(ValueError, match="uses a baseline"):
+        with value_error("uses a baseline"):
             refused()
     for options in (
         {"time": "unrolled"},
@@ -544,10 +540,10 @@ def test_what_cannot_start_from_a_baseline_is_refused(started, tmp_path):
         {"loss": "joint"},
         {"init_from": "runs/a"},
     ):
-        with pytest.raises(ValueError, match="start_from=baseline has no effect with"):
+        with value_error("start_from=baseline has no effect with"):
             dataclasses.replace(train.Config(), start_from="baseline", **options)
     none = splits._replace(validation=[])
-    with pytest.raises(ValueError, match="there are no validation samples"):
+    with value_error("there are no validation samples"):
         Difference.fit(none, FIELDS, trained.normalizers["target"])
 
 
@@ -572,14 +568,14 @@ def test_validation_weighs_the_model_by_least_squares_or_leaves_it_out(cases, rn
         decision = Decision(difference, Validation(few, changes), None, None)
         return decision.shares(None, FIELDS)
 
-    np.testing.assert_allclose(shares([2 * part for part in left]), 0.5)
-    np.testing.assert_allclose(shares([part / 3 for part in left]), 1)
-    np.testing.assert_allclose(shares([-part for part in left]), 0)
+    assert_allclose(shares([2 * part for part in left]), 0.5)
+    assert_allclose(shares([part / 3 for part in left]), 1)
+    assert_allclose(shares([-part for part in left]), 0)
     only_v = [part * [-1, 1, 1] for part in left]
-    np.testing.assert_allclose(shares(only_v), [0, 1, 1])
+    assert_allclose(shares(only_v), [0, 1, 1])
     noise = [rng.normal(size=part.shape) for part in left]
     assert (shares(noise) < 0.2).all()
     # Better in four of six cases only: the mean falls, by 1.6 standard errors.
     factors = (1.0, 1.0, 1.0, 1.0, -1.0, 0.2)
     mixed = [one * part for one, part in zip(factors, left, strict=True)]
-    np.testing.assert_allclose(shares(mixed), 0)
+    assert_allclose(shares(mixed), 0)

@@ -7,10 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import learn, training
 from opjax.learn.run.metrics_file import MetricsWriter
 from opjax.learn.run.sources import make_batches
+from tests.refused import value_error
 
 RATES, SEEDS = (0.1, 0.02), (0, 5)
 STEPS = {"num_steps": 7, "steps_per_call": 3}
@@ -57,8 +59,8 @@ def test_replicas_are_the_single_runs(tmp_path):
         )
         task = learn.FreshTask(draw=sample, loss=loss)
         alone = learn.fit(task, start(), settings, folder=tmp_path / f"{i}")
-        np.testing.assert_allclose(found.losses[i], alone.losses, rtol=1e-5)
-        np.testing.assert_allclose(found.model["w"][i], alone.model["w"], rtol=1e-5)
+        assert_allclose(found.losses[i], alone.losses, rtol=1e-5)
+        assert_allclose(found.model["w"][i], alone.model["w"], rtol=1e-5)
     rows = [(row["epoch"], row["step"]) for row in found.history]
     assert rows == [(1, 3), (2, 6), (3, 7)]
 
@@ -66,9 +68,9 @@ def test_replicas_are_the_single_runs(tmp_path):
 @pytest.mark.nightly
 def test_a_replica_that_diverges_stops_alone(tmp_path, capsys):
     found = replicas(tmp_path / "some", rates=(0.1, 1e30), seeds=(0,))
-    np.testing.assert_array_equal(found.finite, [True, False])
+    assert_array_equal(found.finite, [True, False])
     alone = replicas(tmp_path / "one", rates=(0.1,), seeds=(0,))
-    np.testing.assert_allclose(found.losses[0], alone.losses[0], rtol=1e-6)
+    assert_allclose(found.losses[0], alone.losses[0], rtol=1e-6)
     assert np.isnan(found.losses[1, -1])
     assert np.isfinite(found.model["w"]).all()  # the last good one
     assert found.history[-1]["diverged"] == 1
@@ -96,24 +98,22 @@ def test_replicas_resume_with_the_same_bits(tmp_path, monkeypatch):
         with pytest.raises(Stop):
             replicas(tmp_path / "parts", **always)
     parts = replicas(tmp_path / "parts", **always)
-    np.testing.assert_array_equal(parts.losses, whole.losses)
-    np.testing.assert_array_equal(parts.model["w"], whole.model["w"])
-    np.testing.assert_array_equal(parts.finite, whole.finite)
+    assert_array_equal(parts.losses, whole.losses)
+    assert_array_equal(parts.model["w"], whole.model["w"])
+    assert_array_equal(parts.finite, whole.finite)
 
 
 def test_what_replicas_cannot_do_is_refused(tmp_path):
     settings = learn.Settings(**STEPS)
     three = learn.Replicas((0, 1), {"rate": jnp.ones(3)})
     task = learn.FreshTask(draw=sample, loss=loss, replicas=three)
-    with pytest.raises(
-        ValueError, match="3 replicas cannot be divided equally among 2 seeds"
-    ):
+    with value_error("3 replicas cannot be divided equally among 2 seeds"):
         learn.fit(task, start(3), settings, folder=tmp_path / "a")
     validation = (sample(jax.random.key(0), 0),)
     task = dataclasses.replace(task, metric=loss, validation=validation)
     one = learn.Replicas((0,), {"rate": jnp.ones(1)})
     task = dataclasses.replace(task, replicas=one)
-    with pytest.raises(ValueError, match="Replicas cannot be validated"):
+    with value_error("Replicas cannot be validated"):
         learn.fit(task, start(1), settings, folder=tmp_path / "b")
 
 

@@ -9,11 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import files, learn, samples, training
 from opjax.datasets import heat
 from opjax.learn.run import batches, buckets
 from opjax.samples import summaries
+from tests.refused import value_error
 
 OPTIONS = {"batch_size": 2, "num_buckets": 2}
 OPTIMIZER = functools.partial(
@@ -52,7 +54,7 @@ def test_files_are_padded_and_stacked_as_arrays_are(sizes, tmp_path):
             actual = buckets.rows(one, chosen)
             assert actual.keys() == arrays.keys()
             for name, array in actual.items():
-                np.testing.assert_array_equal(array, other[name][chosen])
+                assert_array_equal(array, other[name][chosen])
 
 
 def predict(model, sample):
@@ -136,11 +138,11 @@ def test_a_file_that_is_gone_or_damaged_stops_the_run_with_its_name(tmp_path):
     file = pathlib.Path(bucket.found.places[0].file)
     content = file.read_bytes()
     file.write_bytes(content[: len(content) // 2])
-    with pytest.raises(ValueError, match=f"Cannot read {file}"):
+    with value_error(f"Cannot read {file}"):
         fit(stored, run)
     other = write(tmp_path / "other", (6,)) / "0.npz"
     file.write_bytes(other.read_bytes())
-    with pytest.raises(ValueError, match=f"{file} has different points or channels"):
+    with value_error(f"{file} has different points or channels"):
         fit(stored, run)
     file.unlink()
     with pytest.raises(FileNotFoundError, match=f"{file} existed when the run"):
@@ -184,11 +186,11 @@ def test_summaries_know_what_arrays_have(tmp_path):
     for name in ("features", "target"):
         values = np.concatenate([getattr(s, name) for s in found]).astype(float)
         mean, std = summaries.mean_and_std(known, name)
-        np.testing.assert_allclose(mean, values.mean(axis=0), rtol=1e-12)
-        np.testing.assert_allclose(std, values.std(axis=0, ddof=1), rtol=1e-12)
+        assert_allclose(mean, values.mean(axis=0), rtol=1e-12)
+        assert_allclose(std, values.std(axis=0, ddof=1), rtol=1e-12)
         low, high = summaries.limits(known, name)
-        np.testing.assert_array_equal(low, values.min(axis=0))
-        np.testing.assert_array_equal(high, values.max(axis=0))
+        assert_array_equal(low, values.min(axis=0))
+        assert_array_equal(high, values.max(axis=0))
     alone = summaries.of([found[0]._replace(target=np.ones((1, 1)))])
-    with pytest.raises(ValueError, match="needs at least two points"):
+    with value_error("needs at least two points"):
         summaries.mean_and_std([alone[0]._replace(num_points=1)], "target")

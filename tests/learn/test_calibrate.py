@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 import scipy.stats
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import _formats, files
 from opjax.learn.cli import calibrate as program
@@ -18,6 +19,7 @@ from opjax.learn.registry import operators
 from opjax.samples.digests import digest
 from tests.learn.test_predict import make, operator, write
 from tests.learn.tiny import QUICK
+from tests.refused import value_error
 
 SLUG = operators.slug(QUICK)
 load = functools.partial(trained_operators.load, own_model=QUICK)
@@ -85,10 +87,10 @@ def test_calibration_cases_lie_inside_as_their_quantile_says(run, tmp_path):
         ):
             extra = {"prediction_u_lower", "prediction_u_upper"}
             assert set(both.files) - set(old.files) == extra
-            np.testing.assert_array_equal(both["prediction_u"], old["prediction_u"])
+            assert_array_equal(both["prediction_u"], old["prediction_u"])
             width = both["prediction_u_upper"] - both["prediction_u_lower"]
-            np.testing.assert_allclose(width, width[0], rtol=1e-4)
-            np.testing.assert_allclose(width.mean(), after["width"], rtol=1e-4)
+            assert_allclose(width, width[0], rtol=1e-4)
+            assert_allclose(width.mean(), after["width"], rtol=1e-4)
     shared = set(before) - {"output", "seconds"}
     assert {k: after[k] for k in shared} == {k: before[k] for k in shared}
 
@@ -121,9 +123,9 @@ def test_the_order_of_files_does_not_matter(width, rng, tmp_path):
     one = calibration.calibrate(found, samples, width=width)
     other = calibration.calibrate(found, samples[::-1], width=width)
     assert one.factors == other.factors
-    np.testing.assert_array_equal(one.scores, other.scores)
+    assert_array_equal(one.scores, other.scores)
     for end, again in zip(one.band(samples[0]), other.band(samples[0]), strict=True):
-        np.testing.assert_array_equal(end, again)
+        assert_array_equal(end, again)
 
 
 def noisy(rng, count, size):
@@ -207,9 +209,7 @@ def test_an_ensemble_is_as_wide_as_its_seeds_are_apart(rng, tmp_path):
     loaded = load(tmp_path)
     known = calibration.load_calibration(loaded, own_model=QUICK)
     sample = make(rng, 9)
-    np.testing.assert_allclose(
-        known.width(sample, loaded(sample)), 0.5 * (1 + 3), rtol=1e-3
-    )
+    assert_allclose(known.width(sample, loaded(sample)), 0.5 * (1 + 3), rtol=1e-3)
     path = loaded.folder / calibration.FILE
     with np.load(path) as arrays:
         kept = {name: arrays[name] for name in arrays.files}
@@ -217,13 +217,13 @@ def test_an_ensemble_is_as_wide_as_its_seeds_are_apart(rng, tmp_path):
     for floor in ({}, {"floor": np.float64(np.nan)}, {"floor": np.ones(2)}):
         rest = {name: array for name, array in kept.items() if name != "floor"}
         np.savez(path, **rest | floor)
-        with pytest.raises(ValueError, match="is damaged.*floor.*opjax-calibrate"):
+        with value_error("is damaged.*floor.*opjax-calibrate"):
             calibration.load_calibration(loaded, own_model=QUICK)
     np.savez(path, **kept)
     (tmp_path / f"{SLUG}-1" / "result.json").rename(tmp_path / "away")
-    with pytest.raises(ValueError, match="1 of 1 other seeds .* missing in"):
+    with value_error("1 of 1 other seeds .* missing in"):
         predict.run(PredictOptions(tmp_path, input=str(new), output=tmp_path / "out"))
-    with pytest.raises(ValueError, match="no other seeds.*--seeds"):
+    with value_error("no other seeds.*--seeds"):
         program.run(CalibrateOptions(tmp_path, input=str(new), width="ensemble"))
 
 
@@ -282,13 +282,13 @@ def test_a_combined_width_is_saved_and_refused_without_its_seeds(rng, tmp_path):
     with np.load(path) as arrays:
         kept = {name: arrays[name] for name in arrays.files}
     np.savez(path, **kept | {"residual": kept["residual"][:-3]})
-    with pytest.raises(ValueError, match="is damaged.*shape.*opjax-calibrate"):
+    with value_error("is damaged.*shape.*opjax-calibrate"):
         calibration.load_calibration(loaded, own_model=QUICK)
     few = ",".join(str(new / f"{i:02d}.npz") for i in range(10)).split(",")
-    with pytest.raises(ValueError, match="width='combined', whose fit uses a third"):
+    with value_error("width='combined', whose fit uses a third"):
         program.run(CalibrateOptions(tmp_path, input=few, width="combined"))
     (tmp_path / f"{SLUG}-1" / "result.json").rename(tmp_path / "away")
-    with pytest.raises(ValueError, match="no other seeds.*--seeds"):
+    with value_error("no other seeds.*--seeds"):
         program.run(CalibrateOptions(tmp_path, input=str(new), width="combined"))
 
 
@@ -303,8 +303,8 @@ def test_a_residual_width_of_an_earlier_commit_is_read(rng, tmp_path):
     wide = np.concatenate([given["residual"], np.zeros((2 * 9, 1))])
     now = widths.restore("residual", found, members=(), arrays={"residual": wide})
     values = found(sample)
-    np.testing.assert_allclose(model(sample, values), now(sample, values), rtol=1e-6)
-    with pytest.raises(ValueError, match="no coefficients with shape"):
+    assert_allclose(model(sample, values), now(sample, values), rtol=1e-6)
+    with value_error("no coefficients with shape"):
         widths.restore("combined", found, members=(), arrays=given)
 
 
@@ -323,8 +323,8 @@ def test_a_calibration_is_loaded_as_it_was_saved(rng, tmp_path):
             result.band(samples[0], kind=kind),
             strict=True,
         ):
-            np.testing.assert_array_equal(one, two)
-    with pytest.raises(ValueError, match="kind='both' is unknown"):
+            assert_array_equal(one, two)
+    with value_error("kind='both' is unknown"):
         loaded.band(samples[0], kind="both")
 
 
@@ -335,7 +335,7 @@ def test_calibrations_of_other_operators_or_formats_are_refused(run, tmp_path):
     found = load(folder)
     text = path.read_bytes()
     path.write_bytes(text[:-40])
-    with pytest.raises(ValueError, match="calibration.npz is damaged.*opjax-calibrate"):
+    with value_error("calibration.npz is damaged.*opjax-calibrate"):
         calibration.load_calibration(found)
     with np.load(files_of(tmp_path, text)) as arrays:
         kept = {name: arrays[name] for name in arrays.files}
@@ -349,7 +349,7 @@ def test_calibrations_of_other_operators_or_formats_are_refused(run, tmp_path):
     ):
         changed = json.dumps(description | change)
         np.savez(path, **kept | {"description": np.asarray(changed)})
-        with pytest.raises(ValueError, match=words):
+        with value_error(words):
             calibration.load_calibration(found)
     assert description["format"] == _formats.CALIBRATION
 
@@ -363,7 +363,7 @@ def files_of(folder, content):
 def test_samples_of_the_training_are_refused(run, tmp_path):
     folder, new = run
     (tmp_path / "seen" / "one.npz").rename(new / "copied.npz")
-    with pytest.raises(ValueError, match=r"1 of 21 .* were in the training.*copied"):
+    with value_error(r"1 of 21 .* were in the training.*copied"):
         program.run(CalibrateOptions(folder, input=str(new)))
     assert not (folder / calibration.FILE).exists()
 
@@ -378,19 +378,17 @@ def test_bad_input_is_refused(run, rng, tmp_path):
     folder, new = run
     given = str(new)
     for coverage in (0.0, 1.0, 1.5, -1.0):
-        with pytest.raises(ValueError, match="coverage=.* inside"):
+        with value_error("coverage=.* inside"):
             program.run(CalibrateOptions(folder, input=given, coverage=coverage))
-    with pytest.raises(
-        ValueError, match="20 .* too few for coverage=0.99: at least 99"
-    ):
+    with value_error("20 .* too few for coverage=0.99: at least 99"):
         program.run(CalibrateOptions(folder, input=given, coverage=0.99))
-    with pytest.raises(ValueError, match="1 calibration cases .* at least 9 "):
+    with value_error("1 calibration cases .* at least 9 "):
         program.run(CalibrateOptions(folder, input=str(new / "00.npz")))
-    with pytest.raises(ValueError, match="residual.* at least 28 are needed"):
+    with value_error("residual.* at least 28 are needed"):
         program.run(
             CalibrateOptions(folder, input=given, coverage=0.95, width="residual")
         )
-    with pytest.raises(ValueError, match="--band=pointwise .* not calibrated"):
+    with value_error("--band=pointwise .* not calibrated"):
         predict.run(
             PredictOptions(
                 folder, input=given, output=tmp_path / "out", band="pointwise"
@@ -399,18 +397,16 @@ def test_bad_input_is_refused(run, rng, tmp_path):
     sample = make(rng, 9)
     bare = tmp_path / "bare" / "a.npz"
     files.write(bare, sample._replace(name="", target=None))
-    with pytest.raises(ValueError, match="a.npz has no target"):
+    with value_error("a.npz has no target"):
         program.run(CalibrateOptions(folder, input=str(bare)))
     found = load(folder)
-    with pytest.raises(
-        ValueError, match=r"target of shape \(9, 2\), expected \(9, 1\)"
-    ):
+    with value_error(r"target of shape \(9, 2\), expected \(9, 1\)"):
         calibration.calibrate(
             found, [sample._replace(target=np.ones((9, 2), np.float32))]
         )
-    with pytest.raises(ValueError, match="width='wide' is unknown"):
+    with value_error("width='wide' is unknown"):
         calibration.calibrate(found, [sample], width="wide")
-    with pytest.raises(ValueError, match="width='constant' with 1 members"):
+    with value_error("width='constant' with 1 members"):
         calibration.calibrate(found, [sample], members=[found])
 
 
@@ -420,7 +416,7 @@ def test_fields_of_other_names_are_refused(rng, tmp_path):
     )
     write(found, 0.5)
     new = cases(rng, tmp_path / "new", 10)
-    with pytest.raises(ValueError, match="has no array 'u', only .*target"):
+    with value_error("has no array 'u', only .*target"):
         program.run(CalibrateOptions(found.folder, input=str(new)))
 
 
@@ -428,7 +424,7 @@ def test_fields_of_other_names_are_refused(rng, tmp_path):
 def test_slices_of_points_have_no_bands(run, tmp_path):
     folder, new = run
     program.run(CalibrateOptions(folder, input=str(new)))
-    with pytest.raises(ValueError, match="--band=pointwise .* slices"):
+    with value_error("--band=pointwise .* slices"):
         predict.run(
             PredictOptions(
                 folder,
@@ -458,7 +454,7 @@ def test_training_cases_are_refused_in_every_type_and_layout(run, rng, dtype):
     )
     assert digest(other) == digest(stored)
     assert digest(other) != digest(same[1])
-    with pytest.raises(ValueError, match="1 of 10 calibration cases were in the train"):
+    with value_error("1 of 10 calibration cases were in the train"):
         calibration.calibrate(found, [*same, other])
 
 
@@ -478,7 +474,7 @@ def test_members_that_were_trained_on_calibration_cases_are_refused(rng, tmp_pat
     seen = dataclasses.replace(found.description, seen=[digest(samples[3])])
     member = other._replace(description=seen, folder=tmp_path / f"{SLUG}-1")
     for width in ("ensemble", "combined"):
-        with pytest.raises(ValueError, match="1 of 20 .* of .*quick-1, for example 3"):
+        with value_error("1 of 20 .* of .*quick-1, for example 3"):
             calibration.calibrate(known, samples, width=width, members=[member])
 
 
@@ -506,4 +502,4 @@ def test_points_of_weight_zero_have_no_part_in_widths(rng, tmp_path, width):
         widths_of.append(model(masked[0], predictions[0]))
         assert np.isfinite(widths_of[-1]).all()
     counted = [array[weights > 0] for array in widths_of]
-    np.testing.assert_allclose(*counted, rtol=1e-9)
+    assert_allclose(*counted, rtol=1e-9)

@@ -11,6 +11,7 @@ from opjax.learn.predict.quantities import measure
 from tests.learn.test_functions import check_gradient, doubled, ring
 from tests.learn.test_predict import make, operator
 from tests.learn.tiny import QUICK
+from tests.refused import value_error
 from tests.selection import by_day
 
 
@@ -97,20 +98,20 @@ STRETCHES = (1.0, 1.05, 1.1, 1.2, 1.3, 1.5, 2.0, 4.0)
 
 def test_what_has_no_band_is_named(rng, tmp_path):
     found, sample = calibrated(rng, tmp_path)
-    with pytest.raises(ValueError, match="kind='all' is unknown"):
+    with value_error("kind='all' is unknown"):
         found.band_function(kind="all")
-    with pytest.raises(ValueError, match="no out-of-distribution test"):
+    with value_error("no out-of-distribution test"):
         _ = found.unlikeness
-    with pytest.raises(ValueError, match="predicts only scalars"):
+    with value_error("predicts only scalars"):
         found._replace(factors={}).band_function()
     fitted = widths.Residual(np.ones(1), found.trained, np.zeros((1, 1)))
-    with pytest.raises(ValueError, match="neighbouring points; pass the mesh"):
+    with value_error("neighbouring points; pass the mesh"):
         found._replace(width=fitted).band_function()
     band = found._replace(width=fitted).band_function(sample)
     arguments = found.trained.arguments(make(rng, 24))
-    with pytest.raises(ValueError, match="the call has 24 points"):
+    with value_error("the call has 24 points"):
         jax.eval_shape(band, found.trained.parameters, *arguments)
     earlier = likeness.Reference(0.05, np.zeros((20, 5)))
     unlikeness = found._replace(reference=earlier).unlikeness
-    with pytest.raises(ValueError, match="from an earlier opjax"):
+    with value_error("from an earlier opjax"):
         jax.eval_shape(unlikeness, found.trained.parameters, *arguments)

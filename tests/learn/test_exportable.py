@@ -16,6 +16,7 @@ from tests.exported import FILES, results_of
 from tests.learn.test_predict import operator, write
 from tests.learn.test_quantities import annulus
 from tests.learn.tiny import QUICK
+from tests.refused import value_error
 from tests.selection import by_day
 
 pytest.importorskip("flatbuffers", reason="needs opjax[export]")
@@ -116,7 +117,7 @@ def test_the_file_alone_has_the_derivatives_of_a_quantity(name, rng, tmp_path, c
     ],
 )
 def test_a_quantity_without_a_value_is_refused(text, message, rng, tmp_path):
-    with pytest.raises(ValueError, match=message):
+    with value_error(message):
         Exportable(operator(rng, tmp_path), parse(text))
 
 
@@ -128,7 +129,7 @@ def test_scalars_named_like_the_field_or_an_input_are_refused(name, rng, tmp_pat
         sizes=found.sizes._replace(target_scalars=1),
         names={**found.description.names, "target_scalars": [name]},
     )
-    with pytest.raises(ValueError, match=f"'{name}' cannot be exported.*Rename"):
+    with value_error(f"'{name}' cannot be exported.*Rename"):
         Exportable(found._replace(description=described))
 
 
@@ -137,7 +138,7 @@ def test_moments_and_fluxes_need_point_data_in_the_plane(rng, tmp_path):
     found = operator(rng, tmp_path)
     config = found.description.config | {"location": "cells"}
     of_cells = dataclasses.replace(found.description, config=config)
-    with pytest.raises(ValueError, match="cannot be exported for cell data"):
+    with value_error("cannot be exported for cell data"):
         Exportable(found._replace(description=of_cells), parse(text))
-    with pytest.raises(ValueError, match="ring.npz: max:u@hole: the boundary 'hole'"):
+    with value_error("ring.npz: max:u@hole: the boundary 'hole'"):
         found.quantity_inputs("max:u@hole", on_ring(found))

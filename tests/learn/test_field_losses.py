@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from flax import nnx
 from jax.test_util import check_grads
+from numpy.testing import assert_allclose
 
 from opjax import learn, metrics
 from opjax.files.series import SeriesSplits
@@ -20,6 +21,7 @@ from opjax.normalize import Normalizer
 from opjax.samples import Series, fields
 from opjax.samples.normalizers import encode_target
 from tests.learn.tiny import QUICK, TINY
+from tests.refused import value_error
 
 NAMES = ("p", "U", "U", "U")
 VARYING = np.array([True, True, True, False])  # U_z of a flow in the plane
@@ -64,7 +66,7 @@ def measured(rng, **units):
 @pytest.mark.parametrize("offset", [0.0, 1e7])
 def test_sizes_are_root_mean_squares_over_the_spread_of_each_field(rng, offset):
     sizes, expected = measured(rng, offset=offset)
-    np.testing.assert_allclose(np.stack(sizes), expected, rtol=1e-4)
+    assert_allclose(np.stack(sizes), expected, rtol=1e-4)
 
 
 @pytest.mark.parametrize("form", ["case", "spread", "relative"])
@@ -73,8 +75,8 @@ def test_units_of_a_field_change_no_error(form):
         FORMS[form](measured(np.random.default_rng(0), scale=scale)[0])
         for scale in [(1, 1), (1e12, 1e-12), (1e-9, 1e5)]
     ]
-    np.testing.assert_allclose(few[1], few[0], rtol=1e-5)
-    np.testing.assert_allclose(few[2], few[0], rtol=1e-5)
+    assert_allclose(few[1], few[0], rtol=1e-5)
+    assert_allclose(few[2], few[0], rtol=1e-5)
 
 
 def test_an_offset_changes_no_error_over_the_spread():
@@ -82,7 +84,7 @@ def test_an_offset_changes_no_error_over_the_spread():
         measured(np.random.default_rng(0), offset=offset)[0] for offset in (0.0, 1e8)
     ]
     for form in ("case", "spread"):
-        np.testing.assert_allclose(FORMS[form](few[1]), FORMS[form](few[0]), rtol=1e-5)
+        assert_allclose(FORMS[form](few[1]), FORMS[form](few[0]), rtol=1e-5)
 
 
 def test_masked_points_and_constant_channels_take_part_in_nothing(rng):
@@ -97,7 +99,7 @@ def test_masked_points_and_constant_channels_take_part_in_nothing(rng):
         return jnp.sum(scales.sizes(z, t, quadrature_weights=mass).error)
 
     found = scales.sizes(spoilt, t.at[0].set(jnp.nan), quadrature_weights=mass)
-    np.testing.assert_allclose(np.stack(found), np.stack(expected), rtol=1e-6)
+    assert_allclose(np.stack(found), np.stack(expected), rtol=1e-6)
     slope = jax.jit(jax.grad(total))(spoilt)
     assert not np.asarray(slope)[0].any()
     assert not np.asarray(slope)[:, 3].any()
@@ -159,7 +161,7 @@ def test_all_channels_together_have_the_relative_error_of_papers(rng):
     sizes = whole.sizes(z, t, quadrature_weights=mass)
     physical = (jnp.asarray(x[:, :3], jnp.float32) for x in (predicted, target))
     expected = metrics.relative_l2(*physical, quadrature_weights=mass)
-    np.testing.assert_allclose(field_losses.relative(sizes), [expected], rtol=1e-5)
+    assert_allclose(field_losses.relative(sizes), [expected], rtol=1e-5)
 
 
 def test_sums_of_parts_are_those_of_the_whole(rng):
@@ -176,7 +178,7 @@ def test_sums_of_parts_are_those_of_the_whole(rng):
         return scales.of_sums(jax.tree.map(jnp.add, *sums)), expected
 
     found, expected = both(z, t, mass)
-    np.testing.assert_allclose(np.stack(found), np.stack(expected), rtol=1e-4)
+    assert_allclose(np.stack(found), np.stack(expected), rtol=1e-4)
 
 
 def test_the_host_has_the_same_errors_in_physical_units(rng):
@@ -224,7 +226,7 @@ def test_the_scale_of_weights_changes_nothing(rng, scale):
         scales.sizes(z, t, quadrature_weights=jnp.asarray(w, jnp.float32))
         for w in (weights, scale * weights)
     )
-    np.testing.assert_allclose(np.stack(other), np.stack(one), rtol=1e-5)
+    assert_allclose(np.stack(other), np.stack(one), rtol=1e-5)
 
 
 def test_no_field_takes_the_key_of_another_number():
@@ -246,7 +248,7 @@ def test_neighbouring_channels_of_one_name_are_a_field(names, count, expected):
 
 
 def test_channels_of_one_name_that_are_apart_are_refused():
-    with pytest.raises(ValueError, match="U, p, U.* adjacent"):
+    with value_error("U, p, U.* adjacent"):
         fields.groups(("U", "p", "U"), 3)
 
 
@@ -360,7 +362,7 @@ def test_a_loss_of_fields_means_nothing_without_one(tmp_path):
         target_scalars="drag",
         loss="spread",
     )
-    with pytest.raises(ValueError, match="loss=spread has no effect .* only scalars"):
+    with value_error("loss=spread has no effect .* only scalars"):
         train.make_task(config)
 
 
@@ -368,7 +370,7 @@ def test_a_target_that_is_constant_everywhere_is_refused(rng):
     data = {"features": rng.normal(size=(8, 5, 5)), "target": np.ones((8, 5, 5))}
     with (
         pytest.warns(UserWarning, match="targets of all 8 samples are equal"),
-        pytest.raises(ValueError, match="target are constant in all .* nothing to"),
+        value_error("target are constant in all .* nothing to"),
     ):
         learn.train(data, preset="smoke", num_epochs=1)
 
@@ -380,16 +382,16 @@ def test_fields_by_their_names_are_arrays_side_by_side(rng):
     assert splits.channels == {"target": ("U", "U", "p")}
     first = splits.train[0]
     number = int(first.name.split()[-1])
-    np.testing.assert_allclose(first.target[:, 2], p[number], rtol=1e-6)
+    assert_allclose(first.target[:, 2], p[number], rtol=1e-6)
     data["target"]["p"] = p[:, :4]
-    with pytest.raises(ValueError, match="'U': .12, 5., 'p': .12, 4."):
+    with value_error("'U': .12, 5., 'p': .12, 4."):
         train_samples._divided(data, learn.TRAIN_PRESETS["smoke"])
 
 
 def test_the_error_of_a_case_is_over_what_it_varies_and_a_floor():
     sizes = field_losses.Sizes(np.array([0.2]), np.array([1.0]), np.array([0.3]))
     expected = 0.2 / np.sqrt(0.3**2 + field_losses.FLOOR**2)
-    np.testing.assert_allclose(field_losses.over_case(sizes), [expected])
+    assert_allclose(field_losses.over_case(sizes), [expected])
 
 
 def test_sizes_of_points_on_several_devices_are_those_of_all(rng):
@@ -406,4 +408,4 @@ def test_sizes_of_points_on_several_devices_are_those_of_all(rng):
             axis_name="points",
         )
     )(*(a.reshape(2, 15, *a.shape[1:]) for a in (z, t, w)))
-    np.testing.assert_allclose(np.stack(parts)[:, 1], np.stack(whole), rtol=1e-5)
+    assert_allclose(np.stack(parts)[:, 1], np.stack(whole), rtol=1e-5)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 import opjax
 from opjax.learn.report import drawing, figures, figures_fields, figures_seeds
@@ -141,7 +142,7 @@ def test_seeds_are_a_median_and_a_range():
     figure = figures_seeds.seeds(histories)
     (axis,) = figure.axes
     (line,) = axis.lines
-    np.testing.assert_array_equal(line.get_xydata(), [[1, 5], [2, 2], [3, 2]])
+    assert_array_equal(line.get_xydata(), [[1, 5], [2, 2], [3, 2]])
     (band,) = axis.collections
     corners = {tuple(corner) for corner in band.get_paths()[0].vertices.tolist()}
     assert corners == {(1, 4), (1, 6), (2, 1), (2, 3), (3, 1), (3, 3)}
@@ -176,7 +177,7 @@ def test_an_outcome_is_read_as_it_was_written(tmp_path, rng):
     assert seen.rows[:2] == [0, 1]
     assert set(outcome.extremes(seen.errors).values()) <= set(seen.rows)
     assert seen.samples[0].grid_shape == (6, 5)
-    np.testing.assert_allclose(seen.predicted[1], seen.samples[1].target + 0.1)
+    assert_allclose(seen.predicted[1], seen.samples[1].target + 0.1)
     assert outcome.rows([0.5]) == [0]
     assert outcome.extremes([3.0, 1.0, 2.0, 0.0]) == {
         "best": 3,
@@ -216,4 +217,4 @@ def test_what_is_kept_of_an_inspected_model_is_small():
     assert found["maps"].shape == (3, 2, 9, 9)
     assert found["basis"].shape == (3, 30, 6)
     # The functions that vary most.
-    np.testing.assert_allclose(found["basis"][0].max(axis=0), [3, 4, 5, 6, 7, 8])
+    assert_allclose(found["basis"][0].max(axis=0), [3, 4, 5, 6, 7, 8])

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from opjax import files
 from opjax.learn.cli import calibrate as program
@@ -9,6 +10,7 @@ from opjax.learn.cli import predict
 from opjax.learn.report import drawing, figures_bands
 from opjax.samples import Sample
 from tests.learn.test_predict import make, operator, write
+from tests.refused import value_error
 
 DRAWN = True  # tests/figures.py
 
@@ -29,14 +31,14 @@ def test_prediction_width_and_error_are_drawn_as_they_are(rng):
     error = np.abs(values - sample.target)[:, 0]
     expected = (values[:, 0], half[:, 0], error)
     for one, other in zip(shown, expected, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-6)
+        assert_allclose(one, other, rtol=1e-6)
     one, other = (a.collections[0].get_clim() for a in figure.axes[1:3])
     assert one == other == (0.0, 9.0)
     share = 100 * np.mean(error > half[:, 0])
     assert figure.axes[3].get_title() == f"{share:.3g} % of points outside"
     x, y = figure.axes[3].lines[0].get_data()
-    np.testing.assert_allclose(x, half[:, 0])
-    np.testing.assert_allclose(y, error)
+    assert_allclose(x, half[:, 0])
+    assert_allclose(y, error)
 
 
 def test_a_case_on_a_line_is_drawn_in_its_band(rng):
@@ -50,7 +52,7 @@ def test_a_case_on_a_line_is_drawn_in_its_band(rng):
 
 def test_a_case_without_its_target_has_no_figure(rng, tmp_path):
     bare = make(rng, 9)._replace(target=None)
-    with pytest.raises(ValueError, match="made up has no target"):
+    with value_error("made up has no target"):
         figures_bands.band(bare, np.ones((9, 1)), np.ones((9, 1)))
     pictures = figures_bands.Pictures(tmp_path / "figures", 2)
     pictures.add(bare, np.ones((9, 1)), np.ones((9, 1)))
@@ -66,10 +68,10 @@ def test_the_program_draws_as_many_cases_as_asked_for(rng, tmp_path, monkeypatch
         sample = make(rng, 12)._replace(name="")
         files.write(tmp_path / "new" / f"{i:02d}.npz", sample)
     given = {"input": str(tmp_path / "new"), "output": tmp_path / "out"}
-    with pytest.raises(ValueError, match="--band_figures=2 .* opjax-calibrate first"):
+    with value_error("--band_figures=2 .* opjax-calibrate first"):
         predict.run(predict.PredictOptions(found.folder, **given, band_figures=2))
     program.run(program.CalibrateOptions(found.folder, input=given["input"]))
-    with pytest.raises(ValueError, match="--band_figures=2 .* slices"):
+    with value_error("--band_figures=2 .* slices"):
         predict.run(
             predict.PredictOptions(found.folder, **given, band_figures=2, stream=True)
         )

@@ -21,6 +21,7 @@ from opjax.learn.run import folder as run_directory
 from opjax.learn.run.metrics_file import MetricsWriter
 from opjax.training import checkpoint
 from tests.learn import resumable
+from tests.refused import value_error
 from tests.selection import by_day
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -251,7 +252,7 @@ def test_another_configuration_is_refused_field_by_field(tmp_path):
         metrics_file.MetricsWriter(run).close()
     message = r"shape.*unknown.*width: 4 there, 5 now.*U"
     with (
-        pytest.raises(ValueError, match=message),
+        value_error(message),
         run_directory.open_run(tmp_path, Other()),
     ):
         pass
@@ -265,10 +266,10 @@ def test_another_configuration_is_refused_field_by_field(tmp_path):
 def test_a_folder_of_another_program_is_refused_field_by_field(tmp_path):
     with run_directory.open_run(tmp_path, resumable.Config()):
         pass
-    with pytest.raises(ValueError, match=r"unknown fields \['shape'\].*--workdir"):
+    with value_error(r"unknown fields \['shape'\].*--workdir"):
         run_directory.read_config(tmp_path, Other)
     (tmp_path / "config.json").write_text('{"width": 4, "sh')
-    with pytest.raises(ValueError, match=r"damaged config.json.*--workdir"):
+    with value_error(r"damaged config.json.*--workdir"):
         run_directory.read_config(tmp_path, resumable.Config)
 
 
@@ -312,7 +313,7 @@ def test_rows_wait_while_the_disk_is_full(tmp_path):
         with pytest.warns(UserWarning, match="has 1 rows of 3; the others are gone"):
             metrics_file.MetricsWriter(run, rows=3).close()
         path.write_text('{"step": 1}\n{"st"\n')
-        with pytest.raises(ValueError, match=r"metrics.jsonl is damaged in line 2"):
+        with value_error(r"metrics.jsonl is damaged in line 2"):
             metrics_file.read_metrics(tmp_path)
 
 
@@ -381,7 +382,7 @@ def test_tensorboard_gets_every_number(tmp_path):
 
 def test_unequal_numbers_of_samples_are_refused(tmp_path):
     train = resumable.data() | {"y": jnp.ones(3)}
-    with pytest.raises(ValueError, match=r"train contain \[3, 22\] samples"):
+    with value_error(r"train contain \[3, 22\] samples"):
         resumable.run(tmp_path, train=train)
 
 

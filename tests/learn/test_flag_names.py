@@ -10,6 +10,7 @@ from opjax.learn.cli import command_line, flag_names, help_models, train
 from opjax.learn.cli.train import PRESETS, Config
 from opjax.learn.config import fields, model_options
 from opjax.learn.registry import operators
+from tests.refused import value_error
 
 FEW = help_models.of_few()
 
@@ -103,7 +104,7 @@ def test_one_model_of_several_has_another_number_of_basis_functions():
     ],
 )
 def test_what_is_no_option_of_a_model_is_refused(text, message):
-    with pytest.raises(ValueError, match=message):
+    with value_error(message):
         Config(models=("gnot",), model_options=text)
 
 
@@ -121,13 +122,13 @@ def test_what_is_no_option_of_a_model_is_refused(text, message):
 )
 def test_an_option_that_no_model_reads_is_refused(text, message):
     config = dataclasses.replace(PRESETS["quick"], models=("gnot",), model_options=text)
-    with pytest.raises(ValueError, match=message):
+    with value_error(message):
         operators.check_options(config, PRESETS["quick"])
 
 
 def test_an_option_out_of_range_is_refused_for_its_model():
     config = Config(models=("gnot",), model_options="num_experts=0")
-    with pytest.raises(ValueError, match="num_experts=0 must be"):
+    with value_error("num_experts=0 must be"):
         config.members()
 
 

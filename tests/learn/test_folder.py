@@ -10,6 +10,7 @@ from opjax.files.fingerprints import difference, fingerprint
 from opjax.learn.config import RunOptions, TrainingOptions, renamed
 from opjax.learn.config.fields import option
 from opjax.learn.run import folder
+from tests.refused import value_error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +31,7 @@ def test_other_members_are_accepted_and_the_result_is_made_anew(tmp_path):
     assert once(tmp_path, first)["models"] == ["a"]
     assert once(tmp_path, more)["models"] == ["a", "b"]
     assert once(tmp_path, first)["models"] == ["a"]
-    with pytest.raises(ValueError, match=r"configuration \(width: 4 there, 5 now\)"):
+    with value_error(r"configuration \(width: 4 there, 5 now\)"):
         once(tmp_path, Config(models=("a",), width=5))
 
 
@@ -42,12 +43,12 @@ def test_a_folder_of_an_earlier_version_continues(tmp_path):
     file.write_text(json.dumps(values))
     assert folder.read_config(tmp_path, Config) == Config()
     changed = (tmp_path / "result.json").stat().st_mtime_ns
-    with pytest.raises(ValueError, match=r"eps: 1e-08 there, 1e-06 now"):
+    with value_error(r"eps: 1e-08 there, 1e-06 now"):
         once(tmp_path, Config(eps=1e-6))
     once(tmp_path, Config())  # finished
     assert (tmp_path / "result.json").stat().st_mtime_ns == changed
     file.write_text(json.dumps({**values, "depth": 3}))
-    with pytest.raises(ValueError, match=r"depth: 3 there, '\(unknown\)' now"):
+    with value_error(r"depth: 3 there, '\(unknown\)' now"):
         once(tmp_path, Config())
 
 
@@ -111,9 +112,7 @@ def test_a_study_goes_on_only_with_the_files_it_began_with(tmp_path):
     write(data, 5)
     assert once(run, one, **given)["models"]  # finished: it is read
     for _ in range(2):  # a refusal leaves the folder as it was
-        with pytest.raises(
-            ValueError, match="contains a run on other files of --train"
-        ) as s:
+        with value_error("contains a run on other files of --train") as s:
             once(run, two, **given)
         assert "3 files of" in str(s.value)
         assert "there, 5 files of" in str(s.value)
@@ -141,7 +140,7 @@ def test_an_interrupted_run_is_not_resumed_on_other_files(change, said, tmp_path
         folder.run_once(run, Config(), interrupted, **given)
     once(tmp_path / "same", Config(), **given)
     change(data)
-    with pytest.raises(ValueError, match=f"other files of --train.*{said}"):
+    with value_error(f"other files of --train.*{said}"):
         once(run, Config(), **given)
 
 

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import files
 from opjax.files import patches
@@ -18,6 +19,7 @@ from opjax.normalize import Normalizer
 from tests.learn.test_predict import make, operator
 from tests.learn.test_quantities import annulus
 from tests.learn.tiny import QUICK
+from tests.refused import value_error
 from tests.selection import by_day
 
 # Models of meshes of any number of points.
@@ -47,7 +49,7 @@ def difference(function, x, direction, step=1e-5):
 def check_gradient(function, x, rng, rtol=1e-6):
     direction = rng.normal(size=x.shape)
     slope = jnp.vdot(jax.grad(function)(x), direction)
-    np.testing.assert_allclose(slope, difference(function, x, direction), rtol=rtol)
+    assert_allclose(slope, difference(function, x, direction), rtol=rtol)
 
 
 def test_the_function_has_the_values_of_a_call(rng, tmp_path):
@@ -58,7 +60,7 @@ def test_the_function_has_the_values_of_a_call(rng, tmp_path):
     for call in (found.function, jax.jit(found.function)):
         values = call(found.parameters, *arguments)
         assert isinstance(values, jax.Array)
-        np.testing.assert_allclose(values, expected, rtol=2e-5, atol=1e-5)
+        assert_allclose(values, expected, rtol=2e-5, atol=1e-5)
 
 
 def test_a_call_in_a_transformation_is_the_function(rng, tmp_path):
@@ -81,10 +83,10 @@ def test_a_call_in_a_transformation_is_the_function(rng, tmp_path):
 
     batched, (slope, own, of_sample) = transformed(points, features)
     expected = np.stack([found(s) for s in samples])
-    np.testing.assert_allclose(batched, expected, rtol=2e-5, atol=1e-5)
-    np.testing.assert_array_equal(slope, own)
-    np.testing.assert_allclose(of_sample, slope, rtol=1e-5, atol=1e-6)
-    with pytest.raises(ValueError, match="features can only be passed with an array"):
+    assert_allclose(batched, expected, rtol=2e-5, atol=1e-5)
+    assert_array_equal(slope, own)
+    assert_allclose(of_sample, slope, rtol=1e-5, atol=1e-6)
+    with value_error("features can only be passed with an array"):
         jax.grad(lambda x: found(samples[0], x).sum())(features[0])
 
 
@@ -102,9 +104,7 @@ def test_gradients_and_hessians_are_central_differences(rng, tmp_path):
         direction = rng.normal(size=x.shape)
         curvature = jnp.vdot(jnp.tensordot(jax.hessian(mean)(x), direction), direction)
         slope = jax.jit(lambda y: jnp.vdot(jax.grad(mean)(y), direction))
-        np.testing.assert_allclose(
-            curvature, difference(slope, x, direction, 1e-4), rtol=1e-5
-        )
+        assert_allclose(curvature, difference(slope, x, direction, 1e-4), rtol=1e-5)
 
 
 def test_chunks_have_hessians_in_reverse_mode_and_say_so(rng, tmp_path):
@@ -146,7 +146,7 @@ def test_gradients_of_every_model_are_central_differences(name, rng, tmp_path):
         x, f = (jnp.asarray(a) for a in (sample.mesh_points, sample.features))
         single = jax.grad(lambda points: found(points, f).mean())(x)
     largest = np.abs(exact).max()
-    np.testing.assert_allclose(np.asarray(single), exact, atol=1e-3 * largest)
+    assert_allclose(np.asarray(single), exact, atol=1e-3 * largest)
 
 
 def ring(rng, tmp_path, name="functional"):
@@ -180,7 +180,7 @@ def test_a_quantity_is_that_of_tables_and_its_gradient_a_difference(
     (row,) = measure(parse(text), sample, [found(sample)], found.description.names)
     quantity = found.quantity(text, sample)
     value = jax.jit(quantity)(found.parameters, *found.arguments(sample))
-    np.testing.assert_allclose(value, row[text], rtol=1e-4, atol=1e-4)
+    assert_allclose(value, row[text], rtol=1e-4, atol=1e-4)
     with jax.enable_x64(True):
         points, *others = (
             None if a is None else jnp.asarray(a, float)
@@ -202,9 +202,7 @@ def test_areas_follow_the_points(dim, rng):
         moved = patches.moved(rule, points, jnp.asarray(places))
     expected = patches.at_points(places, facets)
     for name in ("areas", "area_vectors", "centers"):
-        np.testing.assert_allclose(
-            getattr(moved, name), getattr(expected, name), atol=1e-12
-        )
+        assert_allclose(getattr(moved, name), getattr(expected, name), atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["line", "triangle"])
@@ -221,9 +219,7 @@ def test_areas_of_bodies_follow_the_points(kind, rng):
         moved = patches.moved(rule, points, jnp.asarray(places))
     expected = patches.of_body(places, np.array(corners[kind]), kind)
     for name in ("areas", "area_vectors", "centers"):
-        np.testing.assert_allclose(
-            getattr(moved, name), getattr(expected, name), atol=1e-12
-        )
+        assert_allclose(getattr(moved, name), getattr(expected, name), atol=1e-12)
 
 
 def test_sensitivities_are_written_beside_predictions(rng, tmp_path, monkeypatch):
@@ -246,14 +242,12 @@ def test_sensitivities_are_written_beside_predictions(rng, tmp_path, monkeypatch
     quantity = found.quantity("mean:p", sample)
     of_both = jax.jit(jax.value_and_grad(quantity, (1, 2)))
     value, (x, f) = of_both(found.parameters, *found.arguments(sample))
-    np.testing.assert_allclose(slopes["sensitivity_points"], x, atol=1e-6)
-    np.testing.assert_allclose(slopes["sensitivity_alpha"].reshape(-1, 1), f, atol=1e-6)
+    assert_allclose(slopes["sensitivity_points"], x, atol=1e-6)
+    assert_allclose(slopes["sensitivity_alpha"].reshape(-1, 1), f, atol=1e-6)
     # The wall of 24 sides is the inner circle, whose outward normals look inwards.
     wall = sample.mesh_points[:24]
     normal = -np.sum(np.asarray(x)[:24] * wall, axis=1)
-    np.testing.assert_allclose(
-        slopes["sensitivity_normal"].reshape(-1)[:24], normal, atol=1e-6
-    )
+    assert_allclose(slopes["sensitivity_normal"].reshape(-1)[:24], normal, atol=1e-6)
     assert not any("sensitivity" in key for key in line)
     report, _ = json.loads((output / "report.json").read_text())
     assert report["sensitivity"]["value"] == pytest.approx(float(value), rel=1e-4)
@@ -264,24 +258,24 @@ def test_what_does_not_fit_is_named(rng, tmp_path):
     found = operator(rng, tmp_path)
     sample = make(rng, 9)
     call, parameters = found.function, found.parameters
-    with pytest.raises(ValueError, match="0 channels of features.*trained with 1"):
+    with value_error("0 channels of features.*trained with 1"):
         call(parameters, sample.mesh_points)
-    with pytest.raises(ValueError, match="with quadrature_weights"):
+    with value_error("with quadrature_weights"):
         call(parameters, *found.arguments(sample)[:2], None, np.ones(9, np.float32))
-    with pytest.raises(ValueError, match=r"scalars have shape \(1,\).* takes 0"):
+    with value_error(r"scalars have shape \(1,\).* takes 0"):
         call(parameters, *found.arguments(sample)[:2], np.ones(1, np.float32))
-    with pytest.raises(ValueError, match=r"features have shape \(8, 1\), but .* 9 p"):
+    with value_error(r"features have shape \(8, 1\), but .* 9 p"):
         call(parameters, sample.mesh_points, sample.features[:8])
-    with pytest.raises(ValueError, match="scalars have 'load', which .* not take"):
+    with value_error("scalars have 'load', which .* not take"):
         call(parameters, *found.arguments(sample)[:2], {"load": 1.0})
-    with pytest.raises(ValueError, match="contains 2 quantities"):
+    with value_error("contains 2 quantities"):
         found.quantity("max:u,min:u", sample)
-    with pytest.raises(ValueError, match="boundary 'wall' is unknown"):
+    with value_error("boundary 'wall' is unknown"):
         found.quantity("max:u@wall", sample)
     other = found.arguments(make(rng, 8))
-    with pytest.raises(ValueError, match="has 8 points, but the mesh of made up"):
+    with value_error("has 8 points, but the mesh of made up"):
         found.quantity("max:u", sample)(parameters, *other)
-    with pytest.raises(ValueError, match="adds to a baseline"):
+    with value_error("adds to a baseline"):
         _ = found._replace(start=object()).function
 
 
@@ -291,13 +285,11 @@ def test_an_offset_that_single_precision_would_lose_is_refused(rng, tmp_path):
     found = found._replace(normalizers={**found.normalizers, "mesh_points": far})
     sample = make(rng, 9)
     points = sample.mesh_points.astype(float) + np.array([5e6, 0])
-    with pytest.raises(
-        ValueError, match="mesh_points have an offset that is too large"
-    ):
+    with value_error("mesh_points have an offset that is too large"):
         found.function(
             found.parameters, jnp.asarray(points, jnp.float32), sample.features
         )
     with jax.enable_x64(True):
         arrays = jnp.asarray(points), jnp.asarray(sample.features, float)
         values = found.function(doubled(found.parameters), *arrays)
-    np.testing.assert_allclose(values, found(points, sample.features), rtol=1e-4)
+    assert_allclose(values, found(points, sample.features), rtol=1e-4)

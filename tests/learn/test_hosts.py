@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 import tests.hosts as told
 from opjax.learn.run import hosts
@@ -153,7 +154,7 @@ def test_values_are_those_of_the_first_process(found):
         assert one["told"] == [0]
         assert one["copied"] == special.tobytes().hex()
         assert one["count"] == 0
-        np.testing.assert_array_equal(
+        assert_array_equal(
             np.uint32(one["key"]), jax.random.key_data(jax.random.key(0))
         )
 
@@ -242,7 +243,7 @@ def test_a_batch_is_placed_and_fetched():
     assert placed["x"].sharding.spec == jax.P("batch")
     fetched = sharding.fetch(sharding.replicate(data, mesh))
     for found in (placed, fetched):
-        np.testing.assert_array_equal(found["x"], data["x"])
+        assert_array_equal(found["x"], data["x"])
 
 
 def test_arrays_of_a_payload_are_mapped_with_their_types():
@@ -255,9 +256,9 @@ def test_arrays_of_a_payload_are_mapped_with_their_types():
     found = checkpoint.mapped(twice, payload)
     assert found["count"] == 6
     assert isinstance(found["count"], int)
-    np.testing.assert_array_equal(found["x"], [0, 2])
+    assert_array_equal(found["x"], [0, 2])
     data = jax.random.key_data(found["key"])
-    np.testing.assert_array_equal(data, 2 * jax.random.key_data(payload["key"]))
+    assert_array_equal(data, 2 * jax.random.key_data(payload["key"]))
 
 
 @pytest.mark.nightly
@@ -272,7 +273,7 @@ def test_after_kill_9_the_other_process_stops_and_one_continues(tmp_path):
     assert "Another process of this run has ended" in said[0][1]
     steps = sorted((tmp_path / "run").glob("*/checkpoints/*/opjax_manifest.json"))
     assert json.loads(steps[-1].read_text())["step"] == 8
-    np.testing.assert_allclose(*resumed(tmp_path), rtol=1e-6)
+    assert_allclose(*resumed(tmp_path), rtol=1e-6)
 
 
 @pytest.mark.nightly
@@ -282,7 +283,7 @@ def test_four_processes_stop_together_and_one_continues(tmp_path):
     for process, (_, text) in zip(processes, outputs(processes), strict=True):
         assert process.returncode == 75, text
         assert "Stopped and saved after step 12 of 24." in text
-    np.testing.assert_allclose(*resumed(tmp_path), rtol=1e-6)
+    assert_allclose(*resumed(tmp_path), rtol=1e-6)
 
 
 @pytest.mark.nightly
@@ -294,5 +295,5 @@ def test_the_first_process_alone_prints_the_result(tmp_path):
     assert result["mesh"] == "batch:2"
     assert "error" not in said[1][0]
     run, one = resumed(tmp_path)
-    np.testing.assert_allclose(run, one, rtol=1e-6)
+    assert_allclose(run, one, rtol=1e-6)
     assert run == [result["error"], result["validation"]]

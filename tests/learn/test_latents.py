@@ -3,9 +3,11 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax.learn import Task
 from opjax.learn.tasks import latents
+from tests.refused import value_error
 
 
 @pytest.fixture
@@ -25,26 +27,26 @@ def test_spans_that_are_equal_orthogonal_or_between_have_these_angles(unit, rng)
     ]
     found = latents.compare(np.stack(layers), 7 * functions @ rng.normal(size=(3, 3)))
     expected = np.degrees(np.outer([0, np.pi / 2, 0.3], np.ones(3)))
-    np.testing.assert_allclose(found["angles"], expected, atol=1e-5)
+    assert_allclose(found["angles"], expected, atol=1e-5)
     expected = np.outer([1, 0, np.cos(0.3) ** 2], np.ones(3))
-    np.testing.assert_allclose(found["shares"], expected, atol=1e-9)
-    np.testing.assert_allclose(found["chance"], 5 / 20)
+    assert_allclose(found["shares"], expected, atol=1e-9)
+    assert_allclose(found["chance"], 5 / 20)
     spans = found["modes"][0] @ found["modes"][0].T
-    np.testing.assert_allclose(spans, functions @ functions.T, atol=1e-6)
+    assert_allclose(spans, functions @ functions.T, atol=1e-6)
 
 
 def test_dead_channels_are_no_part_of_a_span(unit):
     layer = unit[:, :4] * np.array([1, 1, 1e-12, 0])
     found = latents.compare(layer[None], unit[:, 1:3])
-    np.testing.assert_allclose(found["shares"], [[1, 0]], atol=1e-9)
-    np.testing.assert_allclose(found["angles"], [[0, 90]], atol=1e-5)
+    assert_allclose(found["shares"], [[1, 0]], atol=1e-9)
+    assert_allclose(found["angles"], [[0, 90]], atol=1e-5)
     assert found["chance"][0] == 2 / 20
 
 
 def test_what_does_not_fit_is_refused(unit):
-    with pytest.raises(ValueError, match="must have 20 rows"):
+    with value_error("must have 20 rows"):
         latents.compare(unit[None], unit[1:, :2])
-    with pytest.raises(ValueError, match="at most as many columns"):
+    with value_error("at most as many columns"):
         latents.compare(unit[None, :, :2], unit[:, :3])
 
 
@@ -66,7 +68,7 @@ def test_members_with_latents_leave_a_file_and_two_numbers(tmp_path, unit, monke
     )
 
     def operator(model, sample):
-        np.testing.assert_array_equal(sample["features"], unit[:, :4])
+        assert_array_equal(sample["features"], unit[:, :4])
         return None if model.coarse else ((4, 5), unit[:, :6])
 
     monkeypatch.setattr("jax.jit", lambda function: function)

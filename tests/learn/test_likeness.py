@@ -8,6 +8,7 @@ import re
 import jax
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import files, learn, normalize, uncertainty
 from opjax.learn.cli import calibrate as program
@@ -15,6 +16,7 @@ from opjax.learn.cli import predict, train
 from opjax.learn.predict import calibration, intervals, likeness, widths
 from tests.learn.test_predict import make, operator, write
 from tests.learn.tiny import QUICK
+from tests.refused import value_error
 
 load = functools.partial(learn.load, own_model=QUICK)
 PredictOptions = functools.partial(predict.PredictOptions, own_model=QUICK)
@@ -57,7 +59,7 @@ def test_unlike_cases_are_warned_of_and_refused_when_strict(run, rng, tmp_path, 
         assert row["unlike_in"] in likeness.GROUPS
         assert row["likeness_p_value"] == pytest.approx(1 / 41)
         assert row["likeness_distance"] > 3
-    with pytest.raises(ValueError, match="3 of 3 cases are out of.*omit --strict"):
+    with value_error("3 of 3 cases are out of.*omit --strict"):
         predict.run(
             PredictOptions(
                 folder, input=str(odd), output=tmp_path / "strict", strict=True
@@ -65,7 +67,7 @@ def test_unlike_cases_are_warned_of_and_refused_when_strict(run, rng, tmp_path, 
         )
     assert len(rows_of(tmp_path / "strict")) == 3  # all is written before
     one = str(odd / "00.npz")
-    with pytest.raises(ValueError, match="1 of 1 cases"):
+    with value_error("1 of 1 cases"):
         predict.run(
             PredictOptions(folder, input=one, output=tmp_path / "one", strict=True)
         )
@@ -209,16 +211,16 @@ def test_permuting_points_or_a_masked_point_changes_nothing(rng, tmp_path):
         quadrature_weights=sample.quadrature_weights[order],
     )
     actual = likeness.features_of(found, moved, values[order])
-    np.testing.assert_allclose(actual, expected, rtol=1e-9)
+    assert_allclose(actual, expected, rtol=1e-9)
     waves = rng.normal(size=(2, 5))
-    np.testing.assert_allclose(
+    assert_allclose(
         likeness.shape_of(found, moved, waves),
         likeness.shape_of(found, sample, waves),
         rtol=1e-9,
     )
     assert likeness.noise_of(moved) == pytest.approx(likeness.noise_of(sample))
     sample.features[6:] = 1e6
-    np.testing.assert_array_equal(likeness.features_of(found, sample, values), expected)
+    assert_array_equal(likeness.features_of(found, sample, values), expected)
 
 
 @pytest.mark.nightly
@@ -250,23 +252,23 @@ def test_a_calibration_keeps_what_its_cases_are_like(run, tmp_path):
     for name in ("", "_waves", "_means", "_noise", "_shifts"):
         bad = {f"likeness{name}": kept[f"likeness{name}"] * np.nan}
         np.savez(path, **kept | bad)
-        with pytest.raises(ValueError, match="is damaged.*moments|shapes|shifts"):
+        with value_error("is damaged.*moments|shapes|shifts"):
             learn.load_calibration(trained)
     bad = {"likeness_means": kept["likeness_means"][1:]}
     np.savez(path, **kept | bad)
-    with pytest.raises(ValueError, match="is damaged.*shapes belong to other"):
+    with value_error("is damaged.*shapes belong to other"):
         learn.load_calibration(trained)
     bare = dict(kept)
     del bare["likeness_means"]
     np.savez(path, **bare)
-    with pytest.raises(ValueError, match="is damaged.*shapes"):
+    with value_error("is damaged.*shapes"):
         learn.load_calibration(trained)
     description = json.loads(str(kept["description"]))
     del description["false_alarms"], description["half_widths"], kept["likeness"]
     np.savez(path, **kept | {"description": np.asarray(json.dumps(description))})
     old = learn.load_calibration(trained)  # as before there were any
     assert old.likeness(sample) is None
-    with pytest.raises(ValueError, match="--strict .* earlier opjax.* 19 cases"):
+    with value_error("--strict .* earlier opjax.* 19 cases"):
         predict.run(
             PredictOptions(folder, input=str(new), output=tmp_path / "out", strict=True)
         )
@@ -345,10 +347,10 @@ def test_few_cases_give_no_warning_but_a_note(run, tmp_path, capsys):
         PredictOptions(folder, input=few.split(","), output=tmp_path / "out")
     )
     assert "unlike" not in found
-    with pytest.raises(ValueError, match="10 .* too few for false_alarms=0.05.* 19"):
+    with value_error("10 .* too few for false_alarms=0.05.* 19"):
         program.run(CalibrateOptions(folder, input=few.split(","), false_alarms=0.05))
     for rate in (0.0, 1.0, -1.0):
-        with pytest.raises(ValueError, match="false_alarms=.* inside"):
+        with value_error("false_alarms=.* inside"):
             program.run(CalibrateOptions(folder, input=str(new), false_alarms=rate))
 
 
@@ -356,10 +358,10 @@ def test_few_cases_give_no_warning_but_a_note(run, tmp_path, capsys):
 def test_strict_needs_a_calibration(run, tmp_path):
     folder, new = run
     given = {"input": str(new), "output": tmp_path / "out", "strict": True}
-    with pytest.raises(ValueError, match="--strict .* opjax-calibrate first"):
+    with value_error("--strict .* opjax-calibrate first"):
         predict.run(PredictOptions(folder, **given))
     program.run(CalibrateOptions(folder, input=str(new)))
-    with pytest.raises(ValueError, match="--strict .* slices"):
+    with value_error("--strict .* slices"):
         predict.run(PredictOptions(folder, **given, stream=True))
 
 
@@ -426,7 +428,7 @@ def test_cases_without_target_scalars_give_none_an_interval(numbers, capsys):
 
 
 def test_intervals_are_the_quantile_of_the_errors(rng):
-    with pytest.raises(ValueError, match="lift is not finite"):
+    with value_error("lift is not finite"):
         intervals._quantile("lift", [np.nan] * 20, 0.9)
     row = {"predicted_scalars": {"a": 2.0, "b": 1.0}, "target_scalars": {"a": 2.5}}
     row |= intervals.row_of({"scalars": {"a": 0.5}}, row)
@@ -458,5 +460,5 @@ def test_meshes_of_all_sizes_are_described_in_few_shapes(rng, tmp_path, monkeypa
             axis=1,
         )
         spread = np.cov(fields, rowvar=False, bias=True)[np.triu_indices(4)]
-        np.testing.assert_allclose(values, [*fields.mean(axis=0), *spread], rtol=1e-9)
+        assert_allclose(values, [*fields.mean(axis=0), *spread], rtol=1e-9)
     assert {shape[0] for shape in shapes} == {64, 128}

@@ -4,11 +4,13 @@ import dataclasses
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import learn
 from opjax.learn.config.scales import mirrors_of, parse_mirrors
 from opjax.samples import Sample
 from opjax.samples.mirror import Mirror, mirrored
+from tests.refused import value_error
 
 NAMES = {
     "target": ("U", "U", "S", "S", "S", "S", "S", "S", "p", "curl"),
@@ -53,16 +55,16 @@ def test_a_mirrored_copy_solves_the_mirrored_problem():
     copies = mirrored(cases, Y, NAMES)
     for one, copy in zip(cases, copies, strict=True):
         alpha, swirl = one.scalars
-        np.testing.assert_allclose(copy.scalars, [-alpha, -swirl])
-        np.testing.assert_allclose(copy.target_scalars, -one.target_scalars)
-        np.testing.assert_allclose(copy.mesh_points, one.mesh_points * [1, -1])
+        assert_allclose(copy.scalars, [-alpha, -swirl])
+        assert_allclose(copy.target_scalars, -one.target_scalars)
+        assert_allclose(copy.mesh_points, one.mesh_points * [1, -1])
         # xy and yz change their sign, and so does the second component of U.
         sign = [1, -1, 1, 1, 1, -1, -1, 1, 1, -1]
-        np.testing.assert_allclose(copy.target, one.target * sign)
-        np.testing.assert_allclose(copy.features, one.features * [1, -1, -1, 1])
+        assert_allclose(copy.target, one.target * sign)
+        assert_allclose(copy.features, one.features * [1, -1, -1, 1])
         expected = flow(copy.mesh_points, -swirl, -alpha)
         same = [0, 1, 2, 3, 4, 5, 8, 9]  # of fields that the toy really has
-        np.testing.assert_allclose(copy.target[:, same], expected[:, same], atol=1e-12)
+        assert_allclose(copy.target[:, same], expected[:, same], atol=1e-12)
         assert copy.numbers == {"load": 3.0}
 
 
@@ -70,9 +72,9 @@ def test_mirroring_twice_changes_nothing():
     cases = [case(2), case(3, swirl=-1.0)]
     twice = mirrored(mirrored(cases, Y, NAMES), Y, NAMES)
     for one, copy in zip(cases, twice, strict=True):
-        np.testing.assert_allclose(copy.mesh_points, one.mesh_points, atol=1e-14)
-        np.testing.assert_array_equal(copy.target, one.target)
-        np.testing.assert_allclose(copy.scalars, one.scalars)
+        assert_allclose(copy.mesh_points, one.mesh_points, atol=1e-14)
+        assert_array_equal(copy.target, one.target)
+        assert_allclose(copy.scalars, one.scalars)
 
 
 @pytest.mark.parametrize(("axis", "turned"), [("x", 160.0), ("y", -20.0), ("z", 20.0)])
@@ -82,18 +84,18 @@ def test_an_angle_is_turned_as_a_direction(axis, turned):
     three = Sample(points, target=points[:, :1], scalars=np.array([20.0]), name="3d")
     names = {"target": ("p",), "scalars": ("alpha",)}
     (copy,) = mirrored([three], Mirror(axis, (), {"alpha": 180.0}), names)
-    np.testing.assert_allclose(copy.scalars, [turned])
+    assert_allclose(copy.scalars, [turned])
 
 
 def test_an_angle_stays_within_half_a_turn():
     one = case(4, alpha=-170.0)._replace(boundaries=None)
     (copy,) = mirrored([one], Mirror("x", (), {"alpha": 180.0}), NAMES)
-    np.testing.assert_allclose(copy.scalars[0], -10.0)
+    assert_allclose(copy.scalars[0], -10.0)
 
 
 def test_a_boundary_that_would_change_places_is_refused():
     lid = case(5)._replace(boundaries={"lid": np.array([31])})
-    with pytest.raises(ValueError, match="boundary lid lies at y = 1.5 to 1.5 in all"):
+    with value_error("boundary lid lies at y = 1.5 to 1.5 in all"):
         mirrored([lid], Y, NAMES)
 
 
@@ -126,7 +128,7 @@ def test_a_scalar_of_one_sign_is_told():
     ],
 )
 def test_what_cannot_be_mirrored_is_refused(mirror, changes, names, message):
-    with pytest.raises(ValueError, match=message):
+    with value_error(message):
         mirrored([case(8)._replace(**changes)], mirror, names)
 
 
@@ -137,7 +139,7 @@ def test_flags_of_mirrors_are_read():
         Mirror("y", (), {"alpha": 180.0})
     ]
     for wrong in ("w", "y; y", ": a"):
-        with pytest.raises(ValueError, match="mirror: .* write y"):
+        with value_error("mirror: .* write y"):
             parse_mirrors(wrong)
 
 

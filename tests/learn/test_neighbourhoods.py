@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax.learn.predict import neighbourhoods
 
@@ -23,12 +24,12 @@ def test_features_are_those_of_all_distances(dim, rng):
         middle = np.linalg.norm(points[near].mean(axis=1) - points, axis=1)
         parts += [mean, np.log(deviation + 0.01), values - mean]
         parts += [np.abs(values - mean), 5 * middle[:, None]]
-    np.testing.assert_allclose(found, np.hstack(parts), rtol=1e-9, atol=1e-12)
+    assert_allclose(found, np.hstack(parts), rtol=1e-9, atol=1e-12)
     near = oracle(points, 9)
-    np.testing.assert_array_equal(
+    assert_array_equal(
         neighbourhoods.local_largest(points, values), values[near].max(axis=1)
     )
-    np.testing.assert_allclose(
+    assert_allclose(
         neighbourhoods.local_mean(points, values), values[near].mean(axis=1)
     )
 
@@ -38,7 +39,7 @@ def test_permuting_points_permutes_their_features(rng):
     order = rng.permutation(30)
     found = neighbourhoods.local_features(points, values)
     moved = neighbourhoods.local_features(points[order], values[order])
-    np.testing.assert_allclose(moved, found[order], rtol=1e-9, atol=1e-12)
+    assert_allclose(moved, found[order], rtol=1e-9, atol=1e-12)
 
 
 def test_boundaries_of_a_grid_are_seen():
@@ -46,7 +47,7 @@ def test_boundaries_of_a_grid_are_seen():
     points = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
     found = neighbourhoods.local_features(points, points[:, :1])
     middle = found[:, neighbourhoods.local_count(1) // 2 - 1].reshape(11, 11)
-    np.testing.assert_allclose(middle[1:-1, 1:-1], 0, atol=1e-12)
+    assert_allclose(middle[1:-1, 1:-1], 0, atol=1e-12)
     assert (middle[0] > 1).all()
 
 
@@ -57,4 +58,4 @@ def test_cases_of_few_points_have_fewer_neighbours(rng):
         assert found.shape == (count, neighbourhoods.local_count(1))
         assert np.isfinite(found).all()
         largest = neighbourhoods.local_largest(points, values)
-        np.testing.assert_array_equal(largest, np.full((count, 1), values.max()))
+        assert_array_equal(largest, np.full((count, 1), values.max()))

@@ -15,6 +15,7 @@ from opjax.learn.config import ModelOptions, RunOptions
 from opjax.learn.registry import attentions, models, operators
 from opjax.nn import division
 from opjax.samples import Sample
+from tests.refused import value_error
 from tests.selection import by_day
 
 OWN = """
@@ -135,7 +136,7 @@ def test_rivals_are_what_their_names_say(rng):
         8, rngs=nnx.Rngs(0)
     )
     assert isinstance(layer, nn.FlareAttention)
-    with pytest.raises(ValueError, match="'lno' is a complete model"):
+    with value_error("'lno' is a complete model"):
         operators.attention("lno", sizes)
 
 
@@ -169,14 +170,14 @@ def test_what_a_model_needs_is_said(rng):
     sample = grid(rng)
     scattered = operators.sizes([sample._replace(grid_shape=None)])
     for name in ("fno", "galerkin2d", "functional_schwarz"):
-        with pytest.raises(ValueError, match="needs samples on one grid"):
+        with value_error("needs samples on one grid"):
             operators.build(tiny(name), scattered, rngs=nnx.Rngs(0))
     short = Sample(sample.mesh_points[:9], sample.target[:9], sample.features[:9])
     several = operators.sizes([sample, short])
     assert several.num_points is None
     assert several.grid_shape is None
     for name in ("linformer", "deeponet"):
-        with pytest.raises(ValueError, match="same number of points in all samples"):
+        with value_error("same number of points in all samples"):
             operators.build(tiny(name), several, rngs=nnx.Rngs(0))
 
 
@@ -196,9 +197,9 @@ def test_every_attention_of_ono_is_built_and_called_alike(name, rng):
 
 
 def test_unknown_names_are_refused_with_all_that_there_is():
-    with pytest.raises(ValueError, match="'nothing' is unknown; .*galerkin.*fourier"):
+    with value_error("'nothing' is unknown; .*galerkin.*fourier"):
         operators.entry("nothing")
-    with pytest.raises(ValueError, match="'soft', which cannot be imported"):
+    with value_error("'soft', which cannot be imported"):
         operators.entry("soft:functional")
 
 
@@ -208,20 +209,20 @@ def test_options_without_a_meaning_are_refused():
 
     check("functional", ridge_logit=1.0)
     check("fourier:functional", ridge_logit=1.0)
-    with pytest.raises(ValueError, match="ridge_logit=1.0 has no effect on .*galerkin"):
+    with value_error("ridge_logit=1.0 has no effect on .*galerkin"):
         check("galerkin", ridge_logit=1.0)
-    with pytest.raises(ValueError, match="num_modes=3 has no effect"):
+    with value_error("num_modes=3 has no effect"):
         check("functional", num_modes=3)
-    with pytest.raises(ValueError, match="num_basis=5 has no effect on .*fno"):
+    with value_error("num_basis=5 has no effect on .*fno"):
         check("fno", num_basis=5)
     check("ono", num_basis=5, ono_attention="mean", reference_points=4)
-    with pytest.raises(ValueError, match="reference_points=4 has no effect"):
+    with value_error("reference_points=4 has no effect"):
         check("ono_original", reference_points=4)
-    with pytest.raises(ValueError, match="num_heads=4 has no effect on .*deeponet"):
+    with value_error("num_heads=4 has no effect on .*deeponet"):
         check("deeponet", num_heads=4)
-    with pytest.raises(ValueError, match="num_experts=2 has no effect on .*ono"):
+    with value_error("num_experts=2 has no effect on .*ono"):
         check("ono", num_experts=2)
-    with pytest.raises(ValueError, match="temperature=0.2 has no effect"):
+    with value_error("temperature=0.2 has no effect"):
         check("hat:softmax", temperature=0.2)
     check("transolver_plus", temperature=0.2)
     check("lno", mlp_layers=3)
@@ -232,7 +233,7 @@ def test_options_without_a_meaning_are_refused():
         ("transolver_plus", {"convolution": False}),
         ("functional", {"mlp_layers": 3}),
     ):
-        with pytest.raises(ValueError, match="has no effect on"):
+        with value_error("has no effect on"):
             check(name, **option)
     both = dataclasses.replace(
         tiny("fno", ridge_logit=1.0), models=("fno", "functional")
@@ -269,7 +270,7 @@ def test_models_and_attentions_of_your_own(own, rng):
         sample = grid(rng)
         assert_can_be_called(abstract(f"{own}:{part}", sample), sample)
     operators.check_options(tiny(f"{own}:build", num_modes=3), tiny("functional"))
-    with pytest.raises(ValueError, match="num_modes=3 has no effect"):
+    with value_error("num_modes=3 has no effect"):
         operators.check_options(
             tiny(f"{own}:Attention", num_modes=3), tiny("functional")
         )
@@ -286,7 +287,7 @@ def test_what_cannot_be_your_own_is_said(own):
         "os:system": "neither",
     }
     for name, words in cases.items():
-        with pytest.raises(ValueError, match=words):
+        with value_error(words):
             operators.entry(name)
 
 
@@ -310,17 +311,17 @@ def test_features_of_blocks_are_kept_in_16_bits(rng):
         config = tiny("functional", **given, **keeps)
         model = operators.build(config, operators.sizes([sample]), rngs=nnx.Rngs(0))
         assert model.precision == nn.Precision("bfloat16", "float16")
-    with pytest.raises(ValueError, match="has no effect without chunk_size or remat"):
+    with value_error("has no effect without chunk_size or remat"):
         tiny("functional", **given)
     preset = tiny("fno", rematerialize=True, convolution=False)
     given = dataclasses.replace(preset, storage_dtype="bfloat16")
-    with pytest.raises(ValueError, match="storage_dtype=bfloat16 has no effect on"):
+    with value_error("storage_dtype=bfloat16 has no effect on"):
         operators.check_options(given, preset)
     given = dataclasses.replace(preset, compute_dtype="bfloat16")
-    with pytest.raises(ValueError, match="compute_dtype=bfloat16 has no effect on"):
+    with value_error("compute_dtype=bfloat16 has no effect on"):
         operators.check_options(given, preset)
     config = tiny("galerkin", compute_dtype="bfloat16", convolution=False)
-    with pytest.raises(ValueError, match="GalerkinAttention has no products in 16"):
+    with value_error("GalerkinAttention has no products in 16"):
         operators.build(config, operators.sizes([sample]), rngs=nnx.Rngs(0))
 
 

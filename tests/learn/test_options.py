@@ -10,6 +10,7 @@ from opjax.learn import published, recipe
 from opjax.learn.cli import calibrate, command_line, predict, shared
 from opjax.learn.config import fields
 from opjax.learn.run import folder
+from tests.refused import value_error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +88,7 @@ def test_an_unknown_preset_lists_those_there_are():
     ],
 )
 def test_a_number_out_of_range_names_the_range(name, value, words):
-    with pytest.raises(ValueError, match=f"{name}={value} must be .*{words}"):
+    with value_error(f"{name}={value} must be .*{words}"):
         Config(**{name: value})
 
 
@@ -137,9 +138,7 @@ def test_a_model_takes_the_preset_of_its_own():
     assert (one.preset, one.width, one.rate) == ("paper_b", 3, 0.25)
     assert read("--models=c").preset == "paper"
     assert read().models == ("a",)
-    with pytest.raises(
-        ValueError, match="preset=paper is not available for all of models=b"
-    ):
+    with value_error("preset=paper is not available for all of models=b"):
         read("--models=b,c")
     values = flags.FlagValues()
     command_line.define_flags(presets, flag_values=values)
@@ -198,7 +197,7 @@ def test_programs_without_presets_have_flags_of_their_options():
     ],
 )
 def test_options_that_mean_nothing_are_refused_before_any_work(options, words):
-    with pytest.raises(ValueError, match=words):
+    with value_error(words):
         predict.PredictOptions("run", **options)
 
 
@@ -214,7 +213,7 @@ def test_values_without_an_effect_are_refused_if_the_preset_lacks_them():
         fields.check_effects(ignored, base)
     changed = Laws(power=3)
     fields.check_effects(changed, changed)
-    with pytest.raises(ValueError, match="power=3 has no effect with laws=linear"):
+    with value_error("power=3 has no effect with laws=linear"):
         fields.check_effects(changed, base)
 
 

@@ -1,6 +1,7 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax.learn.tasks import outcome, supervised
 from opjax.samples import Sample, Splits
@@ -37,21 +38,21 @@ def test_models_that_predict_step_by_step_leave_errors_of_every_step(rng, tmp_pa
         extra={"series_baseline": np.ones(3)},
     )
     expected = 2 * np.abs(arrays["target"]).sum(axis=1, dtype=np.float64)
-    np.testing.assert_allclose(series, expected, rtol=1e-5)
-    np.testing.assert_allclose(errors, expected.sum(axis=1), rtol=1e-5)
-    np.testing.assert_array_equal(most, arrays["target"].max(axis=(1, 2)))
+    assert_allclose(series, expected, rtol=1e-5)
+    assert_allclose(errors, expected.sum(axis=1), rtol=1e-5)
+    assert_array_equal(most, arrays["target"].max(axis=(1, 2)))
     assert errors.dtype == series.dtype == most.dtype == np.float64
     seen = outcome.read(tmp_path)
-    np.testing.assert_array_equal(seen.errors, errors)
-    np.testing.assert_array_equal(seen.arrays["series"], series)
+    assert_array_equal(seen.errors, errors)
+    assert_array_equal(seen.arrays["series"], series)
     assert seen.arrays["series_name"] == "frame"
-    np.testing.assert_array_equal(seen.arrays["series_baseline"], np.ones(3))
+    assert_array_equal(seen.arrays["series_baseline"], np.ones(3))
     assert seen.rows == outcome.rows(errors)
     for row, sample, predicted in zip(
         seen.rows, seen.samples, seen.predicted, strict=True
     ):
-        np.testing.assert_array_equal(sample.target, last[row].target)
-        np.testing.assert_array_equal(predicted, np.float32(3) * last[row].target)
+        assert_array_equal(sample.target, last[row].target)
+        assert_array_equal(predicted, np.float32(3) * last[row].target)
 
 
 def test_samples_that_must_share_a_grid_are_refused_on_different_ones(rng):

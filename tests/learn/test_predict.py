@@ -12,6 +12,7 @@ import h5py
 import jax
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import files, normalize
 from opjax.datasets import heat
@@ -27,6 +28,7 @@ from opjax.samples import Sample
 from opjax.samples.normalizers import fit_normalizers
 from opjax.training import checkpoint
 from tests.learn.tiny import QUICK, filled
+from tests.refused import value_error
 from tests.selection import by_day
 
 TINY = dataclasses.replace(
@@ -121,7 +123,7 @@ def test_chunks_change_nothing(name, weighted, rng, tmp_path):
     assert np.std(expected) > 1e-2
     for chunk_size in (40, 200):
         actual = found(sample, limits=Limits(chunk_size))
-        np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-5)
+        assert_allclose(actual, expected, rtol=2e-5, atol=2e-5)
 
 
 @pytest.mark.nightly
@@ -129,9 +131,9 @@ def test_what_was_trained_with_dropout_is_predicted_in_chunks(rng, tmp_path):
     found, sample = operator(rng, tmp_path, dropout=0.5), make(rng, 101)
     assert division.obstacle(found.model, "stream")  # while it is trained
     actual = found(sample, limits=Limits(40))
-    np.testing.assert_allclose(actual, expected_of(found, sample), rtol=2e-5, atol=2e-5)
+    assert_allclose(actual, expected_of(found, sample), rtol=2e-5, atol=2e-5)
     field = found.field(sample, chunk_size=40)
-    np.testing.assert_allclose(field.at(sample), actual, rtol=2e-5, atol=2e-5)
+    assert_allclose(field.at(sample), actual, rtol=2e-5, atol=2e-5)
 
 
 @pytest.mark.nightly
@@ -147,7 +149,7 @@ def test_chunks_are_encoded_as_the_whole(rng, tmp_path):
     )
     sample = make(rng, 101)
     values = [found(sample, time=0.3, limits=Limits(size)) for size in (40, 200)]
-    np.testing.assert_allclose(*values, rtol=1e-4, atol=1e-4)
+    assert_allclose(*values, rtol=1e-4, atol=1e-4)
     assert np.std(values[0] - found(sample, time=0.9)) > 1e-3
 
 
@@ -163,15 +165,13 @@ def test_a_mesh_that_is_on_disk_is_predicted_in_chunks(rng, tmp_path):
     parts = list(found.stream(mapped, limits=Limits(40)))
     assert [part.shape for part in parts] == [(40, 1), (40, 1), (21, 1)]
     expected = expected_of(found, sample)
-    np.testing.assert_allclose(np.concatenate(parts), expected, rtol=2e-5, atol=2e-5)
+    assert_allclose(np.concatenate(parts), expected, rtol=2e-5, atol=2e-5)
     # No memory for features of all points: they go to a file.
     parts = found.stream(mapped, limits=Limits(40, 2e-5 * 3, tmp_path))
-    np.testing.assert_allclose(
-        np.concatenate(list(parts)), expected, rtol=2e-5, atol=2e-5
-    )
-    with pytest.raises(ValueError, match="too small: 101 .* chunk_size=.* fits"):
+    assert_allclose(np.concatenate(list(parts)), expected, rtol=2e-5, atol=2e-5)
+    with value_error("too small: 101 .* chunk_size=.* fits"):
         found.stream(mapped, limits=Limits(100, 4e-5))
-    with pytest.raises(ValueError, match="passed without quadrature"):
+    with value_error("passed without quadrature"):
         found.stream({**mapped, "quadrature_weights": None})
 
 
@@ -182,17 +182,17 @@ def test_a_field_has_values_anywhere(rng, tmp_path):
     rows = rng.permutation(101)[:30]
     points, features = sample.mesh_points[rows], sample.features[rows]
     values = field.at(points, features, chunk_size=20)
-    np.testing.assert_allclose(values, expected[rows], rtol=2e-5, atol=2e-5)
+    assert_allclose(values, expected[rows], rtol=2e-5, atol=2e-5)
     weighted = sample._replace(quadrature_weights=np.ones(101, np.float32))
-    np.testing.assert_allclose(field.at(weighted), expected, rtol=2e-5, atol=2e-5)
-    with pytest.raises(ValueError, match="points has 0 channels of features"):
+    assert_allclose(field.at(weighted), expected, rtol=2e-5, atol=2e-5)
+    with value_error("points has 0 channels of features"):
         field.at(points)
-    with pytest.raises(ValueError, match="only with an array of points"):
+    with value_error("only with an array of points"):
         field.at(sample, features)
     fourier = operator(rng, tmp_path, "fourier")
     arrays = {"mesh_points": sample.mesh_points, "features": sample.features}
     for refused, mesh in ((fourier.field, sample), (fourier.stream, arrays)):
-        with pytest.raises(ValueError, match="fourier .* FourierAttention knows more"):
+        with value_error("fourier .* FourierAttention knows more"):
             refused(mesh)
 
 
@@ -204,8 +204,8 @@ def test_other_operators_are_evaluated_as_a_whole(name, rng, tmp_path):
     assert division.obstacle(found.model, "stream")
     for chunk_size in (16, 200):
         actual = found(sample, limits=Limits(chunk_size))
-        np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-5)
-    with pytest.raises(ValueError, match=f"{name} needs about .* 101 points, above"):
+        assert_allclose(actual, expected, rtol=2e-5, atol=2e-5)
+    with value_error(f"{name} needs about .* 101 points, above"):
         found(sample, limits=Limits(16, 1e-6))
 
 
@@ -243,7 +243,7 @@ def test_a_saved_operator_is_loaded_as_it_was(rng, tmp_path):
         assert loaded.name == name
         assert loaded.folder == found[name].folder
         assert loaded.description.names == {"features": ["k"], "target": ["u"]}
-        np.testing.assert_array_equal(loaded(sample), found[name](sample))
+        assert_array_equal(loaded(sample), found[name](sample))
 
 
 @pytest.mark.nightly
@@ -253,10 +253,10 @@ def test_the_ends_of_a_model_are_saved_with_it(rng, tmp_path):
     write(found, 0.5)
     loaded = trained_operators.load(tmp_path)
     sample = make(rng, 20)
-    np.testing.assert_array_equal(loaded(sample), found(sample))
+    assert_array_equal(loaded(sample), found(sample))
     assert loaded.model.decoder_norm is None
     stored = checkpoint.read_metadata(found.folder / "operator", 0)
-    with pytest.raises(ValueError, match="layout has the unknown field decoder"):
+    with value_error("layout has the unknown field decoder"):
         Description.from_json(stored | {"layout": {"decoder": True}})
 
 
@@ -276,23 +276,23 @@ def test_a_model_of_your_own_is_imported_if_it_is_named(rng, tmp_path, monkeypat
     write(found, 0.5)
     sys.modules.pop(module)
     for other in (None, "functional", f"{module}:Layer"):
-        with pytest.raises(ValueError, match=f"own_model='{name}'"):
+        with value_error(f"own_model='{name}'"):
             trained_operators.load(tmp_path, own_model=other)
         assert module not in sys.modules
     loaded = trained_operators.load(tmp_path, own_model=name)
     sample = make(rng, 20)
-    np.testing.assert_array_equal(loaded(sample), found(sample))
+    assert_array_equal(loaded(sample), found(sample))
 
 
 def test_files_are_meshes_too(rng, tmp_path):
     found = operator(rng, tmp_path)
     sample = make(rng, 9, name="")
     files.write(tmp_path / "a.npz", sample)
-    np.testing.assert_array_equal(found(tmp_path / "a.npz"), found(sample))
+    assert_array_equal(found(tmp_path / "a.npz"), found(sample))
     (tmp_path / "more").mkdir()
     for name in "bc":
         files.write(tmp_path / "more" / f"{name}.npz", sample)
-    with pytest.raises(ValueError, match="more contains 2 samples"):
+    with value_error("more contains 2 samples"):
         found(tmp_path / "more")
 
 
@@ -330,7 +330,7 @@ def test_samples_that_do_not_fit_are_named(rng, tmp_path):
         ({"quadrature_weights": np.ones(5, np.float32)}, "was passed with quadrature"),
     ]
     for change, words in cases:
-        with pytest.raises(ValueError, match=words):
+        with value_error(words):
             found(sample._replace(**change))
 
 
@@ -372,13 +372,13 @@ def test_from_files_to_predictions_in_the_same_format(suffix, tmp_path, monkeypa
         files.read("new", files.ReadOptions(features="heat,later")),
         strict=True,
     ):
-        np.testing.assert_array_equal(sample.features, old.features)
+        assert_array_equal(sample.features, old.features)
         assert sample.target is not None
         later = old.features[:, 1:]  # pyright: ignore
         error = np.linalg.norm(sample.target - later) / np.linalg.norm(later)
         row = rows[[row["name"] for row in rows].index(old.name)]
         assert error == pytest.approx(row["relative_l2"], rel=1e-4)
-    with pytest.raises(ValueError, match="--output"):
+    with value_error("--output"):
         predict.run(options("run", input="new"))
     shutil.copytree("new", "copy/new")
     both = options("run", input=["new", "copy/new"], output="twice")
@@ -387,7 +387,7 @@ def test_from_files_to_predictions_in_the_same_format(suffix, tmp_path, monkeypa
         "new",
         "copy",
     }
-    with pytest.raises(ValueError, match="the output of a prediction"):
+    with value_error("the output of a prediction"):
         predict.run(options("run", input=["out"], output="twice"))
     with pytest.raises(FileNotFoundError, match="no such file or folder"):
         predict.run(options("run", input="nowhere", output="twice"))
@@ -409,7 +409,7 @@ def test_the_exported_file_is_the_loaded_operator(name, rng, tmp_path):
             sample.mesh_points, sample.features, sample.quadrature_weights
         )
         expected = found(sample)
-        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
+        assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("suffix", [".h5", ".vtu"])
@@ -434,9 +434,9 @@ def test_files_are_predicted_in_slices(suffix, rng, tmp_path, monkeypatch):
     for one, other in zip(lines[0][1:], lines[1][1:], strict=True):
         assert one == pytest.approx(other, rel=1e-5)
     assert {"points_outside", "relative_l2", "num_points"} <= lines[1][1].keys()
-    np.testing.assert_array_equal(samples[0].mesh_points, samples[1].mesh_points)
+    assert_array_equal(samples[0].mesh_points, samples[1].mesh_points)
     # The same chunks, encoded on the host.
-    np.testing.assert_array_equal(*(sample.target for sample in samples))
+    assert_array_equal(*(sample.target for sample in samples))
 
 
 def test_what_cannot_be_predicted_in_slices_is_named(rng, tmp_path, monkeypatch):
@@ -444,18 +444,18 @@ def test_what_cannot_be_predicted_in_slices_is_named(rng, tmp_path, monkeypatch)
     monkeypatch.setattr(trained_operators, "load", lambda _, **__: found)
     files.write(tmp_path / "a.npz", sample)
     given = {"stream": True, "output": tmp_path / "out"}
-    with pytest.raises(ValueError, match="only .h5 and .vtu files can"):
+    with value_error("only .h5 and .vtu files can"):
         predict.run(
             predict.PredictOptions(found.folder, input=str(tmp_path / "a.npz"), **given)
         )
     files.write(tmp_path / "a.h5", sample, sample.target, names=["prediction_u"])
-    with pytest.raises(ValueError, match="point_dim=2 has no effect on .*a.h5"):
+    with value_error("point_dim=2 has no effect on .*a.h5"):
         predict.run(
             predict.PredictOptions(
                 found.folder, input=str(tmp_path / "a.h5"), point_dim=2, **given
             )
         )
-    with pytest.raises(ValueError, match="already has the fields .'prediction_u'."):
+    with value_error("already has the fields .'prediction_u'."):
         predict.run(
             predict.PredictOptions(found.folder, input=str(tmp_path / "a.h5"), **given)
         )
@@ -471,7 +471,7 @@ def test_what_cannot_be_predicted_in_slices_is_named(rng, tmp_path, monkeypatch)
         with h5py.File(tmp_path / "b.h5", "w") as file:
             for name, array in arrays.items():
                 file[name] = array
-        with pytest.raises(ValueError, match=words):
+        with value_error(words):
             predict.run(
                 predict.PredictOptions(
                     found.folder, input=str(tmp_path / "b.h5"), **given
@@ -480,9 +480,7 @@ def test_what_cannot_be_predicted_in_slices_is_named(rng, tmp_path, monkeypatch)
     found.description.config["quadrature"] = True
     pytest.importorskip("pyvista", reason='needs `pip install "opjax[vtk]"`')
     files.write(tmp_path / "a.vtu", sample)
-    with pytest.raises(
-        ValueError, match="weights, and they cannot be computed from cells in sli"
-    ):
+    with value_error("weights, and they cannot be computed from cells in sli"):
         predict.run(
             predict.PredictOptions(found.folder, input=str(tmp_path / "a.vtu"), **given)
         )
@@ -504,7 +502,7 @@ def test_files_of_one_name_keep_the_folders_of_their_cases(rng, tmp_path, monkey
     for case in ("run_0", "run_1"):
         (there,) = files.read(tmp_path / "nest" / case, files.ReadOptions(features="k"))
         (here,) = files.read(tmp_path / "out" / case, files.ReadOptions(features="k"))
-        np.testing.assert_array_equal(here.features, there.features)
+        assert_array_equal(here.features, there.features)
 
 
 def test_an_error_at_time_0_is_doubted(rng, tmp_path, monkeypatch):

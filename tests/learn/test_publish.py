@@ -13,6 +13,7 @@ from opjax.learn.cli.publish import PublishOptions
 from opjax.learn.json_files import write_json
 from opjax.learn.predict import named, published
 from tests.learn.test_predict import make, operator
+from tests.refused import value_error
 
 SHIPPED = named._SHIPPED
 
@@ -46,7 +47,7 @@ def test_a_published_operator_predicts_as_the_run(run, tmp_path):
     assert done["precision"] == "single"
     with pytest.raises(FileExistsError, match="one is not empty"):
         publish.run(options, cases)
-    with pytest.raises(ValueError, match="one is published already"):
+    with value_error("one is published already"):
         publish.run(PublishOptions(tmp_path / "one", tmp_path / "two"))
 
 
@@ -72,9 +73,9 @@ def test_half_precision_is_not_used_where_it_would_change_an_error(run, tmp_path
     done = publish.run(PublishOptions(folder, tmp_path / "auto"), exact)
     assert done["precision"] == "single"
     options = PublishOptions(folder, tmp_path / "half", precision="half")
-    with pytest.raises(ValueError, match="changes an error by .* --precision=single"):
+    with value_error("changes an error by .* --precision=single"):
         publish.run(options, exact)
-    with pytest.raises(ValueError, match="precision=half needs test cases"):
+    with value_error("precision=half needs test cases"):
         publish.run(options)
 
 
@@ -173,7 +174,7 @@ def test_the_hub_is_asked_only_for_its_prefix(half, monkeypatch):
         {"repo_id": "me/squares", "revision": "v2", "allow_patterns": files},
         {"repo_id": "me/squares", "revision": None, "allow_patterns": files},
     ]
-    with pytest.raises(ValueError, match="hf://squares.* must be hf://owner/name"):
+    with value_error("hf://squares.* must be hf://owner/name"):
         learn.load("hf://squares")
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(ImportError, match="pip install huggingface_hub"):

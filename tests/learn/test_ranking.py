@@ -14,8 +14,10 @@ from opjax.learn.predict.description import describe
 from opjax.learn.predict.trained import Trained
 from opjax.learn.registry import operators
 from opjax.samples.normalizers import fit_normalizers
+from tests import refused
 from tests.learn.test_predict import TINY, build, make, operator, write
 from tests.learn.tiny import QUICK
+from tests.refused import value_error
 
 
 class Twice:
@@ -128,7 +130,7 @@ def test_solved_and_repeated_candidates_are_left_out_and_said(
     said = capsys.readouterr().err
     assert "2 of 8 candidates are solved already, for example case 0" in said
     assert "1 of 8 candidates have the inputs of another one" in said
-    with pytest.raises(ValueError, match="6 cases are asked for, but there are 5 cand"):
+    with value_error("6 cases are asked for, but there are 5 cand"):
         learn.rank(found, [*cases, seen, again], 6, solved=[solved])
 
 
@@ -218,14 +220,14 @@ def test_candidates_are_drawn_from_ranges_of_scalars(with_scalars, tmp_path):
     numbers = np.asarray([[row["angle"], row["load"]] for row in rows], float)
     assert ((numbers >= [0, -2]) & (numbers <= [0.5, 2])).all()
     assert any("load" in row["outside_training"] for row in rows)
-    with pytest.raises(ValueError, match="'mach' is not a scalar of the operator"):
+    with value_error("'mach' is not a scalar of the operator"):
         predict_rank.rank(
             *(found, [str(mesh)], tmp_path / "out"), count=4, ranges="mach: 0..1"
         )
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
+test_ranges_that_are_none_are_refused = refused.values(
+    predict_rank.parse_ranges,
     [
         ("angle 0..1", "'angle 0..1' is not a range, expected name: low..high"),
         ("angle: 0..x", "is not a range"),
@@ -235,9 +237,6 @@ def test_candidates_are_drawn_from_ranges_of_scalars(with_scalars, tmp_path):
         ("", "is not a range"),
     ],
 )
-def test_ranges_that_are_none_are_refused(text, words):
-    with pytest.raises(ValueError, match=words):
-        predict_rank.parse_ranges(text)
 
 
 def test_ranges_of_several_scalars_are_read():
@@ -258,5 +257,5 @@ def test_ranges_of_several_scalars_are_read():
     ],
 )
 def test_options_that_mean_nothing_with_a_ranking_are_refused(options, words):
-    with pytest.raises(ValueError, match=words):
+    with value_error(words):
         predict.PredictOptions("run", input="new", output="out", **options)

@@ -9,6 +9,7 @@ import pytest
 
 from opjax.learn import tables
 from opjax.learn.cli import report
+from tests.refused import value_error
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJ"
@@ -40,7 +41,7 @@ def test_a_page_keeps_its_text_and_gets_new_tables(tmp_path, run):
         "## Pipe: run\n\n| b |\n"
     )
     page.write_text("text without a mark")
-    with pytest.raises(ValueError, match="must have one line"):
+    with value_error("must have one line"):
         report.report(page, [run])
 
 
@@ -145,5 +146,5 @@ def test_figures_asked_for_are_above_the_tables(tmp_path, run):
     title, image, table = (text.index(words) for words in ("\n## ", "![", "| "))
     assert title < image < table
     assert "other" not in text
-    with pytest.raises(ValueError, match="no figure none; .* curves, other"):
+    with value_error("no figure none; .* curves, other"):
         report.report(page, [run], shown=["none"])

@@ -7,6 +7,7 @@ import json
 import jax
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import export, files, learn, nn
 from opjax.learn.cli import predict as predicting
@@ -16,6 +17,7 @@ from opjax.learn.registry import operators
 from opjax.learn.tasks import model_data
 from opjax.samples import Sample, Splits
 from tests.learn.tiny import QUICK, TINY
+from tests.refused import value_error
 
 NAMES = {"scalar_names": "angle,mach", "target_scalars": "lift"}
 
@@ -67,8 +69,8 @@ def test_files_with_scalars_are_learned_and_predicted(folder, run, tmp_path):
     assert row["predicted_scalars"]["lift"] == pytest.approx(float(both.scalars[0]))
     error = float(both.scalars[0] - sample[0].target_scalars[0])
     assert row["scalar_errors"]["lift"] == pytest.approx(error, abs=1e-6)
-    np.testing.assert_array_equal(both.values, trained(sample[0]))
-    np.testing.assert_array_equal(
+    assert_array_equal(both.values, trained(sample[0]))
+    assert_array_equal(
         trained(sample[0].mesh_points, scalars=sample[0].scalars), both.values
     )
 
@@ -80,13 +82,13 @@ def test_chunks_and_fields_see_the_scalars(folder, tmp_path):
     trained = learn.load(tmp_path)
     sample = trained.one(folder / "c3.npz")
     whole, parts = trained.both(sample), trained.both(sample, limits=Limits(8))
-    np.testing.assert_allclose(parts.values, whole.values, atol=1e-4)
-    np.testing.assert_allclose(parts.scalars, whole.scalars, atol=1e-4)
+    assert_allclose(parts.values, whole.values, atol=1e-4)
+    assert_allclose(parts.scalars, whole.scalars, atol=1e-4)
     field = trained.field(sample)
-    np.testing.assert_allclose(field.at(sample.mesh_points), whole.values, atol=1e-4)
+    assert_allclose(field.at(sample.mesh_points), whole.values, atol=1e-4)
     arrays = {"mesh_points": sample.mesh_points, "scalars": sample.scalars}
     streamed = np.concatenate(list(trained.stream(arrays, limits=Limits(8))))
-    np.testing.assert_allclose(streamed, whole.values, atol=1e-4)
+    assert_allclose(streamed, whole.values, atol=1e-4)
     moved = trained(sample._replace(scalars=sample.scalars + 1))
     assert np.abs(moved - whole.values).max() > 1e-3
 
@@ -117,7 +119,7 @@ def test_scalars_that_nobody_names_change_no_bit(folder, tmp_path):
         assert trained.normalizers.keys() == {"mesh_points", "target"}
         leaves.append(jax.tree.leaves((trained.model, trained.normalizers)))
     for one, other in zip(*leaves, strict=True):
-        np.testing.assert_array_equal(one, other)
+        assert_array_equal(one, other)
     for name in ("relative_l2", "relative_l2_worst", "validation"):
         assert results[0][name] == results[1][name]
 
@@ -126,15 +128,15 @@ def test_what_does_not_go_with_scalars_is_refused(folder, run, tmp_path):
     workdir, _ = run
     trained = load(workdir)
     bare = Sample(np.ones((4, 2), np.float32), name="bare")
-    with pytest.raises(ValueError, match=r"bare has 0 scalars.*2 \(angle, mach\)"):
+    with value_error(r"bare has 0 scalars.*2 \(angle, mach\)"):
         trained(bare)
-    with pytest.raises(ValueError, match="scalars can only be passed with an array"):
+    with value_error("scalars can only be passed with an array"):
         trained(bare, scalars=np.ones(2))
-    with pytest.raises(ValueError, match="lift has no effect with time=one_step"):
+    with value_error("lift has no effect with time=one_step"):
         dataclasses.replace(TINY, target_scalars="lift", time="one_step")
     options = {"models": (QUICK,), "train": str(folder), "init_from": str(workdir)}
     given = dataclasses.replace(TINY, scalar_names="angle", **options)
-    with pytest.raises(ValueError, match="init_from"):
+    with value_error("init_from"):
         program.run(given, workdir=tmp_path / "again")
 
 
@@ -167,10 +169,10 @@ def test_arrays_with_scalars_are_learned():
 def test_samples_of_nothing_to_learn_are_refused_with_the_way_out(tmp_path):
     points = np.random.default_rng(0).random((9, 2)).astype(np.float32)
     np.savez(tmp_path / "c0.npz", mesh_points=points, angle=1.0)
-    with pytest.raises(ValueError, match=r"c0.npz has no array 'target'.*target_scal"):
+    with value_error(r"c0.npz has no array 'target'.*target_scal"):
         files.splits([tmp_path], options=files.ReadOptions(scalars="angle"))
     samples = [Sample(points)]
-    with pytest.raises(ValueError, match=r"train samples .*no targets.*target_scal"):
+    with value_error(r"train samples .*no targets.*target_scal"):
         model_data.check(Splits(samples, samples, samples, source="test"))
 
 
@@ -196,15 +198,15 @@ def test_scalars_modulate_the_norms_of_a_run(folder, tmp_path):
     assert np.isfinite(result["relative_l2"])
     assert _moved_by_scalars(trained, sample) > 1e-3
     whole = trained(sample, limits=Limits(8))  # meshes of more points than a chunk
-    np.testing.assert_allclose(whole, trained(sample), atol=1e-5)
+    assert_allclose(whole, trained(sample), atol=1e-5)
     arrays = {"mesh_points": sample.mesh_points, "scalars": sample.scalars}
-    with pytest.raises(ValueError, match="scalars modulate its norms"):
+    with value_error("scalars modulate its norms"):
         next(iter(trained.stream(arrays, limits=Limits(8))))
     bare = dataclasses.replace(given, scalar_names="")
-    with pytest.raises(ValueError, match="has no effect on samples without scalars"):
+    with value_error("has no effect on samples without scalars"):
         program.run(bare, workdir=tmp_path / "bare")
     other = dataclasses.replace(given, models=("gnot",))
-    with pytest.raises(ValueError, match="scalar_modulation has no effect on"):
+    with value_error("scalar_modulation has no effect on"):
         operators.check_options(other, TINY)
 
 
@@ -220,4 +222,4 @@ def test_exported_operators_take_scalars_in_physical_units(folder, tmp_path):
     for name in ("c0.npz", "c7.npz"):
         sample = trained.one(folder / name)
         found = operator.call(sample.mesh_points, sample.scalars)
-        np.testing.assert_allclose(found, trained(sample), atol=1e-5)
+        assert_allclose(found, trained(sample), atol=1e-5)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import files, learn
 from opjax.learn.cli import calibrate as calibrating
@@ -23,6 +24,7 @@ from opjax.normalize import Normalizer
 from opjax.samples import Sample, from_arrays
 from tests.exported import FILES, results_of
 from tests.learn.tiny import QUICK, TINY
+from tests.refused import value_error
 
 DRAWN = True  # tests/figures.py
 
@@ -78,7 +80,7 @@ def test_the_last_line_has_the_numbers_of_the_scalars(run):
         errors = file["errors"]
     std = np.asarray(trained.normalizers["target_scalars"].std)
     expected = np.sqrt(np.mean(((guess - true) / std) ** 2, axis=1))
-    np.testing.assert_allclose(errors, expected, rtol=1e-5)
+    assert_allclose(errors, expected, rtol=1e-5)
     assert result["error_over_std"] == pytest.approx(expected.mean(), rel=1e-5)
     assert result["error_over_std_worst"] == pytest.approx(expected.max(), rel=1e-5)
     assert "relative_l2" not in result
@@ -111,10 +113,10 @@ def test_loss_and_gradient_are_those_of_the_formula():
 
     scaled = np.array([0.25, -6.0])
     value = np.sqrt(np.mean(scaled**2))
-    np.testing.assert_allclose(jax.jit(loss)(found), value, rtol=1e-6)
+    assert_allclose(jax.jit(loss)(found), value, rtol=1e-6)
     expected = scaled / np.array([2.0, 0.5]) / (2 * value)
-    np.testing.assert_allclose(jax.jit(jax.grad(loss))(found), expected, rtol=1e-6)
-    np.testing.assert_allclose(jax.jit(jax.grad(loss))(true), 0)  # and no NaN
+    assert_allclose(jax.jit(jax.grad(loss))(found), expected, rtol=1e-6)
+    assert_allclose(jax.jit(jax.grad(loss))(true), 0)  # and no NaN
 
 
 def test_predictions_are_a_table_and_no_fields(run, others, tmp_path):
@@ -186,10 +188,10 @@ def test_intervals_are_the_conformal_quantiles(run, others, tmp_path):
     known = learn.load_calibration(trained)
     std = np.asarray(trained.normalizers["target_scalars"].std)
     scores = np.sort(np.max(np.abs(guess - true) / std, axis=1))
-    np.testing.assert_allclose(known.scores, scores, rtol=1e-4)
+    assert_allclose(known.scores, scores, rtol=1e-4)
     sample = trained.one(others / "c30.npz")
     assert known.likeness(sample)["unlike"] in (True, False)
-    with pytest.raises(ValueError, match="predicts only scalars, which have interv"):
+    with value_error("predicts only scalars, which have interv"):
         known.band(sample)
     result = predicting.run(
         PredictOptions(workdir, input=str(others), output=tmp_path / "out")
@@ -199,19 +201,19 @@ def test_intervals_are_the_conformal_quantiles(run, others, tmp_path):
         line = next(csv.DictReader(file))
     half = float(line["lift_upper"]) - float(line["lift"])
     assert half == pytest.approx(found["half_widths"]["lift"], rel=1e-5)
-    with pytest.raises(ValueError, match="--band=pointwise has no effect here"):
+    with value_error("--band=pointwise has no effect here"):
         predicting.run(
             PredictOptions(
                 workdir, input=str(others), output=tmp_path / "out", band="pointwise"
             )
         )
-    with pytest.raises(ValueError, match="--band_figures=1 has no effect here"):
+    with value_error("--band_figures=1 has no effect here"):
         predicting.run(
             PredictOptions(
                 workdir, input=str(others), output=tmp_path / "out", band_figures=1
             )
         )
-    with pytest.raises(ValueError, match="width='residual' has no effect"):
+    with value_error("width='residual' has no effect"):
         calibrating.run(CalibrateOptions(workdir, input=str(others), width="residual"))
 
 
@@ -246,19 +248,19 @@ def test_what_needs_a_field_is_refused(run, folder, others, tmp_path):
         lambda: trained.field(sample),
         lambda: trained.stream({"mesh_points": sample.mesh_points}),
     ):
-        with pytest.raises(ValueError, match=r"trained.both\(sample\).scalars"):
+        with value_error(r"trained.both\(sample\).scalars"):
             call()
-    with pytest.raises(ValueError, match="omit --quantities"):
+    with value_error("omit --quantities"):
         predicting.run(
             PredictOptions(
                 workdir, input=str(others), output=tmp_path, quantities="max:p"
             )
         )
     given = dataclasses.replace(SMALL, train=str(folder), quantities="max:p")
-    with pytest.raises(ValueError, match="max:p needs a predicted field"):
+    with value_error("max:p needs a predicted field"):
         program.run(given, workdir=tmp_path / "run")
     bare = dataclasses.replace(SMALL, train=str(folder), target_scalars="")
-    with pytest.raises(ValueError, match=r"target_names=... or target_scalars=..."):
+    with value_error(r"target_names=... or target_scalars=..."):
         program.run(bare, workdir=tmp_path / "run")
 
 
@@ -300,7 +302,7 @@ def test_arrays_without_a_field_are_learned_in_memory():
     values, found = trained.both(sample)
     assert values.shape == (20, 0)
     assert found.shape == (1,)
-    with pytest.raises(ValueError, match="predicts only scalars"):
+    with value_error("predicts only scalars"):
         trained(sample)
 
 
@@ -309,19 +311,19 @@ def test_features_alone_may_be_on_a_grid():
     found = from_arrays(features=values, target_scalars=numbers)
     assert found[1].grid_shape == (4, 5)
     assert found[1].target is None
-    np.testing.assert_array_equal(found[1].features[:, 0], values[1].ravel())
-    np.testing.assert_array_equal(found[2].target_scalars, [2])
+    assert_array_equal(found[1].features[:, 0], values[1].ravel())
+    assert_array_equal(found[2].target_scalars, [2])
 
 
 def test_arrays_of_nothing_to_predict_are_refused():
     points = np.random.default_rng(0).random((9, 20, 2))
-    with pytest.raises(ValueError, match="Pass target or target_scalars"):
+    with value_error("Pass target or target_scalars"):
         from_arrays(mesh_points=points)
-    with pytest.raises(ValueError, match="contain no target; add the array to predict"):
+    with value_error("contain no target; add the array to predict"):
         learn.train({"mesh_points": points}, config=SMALL)
-    with pytest.raises(ValueError, match="Pass mesh_points, or a target or features"):
+    with value_error("Pass mesh_points, or a target or features"):
         from_arrays(target_scalars=np.ones(9))
-    with pytest.raises(ValueError, match="one row for each of the 1 samples"):
+    with value_error("one row for each of the 1 samples"):
         from_arrays(mesh_points=points[:1], target_scalars=np.float32(1.0))
 
 
@@ -329,7 +331,7 @@ def test_calibration_cases_without_the_scalars_are_refused(run):
     trained = load(run[0])
     points = np.random.default_rng(0).random((9, 2)).astype(np.float32)
     one = Sample(points, scalars=np.ones(1, np.float32), name="bare")
-    with pytest.raises(ValueError, match="bare has no target scalars"):
+    with value_error("bare has no target scalars"):
         learn.calibrate(trained, [one] * 20)
 
 

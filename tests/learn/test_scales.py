@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import files, learn
 from opjax.learn.cli import predict as predicting
@@ -17,6 +18,7 @@ from opjax.learn.registry import operators
 from opjax.samples import Sample, Splits, from_arrays
 from tests.exported import FILES, results_of
 from tests.learn.tiny import QUICK, TINY, filled
+from tests.refused import value_error
 
 SCALES = {"U": "load / (modulus * t)", "S": "load", "tip": "load / modulus"}
 NAMES = {
@@ -55,8 +57,8 @@ def scaling(scales=SCALES, angles="alpha", names=NAMES):
 def test_reduced_fields_do_not_depend_on_units():
     newton, kilo = plate(1), plate(1, load=1e3, modulus=1e5)
     one, other = (scaling().reduce(sample) for sample in (newton, kilo))
-    np.testing.assert_allclose(one.target, other.target, rtol=1e-12)
-    np.testing.assert_allclose(one.target_scalars, other.target_scalars, rtol=1e-12)
+    assert_allclose(one.target, other.target, rtol=1e-12)
+    assert_allclose(one.target_scalars, other.target_scalars, rtol=1e-12)
     assert one.mesh_points is newton.mesh_points
 
 
@@ -64,84 +66,76 @@ def test_restoring_undoes_reducing():
     sample = plate(2)
     found = scaling()
     reduced = found.reduce(sample)
-    np.testing.assert_allclose(found.physical(reduced.target, sample), sample.target)
-    np.testing.assert_allclose(
+    assert_allclose(found.physical(reduced.target, sample), sample.target)
+    assert_allclose(
         found.physical(reduced.target_scalars, sample, "target_scalars"),
         sample.target_scalars,
     )
-    np.testing.assert_allclose(
-        found.reduced_values(sample.target, sample), reduced.target
-    )
+    assert_allclose(found.reduced_values(sample.target, sample), reduced.target)
 
 
 def test_an_angle_becomes_its_direction():
     sample = plate(3)
     alpha, t = sample.scalars
     cosine, sine, kept = scaling().reduce(sample).scalars
-    np.testing.assert_allclose(
+    assert_allclose(
         [cosine, sine], [np.cos(np.radians(alpha)), np.sin(np.radians(alpha))]
     )
     assert kept == t
     assert scaling().reduced_names()["scalars"] == ["cos(alpha)", "sin(alpha)", "t"]
     radians = scaling(angles="alpha:rad").reduce(sample).scalars
-    np.testing.assert_allclose(radians[0], np.cos(alpha))
+    assert_allclose(radians[0], np.cos(alpha))
 
 
 def test_coordinates_are_scaled_together_or_one_by_one():
     sample = plate(4)
     both = scaling({"points": "2 * t"}, "").reduce(sample).mesh_points
-    np.testing.assert_allclose(both, sample.mesh_points / (2 * sample.scalars[1]))
+    assert_allclose(both, sample.mesh_points / (2 * sample.scalars[1]))
     one = scaling({"y": "load"}, "").reduce(sample).mesh_points
-    np.testing.assert_array_equal(one[:, 0], sample.mesh_points[:, 0])
-    np.testing.assert_allclose(
-        one[:, 1], sample.mesh_points[:, 1] / sample.numbers["load"]
-    )
-    with pytest.raises(ValueError, match="its points have 2 coordinates"):
+    assert_array_equal(one[:, 0], sample.mesh_points[:, 0])
+    assert_allclose(one[:, 1], sample.mesh_points[:, 1] / sample.numbers["load"])
+    with value_error("its points have 2 coordinates"):
         scaling({"z": "load"}, "").reduce(sample)
 
 
 def test_arrays_without_names_are_scaled_by_their_own():
     found = scaling({"target": "load"}, "", {})
     sample = plate(5)
-    np.testing.assert_allclose(
-        found.reduce(sample).target, sample.target / sample.numbers["load"]
-    )
+    assert_allclose(found.reduce(sample).target, sample.target / sample.numbers["load"])
 
 
 @pytest.mark.parametrize("load", [0.0, -3.0])
 def test_a_scale_that_is_not_positive_names_the_case(load):
-    with pytest.raises(
-        ValueError, match="plate 7.*scale of U.*load = .*expected a pos"
-    ):
+    with value_error("plate 7.*scale of U.*load = .*expected a pos"):
         scaling().reduce(plate(7, load=load))
 
 
 def test_a_division_by_zero_and_an_unknown_scalar_name_the_case():
     case = plate(8)
     case = case._replace(numbers=case.numbers | {"modulus": 0.0})
-    with pytest.raises(ValueError, match=r"plate 8: the scale of U.*divides by zero"):
+    with value_error(r"plate 8: the scale of U.*divides by zero"):
         scaling().reduce(case)
-    with pytest.raises(ValueError, match="plate 9.*'force', which is unknown"):
+    with value_error("plate 9.*'force', which is unknown"):
         scaling({"U": "force"}).reduce(plate(9))
 
 
 def test_names_that_nothing_has_are_refused():
-    with pytest.raises(ValueError, match="'V' is the name of 0 arrays; use one of U"):
+    with value_error("'V' is the name of 0 arrays; use one of U"):
         scaling({"V": "load"})
-    with pytest.raises(ValueError, match="'beta' is not an input scalar"):
+    with value_error("'beta' is not an input scalar"):
         scaling(angles="beta")
-    with pytest.raises(ValueError, match="alpha is an angle, which cannot be scaled"):
+    with value_error("alpha is an angle, which cannot be scaled"):
         scaling({"alpha": "load"})
 
 
 def test_flags_that_say_nothing_are_refused():
-    with pytest.raises(ValueError, match="the same for all cases"):
+    with value_error("the same for all cases"):
         parse_scales("U: 2 * pi")
-    with pytest.raises(ValueError, match="scales: .*no name followed by a colon"):
+    with value_error("scales: .*no name followed by a colon"):
         parse_scales("load")
-    with pytest.raises(ValueError, match="a unit other than deg or rad"):
+    with value_error("a unit other than deg or rad"):
         parse_angles("alpha:turns")
-    with pytest.raises(ValueError, match="twice"):
+    with value_error("twice"):
         parse_angles("alpha, alpha:rad")
     assert parse_angles("alpha, b:rad") == (Angle("alpha"), Angle("b", degrees=False))
     assert numbers_of({"scales": "U: F/(E*t)", "scalar_names": "t"}) == ("F", "E")
@@ -153,7 +147,7 @@ def test_flags_that_say_nothing_are_refused():
     [{"loss": "joint"}, {"stream_samples": True}, {"stream_points": 64}],
 )
 def test_options_that_scales_exclude_are_refused(others):
-    with pytest.raises(ValueError, match="scales has no effect with"):
+    with value_error("scales has no effect with"):
         dataclasses.replace(TINY, train="data", scales="U: load", **others)
 
 
@@ -203,13 +197,13 @@ def test_predictions_of_other_loads_are_multiples(trained):
     case = plate(11)
     double = case._replace(numbers=case.numbers | {"load": 2 * case.numbers["load"]})
     one, other = trained.both(case), trained.both(double)
-    np.testing.assert_allclose(other.values, 2 * one.values, rtol=1e-6)
-    np.testing.assert_allclose(other.scalars, 2 * one.scalars, rtol=1e-6)
+    assert_allclose(other.values, 2 * one.values, rtol=1e-6)
+    assert_allclose(other.scalars, 2 * one.scalars, rtol=1e-6)
     values = trained(
         case.mesh_points, scalars=dict(case.numbers) | {"alpha": 10, "t": 1}
     )
     assert values.shape == (20, 3)
-    with pytest.raises(ValueError, match="scalars have no 't'"):
+    with value_error("scalars have no 't'"):
         trained(case.mesh_points, scalars={"alpha": 1.0})
 
 
@@ -221,10 +215,10 @@ def test_fields_and_chunks_are_in_physical_units(trained):
     case = plate(11)
     values = trained(case)
     chunked = trained(case, limits=learn.Limits(chunk_size=7))
-    np.testing.assert_allclose(chunked, values, rtol=1e-4)
+    assert_allclose(chunked, values, rtol=1e-4)
     found = trained.field(case)
-    np.testing.assert_allclose(found.at(case.mesh_points), values, rtol=1e-4)
-    with pytest.raises(ValueError, match="omit --stream"):
+    assert_allclose(found.at(case.mesh_points), values, rtol=1e-4)
+    with value_error("omit --stream"):
         list(trained.stream({"mesh_points": case.mesh_points, "scalars": case.scalars}))
 
 
@@ -247,18 +241,16 @@ def test_files_reports_and_errors_are_in_physical_units(
     assert case.numbers.keys() == {"load", "modulus"}
     both = trained.both(case)
     truth = plate(11)
-    np.testing.assert_allclose(
-        row["quantities"]["max:S"], both.values[:, 2].max(), rtol=1e-5
-    )
-    np.testing.assert_allclose(
+    assert_allclose(row["quantities"]["max:S"], both.values[:, 2].max(), rtol=1e-5)
+    assert_allclose(
         row["true_quantities"]["max:S"], truth.target[:, 2].max(), rtol=1e-5
     )
     error = np.linalg.norm(both.values[:, 2] - truth.target[:, 2])
     expected = error / np.linalg.norm(truth.target[:, 2])
-    np.testing.assert_allclose(result["relative_l2_S"], expected, rtol=1e-5)
+    assert_allclose(result["relative_l2_S"], expected, rtol=1e-5)
     assert row["predicted_scalars"]["tip"] == pytest.approx(float(both.scalars[0]))
     written = np.load(tmp_path / "c11.npz")
-    np.testing.assert_allclose(written["prediction_S"].ravel(), both.values[:, 2])
+    assert_allclose(written["prediction_S"].ravel(), both.values[:, 2])
 
 
 @pytest.mark.nightly
@@ -276,14 +268,14 @@ def test_the_mean_of_seeds_is_predicted(folder, config, tmp_path):
     (case,) = found[0].read(str(folder / "c11.npz"))
     expected = np.mean([one(case)[:, 2] for one in found], axis=0)
     written = np.load(tmp_path / "c11.npz")
-    np.testing.assert_allclose(written["prediction_S"].ravel(), expected, rtol=1e-6)
+    assert_allclose(written["prediction_S"].ravel(), expected, rtol=1e-6)
     (tmp_path / "one").mkdir()
     found[0].save(tmp_path / "one" / names[0])
-    with pytest.raises(ValueError, match="is the only seed of its run"):
+    with value_error("is the only seed of its run"):
         predicting.run(
             dataclasses.replace(options, workdir=tmp_path / "one" / names[0])
         )
-    with pytest.raises(ValueError, match="--stream has no effect with --mean_of_seeds"):
+    with value_error("--stream has no effect with --mean_of_seeds"):
         dataclasses.replace(options, stream=True)
 
 
@@ -294,7 +286,7 @@ def test_the_test_errors_of_training_are_those_of_predictions(folder, trained):
         (case,) = trained.read(str(folder / f"c{i}.npz"))
         error = trained(case)[:, 2] - plate(i).target[:, 2]
         found.append(np.linalg.norm(error) / np.linalg.norm(plate(i).target[:, 2]))
-    np.testing.assert_allclose(stored["relative_l2_S"], np.mean(found), rtol=1e-4)
+    assert_allclose(stored["relative_l2_S"], np.mean(found), rtol=1e-4)
 
 
 def test_bands_are_multiples_of_the_scales_of_a_case(trained, monkeypatch):
@@ -304,13 +296,11 @@ def test_bands_are_multiples_of_the_scales_of_a_case(trained, monkeypatch):
     found = learn.calibrate(trained, cases)
     double = case._replace(numbers=case.numbers | {"load": 2 * case.numbers["load"]})
     one, other = found.band(case), found.band(double)
-    np.testing.assert_allclose(
-        (other.upper - other.lower), 2 * (one.upper - one.lower), rtol=1e-4
-    )
+    assert_allclose((other.upper - other.lower), 2 * (one.upper - one.lower), rtol=1e-4)
     features = [likeness.features_of(trained, c, trained(c)) for c in (case, double)]
-    np.testing.assert_allclose(*features, atol=1e-5)
+    assert_allclose(*features, atol=1e-5)
     residual = widths.fit_residual(trained, cases, [trained(c) for c in cases])
-    np.testing.assert_allclose(
+    assert_allclose(
         residual(double, trained(double)), 2 * residual(case, trained(case)), rtol=1e-4
     )
 
@@ -336,18 +326,18 @@ def test_arrays_are_trained_on_by_names():
     assert trained.scaling is not None
     assert trained.description.channels.scalars == 1
     assert trained.description.numbers.keys() == {"load", "E"}
-    with pytest.raises(ValueError, match="'V' is the name of 0 arrays"):
+    with value_error("'V' is the name of 0 arrays"):
         learn.train(data, config=TINY, scales={"V": "load"})
 
 
 def test_numbers_are_one_for_each_sample():
-    with pytest.raises(ValueError, match=r"numbers load have shape \(2,\)"):
+    with value_error(r"numbers load have shape \(2,\)"):
         from_arrays(
             mesh_points=np.zeros((3, 4, 2)),
             target=np.zeros((3, 4)),
             numbers={"load": [1.0, 2.0]},
         )
-    with pytest.raises(ValueError, match="in scalars and in numbers"):
+    with value_error("in scalars and in numbers"):
         files.ReadOptions(scalars="load", numbers="load")
 
 
@@ -369,6 +359,4 @@ def test_exported_operators_take_and_return_physical_units(file, folder, tmp_pat
     inputs = {"mesh_points": case.mesh_points, "scalars": scalars}
     values = results_of(path, inputs)["values"]
     expected = trained(case)
-    np.testing.assert_allclose(
-        values / expected.std(0), expected / expected.std(0), atol=1e-4
-    )
+    assert_allclose(values / expected.std(0), expected / expected.std(0), atol=1e-4)

@@ -6,6 +6,7 @@ import h5py
 import jax
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from opjax import files, learn
 from opjax.learn.cli import predict
@@ -79,12 +80,10 @@ def test_chunks_change_no_sensitivity_to_scaled_fields_and_scalars():
             Sensitivity(found, "max:S", Limits(size)).of(plate(11)) for size in (100, 7)
         ]
     (dense, _, row), (chunks, _, other) = fields
-    np.testing.assert_allclose(chunks, dense, atol=1e-4 * np.abs(dense).max())
+    assert_allclose(chunks, dense, atol=1e-4 * np.abs(dense).max())
     expected, scalars = row["sensitivity"]["scalars"], other["sensitivity"]["scalars"]
     assert list(expected) == ["alpha", "t", "load", "modulus"]
-    np.testing.assert_allclose(
-        list(scalars.values()), list(expected.values()), rtol=1e-3
-    )
+    assert_allclose(list(scalars.values()), list(expected.values()), rtol=1e-3)
 
 
 def test_masks_of_boundaries_have_no_sensitivity_and_ties_are_said(
@@ -124,7 +123,7 @@ def test_slices_of_a_file_have_the_sensitivity_of_the_whole(
     assert set(slices) == {"sensitivity_points", "sensitivity_k"}
     for name, array in slices.items():
         atol = 1e-5 * np.abs(array).max()
-        np.testing.assert_allclose(array, whole[name], atol=atol, err_msg=name)
+        assert_allclose(array, whole[name], atol=atol, err_msg=name)
     one, other = (float(value.split(",")[1]) for value in values)
     assert one == pytest.approx(other, rel=1e-5)
 
@@ -145,4 +144,4 @@ def test_what_slices_do_not_know_is_named(rng, tmp_path):
     largest.add(0, values)
     largest.add(3, values)
     assert largest.value == 3
-    np.testing.assert_allclose(largest[0:6][:, 0], [0, 0.25, 0.25, 0, 0.25, 0.25])
+    assert_allclose(largest[0:6][:, 0], [0, 0.25, 0.25, 0, 0.25, 0.25])

@@ -9,6 +9,7 @@ import chex
 import jax
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import files, learn
 from opjax.datasets import heat
@@ -19,6 +20,7 @@ from opjax.learn.tasks.start import check_scaling
 from opjax.training import tuning
 from tests.compatibility.__main__ import stop_after
 from tests.learn.tiny import TINY
+from tests.refused import value_error
 
 STILL = dataclasses.replace(TINY, learning_rate=1e-12, num_epochs=1, weight_decay=0.0)
 
@@ -48,9 +50,9 @@ def test_without_steps_to_speak_of_it_is_the_operator_it_started_from(first, cap
     shapes = {"mesh_points": (9, 12, 2), "features": (9, 12, 1), "target": (9, 12, 1)}
     arrays = {name: 0.8 * rng.normal(size=shape) for name, shape in shapes.items()}
     found = learn.train(arrays, config=STILL, init_from=start)
-    jax.tree.map(np.testing.assert_array_equal, found.normalizers, start.normalizers)
+    jax.tree.map(assert_array_equal, found.normalizers, start.normalizers)
     mesh = arrays["mesh_points"][0], arrays["features"][0]
-    np.testing.assert_allclose(found(*mesh), start(*mesh), rtol=1e-5, atol=1e-6)
+    assert_allclose(found(*mesh), start(*mesh), rtol=1e-5, atol=1e-6)
     said = capsys.readouterr().err
     assert f"Starting from {start.folder}; its normalisers are kept" in said
 
@@ -64,7 +66,7 @@ def test_renewed_normalisers_are_those_of_the_new_samples(first, data, capsys):
     std = [float(one.normalizers["target"].std[0]) for one in (found, start)]
     assert std[0] == pytest.approx(1e3 * std[1], rel=0.2)
     values, before = found(samples[0]), start(samples[0])
-    np.testing.assert_allclose(values, 1e3 * before, atol=0.2 * np.abs(values).max())
+    assert_allclose(values, 1e3 * before, atol=0.2 * np.abs(values).max())
     assert "normalisers are fitted anew" in capsys.readouterr().err
 
 
@@ -75,19 +77,19 @@ def test_kept_fields_have_the_same_scales(scales):
     names = {"target": ["U", "T"]}
     before, now = (Scaling.of({"scales": each}, names) for each in scales)
     start = types.SimpleNamespace(scaling=before, folder="f")
-    with pytest.raises(ValueError, match="other scales or angles"):
+    with value_error("other scales or angles"):
         check_scaling(start, now, channels=False)
     other = Scaling.of({"scales": "T: q"}, {"target": ["T"]})
     check_scaling(start, other, channels=False)  # without U, and so without its scale
 
 
 def test_normalisers_are_renewed_of_an_operator_alone(data):
-    with pytest.raises(ValueError, match="has no effect without init_from"):
+    with value_error("has no effect without init_from"):
         learn.train(
             files.read(data),
             config=dataclasses.replace(TINY, init_normalizers="renew"),
         )
-    with pytest.raises(ValueError, match="needs samples that are read as a whole"):
+    with value_error("needs samples that are read as a whole"):
         dataclasses.replace(TINY, init_normalizers="renew", time="unrolled")
 
 
@@ -145,7 +147,7 @@ def test_samples_with_other_channels_are_refused_by_name(first, shapes, message)
     rng = np.random.default_rng(0)
     own = {"mesh_points": (9, 12, 2), "features": (9, 12, 1), "target": (9, 12, 1)}
     arrays = {name: rng.normal(size=shape) for name, shape in (own | shapes).items()}
-    with pytest.raises(ValueError, match=message):
+    with value_error(message):
         learn.train(arrays, config=TINY, init_from=first)
 
 
@@ -154,9 +156,7 @@ def test_options_that_cost_memory_only_may_differ(first, data):
     task = program.make_task(config)
     model = learn.cli.study.build(config, task)
     start = learn.load(first).model
-    jax.tree.map(
-        np.testing.assert_array_equal, jax.tree.leaves(model), jax.tree.leaves(start)
-    )
+    jax.tree.map(assert_array_equal, jax.tree.leaves(model), jax.tree.leaves(start))
 
 
 def test_a_tuned_model_starts_as_the_operator_and_says_what_is_trained(
@@ -171,11 +171,11 @@ def test_a_tuned_model_starts_as_the_operator_and_says_what_is_trained(
     chex.assert_trees_all_equal(tuning.merged(model), learn.load(first).model)
     assert "updates of rank 1" in task.notes
     config = dataclasses.replace(config, train_only=("norms",))
-    with pytest.raises(ValueError, match="rank=1 has no effect on train_only=norms"):
+    with value_error("rank=1 has no effect on train_only=norms"):
         learn.cli.study.build(config, program.make_task(config))
 
 
 def test_more_epochs_of_a_finished_run_name_the_way(first, data):
     more = dataclasses.replace(TINY, train=data, num_epochs=4)
-    with pytest.raises(ValueError, match=f"--init_from={first} --workdir=NEW"):
+    with value_error(f"--init_from={first} --workdir=NEW"):
         program.run(more, workdir=first)

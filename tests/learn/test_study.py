@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from numpy.testing import assert_allclose
 
 from opjax import samples
 from opjax.learn import (
@@ -29,6 +30,7 @@ from opjax.learn.tasks.model_data import Encoding
 from opjax.samples import Sample
 from opjax.samples.normalizers import encode
 from tests import refused
+from tests.refused import value_error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,11 +104,11 @@ def test_padded_equals_unpadded_in_value_and_gradient(rng, name):
     padded = encode(arrays, extra)
     value, gradient = loss_and_gradient(plain)
     other, other_gradient = loss_and_gradient(padded)
-    np.testing.assert_allclose(other, value, rtol=1e-10)
+    assert_allclose(other, value, rtol=1e-10)
     for one, two in zip(
         jax.tree.leaves(other_gradient), jax.tree.leaves(gradient), strict=True
     ):
-        np.testing.assert_allclose(one, two, rtol=1e-7, atol=1e-9)
+        assert_allclose(one, two, rtol=1e-7, atol=1e-9)
 
 
 @pytest.mark.nightly
@@ -125,7 +127,7 @@ def test_the_task_of_padded_samples_is_that_of_single_ones(rng):
         bucket = encode(samples.stack([sample])[0], task.extra)
         single = {k: v[0] for k, v in numpy(bucket).items()}
         one_by_one.append(float(metric(model, single)))
-    np.testing.assert_allclose(sorted(found), sorted(one_by_one), rtol=2e-5)
+    assert_allclose(sorted(found), sorted(one_by_one), rtol=2e-5)
 
 
 @pytest.mark.parametrize("fresh", [False, True])
@@ -165,7 +167,7 @@ def test_models_have_about_the_same_number_of_parameters(name):
 @pytest.mark.nightly
 def test_fno_needs_a_grid(rng):
     config = dataclasses.replace(TINY, models=("fno",))
-    with pytest.raises(ValueError, match="needs samples on one grid"):
+    with value_error("needs samples on one grid"):
         supervised.regression(config, splits(rng)).build(config, nnx.Rngs(0))
     grid = [make(rng, 12, grid_shape=(4, 3)) for _ in range(8)]
     task = supervised.regression(config, Splits(grid, grid[:2], grid[:2], "made up"))
@@ -177,7 +179,7 @@ def test_fno_needs_a_grid(rng):
 def test_there_may_be_no_validation_samples(rng):
     found = splits(rng)._replace(validation=[])
     assert supervised.regression(TINY, found).validation == ()
-    with pytest.raises(ValueError, match="test samples: The data set is empty"):
+    with value_error("test samples: The data set is empty"):
         supervised.regression(TINY, found._replace(test=[]))
 
 
@@ -196,13 +198,13 @@ def test_the_loss_may_be_a_mean_and_normalisers_of_every_point(rng):
         return jnp.zeros((12, 1), jnp.float32)
 
     ratio = total.loss(model, batch) / task.loss(model, batch)
-    np.testing.assert_allclose(ratio, TINY.batch_size)
+    assert_allclose(ratio, TINY.batch_size)
     values = np.stack([sample.target for sample in grid])
-    np.testing.assert_allclose(task.extra["target"].mean, values.mean(axis=0), 1e-5)
+    assert_allclose(task.extra["target"].mean, values.mean(axis=0), 1e-5)
     std = values.std(axis=0) + 1e-5
-    np.testing.assert_allclose(task.extra["target"].std, std, rtol=1e-5)
+    assert_allclose(task.extra["target"].std, std, rtol=1e-5)
     encoded = task.train[0]["features"]
-    np.testing.assert_allclose(encoded.mean(axis=0), 0, atol=1e-5)
+    assert_allclose(encoded.mean(axis=0), 0, atol=1e-5)
 
 
 @pytest.mark.nightly
@@ -275,12 +277,12 @@ test_bad_configurations_are_refused_at_once = refused.settings(
 def test_bad_samples_name_their_split(rng):
     data = splits(rng)
     bad = [data.test[0]._replace(target=data.test[0].target * np.nan)]
-    with pytest.raises(ValueError, match="test samples: sample 0: target has"):
+    with value_error("test samples: sample 0: target has"):
         supervised.regression(TINY, data._replace(test=bad))
-    with pytest.raises(ValueError, match="validation samples have no targets"):
+    with value_error("validation samples have no targets"):
         supervised.regression(
             TINY, data._replace(validation=[data.test[0]._replace(target=None)])
         )
     other = [make(rng, 5, features=None)]
-    with pytest.raises(ValueError, match="train has .* test has .*same channels"):
+    with value_error("train has .* test has .*same channels"):
         supervised.regression(TINY, data._replace(test=other))

@@ -9,6 +9,7 @@ import pytest
 from opjax import files
 from opjax.datasets import heat
 from opjax.learn.cli import train
+from tests.refused import value_error
 
 CONFIG = dataclasses.replace(train.PRESETS["quick"], batch_size=2)
 
@@ -40,7 +41,7 @@ def test_test_samples_may_be_files_of_their_own(folder, tmp_path):
     splits, _ = load(folder, test=str(test), num_train=4, num_test=2)
     assert [len(part) for part in splits[:3]] == [4, 1, 2]
     assert all("test" in sample.name for sample in splits.test)
-    with pytest.raises(ValueError, match="10 files are in both train and test"):
+    with value_error("10 files are in both train and test"):
         load(folder, test=str(folder))
 
 
@@ -58,33 +59,31 @@ def test_samples_may_stay_on_disk(folder):
         assert [s.name for s in part] == [s.name for s in other]
         assert type(part) is not type(other)
     for name in ("stream_samples", "stacked"):
-        with pytest.raises(ValueError, match=f"{name} has no effect with train=dem"):
+        with value_error(f"{name} has no effect with train=dem"):
             load("demonstration", **{name: True})
 
 
 def test_what_cannot_be_trained_on_is_named(folder, tmp_path):
-    with pytest.raises(ValueError, match="Pass the training samples"):
+    with value_error("Pass the training samples"):
         train.run(CONFIG, workdir=tmp_path / "run")
     with pytest.raises(TypeError, match="data_dir"):
         train.Config(data_dir="somewhere")
-    with pytest.raises(ValueError, match="has no array 'heat'"):
+    with value_error("has no array 'heat'"):
         load(folder, target_names="heat")
-    with pytest.raises(ValueError, match="test_fraction=0.99 of 10 samples leaves"):
+    with value_error("test_fraction=0.99 of 10 samples leaves"):
         load(folder, test_fraction=0.99)
-    with pytest.raises(ValueError, match="7 training samples remain, fewer"):
+    with value_error("7 training samples remain, fewer"):
         load(folder, batch_size=8)
     (sample, *_) = files.read(folder)
     bare = sample._replace(target=None, name="")
     files.write(tmp_path / "bare" / "a.npz", bare)
-    with pytest.raises(ValueError, match="no array 'target'; name what to predict"):
+    with value_error("no array 'target'; name what to predict"):
         load(tmp_path / "bare")
     files.write(
         folder / "more.npz",
         sample._replace(features=np.ones_like(sample.mesh_points), name=""),
     )
-    with pytest.raises(
-        ValueError, match="1 channels of features, but .*more.npz has 2"
-    ):
+    with value_error("1 channels of features, but .*more.npz has 2"):
         load(folder)
 
 

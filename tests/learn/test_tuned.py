@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import jax
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from opjax import learn
 from opjax.learn.config import ModelOptions
@@ -24,6 +25,7 @@ from opjax.normalize import Normalizer
 from opjax.training import tuning
 from tests.compatibility.__main__ import stop_after
 from tests.learn.tiny import TINY, filled
+from tests.refused import value_error
 
 NAMES = ["blocks.attention.out.kernel", "blocks.attention_norm.scale", "decoder.bias"]
 
@@ -68,9 +70,7 @@ def test_parts_are_selected_by_whole_names(parts, expected):
 
 
 def test_an_unknown_part_lists_those_that_exist():
-    with pytest.raises(
-        ValueError, match=r"no part 'attn'; its parts are head, norms, b"
-    ):
+    with value_error(r"no part 'attn'; its parts are head, norms, b"):
         selected(NAMES, ["attn"])
 
 
@@ -85,7 +85,7 @@ def test_an_unknown_part_lists_those_that_exist():
 )
 def test_options_of_an_initial_operator_need_one(changes, message):
     config = dataclasses.replace(TINY, **changes)
-    with pytest.raises(ValueError, match=message):
+    with value_error(message):
         learn.train(arrays(0), config=config)
 
 
@@ -99,7 +99,7 @@ def test_options_of_an_initial_operator_need_one(changes, message):
     ],
 )
 def test_what_needs_whole_samples_is_refused_elsewhere(changes):
-    with pytest.raises(ValueError, match="needs samples that are read as a whole"):
+    with value_error("needs samples that are read as a whole"):
         dataclasses.replace(TINY, init_from="runs/a", **changes)
 
 
@@ -117,12 +117,12 @@ def test_blended_normalisers_are_those_of_both_sets_together():
     one, other = (Normalizer(x.mean(axis=0), x.std(axis=0)) for x in sets)
     found = blended("features", one, other)
     both = np.concatenate(sets)
-    np.testing.assert_allclose(found.mean, both.mean(axis=0))
-    np.testing.assert_allclose(found.std, both.std(axis=0))
+    assert_allclose(found.mean, both.mean(axis=0))
+    assert_allclose(found.std, both.std(axis=0))
     boxes = [Normalizer(np.array([x, 0.0]), np.ones(2)) for x in (0.0, 3.0)]
     box = blended("mesh_points", *boxes)
-    np.testing.assert_allclose(box.mean, [1.5, 0])
-    np.testing.assert_allclose(box.std, 2.5)  # half of the longest side, from -1 to 4
+    assert_allclose(box.mean, [1.5, 0])
+    assert_allclose(box.std, 2.5)  # half of the longest side, from -1 to 4
 
 
 def test_cases_that_look_alike_to_the_normaliser_cause_a_warning():
@@ -181,7 +181,7 @@ def test_new_channels_leave_the_predictions_of_known_fields(name):
     )
     model = filled(partial(operators.build, config, found.sizes), seed=1)
     if name in UNSUPPORTED:
-        with pytest.raises(ValueError, match=f"models={name} does not support other"):
+        with value_error(f"models={name} does not support other"):
             channels.expanded(start, model, found, config)
         return
     model = channels.expanded(start, model, found, config)  # which compares both
@@ -207,7 +207,7 @@ def test_channels_without_known_names_are_refused(given, message):
         config={},
         **{"name": "functional", "folder": "runs/a", "sizes": sizes, "scaling": None},
     )
-    with pytest.raises(ValueError, match=message):
+    with value_error(message):
         channels.match(start, sizes, names | given)
 
 
@@ -246,7 +246,7 @@ def test_only_the_named_parts_change(first):
 def test_an_operator_learns_another_field_from_another_input(first, capsys):
     data = arrays(1, features=("b", "c"), fields=("v", "w"), scalars=("s",))
     config = dataclasses.replace(TINY, init_channels="by_name", train_only=("norms",))
-    with pytest.raises(ValueError, match="--init_channels=by_name"):
+    with value_error("--init_channels=by_name"):
         learn.train(data, config=TINY, init_from=first)
     found = learn.train(data, config=config, init_from=first)
     assert (

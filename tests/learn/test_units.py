@@ -5,12 +5,14 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from benchmarks import units
 from opjax import learn, normalize
 from opjax.learn.cli import train_samples
 from opjax.learn.cli.train import PRESETS
 from opjax.samples import Sample, normalizers
+from tests.refused import value_error
 from tests.selection import by_day
 
 CHANGES = [(1e-12, 0.0), (1e12, 1e3), (1.0, -1e3), (1e-12, 1e3)]
@@ -62,9 +64,7 @@ def test_training_sees_the_same_numbers_in_any_unit(way, role, tmp_path):
                 if name == "lags" and role == "times":
                     expected = factor * expected
                 size = np.abs(expected).max()
-                np.testing.assert_allclose(
-                    array, expected, atol=1e-5 * size, rtol=0, err_msg=name
-                )
+                assert_allclose(array, expected, atol=1e-5 * size, rtol=0, err_msg=name)
                 assert array.dtype == np.float32
 
 
@@ -103,29 +103,29 @@ def test_an_absolute_pressure_is_centred_before_it_is_rounded(rng):
     cases = absolute_pressure(rng, np.float64)
     values = np.stack([case.target for case in cases])
     normalizer = fit(cases)["target"]
-    np.testing.assert_allclose(normalizer.mean, values.mean((0, 1)), rtol=1e-15)
-    np.testing.assert_allclose(normalizer.std, values.std((0, 1), ddof=1), rtol=1e-10)
+    assert_allclose(normalizer.mean, values.mean((0, 1)), rtol=1e-15)
+    assert_allclose(normalizer.std, values.std((0, 1), ddof=1), rtol=1e-10)
     with jax.enable_x64(False):
         encoded = normalizers.encode_stored(
             {"target": values}, {"target": normalizer}, target=True
         )["target"]
     assert encoded.dtype == np.float32
     expected = (values - values.mean()) / values.std(ddof=1)
-    np.testing.assert_allclose(encoded, expected, atol=1e-6)
+    assert_allclose(encoded, expected, atol=1e-6)
     decoded = normalize.decode_host(normalizer, encoded)
     assert decoded.dtype == np.float64
-    np.testing.assert_allclose(decoded, values, rtol=0, atol=1e-7)
+    assert_allclose(decoded, values, rtol=0, atol=1e-7)
 
 
 def test_a_variation_that_its_type_rounds_away_is_refused_by_name(rng):
     cases = absolute_pressure(rng, np.float32)
     names = {"target": ["p"]}
-    with pytest.raises(ValueError, match=r"target \(p\) varies.*rounds.*float64"):
+    with value_error(r"target \(p\) varies.*rounds.*float64"):
         fit(cases, names=names)
     far = [
         case._replace(mesh_points=np.float32(case.mesh_points + 1e7)) for case in cases
     ]
-    with pytest.raises(ValueError, match="coordinates lie between.*rounds.*offset"):
+    with value_error("coordinates lie between.*rounds.*offset"):
         fit(far, points=True, target=False)
     near = [case._replace(mesh_points=case.mesh_points + 1e7) for case in cases]
     found = fit(near, points=True, target=False)["mesh_points"]
@@ -143,7 +143,7 @@ def test_an_input_is_constant_only_if_it_varies_by_rounding(size, dtype, rng):
 
     varying = size * rng.normal(size=(5, 6, 1))
     found = fit(of(varying), features=True, target=False)["features"]
-    np.testing.assert_allclose(found.std, varying.std(ddof=1), rtol=1e-5)
+    assert_allclose(found.std, varying.std(ddof=1), rtol=1e-5)
     eps = np.finfo(dtype).eps
     constant = size * (1 + eps * rng.integers(-2, 3, size=(5, 6, 1)))
     assert fit(of(constant), features=True, target=False)["features"].std == 1

@@ -5,9 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.test_util import check_grads
+from numpy.testing import assert_allclose
 
 from opjax import uncertainty
 from opjax.uncertainty import Group
+from tests.refused import value_error
 from tests.selection import by_day
 
 DTYPES = by_day(["float32", "float64"], ["float64"])
@@ -25,10 +27,10 @@ def test_waves_are_those_of_numpy_whatever_is_masked(dtype, rng):
     points[~kept] = np.nan
     found = uncertainty.wave_means(points, waves, quadrature_weights=weights)
     assert found.dtype == dtype
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+    assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
     bare = uncertainty.wave_means(points[kept], waves)
     plain = np.concatenate([np.cos(phase).mean(axis=0), np.sin(phase).mean(axis=0)])
-    np.testing.assert_allclose(bare, plain, rtol=1e-4, atol=1e-6)
+    assert_allclose(bare, plain, rtol=1e-4, atol=1e-6)
 
 
 def test_waves_have_the_gradients_of_their_formula(rng):
@@ -43,7 +45,7 @@ def test_waves_have_the_gradients_of_their_formula(rng):
 
     found = jax.jit(jax.grad(lambda x: means(x, waves)[1]))(points)
     expected = -np.sin(points @ waves[:, 1])[:, None] * waves[:, 1] / 6
-    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    assert_allclose(found, expected, rtol=1e-9)
     check_grads(means, (points, waves), order=1, modes=["rev"])
 
 
@@ -55,7 +57,7 @@ def test_waves_of_a_finer_mesh_converge_to_the_transform_of_the_domain():
         x = ((np.arange(n) + 0.5) / n)[:, None]
         found = uncertainty.wave_means(x, np.asarray([[a]]))
         errors.append(np.abs(found - np.asarray([np.sin(a), 1 - np.cos(a)]) / a).max())
-    np.testing.assert_allclose(np.divide(errors[:2], errors[1:]), 4, rtol=0.01)
+    assert_allclose(np.divide(errors[:2], errors[1:]), 4, rtol=0.01)
 
 
 def left_out(features, noise, count, ridge):
@@ -94,14 +96,14 @@ def test_likeness_of_groups_is_that_of_the_definition(dtype, rng):
     each = [score(left_out(a, v, count + 1, ridge), count + 1) for a, v in both]
     together = np.max(each, axis=0)
     assert found.group == np.argmax([s[-1] for s in each])
-    np.testing.assert_allclose(found.p_value, np.mean(together >= together[-1]))
+    assert_allclose(found.p_value, np.mean(together >= together[-1]))
     apart = [left_out(a, v, count, ridge) for a, v in both]
     scores = [score(e, count)[-1] for e in apart]
     place = int(np.argmax(scores))
     assert found.group == place == 1
-    np.testing.assert_allclose(found.score, scores[place], rtol=2e-3)
+    assert_allclose(found.score, scores[place], rtol=2e-3)
     ratio = apart[place][-1] / np.median(apart[place][:-1])
-    np.testing.assert_allclose(found.distance, ratio, rtol=2e-3)
+    assert_allclose(found.distance, ratio, rtol=2e-3)
 
 
 def test_limits_add_how_far_features_lie_beyond_them(rng):
@@ -114,7 +116,7 @@ def test_limits_add_how_far_features_lie_beyond_them(rng):
 
     found = uncertainty.likeness_of_groups([Group(new, reference, limits=limits)])
     expected = uncertainty.likeness_of_groups([Group(both(new), both(reference))])
-    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    assert_allclose(found, expected, rtol=1e-9)
 
 
 def test_a_case_beyond_the_limits_is_noticed_with_nineteen_others(rng):
@@ -164,7 +166,7 @@ def test_false_alarms_of_groups_are_as_rare_as_promised(rng):
     found = np.asarray(jax.jit(jax.vmap(p_value))(one, two, noise))
     for rate in (1 / 21, 0.1, 0.3):
         promised = np.floor(21 * rate + 1e-9) / 21
-        np.testing.assert_allclose(
+        assert_allclose(
             np.mean(found <= rate + 1e-9),
             promised,
             atol=4 * np.sqrt(promised * (1 - promised) / 2000),
@@ -178,7 +180,7 @@ def test_the_order_of_cases_and_groups_does_not_matter(rng):
     groups = [Group(new[:2], reference[:, :2]), Group(new[2:], reference[:, 2:])]
     moved = [Group(g.features, g.reference[order]) for g in groups[::-1]]
     one, other = map(uncertainty.likeness_of_groups, (groups, moved))
-    np.testing.assert_allclose(one[:3], other[:3], rtol=1e-9)
+    assert_allclose(one[:3], other[:3], rtol=1e-9)
     assert one.group == 1 - other.group
 
 
@@ -219,21 +221,21 @@ def test_not_a_number_is_passed_on(rng):
 def test_bad_input_is_refused(rng):
     reference, new = rng.normal(size=(6, 2)), np.ones(2)
     several = uncertainty.likeness_of_groups
-    with pytest.raises(ValueError, match="at least one group"):
+    with value_error("at least one group"):
         several([])
-    with pytest.raises(ValueError, match=r"groups have \[5, 6\] reference cases"):
+    with value_error(r"groups have \[5, 6\] reference cases"):
         several([Group(new, reference), Group(new, reference[1:])])
-    with pytest.raises(ValueError, match=r"features of group 0 has shape \(3,\)"):
+    with value_error(r"features of group 0 has shape \(3,\)"):
         several([Group(np.ones(3), reference)])
-    with pytest.raises(ValueError, match="noise and reference_noise of group 0"):
+    with value_error("noise and reference_noise of group 0"):
         several([Group(new, reference, 0.0, np.ones(3))])
-    with pytest.raises(ValueError, match="limits of group 0 has shape"):
+    with value_error("limits of group 0 has shape"):
         several([Group(new, reference, limits=np.ones((2, 3)))])
     with pytest.raises(TypeError, match="features"):
         several([Group(np.ones(2, int), reference)])
-    with pytest.raises(ValueError, match="ridge"):
+    with value_error("ridge"):
         several([Group(new, reference)], ridge=0.0)
-    with pytest.raises(ValueError, match="waves has shape"):
+    with value_error("waves has shape"):
         uncertainty.wave_means(reference, np.ones((3, 4)))
     with pytest.raises(TypeError, match="points"):
         uncertainty.wave_means(np.ones((3, 2), int), np.ones((2, 4)))
@@ -248,5 +250,5 @@ def test_the_margin_is_positive_exactly_where_there_is_an_alarm(rng):
                 p_value = uncertainty.likeness_of_groups(groups).p_value
                 margin = uncertainty.alarm_margin(groups, false_alarms=rate)
                 assert (margin > 0) == (p_value <= rate)
-    with pytest.raises(ValueError, match="39 reference cases are too few"):
+    with value_error("39 reference cases are too few"):
         uncertainty.alarm_margin(groups, false_alarms=0.01)

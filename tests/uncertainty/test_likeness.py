@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 import scipy.stats
 from jax.test_util import check_grads
+from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import uncertainty
+from tests.refused import value_error
 from tests.selection import by_day
 
 DTYPES = by_day(["float32", "float64"], ["float64"])
@@ -39,9 +41,9 @@ def test_moments_are_those_of_numpy_whatever_is_masked(dtype, rng):
     fields[weights == 0] = np.nan
     found = uncertainty.field_moments(fields, quadrature_weights=weights)
     assert found.dtype == dtype
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
     bare = uncertainty.field_moments(fields[weights > 0])
-    np.testing.assert_allclose(
+    assert_allclose(
         bare, oracle_moments(fields[weights > 0], np.ones(6)), rtol=1e-5, atol=1e-6
     )
 
@@ -61,7 +63,7 @@ def test_moments_have_the_gradients_of_numpy(rng):
         moved[0][place] += step
         moved[1][place] -= step
         up, down = (np.sin(oracle_moments(m, weights)).sum() for m in moved)
-        np.testing.assert_allclose(found[place], (up - down) / (2 * step), atol=1e-6)
+        assert_allclose(found[place], (up - down) / (2 * step), atol=1e-6)
 
 
 def test_moments_of_a_finer_mesh_converge():
@@ -71,7 +73,7 @@ def test_moments_of_a_finer_mesh_converge():
 
     errors = [np.abs(moments(n) - moments(4096)).max() for n in (32, 64, 128)]
     assert errors[0] < 1e-3
-    np.testing.assert_allclose(np.divide(errors[:2], errors[1:]), 4, rtol=0.05)
+    assert_allclose(np.divide(errors[:2], errors[1:]), 4, rtol=0.05)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -82,7 +84,7 @@ def test_distances_are_those_of_an_explicit_inverse(dtype, shape, rng):
     found = uncertainty.shrunk_distances(features, ridge=0.2)
     assert found.dtype == dtype
     expected = oracle_distances(features, features, 0.2)
-    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    assert_allclose(found, expected, rtol=1e-4)
 
 
 def test_distances_have_finite_gradients(rng):
@@ -91,14 +93,14 @@ def test_distances_have_finite_gradients(rng):
 
     check_grads(distances, (rng.normal(size=(6, 3)),), order=1, modes=["rev"])
     gradient = jax.jit(jax.grad(lambda x: jnp.sum(distances(x))))(np.ones((4, 2)))
-    np.testing.assert_array_equal(gradient, 0)
+    assert_array_equal(gradient, 0)
 
 
 def test_exchanging_cases_exchanges_distances(rng):
     features = rng.normal(size=(7, 4))
     order = rng.permutation(7)
     found = uncertainty.shrunk_distances(features)
-    np.testing.assert_allclose(
+    assert_allclose(
         uncertainty.shrunk_distances(features[order]), found[order], rtol=1e-9
     )
 
@@ -112,9 +114,9 @@ def test_likeness_is_that_of_the_definition(dtype, rng):
     together = oracle_distances(both, both, 0.2)
     p_value = np.mean(together >= together[-1])
     apart = oracle_distances(both, reference, 0.2)
-    np.testing.assert_allclose(found.p_value, p_value, rtol=1e-6)
+    assert_allclose(found.p_value, p_value, rtol=1e-6)
     expected = apart[-1] / np.median(apart[:-1])
-    np.testing.assert_allclose(found.distance, expected, rtol=1e-4)
+    assert_allclose(found.distance, expected, rtol=1e-4)
 
 
 def test_false_alarms_are_as_rare_as_promised(rng):
@@ -124,7 +126,7 @@ def test_false_alarms_are_as_rare_as_promised(rng):
     for rate in (1 / 21, 0.1, 0.3):
         share = np.mean(np.asarray(found.p_value) <= rate + 1e-9)
         promised = np.floor(21 * rate + 1e-9) / 21
-        np.testing.assert_allclose(
+        assert_allclose(
             share, promised, atol=4 * np.sqrt(promised * (1 - promised) / 4000)
         )
 
@@ -142,7 +144,7 @@ def test_a_case_far_away_is_as_unlike_as_can_be(rng):
 def test_p_values_count_ties_and_the_case_itself():
     scores = np.asarray([1.0, 2.0, 2.0, 3.0])
     values = [uncertainty.conformal_p_value(scores, s) for s in (0.5, 2.0, 2.5, 9.0)]
-    np.testing.assert_allclose(values, [1, 4 / 5, 2 / 5, 1 / 5])
+    assert_allclose(values, [1, 4 / 5, 2 / 5, 1 / 5])
     assert np.isnan(uncertainty.conformal_p_value(scores, np.nan))
     assert np.isnan(uncertainty.conformal_p_value(np.append(scores, np.nan), 1.0))
 
@@ -154,7 +156,7 @@ def test_the_area_is_that_of_mann_and_whitney(dtype, rng):
     expected = scipy.stats.mannwhitneyu(unlike, alike).statistic / (30 * 20)
     found = jax.jit(uncertainty.area_under_curve)(alike, unlike)
     assert found.dtype == dtype
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert_allclose(found, expected, rtol=1e-6)
     assert uncertainty.area_under_curve(np.zeros(2), np.full(3, np.inf)) == 1
     assert uncertainty.area_under_curve(np.full(2, np.inf), np.full(3, np.inf)) == 0.5
     assert np.isnan(uncertainty.area_under_curve(np.asarray([np.nan]), np.ones(2)))
@@ -171,13 +173,13 @@ def test_bad_input_is_refused(rng):
     features = rng.normal(size=(6, 2))
     with pytest.raises(TypeError, match="fields"):
         uncertainty.field_moments(np.ones((3, 2), int))
-    with pytest.raises(ValueError, match="quadrature_weights has shape"):
+    with value_error("quadrature_weights has shape"):
         uncertainty.field_moments(features, quadrature_weights=np.ones(3))
-    with pytest.raises(ValueError, match="ridge"):
+    with value_error("ridge"):
         uncertainty.shrunk_distances(features, ridge=0.0)
-    with pytest.raises(ValueError, match=r"features has shape \(3,\).*\(6, 2\)"):
+    with value_error(r"features has shape \(3,\).*\(6, 2\)"):
         uncertainty.likeness(np.ones(3), features)
     with pytest.raises(TypeError, match="features"):
         uncertainty.likeness(np.ones(2, int), features)
-    with pytest.raises(ValueError, match="scores"):
+    with value_error("scores"):
         uncertainty.conformal_p_value(features, 1.0)

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from opjax import uncertainty
 
@@ -17,18 +18,18 @@ def test_the_posterior_of_linear_data_is_exact(rng):
     precision = matrix.T @ matrix / 0.1**2 + np.eye(3)
     mean = np.linalg.solve(precision, matrix.T @ data / 0.1**2)
     found = uncertainty.laplace(loss, mean, data)
-    np.testing.assert_allclose(found.mean, mean)
+    assert_allclose(found.mean, mean)
     expected = np.linalg.inv(precision)
-    np.testing.assert_allclose(found.covariance, expected, rtol=1e-9)
-    np.testing.assert_allclose(found.std, np.sqrt(np.diag(expected)))
+    assert_allclose(found.covariance, expected, rtol=1e-9)
+    assert_allclose(found.std, np.sqrt(np.diag(expected)))
 
 
 def test_samples_have_the_covariance(rng):
     root = rng.normal(size=(2, 2))
     normal = uncertainty.Normal(jnp.ones(2), jnp.asarray(root @ root.T))
     drawn = normal.sample(jax.random.key(0), 20_000)
-    np.testing.assert_allclose(drawn.mean(axis=0), [1, 1], atol=0.05)
-    np.testing.assert_allclose(np.cov(drawn.T), normal.covariance, rtol=0.05)
+    assert_allclose(drawn.mean(axis=0), [1, 1], atol=0.05)
+    assert_allclose(np.cov(drawn.T), normal.covariance, rtol=0.05)
 
 
 @pytest.mark.parametrize(

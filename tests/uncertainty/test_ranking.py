@@ -5,6 +5,7 @@ import itertools
 import jax
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from opjax import uncertainty
 
@@ -44,8 +45,8 @@ def test_the_choice_is_that_of_loops(dtype, num_known, rng):
     found = uncertainty.greedy_choice(features, 5, weights=weights, known=known)
     order, scores = oracle(features, weights, known, 5)
     assert found.order.tolist() == order
-    np.testing.assert_allclose(found.scores, scores, rtol=1e-4)
-    np.testing.assert_allclose(found.scores, weights[order] * found.distances, 1e-5)
+    assert_allclose(found.scores, scores, rtol=1e-4)
+    assert_allclose(found.scores, weights[order] * found.distances, 1e-5)
     assert found.scores.dtype == dtype
 
 
@@ -58,7 +59,7 @@ def test_a_choice_by_hand():
     # At 3 they are 1 * 1 and 2 * 1 next, both cases being 1 away, and then 1 * 1.
     assert found.order.tolist() == [2, 1, 0]
     over = np.asarray(found.scores) / float(found.scores[0])
-    np.testing.assert_allclose(over, [1, 2 / 4.5, 1 / 4.5])
+    assert_allclose(over, [1, 2 / 4.5, 1 / 4.5])
 
 
 def test_the_order_of_the_cases_changes_nothing(rng):
@@ -74,7 +75,7 @@ def test_duplicates_come_last():
     found = uncertainty.greedy_choice(features, 4, known=np.array([[0.0], [1.0]]))
     assert found.order[0] == 3
     assert set(found.order[2:].tolist()) == {0, 2}
-    np.testing.assert_allclose(found.scores[2:], 0, atol=1e-12)
+    assert_allclose(found.scores[2:], 0, atol=1e-12)
 
 
 def test_with_equal_weights_no_case_is_farther_than_twice_the_best_cover(rng):
