@@ -11,7 +11,15 @@ import scipy.stats
 from jax.test_util import check_grads
 from numpy.testing import assert_allclose, assert_array_equal
 
-from opjax import uncertainty
+from opjax.uncertainty import (
+    band,
+    conformal_quantile,
+    field_inside,
+    field_score,
+    least_cases,
+    pointwise_quantile,
+    pointwise_scores,
+)
 from tests.refused import value_error
 from tests.selection import by_day
 
@@ -49,14 +57,12 @@ def test_scores_are_those_of_the_definition(rng, dtype):
     weights = (rng.random((4, 9)) * (rng.random((4, 9)) > 0.3)).astype(dtype)
     expected = [oracle_field(*one) for one in zip(error, width, weights, strict=True)]
     error[weights == 0] = width[weights == 0] = np.nan
-    found = jax.vmap(
-        lambda e, h, w: uncertainty.field_score(e, h, quadrature_weights=w)
-    )(error, width, weights)
+    found = jax.vmap(lambda e, h, w: field_score(e, h, quadrature_weights=w))(
+        error, width, weights
+    )
     assert found.dtype == dtype
     assert_allclose(found, expected, rtol=1e-6)
-    points = uncertainty.pointwise_scores(
-        error[0], width[0], quadrature_weights=weights[0]
-    )
+    points = pointwise_scores(error[0], width[0], quadrature_weights=weights[0])
     kept = weights[0] > 0
     assert_allclose(points[kept], np.abs(error / width)[0][kept], rtol=1e-6)
     assert_array_equal(points[~kept], 0)
@@ -68,7 +74,7 @@ def test_the_gradient_of_a_score_is_that_of_its_worst_point(rng):
     error[1] = np.nan
 
     def score(e, h):
-        return uncertainty.field_score(e, h, quadrature_weights=weights)
+        return field_score(e, h, quadrature_weights=weights)
 
     by_error, by_width = jax.grad(score, argnums=(0, 1))(error, width)
     ratio = np.where(weights > 0, np.abs(np.nan_to_num(error)) / width, 0)
@@ -82,15 +88,15 @@ def test_the_gradient_of_a_score_is_that_of_its_worst_point(rng):
 def test_the_quantile_is_an_order_statistic(rng):
     scores = rng.random(19)
     for coverage, rank in ((0.5, 10), (0.9, 18), (0.95, 19)):
-        found = uncertainty.conformal_quantile(scores, coverage=coverage)
+        found = conformal_quantile(scores, coverage=coverage)
         assert found == np.sort(scores)[rank - 1]
-    gradient = jax.grad(lambda s: uncertainty.conformal_quantile(s, coverage=0.9))
+    gradient = jax.grad(lambda s: conformal_quantile(s, coverage=0.9))
     expected = np.zeros(19)
     expected[np.argsort(scores)[17]] = 1
     assert_array_equal(gradient(scores), expected)
-    single = uncertainty.conformal_quantile(scores.astype("float32"), coverage=0.9)
+    single = conformal_quantile(scores.astype("float32"), coverage=0.9)
     assert single.dtype == "float32"
-    batch = jax.vmap(lambda s: uncertainty.conformal_quantile(s, coverage=0.9))
+    batch = jax.vmap(lambda s: conformal_quantile(s, coverage=0.9))
     assert_array_equal(
         batch(np.stack([scores, scores[::-1]]))[0],
         batch(np.stack([scores, scores[::-1]]))[1],
@@ -103,14 +109,12 @@ def test_the_pointwise_quantile_is_that_of_the_definition(rng, dtype):
     weights = (rng.random((12, 7)) * (rng.random((12, 7)) > 0.2)).astype(dtype)
     weights[:, 0] = 0.5
     for coverage in (0.3, 0.8, 0.9):
-        found = uncertainty.pointwise_quantile(
+        found = pointwise_quantile(
             scores, coverage=coverage, quadrature_weights=weights
         )
         assert found == oracle_pointwise(scores, weights, coverage)
     spoilt = np.where(weights > 0, scores, np.nan).astype(dtype)
-    again = uncertainty.pointwise_quantile(
-        spoilt, coverage=0.9, quadrature_weights=weights
-    )
+    again = pointwise_quantile(spoilt, coverage=0.9, quadrature_weights=weights)
     assert again == found
 
 
@@ -119,8 +123,8 @@ def test_whole_fields_lie_inside_as_often_as_promised(n, coverage):
     """In the mean over draws, within the error of their number."""
     rng, draws = np.random.default_rng(1), 4000
     error, width = cases(rng, draws, n + 1, 5)
-    scores = jax.vmap(jax.vmap(uncertainty.field_score))(error, width)
-    factors = jax.vmap(lambda s: uncertainty.conformal_quantile(s, coverage=coverage))(
+    scores = jax.vmap(jax.vmap(field_score))(error, width)
+    factors = jax.vmap(lambda s: conformal_quantile(s, coverage=coverage))(
         scores[:, :n]
     )
     inside = int(np.sum(scores[:, n] <= factors))
@@ -133,9 +137,7 @@ def test_points_lie_inside_as_often_as_promised():
     rng, draws, n = np.random.default_rng(2), 4000, 15
     error, width = cases(rng, draws, n + 1, 6)
     scores = np.abs(error / width)
-    factors = jax.vmap(lambda s: uncertainty.pointwise_quantile(s, coverage=0.8))(
-        scores[:, :n]
-    )
+    factors = jax.vmap(lambda s: pointwise_quantile(s, coverage=0.8))(scores[:, :n])
     share = np.mean(scores[:, n] <= np.asarray(factors)[:, None], axis=1)
     deviation = share.std() / math.sqrt(draws)
     assert 0.8 - 3 * deviation < share.mean() < 0.8 + 1 / (n + 1) + 3 * deviation
@@ -145,8 +147,8 @@ def test_the_order_of_cases_does_not_matter(rng):
     scores = rng.random((14, 5))
     other = scores[rng.permutation(14)]
     for find, one, two in (
-        (uncertainty.conformal_quantile, scores[:, 0], other[:, 0]),
-        (uncertainty.pointwise_quantile, scores, other),
+        (conformal_quantile, scores[:, 0], other[:, 0]),
+        (pointwise_quantile, scores, other),
     ):
         assert find(one, coverage=0.9) == find(two, coverage=0.9)
 
@@ -155,8 +157,8 @@ def test_more_coverage_never_makes_a_narrower_band(rng):
     scores = rng.random((30, 4))
     levels = (0.1, 0.5, 0.8, 0.9, 0.95)
     for find, given in (
-        (uncertainty.conformal_quantile, scores[:, 0]),
-        (uncertainty.pointwise_quantile, scores),
+        (conformal_quantile, scores[:, 0]),
+        (pointwise_quantile, scores),
     ):
         found = [float(find(given, coverage=float(c))) for c in levels]
         assert np.all(np.diff(found) >= 0)
@@ -164,8 +166,8 @@ def test_more_coverage_never_makes_a_narrower_band(rng):
 
 def test_the_unit_of_fields_and_widths_does_not_matter(rng):
     error, width = (a[0] for a in cases(rng, 1, 8))
-    one = uncertainty.field_score(error, width)
-    other = uncertainty.field_score(1e3 * error, 1e3 * width)
+    one = field_score(error, width)
+    other = field_score(1e3 * error, 1e3 * width)
     assert_allclose(one, other, rtol=1e-12)
 
 
@@ -174,13 +176,13 @@ def test_a_band_of_the_score_just_encloses_the_target(rng, dtype):
     error, width = (a[0].astype(dtype) for a in cases(rng, 1, 8))
     prediction = rng.normal(size=8).astype(dtype)
     target = prediction - error
-    score = uncertainty.field_score(error, width)
+    score = field_score(error, width)
     for factor, inside in ((score * 1.001, 1), (score * 0.999, 0)):
-        ends = jax.jit(lambda f: uncertainty.band(prediction, width, factor=f))(factor)
+        ends = jax.jit(lambda f: band(prediction, width, factor=f))(factor)
         assert ends.lower.dtype == dtype
-        assert uncertainty.field_inside(target, *ends) == inside
+        assert field_inside(target, *ends) == inside
     check_grads(
-        lambda p, h, f: uncertainty.band(p, h, factor=f),
+        lambda p, h, f: band(p, h, factor=f),
         (prediction.astype(float), width.astype(float), 2.0),
         order=1,
     )
@@ -189,43 +191,43 @@ def test_a_band_of_the_score_just_encloses_the_target(rng, dtype):
 def test_the_least_number_of_cases_is_exact():
     known = {0.5: 1, 0.8: 4, 0.9: 9, 0.95: 19, 0.99: 99, 0.999: 999}
     for coverage, least in known.items():
-        assert uncertainty.least_cases(coverage) == least
+        assert least_cases(coverage) == least
         scores = np.arange(float(least))
-        found = uncertainty.conformal_quantile(scores, coverage=coverage)
+        found = conformal_quantile(scores, coverage=coverage)
         assert found == scores[-1]
-        points = uncertainty.pointwise_quantile(scores[:, None], coverage=coverage)
+        points = pointwise_quantile(scores[:, None], coverage=coverage)
         assert points == scores[-1]
 
 
 def test_too_few_cases_are_refused_with_the_least_number():
     with value_error("8 calibration .* at least 9 .* most 0.888"):
-        uncertainty.conformal_quantile(np.ones(8), coverage=0.9)
+        conformal_quantile(np.ones(8), coverage=0.9)
     with value_error("1 calibration cases .* at least 9 "):
-        uncertainty.pointwise_quantile(np.ones((1, 3)), coverage=0.9)
+        pointwise_quantile(np.ones((1, 3)), coverage=0.9)
 
 
 def test_other_bad_input_is_named(rng):
     for coverage in (0.0, 1.0, -0.1, 90.0, math.nan):
         with value_error("coverage=.* inside"):
-            uncertainty.conformal_quantile(np.ones(20), coverage=coverage)
+            conformal_quantile(np.ones(20), coverage=coverage)
     with value_error(r"error .*\(5,\), but width .*\(4,\)"):
-        uncertainty.field_score(np.ones(5), np.ones(4))
+        field_score(np.ones(5), np.ones(4))
     with value_error("one case"):
-        uncertainty.field_score(np.ones((2, 3, 1)), np.ones((2, 3, 1)))
+        field_score(np.ones((2, 3, 1)), np.ones((2, 3, 1)))
     with value_error("one weight per point"):
-        uncertainty.field_score(np.ones(5), np.ones(5), quadrature_weights=np.ones(4))
+        field_score(np.ones(5), np.ones(5), quadrature_weights=np.ones(4))
     with value_error("one weight per score"):
-        uncertainty.pointwise_quantile(
+        pointwise_quantile(
             np.ones((9, 2)), coverage=0.9, quadrature_weights=np.ones((9, 3))
         )
     with value_error("factor=-1.0"):
-        uncertainty.band(np.ones(3), np.ones(3), factor=-1.0)
+        band(np.ones(3), np.ones(3), factor=-1.0)
     with pytest.raises(TypeError, match="error has dtype int"):
-        uncertainty.field_score(np.ones(3, int), np.ones(3))
+        field_score(np.ones(3, int), np.ones(3))
     scores = np.ones(20)
     scores[3] = np.nan
-    assert np.isnan(uncertainty.conformal_quantile(scores, coverage=0.9))
-    found = uncertainty.pointwise_quantile(scores[:, None], coverage=0.9)
+    assert np.isnan(conformal_quantile(scores, coverage=0.9))
+    found = pointwise_quantile(scores[:, None], coverage=0.9)
     assert jnp.isnan(found)
 
 
@@ -251,7 +253,7 @@ def test_the_factor_of_points_is_an_exact_rank_in_every_precision(
     rank = math.ceil((b + 1) * Fraction(str(coverage)) * n)
     weights = np.full(shape, 0.37, dtype) if weighted else None
     with jax.enable_x64(dtype == "float64"):
-        found = uncertainty.pointwise_quantile(
+        found = pointwise_quantile(
             scores, coverage=coverage, quadrature_weights=weights
         )
     assert found.dtype == dtype
@@ -263,7 +265,7 @@ def test_the_factor_of_points_is_an_exact_rank_in_every_precision(
 def test_a_factor_of_a_hundred_million_scores_keeps_its_promise():
     b, n = 100, 1_000_000
     scores = np.random.default_rng(0).random((b, n), np.float32)
-    found = uncertainty.pointwise_quantile(scores, coverage=0.9)
+    found = pointwise_quantile(scores, coverage=0.9)
     assert np.mean(scores <= np.asarray(found)) >= 0.909
     assert np.mean(scores < np.asarray(found)) < 0.909
 
@@ -273,7 +275,7 @@ def test_weights_of_all_sizes_are_shares_of_their_case(rng):
     scores, weights = rng.random((2, 12, 700)).astype(np.float32)
     units = 10.0 ** np.linspace(-30, 30, 12)[:, None]
     found = [
-        uncertainty.pointwise_quantile(
+        pointwise_quantile(
             scores, coverage=0.8, quadrature_weights=(w).astype(np.float32)
         )
         for w in (weights, weights * units)
@@ -284,5 +286,5 @@ def test_weights_of_all_sizes_are_shares_of_their_case(rng):
     assert np.mean(below) >= 13 * 0.8 / 12 - 1e-6
     weights[3] = 0
     assert np.isnan(
-        uncertainty.pointwise_quantile(scores, coverage=0.8, quadrature_weights=weights)
+        pointwise_quantile(scores, coverage=0.8, quadrature_weights=weights)
     )

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from opjax import uncertainty
-from opjax.uncertainty import Group, detection
+from opjax.uncertainty import Group, detectable_shifts, detection, likeness_of_groups
 from tests.refused import value_error
 
 
@@ -29,7 +28,7 @@ def by_trials(references, limits, place, allowed, power):
             Group(a, b, limits=limit)
             for a, b, limit in zip(moved, others, limits, strict=True)
         ]
-        return uncertainty.likeness_of_groups(groups).p_value * count
+        return likeness_of_groups(groups).p_value * count
 
     rates = []
     for shift in detection._SHIFTS:
@@ -59,7 +58,7 @@ def test_detectable_shifts_are_those_of_trials_with_the_cases(count, rng):
         Group(a[0], a, limits=limit)
         for a, limit in zip(references, limits, strict=True)
     ]
-    found = uncertainty.detectable_shifts(groups, false_alarms=0.05, power=0.7)
+    found = detectable_shifts(groups, false_alarms=0.05, power=0.7)
     allowed = (count + 1) // 20
     expected = [by_trials(references, limits, i, allowed, 0.7) for i in range(2)]
     np.testing.assert_allclose(found, expected, rtol=1e-6)
@@ -69,7 +68,7 @@ def test_with_many_normal_cases_it_is_the_test_of_a_chi_square(rng):
     """Known mean and covariance: the distance has a noncentral chi-square."""
     reference = rng.normal(size=(400, 3))
     group = Group(reference[0], reference)
-    (found,) = uncertainty.detectable_shifts([group], false_alarms=0.05)
+    (found,) = detectable_shifts([group], false_alarms=0.05)
     threshold = stats.chi2.ppf(0.95, 3)
     square = optimize.brentq(lambda s: stats.ncx2.sf(threshold, 3, s) - 0.8, 0.1, 99)
     assert found == pytest.approx(np.sqrt(square), rel=0.12)
@@ -79,8 +78,7 @@ def test_with_many_normal_cases_it_is_the_test_of_a_chi_square(rng):
 def test_more_features_hide_a_shift_and_many_hide_every_shift(rng):
     few, many = rng.normal(size=(24, 1)), rng.normal(size=(24, 120))
     shifts = [
-        uncertainty.detectable_shifts([Group(a[0], a)], false_alarms=0.05)[0]
-        for a in (few, many)
+        detectable_shifts([Group(a[0], a)], false_alarms=0.05)[0] for a in (few, many)
     ]
     assert shifts[0] < 5
     assert shifts[1] == np.inf
@@ -90,9 +88,9 @@ def test_shifts_that_nobody_can_notice_are_refused(rng):
     reference = rng.normal(size=(18, 2))
     several = [Group(reference[0], reference)]
     with value_error("18 reference cases are too few .* 19"):
-        uncertainty.detectable_shifts(several, false_alarms=0.05)
+        detectable_shifts(several, false_alarms=0.05)
     for power in (0.0, 1.0):
         with value_error("power=.* inside"):
-            uncertainty.detectable_shifts(several, false_alarms=0.2, power=power)
+            detectable_shifts(several, false_alarms=0.2, power=power)
     with value_error("at least one group"):
-        uncertainty.detectable_shifts([], false_alarms=0.2)
+        detectable_shifts([], false_alarms=0.2)

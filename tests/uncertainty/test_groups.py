@@ -5,10 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.test_util import check_grads
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
-from opjax import uncertainty
-from opjax.uncertainty import Group
+from opjax.uncertainty import Group, alarm_margin, likeness_of_groups, wave_means
 from tests.refused import value_error
 from tests.selection import by_day
 
@@ -25,10 +24,10 @@ def test_waves_are_those_of_numpy_whatever_is_masked(dtype, rng):
         [np.average(f(phase), axis=0, weights=weights[kept]) for f in (np.cos, np.sin)]
     )
     points[~kept] = np.nan
-    found = uncertainty.wave_means(points, waves, quadrature_weights=weights)
+    found = wave_means(points, waves, quadrature_weights=weights)
     assert found.dtype == dtype
     assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
-    bare = uncertainty.wave_means(points[kept], waves)
+    bare = wave_means(points[kept], waves)
     plain = np.concatenate([np.cos(phase).mean(axis=0), np.sin(phase).mean(axis=0)])
     assert_allclose(bare, plain, rtol=1e-4, atol=1e-6)
 
@@ -41,7 +40,7 @@ def test_waves_have_the_gradients_of_their_formula(rng):
     )
 
     def means(points, waves):
-        return uncertainty.wave_means(points, waves, quadrature_weights=weights)
+        return wave_means(points, waves, quadrature_weights=weights)
 
     found = jax.jit(jax.grad(lambda x: means(x, waves)[1]))(points)
     expected = -np.sin(points @ waves[:, 1])[:, None] * waves[:, 1] / 6
@@ -55,7 +54,7 @@ def test_waves_of_a_finer_mesh_converge_to_the_transform_of_the_domain():
     errors = []
     for n in (32, 64, 128):
         x = ((np.arange(n) + 0.5) / n)[:, None]
-        found = uncertainty.wave_means(x, np.asarray([[a]]))
+        found = wave_means(x, np.asarray([[a]]))
         errors.append(np.abs(found - np.asarray([np.sin(a), 1 - np.cos(a)]) / a).max())
     assert_allclose(np.divide(errors[:2], errors[1:]), 4, rtol=0.01)
 
@@ -91,7 +90,7 @@ def test_likeness_of_groups_is_that_of_the_definition(dtype, rng):
         Group(a[-1], a[:-1], scale * noise[-1], scale * noise[:-1])
         for a, scale in zip(features, (0.0, 1.0), strict=True)
     ]
-    found = uncertainty.likeness_of_groups(groups, ridge=ridge)
+    found = likeness_of_groups(groups, ridge=ridge)
     both = list(zip(features, (0 * noise, noise), strict=True))
     each = [score(left_out(a, v, count + 1, ridge), count + 1) for a, v in both]
     together = np.max(each, axis=0)
@@ -114,8 +113,8 @@ def test_limits_add_how_far_features_lie_beyond_them(rng):
         beyond = np.maximum(np.abs(x) - limits[1], 0)
         return np.concatenate([x, beyond / 10], axis=-1)
 
-    found = uncertainty.likeness_of_groups([Group(new, reference, limits=limits)])
-    expected = uncertainty.likeness_of_groups([Group(both(new), both(reference))])
+    found = likeness_of_groups([Group(new, reference, limits=limits)])
+    expected = likeness_of_groups([Group(both(new), both(reference))])
     assert_allclose(found, expected, rtol=1e-9)
 
 
@@ -134,7 +133,7 @@ def test_a_case_beyond_the_limits_is_noticed_with_nineteen_others(rng):
         groups = [Group(other[0], other[1:]), Group(new, reference, limits=limits)]
         for limited in seen:
             groups[1] = groups[1]._replace(limits=limits if limited else None)
-            found = uncertainty.likeness_of_groups(groups)
+            found = likeness_of_groups(groups)
             seen[limited] += bool(found.p_value == 1 / 20)
     assert seen[True] == 20
     assert seen[False] < 15
@@ -145,7 +144,7 @@ def test_a_group_of_more_features_than_cases_is_not_blamed_for_others(rng):
     wide, few = rng.normal(size=(21, 200)), rng.normal(size=(21, 2))
     few[0] *= 20
     groups = [Group(a[0], a[1:]) for a in (wide, few)]
-    found = uncertainty.likeness_of_groups(groups)
+    found = likeness_of_groups(groups)
     assert found.p_value == 1 / 21
     assert found.group == 1
     assert found.distance > 5
@@ -161,7 +160,7 @@ def test_false_alarms_of_groups_are_as_rare_as_promised(rng):
     def p_value(one, two, noise):
         groups = [Group(a[0], a[1:], noise[0], noise[1:]) for a in (one, two)]
         groups[0] = groups[0]._replace(limits=limits)
-        return uncertainty.likeness_of_groups(groups).p_value
+        return likeness_of_groups(groups).p_value
 
     found = np.asarray(jax.jit(jax.vmap(p_value))(one, two, noise))
     for rate in (1 / 21, 0.1, 0.3):
@@ -179,7 +178,7 @@ def test_the_order_of_cases_and_groups_does_not_matter(rng):
     order = rng.permutation(15)
     groups = [Group(new[:2], reference[:, :2]), Group(new[2:], reference[:, 2:])]
     moved = [Group(g.features, g.reference[order]) for g in groups[::-1]]
-    one, other = map(uncertainty.likeness_of_groups, (groups, moved))
+    one, other = map(likeness_of_groups, (groups, moved))
     assert_allclose(one[:3], other[:3], rtol=1e-9)
     assert one.group == 1 - other.group
 
@@ -188,12 +187,12 @@ def test_a_group_that_is_equal_in_all_cases_says_nothing(rng):
     """As waves over a mesh that all cases share, but for rounding."""
     reference, new = rng.normal(size=(30, 4)), rng.normal(size=4)
     same = 0.3 + 1e-8 * rng.normal(size=(31, 50))
-    alone = uncertainty.likeness_of_groups([Group(new, reference)])
+    alone = likeness_of_groups([Group(new, reference)])
     groups = [Group(new, reference), Group(same[0], same[1:])]
-    found = uncertainty.likeness_of_groups(groups)
+    found = likeness_of_groups(groups)
     assert found.p_value == alone.p_value
     far = groups[:1] + [Group(same[0] + 0.1, same[1:])]
-    found = uncertainty.likeness_of_groups(far)
+    found = likeness_of_groups(far)
     assert found.group == 1
     assert found.p_value == 1 / 31
 
@@ -205,7 +204,7 @@ def test_gradients_of_the_score_are_finite(rng):
     @jax.jit
     def value(new):
         groups = [Group(new, reference), Group(new[:2], reference[:, :2])]
-        return uncertainty.likeness_of_groups(groups).score
+        return likeness_of_groups(groups).score
 
     check_grads(value, (rng.normal(size=3),), order=1, modes=["rev"])
     assert np.isfinite(jax.grad(value)(jnp.mean(reference, axis=0))).all()
@@ -213,14 +212,14 @@ def test_gradients_of_the_score_are_finite(rng):
 
 def test_not_a_number_is_passed_on(rng):
     reference = rng.normal(size=(6, 2))
-    found = uncertainty.likeness_of_groups([Group(np.full(2, np.nan), reference)])
+    found = likeness_of_groups([Group(np.full(2, np.nan), reference)])
     assert np.isnan(found.p_value)
     assert np.isnan(found.score)
 
 
 def test_bad_input_is_refused(rng):
     reference, new = rng.normal(size=(6, 2)), np.ones(2)
-    several = uncertainty.likeness_of_groups
+    several = likeness_of_groups
     with value_error("at least one group"):
         several([])
     with value_error(r"groups have \[5, 6\] reference cases"):
@@ -236,19 +235,23 @@ def test_bad_input_is_refused(rng):
     with value_error("ridge"):
         several([Group(new, reference)], ridge=0.0)
     with value_error("waves has shape"):
-        uncertainty.wave_means(reference, np.ones((3, 4)))
+        wave_means(reference, np.ones((3, 4)))
     with pytest.raises(TypeError, match="points"):
-        uncertainty.wave_means(np.ones((3, 2), int), np.ones((2, 4)))
+        wave_means(np.ones((3, 2), int), np.ones((2, 4)))
 
 
 def test_the_margin_is_positive_exactly_where_there_is_an_alarm(rng):
     reference = rng.normal(size=(39, 3))
-    with jax.enable_x64(True):
-        for size in np.linspace(1, 4, 13):
-            groups = [Group(size * np.ones(3), reference), Group(np.ones(3), reference)]
-            for rate in (0.05, 0.1):
-                p_value = uncertainty.likeness_of_groups(groups).p_value
-                margin = uncertainty.alarm_margin(groups, false_alarms=rate)
-                assert (margin > 0) == (p_value <= rate)
+    same = Group(np.ones(3), reference)
+
+    def alarms(size):
+        groups = [same._replace(features=size * np.ones(3)), same]
+        p_value = likeness_of_groups(groups).p_value
+        margins = [alarm_margin(groups, false_alarms=rate) for rate in (0.05, 0.1)]
+        return p_value, jnp.stack(margins)
+
+    p_values, margins = jax.jit(jax.vmap(alarms))(np.linspace(1, 4, 13))
+    expected = np.asarray(p_values)[:, None] <= np.array([0.05, 0.1])
+    assert_array_equal(margins > 0, expected)
     with value_error("39 reference cases are too few"):
-        uncertainty.alarm_margin(groups, false_alarms=0.01)
+        alarm_margin([same], false_alarms=0.01)

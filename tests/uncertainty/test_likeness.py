@@ -8,7 +8,13 @@ import scipy.stats
 from jax.test_util import check_grads
 from numpy.testing import assert_allclose, assert_array_equal
 
-from opjax import uncertainty
+from opjax.uncertainty import (
+    area_under_curve,
+    conformal_p_value,
+    field_moments,
+    likeness,
+    shrunk_distances,
+)
 from tests.refused import value_error
 from tests.selection import by_day
 
@@ -39,10 +45,10 @@ def test_moments_are_those_of_numpy_whatever_is_masked(dtype, rng):
     weights = (rng.random(9) * (np.arange(9) % 3 > 0)).astype(dtype)
     expected = oracle_moments(fields, weights)
     fields[weights == 0] = np.nan
-    found = uncertainty.field_moments(fields, quadrature_weights=weights)
+    found = field_moments(fields, quadrature_weights=weights)
     assert found.dtype == dtype
     assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
-    bare = uncertainty.field_moments(fields[weights > 0])
+    bare = field_moments(fields[weights > 0])
     assert_allclose(
         bare, oracle_moments(fields[weights > 0], np.ones(6)), rtol=1e-5, atol=1e-6
     )
@@ -52,9 +58,7 @@ def test_moments_have_the_gradients_of_numpy(rng):
     fields, weights = rng.normal(size=(6, 2)), rng.random(6)
 
     def total(fields):
-        return jnp.sum(
-            jnp.sin(uncertainty.field_moments(fields, quadrature_weights=weights))
-        )
+        return jnp.sum(jnp.sin(field_moments(fields, quadrature_weights=weights)))
 
     found = jax.jit(jax.grad(total))(fields)
     step = 1e-6
@@ -69,7 +73,7 @@ def test_moments_have_the_gradients_of_numpy(rng):
 def test_moments_of_a_finer_mesh_converge():
     def moments(n):
         x = (np.arange(n) + 0.5) / n
-        return uncertainty.field_moments(np.stack([x, np.sin(x)], axis=1))
+        return field_moments(np.stack([x, np.sin(x)], axis=1))
 
     errors = [np.abs(moments(n) - moments(4096)).max() for n in (32, 64, 128)]
     assert errors[0] < 1e-3
@@ -81,7 +85,7 @@ def test_moments_of_a_finer_mesh_converge():
 def test_distances_are_those_of_an_explicit_inverse(dtype, shape, rng):
     features = rng.normal(size=shape).astype(dtype)
     features[:, 0] = 1.0  # all cases agree
-    found = uncertainty.shrunk_distances(features, ridge=0.2)
+    found = shrunk_distances(features, ridge=0.2)
     assert found.dtype == dtype
     expected = oracle_distances(features, features, 0.2)
     assert_allclose(found, expected, rtol=1e-4)
@@ -89,7 +93,7 @@ def test_distances_are_those_of_an_explicit_inverse(dtype, shape, rng):
 
 def test_distances_have_finite_gradients(rng):
     def distances(features):
-        return uncertainty.shrunk_distances(features, ridge=0.3)
+        return shrunk_distances(features, ridge=0.3)
 
     check_grads(distances, (rng.normal(size=(6, 3)),), order=1, modes=["rev"])
     gradient = jax.jit(jax.grad(lambda x: jnp.sum(distances(x))))(np.ones((4, 2)))
@@ -99,17 +103,15 @@ def test_distances_have_finite_gradients(rng):
 def test_exchanging_cases_exchanges_distances(rng):
     features = rng.normal(size=(7, 4))
     order = rng.permutation(7)
-    found = uncertainty.shrunk_distances(features)
-    assert_allclose(
-        uncertainty.shrunk_distances(features[order]), found[order], rtol=1e-9
-    )
+    found = shrunk_distances(features)
+    assert_allclose(shrunk_distances(features[order]), found[order], rtol=1e-9)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_likeness_is_that_of_the_definition(dtype, rng):
     reference = rng.normal(size=(20, 3)).astype(dtype)
     new = (2 * rng.normal(size=3)).astype(dtype)
-    found = uncertainty.likeness(new, reference, ridge=0.2)
+    found = likeness(new, reference, ridge=0.2)
     both = np.concatenate([reference, new[None]])
     together = oracle_distances(both, both, 0.2)
     p_value = np.mean(together >= together[-1])
@@ -122,7 +124,7 @@ def test_likeness_is_that_of_the_definition(dtype, rng):
 def test_false_alarms_are_as_rare_as_promised(rng):
     """Over 4000 draws of 21 exchangeable cases, of more features than cases."""
     cases = rng.standard_t(3, size=(4000, 21, 24))
-    found = jax.jit(jax.vmap(uncertainty.likeness))(cases[:, 0], cases[:, 1:])
+    found = jax.jit(jax.vmap(likeness))(cases[:, 0], cases[:, 1:])
     for rate in (1 / 21, 0.1, 0.3):
         share = np.mean(np.asarray(found.p_value) <= rate + 1e-9)
         promised = np.floor(21 * rate + 1e-9) / 21
@@ -133,20 +135,20 @@ def test_false_alarms_are_as_rare_as_promised(rng):
 
 def test_a_case_far_away_is_as_unlike_as_can_be(rng):
     reference = rng.normal(size=(30, 5))
-    found = uncertainty.likeness(1e3 * np.ones(5), reference)
+    found = likeness(1e3 * np.ones(5), reference)
     assert found.p_value == 1 / 31
     assert found.distance > 100
-    same = uncertainty.likeness(reference.mean(axis=0), reference)
+    same = likeness(reference.mean(axis=0), reference)
     assert same.p_value == 1
     assert same.distance < 1e-6
 
 
 def test_p_values_count_ties_and_the_case_itself():
     scores = np.asarray([1.0, 2.0, 2.0, 3.0])
-    values = [uncertainty.conformal_p_value(scores, s) for s in (0.5, 2.0, 2.5, 9.0)]
+    values = [conformal_p_value(scores, s) for s in (0.5, 2.0, 2.5, 9.0)]
     assert_allclose(values, [1, 4 / 5, 2 / 5, 1 / 5])
-    assert np.isnan(uncertainty.conformal_p_value(scores, np.nan))
-    assert np.isnan(uncertainty.conformal_p_value(np.append(scores, np.nan), 1.0))
+    assert np.isnan(conformal_p_value(scores, np.nan))
+    assert np.isnan(conformal_p_value(np.append(scores, np.nan), 1.0))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -154,17 +156,17 @@ def test_the_area_is_that_of_mann_and_whitney(dtype, rng):
     alike = rng.integers(0, 6, 30).astype(dtype)  # with ties
     unlike = rng.integers(2, 9, 20).astype(dtype)
     expected = scipy.stats.mannwhitneyu(unlike, alike).statistic / (30 * 20)
-    found = jax.jit(uncertainty.area_under_curve)(alike, unlike)
+    found = jax.jit(area_under_curve)(alike, unlike)
     assert found.dtype == dtype
     assert_allclose(found, expected, rtol=1e-6)
-    assert uncertainty.area_under_curve(np.zeros(2), np.full(3, np.inf)) == 1
-    assert uncertainty.area_under_curve(np.full(2, np.inf), np.full(3, np.inf)) == 0.5
-    assert np.isnan(uncertainty.area_under_curve(np.asarray([np.nan]), np.ones(2)))
+    assert area_under_curve(np.zeros(2), np.full(3, np.inf)) == 1
+    assert area_under_curve(np.full(2, np.inf), np.full(3, np.inf)) == 0.5
+    assert np.isnan(area_under_curve(np.asarray([np.nan]), np.ones(2)))
 
 
 def test_not_a_number_is_passed_on(rng):
     reference = rng.normal(size=(6, 2))
-    found = uncertainty.likeness(np.asarray([np.nan, 1.0]), reference)
+    found = likeness(np.asarray([np.nan, 1.0]), reference)
     assert np.isnan(found.p_value)
     assert np.isnan(found.distance)
 
@@ -172,14 +174,14 @@ def test_not_a_number_is_passed_on(rng):
 def test_bad_input_is_refused(rng):
     features = rng.normal(size=(6, 2))
     with pytest.raises(TypeError, match="fields"):
-        uncertainty.field_moments(np.ones((3, 2), int))
+        field_moments(np.ones((3, 2), int))
     with value_error("quadrature_weights has shape"):
-        uncertainty.field_moments(features, quadrature_weights=np.ones(3))
+        field_moments(features, quadrature_weights=np.ones(3))
     with value_error("ridge"):
-        uncertainty.shrunk_distances(features, ridge=0.0)
+        shrunk_distances(features, ridge=0.0)
     with value_error(r"features has shape \(3,\).*\(6, 2\)"):
-        uncertainty.likeness(np.ones(3), features)
+        likeness(np.ones(3), features)
     with pytest.raises(TypeError, match="features"):
-        uncertainty.likeness(np.ones(2, int), features)
+        likeness(np.ones(2, int), features)
     with value_error("scores"):
-        uncertainty.conformal_p_value(features, 1.0)
+        conformal_p_value(features, 1.0)

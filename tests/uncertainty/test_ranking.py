@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from opjax import uncertainty
+from opjax.uncertainty import greedy_choice
 
 
 def oracle(features, weights, known, count, ridge=0.1):
@@ -42,7 +42,7 @@ def test_the_choice_is_that_of_loops(dtype, num_known, rng):
     features = rng.normal(size=(9, 3)).astype(dtype)
     weights = rng.uniform(size=9).astype(dtype)
     known = rng.normal(size=(num_known, 3)).astype(dtype)
-    found = uncertainty.greedy_choice(features, 5, weights=weights, known=known)
+    found = greedy_choice(features, 5, weights=weights, known=known)
     order, scores = oracle(features, weights, known, 5)
     assert found.order.tolist() == order
     assert_allclose(found.scores, scores, rtol=1e-4)
@@ -53,7 +53,7 @@ def test_the_choice_is_that_of_loops(dtype, num_known, rng):
 def test_a_choice_by_hand():
     # Known is 0. Scores are 1 * 1, 2 * 2 and 1.5 * 3 = 4.5.
     features = np.array([[1.0], [2.0], [3.0]])
-    found = uncertainty.greedy_choice(
+    found = greedy_choice(
         features, 3, weights=np.array([1.0, 2.0, 1.5]), known=np.zeros((1, 1))
     )
     # At 3 they are 1 * 1 and 2 * 1 next, both cases being 1 away, and then 1 * 1.
@@ -65,14 +65,14 @@ def test_a_choice_by_hand():
 def test_the_order_of_the_cases_changes_nothing(rng):
     features, weights = rng.normal(size=(12, 2)), rng.uniform(size=12)
     mixed = rng.permutation(12)
-    first = uncertainty.greedy_choice(features, 6, weights=weights)
-    second = uncertainty.greedy_choice(features[mixed], 6, weights=weights[mixed])
+    first = greedy_choice(features, 6, weights=weights)
+    second = greedy_choice(features[mixed], 6, weights=weights[mixed])
     assert mixed[np.asarray(second.order)].tolist() == first.order.tolist()
 
 
 def test_duplicates_come_last():
     features = np.array([[0.0], [5.0], [5.0], [9.0]])
-    found = uncertainty.greedy_choice(features, 4, known=np.array([[0.0], [1.0]]))
+    found = greedy_choice(features, 4, known=np.array([[0.0], [1.0]]))
     assert found.order[0] == 3
     assert set(found.order[2:].tolist()) == {0, 2}
     assert_allclose(found.scores[2:], 0, atol=1e-12)
@@ -81,7 +81,7 @@ def test_duplicates_come_last():
 def test_with_equal_weights_no_case_is_farther_than_twice_the_best_cover(rng):
     features = rng.normal(size=(8, 2))
     known = features[:1]
-    found = uncertainty.greedy_choice(features, 3, known=known)
+    found = greedy_choice(features, 3, known=known)
     every = np.concatenate([features, known])
     z = (every - every.mean(axis=0)) / np.sqrt(every.var(axis=0) + 1e-4)
     inverse = np.linalg.inv(z.T @ z / len(z) + 0.1 * np.eye(2))
@@ -97,8 +97,8 @@ def test_with_equal_weights_no_case_is_farther_than_twice_the_best_cover(rng):
 
 def test_it_goes_through_jit(rng):
     features = rng.normal(size=(5, 2))
-    found = jax.jit(lambda x: uncertainty.greedy_choice(x, 2))(features)
-    expected = uncertainty.greedy_choice(features, 2)
+    found = jax.jit(lambda x: greedy_choice(x, 2))(features)
+    expected = greedy_choice(features, 2)
     assert found.order.tolist() == expected.order.tolist()
 
 
@@ -115,4 +115,4 @@ def test_it_goes_through_jit(rng):
 def test_bad_input_is_refused_with_both_sides(changes, text):
     given = {"features": np.eye(3, 2), "count": 2} | changes
     with pytest.raises(ValueError, match=text):
-        uncertainty.greedy_choice(**given)
+        greedy_choice(**given)

@@ -8,7 +8,16 @@ from jax.test_util import check_grads
 from numpy.testing import assert_allclose, assert_array_equal
 
 import opjax
-from opjax import uncertainty
+from opjax.uncertainty import (
+    calibration_curve,
+    conformal_quantile,
+    field_inside,
+    gaussian_nll,
+    mean_width,
+    pointwise_coverage,
+    ridge_variance,
+    sparsification_curve,
+)
 from tests.refused import value_error
 from tests.selection import by_day
 
@@ -31,15 +40,13 @@ def test_coverage_and_width_are_weighted_means(rng, dtype):
     each = np.broadcast_to(weights[:, None], target.shape)
     target[2] = lower[2] = upper[2] = np.nan
     ends = {"lower": lower, "upper": upper, "quadrature_weights": weights}
-    share = jax.jit(uncertainty.pointwise_coverage)(target, **ends)
+    share = jax.jit(pointwise_coverage)(target, **ends)
     assert share.dtype == dtype
     assert_allclose(share, np.average(inside, weights=each), rtol=1e-6)
     width = np.nan_to_num(upper - lower)
-    assert_allclose(
-        uncertainty.mean_width(**ends), np.average(width, weights=each), rtol=1e-6
-    )
-    assert float(uncertainty.field_inside(target, **ends)) == inside[weights > 0].all()
-    everywhere = jax.vmap(uncertainty.field_inside)(target, lower, lower + 9.0)
+    assert_allclose(mean_width(**ends), np.average(width, weights=each), rtol=1e-6)
+    assert float(field_inside(target, **ends)) == inside[weights > 0].all()
+    everywhere = jax.vmap(field_inside)(target, lower, lower + 9.0)
     whole = ((lower <= target) & (target <= lower + 9.0)).all(axis=1)
     assert_array_equal(everywhere, whole)
 
@@ -51,11 +58,11 @@ def test_gradients_of_width_and_likelihood(rng):
     def of(function):
         return lambda *arrays: function(*arrays, quadrature_weights=weights)
 
-    check_grads(of(uncertainty.mean_width), (lower, upper), order=1)
-    check_grads(of(uncertainty.gaussian_nll), (target, deviation), order=1)
+    check_grads(of(mean_width), (lower, upper), order=1)
+    check_grads(of(gaussian_nll), (target, deviation), order=1)
     spoilt = target.copy()
     spoilt[2] = np.nan
-    gradient = jax.jit(jax.grad(of(uncertainty.gaussian_nll)))(spoilt, deviation)
+    gradient = jax.jit(jax.grad(of(gaussian_nll)))(spoilt, deviation)
     assert np.isfinite(gradient).all()
 
 
@@ -64,38 +71,38 @@ def test_the_likelihood_is_that_of_a_gaussian(rng):
     deviation = upper - lower
     logs = -scipy.stats.norm.logpdf(error, scale=deviation)
     each = np.broadcast_to(weights[:, None], error.shape)
-    found = uncertainty.gaussian_nll(error, deviation, quadrature_weights=weights)
+    found = gaussian_nll(error, deviation, quadrature_weights=weights)
     assert_allclose(found, np.average(logs, weights=each), rtol=1e-12)
-    best = [uncertainty.gaussian_nll(error, np.full_like(error, s)) for s in (0.5, 9.0)]
+    best = [gaussian_nll(error, np.full_like(error, s)) for s in (0.5, 9.0)]
     at = np.full_like(error, np.sqrt(np.mean(error**2)))
-    assert uncertainty.gaussian_nll(error, at) < min(best)
+    assert gaussian_nll(error, at) < min(best)
 
 
 def test_the_sparsification_curve_drops_the_widest_first(rng):
     error, width = rng.normal(size=11), rng.random(11)
     order = np.argsort(-width)
     expected = [np.sqrt(np.mean(error[order[j:]] ** 2)) for j in range(11)]
-    found = uncertainty.sparsification_curve(error, width)
+    found = sparsification_curve(error, width)
     assert_allclose(found, expected, rtol=1e-12)
-    check_grads(lambda e: uncertainty.sparsification_curve(e, width), (error,), order=1)
+    check_grads(lambda e: sparsification_curve(e, width), (error,), order=1)
 
 
 def test_the_error_as_width_sparsifies_best(rng):
     error, width = rng.normal(size=30), rng.random(30)
-    best = uncertainty.sparsification_curve(error, np.abs(error))
+    best = sparsification_curve(error, np.abs(error))
     assert np.all(np.diff(best) <= 1e-12)
-    assert np.all(best <= uncertainty.sparsification_curve(error, width) + 1e-12)
+    assert np.all(best <= sparsification_curve(error, width) + 1e-12)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_calibration_curve_is_the_coverage_of_every_level(rng, dtype):
     known, new = rng.random(19).astype(dtype), rng.random(50).astype(dtype)
     levels = np.arange(0.05, 1, 0.05).astype(dtype)
-    found = uncertainty.calibration_curve(known, new, levels)
+    found = calibration_curve(known, new, levels)
     for level, share in zip(levels, found, strict=True):
-        factor = uncertainty.conformal_quantile(known, coverage=round(float(level), 2))
+        factor = conformal_quantile(known, coverage=round(float(level), 2))
         assert share == pytest.approx(np.mean(new <= np.asarray(factor)))
-    few = uncertainty.calibration_curve(known[:3], new, levels)
+    few = calibration_curve(known[:3], new, levels)
     assert few[-1] == 1  # an infinite band
     assert np.all(np.diff(found) >= 0)
 
@@ -106,19 +113,17 @@ def test_the_ridge_variance_is_that_of_the_dense_posterior(rng, dtype, k, n):
     query, key = (rng.normal(size=s).astype(dtype) for s in ((5, k), (k, n)))
     inverse = np.linalg.inv(key @ key.T + 0.3 * np.eye(k))
     expected = 0.04 * np.einsum("jk,kl,jl->j", query, inverse, query)
-    found = uncertainty.ridge_variance(query, key, ridge=0.3, noise_variance=0.04)
+    found = ridge_variance(query, key, ridge=0.3, noise_variance=0.04)
     assert found.dtype == dtype
     assert_allclose(found, expected, rtol=1e-3 if dtype[5:] == "32" else 1e-9)
     assert np.all(found >= 0)
-    batch = jax.vmap(
-        lambda q: uncertainty.ridge_variance(q, key, ridge=0.3, noise_variance=0.04)
-    )(np.stack([query, query]))
+    batch = jax.vmap(lambda q: ridge_variance(q, key, ridge=0.3, noise_variance=0.04))(
+        np.stack([query, query])
+    )
     assert_allclose(batch[1], found, rtol=1e-5)
     if dtype == "float64":
         check_grads(
-            lambda q, a, r, s: uncertainty.ridge_variance(
-                q, a, ridge=r, noise_variance=s
-            ),
+            lambda q, a, r, s: ridge_variance(q, a, ridge=r, noise_variance=s),
             (query, key, 0.3, 0.04),
             order=1,
         )
@@ -137,15 +142,14 @@ def test_the_ridge_variance_is_the_spread_of_ridge_fits():
     seen = key.T @ truth + rng.normal(size=(5, draws)) * np.sqrt(noise)
     fitted = opjax.ridge_solve(key.T, seen, ridge=ridge)
     spread = np.mean(np.square(query @ (fitted - truth)), axis=1)
-    found = uncertainty.ridge_variance(query, key, ridge=ridge, noise_variance=noise)
+    found = ridge_variance(query, key, ridge=ridge, noise_variance=noise)
     assert_allclose(found, spread, rtol=0.1)
 
 
 def test_more_observations_never_widen_the_ridge_variance(rng):
     query, key = rng.normal(size=(6, 4)), rng.normal(size=(4, 9))
     found = [
-        np.asarray(uncertainty.ridge_variance(query, key[:, :n], ridge=0.1))
-        for n in (1, 4, 9)
+        np.asarray(ridge_variance(query, key[:, :n], ridge=0.1)) for n in (1, 4, 9)
     ]
     assert np.all(np.diff(found, axis=0) <= 1e-12)
 
@@ -153,15 +157,15 @@ def test_more_observations_never_widen_the_ridge_variance(rng):
 def test_bad_input_is_named(rng):
     query, key = rng.normal(size=(5, 3)), rng.normal(size=(3, 8))
     with value_error(r"query \(5, 3\) .* key \(8, 3\)"):
-        uncertainty.ridge_variance(query, key.T, ridge=0.1)
+        ridge_variance(query, key.T, ridge=0.1)
     with value_error("ridge=-1"):
-        uncertainty.ridge_variance(query, key, ridge=-1)
+        ridge_variance(query, key, ridge=-1)
     with pytest.raises(TypeError, match="query has dtype int"):
-        uncertainty.ridge_variance(np.ones((5, 3), int), key, ridge=0.1)
-    assert np.isnan(uncertainty.ridge_variance(query, 0 * key, ridge=0.0)).all()
+        ridge_variance(np.ones((5, 3), int), key, ridge=0.1)
+    assert np.isnan(ridge_variance(query, 0 * key, ridge=0.0)).all()
     with value_error("lower has shape"):
-        uncertainty.mean_width(np.ones(3), np.ones(4))
+        mean_width(np.ones(3), np.ones(4))
     with value_error("expected 1 axes"):
-        uncertainty.sparsification_curve(np.ones((3, 1)), np.ones((3, 1)))
+        sparsification_curve(np.ones((3, 1)), np.ones((3, 1)))
     with value_error("expected 1 axes"):
-        uncertainty.calibration_curve(np.ones(3), np.ones((3, 1)), np.ones(2) / 2)
+        calibration_curve(np.ones(3), np.ones((3, 1)), np.ones(2) / 2)
