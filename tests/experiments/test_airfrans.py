@@ -23,11 +23,6 @@ TINY = dataclasses.replace(
 )
 
 
-@pytest.fixture(scope="module")
-def cache_dir(tmp_path_factory):
-    return str(tmp_path_factory.mktemp("cache"))
-
-
 class Zero(nnx.Module):
     def __call__(self, mesh_points, features=None, *, quadrature_weights=None):
         return jnp.zeros((len(mesh_points), 4), mesh_points.dtype)

@@ -33,11 +33,6 @@ TINY = dataclasses.replace(
 
 
 @pytest.fixture(scope="module")
-def cache_dir(tmp_path_factory):
-    return str(tmp_path_factory.mktemp("cache"))
-
-
-@pytest.fixture(scope="module")
 def task(cache_dir):
     return burgers.make_task(TINY, cache_dir)
 

@@ -48,11 +48,6 @@ KEYS = (
 
 
 @pytest.fixture(scope="module")
-def cache_dir(tmp_path_factory):
-    return str(tmp_path_factory.mktemp("cache"))
-
-
-@pytest.fixture(scope="module")
 def finished(tmp_path_factory, cache_dir):
     """Returns the folder and the result of a finished tiny run."""
     workdir = tmp_path_factory.mktemp("run")
@@ -115,24 +110,6 @@ def test_the_reported_error_is_that_of_the_predictions(finished):
         expected = np.linalg.norm(prediction - truth) / np.linalg.norm(truth)
         assert_allclose(seen.errors[row], expected, rtol=1e-4)
         assert_allclose(np.unique(features), [3, 12], rtol=1e-5)
-
-
-@pytest.mark.nightly
-def test_a_finished_run_is_read_and_not_repeated(finished, capsys):
-    workdir, result = finished
-    path = workdir / "functional-0" / "metrics.jsonl"
-    before = path.stat().st_mtime_ns
-    assert darcy.run(TINY, workdir=workdir) == result
-    assert json.loads(capsys.readouterr().out) == result
-    assert path.stat().st_mtime_ns == before
-
-
-@pytest.mark.nightly
-def test_another_configuration_is_refused_with_its_fields(finished):
-    workdir, _ = finished
-    other = dataclasses.replace(TINY, learning_rate=0.5)
-    with value_error(r"learning_rate: 0.001 there, 0.5 now"):
-        darcy.run(other, workdir=workdir)
 
 
 def test_normalizers_know_the_training_samples_only(task):

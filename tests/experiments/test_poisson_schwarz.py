@@ -26,7 +26,7 @@ from experiments.poisson_schwarz.studies import STARTS, MeshSetup, Setup, Start,
 from opjax.learn import Finished, fit
 from opjax.learn.cli import study
 from opjax.learn.run.folder import read_config
-from opjax.training import NonFiniteError, checkpoint
+from opjax.training import checkpoint
 from tests import sessions
 from tests.experiments.results import read_result
 
@@ -310,11 +310,6 @@ def test_a_killed_run_resumes_to_the_same_bits(
         assert_array_equal(one, other)
 
 
-def same(one, other):
-    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
-        assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
-
-
 def finished_with(config, folder, rng):
     """A study of random errors."""
     results = {}
@@ -383,30 +378,6 @@ def test_seeds_and_rates_differ(trained):
 
 
 @pytest.mark.nightly
-def test_a_study_stopped_within_resumes_to_the_same_bits(
-    trained, tmp_path, monkeypatch
-):
-    class Stop(Exception):
-        pass
-
-    original = checkpoint.save
-
-    def stop(folder, step, *args, **kwargs):
-        original(folder, step, *args, **kwargs)
-        raise Stop
-
-    changes = {"steps_per_call": 3, "checkpoint_seconds": -1.0}  # always due
-    with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "save", stop)
-        with pytest.raises(Stop):
-            train(STUDY, tmp_path, **changes)
-    assert checkpoint.all_steps(tmp_path / "checkpoints") == [3]
-    parts, errors = train(STUDY, tmp_path, **changes)
-    same([trained[0].model, trained[0].losses], [parts.model, parts.losses])
-    same(trained[1], errors)
-
-
-@pytest.mark.nightly
 def test_a_diverging_rate_stops_no_other(trained, tmp_path, user_session):
     config = dataclasses.replace(STUDY, rates=(1e30, 1e-2), name="diverging")
     with jax.enable_x64(False):
@@ -420,13 +391,6 @@ def test_a_diverging_rate_stops_no_other(trained, tmp_path, user_session):
     assert np.isnan(errors["weighted_mse"][0]).all()
     expected = trained[1]["weighted_mse"][1]
     assert_allclose(errors["weighted_mse"][1], expected, 1e-6)
-
-
-@pytest.mark.nightly
-def test_if_all_runs_diverge_the_study_says_so(tmp_path):
-    config = dataclasses.replace(STUDY, rates=(1e30, 1e31))
-    with pytest.raises(NonFiniteError, match="All 4 replicas .*Lower the learning"):
-        train(config, tmp_path)
 
 
 # evaluation
@@ -569,18 +533,6 @@ def population(folder, setup, start, rate=None, **options):
     return train(simple(setup, start, rate or start.learning_rate, **options), folder)[
         1
     ]
-
-
-@pytest.mark.nightly
-def test_the_default_reaches_what_the_start_of_the_paper_misses(tmp_path):
-    options = {"seeds": (0, 1), "num_steps": 300, "batch_size": 64}
-    ours, paper = (
-        population(
-            tmp_path / name, Setup(8, grid_shape=(128,)), STARTS[name], **options
-        )["weighted_mse"]
-        for name in ("whitened", "paper")
-    )
-    assert ours.max() < 1.5e-4 < paper.min()
 
 
 @pytest.mark.nightly

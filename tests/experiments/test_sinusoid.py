@@ -12,7 +12,7 @@ pytest.importorskip("matplotlib")
 from experiments import sinusoid
 from opjax.learn.run.sources import make_batches
 from opjax.problems.sinusoid import sample
-from opjax.training import NonFiniteError, checkpoint
+from opjax.training import NonFiniteError
 from tests import refused, sessions
 
 TINY = dataclasses.replace(
@@ -167,32 +167,6 @@ def test_the_result_says_how_it_came_about(finished):
     ratio = result["mse_attention"] / result["mse_functional"]
     assert result["ratio_attention"] == pytest.approx(ratio)
     assert 0 < result["train_seconds_attention"] < result["seconds"]
-
-
-@pytest.mark.nightly
-def test_an_interrupted_run_resumes_to_the_same_bits(
-    finished, tmp_path, monkeypatch, capsys
-):
-    """Stopped after the second seed of the first model."""
-
-    class Stop(Exception):
-        pass
-
-    original = checkpoint.save
-
-    def stop(folder, step, *args, **kwargs):
-        original(folder, step, *args, **kwargs)
-        if folder.parent.name == "functional-1":
-            raise Stop
-
-    monkeypatch.setattr(sinusoid, "draw", lambda *_: None)
-    with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "save", stop)
-        with pytest.raises(Stop):
-            sinusoid.run(TINY, workdir=tmp_path)
-    resumed = sinusoid.run(TINY, workdir=tmp_path)
-    assert capsys.readouterr().err.count("Continuing from") == 1
-    assert resumed["mse_by_context"] == finished[1]["mse_by_context"]
 
 
 # training and evaluation
