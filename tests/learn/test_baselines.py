@@ -59,9 +59,26 @@ def case(rng, scalars, *, points=None, number=60, name=""):
     )
 
 
+def drawn(rng, **given):
+    """A case of random scalars."""
+    return case(rng, rng.uniform(-1, 1, size=2), **given)
+
+
+def relative(one, predicted, channels=slice(None)):
+    """The weighted relative error of some channels of a prediction."""
+    roots = np.sqrt(one.quadrature_weights)[:, None]
+    parts = (roots * values for values in (predicted - one.target, one.target))
+    return np.divide(*(np.linalg.norm(part[:, channels]) for part in parts))
+
+
+def compare(cases, measure):
+    """Baselines that are fitted to twenty cases, tested on the others."""
+    return compared.compare(Splits(cases[:20], [], cases[20:], source=""), measure)
+
+
 @pytest.fixture
 def cases(rng):
-    return [case(rng, rng.uniform(-1, 1, size=2)) for _ in range(24)]
+    return [drawn(rng) for _ in range(24)]
 
 
 def test_meshes_of_one_topology_correspond_and_others_do_not(cases, rng):
@@ -95,7 +112,7 @@ def test_interpolated_values_are_kept_at_points_that_have_some(rng):
 
 def test_pod_is_exact_where_fields_are_polynomials_of_the_scalars(rng):
     points = rng.uniform(size=(40, 2))
-    cases = [case(rng, rng.uniform(-1, 1, 2), points=points) for _ in range(24)]
+    cases = [drawn(rng, points=points) for _ in range(24)]
     found = Baselines.fit(cases[:20], FIELDS)
     assert found.names == [MEAN, NEAREST, POD]
     assert {one.radial.kernel for one in found.choices[:2]} == {"quintic"}
@@ -183,10 +200,7 @@ def test_a_case_is_left_out_with_its_mirrored_copies(rng):
     masks = list(fits.folds(np.tile(np.arange(9), 2)))
     assert len(masks) == 9
     assert all((mask[:9] == mask[9:]).all() for mask in masks)
-    cases = named(
-        case(rng, rng.uniform(-1, 1, size=2), points=rng.random((50 + row, 2)))
-        for row in range(8)
-    )
+    cases = named(drawn(rng, points=rng.random((50 + row, 2))) for row in range(8))
     twice = [*cases, *mirrored(cases, Mirror("y", ("b",)), NAMES)]
     found = Baselines.fit(twice, FIELDS)
     assert not found.correspond
@@ -208,7 +222,7 @@ def test_mirrored_copies_have_no_part_where_meshes_correspond(cases, rng):
 
 
 def test_without_scalars_the_shape_tells_cases_apart(rng):
-    cases = [case(rng, rng.uniform(-1, 1, size=2)) for _ in range(20)]
+    cases = [drawn(rng) for _ in range(20)]
     bare = [one._replace(scalars=None, target_scalars=None) for one in cases]
     found = Baselines.fit(bare[:16], FIELDS)
     assert found.nearest.inputs == "shape"
@@ -308,15 +322,9 @@ def test_what_has_no_baselines_says_why(cases):
 
 def test_numbers_are_those_of_operators(cases):
     measure = compared.Measure(FIELDS, scalars=("s", "t"))
-    found = compared.compare(Splits(cases[:20], [], cases[20:], source=""), measure)
+    found = compare(cases, measure)
     mean = np.mean([one.target for one in cases[:20]], axis=0)
-    errors = []
-    for one in cases[20:]:
-        roots = np.sqrt(one.quadrature_weights)[:, None]
-        errors.append(
-            np.linalg.norm(roots * (mean - one.target)[:, 1:])
-            / np.linalg.norm(roots * one.target[:, 1:])
-        )
+    errors = [relative(one, mean, slice(1, None)) for one in cases[20:]]
     numbers = found.numbers[MEAN]
     assert_allclose(numbers["relative_l2_v"], np.mean(errors))
     assert_allclose(numbers["relative_l2_worst_v"], np.max(errors))
@@ -325,9 +333,7 @@ def test_numbers_are_those_of_operators(cases):
 
 
 def test_the_page_says_who_wins_and_what_follows(cases):
-    found = compared.compare(
-        Splits(cases[:20], [], cases[20:], source=""), compared.Measure(FIELDS)
-    )
+    found = compare(cases, compared.Measure(FIELDS))
     best = found.numbers[POD]
     models = {"functional": {"relative_l2_u": best["relative_l2_u"] / 2}}
     models["functional"]["relative_l2_v"] = 3 * best["relative_l2_v"]
@@ -341,17 +347,9 @@ def test_the_page_says_who_wins_and_what_follows(cases):
 
 def test_errors_of_all_channels_together_are_those_of_papers(cases):
     measure = compared.Measure(joint=lambda errors: {"relative_l2": errors.mean()})
-    found = compared.compare(
-        Splits(cases[:20], [], cases[20:], source=""), measure
-    ).numbers[MEAN]
+    found = compare(cases, measure).numbers[MEAN]
     mean = np.mean([one.target for one in cases[:20]], axis=0)
-    errors = []
-    for one in cases[20:]:
-        roots = np.sqrt(one.quadrature_weights)[:, None]
-        errors.append(
-            np.linalg.norm(roots * (mean - one.target))
-            / np.linalg.norm(roots * one.target)
-        )
+    errors = [relative(one, mean) for one in cases[20:]]
     assert_allclose(found["relative_l2"], np.mean(errors))
     assert measure.decisive == {"target": "relative_l2"}
 
@@ -363,7 +361,7 @@ def run(tmp_path_factory):
     (folder / "data").mkdir()
     (folder / "new").mkdir()
     for number in range(36):
-        one = case(rng, rng.uniform(-1, 1, size=2))
+        one = drawn(rng)
         np.savez(
             folder / ("data" if number < 34 else "new") / f"case_{number:02d}.npz",
             mesh_points=one.mesh_points,
@@ -445,7 +443,7 @@ def test_a_baseline_that_is_not_there_is_refused(run, tmp_path):
 def started(tmp_path_factory):
     """A run that uses a baseline, its training cases, and other ones."""
     rng = np.random.default_rng(2)
-    cases = [case(rng, rng.uniform(-1, 1, size=2)) for _ in range(24)]
+    cases = [drawn(rng) for _ in range(24)]
     cases = [one._replace(target_scalars=None) for one in cases]
     splits = Splits(cases[:16], cases[16:20], cases[20:], source="")
     names = {"target": ("u", "v", "v"), "scalars": ("a", "b")}
@@ -495,11 +493,7 @@ def test_the_difference_is_that_of_cases_left_out(started):
 def test_numbers_of_a_run_that_starts_from_a_baseline_are_those_of_the_sum(started):
     trained, splits, folder = started
     result = json.loads((folder / "result.json").read_text())
-    errors = []
-    for one in splits.test:
-        roots = np.sqrt(one.quadrature_weights)[:, None]
-        wrong = roots * (trained(one) - one.target)[:, 1:]
-        errors.append(np.linalg.norm(wrong) / np.linalg.norm(roots * one.target[:, 1:]))
+    errors = [relative(one, trained(one), slice(1, None)) for one in splits.test]
     assert_allclose(result["relative_l2_v"], np.mean(errors), rtol=1e-3)
     assert result["share_of_model_u"] == trained.start.shares[0]
     assert result["relative_l2_u"] <= 1.1 * result["baselines"][POD]["relative_l2_u"]

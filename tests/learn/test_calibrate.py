@@ -11,20 +11,16 @@ import scipy.stats
 from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import _formats, files
-from opjax.learn.cli import calibrate as program
-from opjax.learn.cli import predict
 from opjax.learn.predict import calibration, likeness, widths
 from opjax.learn.predict import trained as trained_operators
 from opjax.learn.registry import operators
 from opjax.samples.digests import digest
 from tests.learn.test_predict import make, operator, write
-from tests.learn.tiny import QUICK
+from tests.learn.tiny import QUICK, run_calibrate, run_predict
 from tests.refused import value_error
 
 SLUG = operators.slug(QUICK)
 load = functools.partial(trained_operators.load, own_model=QUICK)
-PredictOptions = functools.partial(predict.PredictOptions, own_model=QUICK)
-CalibrateOptions = functools.partial(program.CalibrateOptions, own_model=QUICK)
 
 
 @pytest.fixture(autouse=True)
@@ -58,22 +54,14 @@ def run(rng, tmp_path):
 
 def test_calibration_cases_lie_inside_as_their_quantile_says(run, tmp_path):
     folder, new = run
-    before = predict.run(
-        PredictOptions(folder, input=str(new), output=tmp_path / "before")
-    )
+    before = run_predict(folder, new, tmp_path / "before")
     assert not {"coverage", "coverage_pointwise", "width"} & set(before)
-    line = program.run(CalibrateOptions(folder, input=str(new)))
+    line = run_calibrate(folder, new)
     assert line["calibration_samples"] == line["samples"] == 20
     assert json.dumps(line)
-    after = predict.run(
-        PredictOptions(folder, input=str(new), output=tmp_path / "after")
-    )
+    after = run_predict(folder, new, tmp_path / "after")
     assert after["coverage"] == 19 / 20  # ceil(21 * 0.9) = 19
-    points = predict.run(
-        PredictOptions(
-            folder, input=str(new), output=tmp_path / "points", band="pointwise"
-        )
-    )
+    points = run_predict(folder, new, tmp_path / "points", band="pointwise")
     assert 0.9 <= points["coverage_pointwise"] < after["coverage_pointwise"]
     assert points["width"] < after["width"]
     assert points["coverage"] < after["coverage"]
@@ -141,6 +129,16 @@ def noisy(rng, count, size):
     return cases, lambda sample: known[sample.name]
 
 
+def banded(result, cases, predicted):
+    """The mean width of bands, and which cases lie inside."""
+    bands = [result.band(case, predicted(case)) for case in cases]
+    inside = [
+        np.all((band.lower <= case.target) & (case.target <= band.upper))
+        for band, case in zip(bands, cases, strict=True)
+    ]
+    return np.mean([band.upper - band.lower for band in bands]), inside
+
+
 @pytest.mark.nightly
 def test_a_residual_width_is_narrow_where_errors_are_small(rng, tmp_path):
     found = operator(rng, tmp_path, QUICK)
@@ -151,12 +149,7 @@ def test_a_residual_width_is_narrow_where_errors_are_small(rng, tmp_path):
     means = {}
     for width in ("constant", "residual"):
         result = calibration.calibrate(found, kept, width=width, predict=predicted)
-        bands = [result.band(s, predicted(s)) for s in test]
-        means[width] = np.mean([b.upper - b.lower for b in bands])
-        inside = [
-            np.all((b.lower <= s.target) & (s.target <= b.upper))
-            for b, s in zip(bands, test, strict=True)
-        ]
+        means[width], inside = banded(result, test, predicted)
         # The k-th smallest of n scores is a bound with a share of Beta(k, n + 1 - k),
         # so of m cases BetaBinomial(m, k, n + 1 - k) lie inside.
         n, m = len(result.scores), len(test)
@@ -204,7 +197,7 @@ def test_other_seeds_are_finished_and_have_the_same_options(rng, tmp_path):
 def test_an_ensemble_is_as_wide_as_its_seeds_are_apart(rng, tmp_path):
     write_two_seeds(rng, tmp_path)
     new = cases(rng, tmp_path / "new", 10)
-    line = program.run(CalibrateOptions(tmp_path, input=str(new), width="ensemble"))
+    line = run_calibrate(tmp_path, new, width="ensemble")
     assert line["members"] == 1
     loaded = load(tmp_path)
     known = calibration.load_calibration(loaded, own_model=QUICK)
@@ -212,7 +205,7 @@ def test_an_ensemble_is_as_wide_as_its_seeds_are_apart(rng, tmp_path):
     assert_allclose(known.width(sample, loaded(sample)), 0.5 * (1 + 3), rtol=1e-3)
     path = loaded.folder / calibration.FILE
     with np.load(path) as arrays:
-        kept = {name: arrays[name] for name in arrays.files}
+        kept = dict(arrays)
     assert kept["floor"] == 3
     for floor in ({}, {"floor": np.float64(np.nan)}, {"floor": np.ones(2)}):
         rest = {name: array for name, array in kept.items() if name != "floor"}
@@ -222,9 +215,9 @@ def test_an_ensemble_is_as_wide_as_its_seeds_are_apart(rng, tmp_path):
     np.savez(path, **kept)
     (tmp_path / f"{SLUG}-1" / "result.json").rename(tmp_path / "away")
     with value_error("1 of 1 other seeds .* missing in"):
-        predict.run(PredictOptions(tmp_path, input=str(new), output=tmp_path / "out"))
+        run_predict(tmp_path, new, tmp_path / "out")
     with value_error("no other seeds.*--seeds"):
-        program.run(CalibrateOptions(tmp_path, input=str(new), width="ensemble"))
+        run_calibrate(tmp_path, new, width="ensemble")
 
 
 @pytest.mark.nightly
@@ -250,12 +243,8 @@ def test_a_combined_width_is_narrow_where_seeds_agree(rng, tmp_path):
     alone = calibration.calibrate(found, samples[:90], width="residual", **given)
     means = []
     for each in (result, alone):
-        bands = [each.band(s, known[s.name]) for s in samples[90:]]
-        means.append(np.mean([band.upper - band.lower for band in bands]))
-        inside = [
-            np.all((b.lower <= s.target) & (s.target <= b.upper))
-            for b, s in zip(bands, samples[90:], strict=True)
-        ]
+        mean, inside = banded(each, samples[90:], lambda s: known[s.name])
+        means.append(mean)
         assert np.mean(inside) > 0.75
     assert means[0] < 0.7 * means[1]
 
@@ -272,7 +261,7 @@ def other_seed(found, predictions):
 def test_a_combined_width_is_saved_and_refused_without_its_seeds(rng, tmp_path):
     write_two_seeds(rng, tmp_path)
     new = cases(rng, tmp_path / "new", 18)
-    line = program.run(CalibrateOptions(tmp_path, input=str(new), width="combined"))
+    line = run_calibrate(tmp_path, new, width="combined")
     assert (line["members"], line["calibration_samples"]) == (1, 12)
     loaded = load(tmp_path)
     sample = make(rng, 9)
@@ -280,16 +269,16 @@ def test_a_combined_width_is_saved_and_refused_without_its_seeds(rng, tmp_path):
     assert np.isfinite(known.width(sample, loaded(sample))).all()
     path = loaded.folder / calibration.FILE
     with np.load(path) as arrays:
-        kept = {name: arrays[name] for name in arrays.files}
+        kept = dict(arrays)
     np.savez(path, **kept | {"residual": kept["residual"][:-3]})
     with value_error("is damaged.*shape.*opjax-calibrate"):
         calibration.load_calibration(loaded, own_model=QUICK)
     few = ",".join(str(new / f"{i:02d}.npz") for i in range(10)).split(",")
     with value_error("width='combined', whose fit uses a third"):
-        program.run(CalibrateOptions(tmp_path, input=few, width="combined"))
+        run_calibrate(tmp_path, few, width="combined")
     (tmp_path / f"{SLUG}-1" / "result.json").rename(tmp_path / "away")
     with value_error("no other seeds.*--seeds"):
-        program.run(CalibrateOptions(tmp_path, input=str(new), width="combined"))
+        run_calibrate(tmp_path, new, width="combined")
 
 
 def test_a_residual_width_of_an_earlier_commit_is_read(rng, tmp_path):
@@ -330,7 +319,7 @@ def test_a_calibration_is_loaded_as_it_was_saved(rng, tmp_path):
 
 def test_calibrations_of_other_operators_or_formats_are_refused(run, tmp_path):
     folder, new = run
-    program.run(CalibrateOptions(folder, input=str(new)))
+    run_calibrate(folder, new)
     path = folder / calibration.FILE
     found = load(folder)
     text = path.read_bytes()
@@ -338,7 +327,7 @@ def test_calibrations_of_other_operators_or_formats_are_refused(run, tmp_path):
     with value_error("calibration.npz is damaged.*opjax-calibrate"):
         calibration.load_calibration(found)
     with np.load(files_of(tmp_path, text)) as arrays:
-        kept = {name: arrays[name] for name in arrays.files}
+        kept = dict(arrays)
     description = json.loads(str(kept["description"]))
     for change, words in (
         ({"format": 7}, "has format 7 of calibrations.*reads only formats up to 1"),
@@ -364,7 +353,7 @@ def test_samples_of_the_training_are_refused(run, tmp_path):
     folder, new = run
     (tmp_path / "seen" / "one.npz").rename(new / "copied.npz")
     with value_error(r"1 of 21 .* were in the training.*copied"):
-        program.run(CalibrateOptions(folder, input=str(new)))
+        run_calibrate(folder, new)
     assert not (folder / calibration.FILE).exists()
 
 
@@ -379,26 +368,20 @@ def test_bad_input_is_refused(run, rng, tmp_path):
     given = str(new)
     for coverage in (0.0, 1.0, 1.5, -1.0):
         with value_error("coverage=.* inside"):
-            program.run(CalibrateOptions(folder, input=given, coverage=coverage))
+            run_calibrate(folder, given, coverage=coverage)
     with value_error("20 .* too few for coverage=0.99: at least 99"):
-        program.run(CalibrateOptions(folder, input=given, coverage=0.99))
+        run_calibrate(folder, given, coverage=0.99)
     with value_error("1 calibration cases .* at least 9 "):
-        program.run(CalibrateOptions(folder, input=str(new / "00.npz")))
+        run_calibrate(folder, new / "00.npz")
     with value_error("residual.* at least 28 are needed"):
-        program.run(
-            CalibrateOptions(folder, input=given, coverage=0.95, width="residual")
-        )
+        run_calibrate(folder, given, coverage=0.95, width="residual")
     with value_error("--band=pointwise .* not calibrated"):
-        predict.run(
-            PredictOptions(
-                folder, input=given, output=tmp_path / "out", band="pointwise"
-            )
-        )
+        run_predict(folder, given, tmp_path / "out", band="pointwise")
     sample = make(rng, 9)
     bare = tmp_path / "bare" / "a.npz"
     files.write(bare, sample._replace(name="", target=None))
     with value_error("a.npz has no target"):
-        program.run(CalibrateOptions(folder, input=str(bare)))
+        run_calibrate(folder, bare)
     found = load(folder)
     with value_error(r"target of shape \(9, 2\), expected \(9, 1\)"):
         calibration.calibrate(
@@ -417,23 +400,15 @@ def test_fields_of_other_names_are_refused(rng, tmp_path):
     write(found, 0.5)
     new = cases(rng, tmp_path / "new", 10)
     with value_error("has no array 'u', only .*target"):
-        program.run(CalibrateOptions(found.folder, input=str(new)))
+        run_calibrate(found.folder, new)
 
 
 @pytest.mark.nightly
 def test_slices_of_points_have_no_bands(run, tmp_path):
     folder, new = run
-    program.run(CalibrateOptions(folder, input=str(new)))
+    run_calibrate(folder, new)
     with value_error("--band=pointwise .* slices"):
-        predict.run(
-            PredictOptions(
-                folder,
-                input=str(new),
-                output=tmp_path / "o",
-                band="pointwise",
-                stream=True,
-            )
-        )
+        run_predict(folder, new, tmp_path / "o", band="pointwise", stream=True)
 
 
 @pytest.mark.parametrize("dtype", ["f8", "f2", ">f4", ">f8"])

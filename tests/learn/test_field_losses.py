@@ -13,14 +13,14 @@ from numpy.testing import assert_allclose
 
 from opjax import learn, metrics
 from opjax.files.series import SeriesSplits
-from opjax.learn.cli import predict, train, train_samples
+from opjax.learn.cli import train, train_samples
 from opjax.learn.predict import field_errors
 from opjax.learn.tasks import field_losses
 from opjax.learn.tasks.field_losses import FORMS, Scales
 from opjax.normalize import Normalizer
 from opjax.samples import Series, fields
 from opjax.samples.normalizers import encode_target
-from tests.learn.tiny import QUICK, TINY
+from tests.learn.tiny import QUICK, TINY, run_predict
 from tests.refused import value_error
 
 NAMES = ("p", "U", "U", "U")
@@ -43,6 +43,14 @@ def scales_of(target):
     normalizer = Normalizer(mean, np.where(VARYING, std, 0))
     found = fields.fields_of(NAMES, np.asarray(normalizer.std), VARYING)
     return Scales(found, normalizer), found, normalizer
+
+
+def encoded(rng):
+    """Scales, and prediction, target and weights in float32."""
+    target, predicted, weights = case(rng)
+    scales, _, normalizer = scales_of(target)
+    pair = (jnp.asarray(encode_target(x, normalizer)) for x in (predicted, target))
+    return scales, *pair, jnp.asarray(weights, jnp.float32)
 
 
 def measured(rng, **units):
@@ -88,10 +96,7 @@ def test_an_offset_changes_no_error_over_the_spread():
 
 
 def test_masked_points_and_constant_channels_take_part_in_nothing(rng):
-    target, predicted, weights = case(rng)
-    scales, _, normalizer = scales_of(target)
-    z, t = (jnp.asarray(encode_target(x, normalizer)) for x in (predicted, target))
-    mass = jnp.asarray(weights, jnp.float32)
+    scales, z, t, mass = encoded(rng)
     expected = scales.sizes(z, t, quadrature_weights=mass)
     spoilt = z.at[0].set(jnp.nan).at[1:, 3].set(1e6)
 
@@ -165,10 +170,7 @@ def test_all_channels_together_have_the_relative_error_of_papers(rng):
 
 
 def test_sums_of_parts_are_those_of_the_whole(rng):
-    target, predicted, weights = case(rng)
-    scales, _, normalizer = scales_of(target)
-    z, t = (jnp.asarray(encode_target(x, normalizer)) for x in (predicted, target))
-    mass = jnp.asarray(weights, jnp.float32)
+    scales, z, t, mass = encoded(rng)
 
     @jax.jit
     def both(*whole):
@@ -219,12 +221,9 @@ def test_a_prediction_that_is_no_number_is_in_every_mean():
 
 @pytest.mark.parametrize("scale", [1e-36, 1e36])
 def test_the_scale_of_weights_changes_nothing(rng, scale):
-    target, predicted, weights = case(rng)
-    scales, _, normalizer = scales_of(target)
-    z, t = (jnp.asarray(encode_target(x, normalizer)) for x in (predicted, target))
+    scales, z, t, mass = encoded(rng)
     one, other = (
-        scales.sizes(z, t, quadrature_weights=jnp.asarray(w, jnp.float32))
-        for w in (weights, scale * weights)
+        scales.sizes(z, t, quadrature_weights=w) for w in (mass, scale * mass)
     )
     assert_allclose(np.stack(other), np.stack(one), rtol=1e-5)
 
@@ -299,9 +298,7 @@ def test_every_field_has_its_error_in_the_last_line_and_the_table(trained):
 def test_printed_errors_are_those_of_the_written_predictions(trained, plates, tmp_path):
     workdir, _ = trained
     output = tmp_path / "out"
-    summary = predict.run(
-        predict.PredictOptions(workdir, str(plates), output, own_model=QUICK)
-    )
+    summary = run_predict(workdir, plates, output)
     rows = json.loads((output / "report.json").read_text())
     by_hand = {"U": [], "S": []}
     for number, row in enumerate(rows):
@@ -395,10 +392,7 @@ def test_the_error_of_a_case_is_over_what_it_varies_and_a_floor():
 
 
 def test_sizes_of_points_on_several_devices_are_those_of_all(rng):
-    target, predicted, weights = case(rng)
-    scales, _, normalizer = scales_of(target)
-    z, t = (jnp.asarray(encode_target(x, normalizer)) for x in (predicted, target))
-    w = jnp.asarray(weights, jnp.float32)
+    scales, z, t, w = encoded(rng)
     whole = scales.sizes(z, t, quadrature_weights=w)
     parts = jax.jit(
         jax.vmap(

@@ -5,11 +5,11 @@ import pytest
 from numpy.testing import assert_allclose
 
 from opjax import files
-from opjax.learn.cli import calibrate as program
 from opjax.learn.cli import predict
 from opjax.learn.report import drawing, figures_bands
 from opjax.samples import Sample
 from tests.learn.test_predict import make, operator, write
+from tests.learn.tiny import run_calibrate
 from tests.refused import value_error
 
 DRAWN = True  # tests/figures.py
@@ -70,7 +70,7 @@ def test_the_program_draws_as_many_cases_as_asked_for(rng, tmp_path, monkeypatch
     given = {"input": str(tmp_path / "new"), "output": tmp_path / "out"}
     with value_error("--band_figures=2 .* opjax-calibrate first"):
         predict.run(predict.PredictOptions(found.folder, **given, band_figures=2))
-    program.run(program.CalibrateOptions(found.folder, input=given["input"]))
+    run_calibrate(found.folder, given["input"])
     with value_error("--band_figures=2 .* slices"):
         predict.run(
             predict.PredictOptions(found.folder, **given, band_figures=2, stream=True)

@@ -18,7 +18,7 @@ from opjax.learn.registry import operators
 from opjax.normalize import Normalizer
 from tests.learn.test_predict import make, operator
 from tests.learn.test_quantities import annulus
-from tests.learn.tiny import QUICK
+from tests.learn.tiny import QUICK, run_predict
 from tests.refused import value_error
 from tests.selection import by_day
 
@@ -190,19 +190,23 @@ def test_a_quantity_is_that_of_tables_and_its_gradient_a_difference(
         check_gradient(jax.jit(lambda x: quantity(parameters, x, *others)), points, rng)
 
 
+def check_moved(rule, points, distance, rng):
+    """The areas of points that have moved are those of a rule at the new places."""
+    places = points + distance * rng.normal(size=points.shape)
+    with jax.enable_x64(True):
+        moved = patches.moved(rule(points), points, jnp.asarray(places))
+    expected = rule(places)
+    for name in ("areas", "area_vectors", "centers"):
+        assert_allclose(getattr(moved, name), getattr(expected, name), atol=1e-12)
+
+
 @pytest.mark.parametrize("dim", [2, 3])
 def test_areas_follow_the_points(dim, rng):
     points = rng.normal(size=(6, dim))
     facets = np.array([[0, 1], [1, 2], [2, 0]])
     if dim == 3:
         facets = np.array([[0, 1, 2, 3], [3, 2, 4, 5]])
-    rule = patches.at_points(points, facets)
-    places = points + 0.01 * rng.normal(size=points.shape)
-    with jax.enable_x64(True):
-        moved = patches.moved(rule, points, jnp.asarray(places))
-    expected = patches.at_points(places, facets)
-    for name in ("areas", "area_vectors", "centers"):
-        assert_allclose(getattr(moved, name), getattr(expected, name), atol=1e-12)
+    check_moved(lambda x: patches.at_points(x, facets), points, 0.01, rng)
 
 
 @pytest.mark.parametrize("kind", ["line", "triangle"])
@@ -213,13 +217,8 @@ def test_areas_of_bodies_follow_the_points(kind, rng):
         "line": np.array([[0.0, 0], [1, 0], [1, 1], [0, 1]]),
         "triangle": np.vstack([np.zeros(3), np.eye(3)]),
     }[kind]
-    rule = patches.of_body(points, np.array(corners[kind]), kind)
-    places = points + 0.05 * rng.normal(size=points.shape)
-    with jax.enable_x64(True):
-        moved = patches.moved(rule, points, jnp.asarray(places))
-    expected = patches.of_body(places, np.array(corners[kind]), kind)
-    for name in ("areas", "area_vectors", "centers"):
-        assert_allclose(getattr(moved, name), getattr(expected, name), atol=1e-12)
+    facets = np.array(corners[kind])
+    check_moved(lambda x: patches.of_body(x, facets, kind), points, 0.05, rng)
 
 
 def test_sensitivities_are_written_beside_predictions(rng, tmp_path, monkeypatch):
@@ -229,13 +228,11 @@ def test_sensitivities_are_written_beside_predictions(rng, tmp_path, monkeypatch
     for name in ("ring.npz", "twin.npz"):
         files.write(tmp_path / name, sample)
     output = tmp_path / "out"
-    line = predict.run(
-        predict.PredictOptions(
-            found.folder,
-            input=[str(tmp_path / name) for name in ("ring.npz", "twin.npz")],
-            output=output,
-            sensitivity="mean:p",
-        )
+    line = run_predict(
+        found.folder,
+        [str(tmp_path / name) for name in ("ring.npz", "twin.npz")],
+        output,
+        sensitivity="mean:p",
     )
     with np.load(output / "ring.npz") as arrays:
         slopes = {key: arrays[key] for key in arrays if key.startswith("sensitivity")}
@@ -280,7 +277,7 @@ def test_what_does_not_fit_is_named(rng, tmp_path):
 
 
 def test_an_offset_that_single_precision_would_lose_is_refused(rng, tmp_path):
-    found = operator(rng, tmp_path)
+    found = operator(rng, tmp_path, QUICK)
     far = Normalizer(np.array([5e6, 0.5]), np.array([0.5, 0.5]))
     found = found._replace(normalizers={**found.normalizers, "mesh_points": far})
     sample = make(rng, 9)

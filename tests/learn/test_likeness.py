@@ -12,15 +12,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import files, learn, normalize, uncertainty
 from opjax.learn.cli import calibrate as program
-from opjax.learn.cli import predict, train
+from opjax.learn.cli import train
 from opjax.learn.predict import calibration, intervals, likeness, widths
 from tests.learn.test_predict import make, operator, write
-from tests.learn.tiny import QUICK
+from tests.learn.tiny import QUICK, report_of, run_calibrate, run_predict
 from tests.refused import value_error
 
 load = functools.partial(learn.load, own_model=QUICK)
-PredictOptions = functools.partial(predict.PredictOptions, own_model=QUICK)
-CalibrateOptions = functools.partial(program.CalibrateOptions, own_model=QUICK)
 
 
 def cases(rng, folder, count, *, stretch=1.0):
@@ -40,49 +38,37 @@ def run(rng, tmp_path):
     return found.folder, cases(rng, tmp_path / "new", 40)
 
 
-def rows_of(folder):
-    return json.loads((folder / "report.json").read_text())
-
-
 def test_unlike_cases_are_warned_of_and_refused_when_strict(run, rng, tmp_path, capsys):
     folder, new = run
-    line = program.run(CalibrateOptions(folder, input=str(new)))
+    line = run_calibrate(folder, new)
     assert line["false_alarms"] == 0.05
     odd = cases(rng, tmp_path / "odd", 3, stretch=4.0)
     capsys.readouterr()
-    after = predict.run(PredictOptions(folder, input=str(odd), output=tmp_path / "out"))
+    after = run_predict(folder, odd, tmp_path / "out")
     assert after["unlike"] == 3
     shown = "".join(capsys.readouterr())
     assert shown.count("out of distribution (p = 0.024") == 3
-    for row in rows_of(tmp_path / "out"):
+    for row in report_of(tmp_path / "out"):
         assert row["unlike"]
         assert row["unlike_in"] in likeness.GROUPS
         assert row["likeness_p_value"] == pytest.approx(1 / 41)
         assert row["likeness_distance"] > 3
     with value_error("3 of 3 cases are out of.*omit --strict"):
-        predict.run(
-            PredictOptions(
-                folder, input=str(odd), output=tmp_path / "strict", strict=True
-            )
-        )
-    assert len(rows_of(tmp_path / "strict")) == 3  # all is written before
+        run_predict(folder, odd, tmp_path / "strict", strict=True)
+    assert len(report_of(tmp_path / "strict")) == 3  # all is written before
     one = str(odd / "00.npz")
     with value_error("1 of 1 cases"):
-        predict.run(
-            PredictOptions(folder, input=one, output=tmp_path / "one", strict=True)
-        )
+        run_predict(folder, one, tmp_path / "one", strict=True)
 
 
 @pytest.mark.nightly
 def test_cases_alike_pass_when_strict(run, tmp_path, capsys):
     folder, new = run
-    program.run(CalibrateOptions(folder, input=str(new), false_alarms=0.03))
+    run_calibrate(folder, new, false_alarms=0.03)
     # Each of them is among the 40, so that its p-value is 2 / 41 at least.
     more = [str(new / f"{i:02d}.npz") for i in range(4)]
     capsys.readouterr()
-    found = predict.run(
-        PredictOptions(folder, input=more, output=tmp_path / "out", strict=True)
-    )
+    found = run_predict(folder, more, tmp_path / "out", strict=True)
     assert found["unlike"] == 0
     shown = "".join(capsys.readouterr())
     assert (
@@ -95,7 +81,7 @@ def test_cases_alike_pass_when_strict(run, tmp_path, capsys):
 @pytest.mark.nightly
 def test_what_the_cases_are_able_to_tell_apart_is_said_before(run, tmp_path, capsys):
     folder, new = run
-    line = program.run(CalibrateOptions(folder, input=str(new)))
+    line = run_calibrate(folder, new)
     (said,) = re.findall("^40 calibration cases: .*", capsys.readouterr().err, re.M)
     assert line["likeness_cases"] == 40
     shifts = line["likeness_shifts"]
@@ -103,10 +89,10 @@ def test_what_the_cases_are_able_to_tell_apart_is_said_before(run, tmp_path, cap
     assert "p-value is 0.024, and a case is out of distribution at p <= 0.05. " in said
     assert f"shift of one feature by {shifts['moments']:.2g} (moments)" in said
     one = str(new / "00.npz")
-    result = predict.run(PredictOptions(folder, input=one, output=tmp_path / "out"))
+    result = run_predict(folder, one, tmp_path / "out")
     assert said in capsys.readouterr().err
     assert not any("likeness" in key for key in result)
-    (row,) = rows_of(tmp_path / "out")
+    (row,) = report_of(tmp_path / "out")
     assert row["likeness_cases"] == 40
     assert row["likeness_shifts"] == shifts
     reference = learn.load_calibration(load(folder)).reference
@@ -248,7 +234,7 @@ def test_a_calibration_keeps_what_its_cases_are_like(run, tmp_path):
     assert loaded.likeness(sample) == result.likeness(sample)
     assert loaded.reference.false_alarms == 0.1
     with np.load(path) as arrays:
-        kept = {name: arrays[name] for name in arrays.files}
+        kept = dict(arrays)
     for name in ("", "_waves", "_means", "_noise", "_shifts"):
         bad = {f"likeness{name}": kept[f"likeness{name}"] * np.nan}
         np.savez(path, **kept | bad)
@@ -269,9 +255,7 @@ def test_a_calibration_keeps_what_its_cases_are_like(run, tmp_path):
     old = learn.load_calibration(trained)  # as before there were any
     assert old.likeness(sample) is None
     with value_error("--strict .* earlier opjax.* 19 cases"):
-        predict.run(
-            PredictOptions(folder, input=str(new), output=tmp_path / "out", strict=True)
-        )
+        run_predict(folder, new, tmp_path / "out", strict=True)
 
 
 @pytest.mark.nightly
@@ -281,7 +265,7 @@ def test_a_calibration_that_knows_moments_alone_is_read_as_before(run):
     cases = trained.read(str(run[1]))
     path = learn.calibrate(trained, cases).save()
     with np.load(path) as arrays:
-        kept = {name: arrays[name] for name in arrays.files}
+        kept = dict(arrays)
     np.savez(path, **{k: a for k, a in kept.items() if "likeness_" not in k})
     old = learn.load_calibration(trained)
     assert old.reference.shapes is None
@@ -338,31 +322,29 @@ def test_fewer_points_alone_are_no_alarm(rng, tmp_path):
 def test_few_cases_give_no_warning_but_a_note(run, tmp_path, capsys):
     folder, new = run
     few = ",".join(str(new / f"{i:02d}.npz") for i in range(10))
-    line = program.run(CalibrateOptions(folder, input=few.split(",")))
+    line = run_calibrate(folder, few.split(","))
     assert "false_alarms" not in line
     assert "10 cases are too few for out-of-distribution warnings" in "".join(
         capsys.readouterr()
     )
-    found = predict.run(
-        PredictOptions(folder, input=few.split(","), output=tmp_path / "out")
-    )
+    found = run_predict(folder, few.split(","), tmp_path / "out")
     assert "unlike" not in found
     with value_error("10 .* too few for false_alarms=0.05.* 19"):
-        program.run(CalibrateOptions(folder, input=few.split(","), false_alarms=0.05))
+        run_calibrate(folder, few.split(","), false_alarms=0.05)
     for rate in (0.0, 1.0, -1.0):
         with value_error("false_alarms=.* inside"):
-            program.run(CalibrateOptions(folder, input=str(new), false_alarms=rate))
+            run_calibrate(folder, new, false_alarms=rate)
 
 
 @pytest.mark.nightly
 def test_strict_needs_a_calibration(run, tmp_path):
     folder, new = run
-    given = {"input": str(new), "output": tmp_path / "out", "strict": True}
+    given = folder, new, tmp_path / "out"
     with value_error("--strict .* opjax-calibrate first"):
-        predict.run(PredictOptions(folder, **given))
-    program.run(CalibrateOptions(folder, input=str(new)))
+        run_predict(*given, strict=True)
+    run_calibrate(folder, new)
     with value_error("--strict .* slices"):
-        predict.run(PredictOptions(folder, **given, stream=True))
+        run_predict(*given, strict=True, stream=True)
 
 
 @pytest.fixture(scope="module")
@@ -395,12 +377,12 @@ def numbers(tmp_path_factory):
 @pytest.mark.nightly
 def test_scalars_and_quantities_have_intervals(numbers, tmp_path):
     folder, new = numbers
-    line = program.run(CalibrateOptions(folder, input=str(new), coverage=0.75))
+    line = run_calibrate(folder, new, coverage=0.75)
     assert set(line["half_widths"]) == {"lift", "max:target"}
-    result = predict.run(PredictOptions(folder, input=str(new), output=tmp_path))
+    result = run_predict(folder, new, tmp_path)
     # Of the calibration cases themselves, ceil(13 * 0.75) = 10 of 12 lie inside.
     assert result["coverage_lift"] == result["coverage_max_target"] == 10 / 12
-    rows = rows_of(tmp_path)
+    rows = report_of(tmp_path)
     errors = np.sort([abs(row["scalar_errors"]["lift"]) for row in rows])
     assert line["half_widths"]["lift"] == pytest.approx(errors[9], rel=1e-6)
     for row in rows:
@@ -408,11 +390,7 @@ def test_scalars_and_quantities_have_intervals(numbers, tmp_path):
         half = line["half_widths"]["max:target"]
         low, high = (row[f"quantities_{e}"]["max:target"] for e in ("lower", "upper"))
         assert (low, high) == pytest.approx((value - half, value + half))
-    other = predict.run(
-        PredictOptions(
-            folder, input=str(new), output=tmp_path / "min", quantities="min:target"
-        )
-    )
+    other = run_predict(folder, new, tmp_path / "min", quantities="min:target")
     assert "coverage_min_target" not in other  # it was not calibrated
     assert "coverage_lift" in other
 

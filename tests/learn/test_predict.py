@@ -27,7 +27,7 @@ from opjax.nn import division
 from opjax.samples import Sample
 from opjax.samples.normalizers import fit_normalizers
 from opjax.training import checkpoint
-from tests.learn.tiny import QUICK, filled
+from tests.learn.tiny import QUICK, filled, report_of, run_predict
 from tests.refused import value_error
 from tests.selection import by_day
 
@@ -304,11 +304,7 @@ def test_meshes_without_targets_are_predicted(rng, tmp_path):
         sample = make(rng, 9 + number)
         arrays = {"mesh_points": sample.mesh_points, "k": sample.features}
         np.savez(tmp_path / "new" / f"{number}.npz", **arrays)
-    line = predict.run(
-        predict.PredictOptions(
-            folder, input=str(tmp_path / "new"), output=tmp_path / "out"
-        )
-    )
+    line = run_predict(folder, tmp_path / "new", tmp_path / "out")
     assert line["samples"] == 2
     assert "relative_l2" not in line
     with np.load(tmp_path / "out" / "1.npz") as written:
@@ -363,7 +359,7 @@ def test_from_files_to_predictions_in_the_same_format(suffix, tmp_path, monkeypa
     line = predict.run(options("run", input="new", output="out"))
     assert line["samples"] == 3
     assert 0 < line["relative_l2"] < 2
-    rows = json.loads((tmp_path / "out" / "report.json").read_text())
+    rows = report_of(tmp_path / "out")
     assert [row["name"] for row in rows] == [f"new/{n}{suffix}" for n in (10, 11, 12)]
     for sample, old in zip(
         files.read(
@@ -426,7 +422,7 @@ def test_files_are_predicted_in_slices(suffix, rng, tmp_path, monkeypatch):
         line = predict.run(
             predict.PredictOptions(found.folder, output=output, stream=stream, **limits)
         )
-        report = json.loads((output / "report.json").read_text())
+        report = report_of(output)
         report[0] |= report[0].pop("fields")["u"]
         lines.append([report[0].pop("name"), *report, line["relative_l2"]])
         samples += files.read(output, files.ReadOptions(target="prediction_u"))
@@ -495,9 +491,7 @@ def test_files_of_one_name_keep_the_folders_of_their_cases(rng, tmp_path, monkey
         files.write(
             tmp_path / "nest" / case / "mesh.npz", sample, sample.features, names=["k"]
         )
-    line = predict.run(
-        predict.PredictOptions("run", input="nest/*/mesh.npz", output="out")
-    )
+    line = run_predict("run", "nest/*/mesh.npz", "out")
     assert line["samples"] == 2
     for case in ("run_0", "run_1"):
         (there,) = files.read(tmp_path / "nest" / case, files.ReadOptions(features="k"))
@@ -521,4 +515,4 @@ def test_an_error_at_time_0_is_doubted(rng, tmp_path, monkeypatch):
     with pytest.warns(
         UserWarning, match="1 of 2 samples are at time 0, for example new.0.vtu"
     ):
-        predict.run(predict.PredictOptions("run", input="new", output="out"))
+        run_predict("run", "new", "out")

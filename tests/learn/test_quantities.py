@@ -6,13 +6,14 @@ import json
 import numpy as np
 import pytest
 
-from opjax.learn.cli import predict, train
+from opjax.learn.cli import train
 from opjax.learn.config.quantities import Quantity, parse
 from opjax.learn.predict.quantities import measure
 from opjax.learn.report.figures import Member, parity
 from opjax.learn.tasks import quantities as tasks
 from opjax.samples import Sample
 from tests import refused
+from tests.learn.tiny import report_of, run_predict
 from tests.refused import value_error
 
 _N = 24
@@ -272,24 +273,13 @@ def test_programs_report_quantities(trained):
     if len(lift["true"]) > 1:
         assert "r2_max_p" in result
         assert "r2 max p" in (place / "run" / "tables.md").read_text()
-    predict.run(
-        predict.PredictOptions(
-            place / "run", input=str(place / "data"), output=place / "out"
-        )
-    )
-    rows = json.loads((place / "out" / "report.json").read_text())
+    run_predict(place / "run", place / "data", place / "out")
+    rows = report_of(place / "out")
     assert rows[0]["true_quantities"]["lift:p@wall:angle_deg=alpha"] == pytest.approx(
         2 * area(1), rel=1e-5
     )
-    predict.run(
-        predict.PredictOptions(
-            place / "run",
-            input=str(place / "new"),
-            output=place / "b",
-            quantities="min:p",
-        )
-    )
-    (row,) = json.loads((place / "b" / "report.json").read_text())
+    run_predict(place / "run", place / "new", place / "b", quantities="min:p")
+    (row,) = report_of(place / "b")
     assert row["quantities"].keys() == {"min:p"}
     assert "true_quantities" not in row
 

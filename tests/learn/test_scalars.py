@@ -16,7 +16,7 @@ from opjax.learn.predict.prediction import Limits
 from opjax.learn.registry import operators
 from opjax.learn.tasks import model_data
 from opjax.samples import Sample, Splits
-from tests.learn.tiny import QUICK, TINY
+from tests.learn.tiny import QUICK, TINY, run_predict
 from tests.refused import value_error
 
 NAMES = {"scalar_names": "angle,mach", "target_scalars": "lift"}
@@ -45,7 +45,6 @@ def run(folder, tmp_path_factory):
 
 
 load = functools.partial(learn.load, own_model=QUICK)
-PredictOptions = functools.partial(predicting.PredictOptions, own_model=QUICK)
 
 
 @pytest.mark.nightly
@@ -56,9 +55,7 @@ def test_files_with_scalars_are_learned_and_predicted(folder, run, tmp_path):
     assert trained.description.names["scalars"] == ["angle", "mach"]
     assert trained.description.channels.target_scalars == 1
     assert len(trained.description.ranges["scalars"][0]) == 2
-    predicting.run(
-        PredictOptions(workdir, input=str(folder / "c0.npz"), output=tmp_path)
-    )
+    run_predict(workdir, folder / "c0.npz", tmp_path)
     (row,) = json.loads((tmp_path / "report.json").read_text())
     sample = files.read(
         folder / "c0.npz",
@@ -147,9 +144,7 @@ def test_other_units_are_told_with_both_ranges(folder, run, tmp_path):
         np.savez(place / "c0.npz", **{**arrays, "angle": 1000 * arrays["angle"]})
     (place / "cases.csv").write_text("file,mach\nc0.npz,0.3\n")
     with pytest.warns(UserWarning, match="scalar angle is .* here, and .* in training"):
-        predicting.run(
-            PredictOptions(run[0], input=str(place), output=tmp_path / "out")
-        )
+        run_predict(run[0], place, tmp_path / "out")
 
 
 @pytest.mark.nightly

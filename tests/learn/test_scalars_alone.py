@@ -14,7 +14,6 @@ import scipy.stats
 from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import files, learn
-from opjax.learn.cli import calibrate as calibrating
 from opjax.learn.cli import predict as predicting
 from opjax.learn.cli import report as reporting
 from opjax.learn.cli import train as program
@@ -23,7 +22,7 @@ from opjax.learn.tasks import scalars
 from opjax.normalize import Normalizer
 from opjax.samples import Sample, from_arrays
 from tests.exported import FILES, results_of
-from tests.learn.tiny import QUICK, TINY
+from tests.learn.tiny import QUICK, TINY, report_of, run_calibrate, run_predict
 from tests.refused import value_error
 
 DRAWN = True  # tests/figures.py
@@ -32,8 +31,6 @@ SMALL = dataclasses.replace(
     TINY, models=(QUICK,), scalar_names="angle", target_scalars="lift,drag"
 )
 load = functools.partial(learn.load, own_model=QUICK)
-PredictOptions = functools.partial(predicting.PredictOptions, own_model=QUICK)
-CalibrateOptions = functools.partial(calibrating.CalibrateOptions, own_model=QUICK)
 
 
 def _write(folder, rows, rng, **more):
@@ -121,14 +118,12 @@ def test_loss_and_gradient_are_those_of_the_formula():
 
 def test_predictions_are_a_table_and_no_fields(run, others, tmp_path):
     workdir, _ = run
-    result = predicting.run(
-        PredictOptions(workdir, input=str(others), output=tmp_path / "out")
-    )
+    result = run_predict(workdir, others, tmp_path / "out")
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
         "report.json",
         "scalars.csv",
     ]
-    rows = json.loads((tmp_path / "out/report.json").read_text())
+    rows = report_of(tmp_path / "out")
     with open(tmp_path / "out/scalars.csv", newline="") as file:
         table = list(csv.DictReader(file))
     columns = ["file", "angle", "lift", "drag", "lift_true", "drag_true"]
@@ -156,11 +151,9 @@ def test_scalars_outside_the_training_are_named_with_their_values(
     for number, angle in enumerate((low, 40.0, -30.0)):
         path = place / f"c{number:02}.npz"
         np.savez(path, **{**np.load(path), "angle": angle})
-    result = predicting.run(
-        PredictOptions(workdir, input=str(place), output=tmp_path / "out")
-    )
+    result = run_predict(workdir, place, tmp_path / "out")
     assert result["scalars_beyond"] == {"angle": 2}
-    inside, above, below = json.loads((tmp_path / "out/report.json").read_text())
+    inside, above, below = report_of(tmp_path / "out")
     assert inside["scalars_beyond"] == {}
     known = {"value": 40, "training": pytest.approx([low, high])}
     assert above["scalars_beyond"] == {"angle": known}
@@ -177,7 +170,7 @@ def test_scalars_outside_the_training_are_named_with_their_values(
 def test_intervals_are_the_conformal_quantiles(run, others, tmp_path):
     workdir = tmp_path / "run"
     shutil.copytree(run[0], workdir)
-    found = calibrating.run(CalibrateOptions(workdir, input=str(others), coverage=0.8))
+    found = run_calibrate(workdir, others, coverage=0.8)
     trained = load(workdir)
     guess, true = _known(trained, others)
     rank = int(np.ceil(21 * 0.8)) - 1
@@ -193,28 +186,18 @@ def test_intervals_are_the_conformal_quantiles(run, others, tmp_path):
     assert known.likeness(sample)["unlike"] in (True, False)
     with value_error("predicts only scalars, which have interv"):
         known.band(sample)
-    result = predicting.run(
-        PredictOptions(workdir, input=str(others), output=tmp_path / "out")
-    )
+    result = run_predict(workdir, others, tmp_path / "out")
     assert result["coverage_lift"] >= 0.8
     with open(tmp_path / "out/scalars.csv", newline="") as file:
         line = next(csv.DictReader(file))
     half = float(line["lift_upper"]) - float(line["lift"])
     assert half == pytest.approx(found["half_widths"]["lift"], rel=1e-5)
     with value_error("--band=pointwise has no effect here"):
-        predicting.run(
-            PredictOptions(
-                workdir, input=str(others), output=tmp_path / "out", band="pointwise"
-            )
-        )
+        run_predict(workdir, others, tmp_path / "out", band="pointwise")
     with value_error("--band_figures=1 has no effect here"):
-        predicting.run(
-            PredictOptions(
-                workdir, input=str(others), output=tmp_path / "out", band_figures=1
-            )
-        )
+        run_predict(workdir, others, tmp_path / "out", band_figures=1)
     with value_error("width='residual' has no effect"):
-        calibrating.run(CalibrateOptions(workdir, input=str(others), width="residual"))
+        run_calibrate(workdir, others, width="residual")
 
 
 def test_the_report_has_table_and_parity_plot(run, tmp_path):
@@ -231,7 +214,7 @@ def test_the_report_has_table_and_parity_plot(run, tmp_path):
 @pytest.mark.parametrize("file", FILES)
 def test_exported_operators_return_the_scalars(file, run, others, tmp_path):
     trained, path = load(run[0]), tmp_path / file
-    predicting.run(PredictOptions(run[0], export=path))
+    predicting.run(predicting.PredictOptions(run[0], export=path, own_model=QUICK))
     case = trained.one(others / "c30.npz")
     inputs = {"mesh_points": case.mesh_points, "scalars": case.scalars}
     found = results_of(path, inputs)
@@ -251,11 +234,7 @@ def test_what_needs_a_field_is_refused(run, folder, others, tmp_path):
         with value_error(r"trained.both\(sample\).scalars"):
             call()
     with value_error("omit --quantities"):
-        predicting.run(
-            PredictOptions(
-                workdir, input=str(others), output=tmp_path, quantities="max:p"
-            )
-        )
+        run_predict(workdir, others, tmp_path, quantities="max:p")
     given = dataclasses.replace(SMALL, train=str(folder), quantities="max:p")
     with value_error("max:p needs a predicted field"):
         program.run(given, workdir=tmp_path / "run")

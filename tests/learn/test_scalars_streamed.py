@@ -13,7 +13,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from opjax import files, learn, streaming
 from opjax.files.sliced import read_sliced
-from opjax.learn.cli import predict as predicting
 from opjax.learn.cli import train as program
 from opjax.learn.predict.prediction import Limits, call_both, in_units
 from opjax.learn.registry import operators
@@ -22,7 +21,7 @@ from opjax.learn.tasks.errors import SampleError
 from opjax.normalize import Normalizer
 from opjax.samples import fields, summaries
 from opjax.samples.normalizers import encode_stored
-from tests.learn.tiny import filled
+from tests.learn.tiny import filled, run_predict
 from tests.refused import value_error
 
 DRAWN = True  # tests/figures.py
@@ -221,17 +220,9 @@ def _table(path):
 @pytest.mark.nightly
 def test_predictions_in_slices_are_those_of_whole_meshes(run, folder, tmp_path):
     workdir, _ = run
-    whole = predicting.run(
-        predicting.PredictOptions(workdir, input=str(folder), output=tmp_path / "whole")
-    )
-    found = predicting.run(
-        predicting.PredictOptions(
-            workdir,
-            input=str(folder),
-            output=tmp_path / "slices",
-            stream=True,
-            chunk_size=16,
-        )
+    whole = run_predict(workdir, folder, tmp_path / "whole")
+    found = run_predict(
+        workdir, folder, tmp_path / "slices", stream=True, chunk_size=16
     )
     for name in ("relative_l2", "scalars_distance_worst", "lift_error", "lift_r2"):
         assert found[name] == pytest.approx(whole[name], rel=1e-3)
@@ -257,11 +248,7 @@ def test_scalars_alone_are_learned_and_predicted_in_slices(tmp_path):
     result = program.run(given, workdir=tmp_path / "run")
     for name in ("error_over_std", "validation", "lift_error"):
         assert_allclose(result[name], whole[name], rtol=2e-3)
-    found = predicting.run(
-        predicting.PredictOptions(
-            tmp_path / "run", input=str(place), output=tmp_path / "out", stream=True
-        )
-    )
+    found = run_predict(tmp_path / "run", place, tmp_path / "out", stream=True)
     assert math.isfinite(found["lift_r2"])
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
         "report.json",

@@ -19,7 +19,7 @@ from tests.learn.test_functions import doubled, ring
 from tests.learn.test_predict import make, operator
 from tests.learn.test_quantities import annulus
 from tests.learn.test_scales import NAMES, SCALES, plate
-from tests.learn.tiny import TINY
+from tests.learn.tiny import QUICK, TINY
 from tests.selection import by_day
 
 LIFT = "lift:p@wall:angle_deg=alpha:speed=2"
@@ -89,7 +89,7 @@ def test_chunks_change_no_sensitivity_to_scaled_fields_and_scalars():
 def test_masks_of_boundaries_have_no_sensitivity_and_ties_are_said(
     rng, tmp_path, monkeypatch, capsys
 ):
-    found = operator(rng, tmp_path, num_layers=1)
+    found = operator(rng, tmp_path, QUICK)
     names = {"features": ["boundary_wall"], "target": ["p"]}
     found = found._replace(
         description=dataclasses.replace(found.description, names=names)

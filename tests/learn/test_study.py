@@ -147,35 +147,6 @@ def test_models_share_a_task_only_for_its_data(fresh):
     assert len(made) == 2 + fresh
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", ["transolver", "galerkin"])
-def test_models_have_about_the_same_number_of_parameters(name):
-    config = dataclasses.replace(TINY, width=32, num_layers=2)
-
-    def count(name):
-        member = dataclasses.replace(config, models=(name,))
-        sizes = operators.Sizes(2, 1, 1)
-        model = jax.eval_shape(
-            lambda key: operators.build(member, sizes, rngs=nnx.Rngs(key)),
-            jax.random.key(0),
-        )
-        return sum(leaf.size for leaf in jax.tree.leaves(model))
-
-    assert count(name) == pytest.approx(count("functional"), rel=0.08)
-
-
-@pytest.mark.nightly
-def test_fno_needs_a_grid(rng):
-    config = dataclasses.replace(TINY, models=("fno",))
-    with value_error("needs samples on one grid"):
-        supervised.regression(config, splits(rng)).build(config, nnx.Rngs(0))
-    grid = [make(rng, 12, grid_shape=(4, 3)) for _ in range(8)]
-    task = supervised.regression(config, Splits(grid, grid[:2], grid[:2], "made up"))
-    model = task.build(config, nnx.Rngs(0))
-    single = jax.tree.map(lambda x: x[0], task.test[0])
-    assert np.isfinite(float(task.metric(model, single)))
-
-
 def test_there_may_be_no_validation_samples(rng):
     found = splits(rng)._replace(validation=[])
     assert supervised.regression(TINY, found).validation == ()

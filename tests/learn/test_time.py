@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,7 +28,7 @@ from opjax.normalize import Normalizer
 from opjax.samples import Sample, Series
 from opjax.samples.normalizers import encode
 from tests import refused, sessions
-from tests.learn.tiny import QUICK
+from tests.learn.tiny import QUICK, run_predict
 from tests.refused import value_error
 from tests.selection import by_day
 
@@ -85,13 +86,33 @@ def splits_of(found):
     )
 
 
+def sample_of(bucket, row=0):
+    """A sample of a bucket, as a model sees it."""
+    return {k: a[0] for k, a in bucket.encode(bucket.read([row])).items()}
+
+
+def write(place, series):
+    """Writes the frames of a series to a `.pvd` file."""
+    with series_writing.pvd(place, "flow", series, ["u"]) as write_frame:
+        for frame in zip(series.times, series.values, strict=True):
+            write_frame(*frame)
+
+
+def finished(chosen, task, model, folder):
+    """An operator without training, as loaded."""
+    (folder / "config.json").write_text(json.dumps(dataclasses.asdict(chosen)))
+    task.evaluate(model, folder)
+    trained.finish(folder, {})
+    return learn.load(folder, own_model=QUICK)
+
+
 class Decay(nnx.Module):
     """The exact increment of the fields of `decaying` over 0.1, encoded."""
 
     def __init__(self, factor):
         self.factor = nnx.Param(jnp.float32(factor))
 
-    def __call__(self, mesh_points, features, *, quadrature_weights=None, time=None):
+    def __call__(self, mesh_points, features, *, time=None, **_):
         return self.factor[...] * features[:, -1:] * (1.0 if time is None else time)
 
 
@@ -105,7 +126,7 @@ class Encoded(nnx.Module):
             for name in ("features", "target")
         )
 
-    def __call__(self, mesh_points, features, *, quadrature_weights=None, time=None):
+    def __call__(self, mesh_points, features, *, time=None, **_):
         (mean, std), (shift, scale) = self.seen, self.said
         u = features[:, -1:] * std[None, -1:] + mean[None, -1:]
         return (self.factor[...] * u - shift[None]) / scale[None]
@@ -156,7 +177,7 @@ def test_without_history_a_frame_is_a_function_of_what_is_constant_and_the_time(
 class Rated(nnx.Module):
     """The increment of fields that decay at the rate that is their scalar, plain."""
 
-    def __call__(self, mesh_points, features, *, quadrature_weights=None, time=None):
+    def __call__(self, mesh_points, features, *, time=None, **_):
         return -features[:, -1:] * features[:, :1] * (1.0 if time is None else time)
 
 
@@ -177,7 +198,7 @@ def test_scalars_are_constant_features_in_every_mode(mode):
     assert_allclose(normalizer.mean, [np.mean(values)], rtol=1e-5)
     assert_allclose(normalizer.std, [np.std(values, ddof=1)], rtol=1e-5)
     (bucket,) = task.test
-    one = {k: a[0] for k, a in bucket.encode(bucket.read([0])).items()}
+    one = sample_of(bucket)
     expected = (np.float32(rates[-1]) - normalizer.mean) / normalizer.std
     assert_allclose(one["scalars"], expected, rtol=1e-5)
     how = Stepping(mode, 1, 1, True, 0.1, 0.5)
@@ -211,9 +232,7 @@ def test_scalars_from_files_to_a_report(kind, tmp_path):
                 arrays = {"mesh_points": series.mesh_points, "times": series.times}
                 np.savez(place, **arrays, u=series.values)
             else:
-                with series_writing.pvd(place, "flow", series, ["u"]) as write:
-                    for time, values in zip(series.times, series.values, strict=True):
-                        write(time, values)
+                write(place, series)
             name = f"case_{i}" + (".npz" if kind == "npz" else "")
             rate = i + 1 if part == "data" else 1000
             lines.append(f"{name},{rate},{['train', 'validation', 'test'][min(i, 2)]}")
@@ -227,20 +246,12 @@ def test_scalars_from_files_to_a_report(kind, tmp_path):
     )
     task, folder = train.make_task(chosen), tmp_path / "run"
     folder.mkdir()
-    written = json.dumps(dataclasses.asdict(chosen))
-    (folder / "config.json").write_text(written)
-    task.evaluate(task.build(chosen, nnx.Rngs(0)), folder)
-    trained.finish(folder, {})
-    found = learn.load(folder)
+    found = finished(chosen, task, task.build(chosen, nnx.Rngs(0)), folder)
     assert found.description.names["scalars"] == ["rate"]
     with pytest.warns(
         UserWarning, match="The scalar rate is 1000 .*, and 1 to 1 in tr"
     ):
-        predict.run(
-            predict.PredictOptions(
-                folder, input=tmp_path / "new", output=tmp_path / "out", steps=3
-            )
-        )
+        run_predict(folder, tmp_path / "new", tmp_path / "out", steps=3)
     (row,) = json.loads((tmp_path / "out" / "report.json").read_text())
     assert row["scalars"] == {"rate": 1000}
     assert row["scalars_outside"] == 1
@@ -255,9 +266,7 @@ def test_errors_of_steps_are_from_true_frames():
     """Of a step that halves the older of two frames of two channels; a loop."""
 
     class Half(nnx.Module):
-        def __call__(
-            self, mesh_points, features, *, quadrature_weights=None, time=None
-        ):
+        def __call__(self, mesh_points, features, *, time=None, **_):
             return features[:, 4:] * features[:, :2]
 
     how = Stepping("one_step", 2, 2, True, 0.1, 0.1)
@@ -296,8 +305,7 @@ def test_an_exact_step_has_no_error_and_persistence_has():
     """The metric of a rollout."""
     task = tasks.rollouts(config(), splits_of(decaying()))
     (bucket,) = task.test
-    arrays = bucket.encode(bucket.read([0]))
-    one = {name: array[0] for name, array in arrays.items()}
+    one = sample_of(bucket)
     error, exact = jax.jit(task.metric), Encoded(task, np.exp(-0.05) - 1)
     assert error(exact, one) < 1e-5
     still = error(Encoded(task, 0.0), one)
@@ -313,8 +321,7 @@ def test_repeated_frames_of_shorter_series_do_not_count(padded):
     splits = splits_of([*decaying(3), longer, shorter])._replace(test=found)
     task = tasks.rollouts(config(), splits)
     (bucket,) = task.test
-    row = len(found) - 1
-    one = {k: a[0] for k, a in bucket.encode(bucket.read([row])).items()}
+    one = sample_of(bucket, len(found) - 1)
     value = jax.jit(task.metric)(Encoded(task, 0.0), one)
     expected = np.mean(np.exp(0.05 * np.arange(1, 7)) - 1)
     assert float(value) == pytest.approx(expected, rel=1e-4)
@@ -344,7 +351,7 @@ def test_steps_of_a_validation_that_there_is_not_are_refused():
 def test_a_rollout_that_blows_up_has_a_large_error_and_no_nan():
     task = tasks.rollouts(config(), splits_of(decaying()))
     (bucket,) = task.test
-    one = {k: a[0] for k, a in bucket.encode(bucket.read([0])).items()}
+    one = sample_of(bucket)
     metric = jax.jit(lambda factor: task.metric(Encoded(task, factor), one))
     for factor in (1e30, np.nan):
         assert float(metric(np.float32(factor))) == time_evaluation.LARGEST_ERROR
@@ -413,9 +420,7 @@ def test_noise_is_drawn_for_frames_and_not_for_what_is_constant():
     batch = bucket.encode(bucket.read([0, 1]))
 
     class Watched(nnx.Module):
-        def __call__(
-            self, mesh_points, features, *, quadrature_weights=None, time=None
-        ):
+        def __call__(self, mesh_points, features, *, time=None, **_):
             jax.debug.callback(seen.append, features[:, -1])
             return 0 * features[:, :1]
 
@@ -568,10 +573,7 @@ def test_a_stopped_training_continues_bit_for_bit(tmp_path, monkeypatch, stages,
         with pytest.raises(InterruptedError):
             fit(tmp_path / "killed")
     resumed = fit(tmp_path / "killed")
-    for one, other in zip(
-        *map(jax.tree.leaves, (whole.model, resumed.model)), strict=True
-    ):
-        assert_array_equal(one, other)
+    chex.assert_trees_all_equal(whole.model, resumed.model)
     errors = [
         [row["validation"] for row in found.history] for found in (whole, resumed)
     ]
@@ -586,9 +588,7 @@ def test_from_frames_on_a_mesh_to_an_animation(tmp_path):
     for i, series in enumerate(decaying(6)):
         case = series._replace(cells=cells)
         place = tmp_path / "data" / f"case_{i}"
-        with series_writing.pvd(place, "flow", case, ["u"]) as write:
-            for time, values in zip(case.times, case.values, strict=True):
-                write(time, values)
+        write(place, case)
     chosen = config(
         train=str(tmp_path / "data"), target_names="u", time="unrolled", unroll=2
     )
@@ -601,15 +601,7 @@ def test_from_frames_on_a_mesh_to_an_animation(tmp_path):
     ) as w:
         w(2.0, decaying(1)[0].values[0])
     with pytest.warns(UserWarning, match="The rollout reaches 1.2, and the longest"):
-        said = predict.run(
-            predict.PredictOptions(
-                tmp_path / "run",
-                input=str(new),
-                output=tmp_path / "out",
-                steps=12,
-                gif=True,
-            )
-        )
+        said = run_predict(tmp_path / "run", new, tmp_path / "out", steps=12, gif=True)
     assert said["samples"] == 1
     reader = pyvista.get_reader(tmp_path / "out" / "part" / "part.pvd")
     assert_allclose(reader.time_values, 2 + 0.1 * np.arange(13))
@@ -632,9 +624,7 @@ def test_from_frames_on_a_mesh_to_an_animation(tmp_path):
 def test_frames_on_disk_train_to_the_same_bits(tmp_path):
     for i, series in enumerate(decaying(6)):
         case = tmp_path / "data" / f"case_{i}"
-        with series_writing.pvd(case, "flow", series, ["u"]) as write:
-            for time, values in zip(series.times, series.values, strict=True):
-                write(time, values)
+        write(case, series)
     models = []
     for stream in (False, True):
         chosen = config(
@@ -649,8 +639,7 @@ def test_frames_on_disk_train_to_the_same_bits(tmp_path):
             task, model, task.settings(chosen), folder=tmp_path / str(stream)
         )
         models.append(fitted.model)
-    for one, other in zip(*map(jax.tree.leaves, models), strict=True):
-        assert_array_equal(one, other)
+    chex.assert_trees_all_equal(*models)
 
 
 @pytest.fixture(scope="module")
@@ -658,14 +647,9 @@ def operator(tmp_path_factory):
     """An untrained operator of one step, as loaded."""
     folder = tmp_path_factory.mktemp("operator")
     with jax.enable_x64(False):
-        chosen = config()
+        chosen = config(models=(QUICK,))
         task = tasks.rollouts(chosen, splits_of(decaying()))
-        model = task.build(chosen, nnx.Rngs(0))
-        written = json.dumps(dataclasses.asdict(chosen))
-        (folder / "config.json").write_text(written)
-        task.evaluate(model, folder)
-        trained.finish(folder, {})
-        return learn.load(folder)
+        return finished(chosen, task, task.build(chosen, nnx.Rngs(0)), folder)
 
 
 def test_a_prediction_is_the_rollout_of_the_evaluation(operator):
@@ -702,14 +686,11 @@ def test_what_an_operator_cannot_do_is_named(operator, tmp_path):
         in_time.frames(operator, wrong, np.array([0.1]))
     heat.write_series(tmp_path / "new", 1)
     with value_error("pass the number of --steps"):
-        predict.run(
-            predict.PredictOptions(
-                operator.folder, input=tmp_path / "new", output=tmp_path / "out"
-            )
-        )
+        run_predict(operator.folder, tmp_path / "new", tmp_path / "out")
     with value_error("time steps cannot be exported"):
+        path = tmp_path / "a.opjax"
         predict.run(
-            predict.PredictOptions(operator.folder, export=tmp_path / "a.opjax")
+            predict.PredictOptions(operator.folder, export=path, own_model=QUICK)
         )
     huge = operator._replace(
         model=jax.tree.map(lambda x: np.asarray(x) * np.float32(np.nan), operator.model)
@@ -792,14 +773,13 @@ def test_samples_of_other_operators_have_no_steps(operator):
 
 @pytest.mark.slow
 def test_training_starts_from_an_operator_of_the_same_time(operator):
-    task = tasks.rollouts(
-        config(time="unrolled", unroll=2), splits_of(decaying()), start=operator
-    )
-    model = task.build(config(), nnx.Rngs(1))
-    for one, other in zip(*map(jax.tree.leaves, (model, operator.model)), strict=True):
-        assert_array_equal(one, other)
+    same = config(models=(QUICK,), time="unrolled", unroll=2)
+    task = tasks.rollouts(same, splits_of(decaying()), start=operator)
+    model = task.build(same, nnx.Rngs(1))
+    chex.assert_trees_all_equal(model, operator.model)
     with value_error("init_from: .* trained with time=one_step"):
-        tasks.rollouts(config(history=2), splits_of(decaying()), start=operator)
+        other = config(models=(QUICK,), history=2)
+        tasks.rollouts(other, splits_of(decaying()), start=operator)
 
 
 @pytest.mark.nightly
@@ -836,12 +816,10 @@ def test_an_operator_that_is_trained_further_takes_the_steps_of_its_last_series(
 ):
     """Trained on frames 0.1 apart, then on frames 0.5 apart: the step is 0.5."""
     slow = [s._replace(times=5 * s.times) for s in decaying()]
-    task = tasks.rollouts(config(), splits_of(slow), start=operator)
+    chosen = config(models=(QUICK,))
+    task = tasks.rollouts(chosen, splits_of(slow), start=operator)
     assert "it has a time step of 0.5" in "".join(capsys.readouterr())
-    (tmp_path / "config.json").write_text(json.dumps(dataclasses.asdict(config())))
-    task.evaluate(operator.model, tmp_path)
-    trained.finish(tmp_path, {})
-    found = learn.load(tmp_path)
+    found = finished(chosen, task, operator.model, tmp_path)
     how, before = (o.stepping for o in (found, operator))
     for name in ("interval", "longest", "span", "shortest"):
         assert getattr(how, name) == pytest.approx(5 * getattr(before, name))

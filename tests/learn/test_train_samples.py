@@ -220,7 +220,9 @@ def test_arrays_of_any_type_train_an_operator_that_can_be_called(dtype, grids):
     )
     config = dataclasses.replace(TINY, num_epochs=1)
     found = learn.train({"features": features, "target": target}, config=config)
-    assert np.isfinite(found(features[0])).all()
+    values = found(features[0])
+    assert np.isfinite(values).all()
+    assert (values.dtype, values.shape) == (np.float32, (6, 5))
     samples = from_arrays(features=features, target=target)
     halves = [s._replace(features=s.features.astype(dtype)) for s in samples]  # pyright: ignore
     divided = train_samples._divided(halves, config)  # a list is treated alike

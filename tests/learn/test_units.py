@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from benchmarks import units
-from opjax import learn, normalize
+from opjax import normalize
 from opjax.learn.cli import train_samples
 from opjax.learn.cli.train import PRESETS
 from opjax.samples import Sample, normalizers
@@ -155,13 +155,3 @@ def test_a_component_is_constant_at_the_size_of_its_field(rng):
     varies = normalizers.varies(cases, "target", ["U", "U", "U"])
     assert varies.tolist() == [True, True, False]
     assert normalizers.varies(cases, "target").all()  # a field each
-
-
-@pytest.mark.nightly
-def test_half_precision_is_trained_and_predicted_in_single(rng):
-    x = rng.normal(size=(8, 6, 5)).astype(np.float16)
-    given = {"features": x, "target": np.tanh(x)}
-    trained = learn.train(given, preset="smoke", num_epochs=1)
-    found = trained(x[0])
-    assert found.dtype == np.float32
-    assert found.shape == (6, 5)

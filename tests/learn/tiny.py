@@ -6,6 +6,7 @@ takes longer than to compile the model.
 """
 
 import dataclasses
+import json
 from functools import partial
 
 import jax
@@ -15,6 +16,7 @@ import pytest
 from flax import nnx
 
 from opjax import learn, nn
+from opjax.learn.cli import calibrate, predict
 from opjax.learn.registry import operators
 from opjax.learn.tasks import streamed, supervised, time
 
@@ -54,6 +56,23 @@ def quick(
     config, *, point_dim, feature_dim, out_features, grid_shape, time_embedding, rngs
 ):
     return Quick(point_dim + feature_dim, out_features, rngs=rngs)
+
+
+def run_predict(workdir, cases, output, **options):
+    """The last line of a prediction."""
+    given = {"input": cases, "output": output, "own_model": QUICK, **options}
+    return predict.run(predict.PredictOptions(workdir, **given))
+
+
+def run_calibrate(workdir, cases, **options):
+    """The last line of a calibration."""
+    given = {"input": cases, "own_model": QUICK, **options}
+    return calibrate.run(calibrate.CalibrateOptions(workdir, **given))
+
+
+def report_of(output):
+    """What a prediction reports of each case."""
+    return json.loads((output / "report.json").read_text())
 
 
 def filled(build, seed=0):
