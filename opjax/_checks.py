@@ -22,6 +22,10 @@ def floating(**arrays: Any) -> None:
 
 
 def _floating(name: str, array: ArrayLike) -> None:
+    if isinstance(array, list | tuple):
+        raise TypeError(
+            f"{name} is a {type(array).__name__}; pass an array, `jnp.asarray({name})`."
+        )
     if not jnp.issubdtype(jnp.result_type(array), jnp.floating):
         raise TypeError(
             f"{name} has dtype {jnp.result_type(array)}, expected a floating-point "

@@ -57,12 +57,25 @@ def jitted(
                     check(**{name: kwargs[name]})
             for name in kwargs.keys() & set(static):
                 kwargs[name] = _constant(name, kwargs[name])
+            args = tuple(map(_array, args))
+            kwargs = {name: _array(value) for name, value in kwargs.items()}
             args, kwargs = _canonical((args, kwargs))
             return compiled(*args, **kwargs)
 
         return checked
 
     return decorate
+
+
+def _array(argument: object) -> object:
+    """Returns the array of a nested list of numbers; other arguments as they are."""
+    if not isinstance(argument, list):
+        return argument
+    numbers = (bool, int, float, complex, np.generic, np.ndarray)
+    leaves = jax.tree.leaves(argument)
+    return (
+        np.array(argument) if all(isinstance(x, numbers) for x in leaves) else argument
+    )
 
 
 def _canonical(arguments: T) -> T:

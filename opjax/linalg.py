@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import Array, export, lax
 from jax.typing import ArrayLike
 from jaxtyping import Float
 
@@ -21,7 +21,7 @@ from opjax._jitted import jitted, pytree
 from opjax._sequential import one_by_one
 
 # Keys of no size at all keep a map with finite gradients, of next to nothing.
-_SMALLEST_UNIT = 1e-12
+SMALLEST_UNIT = 1e-12
 
 
 @pytree
@@ -235,7 +235,9 @@ def ridge_solve(
     k, d = matrix.shape
     a, b = at_least_single(matrix), at_least_single(target)
     factors = _factors(ridge, a)
-    if k <= d:
+    # Exports may have symbolic sizes, whose order is not known.
+    symbolic = export.is_symbolic_dim
+    if symbolic(d) or (not symbolic(k) and k <= d):
         x = _product(a.T, solve(_system(a, *factors), b))
     else:
         x = solve(_system(a.T, *factors), _product(a.T, b))
@@ -403,7 +405,7 @@ def _factors(ridge: Ridge, matrix: Array) -> tuple[Array | float, Array]:
     weight = jnp.asarray(form.ridge, matrix.dtype)
     scale = 1 - weight if isinstance(form, Convex) else 1.0
     if form.relative:
-        unit = jnp.sum(matrix**2) / matrix.shape[0] + _SMALLEST_UNIT
+        unit = jnp.sum(matrix**2) / matrix.shape[0] + SMALLEST_UNIT
         weight = weight * unit
     return scale, weight
 

@@ -97,6 +97,13 @@ class Config(Structure, Equation, Training, AtOnceOptions, UpdateOptions):
         # Covers and coarse spaces refuse what does not fit.
         setup = studies.setup_of(self)
         jax.eval_shape(lambda: studies.build(setup, STARTS["paper"], jax.random.key(0)))
+        for study in self.members().values():
+            if study.start.principal and study.num_columns > self.batch_size:
+                raise ValueError(
+                    f"batch_size={self.batch_size} must be at least "
+                    f"{study.num_columns}: the factors of {study.name} start as so "
+                    "many principal components of a batch."
+                )
 
     @property
     def rate(self) -> float:

@@ -312,6 +312,13 @@ class Study(Training):
         """The first seed."""
         return self.seeds[0]
 
+    @property
+    def num_columns(self) -> int:
+        """Columns of the widest factor of the model."""
+        setup = self.setup
+        coarse = 0 if setup.coarse_space == "none" else setup.coarse_rank
+        return setup.global_rank or max(setup.local_rank, coarse)
+
     def num_parameters(self) -> int:
         """Trainable numbers of one model, without padding."""
         key = jax.random.key(0)

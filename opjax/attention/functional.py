@@ -1,5 +1,6 @@
 """Functional attention: coefficients, a small map between them, reconstruction."""
 
+import dataclasses
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -11,7 +12,7 @@ from opjax import _checks, linalg
 from opjax._jitted import jitted
 from opjax.attention._arguments import check_weights, features
 from opjax.attention.bases import coefficients_of
-from opjax.linalg import Ridge, check_ridge
+from opjax.linalg import Additive, Convex, Ridge, check_ridge
 from opjax.projection import InnerProducts, Projection, check_projection, reconstruct
 from opjax.quadrature import active, select
 
@@ -282,7 +283,7 @@ def intention(
       key: features at the mesh points, shape `(n, d)`.
       value: features to transport, shape `(n, c)`.
       ridge: Tikhonov weight, in squared units of the keys (times the units of the
-        weights).
+        weights); a relative one in units of `trace(K^T W K) / d`.
       key_weights: quadrature weights `W = diag(w)` of the mesh points, shape `(n,)`;
         ones by default, zero masks a point.
 
@@ -326,7 +327,14 @@ def intention_coefficients(
         check_weights(key_weights=weights, key=key)
         root = jnp.sqrt(jnp.where(active(weights), weights, 1))[:, None]
         key, value = (root.astype(a.dtype) * select(a, weights) for a in (key, value))
-    return linalg.ridge_solve(key, value, ridge=ridge)
+    if not isinstance(ridge, Additive | Convex) or not ridge.relative:
+        return linalg.ridge_solve(key, value, ridge=ridge)
+    # The mean eigenvalue of K^T W K, which masked points do not change.
+    wide = linalg.at_least_single(key)
+    unit = jnp.sqrt(jnp.sum(wide**2) / key.shape[1] + linalg.SMALLEST_UNIT)
+    ridge = dataclasses.replace(ridge, relative=False)
+    solution = linalg.ridge_solve(wide / unit, value, ridge=ridge)
+    return (solution / unit).astype(value.dtype)
 
 
 def regression(

@@ -16,11 +16,11 @@ from jax import lax
 import opjax
 from opjax import _checks, linalg
 from opjax.linalg import Ridge
+from opjax.nn import division
 from opjax.nn.layers import FanInLinear, Linear
 
 # What the ridge of a functional map is measured in.
 RIDGE_UNITS = ("one", "mean")
-_SMALLEST_UNIT = 1e-12
 
 # Parameters of one head, a pytree of arrays; None where heads have none of their own.
 Own = Any
@@ -98,7 +98,9 @@ class _RegularisedMap(Mixer):
         return opjax.transport(query, key, value, ridge=ridge)
 
     def matrix(self, coefficients: jax.Array, own: Own = None) -> jax.Array:
-        """Returns the functional map `(k, k)`."""
+        """Returns the functional map `(k, k)`, or what a subclass makes of it."""
+        if division.redefines(self, "attend", known_by="matrix"):
+            return super().matrix(coefficients, own)
         query, key, ridge = self._system(
             self.query(coefficients), self.key(coefficients), own
         )
@@ -186,7 +188,7 @@ class FunctionalMap(_RegularisedMap):
             return query, key
         wide = linalg.at_least_single(key)
         # Keys of no size at all keep a map with finite gradients, of next to nothing.
-        factor = lax.rsqrt(jnp.sum(wide**2) / key.shape[0] + _SMALLEST_UNIT)
+        factor = lax.rsqrt(jnp.sum(wide**2) / key.shape[0] + linalg.SMALLEST_UNIT)
         return query * factor.astype(query.dtype), key * factor.astype(key.dtype)
 
 

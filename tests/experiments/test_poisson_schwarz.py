@@ -120,6 +120,7 @@ def trained(tmp_path_factory, user_session):
         ({"learning_rate": -1e-3}, "learning_rate=-0.001 must be .*at least 0"),
         ({"num_steps": 0}, "num_steps=0 must be .*at least 1"),
         ({"batch_size": 1}, "batch_size=1 must be .*at least 2"),
+        ({"batch_size": 3}, "batch_size=3 must be at least .* principal components"),
         ({"dim": 4}, "dim=4 must be .*at most 3"),
         ({"further": ("none", "mesh")}, "further=none goes with no other"),
         ({"further": ("meshes",)}, "further='meshes' is unknown; choose from none, sc"),

@@ -18,7 +18,7 @@ from opjax.nn.attention.sums import Added, Given, Local, PointSums, Sums, Totals
 from opjax.nn.bases.expansions import Basis, LinearInputs
 from opjax.nn.division import Use
 from opjax.nn.layers import FanInLinear, GridConvolution, Linear
-from opjax.nn.layers.linear import promoted
+from opjax.nn.layers.linear import is_affine, promoted
 from opjax.nn.mixers import FunctionalMap, Mixer, Own
 from opjax.precision import matmul
 from opjax.projection import (
@@ -139,8 +139,10 @@ class BasisAttention(nnx.Module, PointSums):
         _checks.layer_input(self.out.out_features, x=x)
         module = self.choose_basis(basis)
         weights = self.weights(module, x, quadrature_weights)
-        whole = not division.redefines(self, "merge", known_by="_by_one_map")
-        if self.num_heads == 1 and basis_functions is None and whole:
+        steps = ("moments", "coefficients", "expansion", "merge")
+        changed = division.redefines(self, *steps, known_by="_by_one_map")
+        whole = basis_functions is None and not changed and is_affine(self.out)
+        if self.num_heads == 1 and whole:
             linear = module.linear_inputs(x, mesh_points)
             if linear is not None:
                 return self._by_one_map(module, linear, weights)

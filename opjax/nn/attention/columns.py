@@ -10,11 +10,14 @@ from flax import nnx
 from jax import lax
 
 from opjax import Moments
+from opjax.nn.layers.linear import is_affine
 from opjax.precision import product
 
 
 def linear(layer: nnx.Linear, x: jax.Array) -> jax.Array:
     """Applies a linear map to features `(c, m)`."""
+    if not is_affine(layer):
+        return layer(x.T).T
     if layer.dot_general is lax.dot_general:
         y = layer.kernel[...].T @ x
     else:

@@ -18,7 +18,7 @@ from opjax.nn.attention.points import PointAttention, coordinates
 from opjax.nn.attention.sums import Added, Given, Local, PointSums, Sums, Totals
 from opjax.nn.bases.expansions import Basis
 from opjax.nn.division import Use
-from opjax.nn.layers.linear import promoted
+from opjax.nn.layers.linear import is_affine, promoted
 
 
 def integrals(functions: jax.Array, values: jax.Array, weights: jax.Array) -> jax.Array:
@@ -171,7 +171,8 @@ class TrialSums(KeySums):
         self, mixed: jax.Array, local: Local, x: jax.Array, given: Given
     ) -> jax.Array:
         """Returns features `(c, m)` of all points, by one linear map of the input."""
-        del local
+        if not (is_affine(self.query) and is_affine(self.out)):
+            return super().output(mixed, local, x, given)
         x, kernel, bias = promoted(self.query, x.T)
         heads, p = self.num_heads, self.point_dim
         expanded = mixed @ self.out.kernel[...].reshape(heads, -1, x.shape[1])

@@ -22,7 +22,7 @@ from opjax.nn.attention.heads import head_width, split_heads
 from opjax.nn.division import Use
 from opjax.nn.layers import FanInLinear, GridConvolution, fan_in_uniform
 from opjax.nn.layers.initializers import orthogonal
-from opjax.nn.layers.linear import promoted
+from opjax.nn.layers.linear import is_affine, promoted
 from opjax.precision import matmul, product
 
 
@@ -216,7 +216,7 @@ class Basis(nnx.Module, abc.ABC):
 
     def _obstacle_of_narrow_maps(self) -> str | None:
         """Says why one linear map of the features is not taken in 16 bits, if so."""
-        if not isinstance(self.projection, nnx.Linear):
+        if not is_affine(self.projection):
             return f"a {division.name(self.projection)} is not computed in 16 bits"
         if self.point_dim:
             return "coordinates beside features of every layer would lose their digits"
@@ -329,7 +329,7 @@ class SoftmaxBasis(Basis):
         self, x: jax.Array, mesh_points: jax.Array | None
     ) -> LinearInputs | None:
         """Returns the linear maps of one head, if the projection is pointwise."""
-        if self._has_other_functions() or not isinstance(self.projection, nnx.Linear):
+        if self._has_other_functions() or not is_affine(self.projection):
             return None
         x = with_points(x, mesh_points, self.point_dim)
         x, kernel, bias = promoted(self.projection, x)
@@ -368,7 +368,7 @@ class SoftmaxBasis(Basis):
     ) -> tuple[jax.Array, jax.Array]:
         """Maps `(c, m)` to features and functions without transposition."""
         projected = given.get("projected")
-        plain = projected is not None or isinstance(self.projection, nnx.Linear)
+        plain = projected is not None or is_affine(self.projection)
         if self._has_other_functions() or not plain:
             return super().columns(x, given)
         refuse_functions(given.get("basis_functions"))

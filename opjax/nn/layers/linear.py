@@ -112,6 +112,12 @@ class FanInLinear(Linear):
         )
 
 
+def is_affine(layer: object) -> bool:
+    """Whether a layer is its kernel and bias and no more, unlike `nnx.LoRALinear`."""
+    calls = nnx.Linear.__call__, Linear.__call__
+    return isinstance(layer, nnx.Linear) and type(layer).__call__ in calls
+
+
 def promoted(
     linear: nnx.Linear, x: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
