@@ -1,6 +1,7 @@
 """Modules that hold samples, files and data sets import each other without circles."""
 
 import ast
+import functools
 import graphlib
 from pathlib import Path
 
@@ -17,6 +18,7 @@ MODULES = {
 }
 
 
+@functools.cache
 def imported(name):
     """Returns the modules of opjax that a module imports, also inside functions."""
     found = set()
